@@ -1,0 +1,1 @@
+//! Throwaway nodes and containers.

@@ -1,0 +1,1 @@
+//! Two pods on a bridge, in a throwaway namespace.

@@ -1,0 +1,1 @@
+//! The one executable that is all plugins.

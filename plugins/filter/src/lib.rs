@@ -1,0 +1,1 @@
+//! What the plugins put into the packet filter.

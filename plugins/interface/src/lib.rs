@@ -1,0 +1,1 @@
+//! What every interface plugin shares.

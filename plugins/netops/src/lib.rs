@@ -1,0 +1,1 @@
+//! What plugins do to a node: one kernel object a module.
