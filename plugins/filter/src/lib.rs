@@ -1,1 +1,1 @@
-//! What the plugins put into the packet filter.
+//! What the plugins put into the packet filter: masquerade and spoof rules.
