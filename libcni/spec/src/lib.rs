@@ -1,1 +1,72 @@
-//! The CNI protocol as types.
+//! The CNI protocol as types: what crosses the wire between a runtime and a plugin.
+//!
+//! Everything here is parsed once, at the edge, and trusted inside. The crate is pure but for
+//! [`exec`], which runs one plugin once. It knows no kernel object and no plugin.
+//!
+//! Reading order: the words ([`error`], [`version`], [`names`]), what goes in ([`args`], [`conf`]), what
+//! comes out ([`result`], older forms in [`legacy`]), and the call itself ([`exec`]).
+
+pub mod args;
+pub mod conf;
+pub mod error;
+pub mod exec;
+pub mod json;
+pub mod legacy;
+pub mod names;
+pub mod result;
+pub mod version;
+
+pub use args::CniArgs;
+pub use conf::{Attachment, ConfObject, FromConf, PluginConf};
+pub use error::{CniError, Code};
+pub use names::{ContainerId, IfName, NetworkName, PluginPath, PluginType};
+pub use result::{AddResult, Dns, Interface, Ip, Route};
+pub use version::SpecVersion;
+
+/// The verbs of the protocol (SPEC 2, CNI operations).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Command {
+    /// Adds a container to a network, or applies modifications.
+    Add,
+    /// Removes a container from a network, or un-applies modifications.
+    Del,
+    /// Checks that a container's networking is as expected.
+    Check,
+    /// Cleans up what no valid attachment uses.
+    Gc,
+    /// Tells whether ADD can be served.
+    Status,
+    /// Tells which versions are spoken.
+    Version,
+}
+
+impl Command {
+    /// All verbs, in the order of the specification.
+    pub const ALL: [Command; 6] =
+        [Command::Add, Command::Del, Command::Check, Command::Gc, Command::Status, Command::Version];
+
+    /// The verb as `CNI_COMMAND` spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Command::Add => "ADD",
+            Command::Del => "DEL",
+            Command::Check => "CHECK",
+            Command::Gc => "GC",
+            Command::Status => "STATUS",
+            Command::Version => "VERSION",
+        }
+    }
+
+    /// The verb spelled `text`, exactly; `None` for anything else.
+    #[must_use]
+    pub fn find(text: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|command| command.as_str() == text)
+    }
+}
+
+impl std::fmt::Display for Command {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

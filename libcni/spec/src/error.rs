@@ -1,0 +1,172 @@
+//! The error object, and the one table of codes (SPEC 2, Error; SPEC 5, Error).
+
+use crate::version::SpecVersion;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A numeric error code. 0 to 99 are the specification's, 100 and up are the plugin's own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Code(pub u32);
+
+impl Code {
+    /// The config's version is not one the plugin speaks.
+    pub const INCOMPATIBLE_VERSION: Code = Code(1);
+    /// The network config has a field or value that this plugin does not support.
+    pub const UNSUPPORTED_FIELD: Code = Code(2);
+    /// The container is unknown; the runtime need not clean up.
+    pub const UNKNOWN_CONTAINER: Code = Code(3);
+    /// A `CNI_*` variable is missing or malformed.
+    pub const INVALID_ENVIRONMENT: Code = Code(4);
+    /// Reading or writing failed.
+    pub const IO: Code = Code(5);
+    /// Something did not decode.
+    pub const DECODING: Code = Code(6);
+    /// The network config is invalid.
+    pub const INVALID_CONFIG: Code = Code(7);
+    /// The network namespace is the plugin's own, or none (the reference's code).
+    pub const INVALID_NETNS: Code = Code(8);
+    /// A transient condition: the runtime should try again later.
+    pub const TRY_AGAIN: Code = Code(11);
+    /// STATUS: ADD cannot be served.
+    pub const NOT_AVAILABLE: Code = Code(50);
+    /// STATUS: ADD cannot be served, and existing containers may have limited connectivity.
+    pub const LIMITED_CONNECTIVITY: Code = Code(51);
+
+    /// The kernel refused an operation; details have request and errno.
+    pub const KERNEL: Code = Code(100);
+    /// The kernel lacks a feature that the config needs.
+    pub const KERNEL_FEATURE: Code = Code(101);
+    /// The plugin lacks a privilege, such as `CAP_NET_ADMIN`.
+    pub const PERMISSION: Code = Code(102);
+    /// A name or address that is to be created is taken.
+    pub const EXISTS: Code = Code(103);
+    /// Something did not happen within its deadline.
+    pub const TIMEOUT: Code = Code(104);
+    /// No address is free in a range set.
+    pub const NO_ADDRESS: Code = Code(105);
+    /// A file below the plugin's state folder could not be read or written.
+    pub const STATE: Code = Code(106);
+    /// CHECK: the node is not as ADD left it.
+    pub const CHECK_FAILED: Code = Code(107);
+    /// A delegated or chained executable is missing, crashed, or answered nonsense.
+    pub const DELEGATE: Code = Code(108);
+    /// The operation was interrupted by a signal, and what it had done was undone.
+    pub const INTERRUPTED: Code = Code(109);
+    /// A result or lease cannot be used with this config.
+    pub const UNUSABLE_RESULT: Code = Code(110);
+    /// A fault of the plugin itself. The reference's code for any untyped error.
+    pub const INTERNAL: Code = Code(999);
+}
+
+/// What a plugin answers when it fails.
+///
+/// `msg` is one line, `cannot VERB OBJECT WHERE: cause`; `details` is everything an operator needs beyond it: the
+/// request, errno, the kernel's words, the remedy, what was undone or left behind.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub struct CniError {
+    /// Which kind of failure.
+    pub code: Code,
+    /// One line, lower case, no full stop.
+    pub msg: String,
+    /// The rest; may be empty.
+    pub details: String,
+}
+
+impl fmt::Display for CniError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.msg)?;
+        if !self.details.is_empty() {
+            write!(f, "; {}", self.details)?;
+        }
+        Ok(())
+    }
+}
+
+/// The object on the wire, as written.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ErrorObject<'a> {
+    cni_version: &'a str,
+    code: Code,
+    msg: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    details: &'a str,
+}
+
+impl CniError {
+    /// An error without details.
+    #[must_use]
+    pub fn new(code: Code, msg: impl Into<String>) -> Self {
+        Self { code, msg: msg.into(), details: String::new() }
+    }
+
+    /// Adds a sentence to the details, after what is there.
+    #[must_use]
+    pub fn detail(mut self, text: impl AsRef<str>) -> Self {
+        let text = text.as_ref();
+        if !text.is_empty() {
+            if !self.details.is_empty() {
+                self.details.push(' ');
+            }
+            self.details.push_str(text);
+        }
+        self
+    }
+
+    /// One error out of several of a verb that carries on past errors: code and message of the first, the
+    /// others in its details. `None` if there were none.
+    #[must_use]
+    pub fn join(errors: Vec<CniError>) -> Option<Self> {
+        let mut errors = errors.into_iter();
+        let first = errors.next()?;
+        Some(errors.fold(first, |first, next| first.detail(format!("Also: {next}."))))
+    }
+
+    /// The error object as JSON text, indented by four spaces as the reference does.
+    #[must_use]
+    pub fn to_json(&self, version: SpecVersion) -> String {
+        let object =
+            ErrorObject { cni_version: version.as_str(), code: self.code, msg: &self.msg, details: &self.details };
+        crate::json::to_text(&object)
+    }
+
+    /// Reads an error object; `None` when `bytes` is not one (no `code`, or code 0 and no message).
+    ///
+    /// Keys are matched in any case. A missing `cniVersion` is accepted: the reference never prints it.
+    #[must_use]
+    pub fn find_in(bytes: &[u8]) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Wire {
+            code: Option<u32>,
+            msg: Option<String>,
+            details: Option<String>,
+        }
+        let value = crate::json::parse(bytes).ok()?;
+        let wire: Wire = crate::json::decode(&value).ok()?;
+        let code = Code(wire.code?);
+        let msg = wire.msg.unwrap_or_default();
+        if code == Code(0) && msg.is_empty() {
+            return None;
+        }
+        Some(Self { code, msg, details: wire.details.unwrap_or_default() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_object_survives_the_wire() {
+        let error = CniError::new(Code::INVALID_CONFIG, "missing network name").detail("one").detail("two");
+        assert_eq!(CniError::find_in(error.to_json(SpecVersion::V1_1_0).as_bytes()), Some(error));
+    }
+
+    #[test]
+    fn a_result_is_no_error_object() {
+        assert_eq!(CniError::find_in(br#"{"cniVersion":"1.0.0","ips":[]}"#), None);
+        assert_eq!(CniError::find_in(b"null"), None);
+        assert_eq!(CniError::find_in(b"garbage"), None);
+    }
+}

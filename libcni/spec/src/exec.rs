@@ -1,0 +1,495 @@
+//! One call of one plugin executable (SPEC 3, "Plugin execution").
+//!
+//! The child gets the caller's environment with every `CNI_*` variable set anew, the config on stdin, and a
+//! deadline. Its stdout is read until it *ends*, not until the pipe closes: a grandchild that holds the pipe
+//! open blocks nobody.
+
+use crate::Command;
+use crate::error::{CniError, Code};
+use crate::names::PluginPath;
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::unistd::Pid;
+use std::ffi::OsString;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::unix::pipe;
+use tokio::process::Child;
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+/// The most that a plugin may print. A result is some kilobytes; more is a plugin gone wild.
+pub const MAX_STDOUT_BYTES: usize = 16 << 20;
+/// How much of stderr is kept for an error text.
+pub const KEPT_STDERR_BYTES: usize = 8 << 10;
+/// How long a plugin that was told to end may clean up before it is killed.
+pub const GRACE: Duration = Duration::from_secs(5);
+/// How long to retry while the executable is being written (`ETXTBSY`), as the reference does.
+const BUSY_DEADLINE: Duration = Duration::from_secs(5);
+
+/// The `CNI_*` variables of a call (SPEC 2, "Parameters"). All are always set, some to empty text.
+#[derive(Debug, Clone, Default)]
+pub struct CallEnv {
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// `CNI_NETNS`.
+    pub netns: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+    /// `CNI_ARGS`.
+    pub args: String,
+    /// `CNI_PATH`.
+    pub path: PluginPath,
+    /// More variables, such as `TRACEPARENT`.
+    pub more: Vec<(String, String)>,
+}
+
+/// Whose process group the child joins, and so how far a signal reaches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// One of its own, so that ending it ends its children too: the runtime's way.
+    Own,
+    /// The caller's, so that whoever ends the caller ends it too: a delegate's way.
+    Callers,
+}
+
+/// Where the child's stderr goes.
+pub enum Stderr {
+    /// To the caller's own.
+    Inherit,
+    /// To a sink, as it comes; the end of it is kept for error texts.
+    To(Box<dyn FnMut(&[u8]) + Send>),
+}
+
+/// How a plugin ended and what it printed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Output {
+    /// Exit code, or the signal that ended it.
+    pub exit: Exit,
+    /// All of stdout.
+    pub stdout: Vec<u8>,
+    /// The end of stderr, if it was not inherited.
+    pub stderr: String,
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Exit {
+    /// By itself, with this status.
+    Code(i32),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl From<ExitStatus> for Exit {
+    fn from(status: ExitStatus) -> Self {
+        match (status.code(), status.signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+        }
+    }
+}
+
+impl std::fmt::Display for Exit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Exit::Code(code) => write!(f, "exit status {code}"),
+            Exit::Signal(number) => match Signal::try_from(*number) {
+                Ok(signal) => write!(f, "killed by {signal}"),
+                Err(_) => write!(f, "killed by signal {number}"),
+            },
+        }
+    }
+}
+
+impl Output {
+    /// What the plugin printed, if it succeeded.
+    ///
+    /// # Errors
+    /// The plugin's own error object, also when it exited with 0; else code 108 with what it said on stderr.
+    pub fn into_stdout(self) -> Result<Vec<u8>, CniError> {
+        if let Some(error) = CniError::find_in(&self.stdout) {
+            return Err(error);
+        }
+        if self.exit == Exit::Code(0) {
+            return Ok(self.stdout);
+        }
+        let stdout = String::from_utf8_lossy(&self.stdout);
+        let msg = match (stdout.trim(), self.stderr.trim()) {
+            ("", "") => format!("netplugin failed with no error message: {}", self.exit),
+            ("", stderr) => format!("netplugin failed: {stderr:?}"),
+            (stdout, stderr) => format!(
+                "netplugin failed but its stdout is no error object: stdout {:?}, stderr {stderr:?}",
+                stdout.chars().take(1000).collect::<String>()
+            ),
+        };
+        Err(CniError::new(Code::DELEGATE, msg).detail(format!("The plugin ended with {}.", self.exit)))
+    }
+}
+
+/// One call, ready to run.
+pub struct Call<'a> {
+    /// The executable.
+    pub executable: &'a Path,
+    /// `CNI_COMMAND`.
+    pub command: Command,
+    /// The other variables.
+    pub env: &'a CallEnv,
+    /// The network config.
+    pub stdin: &'a [u8],
+    /// Process group.
+    pub group: Group,
+    /// Where stderr goes.
+    pub stderr: Stderr,
+    /// When the plugin is told to end (SIGTERM), and [`GRACE`] later is killed.
+    pub deadline: Duration,
+}
+
+/// Runs a plugin once. Dropping the future tells it to end and, [`GRACE`] later, kills it.
+///
+/// # Errors
+/// Code 108 if it cannot be started, 104 after the deadline, 5 if its pipes fail, 108 if it prints more than
+/// [`MAX_STDOUT_BYTES`]. How it ended is not looked at: see [`Output::into_stdout`].
+pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
+    let until = Instant::now() + call.deadline;
+    let plugin = call.executable.display().to_string();
+    let child = spawn_unless_busy(&call).await?;
+    let mut running = Running { child: Some(child), group: call.group };
+    let broken = |error: io::Error| CniError::new(Code::IO, format!("cannot talk to plugin {plugin}: {error}"));
+    match timeout_at(until, running.talk(call.stdin, call.stderr)).await {
+        Ok(output) => output.map_err(broken)?.ok_or_else(|| {
+            CniError::new(
+                Code::DELEGATE,
+                format!("cannot use plugin {plugin}: it printed more than {MAX_STDOUT_BYTES} bytes"),
+            )
+        }),
+        Err(_) => {
+            running.end().await;
+            Err(CniError::new(
+                Code::TIMEOUT,
+                format!(
+                    "cannot finish {} of plugin {plugin}: it did not end within {} ms",
+                    call.command,
+                    call.deadline.as_millis()
+                ),
+            )
+            .detail("It was sent SIGTERM, and SIGKILL where that did not end it. Call DEL before the next ADD."))
+        }
+    }
+}
+
+/// Starts the child, again and again while its executable is open for writing. There is no event to wait for
+/// that is not itself a race, so the pauses grow from 5 ms up.
+async fn spawn_unless_busy(call: &Call<'_>) -> Result<Child, CniError> {
+    let until = Instant::now() + BUSY_DEADLINE;
+    let mut pause = Duration::from_millis(5);
+    loop {
+        match spawn(call) {
+            Err(error) if error.raw_os_error() == Some(Errno::ETXTBSY as i32) && Instant::now() + pause < until => {
+                sleep(pause).await;
+                pause *= 2;
+            }
+            outcome => {
+                return outcome.map_err(|error| {
+                    CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {error}", call.executable.display()))
+                });
+            }
+        }
+    }
+}
+
+fn spawn(call: &Call<'_>) -> io::Result<Child> {
+    let mut command = tokio::process::Command::new(call.executable);
+    command
+        .env("CNI_COMMAND", call.command.as_str())
+        .env("CNI_CONTAINERID", &call.env.container_id)
+        .env("CNI_NETNS", &call.env.netns)
+        .env("CNI_IFNAME", &call.env.ifname)
+        .env("CNI_ARGS", &call.env.args)
+        .env("CNI_PATH", OsString::from(call.env.path.to_string()))
+        .envs(call.env.more.iter().map(|(key, value)| (key, value)))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(match call.stderr {
+            Stderr::Inherit => Stdio::inherit(),
+            Stderr::To(_) => Stdio::piped(),
+        });
+    if call.group == Group::Own {
+        command.process_group(0);
+    }
+    command.spawn()
+}
+
+/// A started child. Dropped before it ended, it is told to end.
+struct Running {
+    child: Option<Child>,
+    group: Group,
+}
+
+impl Running {
+    /// Feeds the child and reads it until it ends. `None`: it printed too much.
+    async fn talk(&mut self, input: &[u8], stderr: Stderr) -> io::Result<Option<Output>> {
+        let Some(child) = &mut self.child else { return Ok(None) };
+        let mut stdin = child.stdin.take();
+        let mut stdout =
+            Collected::new(child.stdout.take().map(|pipe| pipe.into_owned_fd()).transpose()?, MAX_STDOUT_BYTES)?;
+        let mut kept = Tail::new(child.stderr.take().map(|pipe| pipe.into_owned_fd()).transpose()?, stderr)?;
+        let feed = async {
+            if let Some(pipe) = &mut stdin {
+                // A plugin need not read its config: a closed pipe is its own business.
+                match pipe.write_all(input).await {
+                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+                    Ok(()) | Err(_) => {}
+                }
+            }
+            drop(stdin.take());
+            Ok(())
+        };
+        let status = {
+            let talk = async { tokio::try_join!(feed, stdout.read_to_end(), kept.read_to_end()).map(drop) };
+            let mut talk = std::pin::pin!(talk);
+            let mut closed = false;
+            loop {
+                tokio::select! {
+                    status = child.wait() => break status?,
+                    outcome = &mut talk, if !closed => { outcome?; closed = true; }
+                }
+            }
+        };
+        stdout.drain()?;
+        kept.drain()?;
+        self.child = None;
+        Ok((!stdout.full).then_some(Output { exit: status.into(), stdout: stdout.bytes, stderr: kept.text() }))
+    }
+
+    /// Ends the child: SIGTERM, and after [`GRACE`] SIGKILL.
+    async fn end(&mut self) {
+        let Some(mut child) = self.child.take() else { return };
+        signal(&child, self.group, Signal::SIGTERM);
+        if timeout(GRACE, child.wait()).await.is_err() {
+            signal(&child, self.group, Signal::SIGKILL);
+            if let Err(error) = child.wait().await {
+                tracing::warn!(%error, "cannot wait for a killed plugin");
+            }
+        } else if self.group == Group::Own {
+            // What the plugin left running in its group ends with it.
+            signal(&child, self.group, Signal::SIGKILL);
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let Some(child) = self.child.take() else { return };
+        let mut rest = Running { child: Some(child), group: self.group };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn(async move { rest.end().await })),
+            Err(_) => {
+                if let Some(child) = rest.child.take() {
+                    signal(&child, rest.group, Signal::SIGKILL);
+                }
+            }
+        }
+    }
+}
+
+/// Sends a signal to the child, or its whole group. The child is not reaped yet, so the number is still its own.
+fn signal(child: &Child, group: Group, signal: Signal) {
+    let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw) else { return };
+    let sent = match group {
+        Group::Own => killpg(pid, signal),
+        Group::Callers => kill(pid, signal),
+    };
+    if let Err(error) = sent {
+        tracing::debug!(%error, %pid, "cannot signal a plugin");
+    }
+}
+
+/// A pipe read into memory, up to a limit; past it the rest is read and dropped, so that the child ends.
+struct Collected {
+    pipe: Option<pipe::Receiver>,
+    bytes: Vec<u8>,
+    limit: usize,
+    full: bool,
+}
+
+impl Collected {
+    fn new(fd: Option<std::os::fd::OwnedFd>, limit: usize) -> io::Result<Self> {
+        let pipe = fd.map(pipe::Receiver::from_owned_fd).transpose()?;
+        Ok(Self { pipe, bytes: Vec::new(), limit, full: false })
+    }
+
+    fn take(&mut self, chunk: &[u8]) {
+        let room = self.limit - self.bytes.len();
+        self.full |= chunk.len() > room;
+        self.bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+    }
+
+    async fn read_to_end(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; 16 << 10];
+        while let Some(pipe) = &mut self.pipe {
+            match pipe.read(&mut buffer).await? {
+                0 => self.pipe = None,
+                count => self.take(&buffer[..count]),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is in the pipe now; more can only come from somebody else than the child.
+    fn drain(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; 16 << 10];
+        while let Some(pipe) = &mut self.pipe {
+            match pipe.try_read(&mut buffer) {
+                Ok(0) => self.pipe = None,
+                Ok(count) if !self.full => self.take(&buffer[..count]),
+                Ok(_) => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// stderr on its way to a sink, with its end kept.
+struct Tail {
+    pipe: Option<pipe::Receiver>,
+    sink: Stderr,
+    kept: Vec<u8>,
+}
+
+impl Tail {
+    fn new(fd: Option<std::os::fd::OwnedFd>, sink: Stderr) -> io::Result<Self> {
+        Ok(Self { pipe: fd.map(pipe::Receiver::from_owned_fd).transpose()?, sink, kept: Vec::new() })
+    }
+
+    fn take(&mut self, chunk: &[u8]) {
+        if let Stderr::To(sink) = &mut self.sink {
+            sink(chunk);
+        }
+        self.kept.extend_from_slice(chunk);
+        let excess = self.kept.len().saturating_sub(KEPT_STDERR_BYTES);
+        self.kept.drain(..excess);
+    }
+
+    async fn read_to_end(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; 4 << 10];
+        while let Some(pipe) = &mut self.pipe {
+            match pipe.read(&mut buffer).await? {
+                0 => self.pipe = None,
+                count => self.take(&buffer[..count]),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is in the pipe now, at most a pipe's worth: a grandchild may go on writing.
+    fn drain(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; 64 << 10];
+        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+        match pipe.try_read(&mut buffer) {
+            Ok(count) => self.take(&buffer[..count]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    fn text(&self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant as Clock;
+
+    /// Runs `script` as a plugin.
+    fn call(script: &str, stdin: &[u8], deadline: Duration) -> Result<Output, CniError> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("plugin");
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let env = CallEnv { container_id: "c1".into(), ifname: "eth0".into(), ..CallEnv::default() };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(run(Call {
+            executable: &path,
+            command: Command::Add,
+            env: &env,
+            stdin,
+            group: Group::Own,
+            stderr: Stderr::To(Box::new(|_| {})),
+            deadline,
+        }))
+    }
+
+    const SOON: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_plugin_gets_environment_and_config() {
+        let output = call("echo $CNI_COMMAND $CNI_CONTAINERID ${CNI_NETNS-unset}; cat", b"{}", SOON).unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "ADD c1 \n{}");
+        assert_eq!(output.exit, Exit::Code(0));
+    }
+
+    #[test]
+    fn an_orphan_holding_stdout_does_not_block() {
+        let start = Clock::now();
+        let output = call("sleep 30 & echo {}", b"", SOON).unwrap();
+        assert_eq!(output.stdout, b"{}\n");
+        assert!(start.elapsed() < SOON);
+    }
+
+    #[test]
+    fn a_plugin_that_does_not_end_is_ended_with_its_children() {
+        let error = call("trap 'exit 0' TERM; sleep 1000 & wait", b"", Duration::from_millis(200)).unwrap_err();
+        assert_eq!(error.code, Code::TIMEOUT);
+    }
+
+    #[test]
+    fn a_config_larger_than_the_pipe_need_not_be_read() {
+        let output = call("exec <&-; echo ok", &vec![b' '; 1 << 20], SOON).unwrap();
+        assert_eq!(output.stdout, b"ok\n");
+    }
+
+    #[test]
+    fn too_much_output_is_an_error_and_uses_no_memory() {
+        let error = call("head -c 100000000 /dev/zero", b"", SOON).unwrap_err();
+        assert!(error.msg.contains("printed more than"), "{error}");
+    }
+
+    #[test]
+    fn how_a_plugin_failed_is_told() {
+        let fail = |script: &str| call(script, b"", SOON).unwrap().into_stdout().unwrap_err().to_string();
+        assert!(fail("exit 3").contains("netplugin failed with no error message: exit status 3"));
+        assert!(fail("echo why >&2; exit 1").contains("netplugin failed: \"why\""));
+        assert!(fail("echo garbage; exit 1").contains("garbage"));
+        assert!(fail("kill -9 $$").contains("SIGKILL"));
+        assert_eq!(fail(r#"echo '{"code":11,"msg":"later"}'; exit 1"#), "later");
+        assert_eq!(fail(r#"echo '{"code":11,"msg":"later"}'; exit 0"#), "later");
+    }
+
+    #[test]
+    fn a_missing_interpreter_is_no_success() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("absent");
+        let env = CallEnv::default();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let outcome = runtime.block_on(run(Call {
+            executable: &path,
+            command: Command::Del,
+            env: &env,
+            stdin: b"",
+            group: Group::Callers,
+            stderr: Stderr::Inherit,
+            deadline: SOON,
+        }));
+        assert_eq!(outcome.unwrap_err().code, Code::DELEGATE);
+    }
+}

@@ -1,0 +1,200 @@
+//! The names that cross the wire. Each becomes part of a path, a rule or an interface, so each is checked once here.
+
+use crate::error::{CniError, Code};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// Declares a name: a `String` that only its `parse` can make.
+macro_rules! name {
+    ($(#[$doc:meta])* $Name:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $Name(String);
+
+        impl $Name {
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl fmt::Display for $Name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+
+        impl AsRef<str> for $Name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+name! {
+    /// `CNI_CONTAINERID`: starts alphanumeric, then alphanumeric, `_`, `.`, `-` (SPEC 2, Parameters).
+    ContainerId
+}
+name! {
+    /// `name` of a network config: the same characters as a container ID (SPEC 1, Configuration format).
+    NetworkName
+}
+name! {
+    /// `CNI_IFNAME`: 1 to 15 bytes, as the kernel's `dev_valid_name` allows, and no `:`.
+    IfName
+}
+name! {
+    /// `type` of a plugin: a file name, never a path.
+    PluginType
+}
+
+/// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`
+fn is_plain(text: &str) -> bool {
+    text.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-'))
+}
+
+impl ContainerId {
+    /// # Errors
+    /// Code 4 `invalid characters in containerID`, details = the value.
+    pub fn parse(text: &str) -> Result<Self, CniError> {
+        match text {
+            "" => Err(CniError::new(Code::INVALID_ENVIRONMENT, "missing containerID")),
+            _ if is_plain(text) => Ok(Self(text.to_owned())),
+            _ => Err(CniError::new(Code::INVALID_ENVIRONMENT, "invalid characters in containerID").detail(text)),
+        }
+    }
+}
+
+impl NetworkName {
+    /// # Errors
+    /// Code 7 `missing network name` or `invalid characters found in network name`, details = the value.
+    pub fn parse(text: &str) -> Result<Self, CniError> {
+        match text {
+            "" => Err(CniError::new(Code::INVALID_CONFIG, "missing network name")),
+            _ if is_plain(text) => Ok(Self(text.to_owned())),
+            _ => Err(CniError::new(Code::INVALID_CONFIG, "invalid characters found in network name").detail(text)),
+        }
+    }
+}
+
+impl IfName {
+    /// The kernel's `IFNAMSIZ` less the final zero byte (linux/if.h).
+    pub const MAX_BYTES: usize = 15;
+
+    /// # Errors
+    /// Code 4 with the rule that was broken, details = the value.
+    pub fn parse(text: &str) -> Result<Self, CniError> {
+        let rule = match text {
+            "" => "interface name is empty",
+            _ if text.len() > Self::MAX_BYTES => "interface name is too long: at most 15 bytes",
+            "." | ".." => "interface name is . or ..",
+            _ if text.contains(['/', ':']) => "interface name contains / or :",
+            _ if text.contains(|c: char| c.is_whitespace() || c == '\0') => "interface name contains white space",
+            _ => return Ok(Self(text.to_owned())),
+        };
+        Err(CniError::new(Code::INVALID_ENVIRONMENT, rule).detail(text))
+    }
+}
+
+impl PluginType {
+    /// # Errors
+    /// Code 7 if it is empty, a path, or names a folder.
+    pub fn parse(text: &str) -> Result<Self, CniError> {
+        let rule = match text {
+            "" => "no plugin type: set \"type\" to the file name of an executable in CNI_PATH",
+            "." | ".." => "invalid plugin type: it names a folder",
+            _ if text.contains(['/', '\0']) => "invalid plugin type: a file name, not a path, is looked up in CNI_PATH",
+            _ => return Ok(Self(text.to_owned())),
+        };
+        Err(CniError::new(Code::INVALID_CONFIG, rule).detail(text))
+    }
+}
+
+/// `CNI_PATH`: the folders in which executables are looked up, and nowhere else.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PluginPath(Vec<PathBuf>);
+
+impl PluginPath {
+    /// The folders of a colon-separated list; empty parts are dropped, as they would mean the working directory.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        Self(text.split(':').filter(|part| !part.is_empty()).map(PathBuf::from).collect())
+    }
+
+    /// The list of these folders.
+    #[must_use]
+    pub fn from_dirs(dirs: Vec<PathBuf>) -> Self {
+        Self(dirs)
+    }
+
+    /// The folders, first looked in first.
+    #[must_use]
+    pub fn dirs(&self) -> &[PathBuf] {
+        &self.0
+    }
+
+    /// Finds the executable of a plugin: the first regular file `<dir>/<type>`, links followed (SPEC 3).
+    ///
+    /// # Errors
+    /// Code 108 naming the folders that were looked in; it says `not found`, which runtimes match on.
+    pub fn find_executable(&self, plugin: &PluginType) -> Result<PathBuf, CniError> {
+        if self.0.is_empty() {
+            return Err(CniError::new(
+                Code::INVALID_ENVIRONMENT,
+                format!("cannot find plugin {plugin}: CNI_PATH names no folder"),
+            ));
+        }
+        let is_file = |path: &PathBuf| Path::new(path).metadata().is_ok_and(|meta| meta.is_file());
+        self.0.iter().map(|dir| dir.join(plugin.as_str())).find(is_file).ok_or_else(|| {
+            CniError::new(Code::DELEGATE, format!("cannot find plugin {plugin}: executable not found in {self}"))
+                .detail(format!("Install {plugin} into one of these folders, or correct the type."))
+        })
+    }
+}
+
+impl fmt::Display for PluginPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let dirs: Vec<_> = self.0.iter().map(|dir| dir.to_string_lossy()).collect();
+        f.write_str(&dirs.join(":"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plain_names_stay_in_their_folder() {
+        for good in ["a", "0", "a-b_c.d", "A..b"] {
+            assert!(ContainerId::parse(good).is_ok() && NetworkName::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "../a", "-a", "_a", "a/b", "a b", "ä", "a\n", "a\0"] {
+            assert!(ContainerId::parse(bad).is_err() && NetworkName::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn interface_names_are_the_kernels() {
+        for good in ["eth0", "a.b", "0123456789abcde", "…"] {
+            assert!(IfName::parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", ".", "..", "a/b", "a:1", "a b", "a\t", "0123456789abcdef", "a\0b"] {
+            assert!(IfName::parse(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_plugin_type_is_a_file_name() {
+        for bad in ["", ".", "..", "../x", "/bin/sh", "a/b"] {
+            assert_eq!(PluginType::parse(bad).map_err(|e| e.code), Err(Code::INVALID_CONFIG), "{bad}");
+        }
+    }
+
+    #[test]
+    fn empty_path_parts_do_not_mean_the_working_directory() {
+        assert_eq!(PluginPath::parse(":/a::/b:").dirs(), [PathBuf::from("/a"), PathBuf::from("/b")]);
+    }
+}
