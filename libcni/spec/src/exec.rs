@@ -56,12 +56,15 @@ pub enum Group {
     Callers,
 }
 
+/// Takes stderr as it comes.
+pub type StderrSink = Box<dyn FnMut(&[u8]) + Send>;
+
 /// Where the child's stderr goes.
 pub enum Stderr {
     /// To the caller's own.
     Inherit,
     /// To a sink, as it comes; the end of it is kept for error texts.
-    To(Box<dyn FnMut(&[u8]) + Send>),
+    To(StderrSink),
 }
 
 /// How a plugin ended and what it printed.
@@ -433,7 +436,7 @@ mod tests {
 
     #[test]
     fn a_plugin_gets_environment_and_config() {
-        let output = call("echo $CNI_COMMAND $CNI_CONTAINERID ${CNI_NETNS-unset}; cat", b"{}", SOON).unwrap();
+        let output = call("echo \"$CNI_COMMAND $CNI_CONTAINERID ${CNI_NETNS-unset}\"; cat", b"{}", SOON).unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), "ADD c1 \n{}");
         assert_eq!(output.exit, Exit::Code(0));
     }
