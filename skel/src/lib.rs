@@ -1,1 +1,47 @@
-//! The plugin's end of CNI.
+//! The plugin's end of CNI (SPEC 2 and 4): from environment and stdin to one of five verbs, and back to stdout.
+//!
+//! A plugin implements [`Plugin`]; its `main` is [`main`], or [`run`] when one executable is several plugins:
+//!
+//! ```no_run
+//! use cni_spec::{AddResult, CniError};
+//! use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+//!
+//! struct Passthrough;
+//!
+//! impl Plugin for Passthrough {
+//!     const NAME: &'static str = "passthrough";
+//!     type Conf = ();
+//!     async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
+//!         Ok(request.conf.prev_result.clone().unwrap_or_default())
+//!     }
+//!     async fn del(_: &DelRequest<()>) -> Result<(), CniError> { Ok(()) }
+//!     async fn check(_: &CheckRequest<()>) -> Result<(), CniError> { Ok(()) }
+//!     async fn gc(_: &GcRequest<()>) -> Result<(), CniError> { Ok(()) }
+//!     async fn status(_: &StatusRequest<()>) -> Result<(), CniError> { Ok(()) }
+//! }
+//!
+//! fn main() -> std::process::ExitCode {
+//!     skel::main::<Passthrough>()
+//! }
+//! ```
+//!
+//! Only [`env`] reads the environment, only [`reply`] writes stdout, only [`run`] ends the process.
+
+pub mod call;
+pub mod delegate;
+mod dispatch;
+pub mod env;
+pub mod interrupt;
+mod log;
+pub mod plugin;
+pub mod reply;
+pub mod request;
+mod run;
+
+pub use call::Call;
+pub use delegate::Delegate;
+pub use interrupt::interrupted;
+pub use plugin::{Entry, Plugin};
+pub use reply::Reply;
+pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, StatusRequest};
+pub use run::{main, run};

@@ -1,1 +1,16 @@
-//! The one executable that is all plugins.
+//! The one executable that is all plugins: it acts as the one by whose name it is called.
+//!
+//! Every plugin is an [`Entry`] here and a hard link in the plugin folder. An IPAM plugin that is in this table runs in
+//! the process of the interface plugin that delegates to it; see [`skel::delegate`].
+
+use skel::Entry;
+use std::process::ExitCode;
+
+/// The plugins, in the order in which they are listed.
+pub const ENTRIES: &[Entry] = &[];
+
+/// The whole `main`.
+#[must_use]
+pub fn main() -> ExitCode {
+    skel::run(ENTRIES)
+}

@@ -1,0 +1,117 @@
+//! Calling an IPAM plugin the way a runtime would (SPEC 4): same environment but for the verb, same stdin.
+//!
+//! When the executable found in `CNI_PATH` is this very one (same device and inode), the plugin runs in this
+//! process: it gets the same variables and bytes, its reply is read as a child's would be, and a fork, an exec and
+//! a wait are saved.
+
+use crate::request::Raw;
+use cni_spec::exec::{self, Exit, Group, Output, Stderr};
+use cni_spec::{AddResult, CniError, Code, Command, PluginType, SpecVersion, json};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+/// How long a delegate may take. DHCP may need a minute or more; a kubelet gives up after 220 s.
+pub const DEADLINE: Duration = Duration::from_secs(180);
+
+/// Another plugin, called with this call's own parameters.
+pub struct Delegate<'a> {
+    raw: &'a Raw,
+    plugin: &'a PluginType,
+    version: SpecVersion,
+}
+
+impl<'a> Delegate<'a> {
+    pub(crate) fn new(raw: &'a Raw, plugin: &'a PluginType, version: SpecVersion) -> Self {
+        Self { raw, plugin, version }
+    }
+
+    /// The plugin's file name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.plugin.as_str()
+    }
+
+    /// ADD. The caller must call [`Delegate::del`] if anything fails after it (SPEC 4).
+    ///
+    /// # Errors
+    /// The delegate's own error; code 108 if it cannot be found, started or understood.
+    pub async fn add(&self) -> Result<AddResult, CniError> {
+        let stdout = self.call(Command::Add).await?;
+        let unusable = |error: CniError| CniError {
+            code: Code::DELEGATE,
+            msg: format!("cannot use the result of plugin {}: {}", self.plugin, error.msg),
+            ..error
+        };
+        let value = json::parse(&stdout).map_err(unusable)?;
+        AddResult::from_value(&value, self.version).map_err(unusable)
+    }
+
+    /// DEL.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub async fn del(&self) -> Result<(), CniError> {
+        self.call(Command::Del).await.map(drop)
+    }
+
+    /// CHECK.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub async fn check(&self) -> Result<(), CniError> {
+        self.call(Command::Check).await.map(drop)
+    }
+
+    /// GC.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub async fn gc(&self) -> Result<(), CniError> {
+        self.call(Command::Gc).await.map(drop)
+    }
+
+    /// STATUS.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`]; code 50 or 51 if the delegate cannot serve ADD.
+    pub async fn status(&self) -> Result<(), CniError> {
+        self.call(Command::Status).await.map(drop)
+    }
+
+    async fn call(&self, command: Command) -> Result<Vec<u8>, CniError> {
+        let call = &self.raw.call;
+        let executable = call.env.plugin_path().find_executable(self.plugin)?;
+        let entry = call.entries.iter().find(|entry| entry.name == self.plugin.as_str());
+        let output = match entry.filter(|_| is_this_executable(&executable)) {
+            Some(entry) => {
+                let reply = (entry.handler)(&call.for_delegate(command, Rc::clone(&self.raw.stdin))).await;
+                Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() }
+            }
+            None => self.run(command, &executable).await?,
+        };
+        output.into_stdout()
+    }
+
+    async fn run(&self, command: Command, executable: &Path) -> Result<Output, CniError> {
+        let env = self.raw.call.env.call_env();
+        exec::run(exec::Call {
+            executable,
+            command,
+            env: &env,
+            stdin: &self.raw.stdin,
+            group: Group::Callers,
+            stderr: Stderr::Inherit,
+            deadline: DEADLINE,
+        })
+        .await
+    }
+}
+
+/// Whether `executable` is the file that this process runs, by whatever name.
+fn is_this_executable(executable: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+    let own = identity(Path::new("/proc/self/exe"));
+    own.is_some() && own == identity(executable)
+}

@@ -1,0 +1,174 @@
+//! From a call to a verb, in the order in which the reference checks (SPEC 2).
+
+use crate::call::Call;
+use crate::plugin::Plugin;
+use crate::reply::Reply;
+use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Raw, StatusRequest};
+use cni_spec::{
+    AddResult, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, PluginConf, SpecVersion, version,
+};
+use std::rc::Rc;
+
+/// Answers one call of plugin `P`.
+pub(crate) async fn dispatch<P: Plugin>(call: &Call) -> Reply {
+    let command = call.env.find_command();
+    if let Err(error) = call.env.check(command) {
+        return Reply::failure(&error, SpecVersion::LATEST);
+    }
+    if command == Some(Command::Version) {
+        return Reply::success(version_text(P::VERSIONS));
+    }
+    match read_conf(call) {
+        Ok((stdin, object)) => {
+            let version = SpecVersion::find(object.version_text()).unwrap_or(SpecVersion::LATEST);
+            let raw = Raw { call: call.clone(), stdin };
+            let outcome = run_verb::<P>(command, raw, &object).await;
+            outcome.unwrap_or_else(|error| Reply::failure(&error, version))
+        }
+        Err(error) => Reply::failure(&error, SpecVersion::LATEST),
+    }
+}
+
+fn read_conf(call: &Call) -> Result<(Rc<[u8]>, ConfObject), CniError> {
+    let stdin = call.read_stdin()?;
+    let object = ConfObject::parse(&stdin)?;
+    Ok((stdin, object))
+}
+
+/// The reply to VERSION.
+fn version_text(versions: &[SpecVersion]) -> String {
+    let quoted: Vec<String> = versions.iter().map(|version| format!("\"{version}\"")).collect();
+    format!("{{\"cniVersion\":\"{}\",\"supportedVersions\":[{}]}}\n", SpecVersion::LATEST, quoted.join(","))
+}
+
+async fn run_verb<P: Plugin>(command: Option<Command>, raw: Raw, object: &ConfObject) -> Result<Reply, CniError> {
+    let Some(command) = command else {
+        return Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {}", raw.call.env.command)));
+    };
+    let cni_version = gate_version(command, object.version_text(), P::VERSIONS)?;
+    refuse_own_netns(command, &raw.call)?;
+    let conf = parse_conf::<P>(command, object, cni_version)?;
+    let silent = |()| Reply::default();
+    match command {
+        Command::Add => {
+            let (container_id, ifname) = attachment(&raw)?;
+            let netns = netns(&raw)?;
+            add::<P>(AddRequest { container_id, ifname, netns, conf, raw }).await
+        }
+        Command::Del => {
+            let (container_id, ifname) = attachment(&raw)?;
+            let netns = NetnsPath::find(&raw.call.env.netns);
+            P::del(&DelRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
+        }
+        Command::Check => {
+            let (container_id, ifname) = attachment(&raw)?;
+            let netns = netns(&raw)?;
+            P::check(&CheckRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
+        }
+        Command::Gc => {
+            let valid = object.valid_attachments()?;
+            P::gc(&GcRequest { valid, conf, raw }).await.map(silent)
+        }
+        Command::Status => P::status(&StatusRequest { conf, raw }).await.map(silent),
+        Command::Version => Ok(Reply::success(version_text(P::VERSIONS))),
+    }
+}
+
+/// ADD, and DEL after it if the config's version cannot express what was made.
+async fn add<P: Plugin>(request: AddRequest<P::Conf>) -> Result<Reply, CniError> {
+    let result: AddResult = P::add(&request).await?;
+    let error = match result.to_json(request.conf.cni_version) {
+        Ok(text) => return Ok(Reply::success(text)),
+        Err(error) => error,
+    };
+    let AddRequest { container_id, ifname, netns, mut conf, raw } = request;
+    conf.prev_result = Some(result);
+    match P::del(&DelRequest { container_id, ifname, netns: Some(netns), conf, raw }).await {
+        Ok(()) => Err(error.detail("What ADD had made was removed again.")),
+        Err(left) => Err(error.detail(format!("What ADD had made could not all be removed: {left}."))),
+    }
+}
+
+fn attachment(raw: &Raw) -> Result<(ContainerId, IfName), CniError> {
+    let env = &raw.call.env;
+    Ok((ContainerId::parse(&env.container_id)?, IfName::parse(&env.ifname)?))
+}
+
+fn netns(raw: &Raw) -> Result<NetnsPath, CniError> {
+    NetnsPath::find(&raw.call.env.netns)
+        .ok_or_else(|| CniError::new(Code::INVALID_ENVIRONMENT, "required env variables [CNI_NETNS] missing"))
+}
+
+fn parse_conf<P: Plugin>(
+    command: Command,
+    object: &ConfObject,
+    cni_version: SpecVersion,
+) -> Result<PluginConf<P::Conf>, CniError> {
+    let own = P::Conf::from_conf(object).map_err(|error| object.hint(error))?;
+    for sentence in object.misspelt() {
+        tracing::warn!(plugin = P::NAME, network = %object.name(), "{sentence}");
+    }
+    Ok(PluginConf {
+        cni_version,
+        name: object.name().clone(),
+        plugin_type: object.plugin_type().to_owned(),
+        ipam: object.ipam_type()?,
+        prev_result: prev_result(command, object, cni_version)?,
+        own,
+    })
+}
+
+/// prevResult. A broken one stops ADD and CHECK; DEL goes on without, as it must not depend on it.
+fn prev_result(command: Command, object: &ConfObject, cni_version: SpecVersion) -> Result<Option<AddResult>, CniError> {
+    match object.prev_result(cni_version) {
+        Err(error) if command == Command::Del => {
+            tracing::warn!(%error, "going on without prevResult");
+            Ok(None)
+        }
+        outcome => outcome,
+    }
+}
+
+/// The version gate: the config's version must be literally one that the plugin speaks, and have the verb.
+fn gate_version(command: Command, text: &str, supported: &[SpecVersion]) -> Result<SpecVersion, CniError> {
+    let needed = match command {
+        Command::Check => Some(SpecVersion::V0_4_0),
+        Command::Gc | Command::Status => Some(SpecVersion::V1_1_0),
+        Command::Add | Command::Del | Command::Version => None,
+    };
+    if let Some(needed) = needed {
+        gate_verb(command, text, needed, supported)?;
+    }
+    SpecVersion::find(text).filter(|version| supported.contains(version)).ok_or_else(|| {
+        let names: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
+        CniError::new(Code::INCOMPATIBLE_VERSION, "incompatible CNI versions")
+            .detail(format!("config is {text:?}, plugin supports {names:?}"))
+    })
+}
+
+fn gate_verb(command: Command, text: &str, needed: SpecVersion, supported: &[SpecVersion]) -> Result<(), CniError> {
+    let number = version::parse_number(text)?;
+    let as_number = |version: SpecVersion| version::parse_number(version.as_str());
+    if number < as_number(needed)? {
+        return Err(CniError::new(Code::INCOMPATIBLE_VERSION, format!("config version does not allow {command}"))
+            .detail(format!("{command} exists from {needed} on; the config's cniVersion is {text:?}.")));
+    }
+    let newest = supported.last().copied().map_or(Ok((0, 0, 0)), as_number)?;
+    if number > newest {
+        return Err(CniError::new(Code::INCOMPATIBLE_VERSION, format!("plugin version does not allow {command}"))
+            .detail(format!("The config's cniVersion is {text:?}, newer than all that the plugin speaks.")));
+    }
+    Ok(())
+}
+
+/// Refuses to work on the plugin's own namespace, before anything is done.
+fn refuse_own_netns(command: Command, call: &Call) -> Result<(), CniError> {
+    let concerned = matches!(command, Command::Add | Command::Del) && !call.env.overrides_netns();
+    match NetnsPath::find(&call.env.netns).filter(|netns| concerned && netns.is_own()) {
+        None => Ok(()),
+        Some(netns) => {
+            Err(CniError::new(Code::INVALID_NETNS, "plugin's netns and netns from CNI_NETNS should not be the same")
+                .detail(format!("CNI_NETNS is {netns}. Set CNI_NETNS_OVERRIDE=1 if this is intended.")))
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! The `CNI_*` variables: which a verb needs, and the only place that reads the environment.
+
+use cni_spec::exec::CallEnv;
+use cni_spec::{CniError, Code, Command, ContainerId, IfName, PluginPath};
+use std::env::{self, VarError};
+
+/// The variables as they came, before any rule was applied.
+#[derive(Debug, Clone, Default)]
+pub struct Environment {
+    /// `CNI_COMMAND`.
+    pub command: String,
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// `CNI_NETNS`.
+    pub netns: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+    /// `CNI_ARGS`.
+    pub args: String,
+    /// `CNI_PATH`.
+    pub path: String,
+    /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the plugin's own (the reference's variable).
+    pub netns_override: String,
+    /// Variables that are not UTF-8, which no rule here can accept.
+    pub not_utf8: Vec<&'static str>,
+}
+
+/// What a verb does with a variable (SPEC 2, the tables of each operation).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Use {
+    Required,
+    Optional,
+    Unused,
+}
+
+use Use::{Optional, Required, Unused};
+
+/// One row of the table: a variable and its use by ADD, DEL, CHECK, GC, STATUS, VERSION.
+type Row = (&'static str, [Use; 6], fn(&Environment) -> &str);
+
+/// The table, in the order in which variables are looked at. The specification has `CNI_PATH` optional but for GC.
+const TABLE: [Row; 5] = [
+    ("CNI_CONTAINERID", [Required, Required, Required, Unused, Unused, Unused], |env| &env.container_id),
+    ("CNI_NETNS", [Required, Optional, Required, Unused, Unused, Unused], |env| &env.netns),
+    ("CNI_IFNAME", [Required, Required, Required, Unused, Unused, Unused], |env| &env.ifname),
+    ("CNI_ARGS", [Optional, Optional, Optional, Unused, Unused, Unused], |env| &env.args),
+    ("CNI_PATH", [Optional, Optional, Optional, Required, Optional, Unused], |env| &env.path),
+];
+
+impl Environment {
+    /// Reads the process's own variables.
+    #[must_use]
+    pub fn of_process() -> Self {
+        let mut not_utf8 = Vec::new();
+        let mut read = |name: &'static str| match env::var(name) {
+            Ok(value) => value,
+            Err(VarError::NotPresent) => String::new(),
+            Err(VarError::NotUnicode(_)) => {
+                not_utf8.push(name);
+                String::new()
+            }
+        };
+        let mut environment = Self {
+            command: read("CNI_COMMAND"),
+            container_id: read("CNI_CONTAINERID"),
+            netns: read("CNI_NETNS"),
+            ifname: read("CNI_IFNAME"),
+            args: read("CNI_ARGS"),
+            path: read("CNI_PATH"),
+            netns_override: read("CNI_NETNS_OVERRIDE"),
+            not_utf8: Vec::new(),
+        };
+        environment.not_utf8 = not_utf8;
+        environment
+    }
+
+    /// How much to log, from `CNI_LOG`: `error`, `warn` (the default), `info`, `debug` or `trace`.
+    #[must_use]
+    pub fn log_level() -> tracing::Level {
+        env::var("CNI_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(tracing::Level::WARN)
+    }
+
+    /// The verb; `None` for one that the specification does not know.
+    #[must_use]
+    pub fn find_command(&self) -> Option<Command> {
+        Command::find(&self.command)
+    }
+
+    /// Checks the variables as `command` needs them (`None`: an unknown verb, which needs none).
+    ///
+    /// # Errors
+    /// Code 4: a malformed container ID or ifname at once; all missing ones together,
+    /// `required env variables [A,B] missing`.
+    pub fn check(&self, command: Option<Command>) -> Result<(), CniError> {
+        if let [first, ..] = self.not_utf8[..] {
+            return Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("cannot read {first}: it is not UTF-8")));
+        }
+        let column = command.and_then(|command| Command::ALL.iter().position(|each| *each == command));
+        let use_of = |row: &Row| column.map_or(Unused, |column| row.1[column]);
+        let mut missing = Vec::new();
+        if self.command.is_empty() {
+            missing.push("CNI_COMMAND");
+        }
+        for row in TABLE.iter().filter(|row| use_of(row) == Required) {
+            match (row.0, (row.2)(self)) {
+                (name, "") => missing.push(name),
+                ("CNI_CONTAINERID", text) => drop(ContainerId::parse(text)?),
+                ("CNI_IFNAME", text) => drop(IfName::parse(text)?),
+                _ => {}
+            }
+        }
+        if missing.is_empty() {
+            return Ok(());
+        }
+        Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("required env variables [{}] missing", missing.join(","))))
+    }
+
+    /// Whether the container's namespace may be the plugin's own.
+    #[must_use]
+    pub fn overrides_netns(&self) -> bool {
+        self.netns_override == "1" || self.netns_override.eq_ignore_ascii_case("true")
+    }
+
+    /// The folders in which delegates are looked up.
+    #[must_use]
+    pub fn plugin_path(&self) -> PluginPath {
+        PluginPath::parse(&self.path)
+    }
+
+    /// The same variables for a delegate.
+    #[must_use]
+    pub fn call_env(&self) -> CallEnv {
+        CallEnv {
+            container_id: self.container_id.clone(),
+            netns: self.netns.clone(),
+            ifname: self.ifname.clone(),
+            args: self.args.clone(),
+            path: self.plugin_path(),
+            more: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn full() -> Environment {
+        Environment {
+            command: "ADD".into(),
+            container_id: "c1".into(),
+            netns: "/run/netns/a".into(),
+            ifname: "eth0".into(),
+            path: "/opt/cni/bin".into(),
+            ..Environment::default()
+        }
+    }
+
+    fn refusal(env: &Environment) -> String {
+        env.check(env.find_command()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn all_missing_variables_are_named_together() {
+        let env = Environment { command: "ADD".into(), ..Environment::default() };
+        assert_eq!(refusal(&env), "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing");
+        let env = Environment { command: "DEL".into(), ..Environment::default() };
+        assert_eq!(refusal(&env), "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing");
+        let env = Environment { command: "GC".into(), ..Environment::default() };
+        assert_eq!(refusal(&env), "required env variables [CNI_PATH] missing");
+    }
+
+    #[test]
+    fn a_malformed_name_fails_at_once() {
+        assert_eq!(
+            refusal(&Environment { container_id: "../c".into(), ..full() }),
+            "invalid characters in containerID; ../c"
+        );
+        assert_eq!(refusal(&Environment { ifname: "a/b".into(), ..full() }), "interface name contains / or :; a/b");
+    }
+
+    #[test]
+    fn names_that_a_verb_does_not_use_are_not_looked_at() {
+        let env = Environment { command: "STATUS".into(), container_id: "../c".into(), ..full() };
+        assert!(env.check(env.find_command()).is_ok());
+    }
+
+    #[test]
+    fn the_override_is_1_or_true_in_any_case() {
+        let says = |text: &str| Environment { netns_override: text.into(), ..full() }.overrides_netns();
+        assert!(says("1") && says("true") && says("TRUE") && !says("") && !says("yes") && !says("0"));
+    }
+}

@@ -1,0 +1,46 @@
+//! What a call answers, and the only writer to stdout.
+
+use cni_spec::{CniError, SpecVersion};
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+/// stdout and exit status of a call.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Reply {
+    /// Everything that goes to stdout.
+    pub stdout: Vec<u8>,
+    /// Exit status; 0 is success.
+    pub exit: u8,
+}
+
+impl Reply {
+    /// Success, with something to print.
+    #[must_use]
+    pub fn success(stdout: impl Into<Vec<u8>>) -> Self {
+        Self { stdout: stdout.into(), exit: 0 }
+    }
+
+    /// Failure: the error object, in the version of the config as far as it is known.
+    #[must_use]
+    pub fn failure(error: &CniError, version: SpecVersion) -> Self {
+        Self { stdout: error.to_json(version).into_bytes(), exit: 1 }
+    }
+
+    /// Writes stdout. A runtime that closed its end gets no answer and sees the exit status.
+    #[must_use]
+    pub fn send(self) -> ExitCode {
+        match write_all(&self.stdout) {
+            Ok(()) => ExitCode::from(self.exit),
+            Err(error) => {
+                tracing::error!(%error, "cannot write the reply to stdout");
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn write_all(bytes: &[u8]) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes)?;
+    stdout.flush()
+}

@@ -1,0 +1,144 @@
+//! What each verb gets: names parsed, config checked, nothing optional that the specification requires.
+
+use crate::call::Call;
+use crate::delegate::Delegate;
+use cni_spec::{Attachment, CniArgs, CniError, ContainerId, IfName, PluginConf};
+use std::fmt;
+use std::path::Path;
+use std::rc::Rc;
+
+/// `CNI_NETNS`: the path of a network namespace, not opened yet. Never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetnsPath(String);
+
+impl NetnsPath {
+    /// The path; `None` for the empty text that stands for "no namespace" at DEL.
+    #[must_use]
+    pub fn find(text: &str) -> Option<Self> {
+        (!text.is_empty()).then(|| Self(text.to_owned()))
+    }
+
+    /// The text as the runtime sent it, which results repeat as `sandbox`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The path to open.
+    #[must_use]
+    pub fn as_path(&self) -> &Path {
+        Path::new(&self.0)
+    }
+
+    /// Whether it is the namespace of this very thread. A path that cannot be looked at is not.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        use std::os::unix::fs::MetadataExt;
+        let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
+        let own = identity(Path::new("/proc/thread-self/ns/net"));
+        own.is_some() && own == identity(self.as_path())
+    }
+}
+
+impl fmt::Display for NetnsPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What all verbs have: the raw call, for those who pass it on.
+#[derive(Clone)]
+pub struct Raw {
+    pub(crate) call: Call,
+    pub(crate) stdin: Rc<[u8]>,
+}
+
+impl Raw {
+    /// The call.
+    #[must_use]
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// stdin, as it came.
+    #[must_use]
+    pub fn stdin(&self) -> &Rc<[u8]> {
+        &self.stdin
+    }
+
+    /// Parses `CNI_ARGS`. Plugins that use nothing from it do not call this, and so accept anything in it.
+    ///
+    /// # Errors
+    /// Code 4 if it is malformed.
+    pub fn parse_args(&self) -> Result<CniArgs, CniError> {
+        CniArgs::parse(&self.call.env.args)
+    }
+}
+
+/// Declares a request with `conf` and `raw`, and its way to the IPAM plugin.
+macro_rules! request {
+    ($(#[$doc:meta])* $Name:ident { $($(#[$field_doc:meta])* $field:ident: $Type:ty,)* }) => {
+        $(#[$doc])*
+        pub struct $Name<C> {
+            $($(#[$field_doc])* pub $field: $Type,)*
+            /// The network config.
+            pub conf: PluginConf<C>,
+            /// The call as it came.
+            pub raw: Raw,
+        }
+
+        impl<C> $Name<C> {
+            /// The network's address plugin, if it has one.
+            #[must_use]
+            pub fn ipam(&self) -> Option<Delegate<'_>> {
+                let plugin = self.conf.ipam.as_ref()?;
+                Some(Delegate::new(&self.raw, plugin, self.conf.cni_version))
+            }
+        }
+    };
+}
+
+request! {
+    /// ADD.
+    AddRequest {
+        /// The container.
+        container_id: ContainerId,
+        /// Its interface, to be made.
+        ifname: IfName,
+        /// Its namespace, which is not the plugin's own.
+        netns: NetnsPath,
+    }
+}
+request! {
+    /// DEL. Without a namespace, or with one that is gone, everything outside it is removed all the same.
+    DelRequest {
+        /// The container.
+        container_id: ContainerId,
+        /// Its interface.
+        ifname: IfName,
+        /// Its namespace, if the runtime still knows one.
+        netns: Option<NetnsPath>,
+    }
+}
+request! {
+    /// CHECK.
+    CheckRequest {
+        /// The container.
+        container_id: ContainerId,
+        /// Its interface.
+        ifname: IfName,
+        /// Its namespace.
+        netns: NetnsPath,
+    }
+}
+request! {
+    /// GC.
+    GcRequest {
+        /// What must stay; everything else of this network goes.
+        valid: Vec<Attachment>,
+    }
+}
+request! {
+    /// STATUS.
+    StatusRequest {}
+}

@@ -1,0 +1,107 @@
+//! A plugin's whole `main`.
+
+use crate::call::Call;
+use crate::log;
+use crate::plugin::{Entry, Plugin};
+use crate::reply::Reply;
+use cni_spec::{CniError, Code, SpecVersion};
+use futures::FutureExt;
+use std::any::Any;
+use std::io::{self, Write};
+use std::panic::AssertUnwindSafe;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// Runs one plugin as this process.
+#[must_use]
+pub fn main<P: Plugin>() -> ExitCode {
+    struct Only<P>(P);
+    impl<P: Plugin> Only<P> {
+        const ENTRIES: &'static [Entry] = &[Entry::of::<P>()];
+    }
+    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES)
+}
+
+/// Runs the plugin by whose name this executable was called, as busybox does. By its own name it takes the plugin's
+/// name as first argument, and without one lists what it contains, a name a line.
+#[must_use]
+pub fn run(entries: &'static [Entry]) -> ExitCode {
+    let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    let called = words.next().unwrap_or_default();
+    let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    let find = |name: &str| entries.iter().find(|entry| entry.name == name);
+    let call = Call::of_process(entries);
+    match find(&name).or_else(|| find(&words.next()?)) {
+        Some(entry) => serve(entry, entries),
+        None if call.env.command.is_empty() => list(entries),
+        None => {
+            let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();
+            let error = CniError::new(
+                Code::INVALID_ENVIRONMENT,
+                format!("cannot run plugin {name:?}: this executable contains no plugin of that name"),
+            )
+            .detail(format!("It contains {}. Install it under one of these names.", names.join(", ")));
+            Reply::failure(&error, SpecVersion::LATEST).send()
+        }
+    }
+}
+
+fn list(entries: &[Entry]) -> ExitCode {
+    let lines: String = entries.iter().map(|entry| format!("{}\n", entry.name)).collect();
+    Reply::success(lines).send()
+}
+
+fn serve(entry: &Entry, entries: &'static [Entry]) -> ExitCode {
+    let call = Call::of_process(entries);
+    if call.env.command.is_empty() {
+        return about(entry);
+    }
+    log::start();
+    silence_panics();
+    let reply = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
+        Ok(runtime) => runtime.block_on(answer(entry, &call)),
+        Err(error) => {
+            let error = CniError::new(Code::IO, format!("cannot start: the kernel gave no epoll instance: {error}"));
+            Reply::failure(&error, SpecVersion::LATEST)
+        }
+    };
+    reply.send()
+}
+
+/// Without `CNI_COMMAND` a person is asking: the about text, on stderr as the reference does.
+fn about(entry: &Entry) -> ExitCode {
+    let versions: Vec<&str> = entry.versions.iter().map(|version| version.as_str()).collect();
+    let text = format!(
+        "CNI {} plugin v{}\nCNI protocol versions supported: {}\n",
+        entry.name,
+        env!("CARGO_PKG_VERSION"),
+        versions.join(", ")
+    );
+    match io::stderr().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// The handler's reply, or an error object if it panics.
+async fn answer(entry: &Entry, call: &Call) -> Reply {
+    match AssertUnwindSafe((entry.handler)(call)).catch_unwind().await {
+        Ok(reply) => reply,
+        Err(panic) => {
+            let error =
+                CniError::new(Code::INTERNAL, format!("fault in plugin {}: {}", entry.name, panic_text(&*panic)))
+                    .detail("This is a bug of the plugin. Call DEL, and report it with the config that led here.");
+            Reply::failure(&error, SpecVersion::LATEST)
+        }
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+/// A panic becomes an error object; where it happened is logged in one line.
+fn silence_panics() {
+    std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
+}
