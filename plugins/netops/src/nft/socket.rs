@@ -1,0 +1,365 @@
+//! The socket: transactions go out, single objects and dumps come back.
+
+use std::fmt::Display;
+use std::time::{Duration, Instant};
+
+use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+
+use super::object::{Chain, Element, Family, Rule, Set, Table};
+use super::reply::{Body, ChainInfo, Reply, TableInfo, parse_replies};
+use super::transaction::{DUMP, GETCHAIN, GETGEN, GETRULE, GETSETELEM, GETTABLE, REQUEST, Transaction, encode_key};
+use super::wire::{Header, Writer};
+use crate::error::{Cause, OpError, Result};
+
+/// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).
+const RECEIVE_LEN: usize = 64 * 1024;
+/// A dump that others' changes keep spoiling is begun again for this long.
+const DUMP_DEADLINE: Duration = Duration::from_secs(5);
+/// The kernel answers before `send` returns; this is for a kernel that does not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Changes in one batch; what is split is still repeatable, as every part is a transaction.
+pub const MAX_CHANGES: usize = 1000;
+
+/// A connection to nf_tables of the namespace it was opened in.
+///
+/// Two costs set the way to use it (measured on Linux 6.18, where a request takes 5 to 50 us):
+/// - **Closing it after a transaction that deleted something waits for the kernel's grace period,
+///   10 to 25 ms.** Keep it until other work is done; the wait has then passed already.
+/// - **A refused transaction costs a grace period too**, inside [`Nft::commit`] and with the
+///   ruleset locked for everybody. Look first, then change; do not try and see.
+#[derive(Debug)]
+pub struct Nft {
+    socket: Socket,
+    place: String,
+    seq: u32,
+    buffer: Vec<u8>,
+}
+
+impl Nft {
+    /// Connects to nf_tables in the calling thread's network namespace, which `place` names in
+    /// errors: `the host` or a path.
+    ///
+    /// # Errors
+    /// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
+    pub fn open(place: impl Into<String>) -> Result<Self> {
+        let place = place.into();
+        let open = || -> std::io::Result<Socket> {
+            let mut socket = Socket::new(NETLINK_NETFILTER)?;
+            socket.bind_auto()?;
+            // Both from kernel 4.12 on, for the kernel's own words; a refusal loses only those.
+            socket.set_ext_ack(true).and_then(|()| socket.set_cap_ack(true)).ok();
+            let seconds = ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX);
+            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
+            setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, 0))?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|e| OpError::io("open", "an nf_tables socket", &e).at(&*place))?;
+        Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
+    }
+
+    /// Carries out a transaction: all of it, or nothing.
+    ///
+    /// # Errors
+    /// The first change the kernel refused, with the kernel's errno; nothing was changed then.
+    /// `ERESTART`: the ruleset has changed since the generation the transaction was made for.
+    /// `EPERM`: no `CAP_NET_ADMIN`.
+    pub fn commit(&mut self, transaction: &Transaction) -> Result<()> {
+        if transaction.is_empty() {
+            return Ok(());
+        }
+        let first = self.seq.wrapping_add(1);
+        let count = u32::try_from(transaction.changes.len()).unwrap_or(u32::MAX - 2);
+        self.seq = first.wrapping_add(count).wrapping_add(1);
+        let bytes = transaction.encode(first).ok_or_else(|| self.too_long())?;
+        self.send(&bytes, "commit")?;
+
+        let mut is_acknowledged = false;
+        let mut refusal: Option<(u32, Cause)> = None;
+        // The kernel has put all of its answers into the socket before `send` returned.
+        while let Some(replies) = self.receive("commit", MsgFlags::MSG_DONTWAIT)? {
+            for reply in replies {
+                let number = reply.seq.wrapping_sub(first);
+                match reply.body {
+                    Body::Ack if number == count => is_acknowledged = true,
+                    Body::Refused { errno, words } if number <= count => {
+                        let is_first = refusal.as_ref().is_none_or(|(found, _)| number < *found);
+                        if is_first {
+                            refusal = Some((number, Cause::Kernel { errno, words }));
+                        }
+                    }
+                    _ => {}
+                }
+            }
+        }
+        match refusal {
+            Some((number, cause)) => Err(self.refused(transaction, number, cause)),
+            None if is_acknowledged => Ok(()),
+            None => {
+                Err(OpError::state("commit", "an nft transaction", "the kernel has not acknowledged it")
+                    .at(&*self.place))
+            }
+        }
+    }
+
+    /// Commits any number of independent changes, up to [`MAX_CHANGES`] at once.
+    ///
+    /// # Errors
+    /// As [`Nft::commit`]; the parts before the refused one are done.
+    pub fn commit_in_parts(&mut self, transaction: Transaction) -> Result<()> {
+        let mut changes = transaction.changes.into_iter();
+        loop {
+            let part: Vec<_> = changes.by_ref().take(MAX_CHANGES).collect();
+            if part.is_empty() {
+                return Ok(());
+            }
+            self.commit(&Transaction::new(part))?;
+        }
+    }
+
+    /// The ruleset's generation, for [`Transaction::if_still`].
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`, `EPERM` and the like: nf_tables cannot be used.
+    pub fn generation(&mut self) -> Result<u32> {
+        let object = "the nft ruleset's generation";
+        let found = self.get(
+            GETGEN,
+            Family::Inet,
+            &object,
+            |_| {},
+            |body| match body {
+                Body::Generation(generation) => Some(generation),
+                _ => None,
+            },
+        )?;
+        found.ok_or_else(|| OpError::errno("get", object, Errno::ENOENT).at(&*self.place))
+    }
+
+    /// Finds a table.
+    ///
+    /// # Errors
+    /// Any but absence.
+    pub fn find_table(&mut self, table: &Table) -> Result<Option<TableInfo>> {
+        let object = format_args!("nft table {table}");
+        self.get(
+            GETTABLE,
+            table.family,
+            &object,
+            |w| w.text(1, &table.name),
+            |body| match body {
+                Body::Table(table) => Some(table),
+                _ => None,
+            },
+        )
+    }
+
+    /// Finds a chain.
+    ///
+    /// # Errors
+    /// Any but absence.
+    pub fn find_chain(&mut self, chain: &Chain) -> Result<Option<ChainInfo>> {
+        let object = format_args!("nft chain {} {}", chain.table, chain.name);
+        let ask = |w: &mut Writer| {
+            w.text(1, &chain.table.name);
+            w.text(3, &chain.name);
+        };
+        self.get(GETCHAIN, chain.table.family, &object, ask, |body| match body {
+            Body::Chain(chain) => Some(chain),
+            _ => None,
+        })
+    }
+
+    /// Finds the element of `set` that has the key of `element`.
+    ///
+    /// # Errors
+    /// Any but absence of element, set or table.
+    pub fn find_element(&mut self, set: &Set, element: &Element) -> Result<Option<Element>> {
+        let object = format_args!("nft element {element}");
+        let ask = |w: &mut Writer| {
+            w.text(1, &set.table.name);
+            encode_key(element, w);
+        };
+        self.get(GETSETELEM, set.table.family, &object, ask, |body| match body {
+            Body::Elements(elements) => elements.into_iter().find_map(|found| found.of(set)),
+            _ => None,
+        })
+    }
+
+    /// Lists the elements of a set; none if there is no such set.
+    ///
+    /// # Errors
+    /// Any but absence; a timeout if others kept changing the ruleset.
+    pub fn list_elements(&mut self, set: &Set) -> Result<Vec<Element>> {
+        let object = format_args!("elements of nft set {} {}", set.table, set.name);
+        let ask = |w: &mut Writer| {
+            w.text(1, &set.table.name);
+            w.text(2, &set.name);
+        };
+        let parts = self.list(GETSETELEM, set.table.family, &object, ask, |body| match body {
+            Body::Elements(elements) => Some(elements),
+            _ => None,
+        })?;
+        Ok(parts.into_iter().flatten().filter_map(|element| element.of(set)).collect())
+    }
+
+    /// Lists the chains of a table; none if there is no such table.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_chains(&mut self, table: &Table) -> Result<Vec<ChainInfo>> {
+        let object = format_args!("chains of nft table {table}");
+        let ask = |w: &mut Writer| w.text(1, &table.name);
+        // Kernels ignore the table here: they dump the family.
+        self.list(GETCHAIN, table.family, &object, ask, |body| match body {
+            Body::Chain(chain) if chain.table == table.name => Some(chain),
+            _ => None,
+        })
+    }
+
+    /// Lists the rules of a chain; none if there is no such chain.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_rules(&mut self, chain: &Chain) -> Result<Vec<Rule>> {
+        let family = chain.table.family;
+        let object = format_args!("rules of nft chain {} {}", chain.table, chain.name);
+        let ask = |w: &mut Writer| {
+            w.text(1, &chain.table.name);
+            w.text(2, &chain.name);
+        };
+        self.list(GETRULE, family, &object, ask, |body| match body {
+            Body::Rule(rule) if rule.table == chain.table.name && rule.chain == chain.name => Some(rule.of(family)),
+            _ => None,
+        })
+    }
+
+    fn get<T>(
+        &mut self,
+        kind: u16,
+        family: Family,
+        object: &dyn Display,
+        ask: impl FnOnce(&mut Writer),
+        pick: impl Fn(Body) -> Option<T>,
+    ) -> Result<Option<T>> {
+        let seq = self.request(kind, 0, family, object, ask)?;
+        loop {
+            let replies = self.receive("get", MsgFlags::empty())?.unwrap_or_default();
+            match replies.into_iter().find(|reply| reply.seq == seq).map(|reply| reply.body) {
+                Some(Body::Refused { errno: Errno::ENOENT, .. }) => return Ok(None),
+                Some(Body::Refused { errno, words }) => {
+                    return Err(self.failed("get", object, Cause::Kernel { errno, words }));
+                }
+                Some(body) => return Ok(pick(body)),
+                None => {}
+            }
+        }
+    }
+
+    fn list<T>(
+        &mut self,
+        kind: u16,
+        family: Family,
+        object: &dyn Display,
+        ask: impl Fn(&mut Writer),
+        pick: impl Fn(Body) -> Option<T>,
+    ) -> Result<Vec<T>> {
+        let start = Instant::now();
+        while start.elapsed() < DUMP_DEADLINE {
+            let seq = self.request(kind, DUMP, family, object, &ask)?;
+            if let Some(found) = self.receive_dump(seq, object, &pick)? {
+                return Ok(found);
+            }
+        }
+        Err(self.failed("list", object, Cause::Timeout(DUMP_DEADLINE)))
+    }
+
+    /// Receives one dump to its end; `None` if a change to the ruleset spoilt it.
+    fn receive_dump<T>(
+        &mut self,
+        seq: u32,
+        object: &dyn Display,
+        pick: &impl Fn(Body) -> Option<T>,
+    ) -> Result<Option<Vec<T>>> {
+        let mut found = Vec::new();
+        let mut is_spoilt = false;
+        loop {
+            let replies = self.receive("list", MsgFlags::empty())?.unwrap_or_default();
+            for Reply { is_interrupted, body, .. } in replies.into_iter().filter(|r| r.seq == seq) {
+                is_spoilt |= is_interrupted;
+                match body {
+                    Body::Done => return Ok((!is_spoilt).then_some(found)),
+                    Body::Refused { errno: Errno::ENOENT, .. } => return Ok(Some(found)),
+                    Body::Refused { errno: Errno::EINTR | Errno::EAGAIN, .. } => return Ok(None),
+                    Body::Refused { errno, words } => {
+                        return Err(self.failed("list", object, Cause::Kernel { errno, words }));
+                    }
+                    body => found.extend(pick(body)),
+                }
+            }
+        }
+    }
+
+    fn request(
+        &mut self,
+        kind: u16,
+        flags: u16,
+        family: Family,
+        object: &dyn Display,
+        ask: impl FnOnce(&mut Writer),
+    ) -> Result<u32> {
+        self.seq = self.seq.wrapping_add(1);
+        let (flags, family, seq) = (flags | REQUEST, family as u8, self.seq);
+        let mut w = Writer::default();
+        w.message(Header { kind, flags, seq, family, res_id: 0 }, ask);
+        let bytes = w.finish().ok_or_else(|| self.too_long())?;
+        self.send(&bytes, "get").map_err(|e| OpError { object: object.to_string(), ..e })?;
+        Ok(seq)
+    }
+
+    fn send(&self, bytes: &[u8], op: &'static str) -> Result<()> {
+        let failed = |e| OpError::io(op, "nft objects", &e).at(&*self.place);
+        self.socket.send(bytes, 0).map_err(failed).map(|_| ())
+    }
+
+    /// What one `recv` gives; `None` if nothing is there and the flags say not to wait.
+    fn receive(&mut self, op: &'static str, flags: MsgFlags) -> Result<Option<Vec<Reply>>> {
+        self.buffer.clear();
+        loop {
+            match self.socket.recv(&mut self.buffer, flags.bits()) {
+                Ok(_) => return Ok(Some(parse_replies(&self.buffer))),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    if flags.contains(MsgFlags::MSG_DONTWAIT) {
+                        return Ok(None);
+                    }
+                    return Err(self.failed(op, &"nft objects", Cause::Timeout(ANSWER_TIMEOUT)));
+                }
+                Err(e) => return Err(OpError::io(op, "nft objects", &e).at(&*self.place)),
+            }
+        }
+    }
+
+    fn failed(&self, op: &'static str, object: &dyn Display, cause: Cause) -> OpError {
+        OpError::new(op, object.to_string(), cause).at(&*self.place)
+    }
+
+    fn refused(&self, transaction: &Transaction, number: u32, cause: Cause) -> OpError {
+        let index = usize::try_from(number).ok().and_then(|number| number.checked_sub(1));
+        match index.and_then(|index| transaction.changes.get(index)) {
+            Some(change) => {
+                OpError::new(change.verb(), change.object(), cause).at(&*self.place).request(change.request())
+            }
+            None => {
+                OpError::new("commit", "an nft transaction", cause).at(&*self.place).request("NFNL_MSG_BATCH_BEGIN")
+            }
+        }
+    }
+
+    fn too_long(&self) -> OpError {
+        let sentence = "a name or comment in it is longer than netlink can carry";
+        OpError::state("commit", "an nft transaction", sentence).at(&*self.place)
+    }
+}

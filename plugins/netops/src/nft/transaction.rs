@@ -1,0 +1,302 @@
+//! Changes to the ruleset as data: all of a transaction happens, or nothing of it.
+
+use std::fmt;
+
+use super::object::{Chain, Element, Rule, Set, Table};
+use super::wire::{Header, Writer};
+
+// linux/netfilter/nfnetlink.h and nf_tables.h.
+const SUBSYS: u16 = 10 << 8;
+pub(super) const NEWTABLE: u16 = SUBSYS;
+pub(super) const GETTABLE: u16 = SUBSYS | 1;
+const DELTABLE: u16 = SUBSYS | 2;
+pub(super) const NEWCHAIN: u16 = SUBSYS | 3;
+pub(super) const GETCHAIN: u16 = SUBSYS | 4;
+const DELCHAIN: u16 = SUBSYS | 5;
+pub(super) const NEWRULE: u16 = SUBSYS | 6;
+pub(super) const GETRULE: u16 = SUBSYS | 7;
+const DELRULE: u16 = SUBSYS | 8;
+const NEWSET: u16 = SUBSYS | 9;
+const DELSET: u16 = SUBSYS | 11;
+pub(super) const NEWSETELEM: u16 = SUBSYS | 12;
+pub(super) const GETSETELEM: u16 = SUBSYS | 13;
+const DELSETELEM: u16 = SUBSYS | 14;
+pub(super) const NEWGEN: u16 = SUBSYS | 15;
+pub(super) const GETGEN: u16 = SUBSYS | 16;
+const BATCH_BEGIN: u16 = 0x10;
+const BATCH_END: u16 = 0x11;
+const BATCH_GENID: u16 = 1;
+const SUBSYS_RES_ID: u16 = 10;
+
+pub(super) const REQUEST: u16 = 0x01;
+const ACK: u16 = 0x04;
+pub(super) const DUMP: u16 = 0x300;
+const EXCL: u16 = 0x200;
+const CREATE: u16 = 0x400;
+const APPEND: u16 = 0x800;
+
+/// `NFT_SET_MAP`, and the data type that is a verdict.
+const SET_MAP: u32 = 0x8;
+const DATA_IS_VERDICT: u32 = 0xffff_ff00;
+/// nft(8)'s number of bits for one type in a concatenation (its datatype.h).
+const TYPE_BITS: u32 = 6;
+
+/// One change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Makes sure the table is there.
+    EnsureTable(Table),
+    /// Makes sure the chain is there; its rules stay as they are.
+    EnsureChain(Chain),
+    /// Makes sure the set is there; its elements stay as they are.
+    EnsureSet(Set),
+    /// Adds an element; `EEXIST` if the key has one.
+    CreateElement(Element),
+    /// Adds a rule at the end of its chain.
+    AppendRule(Rule),
+    /// Deletes all rules of a chain.
+    FlushChain(Chain),
+    /// Deletes a table and everything in it.
+    DeleteTable(Table),
+    /// Deletes a chain; `EBUSY` while something goes there.
+    DeleteChain(Chain),
+    /// Deletes an element; `ENOENT` if the key has none.
+    DeleteElement(Element),
+    /// Deletes the rule with this rule's handle.
+    DeleteRule(Rule),
+    /// Deletes a set; `EBUSY` while a rule looks things up there.
+    DeleteSet(Set),
+}
+
+impl Change {
+    fn kind_and_flags(&self) -> (u16, u16) {
+        match self {
+            Self::EnsureTable(_) => (NEWTABLE, CREATE),
+            Self::EnsureChain(_) => (NEWCHAIN, CREATE),
+            Self::EnsureSet(_) => (NEWSET, CREATE),
+            Self::CreateElement(_) => (NEWSETELEM, CREATE | EXCL),
+            Self::AppendRule(_) => (NEWRULE, CREATE | APPEND),
+            Self::FlushChain(_) | Self::DeleteRule(_) => (DELRULE, 0),
+            Self::DeleteTable(_) => (DELTABLE, 0),
+            Self::DeleteChain(_) => (DELCHAIN, 0),
+            Self::DeleteElement(_) => (DELSETELEM, 0),
+            Self::DeleteSet(_) => (DELSET, 0),
+        }
+    }
+
+    fn table(&self) -> &Table {
+        match self {
+            Self::EnsureTable(table) | Self::DeleteTable(table) => table,
+            Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => &chain.table,
+            Self::EnsureSet(set) | Self::DeleteSet(set) => &set.table,
+            Self::CreateElement(element) | Self::DeleteElement(element) => &element.table,
+            Self::AppendRule(rule) | Self::DeleteRule(rule) => &rule.table,
+        }
+    }
+
+    /// The verb of an error text.
+    pub(super) fn verb(&self) -> &'static str {
+        match self {
+            Self::EnsureTable(_)
+            | Self::EnsureChain(_)
+            | Self::EnsureSet(_)
+            | Self::CreateElement(_)
+            | Self::AppendRule(_) => "create",
+            Self::FlushChain(_) => "flush",
+            Self::DeleteTable(_)
+            | Self::DeleteChain(_)
+            | Self::DeleteElement(_)
+            | Self::DeleteRule(_)
+            | Self::DeleteSet(_) => "delete",
+        }
+    }
+
+    /// The object of an error text.
+    pub(super) fn object(&self) -> String {
+        match self {
+            Self::EnsureTable(table) | Self::DeleteTable(table) => format!("nft table {table}"),
+            Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => {
+                format!("nft chain {} {}", chain.table, chain.name)
+            }
+            Self::EnsureSet(set) | Self::DeleteSet(set) => {
+                let word = if set.is_verdict_map { "map" } else { "set" };
+                format!("nft {word} {} {}", set.table, set.name)
+            }
+            Self::CreateElement(element) | Self::DeleteElement(element) => {
+                format!("nft element {element}")
+            }
+            Self::AppendRule(rule) | Self::DeleteRule(rule) => format!("nft rule {rule}"),
+        }
+    }
+
+    /// The request as the kernel names it.
+    pub(super) fn request(&self) -> &'static str {
+        match self {
+            Self::EnsureTable(_) => "NFT_MSG_NEWTABLE",
+            Self::EnsureChain(_) => "NFT_MSG_NEWCHAIN",
+            Self::EnsureSet(_) => "NFT_MSG_NEWSET",
+            Self::CreateElement(_) => "NFT_MSG_NEWSETELEM",
+            Self::AppendRule(_) => "NFT_MSG_NEWRULE",
+            Self::FlushChain(_) | Self::DeleteRule(_) => "NFT_MSG_DELRULE",
+            Self::DeleteTable(_) => "NFT_MSG_DELTABLE",
+            Self::DeleteChain(_) => "NFT_MSG_DELCHAIN",
+            Self::DeleteElement(_) => "NFT_MSG_DELSETELEM",
+            Self::DeleteSet(_) => "NFT_MSG_DELSET",
+        }
+    }
+
+    // Attribute numbers: linux/netfilter/nf_tables.h, enum nft_<object>_attributes.
+    fn encode(&self, number: u32, w: &mut Writer) {
+        w.text(1, &self.table().name);
+        match self {
+            Self::EnsureTable(_) | Self::DeleteTable(_) => {}
+            Self::EnsureChain(chain) => encode_chain(chain, w),
+            Self::DeleteChain(chain) => w.text(3, &chain.name),
+            Self::FlushChain(chain) => w.text(2, &chain.name),
+            Self::EnsureSet(set) => encode_set(set, number, w),
+            Self::DeleteSet(set) => w.text(2, &set.name),
+            Self::CreateElement(element) => encode_element(element, w),
+            Self::DeleteElement(element) => {
+                encode_key(element, w);
+            }
+            Self::AppendRule(rule) => {
+                w.text(2, &rule.chain);
+                w.nest(4, |w| rule.exprs.iter().for_each(|expr| w.nest(1, |w| expr.encode(w))));
+                if let Some(comment) = &rule.comment {
+                    w.attr(7, &comment_userdata(comment));
+                }
+            }
+            Self::DeleteRule(rule) => {
+                w.text(2, &rule.chain);
+                // Without a handle this would be a flush: 0 is no rule's handle.
+                w.attr(3, &rule.handle.unwrap_or_default().to_be_bytes());
+            }
+        }
+    }
+}
+
+fn encode_chain(chain: &Chain, w: &mut Writer) {
+    w.text(3, &chain.name);
+    let Some(base) = chain.base else { return };
+    w.nest(4, |w| {
+        w.be32(1, base.hook as u32);
+        w.attr(2, &base.priority.to_be_bytes());
+    });
+    w.be32(5, 1); // NF_ACCEPT
+    w.text(7, base.kind.name());
+}
+
+fn encode_set(set: &Set, number: u32, w: &mut Writer) {
+    w.text(2, &set.name);
+    w.be32(3, if set.is_verdict_map { SET_MAP } else { 0 });
+    let types = set.key.iter().fold(0, |all, kind| all << TYPE_BITS | kind.nft_type());
+    w.be32(4, types);
+    w.be32(5, u32::try_from(set.key_len()).unwrap_or(u32::MAX));
+    if set.is_verdict_map {
+        w.be32(6, DATA_IS_VERDICT);
+        w.be32(7, 0);
+    }
+    w.be32(10, number); // how one transaction names its new sets
+}
+
+fn encode_element(element: &Element, w: &mut Writer) {
+    w.text(2, &element.set);
+    w.nest(3, |w| {
+        w.nest(1, |w| {
+            w.nest(1, |w| w.attr(1, &element.key_bytes()));
+            if let Some(verdict) = &element.verdict {
+                w.nest(2, |w| verdict.encode(w));
+            }
+            if let Some(comment) = &element.comment {
+                w.attr(6, &comment_userdata(comment));
+            }
+        });
+    });
+}
+
+/// Names one element of a set by its key.
+pub(super) fn encode_key(element: &Element, w: &mut Writer) {
+    w.text(2, &element.set);
+    w.nest(3, |w| w.nest(1, |w| w.nest(1, |w| w.attr(1, &element.key_bytes()))));
+}
+
+/// A comment as nft(8) keeps it: type 0, length, text, NUL (libnftnl's udata.h). A text that
+/// its one byte of length cannot hold is cut at a character.
+fn comment_userdata(comment: &str) -> Vec<u8> {
+    let end = comment.floor_char_boundary(usize::from(u8::MAX) - 1);
+    let text = comment.get(..end).unwrap_or_default().as_bytes();
+    let length = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
+    [&[0, length], text, &[0]].concat()
+}
+
+/// Changes that the kernel makes all at once, or not at all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Transaction {
+    pub(super) changes: Vec<Change>,
+    pub(super) generation: Option<u32>,
+}
+
+impl Transaction {
+    /// One with these changes, in this order.
+    #[must_use]
+    pub fn new(changes: Vec<Change>) -> Self {
+        Self { changes, generation: None }
+    }
+
+    /// The same, refused with `ERESTART` if anybody has changed the ruleset since this generation.
+    #[must_use]
+    pub fn if_still(mut self, generation: u32) -> Self {
+        self.generation = Some(generation);
+        self
+    }
+
+    /// Adds a change at the end.
+    pub fn push(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    /// Its changes.
+    #[must_use]
+    pub fn into_changes(self) -> Vec<Change> {
+        self.changes
+    }
+
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// The batch: its start has `seq`, the changes the numbers after it.
+    pub(super) fn encode(&self, seq: u32) -> Option<Vec<u8>> {
+        let mut w = Writer::default();
+        let res_id = SUBSYS_RES_ID;
+        let begin = Header { kind: BATCH_BEGIN, flags: REQUEST, seq, family: 0, res_id };
+        w.message(begin, |w| {
+            if let Some(generation) = self.generation {
+                w.be32(BATCH_GENID, generation);
+            }
+        });
+        let mut seq = seq;
+        for (number, change) in (1_u32..).zip(&self.changes) {
+            seq = seq.wrapping_add(1);
+            let (kind, flags) = change.kind_and_flags();
+            let is_last = usize::try_from(number).is_ok_and(|n| n == self.changes.len());
+            let flags = flags | REQUEST | if is_last { ACK } else { 0 };
+            let family = change.table().family as u8;
+            w.message(Header { kind, flags, seq, family, res_id: 0 }, |w| change.encode(number, w));
+        }
+        let seq = seq.wrapping_add(1);
+        w.message(Header { kind: BATCH_END, flags: REQUEST, seq, family: 0, res_id }, |_| {});
+        w.finish()
+    }
+}
+
+impl fmt::Display for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for change in &self.changes {
+            writeln!(f, "{} {}", change.verb(), change.object())?;
+        }
+        Ok(())
+    }
+}
