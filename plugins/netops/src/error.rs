@@ -57,10 +57,7 @@ impl fmt::Display for Where<'_> {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Kernel {
-                errno,
-                words: Some(words),
-            } => write!(f, "{} ({words})", errno.desc().to_lowercase()),
+            Cause::Kernel { errno, words: Some(words) } => write!(f, "{} ({words})", errno.desc().to_lowercase()),
             Cause::Kernel { errno, words: None } => write!(f, "{}", errno.desc().to_lowercase()),
             Cause::Timeout(after) => write!(f, "nothing happened within {} ms", after.as_millis()),
             Cause::State(sentence) => f.write_str(sentence),
@@ -93,13 +90,7 @@ impl OpError {
     /// Any error, without place and request; see [`OpError::at`] and [`OpError::request`].
     #[must_use]
     pub fn new(op: &'static str, object: impl Into<String>, cause: Cause) -> Self {
-        Self {
-            op,
-            object: object.into(),
-            place: String::new(),
-            cause,
-            request: String::new(),
-        }
+        Self { op, object: object.into(), place: String::new(), cause, request: String::new() }
     }
 
     /// Says where: `the host` or a namespace's path.
@@ -128,10 +119,7 @@ impl OpError {
     /// Whether the object (or its namespace) is simply not there, which DEL and GC count as done.
     #[must_use]
     pub fn is_absent(&self) -> bool {
-        matches!(
-            self.os_errno(),
-            Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::EADDRNOTAVAIL)
-        )
+        matches!(self.os_errno(), Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::EADDRNOTAVAIL))
     }
 
     /// What an operator needs beyond the one line: request, errno by name and number, the kernel's words.

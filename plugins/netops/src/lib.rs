@@ -1,9 +1,51 @@
 //! What plugins do to a node, one kernel object a module.
 //!
-//! netops knows nothing of CNI: it names links, addresses, routes, rules, sysctls and files,
-//! and says exactly what the kernel answered. Start at [`kernel::Kernel`], a netlink connection bound to one
-//! namespace, and [`txn`], which takes back what a failed plan has done.
+//! netops knows nothing of CNI: it names links, addresses, routes, rules, sysctls and files, and says exactly
+//! what the kernel answered. Where to start:
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
+//! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside on a thread of its own |
+//! | [`link`] | [`Link`](link::Link), `get` `find` `list`, `create_bridge` `create_veth` `set` |
+//! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
+//! | [`unlink`] | removing links without waiting for the kernel's grace period |
+//! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
+//! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
+//! | [`sysctl`] | `/proc/sys/net`, in a namespace |
+//! | [`nft`] | a ruleset as data, applied in one transaction |
+//! | [`lock`], [`file`] | the one file lock; files written all or not at all |
+//! | [`txn`] | takes back what a failed, cancelled or panicking plan has done |
+//! | [`error`] | [`OpError`]: operation, object, place, errno, the kernel's words |
 
 pub mod error;
 
+pub mod kernel;
+pub mod netns;
+
+mod answer;
+mod raw;
+
+pub mod link;
+
+pub mod bridge_port;
+pub mod unlink;
+
+pub mod addr;
+pub mod route;
+
+pub mod watch;
+
+pub mod sysctl;
+
+pub mod nft;
+
+pub mod lock;
+
+pub mod file;
+
+pub mod txn;
+
 pub use error::{Errno, OpError};
+pub use kernel::{Kernel, Request};
+pub use netns::Netns;

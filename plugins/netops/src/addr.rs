@@ -1,0 +1,121 @@
+//! Addresses on links.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::error::Result;
+use crate::kernel::{Kernel, Request};
+use crate::link::Link;
+
+/// An address on a link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Address {
+    /// The address with its prefix, host bits kept.
+    pub net: IpNetwork,
+    /// Usable at once, without looking for duplicates (IPv6).
+    pub nodad: bool,
+    /// Still being looked for elsewhere (IPv6).
+    pub tentative: bool,
+    /// Found elsewhere (IPv6).
+    pub dad_failed: bool,
+}
+
+impl From<IpNetwork> for Address {
+    fn from(net: IpNetwork) -> Self {
+        Self { net, nodad: false, tentative: false, dad_failed: false }
+    }
+}
+
+/// Adds an address.
+///
+/// # Errors
+/// `EEXIST`: the link has it. `ENODEV`: the link is gone. `EACCES`, `EPERM`: IPv6 is disabled on the link.
+pub fn add(link: &Link, address: &Address) -> Request {
+    let message = RouteNetlinkMessage::NewAddress(message(link.index, address));
+    request("add", "RTM_NEWADDR", link, address.net, message).flags(NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// Deletes an address.
+///
+/// # Errors
+/// `EADDRNOTAVAIL`: the link does not have it. `ENODEV`: the link is gone.
+pub fn delete(link: &Link, net: IpNetwork) -> Request {
+    let message = RouteNetlinkMessage::DelAddress(message(link.index, &net.into()));
+    request("delete", "RTM_DELADDR", link, net, message)
+}
+
+fn request(op: &'static str, kind: &str, link: &Link, net: IpNetwork, message: RouteNetlinkMessage) -> Request {
+    Request::new(op, format!("address {net} on {}", link.name), message)
+        .words(format!("{kind} dev={} {net}", link.name))
+}
+
+fn message(index: u32, address: &Address) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.index = index;
+    message.header.prefix_len = address.net.prefix();
+    let ip = address.net.ip();
+    message.header.family = family(ip);
+    // For IPv4 IFA_LOCAL is the address and IFA_ADDRESS the peer's, the same where there is none.
+    message.attributes.push(AddressAttribute::Local(ip));
+    message.attributes.push(AddressAttribute::Address(ip));
+    if let IpNetwork::V4(net) = address.net
+        && net.prefix() < 31
+    {
+        message.attributes.push(AddressAttribute::Broadcast(net.broadcast()));
+    }
+    if address.nodad {
+        message.header.flags |= AddressHeaderFlags::Nodad;
+    }
+    message
+}
+
+/// The addresses of one link, both families, in the kernel's order.
+///
+/// # Errors
+/// `ENODEV`: the link is gone.
+pub fn list(net: &Kernel, link: &Link) -> Result<Vec<Address>> {
+    let mut message = AddressMessage::default();
+    message.header.index = link.index;
+    let object = format!("addresses of {}", link.name);
+    let request = Request::new("list", object, RouteNetlinkMessage::GetAddress(message))
+        .flags(NLM_F_DUMP)
+        .words(format!("RTM_GETADDR dump dev={}", link.name));
+    let answers = net.call(request)?;
+    Ok(answers.iter().filter_map(|answer| read(answer, link.index)).collect())
+}
+
+fn read(answer: &RouteNetlinkMessage, index: u32) -> Option<Address> {
+    let RouteNetlinkMessage::NewAddress(message) = answer else {
+        return None;
+    };
+    if message.header.index != index {
+        return None;
+    }
+    let mut flags = AddressFlags::from_bits_retain(u32::from(message.header.flags.bits()));
+    let (mut local, mut address) = (None, None);
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Local(ip) => local = Some(*ip),
+            AddressAttribute::Address(ip) => address = Some(*ip),
+            AddressAttribute::Flags(all) => flags = *all,
+            _ => (),
+        }
+    }
+    Some(Address {
+        net: IpNetwork::new(local.or(address)?, message.header.prefix_len).ok()?,
+        nodad: flags.contains(AddressFlags::Nodad),
+        tentative: flags.contains(AddressFlags::Tentative),
+        dad_failed: flags.contains(AddressFlags::Dadfailed),
+    })
+}
+
+pub(crate) fn family(ip: IpAddr) -> AddressFamily {
+    match ip {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}

@@ -1,0 +1,60 @@
+//! Files written all or not at all.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use crate::error::{OpError, Result};
+
+/// Puts `content` at `path`, replacing what is there: readers see the old file or the new one, also after a
+/// crash of the machine.
+///
+/// # Errors
+/// `ENOENT`: no such folder; `ENOSPC`, `EROFS`, `EACCES`. The old file is untouched then.
+pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
+    let failed = |error: &std::io::Error| OpError::io("write", path.display().to_string(), error);
+    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // The process and the thread make the name unique among live writers; a dead one's file is overwritten.
+    let unique = format!(".{name}.{}.{:?}", std::process::id(), std::thread::current().id());
+    let temporary = folder.join(unique);
+    let written = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(mode)
+        .open(&temporary)
+        .and_then(|mut file| {
+            file.write_all(content)?;
+            file.sync_all()
+        })
+        .and_then(|()| std::fs::rename(&temporary, path))
+        .and_then(|()| File::open(folder)?.sync_all());
+    written.map_err(|error| {
+        // What could not become the file is of no use to anybody; if it stays, it only takes room.
+        drop(std::fs::remove_file(&temporary));
+        failed(&error)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_old_file_survives_a_failure_and_nothing_is_left_beside_it() {
+        let folder = std::env::temp_dir().join(format!("netops-file-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("state");
+        replace(&path, b"one", 0o600).unwrap();
+        replace(&path, b"two", 0o600).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        let onto_folder = folder.join("sub");
+        std::fs::create_dir_all(onto_folder.join("x")).unwrap();
+        assert!(replace(&onto_folder, b"three", 0o600).is_err());
+        let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, ["state", "sub"]);
+    }
+}

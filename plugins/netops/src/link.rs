@@ -1,0 +1,503 @@
+//! Links: what they are, and the requests that make, change and read them.
+//!
+//! Requests are values ([`Request`]), so several can go to the kernel in one call. Removal is
+//! [`crate::unlink`]'s; what a bridge knows of a port is [`crate::bridge_port`]'s.
+
+use std::fmt;
+use std::os::fd::AsRawFd;
+use std::str::FromStr;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags,
+    LinkInfo, LinkMessage, State,
+};
+use nix::errno::Errno;
+
+use crate::error::{Cause, OpError, Result};
+use crate::kernel::{Kernel, Reply, Request};
+use crate::netns::Netns;
+
+/// The longest link name (`IFNAMSIZ` less the final NUL).
+pub const NAME_BYTES_MAX: usize = 15;
+
+/// An Ethernet address.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Mac(pub [u8; 6]);
+
+/// A text that is no Ethernet address.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no Ethernet address like 0a:00:00:00:00:05")]
+pub struct MacError(String);
+
+impl fmt::Display for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, e, g] = self.0;
+        write!(f, "{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{g:02x}")
+    }
+}
+
+impl fmt::Debug for Mac {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl FromStr for Mac {
+    type Err = MacError;
+
+    /// Six octets in hexadecimal, separated by colons or dashes, or three groups of four by dots, in any case.
+    fn from_str(text: &str) -> std::result::Result<Self, MacError> {
+        let error = || MacError(text.to_owned());
+        let (separator, digits) = match text {
+            _ if text.contains(':') => (':', 2),
+            _ if text.contains('-') => ('-', 2),
+            _ => ('.', 4),
+        };
+        let groups: Vec<&str> = text.split(separator).collect();
+        if groups.len() * digits != 12 {
+            return Err(error());
+        }
+        let mut octets = Vec::with_capacity(6);
+        for group in groups {
+            if group.len() != digits || !group.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err(error());
+            }
+            for start in (0..digits).step_by(2) {
+                let pair = group.get(start..start + 2).ok_or_else(error)?;
+                octets.push(u8::from_str_radix(pair, 16).ok().ok_or_else(error)?);
+            }
+        }
+        octets.try_into().map(Mac).ok().ok_or_else(error)
+    }
+}
+
+/// A link as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Link {
+    /// Its number, unique in its namespace while it lives.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// `bridge`, `veth`, ...; empty for links without a kind (`lo`, hardware).
+    pub kind: String,
+    /// Its Ethernet address, if it has one of six bytes.
+    pub mac: Option<Mac>,
+    /// The largest packet, in bytes.
+    pub mtu_bytes: u32,
+    /// Set up by the administrator (`IFF_UP`).
+    pub up: bool,
+    /// Can carry packets now (`IF_OPER_UP`).
+    pub oper_up: bool,
+    /// A loopback link (`IFF_LOOPBACK`).
+    pub loopback: bool,
+    /// The link it is a port of.
+    pub master: Option<u32>,
+    /// The link it is connected to or stacked on: a veth's peer, a vlan's parent.
+    pub peer: Option<u32>,
+    /// This namespace's number for the namespace `peer` is in, if that is another one.
+    pub peer_netns_id: Option<i32>,
+    /// The free text on it (`ip link set alias`).
+    pub alias: Option<String>,
+    /// Set promiscuous by the administrator (`IFF_PROMISC`).
+    pub promisc: bool,
+    /// Receives all multicast (`IFF_ALLMULTI`).
+    pub allmulti: bool,
+    /// How many want it promiscuous, the administrator and its bridge included.
+    pub promiscuity: u32,
+    /// Length of the transmit queue, in packets.
+    pub tx_queue_len: u32,
+    /// A bridge's VLAN filtering.
+    pub vlan_filtering: Option<bool>,
+    /// Its settings as a bridge's port.
+    pub port: Option<Port>,
+}
+
+/// A link's settings as a bridge's port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Port {
+    /// Frames may go out where they came in.
+    pub hairpin: bool,
+    /// No frames to other isolated ports.
+    pub isolated: bool,
+}
+
+/// The link a request is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    index: u32,
+    name: String,
+}
+
+impl Target {
+    /// The link of this name. Prefer `From<&Link>`: an index is not reused at once, a name may be.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { index: 0, name: name.into() }
+    }
+
+    /// The link's index, or 0 if it is known by name only.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The link's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn message(&self) -> LinkMessage {
+        let mut message = LinkMessage::default();
+        message.header.index = self.index;
+        if self.index == 0 {
+            message.attributes.push(LinkAttribute::IfName(self.name.clone()));
+        }
+        message
+    }
+}
+
+impl From<&Link> for Target {
+    fn from(link: &Link) -> Self {
+        Self { index: link.index, name: link.name.clone() }
+    }
+}
+
+/// Changes to a link; `None` leaves a property as it is.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Settings {
+    /// Up or down.
+    pub up: Option<bool>,
+    /// Port of this link, or (0) of none.
+    pub master: Option<u32>,
+    /// Its Ethernet address.
+    pub mac: Option<Mac>,
+    /// The largest packet, in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// The free text, at most 255 bytes; empty removes it.
+    pub alias: Option<String>,
+    /// Promiscuous.
+    pub promisc: Option<bool>,
+    /// All multicast.
+    pub allmulti: Option<bool>,
+    /// Length of the transmit queue, in packets.
+    pub tx_queue_len: Option<u32>,
+    /// A new name. Needs the link down on kernels before 6.2.
+    pub name: Option<String>,
+}
+
+/// Changes a link by one `RTM_SETLINK`.
+///
+/// # Errors
+/// `ENODEV`: no such link. `EBUSY`: the new address or name needs the link down, or the bridge is full.
+/// `EINVAL`: the driver refuses the MTU or address; the kernel's words say which.
+pub fn set(target: &Target, settings: &Settings) -> Request {
+    let mut message = target.message();
+    let mut words = format!("RTM_SETLINK dev={}", target.name);
+    let flags = [
+        (settings.up, LinkFlags::Up, "up"),
+        (settings.promisc, LinkFlags::Promisc, "promisc"),
+        (settings.allmulti, LinkFlags::Allmulti, "allmulti"),
+    ];
+    for (wanted, flag, name) in flags {
+        if let Some(on) = wanted {
+            message.header.change_mask |= flag;
+            message.header.flags.set(flag, on);
+            words.push_str(&format!(" {name}={}", u8::from(on)));
+        }
+    }
+    for attribute in settings.attributes() {
+        words.push_str(&format!(" {attribute:?}"));
+        message.attributes.push(attribute);
+    }
+    Request::new("set", settings.object(&target.name), RouteNetlinkMessage::SetLink(message)).words(words)
+}
+
+impl Settings {
+    fn attributes(&self) -> Vec<LinkAttribute> {
+        let attributes = [
+            self.master.map(LinkAttribute::Controller),
+            self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())),
+            self.mtu_bytes.map(LinkAttribute::Mtu),
+            self.alias.clone().map(LinkAttribute::IfAlias),
+            self.tx_queue_len.map(LinkAttribute::TxQueueLen),
+            self.name.clone().map(LinkAttribute::IfName),
+        ];
+        attributes.into_iter().flatten().collect()
+    }
+
+    /// What an error names: `link eth0 up`, `MTU 9000 of link eth0`.
+    fn object(&self, name: &str) -> String {
+        match self {
+            Self { mac: Some(mac), .. } => format!("address {mac} of link {name}"),
+            Self { mtu_bytes: Some(mtu), .. } => format!("MTU {mtu} of link {name}"),
+            Self { master: Some(0), .. } => format!("link {name} free of its master"),
+            Self { master: Some(_), .. } => format!("the master of link {name}"),
+            Self { name: Some(new), .. } => format!("name {new} of link {name}"),
+            Self { up: Some(true), .. } => format!("link {name} up"),
+            Self { up: Some(false), .. } => format!("link {name} down"),
+            _ => format!("link {name}"),
+        }
+    }
+}
+
+/// Settings a bridge gets when it is made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bridge {
+    /// The largest packet, in bytes; `None` leaves the kernel's default.
+    pub mtu_bytes: Option<u32>,
+    /// Tells VLANs apart on its ports.
+    pub vlan_filtering: bool,
+}
+
+/// Creates a bridge, down.
+///
+/// # Errors
+/// `EEXIST`: the name is taken. `EOPNOTSUPP`: the kernel has no bridges, or no VLAN filtering if that is asked for.
+pub fn create_bridge(name: &str, bridge: &Bridge) -> Request {
+    let mut message = Target::named(name).message();
+    message.attributes.extend(bridge.mtu_bytes.map(LinkAttribute::Mtu));
+    let mut info = vec![LinkInfo::Kind(InfoKind::Bridge)];
+    let mut words = format!("RTM_NEWLINK kind=bridge name={name}");
+    if bridge.vlan_filtering {
+        info.push(LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)])));
+        words.push_str(" vlan_filtering=1");
+    }
+    message.attributes.push(LinkAttribute::LinkInfo(info));
+    Request::new("create", format!("bridge {name}"), RouteNetlinkMessage::NewLink(message))
+        .flags(NLM_F_CREATE | NLM_F_EXCL)
+        .words(words)
+}
+
+/// A pair of links, one here, one in another namespace or here too. Both are made down.
+#[derive(Debug)]
+pub struct Veth<'a> {
+    /// Name of the end here.
+    pub name: &'a str,
+    /// The bridge (or other master) the end here becomes a port of.
+    pub master: Option<u32>,
+    /// Text on the end here.
+    pub alias: &'a str,
+    /// Both ends' largest packet, in bytes; `None` leaves the kernel's default.
+    pub mtu_bytes: Option<u32>,
+    /// Name of the other end.
+    pub peer_name: &'a str,
+    /// The other end's address; `None` leaves the kernel's random one.
+    pub peer_mac: Option<Mac>,
+    /// The other end's namespace; `None` is this one.
+    pub peer_netns: Option<&'a Netns>,
+}
+
+/// Creates a pair, marks it with its alias, and reads the end here: one call to the kernel.
+///
+/// # Errors
+/// `EEXIST`: one of the names is taken; nothing was made. Any failure after the creation deletes the pair again.
+pub fn create_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
+    let here = Target::named(veth.name);
+    let alias = Settings { alias: Some(veth.alias.to_owned()), ..Settings::default() };
+    let mut outcomes = net.call_all(vec![new_veth(veth), set(&here, &alias), get_request(&here)]).into_iter();
+    match outcomes.next() {
+        Some(Ok(_)) => (),
+        Some(Err(error)) => return Err(error),
+        None => return Err(OpError::state("create", format!("veth {}", veth.name), "no answer")),
+    }
+    let mut made = Ok(Vec::new());
+    for outcome in outcomes {
+        made = made.and(outcome);
+    }
+    let link = made.and_then(|reply| only(reply, net, veth.name));
+    if link.is_err() {
+        // A pair without its mark is nobody's: DEL would not know it.
+        net.run(crate::unlink::request(&here))?;
+    }
+    link
+}
+
+fn new_veth(veth: &Veth<'_>) -> Request {
+    let mut peer = Target::named(veth.peer_name).message();
+    peer.attributes.extend(veth.peer_mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
+    peer.attributes.extend(veth.mtu_bytes.map(LinkAttribute::Mtu));
+    peer.attributes.extend(veth.peer_netns.map(|netns| LinkAttribute::NetNsFd(netns.as_raw_fd())));
+    let mut message = Target::named(veth.name).message();
+    message.attributes.extend(veth.mtu_bytes.map(LinkAttribute::Mtu));
+    message.attributes.extend(veth.master.map(LinkAttribute::Controller));
+    message.attributes.push(LinkAttribute::LinkInfo(vec![
+        LinkInfo::Kind(InfoKind::Veth),
+        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
+    ]));
+    let place = match veth.peer_netns {
+        Some(netns) => format!(" in {}", netns.path().display()),
+        None => String::new(),
+    };
+    Request::new(
+        "create",
+        format!("veth {} with peer {}{place}", veth.name, veth.peer_name),
+        RouteNetlinkMessage::NewLink(message),
+    )
+    .flags(NLM_F_CREATE | NLM_F_EXCL)
+    .words(format!("RTM_NEWLINK kind=veth name={} peer={}", veth.name, veth.peer_name))
+}
+
+/// Reads the link, which must be there.
+///
+/// # Errors
+/// `ENODEV`: there is none.
+pub fn get(net: &Kernel, target: &Target) -> Result<Link> {
+    only(net.call(get_request(target))?, net, &target.name)
+}
+
+/// Reads the link of this name, if there is one.
+///
+/// # Errors
+/// As the kernel refuses; `ENODEV` is `None`.
+pub fn find(net: &Kernel, name: &str) -> Result<Option<Link>> {
+    present(get(net, &Target::named(name)))
+}
+
+/// Reads the link of this index, if there is one.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_index(net: &Kernel, index: u32) -> Result<Option<Link>> {
+    let target = Target { index, name: format!("number {index}") };
+    present(get(net, &target))
+}
+
+fn present(found: Result<Link>) -> Result<Option<Link>> {
+    match found {
+        Ok(link) => Ok(Some(link)),
+        Err(error) if error.os_errno() == Some(Errno::ENODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Changes a link and reads it back, in one call to the kernel.
+///
+/// # Errors
+/// As [`set`].
+pub fn set_and_get(net: &Kernel, target: &Target, settings: &Settings) -> Result<Link> {
+    let mut last = Ok(Vec::new());
+    for outcome in net.call_all(vec![set(target, settings), get_request(target)]) {
+        last = last.and(outcome);
+    }
+    only(last?, net, &target.name)
+}
+
+/// All links of the namespace, or the ports of one master. Costs by their number: for GC, not for ADD.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list(net: &Kernel, master: Option<u32>) -> Result<Vec<Link>> {
+    let mut message = LinkMessage::default();
+    message.attributes.extend(master.map(LinkAttribute::Controller));
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    let request = Request::new("list", "links", RouteNetlinkMessage::GetLink(message))
+        .flags(NLM_F_DUMP)
+        .words("RTM_GETLINK dump");
+    Ok(net.call(request)?.iter().filter_map(Link::from_message).collect())
+}
+
+pub(crate) fn get_request(target: &Target) -> Request {
+    let mut message = target.message();
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    Request::new("get", format!("link {}", target.name), RouteNetlinkMessage::GetLink(message))
+        .words(format!("RTM_GETLINK dev={}", target.name))
+}
+
+fn only(reply: Reply, net: &Kernel, name: &str) -> Result<Link> {
+    reply.iter().find_map(Link::from_message).ok_or_else(|| {
+        let cause = Cause::State("the kernel answered without a link".into());
+        OpError::new("get", format!("link {name}"), cause).at(net.place())
+    })
+}
+
+impl Link {
+    pub(crate) fn from_message(message: &RouteNetlinkMessage) -> Option<Self> {
+        match message {
+            RouteNetlinkMessage::NewLink(message) => Some(Self::from(message)),
+            _ => None,
+        }
+    }
+
+    fn read_info(&mut self, info: &LinkInfo) {
+        match info {
+            LinkInfo::Kind(kind) => self.kind = kind.to_string(),
+            LinkInfo::Data(InfoData::Bridge(options)) => {
+                self.vlan_filtering = options.iter().find_map(|option| match option {
+                    InfoBridge::VlanFiltering(on) => Some(*on),
+                    _ => None,
+                });
+            }
+            LinkInfo::PortData(InfoPortData::BridgePort(options)) => {
+                let mut port = Port::default();
+                for option in options {
+                    match option {
+                        InfoBridgePort::HairpinMode(on) => port.hairpin = *on,
+                        InfoBridgePort::Isolated(on) => port.isolated = *on,
+                        _ => (),
+                    }
+                }
+                self.port = Some(port);
+            }
+            _ => (),
+        }
+    }
+}
+
+impl From<&LinkMessage> for Link {
+    fn from(message: &LinkMessage) -> Self {
+        let flags = message.header.flags;
+        let mut link = Link {
+            index: message.header.index,
+            up: flags.contains(LinkFlags::Up),
+            loopback: flags.contains(LinkFlags::Loopback),
+            promisc: flags.contains(LinkFlags::Promisc),
+            allmulti: flags.contains(LinkFlags::Allmulti),
+            ..Link::default()
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Address(octets) => {
+                    link.mac = octets.as_slice().try_into().ok().map(Mac);
+                }
+                LinkAttribute::Mtu(mtu) => link.mtu_bytes = *mtu,
+                LinkAttribute::OperState(state) => link.oper_up = *state == State::Up,
+                LinkAttribute::Controller(index) => link.master = Some(*index),
+                LinkAttribute::Link(index) => link.peer = Some(*index),
+                LinkAttribute::LinkNetNsId(id) => link.peer_netns_id = Some(*id),
+                LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
+                LinkAttribute::Promiscuity(count) => link.promiscuity = *count,
+                LinkAttribute::TxQueueLen(length) => link.tx_queue_len = *length,
+                LinkAttribute::LinkInfo(infos) => {
+                    for info in infos {
+                        link.read_info(info);
+                    }
+                }
+                _ => (),
+            }
+        }
+        link
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mac_texts() {
+        let parse = |text: &str| text.parse::<Mac>().map(|mac| mac.to_string()).ok();
+        let same = Some("0a:00:00:00:00:05".to_owned());
+        assert_eq!(parse("0A:00:00:00:00:05"), same);
+        assert_eq!(parse("0a-00-00-00-00-05"), same);
+        assert_eq!(parse("0a00.0000.0005"), same);
+        for bad in
+            ["", "0a:00:00:00:00", "0a:00:00:00:00:5", "0a:00:00:00:00:+5", "0a:00:00:00:00:05:06", "é:00:00:00:00:05"]
+        {
+            assert_eq!(parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A network namespace that somebody else made: opened by its path, compared, entered.
+//!
+//! Entering is for one closure at a time on a thread of its own that ends there, so nothing ever has
+//! to switch back. Links, addresses and routes need no entering: open a [`crate::kernel::Kernel`] in the namespace
+//! and use it from anywhere. What is left are `/proc/sys/net` and starting programs.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::stat::fstat;
+use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
+
+use crate::error::OpError;
+
+/// The place named in errors when no other namespace is meant.
+pub const HOST: &str = "the host";
+
+/// An open network namespace.
+#[derive(Debug)]
+pub struct Netns {
+    file: File,
+    path: PathBuf,
+    identity: Identity,
+}
+
+/// What two names of one namespace have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Identity {
+    device: u64,
+    inode: u64,
+}
+
+/// Why a path is no network namespace.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NetnsError {
+    /// Nothing is there. DEL counts that as done. Runtimes match on the words.
+    #[error("cannot open network namespace {}: no such file or directory", path.display())]
+    Absent {
+        /// The path as given.
+        path: PathBuf,
+    },
+    /// A file, but not on nsfs or procfs: a mount point whose namespace is gone. DEL counts that as done.
+    #[error("cannot open network namespace {}: it is a {what}, the namespace is gone or never was there", path.display())]
+    NotANamespace {
+        /// The path as given.
+        path: PathBuf,
+        /// `plain file`, `directory` or `file of another kind`.
+        what: &'static str,
+    },
+    /// The path could not be opened or examined.
+    #[error("cannot open network namespace {}: {}", path.display(), errno.desc().to_lowercase())]
+    Unusable {
+        /// The path as given.
+        path: PathBuf,
+        /// The kernel's answer.
+        errno: Errno,
+    },
+}
+
+impl NetnsError {
+    /// Whether there is no namespace to clean up in, so that DEL may go on without one.
+    #[must_use]
+    pub fn is_gone(&self) -> bool {
+        match self {
+            NetnsError::Absent { .. } | NetnsError::NotANamespace { .. } => true,
+            NetnsError::Unusable { .. } => false,
+        }
+    }
+}
+
+impl Netns {
+    /// Opens the namespace at `path`, which must lie on nsfs or procfs.
+    ///
+    /// # Errors
+    /// [`NetnsError`] tells an absent path, a plain file and other failures apart.
+    pub fn open(path: impl Into<PathBuf>) -> Result<Self, NetnsError> {
+        let path = path.into();
+        let unusable = |errno| NetnsError::Unusable { path: path.clone(), errno };
+        // A FIFO or a device must not block or do anything: look before opening for reading.
+        let file = match open_plain(&path) {
+            Ok(file) => file,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Err(NetnsError::Absent { path }),
+            Err(errno) => return Err(unusable(errno)),
+        };
+        let magic = fstatfs(&file).map_err(unusable)?.filesystem_type();
+        let stat = fstat(&file).map_err(unusable)?;
+        if magic != NSFS_MAGIC && magic != PROC_SUPER_MAGIC {
+            return Err(NetnsError::NotANamespace { what: kind_of_file(stat.st_mode), path });
+        }
+        Ok(Self { identity: Identity { device: stat.st_dev, inode: stat.st_ino }, file, path })
+    }
+
+    /// The namespace of the calling thread.
+    ///
+    /// # Errors
+    /// [`NetnsError::Unusable`] without `/proc`.
+    pub fn current() -> Result<Self, NetnsError> {
+        Self::open("/proc/thread-self/ns/net")
+    }
+
+    /// The path it was opened by: the place to name in errors.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Device and inode, equal for every name of this namespace.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// Whether this is the namespace the calling thread is in.
+    ///
+    /// # Errors
+    /// As [`Netns::current`].
+    pub fn is_current(&self) -> Result<bool, NetnsError> {
+        Ok(Self::current()?.identity == self.identity)
+    }
+
+    /// Runs `work` on a fresh thread inside the namespace; the thread ends with it.
+    ///
+    /// Child processes and threads that `work` starts are in the namespace too.
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EINVAL` if the path is another kind of namespace.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
+        let entered = on_thread(|| {
+            setns(&self.file, CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        });
+        entered.map_err(|errno| {
+            OpError::errno("enter", format!("network namespace {}", self.path.display()), errno)
+                .request("setns CLONE_NEWNET")
+        })
+    }
+
+    /// Runs `work` in a fresh namespace that nobody else has, which it may keep alive by [`Netns::current`].
+    ///
+    /// # Errors
+    /// `EPERM` without `CAP_SYS_ADMIN`; `ENOSPC` at the limit of namespaces.
+    pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
+        let made = on_thread(|| {
+            nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
+            Ok(work())
+        });
+        made.map_err(|errno| OpError::errno("create", "network namespace", errno).request("unshare CLONE_NEWNET"))
+    }
+
+    /// A fresh namespace, alive as long as the returned handle (or whoever enters it).
+    ///
+    /// # Errors
+    /// As [`Netns::run_in_new`].
+    pub fn create() -> Result<Self, OpError> {
+        Self::run_in_new(|| {
+            Self::current().map_err(|error| OpError::state("create", "network namespace", error.to_string()))
+        })?
+    }
+}
+
+impl AsFd for Netns {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+impl AsRawFd for Netns {
+    fn as_raw_fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+}
+
+fn open_plain(path: &Path) -> Result<File, Errno> {
+    use std::os::unix::fs::OpenOptionsExt;
+    std::fs::OpenOptions::new()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+        .open(path)
+        .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
+}
+
+fn kind_of_file(mode: u32) -> &'static str {
+    match mode & nix::libc::S_IFMT {
+        nix::libc::S_IFREG => "plain file",
+        nix::libc::S_IFDIR => "directory",
+        _ => "file of another kind",
+    }
+}
+
+/// Runs `work` on a thread that ends with it. A panic in it goes on in the caller.
+fn on_thread<T: Send>(work: impl FnOnce() -> Result<T, Errno> + Send) -> Result<T, Errno> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("netns".into())
+            .stack_size(256 * 1024)
+            .spawn_scoped(scope, work)
+            .map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EAGAIN)))?;
+        match thread.join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn absent_plain_and_foreign_paths_are_told_apart() {
+        let absent = Netns::open("/run/netns/no-such").unwrap_err();
+        assert!(matches!(absent, NetnsError::Absent { .. }) && absent.is_gone());
+        assert!(absent.to_string().ends_with("no such file or directory"));
+        let plain = Netns::open("/etc/passwd").unwrap_err();
+        assert!(matches!(&plain, NetnsError::NotANamespace { what: "plain file", .. }));
+        let folder = Netns::open("/").unwrap_err();
+        assert!(matches!(&folder, NetnsError::NotANamespace { what: "directory", .. }));
+    }
+
+    #[test]
+    fn a_new_namespace_is_another_one_and_the_caller_stays() {
+        let before = Netns::current().unwrap();
+        let made = Netns::create().unwrap();
+        assert!(!made.is_current().unwrap());
+        assert!(before.is_current().unwrap());
+        let inside = made.run(|| Netns::current().unwrap().identity()).unwrap();
+        assert_eq!(inside, made.identity());
+    }
+
+    #[test]
+    fn another_kind_of_namespace_is_refused_on_entering() {
+        let mount = Netns::open("/proc/self/ns/mnt").unwrap();
+        let error = mount.run(|| ()).unwrap_err();
+        assert_eq!(error.os_errno(), Some(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,289 @@
+//! Routes.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+};
+
+use crate::addr::family;
+use crate::error::{OpError, Result};
+use crate::kernel::{Kernel, Request};
+
+/// The main table.
+pub const MAIN_TABLE: u32 = 254; // RT_TABLE_MAIN
+
+/// A route to a prefix.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// The destination; `0.0.0.0/0` and `::/0` are the default routes.
+    pub dst: IpNetwork,
+    /// The next hop; `None`: on the link itself.
+    pub gateway: Option<IpAddr>,
+    /// The link it leaves by.
+    pub link: u32,
+    /// The table; `None` is the main one.
+    pub table: Option<u32>,
+    /// 0 universe, 253 link, 254 host; `None`: universe with a gateway, link without (IPv4).
+    pub scope: Option<u8>,
+    /// Lower wins; `None`: the kernel's default (0 for IPv4, 1024 for IPv6).
+    pub metric: Option<u32>,
+    /// The largest packet to there, in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// The largest TCP segment to ask for, in bytes.
+    pub advmss_bytes: Option<u32>,
+    /// The source address for packets that have none yet.
+    pub source: Option<IpAddr>,
+}
+
+impl Route {
+    /// A route with the kernel's defaults for everything but destination, next hop and link.
+    #[must_use]
+    pub fn new(dst: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Self {
+        Self {
+            dst,
+            gateway,
+            link,
+            table: None,
+            scope: None,
+            metric: None,
+            mtu_bytes: None,
+            advmss_bytes: None,
+            source: None,
+        }
+    }
+
+    fn message(&self) -> RouteMessage {
+        let mut message = RouteMessage::default();
+        let table = self.table.unwrap_or(MAIN_TABLE);
+        message.header = RouteHeader {
+            address_family: family(self.dst.ip()),
+            destination_prefix_length: self.dst.prefix(),
+            table: u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
+            // As `ip route add` and the reference mark theirs.
+            protocol: RouteProtocol::Boot,
+            scope: self.scope_or_default(),
+            kind: RouteType::Unicast,
+            ..RouteHeader::default()
+        };
+        let attributes = &mut message.attributes;
+        if self.dst.prefix() > 0 {
+            attributes.push(RouteAttribute::Destination(RouteAddress::from(self.dst.network())));
+        }
+        attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
+        attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
+        attributes.push(RouteAttribute::Oif(self.link));
+        attributes.push(RouteAttribute::Table(table));
+        attributes.extend(self.metric.map(RouteAttribute::Priority));
+        let metrics: Vec<RouteMetric> =
+            [self.mtu_bytes.map(RouteMetric::Mtu), self.advmss_bytes.map(RouteMetric::Advmss)]
+                .into_iter()
+                .flatten()
+                .collect();
+        if !metrics.is_empty() {
+            attributes.push(RouteAttribute::Metrics(metrics));
+        }
+        message
+    }
+
+    fn scope_or_default(&self) -> RouteScope {
+        match (self.scope, self.gateway, self.dst) {
+            (Some(scope), ..) => RouteScope::from(scope),
+            (None, None, IpNetwork::V4(_)) => RouteScope::Link,
+            (None, ..) => RouteScope::Universe,
+        }
+    }
+}
+
+impl std::fmt::Display for Route {
+    /// In the words of `ip route`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.dst.prefix() {
+            0 if self.dst.is_ipv4() => f.write_str("default")?,
+            0 => f.write_str("default (IPv6)")?,
+            _ => write!(f, "{}", self.dst)?,
+        }
+        if let Some(gateway) = self.gateway {
+            write!(f, " via {gateway}")?;
+        }
+        let numbers = [
+            ("table", self.table),
+            ("scope", self.scope.map(u32::from)),
+            ("metric", self.metric),
+            ("mtu", self.mtu_bytes),
+            ("advmss", self.advmss_bytes),
+        ];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                write!(f, " {name} {number}")?;
+            }
+        }
+        if let Some(source) = self.source {
+            write!(f, " src {source}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Adds a route. Equal destinations with different next hops stand side by side (IPv6: one multipath route).
+///
+/// # Errors
+/// `EEXIST`: this very route is there. `ENETUNREACH`, `EHOSTUNREACH`: the gateway is on no link.
+/// `ENETDOWN`: the link is down.
+pub fn add(route: &Route) -> Request {
+    let message = RouteNetlinkMessage::NewRoute(route.message());
+    Request::new("add", format!("route {route}"), message)
+        .flags(NLM_F_CREATE)
+        .words(format!("RTM_NEWROUTE {route} oif={}", route.link))
+}
+
+/// Adds a route that must be the only one of its destination, table and metric.
+///
+/// # Errors
+/// As [`add`], and `EEXIST` if there is any to that destination.
+pub fn add_only(route: &Route) -> Request {
+    let mut request = add(route);
+    request.flags = NLM_F_CREATE | NLM_F_EXCL;
+    request
+}
+
+/// Deletes a route.
+///
+/// # Errors
+/// `ESRCH`: there is none like it.
+pub fn delete(route: &Route) -> Request {
+    let mut message = route.message();
+    // RT_SCOPE_NOWHERE: whichever scope.
+    message.header.scope = route.scope.map_or(RouteScope::NoWhere, RouteScope::from);
+    message.header.protocol = RouteProtocol::Unspec;
+    Request::new("delete", format!("route {route}"), RouteNetlinkMessage::DelRoute(message))
+        .words(format!("RTM_DELROUTE {route} oif={}", route.link))
+}
+
+/// The unicast routes of one family that leave by one link, in one table or (`None`) all.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list(net: &Kernel, link: u32, table: Option<u32>, ipv6: bool) -> Result<Vec<Route>> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = match ipv6 {
+        true => netlink_packet_route::AddressFamily::Inet6,
+        false => netlink_packet_route::AddressFamily::Inet,
+    };
+    message.header.kind = RouteType::Unicast;
+    message.attributes.push(RouteAttribute::Oif(link));
+    message.attributes.extend(table.map(RouteAttribute::Table));
+    let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
+        .flags(NLM_F_DUMP)
+        .words(format!("RTM_GETROUTE dump oif={link}"));
+    let mut routes = Vec::new();
+    for answer in absent_is_empty(net.call(request))? {
+        if let RouteNetlinkMessage::NewRoute(message) = answer {
+            routes.extend(read(&message).into_iter().filter(|route| route.link == link));
+        }
+    }
+    Ok(routes)
+}
+
+/// The kernel answers `ENOENT` for a table that nothing ever used.
+fn absent_is_empty(answer: Result<Vec<RouteNetlinkMessage>>) -> Result<Vec<RouteNetlinkMessage>> {
+    match answer {
+        Err(error) if error.is_absent() => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+/// The route the kernel would use to reach `to`.
+///
+/// # Errors
+/// `ENETUNREACH`: there is none.
+pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(to);
+    message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
+    message.attributes.push(RouteAttribute::Destination(to.into()));
+    let request = Request::new("look up", format!("route to {to}"), RouteNetlinkMessage::GetRoute(message))
+        .words(format!("RTM_GETROUTE {to}"));
+    let answers = net.call(request)?;
+    let route = answers.iter().find_map(|answer| match answer {
+        RouteNetlinkMessage::NewRoute(message) => read(message).into_iter().next(),
+        _ => None,
+    });
+    route.ok_or_else(|| {
+        OpError::state("look up", format!("route to {to}"), "the kernel answered without one").at(net.place())
+    })
+}
+
+/// One route, or one for each next hop of a multipath route.
+fn read(message: &RouteMessage) -> Vec<Route> {
+    let Some(mut route) = read_common(message) else {
+        return Vec::new();
+    };
+    let mut hops = Vec::new();
+    for attribute in &message.attributes {
+        if let RouteAttribute::MultiPath(next_hops) = attribute {
+            for hop in next_hops {
+                route.link = hop.interface_index;
+                route.gateway = hop.attributes.iter().find_map(gateway);
+                hops.push(route.clone());
+            }
+        }
+    }
+    if hops.is_empty() {
+        hops.push(route);
+    }
+    hops
+}
+
+fn read_common(message: &RouteMessage) -> Option<Route> {
+    let header = &message.header;
+    let any: IpAddr = match header.address_family {
+        netlink_packet_route::AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        netlink_packet_route::AddressFamily::Inet6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        _ => return None,
+    };
+    let mut dst = any;
+    let mut route = Route::new(IpNetwork::new(any, 0).ok()?, None, 0);
+    route.table = Some(u32::from(header.table));
+    route.scope = Some(header.scope.into());
+    for attribute in &message.attributes {
+        match attribute {
+            RouteAttribute::Destination(to) => dst = ip(to)?,
+            RouteAttribute::Gateway(_) => route.gateway = gateway(attribute),
+            RouteAttribute::PrefSource(from) => route.source = ip(from),
+            RouteAttribute::Oif(index) => route.link = *index,
+            RouteAttribute::Table(table) => route.table = Some(*table),
+            RouteAttribute::Priority(metric) => route.metric = Some(*metric),
+            RouteAttribute::Metrics(metrics) => {
+                for metric in metrics {
+                    match metric {
+                        RouteMetric::Mtu(bytes) => route.mtu_bytes = Some(*bytes),
+                        RouteMetric::Advmss(bytes) => route.advmss_bytes = Some(*bytes),
+                        _ => (),
+                    }
+                }
+            }
+            _ => (),
+        }
+    }
+    route.dst = IpNetwork::new(dst, header.destination_prefix_length).ok()?;
+    Some(route)
+}
+
+fn gateway(attribute: &RouteAttribute) -> Option<IpAddr> {
+    match attribute {
+        RouteAttribute::Gateway(address) => ip(address),
+        _ => None,
+    }
+}
+
+fn ip(address: &RouteAddress) -> Option<IpAddr> {
+    match address {
+        RouteAddress::Inet(ip) => Some((*ip).into()),
+        RouteAddress::Inet6(ip) => Some((*ip).into()),
+        _ => None,
+    }
+}

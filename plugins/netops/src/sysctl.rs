@@ -1,0 +1,167 @@
+//! `/proc/sys/net`, read and written inside a namespace.
+//!
+//! Which namespace `/proc/sys/net` shows depends on the thread that looks, so functions here act on the
+//! calling thread's own; [`in_netns`] enters another.
+
+use std::io::ErrorKind;
+use std::path::PathBuf;
+
+use crate::error::{OpError, Result};
+use crate::netns::Netns;
+
+const ROOT: &str = "/proc/sys/net";
+
+/// A key below `/proc/sys/net`, a path with slashes: interface names may contain dots.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key(String);
+
+impl Key {
+    /// A key from its parts, `["ipv6", "conf", "eth0", "accept_ra"]`.
+    ///
+    /// # Errors
+    /// A part is empty, `.` or `..`, or contains a slash or NUL: it would leave its folder.
+    pub fn new(parts: &[&str]) -> Result<Self> {
+        for part in parts {
+            let leaves = matches!(*part, "" | "." | "..") || part.contains(['/', '\0']);
+            if leaves {
+                let name = parts.join("/");
+                let sentence = format!("{part:?} is no name of one file or folder");
+                return Err(OpError::state("use", format!("sysctl {name:?}"), sentence));
+            }
+        }
+        Ok(Self(parts.join("/")))
+    }
+
+    /// A key of one link: `net/FAMILY/conf/LINK/NAME`.
+    ///
+    /// # Errors
+    /// As [`Key::new`].
+    pub fn of_link(family: &str, link: &str, name: &str) -> Result<Self> {
+        Self::new(&[family, "conf", link, name])
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(ROOT).join(&self.0)
+    }
+
+    fn object(&self) -> String {
+        format!("sysctl net/{}", self.0)
+    }
+}
+
+/// Reads a value, without the newline.
+///
+/// # Errors
+/// `ENOENT`: no such key: the link is gone, or the kernel lacks the feature.
+pub fn read(key: &Key) -> Result<String> {
+    match std::fs::read_to_string(key.path()) {
+        Ok(text) => Ok(text.trim_end().to_owned()),
+        Err(error) => Err(OpError::io("read", key.object(), &error)),
+    }
+}
+
+/// Reads a value if the key exists.
+///
+/// # Errors
+/// As [`read`]; `ENOENT` is `None`.
+pub fn find(key: &Key) -> Result<Option<String>> {
+    match std::fs::read_to_string(key.path()) {
+        Ok(text) => Ok(Some(text.trim_end().to_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(OpError::io("read", key.object(), &error)),
+    }
+}
+
+/// Writes a value.
+///
+/// # Errors
+/// `ENOENT` as for [`read`]; `EINVAL`: the kernel refuses the value; `EROFS`: `/proc/sys` is read-only.
+pub fn write(key: &Key, value: &str) -> Result<()> {
+    // Never create: on a /proc/sys that is a plain folder a new file would look like success.
+    use std::io::Write;
+    let written =
+        std::fs::OpenOptions::new().write(true).open(key.path()).and_then(|mut file| file.write_all(value.as_bytes()));
+    written.map_err(|error| OpError::io("write", format!("{} = {value}", key.object()), &error))
+}
+
+/// Writes a value unless the key has it: a read-only `/proc/sys` is no obstacle where all is set.
+///
+/// # Errors
+/// As [`write`].
+pub fn ensure(key: &Key, value: &str) -> Result<()> {
+    match read(key)? == value {
+        true => Ok(()),
+        false => write(key, value),
+    }
+}
+
+/// Writes values inside `netns`, in order.
+///
+/// # Errors
+/// As [`write`] and [`Netns::run`].
+pub fn write_in_netns(netns: &Netns, values: &[(Key, &str)]) -> Result<()> {
+    let place = netns.path().display().to_string();
+    let write_all = || values.iter().try_for_each(|(key, value)| write(key, value));
+    in_netns(netns, write_all)?.map_err(|error: OpError| error.at(place))
+}
+
+/// Runs `work` where `/proc/sys/net` is that of `netns`.
+///
+/// # Errors
+/// As [`Netns::run`].
+pub fn in_netns<T: Send>(netns: &Netns, work: impl FnOnce() -> T + Send) -> Result<T> {
+    netns.run(work)
+}
+
+/// Turns on forwarding between links for IPv4.
+///
+/// # Errors
+/// As [`ensure`].
+pub fn forward_ipv4() -> Result<()> {
+    ensure(&Key("ipv4/ip_forward".into()), "1")
+}
+
+/// Turns on forwarding between links for IPv6.
+///
+/// # Errors
+/// As [`ensure`]; `ENOENT` on a kernel without IPv6.
+pub fn forward_ipv6() -> Result<()> {
+    ensure(&Key("ipv6/conf/all/forwarding".into()), "1")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_stay_in_their_folder() {
+        for parts in [
+            &["ipv4", "..", "kernel"][..],
+            &["ipv4", "conf", "", "x"],
+            &["ipv4", "conf/eth0"],
+            &["ipv4", "a\0b"],
+            &["."],
+        ] {
+            assert!(Key::new(parts).is_err(), "{parts:?}");
+        }
+        let dotted = Key::of_link("ipv4", "eth0.100", "arp_notify").unwrap();
+        assert_eq!(dotted.0, "ipv4/conf/eth0.100/arp_notify");
+    }
+
+    #[test]
+    fn values_are_written_in_the_namespace_only() {
+        let netns = Netns::create().unwrap();
+        let key = Key::new(&["ipv4", "ip_forward"]).unwrap();
+        write_in_netns(&netns, &[(key.clone(), "1")]).unwrap();
+        assert_eq!(in_netns(&netns, || read(&key)).unwrap().unwrap(), "1");
+        assert_eq!(read(&key).unwrap(), "0");
+        netns.run(forward_ipv6).unwrap().unwrap();
+    }
+
+    #[test]
+    fn an_absent_key_is_told() {
+        let key = Key::of_link("ipv4", "no-such", "arp_notify").unwrap();
+        assert_eq!(find(&key).unwrap(), None);
+        assert!(write(&key, "1").unwrap_err().is_absent());
+    }
+}

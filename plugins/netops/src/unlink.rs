@@ -1,0 +1,171 @@
+//! Removing links without waiting for the kernel's grace period.
+//!
+//! `RTM_DELLINK` returns only after an RCU grace period and the last reference (20 ms measured), but the
+//! kernel announces the removal long before (2 ms): from then on the link has no name, no port, no address
+//! and no peer, and what remains is freeing memory. A system call cannot be left early, and a process that
+//! ends waits for its threads, so a child process makes the call and the caller listens for the announcement.
+//! Killed at any moment, either the kernel never got the request or it completes it.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd};
+use std::time::{Duration, Instant};
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkMessage;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt::ReceiveTimeout};
+use nix::sys::time::TimeVal;
+
+use crate::answer::{Answer, Frames};
+use crate::error::{Cause, OpError, Result};
+use crate::kernel::{DEADLINE, Kernel, Request, encode, open_socket, parse};
+use crate::link::{Link, Target};
+use crate::netns::HOST;
+
+const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
+
+/// Deletes a link (of a veth: both ends) and waits until the kernel has freed it.
+///
+/// # Errors
+/// `ENODEV`: it is gone already. `EOPNOTSUPP`: hardware cannot be deleted.
+pub fn request(target: &Target) -> Request {
+    Request::new("delete", format!("link {}", target.name()), RouteNetlinkMessage::DelLink(target.message()))
+        .words(format!("RTM_DELLINK dev={}", target.name()))
+}
+
+/// Deletes links of the caller's own namespace; returns when the kernel has announced each one's removal.
+///
+/// Links that are gone already count as deleted: that is what DEL and GC want.
+///
+/// # Errors
+/// The first refusal, after all were tried; [`Cause::Timeout`] after [`DEADLINE`].
+pub fn remove_announced(links: &[Link]) -> Result<()> {
+    if links.is_empty() {
+        return Ok(());
+    }
+    let requests: Vec<Request> = links.iter().map(|link| request(&link.into())).collect();
+    let open = |errno| OpError::errno("open", "a netlink socket", errno).at(HOST);
+    let mut socket = open_socket(DEADLINE).map_err(open)?;
+    subscribe(&mut socket).map_err(open)?;
+    if crate::raw::send_from_child(socket.as_fd(), &encode(&requests, 1)).is_err() {
+        return remove_and_wait(requests);
+    }
+    Removal { pending: links.iter().map(|link| link.index).collect(), links, requests: &requests, failed: None }
+        .listen(&socket)
+}
+
+/// No process to be had: the slow way.
+fn remove_and_wait(requests: Vec<Request>) -> Result<()> {
+    let mut first = Ok(());
+    for outcome in Kernel::host()?.call_all(requests) {
+        match outcome {
+            Err(error) if error.is_absent() => (),
+            outcome => first = first.and(outcome.map(drop)),
+        }
+    }
+    first
+}
+
+fn subscribe(socket: &mut netlink_sys::Socket) -> std::result::Result<(), Errno> {
+    socket.add_membership(RTNLGRP_LINK).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
+}
+
+struct Removal<'a> {
+    pending: BTreeSet<u32>,
+    links: &'a [Link],
+    requests: &'a [Request],
+    failed: Option<OpError>,
+}
+
+impl Removal<'_> {
+    fn listen(mut self, socket: &netlink_sys::Socket) -> Result<()> {
+        let mut buffer = vec![0; 32 * 1024];
+        let end = Instant::now() + DEADLINE;
+        while !self.pending.is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            let read = match timeout(socket, left) {
+                Ok(()) => recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()),
+                Err(errno) => Err(errno),
+            };
+            match read {
+                Ok(length) => self.take(buffer.get(..length).unwrap_or_default()),
+                Err(Errno::EINTR) => (),
+                Err(Errno::ENOBUFS) => self.look()?,
+                Err(Errno::EAGAIN) => self.fail_pending(&Cause::Timeout(DEADLINE)),
+                Err(errno) => self.fail_pending(&Cause::Kernel { errno, words: None }),
+            }
+        }
+        match self.failed {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// Announcements have sequence 0 or the request's, verdicts the request's: told apart by kind.
+    fn take(&mut self, bytes: &[u8]) {
+        for frame in Frames::new(bytes) {
+            match frame.answer() {
+                Answer::Object(bytes) => {
+                    if let Ok(RouteNetlinkMessage::DelLink(message)) = parse(bytes)
+                        && is_removal(&message)
+                    {
+                        self.pending.remove(&message.header.index);
+                    }
+                }
+                Answer::Done => self.settle(frame.sequence, None),
+                Answer::Failed(cause) => self.settle(frame.sequence, Some(cause)),
+                Answer::Noise => (),
+            }
+        }
+    }
+
+    fn settle(&mut self, sequence: u32, cause: Option<Cause>) {
+        let number = sequence.wrapping_sub(1) as usize;
+        let (Some(link), Some(request)) = (self.links.get(number), self.requests.get(number)) else {
+            return;
+        };
+        if !self.pending.remove(&link.index) {
+            return;
+        }
+        if let Some(cause) = cause {
+            let error = OpError::new(request.op, request.object.clone(), cause).at(HOST).request(request.words.clone());
+            if !error.is_absent() {
+                self.failed.get_or_insert(error);
+            }
+        }
+    }
+
+    /// Announcements were lost: ask for each link.
+    fn look(&mut self) -> Result<()> {
+        let net = Kernel::host()?;
+        for index in self.pending.clone() {
+            if crate::link::find_index(&net, index)?.is_none() {
+                self.pending.remove(&index);
+            }
+        }
+        Ok(())
+    }
+
+    fn fail_pending(&mut self, cause: &Cause) {
+        for (number, _) in self.links.iter().enumerate() {
+            let sequence = u32::try_from(number).unwrap_or(u32::MAX).wrapping_add(1);
+            self.settle(sequence, Some(cause.clone()));
+        }
+        self.pending.clear();
+    }
+}
+
+/// A link's move to another namespace and a port's leaving its bridge (`AF_BRIDGE`) look similar.
+fn is_removal(message: &LinkMessage) -> bool {
+    message.header.interface_family == netlink_packet_route::AddressFamily::Unspec
+}
+
+fn timeout(socket: &netlink_sys::Socket, left: Duration) -> std::result::Result<(), Errno> {
+    if left.is_zero() {
+        return Err(Errno::EAGAIN);
+    }
+    let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
+    // Zero would mean "for ever".
+    let micros = i64::from(left.subsec_micros()).max(1);
+    setsockopt(socket, ReceiveTimeout, &TimeVal::new(seconds, micros))
+}

@@ -1,0 +1,163 @@
+//! Waiting for a link to become what a plan needs, by the kernel's announcements.
+//!
+//! Subscribe before the change: then nothing between change and wait is missed, and nothing is polled.
+
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use nix::errno::Errno;
+use nix::sys::socket::{MsgFlags, recv};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+use crate::answer::{Answer, Frames};
+use crate::error::{Cause, OpError, Result};
+use crate::kernel::{DEADLINE, Kernel, open_socket, parse};
+use crate::link::{self, Link};
+use crate::netns::{HOST, Netns};
+
+const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
+const RTNLGRP_IPV6_IFADDR: u32 = 9;
+
+/// A subscription to what happens to links and IPv6 addresses in one namespace.
+#[derive(Debug)]
+pub struct Watch {
+    socket: netlink_sys::Socket,
+    buffer: Vec<u8>,
+}
+
+/// Which links something was said about.
+struct Seen {
+    indexes: Vec<u32>,
+    /// Announcements were lost: it may be any.
+    any: bool,
+}
+
+impl Seen {
+    fn lost() -> Self {
+        Self { indexes: Vec::new(), any: true }
+    }
+}
+
+impl Watch {
+    /// Subscribes in the caller's own namespace.
+    ///
+    /// # Errors
+    /// As [`Kernel::host`].
+    pub fn host() -> Result<Self> {
+        Self::open(HOST)
+    }
+
+    /// Subscribes inside `netns`.
+    ///
+    /// # Errors
+    /// As [`Kernel::in_netns`].
+    pub fn in_netns(netns: &Netns) -> Result<Self> {
+        let place = netns.path().display().to_string();
+        netns.run(|| Self::open(&place))?
+    }
+
+    fn open(place: &str) -> Result<Self> {
+        let open = || {
+            let socket = open_socket(DEADLINE)?;
+            for group in [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR] {
+                let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
+                socket.add_membership(group).map_err(errno)?;
+            }
+            Ok(socket)
+        };
+        let socket = open().map_err(|errno| OpError::errno("subscribe to", "link announcements", errno).at(place))?;
+        Ok(Self { socket, buffer: vec![0; 32 * 1024] })
+    }
+
+    /// Waits until the link can carry packets (`IF_OPER_UP`) and returns it as it is then.
+    ///
+    /// # Errors
+    /// [`Cause::Timeout`]; `ENODEV` if the link goes away meanwhile.
+    pub async fn until_up(&mut self, net: &Kernel, link: &Link, deadline: Duration) -> Result<Link> {
+        let object = format!("for link {} to come up", link.name);
+        self.until(net, link.index, object, deadline, |net| {
+            Ok(link::get(net, &link.into())?).map(|link| link.oper_up.then_some(link))
+        })
+        .await
+    }
+
+    /// Looks with `look`, and again after each announcement about `index`, until it finds something.
+    ///
+    /// # Errors
+    /// [`Cause::Timeout`], naming `object`; those of `look`.
+    pub async fn until<T>(
+        &mut self,
+        net: &Kernel,
+        index: u32,
+        object: String,
+        deadline: Duration,
+        mut look: impl FnMut(&Kernel) -> Result<Option<T>>,
+    ) -> Result<T> {
+        let waiting = async {
+            loop {
+                // Asking also makes newer kernels bring the carrier state up to date, so this succeeds at
+                // once nearly always.
+                if let Some(found) = look(net)? {
+                    return Ok(found);
+                }
+                loop {
+                    let seen = self
+                        .next()
+                        .await
+                        .map_err(|errno| OpError::errno("wait", object.clone(), errno).at(net.place()))?;
+                    if seen.any || seen.indexes.contains(&index) {
+                        break;
+                    }
+                }
+            }
+        };
+        match tokio::time::timeout(deadline, waiting).await {
+            Ok(outcome) => outcome,
+            Err(_elapsed) => Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline)).at(net.place())),
+        }
+    }
+
+    async fn next(&mut self) -> std::result::Result<Seen, Errno> {
+        loop {
+            match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(length) => return Ok(seen(self.buffer.get(..length).unwrap_or_default())),
+                Err(Errno::ENOBUFS) => return Ok(Seen::lost()),
+                Err(Errno::EINTR) => (),
+                Err(Errno::EAGAIN) => readable(self.socket.as_fd()).await.map_err(errno_of)?,
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+/// Waits until there is something to read. Only the rare waiter registers with the event loop.
+#[expect(deprecated, reason = "its replacement is unsafe; the borrow keeps this descriptor open all the time")]
+async fn readable(fd: BorrowedFd<'_>) -> std::io::Result<()> {
+    let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
+    fd.readable().await?.retain_ready();
+    Ok(())
+}
+
+fn errno_of(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
+}
+
+fn seen(bytes: &[u8]) -> Seen {
+    let mut indexes = Vec::new();
+    for frame in Frames::new(bytes) {
+        if let Answer::Object(bytes) = frame.answer() {
+            match parse(bytes) {
+                Ok(RouteNetlinkMessage::NewLink(message) | RouteNetlinkMessage::DelLink(message)) => {
+                    indexes.push(message.header.index);
+                }
+                Ok(RouteNetlinkMessage::NewAddress(message) | RouteNetlinkMessage::DelAddress(message)) => {
+                    indexes.push(message.header.index)
+                }
+                Ok(_) | Err(_) => (),
+            }
+        }
+    }
+    Seen { indexes, any: false }
+}

@@ -1,0 +1,329 @@
+//! netops on real kernel objects: each test in namespaces of its own.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+use std::future::Future;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+use netops::addr::{self, Address};
+use netops::bridge_port::{self, Vlans};
+use netops::error::Cause;
+use netops::link::{self, Bridge, Link, Mac, Port, Settings, Target, Veth};
+use netops::route::{self, Route};
+use netops::watch::Watch;
+use netops::{Errno, Kernel, Netns, OpError, unlink};
+
+/// A node namespace, and a container's namespace seen from it.
+fn on_node(test: impl FnOnce(&Kernel, &Netns) + Send) {
+    let container = Netns::create().unwrap();
+    let container = Netns::open(format!("/proc/self/fd/{}", container.as_raw_fd())).unwrap();
+    Netns::run_in_new(|| test(&Kernel::host().unwrap(), &container)).unwrap();
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(work)
+}
+
+fn bridge(net: &Kernel, name: &str) -> Link {
+    net.run(link::create_bridge(name, &Bridge::default())).unwrap();
+    up(net, &Target::named(name))
+}
+
+fn up(net: &Kernel, target: &Target) -> Link {
+    let settings = Settings { up: Some(true), ..Settings::default() };
+    link::set_and_get(net, target, &settings).unwrap()
+}
+
+fn veth(net: &Kernel, container: &Netns, master: &Link) -> Link {
+    let veth = Veth {
+        name: "vethx",
+        master: Some(master.index),
+        alias: "cni:net/c1/eth0",
+        mtu_bytes: Some(1400),
+        peer_name: "eth0",
+        peer_mac: Some(Mac([2, 0, 0, 0, 0, 5])),
+        peer_netns: Some(container),
+    };
+    link::create_veth(net, &veth).unwrap()
+}
+
+#[test]
+fn a_veth_is_made_in_place_with_everything_asked_for() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        assert_eq!((host.kind.as_str(), host.mtu_bytes, host.up), ("veth", 1400, false));
+        assert_eq!(host.master, Some(br0.index));
+        assert_eq!(host.alias.as_deref(), Some("cni:net/c1/eth0"));
+        let inside = Kernel::in_netns(container).unwrap();
+        let eth0 = link::find(&inside, "eth0").unwrap().unwrap();
+        assert_eq!(eth0.mac, Some(Mac([2, 0, 0, 0, 0, 5])));
+        assert_eq!(eth0.mtu_bytes, 1400);
+        assert_eq!((eth0.peer, host.peer), (Some(host.index), Some(eth0.index)));
+        assert!(host.peer_netns_id.is_some());
+        assert_eq!(link::list(net, Some(br0.index)).unwrap(), [host]);
+    });
+}
+
+#[test]
+fn a_taken_name_leaves_nothing_and_the_error_names_both() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        veth(net, container, &br0);
+        let second = Veth {
+            name: "vethy",
+            master: None,
+            alias: "",
+            mtu_bytes: None,
+            peer_name: "eth0",
+            peer_mac: None,
+            peer_netns: Some(container),
+        };
+        let error = link::create_veth(net, &second).unwrap_err();
+        assert_eq!(error.os_errno(), Some(Errno::EEXIST));
+        let start = "cannot create veth vethy with peer eth0 in /proc/";
+        assert!(error.to_string().starts_with(start), "{error}");
+        assert_eq!(link::find(net, "vethy").unwrap(), None);
+    });
+}
+
+#[test]
+fn the_kernels_own_sentence_is_quoted() {
+    on_node(|net, _| {
+        let lo = link::get(net, &Target::named("lo")).unwrap();
+        let gateway: IpAddr = "10.9.9.9".parse().unwrap();
+        let route = Route::new("10.1.0.0/16".parse().unwrap(), Some(gateway), lo.index);
+        up(net, &(&lo).into());
+        let error = net.run(route::add(&route)).unwrap_err();
+        let Cause::Kernel { words: Some(words), .. } = &error.cause else {
+            panic!("no words in {error:?}");
+        };
+        assert!(words.contains("gateway"), "{words}");
+        assert!(error.to_string().starts_with("cannot add route 10.1.0.0/16 via 10.9.9.9 on the host: "), "{error}");
+        assert!(error.details().starts_with("RTM_NEWROUTE 10.1.0.0/16 via 10.9.9.9 oif=1: "), "{}", error.details());
+    });
+}
+
+#[test]
+fn several_requests_at_once_keep_their_own_outcomes() {
+    on_node(|net, _| {
+        let outcome = net.run_all(vec![
+            link::create_bridge("br0", &Bridge::default()),
+            link::create_bridge("br0", &Bridge::default()),
+            link::create_bridge("br1", &Bridge::default()),
+        ]);
+        assert_eq!(outcome.unwrap_err().os_errno(), Some(Errno::EEXIST));
+        assert!(link::find(net, "br1").unwrap().is_some());
+    });
+}
+
+#[test]
+fn up_is_announced_and_waited_for() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        let inside = Kernel::in_netns(container).unwrap();
+        block_on(async {
+            let mut watch = Watch::host().unwrap();
+            let host = up(net, &(&host).into());
+            let early = watch.until_up(net, &host, Duration::from_millis(30)).await.unwrap_err();
+            assert!(matches!(early.cause, Cause::Timeout(_)), "{early}");
+            up(&inside, &Target::named("eth0"));
+            watch.until_up(net, &host, Duration::from_secs(10)).await.unwrap();
+        });
+    });
+}
+
+#[test]
+fn a_wait_ends_by_the_announcement_alone() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        let target = Target::from(&host);
+        block_on(async {
+            let mut watch = Watch::host().unwrap();
+            let mut looks = 0;
+            let object = String::from("for the alias");
+            let found = watch.until(net, host.index, object, Duration::from_secs(10), |net| {
+                looks += 1;
+                if looks == 1 {
+                    // Changed after the first look: only the announcement can bring the second.
+                    let settings = Settings { mtu_bytes: Some(1300), ..Settings::default() };
+                    net.run(link::set(&target, &settings))?;
+                    return Ok(None);
+                }
+                Ok(Some(link::get(net, &target)?.mtu_bytes))
+            });
+            assert_eq!(found.await.unwrap(), 1300);
+        });
+    });
+}
+
+#[test]
+fn removal_returns_with_the_announcement() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        let start = Instant::now();
+        unlink::remove_announced(std::slice::from_ref(&host)).unwrap();
+        eprintln!("removal took {:?}", start.elapsed());
+        assert_eq!(link::find(net, "vethx").unwrap(), None);
+        let inside = Kernel::in_netns(container).unwrap();
+        assert_eq!(link::find(&inside, "eth0").unwrap(), None);
+        unlink::remove_announced(&[host]).unwrap();
+    });
+}
+
+#[test]
+fn removal_of_several_reports_the_refused_one_and_does_the_rest() {
+    on_node(|net, _| {
+        let br0 = bridge(net, "br0");
+        let br1 = bridge(net, "br1");
+        let lo = link::get(net, &Target::named("lo")).unwrap();
+        let error = unlink::remove_announced(&[br0, lo, br1]).unwrap_err();
+        assert_eq!(error.object, "link lo");
+        assert_eq!(error.os_errno(), Some(Errno::EOPNOTSUPP));
+        assert_eq!(link::list(net, None).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn settings_and_port_flags_read_back() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        let settings = Settings {
+            mac: Some(Mac([2, 0, 0, 0, 0, 9])),
+            mtu_bytes: Some(1300),
+            promisc: Some(true),
+            tx_queue_len: Some(77),
+            ..Settings::default()
+        };
+        let link = link::set_and_get(net, &(&host).into(), &settings).unwrap();
+        assert_eq!(link.mac, settings.mac);
+        assert_eq!((link.mtu_bytes, link.promisc, link.tx_queue_len), (1300, true, 77));
+        let port = Port { hairpin: true, isolated: true };
+        net.run(bridge_port::set(&(&host).into(), port)).unwrap();
+        assert_eq!(link::find_index(net, host.index).unwrap().unwrap().port, Some(port));
+        let free = Settings { master: Some(0), ..Settings::default() };
+        let link = link::set_and_get(net, &(&host).into(), &free).unwrap();
+        assert_eq!((link.master, link.port), (None, None));
+    });
+}
+
+#[test]
+fn addresses_of_one_link_are_listed_with_their_flags() {
+    on_node(|net, _| {
+        let br0 = bridge(net, "br0");
+        let br1 = bridge(net, "br1");
+        let v4 = Address::from("10.1.0.1/24".parse::<ipnetwork::IpNetwork>().unwrap());
+        let v6 = Address { nodad: true, ..Address::from("fd00::1/64".parse::<ipnetwork::IpNetwork>().unwrap()) };
+        net.run_all(vec![
+            addr::add(&br0, &v4),
+            addr::add(&br0, &v6),
+            addr::add(&br1, &"10.2.0.1/24".parse::<ipnetwork::IpNetwork>().unwrap().into()),
+        ])
+        .unwrap();
+        let again = net.run(addr::add(&br0, &v4)).unwrap_err();
+        assert_eq!(again.os_errno(), Some(Errno::EEXIST));
+        let listed = addr::list(net, &br0).unwrap();
+        assert!(listed.contains(&v4) && listed.contains(&v6), "{listed:?}");
+        assert!(!listed.iter().any(|address| address.net.to_string() == "10.2.0.1/24"));
+        net.run(addr::delete(&br0, v4.net)).unwrap();
+        let gone = net.run(addr::delete(&br0, v4.net)).unwrap_err();
+        assert!(gone.is_absent());
+    });
+}
+
+#[test]
+fn routes_keep_table_metric_mtu_and_equal_destinations() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        let inside = Kernel::in_netns(container).unwrap();
+        up(net, &(&host).into());
+        let eth0 = up(&inside, &Target::named("eth0"));
+        let address = "10.1.0.5/24".parse::<ipnetwork::IpNetwork>().unwrap();
+        inside.run(addr::add(&eth0, &address.into())).unwrap();
+        let via = |last: u8| Some(IpAddr::from([10, 1, 0, last]));
+        let mut rich = Route::new("10.9.0.0/16".parse().unwrap(), via(1), eth0.index);
+        rich.table = Some(1000);
+        rich.metric = Some(50);
+        rich.mtu_bytes = Some(1200);
+        rich.advmss_bytes = Some(1160);
+        inside.run(route::add(&rich)).unwrap();
+        let listed = route::list(&inside, eth0.index, Some(1000), false).unwrap();
+        rich.scope = Some(0);
+        assert_eq!(listed, [rich.clone()]);
+        assert_eq!(route::list(&inside, eth0.index, Some(77), false).unwrap(), []);
+
+        let default = |last| Route::new("0.0.0.0/0".parse().unwrap(), via(last), eth0.index);
+        inside.run_all(vec![route::add(&default(1)), route::add(&default(2))]).unwrap();
+        let twice = inside.run(route::add(&default(1))).unwrap_err();
+        assert_eq!(twice.os_errno(), Some(Errno::EEXIST));
+        let main = route::list(&inside, eth0.index, Some(route::MAIN_TABLE), false).unwrap();
+        assert_eq!(main.iter().filter(|route| route.dst.prefix() == 0).count(), 2);
+        let there = route::lookup(&inside, [192, 0, 2, 1].into()).unwrap();
+        assert_eq!(there.link, eth0.index);
+        inside.run(route::delete(&rich)).unwrap();
+        assert!(inside.run(route::delete(&rich)).unwrap_err().is_absent());
+    });
+}
+
+#[test]
+fn vlans_of_a_port() {
+    on_node(|net, container| {
+        let made = net.run(link::create_bridge("br0", &Bridge { mtu_bytes: None, vlan_filtering: true }));
+        if let Err(error) = made {
+            assert_eq!(error.os_errno(), Some(Errno::EOPNOTSUPP), "{error}");
+            eprintln!("SKIP vlans_of_a_port: the kernel has no bridge VLAN filtering");
+            return;
+        }
+        let br0 = link::get(net, &Target::named("br0")).unwrap();
+        assert_eq!(br0.vlan_filtering, Some(true));
+        let host = veth(net, container, &br0);
+        net.run_all(vec![
+            bridge_port::delete_vlans(&host, Vlans::tagged(1, 1)),
+            bridge_port::add_vlans(&host, Vlans::access(100)),
+            bridge_port::add_vlans(&host, Vlans::tagged(200, 202)),
+        ])
+        .unwrap();
+        let texts: Vec<String> =
+            bridge_port::list_vlans(net, br0.index, host.index).unwrap().iter().map(Vlans::to_string).collect();
+        assert_eq!(texts, ["vid 100 pvid untagged", "vid 200", "vid 201", "vid 202"]);
+    });
+}
+
+#[test]
+fn errors_in_a_container_name_its_namespace() {
+    on_node(|_, container| {
+        let inside = Kernel::in_netns(container).unwrap();
+        let error: OpError = link::get(&inside, &Target::named("eth9")).unwrap_err();
+        let expected = format!("cannot get link eth9 on {}: no such device", container.path().display());
+        assert_eq!(error.to_string(), expected);
+        assert_eq!(error.details(), "RTM_GETLINK dev=eth9: ENODEV (19)");
+    });
+}
+
+#[test]
+fn undos_delete_what_is_there_and_accept_what_is_gone() {
+    on_node(|net, container| {
+        use netops::txn::NodeUndo;
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        let address = "10.1.0.1/24".parse::<ipnetwork::IpNetwork>().unwrap();
+        net.run(addr::add(&br0, &address.into())).unwrap();
+        let link = br0.clone();
+        let undos = [NodeUndo::DeleteLink(host), NodeUndo::DeleteAddress { link, net: address }];
+        for _ in 0..2 {
+            for undo in &undos {
+                undo.run(net).unwrap();
+            }
+        }
+        assert_eq!(link::list(net, Some(br0.index)).unwrap(), []);
+        assert!(!addr::list(net, &br0).unwrap().contains(&address.into()));
+    });
+}
