@@ -1,0 +1,153 @@
+//! A plugin that does what its config says, for tests of what `skel` does around a plugin.
+//!
+//! `do`: `pass` (the default) prints prevResult or the IPAM plugin's result; `panic` panics; `wait` makes the file of key
+//! `file`, says so on stderr, then waits for SIGTERM and takes the file away; `layer2` answers with no address.
+//! The same executable is `probe-ipam`, an address plugin that hands out the address of key `ipam.address` and
+//! appends its process ID to the file of key `ipam.log`.
+
+use cni_spec::{AddResult, CniError, Code, ConfObject, FromConf, Ip, json};
+use serde::Deserialize;
+use skel::{AddRequest, CheckRequest, DelRequest, Entry, GcRequest, Plugin, StatusRequest};
+use std::io::Write;
+use std::process::ExitCode;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Conf {
+    #[serde(rename = "do")]
+    what: String,
+    file: String,
+}
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        object.decode()
+    }
+}
+
+struct Probe;
+
+impl Plugin for Probe {
+    const NAME: &'static str = "probe";
+    type Conf = Conf;
+
+    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
+        match request.conf.own.what.as_str() {
+            "panic" => panic!("the probe was told to panic"),
+            "wait" => wait(&request.conf.own.file).await,
+            "layer2" => Ok(AddResult::default()),
+            _ => match request.ipam() {
+                Some(ipam) => ipam.add().await,
+                None => Ok(request.conf.prev_result.clone().unwrap_or_default()),
+            },
+        }
+    }
+
+    async fn del(request: &DelRequest<Conf>) -> Result<(), CniError> {
+        if !request.conf.own.file.is_empty() {
+            note(&request.conf.own.file, "DEL")?;
+        }
+        match request.ipam() {
+            Some(ipam) => ipam.del().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
+        match request.ipam() {
+            Some(ipam) => ipam.check().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
+        match request.ipam() {
+            Some(ipam) => ipam.gc().await,
+            None => Ok(()),
+        }
+    }
+
+    async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
+        match request.ipam() {
+            Some(ipam) => ipam.status().await,
+            None => Ok(()),
+        }
+    }
+}
+
+async fn wait(file: &str) -> Result<AddResult, CniError> {
+    let interrupted = skel::interrupted();
+    note(file, "ADD")?;
+    eprintln!("waiting");
+    interrupted.await;
+    std::fs::remove_file(file).map_err(|error| io(file, &error))?;
+    Err(CniError::new(Code::INTERRUPTED, "interrupted by a signal"))
+}
+
+fn note(file: &str, line: &str) -> Result<(), CniError> {
+    let opened = std::fs::OpenOptions::new().create(true).append(true).open(file);
+    opened.and_then(|mut open| writeln!(open, "{line}")).map_err(|error| io(file, &error))
+}
+
+fn io(file: &str, error: &std::io::Error) -> CniError {
+    CniError::new(Code::IO, format!("cannot write {file}: {error}"))
+}
+
+struct ProbeIpam;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct IpamConf {
+    ipam: Ipam,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Ipam {
+    address: String,
+    log: String,
+}
+
+impl FromConf for IpamConf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        object.decode()
+    }
+}
+
+/// Writes the verb and the process that ran it.
+fn log(conf: &IpamConf, verb: &str) -> Result<(), CniError> {
+    note(&conf.ipam.log, &format!("{verb} {}", std::process::id()))
+}
+
+impl Plugin for ProbeIpam {
+    const NAME: &'static str = "probe-ipam";
+    type Conf = IpamConf;
+
+    async fn add(request: &AddRequest<IpamConf>) -> Result<AddResult, CniError> {
+        log(&request.conf.own, "ADD")?;
+        let bad = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use key ipam.address: {why}"));
+        let address = json::parse_cidr(&request.conf.own.ipam.address).map_err(bad)?;
+        Ok(AddResult { ips: vec![Ip { interface: None, address, gateway: None }], ..AddResult::default() })
+    }
+
+    async fn del(request: &DelRequest<IpamConf>) -> Result<(), CniError> {
+        log(&request.conf.own, "DEL")
+    }
+
+    async fn check(request: &CheckRequest<IpamConf>) -> Result<(), CniError> {
+        log(&request.conf.own, "CHECK")
+    }
+
+    async fn gc(request: &GcRequest<IpamConf>) -> Result<(), CniError> {
+        log(&request.conf.own, "GC")
+    }
+
+    async fn status(request: &StatusRequest<IpamConf>) -> Result<(), CniError> {
+        log(&request.conf.own, "STATUS")
+    }
+}
+
+fn main() -> ExitCode {
+    const ENTRIES: &[Entry] = &[Entry::of::<Probe>(), Entry::of::<ProbeIpam>()];
+    skel::run(ENTRIES)
+}

@@ -1,0 +1,300 @@
+//! SPEC 2 (execution protocol), 4 (delegation) and 5 (result types), as `skel` keeps them for every plugin.
+
+use crate::subjects::probe_node;
+use expect_test::expect;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::process::{Command, Stdio};
+use testns::{Call, Container, Node, Verb};
+
+const PROBE: &str = r#"{"cniVersion": "1.1.0", "name": "n", "type": "probe"}"#;
+
+fn probe(node: &Node, verb: Verb, config: &str, container: &Container) -> testns::Reply {
+    Call::new(verb, config, container).plugin("probe").run(node)
+}
+
+/// SPEC 2: the protocol is parameterised by environment variables; missing ones are named together.
+#[test]
+fn missing_variables_are_code_4_and_named() {
+    let node = probe_node();
+    let pod = node.container();
+    let call = Call::new(Verb::Add, PROBE, &pod).without("CNI_CONTAINERID").without("CNI_NETNS").without("CNI_IFNAME");
+    let failure = call.run(&node).fails_with(4);
+    assert_eq!(failure.msg, "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing");
+}
+
+/// SPEC 2, Parameters: a container ID starts alphanumeric; names can't leave their folder.
+#[test]
+fn malformed_names_are_code_4() {
+    let node = probe_node();
+    let pod = node.container();
+    for (variable, value) in [
+        ("CNI_CONTAINERID", "../../etc"),
+        ("CNI_CONTAINERID", "-x"),
+        ("CNI_IFNAME", "a/b"),
+        ("CNI_IFNAME", ".."),
+        ("CNI_IFNAME", "sixteen-letters-"),
+    ] {
+        let failure = Call::new(Verb::Add, PROBE, &pod).variable(variable, value).run(&node).fails_with(4);
+        assert_eq!(failure.details, value);
+    }
+}
+
+/// SPEC 5, Error: codes 6 and 7, with the key and the value.
+#[test]
+fn a_bad_config_is_named() {
+    let node = probe_node();
+    let pod = node.container();
+    let fails = |config: &str| {
+        let failure = probe(&node, Verb::Add, config, &pod).fails();
+        format!("{} {} | {}\n", failure.code, failure.msg, failure.details)
+    };
+    let texts: String = [
+        "",
+        "{",
+        "[]",
+        "{} {}",
+        "{}",
+        r#"{"name": "../n"}"#,
+        r#"{"name": 5}"#,
+        r#"{"name": "n", "do": 5}"#,
+        r#"{"name": "n", "ipam": {"type": "../sh"}}"#,
+        r#"{"name": "n", "prevResult": {"cniVersion": "1.0.0"}}"#,
+        r#"{"name": "n", "prevResult": {"ip4": {"ip": "10.1.0.5"}}}"#,
+    ]
+    .into_iter()
+    .map(fails)
+    .collect();
+    expect![[r#"
+        6 cannot parse network config on stdin: EOF while parsing a value at line 1 column 0 | 
+        6 cannot parse network config on stdin: EOF while parsing an object at line 1 column 1 | 
+        6 cannot parse network config on stdin: it is no JSON object | 
+        6 cannot parse network config on stdin: trailing characters at line 1 column 4 | 
+        7 missing network name | 
+        7 invalid characters found in network name | ../n
+        7 cannot use network config: key name = 5: invalid type: integer `5`, expected a string | 
+        7 cannot use network config: key do = 5: invalid type: integer `5`, expected a string | 
+        7 cannot use network config: key ipam.type = "../sh": invalid plugin type: a file name, not a path, is looked up in CNI_PATH | ../sh
+        1 cannot use prevResult: its cniVersion 1.0.0 has another result form than the config's 0.1.0 | 
+        6 cannot read prevResult: key ip4.ip = "10.1.0.5": "10.1.0.5" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64 | The result was read as one of version 0.1.0.
+    "#]]
+    .assert_eq(&texts);
+}
+
+/// An unknown verb gets code 4, and the config is looked at first, as the reference does.
+#[test]
+fn an_unknown_verb_is_code_4_after_the_config_was_checked() {
+    let node = probe_node();
+    let pod = node.container();
+    let call =
+        |config: &str| Call::new(Verb::Add, config, &pod).plugin("probe").variable("CNI_COMMAND", "X").run(&node);
+    assert_eq!(call(PROBE).fails_with(4).msg, "unknown CNI_COMMAND: X");
+    assert_eq!(call("{}").fails_with(7).msg, "missing network name");
+}
+
+/// SPEC 2, VERSION: prints the versions, needs no other variable and no config.
+#[test]
+fn version_needs_nothing_and_does_not_wait_for_stdin() {
+    let node = probe_node();
+    let mut child = Command::new(node.bin_dir().join("probe"))
+        .env_clear()
+        .env("CNI_COMMAND", "VERSION")
+        .stdin(Stdio::piped()) // and left open
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut text = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut text).unwrap();
+    assert!(child.wait().unwrap().success());
+    let reply: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        reply,
+        json!({"cniVersion": "1.1.0", "supportedVersions": ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"]})
+    );
+}
+
+/// Without a verb a person is asking: about text on stderr, exit 0.
+#[test]
+fn without_a_verb_the_about_text_is_printed() {
+    let node = probe_node();
+    let output = Command::new(node.bin_dir().join("probe")).env_clear().output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && output.stdout.is_empty());
+    assert!(text.starts_with("CNI probe plugin v"), "{text}");
+    assert!(
+        text.ends_with("CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"),
+        "{text}"
+    );
+}
+
+/// SPEC 2, version considerations: the version is literally one of the plugin's; CHECK, GC and STATUS have their first.
+#[test]
+fn the_version_gate_is_code_1() {
+    let node = probe_node();
+    let pod = node.container();
+    let fails = |verb: Verb, version: &str| {
+        let config = json!({"cniVersion": version, "name": "n", "type": "probe", "cni.dev/valid-attachments": []});
+        let failure = probe(&node, verb, &config.to_string(), &pod).fails();
+        (failure.code, failure.msg)
+    };
+    assert_eq!(fails(Verb::Add, "1"), (1, "incompatible CNI versions".into()));
+    assert_eq!(fails(Verb::Add, "1.2.0"), (1, "incompatible CNI versions".into()));
+    assert_eq!(fails(Verb::Check, "0.3.1"), (1, "config version does not allow CHECK".into()));
+    assert_eq!(fails(Verb::Check, "1.2.0"), (1, "plugin version does not allow CHECK".into()));
+    assert_eq!(fails(Verb::Gc, "1.0.0"), (1, "config version does not allow GC".into()));
+    assert_eq!(fails(Verb::Status, "1.0.0"), (1, "config version does not allow STATUS".into()));
+    assert_eq!(fails(Verb::Check, "x.y").0, 6);
+}
+
+/// SPEC 5: the error object carries the config's version, also an old one.
+#[test]
+fn errors_carry_the_configs_version() {
+    let node = probe_node();
+    let pod = node.container();
+    let reply = probe(&node, Verb::Add, r#"{"cniVersion": "0.3.1", "name": "n", "do": 5}"#, &pod);
+    let object: Value = serde_json::from_str(&reply.output.stdout).unwrap();
+    assert_eq!(object["cniVersion"], "0.3.1");
+}
+
+/// A plugin must not work on its own namespace; that is found out before any work.
+#[test]
+fn the_plugins_own_namespace_is_refused_before_any_work() {
+    let node = probe_node();
+    let pod = node.container();
+    let log = node.work_dir().join("ipam.log");
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe",
+        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
+    for verb in [Verb::Add, Verb::Del] {
+        let call = Call::new(verb, &config, &pod).variable("CNI_NETNS", "/proc/self/ns/net");
+        call.run(&node).fails_with(8);
+        assert!(!log.exists(), "{verb} did some work first");
+    }
+    let call = Call::new(Verb::Add, &config, &pod).variable("CNI_NETNS", "/proc/self/ns/net");
+    call.variable("CNI_NETNS_OVERRIDE", "True").run(&node).ok();
+    assert!(log.exists());
+}
+
+/// A fault of the plugin is an error object too.
+#[test]
+fn a_panic_is_an_error_object() {
+    let node = probe_node();
+    let pod = node.container();
+    let reply = probe(&node, Verb::Add, r#"{"cniVersion": "1.1.0", "name": "n", "do": "panic"}"#, &pod);
+    assert_eq!(reply.fails_with(999).msg, "fault in plugin probe: the probe was told to panic");
+}
+
+/// ADD is all or nothing, also when it is the result that cannot be expressed.
+#[test]
+fn a_result_that_the_version_cannot_express_is_undone() {
+    let node = probe_node();
+    let pod = node.container();
+    let file = node.work_dir().join("probe.log");
+    let config = json!({"cniVersion": "0.2.0", "name": "n", "type": "probe", "do": "layer2", "file": file});
+    let failure = node.call(Verb::Add, &config, &pod).fails_with(110);
+    assert!(failure.msg.contains("need an IP address"), "{failure:?}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "DEL\n");
+}
+
+/// SIGTERM during ADD rolls back and still prints an error object.
+#[test]
+fn sigterm_during_add_rolls_back() {
+    let node = probe_node();
+    let pod = node.container();
+    let file = node.work_dir().join("probe.log");
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "do": "wait", "file": file});
+    let attachment = pod.attachment();
+    let mut child = Command::new(node.bin_dir().join("probe"))
+        .env_clear()
+        .env("CNI_COMMAND", "ADD")
+        .env("CNI_CONTAINERID", &attachment.container_id)
+        .env("CNI_NETNS", &attachment.netns)
+        .env("CNI_IFNAME", &attachment.ifname)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert_eq!((line.as_str(), file.exists()), ("waiting\n", true));
+    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &object["code"]), (Some(1), &json!(109)));
+    assert!(!file.exists());
+}
+
+/// SPEC 4: a delegate gets the same parameters for every verb; one that is this very executable runs in this process, with the
+/// same outcome as a child.
+#[test]
+fn delegation_in_process_and_as_a_child_are_the_same() {
+    let node = probe_node();
+    let pod = node.container();
+    let log = node.work_dir().join("ipam.log");
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "cni.dev/valid-attachments": [],
+        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
+    let verbs = [Verb::Add, Verb::Check, Verb::Gc, Verb::Status, Verb::Del];
+    let run_all = || {
+        let outputs: Vec<String> = verbs.iter().map(|verb| node.call(*verb, &config, &pod).output.stdout).collect();
+        let lines = std::fs::read_to_string(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        let words: Vec<String> = lines.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+        (outputs, words)
+    };
+    let in_process = run_all();
+    // A copy is another inode, so it is another executable.
+    let (link, target) = (node.bin_dir().join("probe-ipam"), env!("CARGO_BIN_EXE_probe"));
+    std::fs::remove_file(&link).unwrap();
+    std::fs::copy(target, &link).unwrap();
+    let as_child = run_all();
+    assert_eq!(in_process, as_child);
+    assert_eq!(in_process.1, ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
+    assert!(in_process.0[0].contains("10.1.0.5/24"), "{in_process:?}");
+}
+
+/// SPEC 4: a delegate's error is the caller's error; a missing one is named with the folders that were looked in.
+#[test]
+fn a_delegates_error_is_the_callers() {
+    let node = probe_node();
+    let pod = node.container();
+    let with_ipam =
+        |ipam: Value| json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": ipam}).to_string();
+    let log = node.work_dir().join("ipam.log");
+    let bad = with_ipam(json!({"type": "probe-ipam", "address": "10.1.0.5", "log": log}));
+    let failure = node.call(Verb::Add, bad, &pod).fails_with(7);
+    assert!(failure.msg.starts_with("cannot use key ipam.address"), "{failure:?}");
+    let failure = node.call(Verb::Add, with_ipam(json!({"type": "absent"})), &pod).fails_with(108);
+    assert_eq!(failure.msg, "cannot find plugin absent: executable not found in /run/testns/bin");
+}
+
+/// The reference's decoder takes keys in any case, null as absent and the last of equal keys.
+#[test]
+fn keys_are_read_as_go_reads_them() {
+    let node = probe_node();
+    let pod = node.container();
+    let config = r#"{"CNIVERSION": "1.0.0", "Name": "x", "name": "n", "DO": null, "unknown": [1],
+        "PrevResult": {"CniVersion": "1.0.0", "IPs": [{"Address": "10.1.0.5/24", "Interface": null}]}}"#;
+    let result = probe(&node, Verb::Add, config, &pod).ok();
+    assert_eq!(result, json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}]}));
+}
+
+/// One executable, many plugins: it lists what it contains, and a name it does not know is an error.
+#[test]
+fn the_executable_lists_what_it_contains() {
+    let node = probe_node();
+    let run = |name: &str, command: &str| {
+        let path = node.bin_dir().join(name);
+        if !path.exists() {
+            std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_probe"), &path).unwrap();
+        }
+        Command::new(path).env_clear().env("CNI_COMMAND", command).stdin(Stdio::null()).output().unwrap()
+    };
+    assert_eq!(run("any", "").stdout, b"probe\nprobe-ipam\n");
+    let output = run("any", "ADD");
+    assert!(!output.status.success());
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(object["msg"], r#"cannot run plugin "any": this executable contains no plugin of that name"#);
+}
