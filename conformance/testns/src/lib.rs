@@ -1,1 +1,61 @@
-//! Throwaway nodes and containers.
+//! Throwaway nodes and containers, for tests of CNI plugins on a real kernel.
+//!
+//! ```no_run
+//! use testns::{Node, Verb};
+//!
+//! let node = Node::new(); // own network and mount namespaces; gone with the test
+//! let pod = node.container();
+//! let config = r#"{"cniVersion": "1.1.0", "name": "lo", "type": "loopback"}"#;
+//! let result = node.call(Verb::Add, config, &pod).ok();
+//! assert_eq!(result["interfaces"][0]["name"], "lo");
+//! node.call(Verb::Del, config, &pod).ok();
+//! node.assert_as_before();
+//! ```
+//!
+//! Start at [`Node`]. [`Call`] is one call of one plugin with everything a runtime may say, and
+//! [`trace`] makes it while it is cut off, or its system calls fail, at any point. [`Namespace`] looks at a
+//! namespace, lays links in it ([`Namespace::add_veth`]) and sends packets from it
+//! ([`Namespace::ping`], [`exchange`]). What this kernel lacks is told by [`Feature`].
+//!
+//! Everything here fails by panicking with a sentence, as a test would. Nothing needs `ip`, `nft`
+//! or any other program, and nothing sleeps: each wait has a deadline.
+
+mod must;
+mod netlink;
+
+mod container;
+mod mounts;
+mod namespace;
+mod node;
+mod subject;
+
+mod call;
+mod process;
+pub mod trace;
+
+mod address;
+mod link;
+mod nft;
+mod route;
+mod snapshot;
+mod tc;
+
+mod cable;
+mod icmp;
+mod traffic;
+
+mod feature;
+
+pub use address::{Address, Neighbour};
+pub use call::{Call, Failure, Reply, Verb};
+pub use container::{Attachment, Container, Remains};
+pub use feature::{Feature, note, skip};
+pub use link::{Link, Port, PortVlan};
+pub use mounts::THROWAWAY_MACHINE;
+pub use namespace::Namespace;
+pub use node::Node;
+pub use process::{Output, run};
+pub use route::{Hop, Route};
+pub use snapshot::{Snapshot, changes};
+pub use subject::Subject;
+pub use traffic::{Transport, exchange};

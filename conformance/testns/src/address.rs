@@ -1,0 +1,124 @@
+//! Addresses and fixed neighbours as the kernel shows them.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::Namespace;
+use crate::link::{name_of, names};
+use crate::must::Must;
+use crate::netlink::{Attributes, Socket, u16_at, u32_at};
+
+const RTM_GETADDR: u16 = 22;
+const RTM_GETNEIGH: u16 = 30;
+
+/// An address of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// The link.
+    pub link: String,
+    /// The address.
+    pub ip: IpAddr,
+    /// Its prefix length.
+    pub prefix: u8,
+    /// Scope: 0 global, 253 link, 254 host.
+    pub scope: u8,
+    /// `IFA_F_*` flags.
+    pub flags: u32,
+}
+
+/// A neighbour entry that somebody set, rather than the kernel learned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Neighbour {
+    /// The link.
+    pub link: String,
+    /// The neighbour's address.
+    pub ip: IpAddr,
+    /// Its hardware address in hex.
+    pub mac: String,
+}
+
+impl Address {
+    /// IPv6 duplicate address detection is still under way.
+    #[must_use]
+    pub fn is_tentative(&self) -> bool {
+        self.flags & 0x40 != 0
+    }
+}
+
+impl Namespace {
+    /// All addresses.
+    ///
+    /// # Panics
+    /// When the namespace cannot be entered.
+    #[must_use]
+    #[track_caller]
+    pub fn addresses(&self) -> Vec<Address> {
+        self.enter(addresses)
+    }
+
+    /// Global addresses of one link as `10.1.0.5/24`, in the kernel's order.
+    ///
+    /// # Panics
+    /// When the namespace cannot be entered.
+    #[must_use]
+    #[track_caller]
+    pub fn global_addresses(&self, link: &str) -> Vec<String> {
+        let all = self.addresses().into_iter();
+        let of_link = all.filter(|address| address.link == link && address.scope == 0);
+        of_link.map(|address| format!("{}/{}", address.ip, address.prefix)).collect()
+    }
+}
+
+/// Addresses of the thread's namespace.
+pub(crate) fn addresses() -> Vec<Address> {
+    let dump = Socket::route().dump(RTM_GETADDR, &[0; 8]).must("list addresses");
+    let names = names();
+    let parse = |body: &[u8]| {
+        let all = Attributes::after(body, 8);
+        // IFA_LOCAL (2) is ours where IFA_ADDRESS (1) is the other end of a point-to-point link.
+        let ip = ip(all.get(2).or(all.get(1))?)?;
+        let flags = all.u32(8).unwrap_or_default();
+        let link = name_of(&names, u32_at(body, 4));
+        Some(Address { link, ip, prefix: *body.get(1)?, scope: *body.get(3)?, flags })
+    };
+    dump.iter().filter_map(|message| parse(&message.body)).collect()
+}
+
+/// Neighbours of the thread's namespace that somebody set.
+pub(crate) fn neighbours() -> Vec<Neighbour> {
+    const NUD_PERMANENT: u16 = 0x80;
+    let dump = Socket::route().dump(RTM_GETNEIGH, &[0; 12]).must("list neighbours");
+    let names = names();
+    let parse = |body: &[u8]| {
+        let all = Attributes::after(body, 12);
+        let mac = all.get(2).unwrap_or_default();
+        let mac = mac.iter().map(|byte| format!("{byte:02x}")).collect();
+        let link = name_of(&names, u32_at(body, 4));
+        Some(Neighbour { link, ip: ip(all.get(1)?)?, mac })
+    };
+    let fixed = dump.iter().filter(|message| u16_at(&message.body, 8) & NUD_PERMANENT != 0);
+    fixed.filter_map(|message| parse(&message.body)).collect()
+}
+
+/// An address from its bytes.
+pub(crate) fn ip(bytes: &[u8]) -> Option<IpAddr> {
+    if let Ok(four) = <[u8; 4]>::try_from(bytes) {
+        return Some(Ipv4Addr::from(four).into());
+    }
+    <[u8; 16]>::try_from(bytes).ok().map(|sixteen| Ipv6Addr::from(sixteen).into())
+}
+
+impl fmt::Display for Address {
+    /// One line, without the flags that come and go by themselves.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const LASTING: u32 = 0x02 | 0x10 | 0x100 | 0x200; // nodad, home, managetempaddr, noprefixroute
+        let Self { link, ip, prefix, scope, flags } = self;
+        write!(f, "address {ip}/{prefix} on {link} scope {scope} flags {:#x}", flags & LASTING)
+    }
+}
+
+impl fmt::Display for Neighbour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "neighbour {} on {} mac {} permanent", self.ip, self.link, self.mac)
+    }
+}

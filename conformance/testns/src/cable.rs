@@ -1,0 +1,221 @@
+//! Links, addresses and routes that a test lays itself: the world around the plugins.
+
+use std::fs::File;
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+
+use nix::libc;
+
+use crate::Namespace;
+use crate::link::links;
+use crate::must::Must;
+use crate::netlink::{Body, Socket};
+
+const RTM_NEWLINK: u16 = 16;
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const RTM_NEWROUTE: u16 = 24;
+
+const IFLA_IFNAME: u16 = 3;
+const IFLA_MTU: u16 = 4;
+const IFLA_MASTER: u16 = 10;
+const IFLA_LINKINFO: u16 = 18;
+const IFLA_IFALIAS: u16 = 20;
+const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_INFO_KIND: u16 = 1;
+const IFLA_INFO_DATA: u16 = 2;
+const VETH_INFO_PEER: u16 = 1;
+
+const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
+
+impl Namespace {
+    /// Lays a veth from `name` here to `peer` in `other`, both up.
+    ///
+    /// # Panics
+    /// When the kernel refuses: a name is taken, say.
+    #[track_caller]
+    pub fn add_veth(&self, name: &str, other: &Namespace, peer: &str) {
+        let target = File::open(other.path()).must(format_args!("open {}", other.path().display()));
+        let there = target.as_raw_fd().to_ne_bytes();
+        let peer_link = |data: Body| {
+            let link = Body(link_header(0, false)).string(IFLA_IFNAME, peer);
+            data.attribute(VETH_INFO_PEER, &link.attribute(IFLA_NET_NS_FD, &there).0)
+        };
+        self.new_link(name, "veth", |info| info.nest(IFLA_INFO_DATA, peer_link));
+        self.set_up(name);
+        other.set_up(peer);
+    }
+
+    /// Makes a link of a kind that needs no options (`bridge`, `dummy`, `ifb`) and sets it up.
+    ///
+    /// # Panics
+    /// When the kernel refuses: it lacks the kind, or the name is taken.
+    #[track_caller]
+    pub fn add_link(&self, name: &str, kind: &str) {
+        self.new_link(name, kind, |info| info);
+        self.set_up(name);
+    }
+
+    #[track_caller]
+    fn new_link(&self, name: &str, kind: &str, data: impl FnOnce(Body) -> Body) {
+        let body = Body(link_header(0, false)).string(IFLA_IFNAME, name);
+        let body = body.nest(IFLA_LINKINFO, |info| data(info.string(IFLA_INFO_KIND, kind)));
+        self.request(RTM_NEWLINK, NEW, &body, format_args!("create {kind} {name}"));
+    }
+
+    /// Sets a link up.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    pub fn set_up(&self, link: &str) {
+        let body = Body(link_header(self.link(link).index, true));
+        self.request(RTM_NEWLINK, 0, &body, format_args!("set {link} up"));
+    }
+
+    /// Makes a link a port of a bridge.
+    ///
+    /// # Panics
+    /// When either is missing.
+    #[track_caller]
+    pub fn set_master(&self, link: &str, master: &str) {
+        let master_index = self.link(master).index.to_ne_bytes();
+        let what = format!("make {link} a port of {master}");
+        self.change_link(link, &what, |body| body.attribute(IFLA_MASTER, &master_index));
+    }
+
+    /// Sets a link's MTU.
+    ///
+    /// # Panics
+    /// When there is none, or it does not take that MTU.
+    #[track_caller]
+    pub fn set_mtu(&self, link: &str, mtu_bytes: u32) {
+        let what = format!("set the MTU of {link}");
+        self.change_link(link, &what, |body| body.attribute(IFLA_MTU, &mtu_bytes.to_ne_bytes()));
+    }
+
+    /// Sets a link's alias.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    pub fn set_alias(&self, link: &str, alias: &str) {
+        let what = format!("set the alias of {link}");
+        self.change_link(link, &what, |body| body.attribute(IFLA_IFALIAS, alias.as_bytes()));
+    }
+
+    #[track_caller]
+    fn change_link(&self, link: &str, what: &str, attributes: impl FnOnce(Body) -> Body) {
+        let body = attributes(Body(link_header(self.link(link).index, false)));
+        self.request(RTM_NEWLINK, 0, &body, what);
+    }
+
+    /// Deletes a link.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    pub fn delete_link(&self, link: &str) {
+        let body = Body(link_header(self.link(link).index, false));
+        self.request(RTM_DELLINK, 0, &body, format_args!("delete {link}"));
+    }
+
+    /// Gives a link an address, `10.1.0.5/24` or `fd01::5/64`, without duplicate detection.
+    ///
+    /// # Panics
+    /// When the text is no such address, or the kernel refuses it.
+    #[track_caller]
+    pub fn add_address(&self, link: &str, address: &str) {
+        let body = self.address_body(link, address);
+        self.request(RTM_NEWADDR, NEW, &body, format_args!("add {address} to {link}"));
+    }
+
+    /// Takes an address from a link.
+    ///
+    /// # Panics
+    /// When it is not there.
+    #[track_caller]
+    pub fn delete_address(&self, link: &str, address: &str) {
+        let body = self.address_body(link, address);
+        self.request(RTM_DELADDR, 0, &body, format_args!("delete {address} from {link}"));
+    }
+
+    #[track_caller]
+    fn address_body(&self, link: &str, address: &str) -> Body {
+        const IFA_F_NODAD: u8 = 2;
+        let (ip, length) = prefix(address);
+        let mut header = vec![family(ip), length, IFA_F_NODAD, 0];
+        header.extend(self.link(link).index.to_ne_bytes());
+        Body(header).attribute(2, &bytes(ip)).attribute(1, &bytes(ip))
+    }
+
+    /// Adds a route to `10.9.0.0/16`, `0.0.0.0/0`, `::/0`, ... through a gateway on a link.
+    ///
+    /// # Panics
+    /// When a text is no address, or the kernel refuses the route.
+    #[track_caller]
+    pub fn add_route(&self, to: &str, via: &str, link: &str) {
+        let (ip, length) = prefix(to);
+        let gateway: IpAddr = via.parse().must(format_args!("read {via} as an address"));
+        let index = self.link(link).index.to_ne_bytes();
+        // Table main, protocol static, scope universe, type unicast.
+        let header = vec![family(ip), length, 0, 0, 254, 4, 0, 1, 0, 0, 0, 0];
+        let body = Body(header).attribute(1, &bytes(ip));
+        let body = body.attribute(5, &bytes(gateway)).attribute(4, &index);
+        self.request(RTM_NEWROUTE, NEW, &body, format_args!("add a route to {to} via {via}"));
+    }
+
+    #[track_caller]
+    fn request(&self, kind: u16, flags: i32, body: &Body, what: impl std::fmt::Display) {
+        let done = self.enter(|| Socket::route().request(kind, flags, &body.0));
+        done.must(format_args!("{what} in {}", self.path().display()));
+    }
+}
+
+/// Sets `lo` of the thread's namespace up.
+pub(crate) fn set_lo_up() {
+    let lo = links().into_iter().find(|link| link.name == "lo").must("find lo");
+    let done = Socket::route().request(RTM_NEWLINK, 0, &link_header(lo.index, true));
+    done.must("set lo up");
+}
+
+/// Whether the kernel makes a link of that kind, with that data, in the thread's namespace.
+pub(crate) fn try_link(kind: &str, parent: Option<&str>, data: &[(u16, &[u8])]) -> bool {
+    const IFLA_LINK: u16 = 5;
+    let parent = parent.and_then(|name| links().into_iter().find(|link| link.name == name));
+    let mut body = Body(link_header(0, false)).string(IFLA_IFNAME, &format!("t-{kind}"));
+    if let Some(parent) = parent {
+        body = body.attribute(IFLA_LINK, &parent.index.to_ne_bytes());
+    }
+    let options = |options: Body| data.iter().fold(options, |body, (kind, value)| body.attribute(*kind, value));
+    let body = body.nest(IFLA_LINKINFO, |info| info.string(IFLA_INFO_KIND, kind).nest(IFLA_INFO_DATA, options));
+    Socket::route().request(RTM_NEWLINK, NEW, &body.0).is_ok()
+}
+
+/// `struct ifinfomsg` for a link, setting it up if told to.
+fn link_header(index: u32, up: bool) -> Vec<u8> {
+    let mut header = vec![0; 4];
+    header.extend(index.to_ne_bytes());
+    header.extend(u32::from(up).to_ne_bytes());
+    header.extend(u32::from(up).to_ne_bytes());
+    header
+}
+
+#[track_caller]
+fn prefix(text: &str) -> (IpAddr, u8) {
+    let (ip, length) = text.split_once('/').must(format_args!("find the / in {text}"));
+    let ip = ip.parse().must(format_args!("read {text} as an address"));
+    (ip, length.parse().must(format_args!("read the prefix length of {text}")))
+}
+
+fn family(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 2 } else { 10 }
+}
+
+fn bytes(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(ip) => ip.octets().to_vec(),
+        IpAddr::V6(ip) => ip.octets().to_vec(),
+    }
+}

@@ -1,0 +1,244 @@
+//! One call of one plugin, as a runtime makes it.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::must::Must;
+use crate::process::{self, Output};
+use crate::{Attachment, Node};
+
+/// Time a plugin may take before the call fails the test: many run at once on small machines.
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What a plugin is asked to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the specification's words")]
+pub enum Verb {
+    Add,
+    Del,
+    Check,
+    Gc,
+    Status,
+    Version,
+}
+
+/// A call with everything a runtime may say; [`Node::call`] is the short form.
+///
+/// The process gets exactly the variables that the specification lists for the verb, those set
+/// here, and, if it is not ours, `PATH`.
+#[derive(Debug, Clone)]
+pub struct Call {
+    verb: Verb,
+    config: String,
+    attachment: Attachment,
+    plugin: Option<String>,
+    environment: Vec<(String, Option<String>)>,
+    deadline: Duration,
+}
+
+impl Call {
+    /// A call of the plugin that `config` names in `type`.
+    pub fn new(verb: Verb, config: impl fmt::Display, attachment: impl Into<Attachment>) -> Self {
+        Self {
+            verb,
+            config: config.to_string(),
+            attachment: attachment.into(),
+            plugin: None,
+            environment: Vec::new(),
+            deadline: DEADLINE,
+        }
+    }
+
+    /// Calls this plugin, whatever the config says; needed when that is broken on purpose.
+    #[must_use]
+    pub fn plugin(mut self, name: &str) -> Self {
+        self.plugin = Some(name.to_owned());
+        self
+    }
+
+    /// Sets `CNI_ARGS`.
+    #[must_use]
+    pub fn args(self, args: &str) -> Self {
+        self.variable("CNI_ARGS", args)
+    }
+
+    /// Sets a variable, replacing what the verb would have.
+    #[must_use]
+    pub fn variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), Some(value.to_owned())));
+        self
+    }
+
+    /// Leaves a variable out that the verb would have.
+    #[must_use]
+    pub fn without(mut self, name: &str) -> Self {
+        self.environment.push((name.to_owned(), None));
+        self
+    }
+
+    /// Puts `prevResult` into the config.
+    ///
+    /// # Panics
+    /// When the config is no JSON object.
+    #[must_use]
+    #[track_caller]
+    pub fn prev_result(mut self, result: &Value) -> Self {
+        let mut config: Value = serde_json::from_str(&self.config).must("read the config");
+        config["prevResult"] = result.clone();
+        self.config = config.to_string();
+        self
+    }
+
+    /// Sets the time the call may take, 60 s unless told.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Makes the call.
+    ///
+    /// # Panics
+    /// When the plugin is not there, or takes longer than the deadline.
+    #[track_caller]
+    pub fn run(&self, node: &Node) -> Reply {
+        let mut command = Command::new(self.executable(node));
+        command.env_clear().envs(self.variables(node));
+        let output = process::run(command, self.config.as_bytes(), self.deadline);
+        self.reply(output)
+    }
+
+    pub(crate) fn reply(&self, output: Output) -> Reply {
+        Reply { call: format!("{} with {}", self.verb, self.config), output }
+    }
+
+    pub(crate) fn stdin(&self) -> &str {
+        &self.config
+    }
+
+    pub(crate) fn time(&self) -> Duration {
+        self.deadline
+    }
+
+    #[track_caller]
+    pub(crate) fn executable(&self, node: &Node) -> PathBuf {
+        let config = || serde_json::from_str::<Value>(&self.config).ok();
+        let from_config = || Some(config()?.get("type")?.as_str()?.to_owned());
+        let name = self.plugin.clone().or_else(from_config);
+        node.bin_dir().join(name.must("tell which plugin to call: the config has no type"))
+    }
+
+    pub(crate) fn variables(&self, node: &Node) -> Vec<(String, String)> {
+        let bin_dir = node.bin_dir().display().to_string();
+        let Attachment { container_id, netns, ifname } = &self.attachment;
+        let verb = self.verb.to_string();
+        let mut all = vec![("CNI_COMMAND", verb.as_str())];
+        if matches!(self.verb, Verb::Add | Verb::Del | Verb::Check) {
+            all.extend([("CNI_CONTAINERID", container_id.as_str()), ("CNI_NETNS", netns), ("CNI_IFNAME", ifname)]);
+        }
+        if self.verb != Verb::Version {
+            all.push(("CNI_PATH", &bin_dir));
+        }
+        all.extend(node.search_path().map(|path| ("PATH", path)));
+        let changed = |name: &str| self.environment.iter().any(|(other, _)| other == name);
+        all.retain(|(name, _)| !changed(name));
+        let mut all: Vec<_> = all.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+        all.extend(self.environment.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?))));
+        all
+    }
+}
+
+impl fmt::Display for Verb {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Gc => "GC",
+            Self::Status => "STATUS",
+            Self::Version => "VERSION",
+        })
+    }
+}
+
+/// What a plugin answered.
+#[derive(Debug, Clone)]
+#[must_use = "a reply says whether the call succeeded"]
+pub struct Reply {
+    call: String,
+    /// Status, stdout and stderr as they came.
+    pub output: Output,
+}
+
+/// An error object as a plugin printed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Failure {
+    /// `code`.
+    pub code: u64,
+    /// `msg`.
+    pub msg: String,
+    /// `details`; empty if left out.
+    pub details: String,
+}
+
+impl Reply {
+    /// The result, after checking that the call succeeded; `null` where nothing was printed.
+    ///
+    /// # Panics
+    /// When the plugin failed or printed something else than one JSON value.
+    #[track_caller]
+    pub fn ok(self) -> Value {
+        assert!(self.output.code() == 0, "expected success, but {self}");
+        if self.output.stdout.is_empty() {
+            return Value::Null;
+        }
+        self.json()
+    }
+
+    /// The error object, after checking that the call failed with that code.
+    ///
+    /// # Panics
+    /// When the plugin succeeded, or its error has another code or no `msg`.
+    #[track_caller]
+    pub fn fails_with(self, code: u64) -> Failure {
+        let failure = self.fails();
+        assert!(failure.code == code, "expected code {code}, but {self}");
+        failure
+    }
+
+    /// The error object, after checking that the call failed.
+    ///
+    /// # Panics
+    /// When the plugin succeeded or printed no error object.
+    #[track_caller]
+    pub fn fails(&self) -> Failure {
+        assert!(self.output.code() != 0, "expected a failure, but {self}");
+        let error = self.json();
+        let text = |key| error.get(key).and_then(Value::as_str).map(str::to_owned);
+        let code = error.get("code").and_then(Value::as_u64);
+        Failure {
+            code: code.must(format_args!("find a code: {self}")),
+            msg: text("msg").must(format_args!("find a msg: {self}")),
+            details: text("details").unwrap_or_default(),
+        }
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.output.stdout).must(format_args!("read stdout as JSON: {self}"))
+    }
+}
+
+impl fmt::Display for Reply {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Output { stdout, stderr, elapsed, .. } = &self.output;
+        let (code, elapsed) = (self.output.code(), elapsed.as_millis());
+        writeln!(f, "{} ended with {code} after {elapsed} ms", self.call)?;
+        writeln!(f, "stdout: {stdout}")?;
+        write!(f, "stderr: {stderr}")
+    }
+}

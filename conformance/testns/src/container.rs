@@ -1,0 +1,124 @@
+//! A container: an ID and a network namespace, in any state a runtime may leave it in.
+
+use std::fs;
+use std::path::PathBuf;
+
+use nix::mount::{MntFlags, umount2};
+
+use crate::Namespace;
+use crate::must::Must;
+
+/// A container of a [`crate::Node`], with a network namespace bound below `/run/netns`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Container {
+    id: String,
+    namespace: Namespace,
+}
+
+/// What a runtime may find where a container's namespace was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remains {
+    /// The namespace lives.
+    Alive,
+    /// Its path is gone.
+    Gone,
+    /// Its path is a plain file, as after a reboot or an unmount.
+    PlainFile,
+    /// The runtime passes no path any more.
+    EmptyPath,
+}
+
+impl Remains {
+    /// Each of them, for a test that goes through all.
+    pub const ALL: [Self; 4] = [Self::Alive, Self::Gone, Self::PlainFile, Self::EmptyPath];
+}
+
+/// What a runtime says about a container in one call: ID, namespace and interface name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attachment {
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// `CNI_NETNS`; may be empty.
+    pub netns: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+}
+
+impl Container {
+    pub(crate) fn create(id: &str) -> Self {
+        let path = PathBuf::from("/run/netns").join(id);
+        Self { id: id.to_owned(), namespace: Namespace::create(&path) }
+    }
+
+    /// The container ID.
+    #[must_use]
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
+    /// Its network namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+
+    /// The attachment `eth0`.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment {
+        self.attachment_as("eth0")
+    }
+
+    /// An attachment under any interface name.
+    #[must_use]
+    pub fn attachment_as(&self, ifname: &str) -> Attachment {
+        let netns = self.namespace.path().display().to_string();
+        Attachment { container_id: self.id.clone(), netns, ifname: ifname.to_owned() }
+    }
+
+    /// Brings the container's end about and returns what the runtime says of it afterwards.
+    ///
+    /// The namespace itself ends a moment later, when the kernel gets round to it; links in it go then.
+    ///
+    /// # Panics
+    /// When it ended before.
+    #[track_caller]
+    pub fn leave(&self, remains: Remains) -> Attachment {
+        let mut attachment = self.attachment();
+        match remains {
+            Remains::Alive => {}
+            Remains::Gone => {
+                self.unbind();
+                fs::remove_file(self.namespace.path()).must("remove the namespace's path");
+            }
+            Remains::PlainFile => self.unbind(),
+            Remains::EmptyPath => attachment.netns.clear(),
+        }
+        attachment
+    }
+
+    #[track_caller]
+    fn unbind(&self) {
+        let path = self.namespace.path();
+        umount2(path, MntFlags::MNT_DETACH).must(format_args!("unmount {}", path.display()));
+    }
+}
+
+impl Attachment {
+    /// What the verbs about no container get: nothing.
+    #[must_use]
+    pub fn none() -> Self {
+        Self { container_id: String::new(), netns: String::new(), ifname: String::new() }
+    }
+}
+
+impl From<&Container> for Attachment {
+    fn from(container: &Container) -> Self {
+        container.attachment()
+    }
+}
+
+impl From<&Attachment> for Attachment {
+    fn from(attachment: &Attachment) -> Self {
+        attachment.clone()
+    }
+}

@@ -1,0 +1,111 @@
+//! What the kernel under the tests can do, and how a test says that it was skipped.
+
+use std::fmt;
+use std::io::Write;
+use std::sync::OnceLock;
+use std::thread;
+
+use nix::sched::CloneFlags;
+
+use crate::cable::try_link;
+
+/// Something that a kernel may lack.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// VLAN links, module 8021q.
+    Vlan,
+    /// VLAN filtering on bridges, `CONFIG_BRIDGE_VLAN_FILTERING`.
+    BridgeVlanFiltering,
+    /// ipvlan links.
+    Ipvlan,
+    /// macvlan links.
+    Macvlan,
+    /// dummy links.
+    Dummy,
+    /// VRF links.
+    Vrf,
+    /// ifb links.
+    Ifb,
+}
+
+impl Feature {
+    /// Each of them.
+    pub const ALL: [Self; 7] =
+        [Self::Vlan, Self::BridgeVlanFiltering, Self::Ipvlan, Self::Macvlan, Self::Dummy, Self::Vrf, Self::Ifb];
+
+    /// Whether this kernel has it, tried out in a namespace of its own.
+    #[must_use]
+    pub fn is_here(self) -> bool {
+        static HERE: OnceLock<Vec<Feature>> = OnceLock::new();
+        let here = HERE.get_or_init(|| {
+            let all = Self::ALL.into_iter();
+            all.filter(|feature| feature.try_out()).collect()
+        });
+        here.contains(&self)
+    }
+
+    /// Whether this kernel has it; if not, says that the calling test is skipped.
+    ///
+    /// ```no_run
+    /// # use testns::Feature;
+    /// if !Feature::Vlan.or_skip() {
+    ///     return;
+    /// }
+    /// ```
+    #[must_use]
+    pub fn or_skip(self) -> bool {
+        if !self.is_here() {
+            let thread = thread::current();
+            skip(thread.name().unwrap_or("test"), &format!("the kernel has no {self}"));
+        }
+        self.is_here()
+    }
+
+    fn try_out(self) -> bool {
+        let attempt = thread::spawn(move || nix::sched::unshare(CloneFlags::CLONE_NEWNET).is_ok() && self.try_here());
+        attempt.join().unwrap_or(false)
+    }
+
+    fn try_here(self) -> bool {
+        let one_u8: &[u8] = &[1];
+        let one_u16: &[u8] = &1_u16.to_ne_bytes();
+        let one_u32: &[u8] = &1_u32.to_ne_bytes();
+        let parent = || try_link("veth", None, &[]).then_some("t-veth");
+        match self {
+            Self::Vlan => parent().is_some_and(|veth| try_link("vlan", Some(veth), &[(1, one_u16)])),
+            Self::BridgeVlanFiltering => try_link("bridge", None, &[(7, one_u8)]),
+            Self::Ipvlan => parent().is_some_and(|veth| try_link("ipvlan", Some(veth), &[])),
+            Self::Macvlan => parent().is_some_and(|veth| try_link("macvlan", Some(veth), &[])),
+            Self::Dummy => try_link("dummy", None, &[]),
+            Self::Vrf => try_link("vrf", None, &[(1, one_u32)]),
+            Self::Ifb => try_link("ifb", None, &[]),
+        }
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Vlan => "8021q",
+            Self::BridgeVlanFiltering => "bridge VLAN filtering",
+            Self::Ipvlan => "ipvlan",
+            Self::Macvlan => "macvlan",
+            Self::Dummy => "dummy",
+            Self::Vrf => "vrf",
+            Self::Ifb => "ifb",
+        })
+    }
+}
+
+/// Says that a test was skipped and why, as [`note`] does.
+///
+/// The line is `SKIP name: why`, for CI to list: a skip is no pass.
+pub fn skip(name: &str, why: &str) {
+    note(&format!("SKIP {name}: {why}"));
+}
+
+/// Writes a line to stderr, past the capture of the test harness.
+pub fn note(line: &str) {
+    // One write, so that lines of parallel tests stay whole. Nothing can be said of a closed stderr.
+    std::io::stderr().write_all(format!("{line}\n").as_bytes()).ok();
+}

@@ -1,0 +1,103 @@
+//! A network namespace that code can be run in.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use nix::mount::MsFlags;
+use nix::sched::CloneFlags;
+
+use crate::must::Must;
+
+/// A network namespace, known by a path below `/run/netns` or `/proc`.
+///
+/// It holds no file open: the namespace ends when its path and its links' owners do.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    path: PathBuf,
+}
+
+impl Namespace {
+    /// The namespace that `path` shows.
+    #[must_use]
+    pub fn at(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The namespace of the calling thread, for as long as that thread lives.
+    #[must_use]
+    pub fn of_this_thread() -> Self {
+        let task = std::fs::read_link("/proc/thread-self").must("read /proc/thread-self");
+        Self::at(Path::new("/proc").join(task).join("ns/net"))
+    }
+
+    /// Makes a new namespace and binds it at `path`.
+    pub(crate) fn create(path: &Path) -> Self {
+        File::create_new(path).must(format_args!("create {}", path.display()));
+        let bound = std::thread::scope(|scope| {
+            let maker = scope.spawn(|| {
+                nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
+                let source = Some("/proc/thread-self/ns/net");
+                nix::mount::mount(source, path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
+            });
+            maker.join()
+        });
+        match bound {
+            Ok(bound) => bound.must(format_args!("bind a namespace at {}", path.display())),
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+        Self::at(path)
+    }
+
+    /// The path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Runs `work` on a new thread inside the namespace and returns what it returns.
+    ///
+    /// A socket opened there stays in the namespace wherever it is used later, and a process
+    /// spawned there runs in it.
+    ///
+    /// # Panics
+    /// When the namespace cannot be entered, and with `work`'s own panic.
+    #[track_caller]
+    pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let what = format!("enter the namespace {}", self.path.display());
+        let file = File::open(&self.path).must(&what);
+        let done = std::thread::scope(|scope| {
+            let inside = scope.spawn(|| {
+                nix::sched::setns(file, CloneFlags::CLONE_NEWNET).must(&what);
+                work()
+            });
+            inside.join()
+        });
+        match done {
+            Ok(value) => value,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// A sysctl of the namespace, by its path below `/proc/sys`, without the final newline.
+    ///
+    /// # Panics
+    /// When there is none, or it cannot be read.
+    #[must_use]
+    #[track_caller]
+    pub fn sysctl(&self, key: &str) -> String {
+        let path = format!("/proc/sys/{key}");
+        let text = self.enter(|| std::fs::read_to_string(&path));
+        text.must(format_args!("read {path}")).trim_end().to_owned()
+    }
+
+    /// Writes a sysctl of the namespace.
+    ///
+    /// # Panics
+    /// When the kernel refuses it.
+    #[track_caller]
+    pub fn set_sysctl(&self, key: &str, value: &str) {
+        let path = format!("/proc/sys/{key}");
+        let written = self.enter(|| std::fs::write(&path, value));
+        written.must(format_args!("write {value} to {path}"));
+    }
+}

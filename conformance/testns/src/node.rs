@@ -1,0 +1,258 @@
+//! A node: what a machine looks like to a CNI plugin, for the length of one test.
+
+use std::cell::Cell;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::call::{Call, Reply, Verb};
+use crate::must::Must;
+use crate::snapshot::{Snapshot, changes};
+use crate::{Attachment, Container, Namespace, Subject, cable, mounts};
+
+const WORK: &str = "/run/testns";
+
+thread_local! {
+    static NODES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A throwaway node: the test thread's own network and mount namespaces.
+///
+/// The thread that makes it, threads it starts later and all their children see an empty network
+/// (`lo` is up, forwarding is off, IPv6 works) and empty folders `/run`, `/var/lib/cni` and
+/// `/etc/cni`. The kernel takes everything back when they have ended. A node is for one test; a second on the
+/// same thread has to come after the first is dropped.
+#[derive(Debug)]
+pub struct Node {
+    host: Namespace,
+    search_path: Mutex<Option<&'static str>>,
+    before: Mutex<Snapshot>,
+    containers: AtomicU32,
+}
+
+impl Node {
+    /// A node with [`Subject::ours`] as its plugins, where they are built; else without plugins.
+    ///
+    /// # Panics
+    /// When the machine could be harmed or forbids namespaces, and when the thread has a node.
+    #[must_use]
+    #[track_caller]
+    pub fn new() -> Self {
+        let node = Self::bare();
+        if let Some(subject) = Subject::find_ours() {
+            node.install(&subject);
+        }
+        node
+    }
+
+    /// A node with the given plugins.
+    ///
+    /// # Panics
+    /// As [`Node::new`].
+    #[must_use]
+    #[track_caller]
+    pub fn with(subject: &Subject) -> Self {
+        let node = Self::bare();
+        node.install(subject);
+        node
+    }
+
+    #[track_caller]
+    fn bare() -> Self {
+        if let Some(why) = mounts::refusal() {
+            panic!("{why}");
+        }
+        assert!(NODES.get() == 0, "this thread has a node already");
+        mounts::leave();
+        for folder in ["/run", "/var/lib/cni", "/etc/cni"] {
+            mounts::empty_folder(Path::new(folder));
+        }
+        mounts::fresh_sysfs();
+        for folder in ["/run/netns", "/run/testns/bin"] {
+            fs::create_dir_all(folder).must(format_args!("create {folder}"));
+        }
+        fresh_network();
+        NODES.set(1);
+        Self {
+            host: Namespace::of_this_thread(),
+            search_path: Mutex::new(None),
+            before: Mutex::new(Snapshot::of_node()),
+            containers: AtomicU32::new(0),
+        }
+    }
+
+    /// The node's own network namespace.
+    #[must_use]
+    pub fn host(&self) -> &Namespace {
+        &self.host
+    }
+
+    /// A folder for the test's own files, gone with the node; [`Node::snapshot`] leaves it out.
+    #[must_use]
+    pub fn work_dir(&self) -> &Path {
+        Path::new(WORK)
+    }
+
+    /// The folder of the plugins, and the `CNI_PATH` of each call.
+    #[must_use]
+    pub fn bin_dir(&self) -> PathBuf {
+        self.work_dir().join("bin")
+    }
+
+    /// Makes a container with a new ID and an empty network namespace.
+    ///
+    /// # Panics
+    /// When the kernel refuses a namespace.
+    #[must_use]
+    #[track_caller]
+    pub fn container(&self) -> Container {
+        let number = self.containers.fetch_add(1, Ordering::Relaxed) + 1;
+        self.container_named(&format!("pod{number}"))
+    }
+
+    /// Makes a container with the given ID.
+    ///
+    /// # Panics
+    /// When there is one of that ID, or the kernel refuses a namespace.
+    #[must_use]
+    #[track_caller]
+    pub fn container_named(&self, id: &str) -> Container {
+        Container::create(id)
+    }
+
+    /// Makes a namespace that is no container: a machine elsewhere, to be cabled by the test.
+    ///
+    /// # Panics
+    /// When there is one of that name, or the kernel refuses it.
+    #[must_use]
+    #[track_caller]
+    pub fn remote(&self, name: &str) -> Namespace {
+        Namespace::create(&Path::new("/run/netns").join(name))
+    }
+
+    /// Puts all plugins of a subject into [`Node::bin_dir`], in place of those of the same name.
+    ///
+    /// # Panics
+    /// When the folder cannot be written.
+    #[track_caller]
+    pub fn install(&self, subject: &Subject) {
+        for (name, executable) in subject.executables() {
+            self.link(&name, &executable);
+        }
+        self.allow(subject);
+    }
+
+    /// Puts one plugin of a subject into [`Node::bin_dir`]: their bridge beside our host-local, say.
+    ///
+    /// # Panics
+    /// When the subject has none of that name.
+    #[track_caller]
+    pub fn install_one(&self, subject: &Subject, name: &str) {
+        let mut executables = subject.executables().into_iter();
+        let found = executables.find(|(other, _)| other == name);
+        let (_, executable) = found.must(format_args!("find the plugin {name} in {subject:?}"));
+        self.link(name, &executable);
+        self.allow(subject);
+    }
+
+    #[track_caller]
+    fn link(&self, name: &str, executable: &Path) {
+        let path = self.bin_dir().join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("cannot replace {name}: {error}"),
+            _ => symlink(executable, &path).must(format_args!("link {}", path.display())),
+        }
+    }
+
+    fn allow(&self, subject: &Subject) {
+        if let Some(path) = subject.search_path() {
+            *self.search_path.lock().must("lock the search path") = Some(path);
+        }
+    }
+
+    pub(crate) fn search_path(&self) -> Option<&'static str> {
+        *self.search_path.lock().must("lock the search path")
+    }
+
+    /// Calls the plugin that the config names in `type`; [`Call`] can say more.
+    ///
+    /// # Panics
+    /// When the plugin is not there, or takes longer than a minute.
+    #[track_caller]
+    pub fn call(&self, verb: Verb, config: impl fmt::Display, attachment: impl Into<Attachment>) -> Reply {
+        Call::new(verb, config, attachment).run(self)
+    }
+
+    /// The node as it is: network, nft rules, sysctls and the files of `/run`, `/var/lib/cni`
+    /// and `/etc/cni`, a line each.
+    #[must_use]
+    pub fn snapshot(&self) -> Snapshot {
+        self.host.enter(Snapshot::of_node)
+    }
+
+    /// Makes the node as it is now the one that [`Node::assert_as_before`] compares with.
+    pub fn remember(&self) {
+        *self.before.lock().must("lock the snapshot") = self.snapshot();
+    }
+
+    /// Lines that went (`-`) and came (`+`) since the node was made or last remembered.
+    #[must_use]
+    pub fn changes(&self) -> String {
+        changes(&self.before.lock().must("lock the snapshot"), &self.snapshot())
+    }
+
+    /// Checks that nothing is left of what happened since the node was made or last remembered.
+    ///
+    /// # Panics
+    /// With the changes, if there are any.
+    #[track_caller]
+    pub fn assert_as_before(&self) {
+        let changes = self.changes();
+        assert!(changes.is_empty(), "the node is not as before:\n{changes}");
+    }
+
+    /// As [`Node::assert_as_before`], not counting lines for which `expected` is true.
+    ///
+    /// # Panics
+    /// With the other changes, if there are any.
+    #[track_caller]
+    pub fn assert_as_before_except(&self, expected: impl Fn(&str) -> bool) {
+        let changes = self.changes();
+        let rest: Vec<_> = changes.lines().filter(|line| !expected(line)).collect();
+        assert!(rest.is_empty(), "the node is not as before:\n{}", rest.join("\n"));
+    }
+}
+
+impl Default for Node {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // The namespaces end with the thread; only here may it make the next node.
+        NODES.set(0);
+    }
+}
+
+/// Sets the new network namespace to what a node has, whatever the machine's own settings are.
+fn fresh_network() {
+    cable::set_lo_up();
+    let settings = [
+        ("ipv4/ip_forward", "0"), // the kernel copies this one from the machine
+        ("ipv6/conf/all/forwarding", "0"),
+        ("ipv6/conf/all/disable_ipv6", "0"),
+        ("ipv6/conf/default/disable_ipv6", "0"),
+    ];
+    for (key, value) in settings {
+        let path = Path::new("/proc/sys/net").join(key);
+        if path.exists() {
+            fs::write(&path, value).must(format_args!("write {}", path.display()));
+        }
+    }
+}

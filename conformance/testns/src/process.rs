@@ -1,0 +1,104 @@
+//! A child process with input, output and a deadline.
+
+use std::io::{Read, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use crate::must::Must;
+
+/// How a process ended and what it wrote.
+#[derive(Debug, Clone)]
+pub struct Output {
+    /// Exit status or signal.
+    pub status: ExitStatus,
+    /// All of its stdout.
+    pub stdout: String,
+    /// All of its stderr.
+    pub stderr: String,
+    /// From start to end.
+    pub elapsed: Duration,
+}
+
+impl Output {
+    /// Exit code; a signal counts as 128 and its number, as in a shell.
+    #[must_use]
+    pub fn code(&self) -> i32 {
+        let signal = self.status.signal().map(|signal| 128 + signal);
+        self.status.code().or(signal).unwrap_or(-1)
+    }
+}
+
+enum News {
+    Ended(std::io::Result<ExitStatus>),
+    Stdout(String),
+    Stderr(String),
+}
+
+/// Runs a command to its end in a process group of its own.
+///
+/// Any program may be run this way: it sees the network and mount namespaces of the calling thread.
+///
+/// # Panics
+/// When it cannot be started, and when it (or a child that holds its output) is not through within `deadline`: the group is killed first.
+#[track_caller]
+pub fn run(mut command: Command, stdin: &[u8], deadline: Duration) -> Output {
+    let start = Instant::now();
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let what = format!("run {}", command.get_program().display());
+    let mut child = command.process_group(0).spawn().must(&what);
+    let group = group_of(&child);
+    let (news, reports) = channel();
+    thread::scope(|scope| {
+        let feed = child.stdin.take();
+        scope.spawn(move || feed.map(|mut pipe| pipe.write_all(stdin))); // a reader may end early: EPIPE
+        let (out, err) = (child.stdout.take(), child.stderr.take());
+        let (to_out, to_err) = (news.clone(), news.clone());
+        scope.spawn(move || report(&to_out, News::Stdout(read_all(out))));
+        scope.spawn(move || report(&to_err, News::Stderr(read_all(err))));
+        scope.spawn(move || report(&news, News::Ended(child.wait())));
+        let output = collect(&reports, start, deadline);
+        if output.is_none() {
+            killpg(group, Signal::SIGKILL).ok(); // lets the scope's threads end
+        }
+        output
+    })
+    .must(format_args!("{what} within {} ms", deadline.as_millis()))
+}
+
+pub(crate) fn group_of(child: &Child) -> Pid {
+    Pid::from_raw(child.id().cast_signed())
+}
+
+fn read_all(pipe: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut pipe) = pipe {
+        pipe.read_to_end(&mut bytes).ok(); // what came before an error still counts
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+fn report(news: &Sender<News>, report: News) {
+    news.send(report).ok(); // nobody listens once the deadline has passed
+}
+
+fn collect(reports: &Receiver<News>, start: Instant, deadline: Duration) -> Option<Output> {
+    let (mut status, mut stdout, mut stderr) = (None, None, None);
+    let mut elapsed = Duration::ZERO;
+    while status.is_none() || stdout.is_none() || stderr.is_none() {
+        match reports.recv_timeout(deadline.saturating_sub(start.elapsed())).ok()? {
+            News::Ended(ended) => {
+                elapsed = start.elapsed();
+                status = Some(ended.ok()?);
+            }
+            News::Stdout(text) => stdout = Some(text),
+            News::Stderr(text) => stderr = Some(text),
+        }
+    }
+    Some(Output { status: status?, stdout: stdout?, stderr: stderr?, elapsed })
+}

@@ -1,0 +1,146 @@
+//! A node or namespace as lines of text, so that two of them can be compared.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::Path;
+
+use crate::{Namespace, address, link, nft, route, tc};
+
+/// Everything a plugin could have left: one line for each object, sorted.
+///
+/// Links: name, kind, MTU, MAC, flags, master, alias, bridge and port flags, VLANs, queueing.
+/// Addresses, routes of all tables, rules, neighbours somebody set, nftables objects, names of
+/// iptables' own tables, all of `/proc/sys/net` that can be read. Of a node, files as well.
+/// What changes by itself (indexes, counters, carrier, learned neighbours) is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot(Vec<String>);
+
+impl Namespace {
+    /// The namespace as it is.
+    ///
+    /// # Panics
+    /// When it cannot be entered.
+    #[must_use]
+    #[track_caller]
+    pub fn snapshot(&self) -> Snapshot {
+        self.enter(|| Snapshot(network()))
+    }
+}
+
+impl Snapshot {
+    /// The thread's network namespace and folders.
+    pub(crate) fn of_node() -> Self {
+        let mut lines = network();
+        for folder in ["/run", "/var/lib/cni", "/etc/cni"] {
+            files(Path::new(folder), &mut lines);
+        }
+        Self(lines)
+    }
+
+    /// The lines.
+    #[must_use]
+    pub fn lines(&self) -> &[String] {
+        &self.0
+    }
+}
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|line| writeln!(f, "{line}"))
+    }
+}
+
+/// Lines that are in one snapshot only: `- gone`, then `+ new`.
+#[must_use]
+pub fn changes(before: &Snapshot, after: &Snapshot) -> String {
+    let mut balance = BTreeMap::<&str, i32>::new();
+    for line in &before.0 {
+        *balance.entry(line).or_default() -= 1;
+    }
+    for line in &after.0 {
+        *balance.entry(line).or_default() += 1;
+    }
+    let mut text = String::new();
+    for (sign, wanted) in [("-", -1), ("+", 1)] {
+        for (line, count) in balance.iter().filter(|(_, count)| count.signum() == wanted) {
+            for _ in 0..count.abs() {
+                text.push_str(&format!("{sign} {line}\n"));
+            }
+        }
+    }
+    text
+}
+
+fn network() -> Vec<String> {
+    let mut lines = Vec::new();
+    lines.extend(link::links().iter().map(ToString::to_string));
+    lines.extend(link::port_vlans().iter().map(ToString::to_string));
+    lines.extend(tc::qdiscs());
+    lines.extend(address::addresses().iter().map(ToString::to_string));
+    lines.extend(address::neighbours().iter().map(ToString::to_string));
+    lines.extend(route::routes().iter().map(ToString::to_string));
+    lines.extend(route::rules());
+    lines.extend(nft::ruleset());
+    for family in ["ip", "ip6"] {
+        let tables = fs::read_to_string(format!("/proc/thread-self/net/{family}_tables_names"));
+        let tables = tables.unwrap_or_default();
+        lines.extend(tables.lines().map(|name| format!("{family}tables {name}")));
+    }
+    sysctls(Path::new("/proc/sys/net"), &mut lines);
+    lines.sort();
+    lines
+}
+
+fn sysctls(folder: &Path, lines: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            sysctls(&path, lines);
+            continue;
+        }
+        // Some are for writing only, some count.
+        let counts = path.file_name().is_some_and(|name| name == "nf_conntrack_count");
+        if let Some(text) = fs::read_to_string(&path).ok().filter(|_| !counts) {
+            let key = path.strip_prefix("/proc/sys/").unwrap_or(&path);
+            lines.push(format!("sysctl {} = {}", key.display(), text.trim_end().escape_debug()));
+        }
+    }
+}
+
+/// Files below a folder, without the bound namespaces and the test's own.
+fn files(folder: &Path, lines: &mut Vec<String>) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let mut paths: Vec<_> = entries.map(|entry| entry.path()).collect();
+    paths.sort();
+    for path in paths {
+        if path == Path::new("/run/netns") || path == Path::new("/run/testns") {
+            continue;
+        }
+        let Ok(about) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let mode = about.permissions().mode() & 0o7777;
+        let name = path.display();
+        if about.is_dir() {
+            lines.push(format!("folder {name} {mode:04o}"));
+            files(&path, lines);
+        } else if about.is_file() {
+            lines.push(format!("file {name} {mode:04o} {}", content(&path)));
+        } else if about.is_symlink() {
+            let target = fs::read_link(&path).unwrap_or_default();
+            lines.push(format!("symlink {name} to {}", target.display()));
+        } else {
+            let socket = if about.file_type().is_socket() { "socket" } else { "special" };
+            lines.push(format!("{socket} {name} {mode:04o}"));
+        }
+    }
+}
+
+fn content(path: &Path) -> String {
+    match fs::read(path) {
+        Ok(bytes) => format!("\"{}\"", bytes.escape_ascii()),
+        Err(error) => format!("unreadable: {error}"),
+    }
+}

@@ -1,0 +1,92 @@
+//! Whose plugins are under test.
+
+use std::path::{Path, PathBuf};
+
+/// Names of all plugins of the suite; a multicall executable answers to each.
+const PLUGINS: [&str; 20] = [
+    "bandwidth",
+    "bridge",
+    "dhcp",
+    "dummy",
+    "firewall",
+    "host-device",
+    "host-local",
+    "ipvlan",
+    "loopback",
+    "macvlan",
+    "noop",
+    "portmap",
+    "ptp",
+    "sbr",
+    "static",
+    "tap",
+    "tuning",
+    "vlan",
+    "vrf",
+    "debug",
+];
+
+/// A set of plugin executables.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    /// One executable that acts by the name it is called by. It is run without `PATH`: it must
+    /// need no other program.
+    Multicall(PathBuf),
+    /// A folder with an executable for each plugin, run with the usual `PATH`.
+    Folder(PathBuf),
+}
+
+impl Subject {
+    /// The suite's own executable: what `CNI_PLUGINS` names, else `cni-plugins` beside the test
+    /// executable or in the folder above, where cargo puts it.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn ours() -> Self {
+        match Self::find_ours() {
+            Some(subject) => subject,
+            None => panic!("no executable cni-plugins near this test; name it in CNI_PLUGINS"),
+        }
+    }
+
+    /// As [`Subject::ours`], or nothing.
+    #[must_use]
+    pub fn find_ours() -> Option<Self> {
+        if let Some(named) = std::env::var_os("CNI_PLUGINS") {
+            return Some(Self::Multicall(named.into()));
+        }
+        let test = std::env::current_exe().ok()?;
+        let folders = test.ancestors().skip(1).take(2);
+        let mut paths = folders.map(|folder| folder.join("cni-plugins"));
+        paths.find(|path| path.is_file()).map(Self::Multicall)
+    }
+
+    /// The Go reference plugins as Debian installs them, if they are.
+    #[must_use]
+    pub fn find_reference() -> Option<Self> {
+        let folder = Path::new("/usr/lib/cni");
+        folder.join("bridge").is_file().then(|| Self::Folder(folder.into()))
+    }
+
+    /// The executable of each plugin.
+    pub(crate) fn executables(&self) -> Vec<(String, PathBuf)> {
+        match self {
+            Self::Multicall(executable) => {
+                PLUGINS.iter().map(|name| ((*name).to_owned(), executable.clone())).collect()
+            }
+            Self::Folder(folder) => {
+                let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+                entries.map(|entry| (entry.file_name().to_string_lossy().into_owned(), entry.path())).collect()
+            }
+        }
+    }
+
+    /// `PATH` for the plugin's process, if it may look for programs.
+    pub(crate) fn search_path(&self) -> Option<&'static str> {
+        match self {
+            Self::Multicall(_) => None,
+            Self::Folder(_) => Some("/usr/sbin:/usr/bin:/sbin:/bin"),
+        }
+    }
+}

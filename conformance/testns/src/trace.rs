@@ -1,0 +1,166 @@
+//! A call under ptrace: counted, cut off, or made to fail at any system call.
+//!
+//! ```no_run
+//! # use testns::{Call, Node, Verb};
+//! # let config = "{}";
+//! // Killed before each state-changing system call in turn, and cleaned up after.
+//! for n in 1.. {
+//!     let node = Node::new();
+//!     let pod = node.container();
+//!     let traced = Call::new(Verb::Add, config, &pod).kill_before(&node, n);
+//!     node.call(Verb::Del, config, &pod).ok();
+//!     node.assert_as_before();
+//!     if traced.hit.is_none() {
+//!         break; // it ended before its nth
+//!     }
+//! }
+//! ```
+//!
+//! The whole tree of processes and threads is followed. A call counts as state-changing when it may send, write,
+//! create, rename, remove, mount, change namespace or start a process; reading requests to netlink are
+//! sends too. The count starts at the plugin's own first instruction.
+
+mod syscall;
+mod tracer;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Instant;
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, killpg};
+
+use crate::Node;
+use crate::call::{Call, Reply};
+use crate::must::Must;
+use crate::process::{Output, group_of};
+
+pub use syscall::Syscall;
+use tracer::Tracer;
+
+/// Stops itself so that the tracer can take hold, then becomes the program.
+const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\"";
+
+/// What happens at one state-changing system call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// All processes are killed before it is made.
+    Kill,
+    /// It is not made, and returns this error.
+    Fail(Errno),
+}
+
+/// What a call did under trace.
+#[derive(Debug, Clone)]
+pub struct Traced {
+    /// The plugin's answer; a killed plugin ended with 137.
+    pub reply: Reply,
+    /// All system calls in order.
+    pub calls: Vec<Syscall>,
+    /// The one that was killed or made to fail; `None` if there were not so many.
+    pub hit: Option<Syscall>,
+}
+
+impl Traced {
+    /// The state-changing calls, in order.
+    pub fn changes(&self) -> impl Iterator<Item = &Syscall> {
+        self.calls.iter().filter(|call| call.changes)
+    }
+
+    /// How often each system call was made, by name.
+    #[must_use]
+    pub fn counts(&self) -> BTreeMap<String, usize> {
+        let mut counts = BTreeMap::new();
+        for call in &self.calls {
+            *counts.entry(call.name()).or_default() += 1;
+        }
+        counts
+    }
+}
+
+impl Call {
+    /// Makes the call and records its system calls.
+    ///
+    /// # Panics
+    /// When tracing is not possible, or the deadline passes.
+    #[must_use]
+    #[track_caller]
+    pub fn trace(&self, node: &Node) -> Traced {
+        self.traced(node, None)
+    }
+
+    /// Makes the call and kills everything of it before its `n`th (from 1) state-changing system call.
+    ///
+    /// # Panics
+    /// As [`Call::trace`].
+    #[must_use]
+    #[track_caller]
+    pub fn kill_before(&self, node: &Node, n: usize) -> Traced {
+        self.traced(node, Some((n, Fate::Kill)))
+    }
+
+    /// Makes the call and lets its `n`th (from 1) state-changing system call fail with an errno,
+    /// without its being made.
+    ///
+    /// # Panics
+    /// As [`Call::trace`].
+    #[must_use]
+    #[track_caller]
+    pub fn fail_at(&self, node: &Node, n: usize, errno: Errno) -> Traced {
+        self.traced(node, Some((n, Fate::Fail(errno))))
+    }
+
+    #[track_caller]
+    fn traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Traced {
+        // Its own thread has no other children, so it may wait for any.
+        let done = thread::scope(|scope| scope.spawn(|| self.trace_here(node, fate)).join());
+        match done {
+            Ok(traced) => traced,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
+    fn trace_here(&self, node: &Node, fate: Option<(usize, Fate)>) -> Traced {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let file = |end| node.work_dir().join(format!("trace-{run}.{end}"));
+        let create = |end| File::create(file(end)).must("create a file for the traced call");
+        let read = |end| fs::read(file(end)).must("read what the traced call wrote");
+
+        // Files, not pipes: nobody has to feed and drain them while the tracer waits.
+        fs::write(file("in"), self.stdin()).must("write stdin of the traced call");
+        let stdin = File::open(file("in")).must("open stdin of the traced call");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", STOP_FIRST]).arg(self.executable(node));
+        command.env_clear().envs(self.variables(node)).process_group(0);
+        command.stdin(stdin).stdout(create("out")).stderr(create("err"));
+
+        let start = Instant::now();
+        let child = command.spawn().must("start /bin/sh");
+        let group = group_of(&child);
+        let (finished, watch) = channel::<()>();
+        let tracer = thread::scope(|scope| {
+            scope.spawn(move || {
+                if watch.recv_timeout(self.time()).is_err() {
+                    killpg(group, Signal::SIGKILL).ok();
+                }
+            });
+            let tracer = Tracer::follow(group, fate);
+            finished.send(()).ok();
+            tracer
+        });
+        let elapsed = start.elapsed();
+        assert!(elapsed < self.time(), "the traced call took longer than {:?}", self.time());
+
+        let text = |end| String::from_utf8_lossy(&read(end)).into_owned();
+        let status = ExitStatus::from_raw(tracer.status);
+        let output = Output { status, stdout: text("out"), stderr: text("err"), elapsed };
+        Traced { reply: self.reply(output), calls: tracer.calls, hit: tracer.hit }
+    }
+}

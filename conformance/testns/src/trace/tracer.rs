@@ -1,0 +1,165 @@
+//! The ptrace loop.
+
+use std::collections::BTreeSet;
+
+use nix::errno::Errno;
+use nix::libc;
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::Fate;
+use super::syscall::{Syscall, set_number_invalid, set_result};
+use crate::must::Must;
+
+/// Follows a process and all that come from it to their ends.
+pub(crate) struct Tracer {
+    leader: Pid,
+    fate: Option<(usize, Fate)>,
+    alive: BTreeSet<Pid>,
+    started: bool,
+    changes: usize,
+    failing: Option<(Pid, Errno)>,
+    killed: bool,
+    pub(crate) calls: Vec<Syscall>,
+    pub(crate) hit: Option<Syscall>,
+    /// The leader's end as `wait(2)` codes it.
+    pub(crate) status: i32,
+}
+
+impl Tracer {
+    /// Takes hold of a child that is about to stop itself, and returns when nothing of it is left.
+    pub(crate) fn follow(leader: Pid, fate: Option<(usize, Fate)>) -> Self {
+        let stop = waitpid(leader, Some(WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL));
+        let stop = stop.must("wait for the process to stop");
+        assert!(matches!(stop, WaitStatus::Stopped(..)), "the process did not stop: {stop:?}");
+        let options = Options::PTRACE_O_TRACESYSGOOD
+            | Options::PTRACE_O_TRACEFORK
+            | Options::PTRACE_O_TRACEVFORK
+            | Options::PTRACE_O_TRACECLONE
+            | Options::PTRACE_O_TRACEEXEC
+            | Options::PTRACE_O_EXITKILL;
+        ptrace::seize(leader, options).must("trace the process");
+        kill(leader, Signal::SIGCONT).must("continue the process");
+        let mut tracer = Self {
+            leader,
+            fate,
+            alive: BTreeSet::from([leader]),
+            started: false,
+            changes: 0,
+            failing: None,
+            killed: false,
+            calls: Vec::new(),
+            hit: None,
+            status: 0,
+        };
+        while tracer.step() {}
+        tracer
+    }
+
+    /// Handles one report; false when nothing is left to report.
+    fn step(&mut self) -> bool {
+        // Other threads trace their own: __WNOTHREAD leaves theirs alone.
+        let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+        match waitpid(None, Some(flags)) {
+            Ok(WaitStatus::Exited(pid, code)) => self.ended(pid, code << 8),
+            Ok(WaitStatus::Signaled(pid, signal, _)) => self.ended(pid, signal as i32),
+            Ok(WaitStatus::PtraceSyscall(pid)) => {
+                self.at_syscall(pid);
+                resume(pid, None);
+            }
+            Ok(WaitStatus::PtraceEvent(pid, _, event)) => {
+                self.at_event(pid, event);
+                resume(pid, None);
+            }
+            Ok(WaitStatus::Stopped(pid, signal)) => {
+                self.known(pid);
+                resume(pid, Some(signal));
+            }
+            Ok(WaitStatus::Continued(_) | WaitStatus::StillAlive) => {}
+            Err(Errno::ECHILD) => return false,
+            Err(Errno::EINTR) => {}
+            Err(errno) => panic!("cannot wait for a traced process: {errno}"),
+        }
+        true
+    }
+
+    fn ended(&mut self, pid: Pid, status: i32) {
+        self.alive.remove(&pid);
+        if pid == self.leader {
+            self.status = status;
+        }
+    }
+
+    fn at_event(&mut self, pid: Pid, event: i32) {
+        self.known(pid);
+        match event {
+            libc::PTRACE_EVENT_EXEC => self.started = true,
+            libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                let message = ptrace::getevent(pid).ok();
+                if let Some(child) = message.and_then(|child| i32::try_from(child).ok()) {
+                    self.known(Pid::from_raw(child));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Remembers a process or thread; one that comes up after the kill is killed as well.
+    fn known(&mut self, pid: Pid) {
+        self.alive.insert(pid);
+        if self.killed {
+            kill(pid, Signal::SIGKILL).ok();
+        }
+    }
+
+    fn at_syscall(&mut self, pid: Pid) {
+        self.known(pid);
+        // ESRCH: killed meanwhile; its end is reported next.
+        let Ok(info) = ptrace::syscall_info(pid) else {
+            return;
+        };
+        if info.op == libc::PTRACE_SYSCALL_INFO_ENTRY {
+            self.at_entry(pid);
+        } else if let Some((_, errno)) = self.failing.take_if(|(failing, _)| *failing == pid) {
+            set_result(pid, errno);
+        }
+    }
+
+    fn at_entry(&mut self, pid: Pid) {
+        if !self.started || self.killed {
+            return;
+        }
+        let Some(call) = Syscall::entered(pid) else {
+            return;
+        };
+        self.calls.push(call);
+        self.changes += usize::from(call.changes);
+        match self.fate {
+            Some((n, fate)) if call.changes && self.changes == n => self.seal(pid, call, fate),
+            _ => {}
+        }
+    }
+
+    fn seal(&mut self, pid: Pid, call: Syscall, fate: Fate) {
+        self.hit = Some(call);
+        match fate {
+            Fate::Kill => {
+                self.killed = true;
+                for pid in &self.alive {
+                    kill(*pid, Signal::SIGKILL).ok();
+                }
+            }
+            Fate::Fail(errno) => {
+                set_number_invalid(pid);
+                self.failing = Some((pid, errno));
+            }
+        }
+    }
+}
+
+/// Lets a stopped process go on to its next system call; it may have been killed meanwhile.
+fn resume(pid: Pid, signal: Option<Signal>) {
+    ptrace::syscall(pid, signal).ok();
+}

@@ -1,0 +1,82 @@
+//! Calls of executables: of a script that shows what it was given, and of the reference plugins.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+
+use testns::{Attachment, Call, Node, Remains, Subject, Verb, skip};
+
+/// Installs a shell script as a plugin.
+pub(crate) fn script(node: &Node, name: &str, text: &str) {
+    let path = node.bin_dir().join(name);
+    let written = fs::write(&path, format!("#!/bin/sh\n{text}"));
+    let mode = fs::Permissions::from_mode(0o755);
+    written.and_then(|()| fs::set_permissions(&path, mode)).expect("write a script");
+}
+
+const SHOW: &str = r#"
+echo "$CNI_COMMAND|$CNI_CONTAINERID|$CNI_NETNS|$CNI_IFNAME|$CNI_ARGS|$CNI_PATH|${CNI_NETNS-unset}" >&2
+cat >&2
+test "$CNI_COMMAND" = ADD && echo '{"cniVersion":"1.1.0"}'
+test "$CNI_COMMAND" != CHECK || { echo '{"code":11,"msg":"later"}'; exit 1; }
+"#;
+
+#[test]
+fn a_call_gives_what_the_verb_has() {
+    let node = Node::new();
+    script(&node, "show", SHOW);
+    let (pod, config) = (node.container(), r#"{"name":"n","type":"show"}"#);
+
+    let add = Call::new(Verb::Add, config, &pod).args("A=b").variable("PATH", "/usr/bin:/bin").run(&node);
+    let netns = "/run/netns/pod1";
+    let expected = format!("ADD|pod1|{netns}|eth0|A=b|/run/testns/bin|{netns}\n{config}");
+    assert_eq!(add.output.stderr, expected);
+    assert_eq!(add.ok()["cniVersion"], "1.1.0");
+
+    let empty = pod.leave(Remains::EmptyPath);
+    let check = Call::new(Verb::Check, config, &empty).variable("PATH", "/usr/bin:/bin").run(&node);
+    assert!(check.output.stderr.starts_with("CHECK|pod1||eth0||/run/testns/bin|\n"));
+    assert_eq!(check.fails_with(11).msg, "later");
+
+    let status = Call::new(Verb::Status, config, Attachment::none()).without("CNI_PATH");
+    let status = status.variable("PATH", "/usr/bin:/bin").run(&node);
+    assert!(status.output.stderr.starts_with("STATUS||||||unset\n"), "{status}");
+    assert!(status.ok().is_null());
+}
+
+#[test]
+fn a_call_has_a_deadline() {
+    let node = Node::new();
+    script(&node, "loop", "while :; do :; done");
+    let call = Call::new(Verb::Add, "{}", Attachment::none()).plugin("loop");
+    let call = call.deadline(Duration::from_millis(200));
+    assert!(std::panic::catch_unwind(|| call.run(&node).output).is_err());
+    assert!(std::panic::catch_unwind(|| call.trace(&node).reply.output).is_err());
+}
+
+#[test]
+fn the_reference_bridge_comes_and_goes() {
+    let Some(reference) = Subject::find_reference() else {
+        skip("the_reference_bridge_comes_and_goes", "no reference plugins in /usr/lib/cni");
+        return;
+    };
+    let config = r#"{"cniVersion":"1.0.0","name":"n","type":"bridge","bridge":"br0","isGateway":true,
+        "ipam":{"type":"host-local","subnet":"10.7.0.0/24"}}"#;
+    let node = Node::with(&reference);
+    let (one, two) = (node.container(), node.container());
+    let result = node.call(Verb::Add, config, &one).ok();
+    assert_eq!(result["ips"][0]["address"], "10.7.0.2/24");
+    node.call(Verb::Add, config, &two).ok();
+    one.namespace().ping([10, 7, 0, 3]);
+    node.host().ping([10, 7, 0, 2]);
+    assert_eq!(one.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
+
+    node.call(Verb::Del, config, &one).ok();
+    node.call(Verb::Del, config, two.leave(Remains::EmptyPath)).ok();
+    assert!(one.namespace().find_link("eth0").is_none());
+    // With no namespace to look into, the reference leaves the link there.
+    let changes = node.changes();
+    assert!(changes.contains("+ link veth") && changes.contains("+ link br0"), "{changes}");
+    assert!(!changes.contains("/networks/n/10.7.0.2 "), "{changes}");
+    assert!(changes.contains("/networks/n/last_reserved_ip.0 "), "{changes}");
+}

@@ -1,0 +1,6 @@
+//! The throwaway nodes themselves, tried on the kernel they are for.
+
+mod calls;
+mod nodes;
+mod packets;
+mod traces;

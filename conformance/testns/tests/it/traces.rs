@@ -1,0 +1,102 @@
+//! Calls under ptrace.
+
+use std::fs;
+
+use nix::errno::Errno;
+use testns::{Attachment, Call, Node, Subject, Verb, skip};
+
+use crate::calls::script;
+
+/// Three files, made by the shell itself, the second in a child.
+const FILES: &str = r#"
+: > /run/testns/one
+(: > /run/testns/two)
+: > /run/testns/three
+echo '{"cniVersion":"1.1.0"}'
+"#;
+
+fn there(node: &Node) -> Vec<&'static str> {
+    let names = ["one", "two", "three"];
+    names.into_iter().filter(|name| node.work_dir().join(name).exists()).collect()
+}
+
+fn call() -> Call {
+    Call::new(Verb::Add, "{}", Attachment::none()).plugin("files")
+}
+
+#[test]
+fn a_trace_counts_across_processes() {
+    let node = Node::new();
+    script(&node, "files", FILES);
+    let traced = call().trace(&node);
+    assert!(traced.hit.is_none());
+    let creations = traced.changes().filter(|call| call.name() == "openat").count();
+    assert_eq!(creations, 3, "{:?}", traced.counts());
+    assert_eq!(traced.counts()["exit_group"], 2);
+    assert_eq!(traced.reply.ok()["cniVersion"], "1.1.0");
+    assert_eq!(there(&node), ["one", "two", "three"]);
+}
+
+#[test]
+fn a_kill_leaves_what_was_done_before() {
+    let mut seen = Vec::new();
+    for n in 1.. {
+        let node = Node::new();
+        script(&node, "files", FILES);
+        let traced = call().kill_before(&node, n);
+        let now = there(&node);
+        assert!(seen.last().is_none_or(|before: &Vec<_>| now.starts_with(before)));
+        seen.push(now);
+        if traced.hit.is_none() {
+            traced.reply.ok();
+            break;
+        }
+        assert_eq!(traced.reply.output.code(), 137);
+    }
+    seen.dedup();
+    let steps: [&[&str]; 4] = [&[], &["one"], &["one", "two"], &["one", "two", "three"]];
+    assert_eq!(seen, steps);
+}
+
+#[test]
+fn a_failure_is_returned_and_nothing_done() {
+    let node = Node::new();
+    script(&node, "files", FILES);
+    let traced = call().trace(&node);
+    let first = traced.changes().position(|call| call.name() == "openat").unwrap() + 1;
+    for name in there(&node) {
+        fs::remove_file(node.work_dir().join(name)).unwrap();
+    }
+    let failed = call().fail_at(&node, first, Errno::ENOSPC);
+    assert_eq!(failed.hit.map(|call| call.name()).unwrap(), "openat");
+    let stderr = &failed.reply.output.stderr;
+    assert!(stderr.to_lowercase().contains("no space left"), "{stderr}");
+    assert!(!there(&node).contains(&"one"));
+}
+
+#[test]
+fn threads_of_the_reference_are_followed() {
+    let Some(reference) = Subject::find_reference() else {
+        skip("threads_of_the_reference_are_followed", "no reference plugins in /usr/lib/cni");
+        return;
+    };
+    let config = r#"{"cniVersion":"1.0.0","name":"n","type":"host-local","ipam":{"type":"host-local",
+        "subnet":"10.7.0.0/24"}}"#;
+    let node = Node::with(&reference);
+    let pod = node.container();
+    let traced = Call::new(Verb::Add, config, &pod).trace(&node);
+    let mut pids: Vec<_> = traced.calls.iter().map(|call| call.pid).collect();
+    pids.sort_unstable();
+    pids.dedup();
+    assert!(pids.len() > 1, "Go starts threads");
+    let named = traced.counts().keys().filter(|name| name.starts_with("syscall_")).count();
+    assert_eq!(named, 0, "{:?}", traced.counts());
+    assert_eq!(traced.reply.ok()["ips"][0]["address"], "10.7.0.2/24");
+    assert!(fs::exists("/var/lib/cni/networks/n/10.7.0.2").unwrap());
+
+    let writes = traced.calls.iter().filter(|call| call.changes);
+    let last = writes.count();
+    let other = Call::new(Verb::Add, config, &node.container()).kill_before(&node, last / 2);
+    assert!(other.hit.is_some());
+    assert_eq!(other.reply.output.code(), 137);
+}
