@@ -191,7 +191,7 @@ impl Reply {
     /// # Panics
     /// When the plugin failed or printed something else than one JSON value.
     #[track_caller]
-    pub fn ok(self) -> Value {
+    pub fn ok(&self) -> Value {
         assert!(self.output.code() == 0, "expected success, but {self}");
         if self.output.stdout.is_empty() {
             return Value::Null;
@@ -204,7 +204,7 @@ impl Reply {
     /// # Panics
     /// When the plugin succeeded, or its error has another code or no `msg`.
     #[track_caller]
-    pub fn fails_with(self, code: u64) -> Failure {
+    pub fn fails_with(&self, code: u64) -> Failure {
         let failure = self.fails();
         assert!(failure.code == code, "expected code {code}, but {self}");
         failure
