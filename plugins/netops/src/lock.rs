@@ -18,40 +18,72 @@ pub struct Lock {
     path: PathBuf,
 }
 
+/// Who may hold the lock at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// One alone.
+    Exclusive,
+    /// All who share.
+    Shared,
+}
+
+impl Mode {
+    fn request(self) -> &'static str {
+        match self {
+            Mode::Exclusive => "flock LOCK_EX",
+            Mode::Shared => "flock LOCK_SH",
+        }
+    }
+
+    // Named in full: std's methods of the same names have another contract.
+    fn attempt(self, file: &File) -> std::io::Result<()> {
+        match self {
+            Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
+            Mode::Shared => fs2::FileExt::try_lock_shared(file),
+        }
+    }
+
+    fn take(self, file: &File) -> std::io::Result<()> {
+        match self {
+            Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
+            Mode::Shared => fs2::FileExt::lock_shared(file),
+        }
+    }
+}
+
 impl Lock {
-    /// Takes the lock on `path`, making the file (with `mode`) if it is missing.
+    /// Takes the lock on `path` alone, making the file (with permissions `bits`) if it is missing.
     ///
     /// # Errors
     /// [`crate::error::Cause::State`] after `deadline`, naming the holder; `ENOENT`: no such folder; `EROFS`, `EACCES`.
-    pub fn take(path: &Path, mode: u32, deadline: Duration) -> Result<Self> {
+    pub fn take(path: &Path, bits: u32, deadline: Duration) -> Result<Self> {
         let file = OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(mode)
+            .mode(bits)
             .open(path)
             .map_err(|error| OpError::io("open", object(path), &error).request("open O_CREAT"))?;
-        Self::take_on(file, path, deadline)
+        Self::take_on(file, path, Mode::Exclusive, deadline)
     }
 
-    /// Takes the lock on a file or folder that exists.
+    /// Takes the lock on a file or folder that exists; a namespace's file will do.
     ///
     /// # Errors
     /// As [`Lock::take`].
-    pub fn take_existing(path: &Path, deadline: Duration) -> Result<Self> {
+    pub fn take_existing(path: &Path, mode: Mode, deadline: Duration) -> Result<Self> {
         let file = File::open(path).map_err(|error| OpError::io("open", object(path), &error).request("open"))?;
-        Self::take_on(file, path, deadline)
+        Self::take_on(file, path, mode, deadline)
     }
 
-    fn take_on(file: File, path: &Path, deadline: Duration) -> Result<Self> {
-        let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request("flock LOCK_EX");
-        match fs2::FileExt::try_lock_exclusive(&file) {
+    fn take_on(file: File, path: &Path, mode: Mode, deadline: Duration) -> Result<Self> {
+        match mode.attempt(&file) {
             Ok(()) => (),
             Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => {
-                wait(&file, path, deadline)?;
+                wait(&file, path, mode, deadline)?;
             }
-            Err(error) => return Err(failed(&error)),
+            Err(error) => return Err(OpError::io("take", object(path), &error).request(mode.request())),
         }
         Ok(Self { file, path: path.to_owned() })
     }
@@ -69,14 +101,25 @@ impl Lock {
     }
 }
 
+fn open(path: &Path, mode: u32) -> Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(mode)
+        .open(path)
+        .map_err(|error| OpError::io("open", object(path), &error).request("open O_CREAT"))
+}
+
 fn object(path: &Path) -> String {
     format!("lock {}", path.display())
 }
 
 /// Waits on a second thread, as `flock` has no timeout. The thread shares the open file, so the lock it
 /// gets is the caller's; if the caller has given up, the lock ends with the thread's copy of the file.
-fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
-    let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request("flock LOCK_EX");
+fn wait(file: &File, path: &Path, mode: Mode, deadline: Duration) -> Result<()> {
+    let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request(mode.request());
     let waiter = file.try_clone().map_err(|error| failed(&error))?;
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
@@ -84,7 +127,7 @@ fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
         .stack_size(128 * 1024)
         .spawn(move || {
             // Nobody listens any more after the deadline; the lock goes with `waiter`.
-            drop(sender.send(fs2::FileExt::lock_exclusive(&waiter)));
+            drop(sender.send(mode.take(&waiter)));
         })
         .map_err(|error| failed(&error))?;
     match receiver.recv_timeout(deadline) {
@@ -92,7 +135,7 @@ fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
         Ok(Err(error)) => Err(failed(&error)),
         Err(_deadline) => {
             let sentence = format!("{} held it for {} ms", holder(file), deadline.as_millis());
-            Err(OpError::state("take", object(path), sentence).request("flock LOCK_EX"))
+            Err(OpError::state("take", object(path), sentence).request(mode.request()))
         }
     }
 }
@@ -166,6 +209,17 @@ mod tests {
         drop(first);
         // The thread that waited in vain gets the lock now and lets go of it at once.
         Lock::take(&path, 0o600, Duration::from_secs(20)).unwrap();
+    }
+
+    #[test]
+    fn sharers_exclude_only_the_one_who_is_alone() {
+        let path = Path::new("/proc/self/ns/net");
+        let soon = Duration::from_millis(30);
+        let first = Lock::take_existing(path, Mode::Shared, soon).unwrap();
+        let second = Lock::take_existing(path, Mode::Shared, soon).unwrap();
+        Lock::take_existing(path, Mode::Exclusive, soon).unwrap_err();
+        drop((first, second));
+        Lock::take_existing(path, Mode::Exclusive, Duration::from_secs(20)).unwrap();
     }
 
     #[test]
