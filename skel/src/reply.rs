@@ -1,7 +1,8 @@
 //! What a call answers, and the only writer to stdout.
 
 use cni_spec::{CniError, SpecVersion};
-use std::io::{self, Write};
+use nix::errno::Errno;
+use std::io;
 use std::process::ExitCode;
 
 /// stdout and exit status of a call.
@@ -39,8 +40,14 @@ impl Reply {
     }
 }
 
-fn write_all(bytes: &[u8]) -> io::Result<()> {
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(bytes)?;
-    stdout.flush()
+/// Writes past std's line buffer, so that a reply goes out in one system call, whole.
+fn write_all(mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match nix::unistd::write(io::stdout(), bytes) {
+            Ok(count) => bytes = bytes.get(count..).unwrap_or_default(),
+            Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
 }
