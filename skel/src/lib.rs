@@ -25,7 +25,7 @@
 //! }
 //! ```
 //!
-//! Only [`env`] reads the environment, only [`reply`] writes stdout, only [`run`] ends the process.
+//! Only [`mod@env`] reads the environment, only [`reply`] writes stdout, only [`run`] ends the process.
 
 pub mod call;
 pub mod delegate;
