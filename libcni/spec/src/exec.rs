@@ -151,35 +151,62 @@ pub struct Call<'a> {
     pub deadline: Duration,
 }
 
-/// Runs a plugin once. Dropping the future tells it to end and, [`GRACE`] later, kills it.
+/// Runs a plugin once: [`start`] and [`Started::finish`]. Dropping the future tells it to end and, [`GRACE`] later,
+/// kills it.
 ///
 /// # Errors
 /// Code 108 if it cannot be started, 104 after the deadline, 5 if its pipes fail, 108 if it prints more than
 /// [`MAX_STDOUT_BYTES`]. How it ended is not looked at: see [`Output::into_stdout`].
 pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
+    start(call).await?.finish().await
+}
+
+/// Starts a plugin. For callers to whom it matters whether it has run at all, as a rollback has nothing to undo else.
+///
+/// # Errors
+/// Code 108 if it cannot be started.
+pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
     let until = Instant::now() + call.deadline;
-    let plugin = call.executable.display().to_string();
     let child = spawn_unless_busy(&call).await?;
-    let mut running = Running { child: Some(child), group: call.group };
-    let broken = |error: io::Error| CniError::new(Code::IO, format!("cannot talk to plugin {plugin}: {error}"));
-    match timeout_at(until, running.talk(call.stdin, call.stderr)).await {
-        Ok(output) => output.map_err(broken)?.ok_or_else(|| {
-            CniError::new(
-                Code::DELEGATE,
-                format!("cannot use plugin {plugin}: it printed more than {MAX_STDOUT_BYTES} bytes"),
-            )
-        }),
-        Err(_) => {
-            running.end().await;
-            Err(CniError::new(
-                Code::TIMEOUT,
-                format!(
-                    "cannot finish {} of plugin {plugin}: it did not end within {} ms",
-                    call.command,
-                    call.deadline.as_millis()
-                ),
-            )
-            .detail("It was sent SIGTERM, and SIGKILL where that did not end it. Call DEL before the next ADD."))
+    let running = Running { child: Some(child), group: call.group };
+    Ok(Started { call, running, until })
+}
+
+/// A plugin that runs. Dropped, it is told to end and, [`GRACE`] later, killed.
+pub struct Started<'a> {
+    call: Call<'a>,
+    running: Running,
+    until: Instant,
+}
+
+impl Started<'_> {
+    /// Talks to the plugin until it ends.
+    ///
+    /// # Errors
+    /// As [`run`], but that it has been started.
+    pub async fn finish(self) -> Result<Output, CniError> {
+        let Started { call, mut running, until } = self;
+        let plugin = call.executable.display().to_string();
+        let broken = |error: io::Error| CniError::new(Code::IO, format!("cannot talk to plugin {plugin}: {error}"));
+        match timeout_at(until, running.talk(call.stdin, call.stderr)).await {
+            Ok(output) => output.map_err(broken)?.ok_or_else(|| {
+                CniError::new(
+                    Code::DELEGATE,
+                    format!("cannot use plugin {plugin}: it printed more than {MAX_STDOUT_BYTES} bytes"),
+                )
+            }),
+            Err(_) => {
+                running.end().await;
+                Err(CniError::new(
+                    Code::TIMEOUT,
+                    format!(
+                        "cannot finish {} of plugin {plugin}: it did not end within {} ms",
+                        call.command,
+                        call.deadline.as_millis()
+                    ),
+                )
+                .detail("It was sent SIGTERM, and SIGKILL where that did not end it. Call DEL before the next ADD."))
+            }
         }
     }
 }

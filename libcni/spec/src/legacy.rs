@@ -2,8 +2,8 @@
 //!
 //! | versions | addresses | here |
 //! | --- | --- | --- |
-//! | 0.1.0, 0.2.0 | `ip4`, `ip6`, one each, with routes of their own | [`V02`] |
-//! | 0.3.0, 0.3.1, 0.4.0 | `ips` with a `version` field, `interfaces` | [`V04`] |
+//! | 0.1.0, 0.2.0 | `ip4`, `ip6`, one each, with routes of their own | `V02` |
+//! | 0.3.0, 0.3.1, 0.4.0 | `ips` with a `version` field, `interfaces` | `V04` |
 //! | 1.0.0, 1.1.0 | `ips` without it | [`AddResult`] itself |
 
 use crate::error::{CniError, Code};
