@@ -15,6 +15,7 @@
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
 //! | [`lock`], [`file`] | the one file lock; files written all or not at all |
+//! | [`boot`] | which boot of the machine this is |
 //! | [`txn`] | takes back what a failed, cancelled or panicking plan has done |
 //! | [`error`] | [`OpError`]: operation, object, place, errno, the kernel's words |
 
@@ -43,6 +44,8 @@ pub mod nft;
 pub mod lock;
 
 pub mod file;
+
+pub mod boot;
 
 pub mod txn;
 

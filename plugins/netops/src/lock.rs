@@ -57,15 +57,20 @@ impl Lock {
     /// # Errors
     /// [`crate::error::Cause::State`] after `deadline`, naming the holder; `ENOENT`: no such folder; `EROFS`, `EACCES`.
     pub fn take(path: &Path, bits: u32, deadline: Duration) -> Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(bits)
-            .open(path)
-            .map_err(|error| OpError::io("open", object(path), &error).request("open O_CREAT"))?;
-        Self::take_on(file, path, Mode::Exclusive, deadline)
+        Self::take_on(open(path, bits)?, path, Mode::Exclusive, deadline)
+    }
+
+    /// Takes the lock as [`Lock::take`] does, if nobody holds it; `None` if somebody does.
+    ///
+    /// # Errors
+    /// As [`Lock::take`], but for the deadline.
+    pub fn try_take(path: &Path, bits: u32) -> Result<Option<Self>> {
+        let file = open(path, bits)?;
+        match Mode::Exclusive.attempt(&file) {
+            Ok(()) => Ok(Some(Self { file, path: path.to_owned() })),
+            Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => Ok(None),
+            Err(error) => Err(OpError::io("take", object(path), &error).request(Mode::Exclusive.request())),
+        }
     }
 
     /// Takes the lock on a file or folder that exists; a namespace's file will do.
@@ -101,13 +106,13 @@ impl Lock {
     }
 }
 
-fn open(path: &Path, mode: u32) -> Result<File> {
+fn open(path: &Path, bits: u32) -> Result<File> {
     OpenOptions::new()
         .read(true)
         .write(true)
         .create(true)
         .truncate(false)
-        .mode(mode)
+        .mode(bits)
         .open(path)
         .map_err(|error| OpError::io("open", object(path), &error).request("open O_CREAT"))
 }
@@ -194,6 +199,7 @@ mod tests {
         });
         assert_eq!(receiver.recv().unwrap(), "started");
         assert!(receiver.recv_timeout(Duration::from_millis(50)).is_err());
+        assert!(Lock::try_take(&path, 0o600).unwrap().is_none());
         drop(first);
         assert_eq!(receiver.recv().unwrap(), "taken");
         second.join().unwrap();
