@@ -1,6 +1,6 @@
 //! A node or namespace as lines of text, so that two of them can be compared.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
@@ -39,6 +39,10 @@ impl Snapshot {
         Self(lines)
     }
 
+    fn sysctl_keys(&self) -> BTreeSet<&str> {
+        self.0.iter().filter_map(|line| sysctl_key(line)).collect()
+    }
+
     /// The lines.
     #[must_use]
     pub fn lines(&self) -> &[String] {
@@ -53,13 +57,18 @@ impl fmt::Display for Snapshot {
 }
 
 /// Lines that are in one snapshot only: `- gone`, then `+ new`.
+///
+/// A sysctl counts where its value changed. One that came or went did so with its link, which has
+/// a line of its own, or with a kernel module, which any test beside this one may have loaded.
 #[must_use]
 pub fn changes(before: &Snapshot, after: &Snapshot) -> String {
+    let (keys_before, keys_after) = (before.sysctl_keys(), after.sysctl_keys());
+    let lasting = |line: &str| sysctl_key(line).is_none_or(|key| keys_before.contains(key) && keys_after.contains(key));
     let mut balance = BTreeMap::<&str, i32>::new();
-    for line in &before.0 {
+    for line in before.0.iter().filter(|line| lasting(line)) {
         *balance.entry(line).or_default() -= 1;
     }
-    for line in &after.0 {
+    for line in after.0.iter().filter(|line| lasting(line)) {
         *balance.entry(line).or_default() += 1;
     }
     let mut text = String::new();
@@ -71,6 +80,11 @@ pub fn changes(before: &Snapshot, after: &Snapshot) -> String {
         }
     }
     text
+}
+
+fn sysctl_key(line: &str) -> Option<&str> {
+    let (key, _) = line.strip_prefix("sysctl ")?.split_once(" = ")?;
+    Some(key)
 }
 
 fn network() -> Vec<String> {
