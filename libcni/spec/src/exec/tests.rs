@@ -1,0 +1,88 @@
+//! Scripts as plugins.
+
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+use std::time::Instant as Clock;
+
+/// Runs `script` as a plugin.
+fn call(script: &str, stdin: &[u8], deadline: Duration) -> Result<Output, CniError> {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugin");
+    std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let env = CallEnv { container_id: "c1".into(), ifname: "eth0".into(), ..CallEnv::default() };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(run(Call {
+        executable: &path,
+        command: Command::Add,
+        env: &env,
+        stdin,
+        group: Group::Own,
+        stderr: Stderr::To(Box::new(|_| {})),
+        deadline,
+    }))
+}
+
+const SOON: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_plugin_gets_environment_and_config() {
+    let output = call("echo \"$CNI_COMMAND $CNI_CONTAINERID ${CNI_NETNS-unset}\"; cat", b"{}", SOON).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "ADD c1 \n{}");
+    assert_eq!(output.exit, Exit::Code(0));
+}
+
+#[test]
+fn an_orphan_holding_stdout_does_not_block() {
+    let start = Clock::now();
+    let output = call("sleep 30 & echo {}", b"", SOON).unwrap();
+    assert_eq!(output.stdout, b"{}\n");
+    assert!(start.elapsed() < SOON);
+}
+
+#[test]
+fn a_plugin_that_does_not_end_is_ended_with_its_children() {
+    let error = call("trap 'exit 0' TERM; sleep 1000 & wait", b"", Duration::from_millis(200)).unwrap_err();
+    assert_eq!(error.code, Code::TIMEOUT);
+}
+
+#[test]
+fn a_config_larger_than_the_pipe_need_not_be_read() {
+    let output = call("exec <&-; echo ok", &vec![b' '; 1 << 20], SOON).unwrap();
+    assert_eq!(output.stdout, b"ok\n");
+}
+
+#[test]
+fn too_much_output_is_an_error_and_uses_no_memory() {
+    let error = call("head -c 100000000 /dev/zero", b"", SOON).unwrap_err();
+    assert!(error.msg.contains("printed more than"), "{error}");
+}
+
+#[test]
+fn how_a_plugin_failed_is_told() {
+    let fail = |script: &str| call(script, b"", SOON).unwrap().into_stdout().unwrap_err().to_string();
+    assert!(fail("exit 3").contains("netplugin failed with no error message: exit status 3"));
+    assert!(fail("echo why >&2; exit 1").contains("netplugin failed: \"why\""));
+    assert!(fail("echo garbage; exit 1").contains("garbage"));
+    assert!(fail("kill -9 $$").contains("SIGKILL"));
+    assert_eq!(fail(r#"echo '{"code":11,"msg":"later"}'; exit 1"#), "later");
+    assert_eq!(fail(r#"echo '{"code":11,"msg":"later"}'; exit 0"#), "later");
+}
+
+#[test]
+fn a_missing_interpreter_is_no_success() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("absent");
+    let env = CallEnv::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let outcome = runtime.block_on(run(Call {
+        executable: &path,
+        command: Command::Del,
+        env: &env,
+        stdin: b"",
+        group: Group::Callers,
+        stderr: Stderr::Inherit,
+        deadline: SOON,
+    }));
+    assert_eq!(outcome.unwrap_err().code, Code::DELEGATE);
+}
