@@ -1,1 +1,364 @@
-//! The runtime's end of CNI.
+//! The runtime's end of CNI: give a container its network, and take it away again (SPEC 3).
+//!
+//! A [`Runtime`] knows where plugins and the cache are. A [`NetworkConf`] says which plugins make a network. An
+//! [`Attachment`] says which container and interface. Six verbs bring them together.
+//!
+//! ```no_run
+//! use libcni::{Attachment, Runtime, conflist};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let runtime = Runtime::builder().plugin_dirs(["/opt/cni/bin"]).build();
+//! let found = conflist::find("/etc/cni/net.d".as_ref(), "office")?;
+//! let attachment = Attachment::new("c1", "eth0")?.netns("/run/netns/c1");
+//!
+//! let result = runtime.add(&found.network, &attachment).await?;
+//! for ip in &result.ips {
+//!     println!("{}", ip.address);
+//! }
+//! runtime.del(&found.network, &attachment).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What differs from the reference library, on purpose: a failed ADD is rolled back; all executables are known to be
+//! there before the first one runs; a broken file in the configuration folder does not hide the networks after it;
+//! cache files appear whole or not at all; plugins run in a process group of their own, with a deadline.
+//!
+//! The futures need a tokio runtime with I/O and time enabled. Dropping one ends the plugin that is running and starts
+//! no other: call [`Runtime::del`] then, as after any ADD that did not return.
+//!
+//! Reading order: what goes in ([`conflist`], [`Attachment`]), what runs (`derive`, `chain`), what stays ([`cache`]).
+
+// What goes in.
+mod attachment;
+pub mod conflist;
+mod plugin_object;
+mod raw;
+
+// What runs.
+mod chain;
+mod derive;
+mod stderr;
+mod versions;
+
+// What stays, and what goes wrong.
+pub mod cache;
+mod error;
+
+pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
+pub use cache::{Cache, Cached};
+pub use cni_spec;
+pub use conflist::{Found, NetworkConf, PassedOver};
+pub use error::{Error, PluginError};
+pub use plugin_object::PluginObject;
+pub use stderr::Origin;
+pub use versions::VersionInfo;
+
+use chain::Chain;
+use cni_spec::{AddResult, Command, NetworkName, PluginPath, PluginType, SpecVersion};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use stderr::StderrTo;
+
+/// Where runtimes keep plugins.
+pub const DEFAULT_PLUGIN_DIR: &str = "/opt/cni/bin";
+/// How long one plugin may take unless told otherwise: what kubelets give a whole operation.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
+
+/// Runs networks. Cheap to clone, and all methods take `&self`.
+///
+/// The specification lets a runtime run operations for different containers at the same time, but not two for one
+/// container, and GC only alone. Keeping to that is the caller's part.
+#[derive(Debug, Clone)]
+pub struct Runtime {
+    settings: Arc<Settings>,
+    trace: Option<TraceContext>,
+}
+
+#[derive(Debug, Clone)]
+struct Settings {
+    path: PluginPath,
+    cache: Cache,
+    plugin_deadline: Duration,
+    operation_deadline: Option<Duration>,
+    del_errors: DelErrors,
+    stderr: StderrTo,
+}
+
+/// What DEL does when a plugin fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DelErrors {
+    /// Stops, as the specification says: an address is not given back while, say, port mappings still lead to it.
+    #[default]
+    Stop,
+    /// Goes on to the plugins before it and reports all errors together.
+    CarryOn,
+}
+
+/// Builds a [`Runtime`]; see [`Runtime::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+}
+
+impl Builder {
+    /// Sets the folders in which executables are looked up, first one first. Default: [`DEFAULT_PLUGIN_DIR`].
+    #[must_use]
+    pub fn plugin_dirs<T: Into<PathBuf>>(self, dirs: impl IntoIterator<Item = T>) -> Self {
+        self.plugin_path(PluginPath::from_dirs(dirs.into_iter().map(Into::into).collect()))
+    }
+
+    /// Sets the same folders from a `CNI_PATH`.
+    #[must_use]
+    pub fn plugin_path(mut self, path: PluginPath) -> Self {
+        self.settings.path = path;
+        self
+    }
+
+    /// Sets the folder of the cache. Default: [`cache::DEFAULT_DIR`].
+    #[must_use]
+    pub fn cache_dir(mut self, dir: impl AsRef<Path>) -> Self {
+        self.settings.cache = Cache::new(dir.as_ref());
+        self
+    }
+
+    /// Sets how long one plugin may take before it is told to end (SIGTERM to its process group, later SIGKILL).
+    /// Default: [`DEFAULT_DEADLINE`].
+    #[must_use]
+    pub fn plugin_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.plugin_deadline = deadline;
+        self
+    }
+
+    /// Sets how long all plugins of an operation may take together. The rollback of a failed ADD comes on top, with a
+    /// plugin's deadline each. Default: no limit but the plugins' own.
+    #[must_use]
+    pub fn operation_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.operation_deadline = Some(deadline);
+        self
+    }
+
+    /// Sets what DEL does when a plugin fails.
+    #[must_use]
+    pub fn del_errors(mut self, errors: DelErrors) -> Self {
+        self.settings.del_errors = errors;
+        self
+    }
+
+    /// Sets who takes the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's own.
+    #[must_use]
+    pub fn stderr(mut self, sink: impl Fn(&Origin, &[u8]) + Send + Sync + 'static) -> Self {
+        self.settings.stderr = StderrTo::sink(sink);
+        self
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn build(self) -> Runtime {
+        Runtime { settings: Arc::new(self.settings), trace: None }
+    }
+}
+
+impl Runtime {
+    /// A builder with the usual folders and deadlines.
+    #[must_use]
+    pub fn builder() -> Builder {
+        let settings = Settings {
+            path: PluginPath::from_dirs(vec![DEFAULT_PLUGIN_DIR.into()]),
+            cache: Cache::new(Path::new(cache::DEFAULT_DIR)),
+            plugin_deadline: DEFAULT_DEADLINE,
+            operation_deadline: None,
+            del_errors: DelErrors::default(),
+            stderr: StderrTo::own(),
+        };
+        Builder { settings }
+    }
+
+    /// The same runtime with its plugins in `trace`.
+    ///
+    /// ```
+    /// # use libcni::{Runtime, TraceContext};
+    /// # let runtime = Runtime::builder().build();
+    /// let trace = TraceContext {
+    ///     traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+    ///     ..TraceContext::default()
+    /// };
+    /// let runtime = runtime.traced(trace); // for the operations of this span
+    /// ```
+    #[must_use]
+    pub fn traced(&self, trace: TraceContext) -> Self {
+        Self { settings: self.settings.clone(), trace: Some(trace) }
+    }
+
+    /// The cache.
+    #[must_use]
+    pub fn cache(&self) -> &Cache {
+        &self.settings.cache
+    }
+
+    /// The folders in which executables are looked up.
+    #[must_use]
+    pub fn plugin_path(&self) -> &PluginPath {
+        &self.settings.path
+    }
+
+    /// ADD: runs the plugins in order, each with the result before it, and caches the last result.
+    ///
+    /// Before the first one runs, all are known to be there and executable. If one fails, those that ran, itself
+    /// included, get DEL, newest first; the error's details end with what was rolled back. An attachment whose
+    /// earlier ADD is still cached for the same, existing namespace is not rolled back: it would lose what that made.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for a name or version that cannot be used;
+    /// [`Error::Cache`].
+    pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
+        Chain::new(self, network, Command::Add).add(&name(network)?, attachment).await
+    }
+
+    /// CHECK: runs the plugins in order with the cached result; the first error ends it.
+    ///
+    /// Succeeds without running anything when the network says `disableCheck`.
+    ///
+    /// # Errors
+    /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::CachedResult`] when the cached result does not fit the
+    /// network's version; [`Error::Plugin`].
+    pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
+        let name = name(network)?;
+        let version = network.version().map_err(Error::Invalid)?;
+        if !version.has_check() {
+            return Err(Error::NoCheck { network: network.name.clone(), version: version.to_string() });
+        }
+        if network.disable_check {
+            return Ok(());
+        }
+        let prev_result = self.cached_result(&name, attachment, version)?;
+        Chain::new(self, network, Command::Check).check(attachment, prev_result.as_deref()).await
+    }
+
+    /// DEL: runs the plugins in reverse order, from version 0.4.0 on with the cached result, and forgets the result.
+    ///
+    /// Whether an error ends it is up to [`Builder::del_errors`]; after any, the cached result is kept, so that DEL can
+    /// be tried again.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`]; [`Error::Several`] when it carries on; [`Error::Cache`] when the result cannot be forgotten.
+    pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
+        let name = name(network)?;
+        let version = network.version().map_err(Error::Invalid)?;
+        let prev_result = match self.cached_result(&name, attachment, version) {
+            Ok(result) => result.filter(|_| version.has_check()),
+            // DEL must work without a result: what cannot be used is dropped.
+            Err(error) => {
+                tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
+                if matches!(error, Error::CachedResult { .. }) {
+                    self.settings.cache.remove(&name, &attachment.id)?;
+                }
+                None
+            }
+        };
+        Chain::new(self, network, Command::Del).del(attachment, prev_result.as_deref()).await?;
+        self.settings.cache.remove(&name, &attachment.id)
+    }
+
+    /// GC: DEL for every cached attachment of the network that is not in `valid`, then, from version 1.1.0 on, GC for
+    /// each plugin. Carries on past errors.
+    ///
+    /// The DELs use what was cached (namespace, arguments) with this `network`. An empty `valid` means that nothing is
+    /// to be kept. Succeeds without doing anything when the network says `disableGC`.
+    ///
+    /// # Errors
+    /// Every error that happened, as one or as [`Error::Several`]; a cache folder that cannot be read is one of them.
+    pub async fn gc(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<(), Error> {
+        if network.disable_gc {
+            return Ok(());
+        }
+        let mut errors = Vec::new();
+        match self.stale(network, valid) {
+            Ok(stale) => {
+                for cached in stale {
+                    errors.extend(self.del(network, &cached.attachment).await.err());
+                }
+            }
+            Err(error) => errors.push(error),
+        }
+        if network.version().map_err(Error::Invalid)?.has_gc() {
+            errors.extend(Chain::new(self, network, Command::Gc).gc(valid).await);
+        }
+        Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    /// The cached attachments of the network that are not in `valid`: what [`Runtime::gc`] would DEL.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if the cache folder cannot be read, [`Error::Invalid`] for a name that is none.
+    pub fn stale(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<Vec<Cached>, Error> {
+        let name = name(network)?;
+        let listing = self.settings.cache.list(None)?;
+        for file in &listing.passed_over {
+            tracing::warn!(path = %file.path.display(), reason = file.reason, "a cache file is broken and counts as missing");
+        }
+        let is_stale = |cached: &Cached| cached.network == name && !valid.contains(&cached.attachment.id);
+        Ok(listing.cached.into_iter().filter(is_stale).collect())
+    }
+
+    /// STATUS: whether the network can serve ADD. The first error ends it and keeps its code: 50 and 51 say no.
+    ///
+    /// Networks below version 1.1.0 have no STATUS and are taken to be ready.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`].
+    pub async fn status(&self, network: &NetworkConf) -> Result<(), Error> {
+        name(network)?;
+        if !network.version().map_err(Error::Invalid)?.has_gc() {
+            return Ok(());
+        }
+        Chain::new(self, network, Command::Status).status().await
+    }
+
+    /// Checks that every plugin is there and speaks the network's version, and returns the capabilities that the
+    /// plugins enable.
+    ///
+    /// # Errors
+    /// Every error that was found, as one or as [`Error::Several`].
+    pub async fn validate(&self, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
+        versions::validate(self, network).await
+    }
+
+    /// VERSION: asks one plugin which versions it speaks.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`].
+    pub async fn version(&self, plugin: &PluginType) -> Result<VersionInfo, Error> {
+        versions::version(self, plugin).await
+    }
+
+    /// The cached result in the form of `version`.
+    fn cached_result(
+        &self,
+        name: &NetworkName,
+        attachment: &Attachment,
+        version: SpecVersion,
+    ) -> Result<Option<String>, Error> {
+        let Some(cached) = self.settings.cache.find(name, &attachment.id)? else { return Ok(None) };
+        let convert = || match cached.result(version)? {
+            Some(result) => result.to_value(version).map(|value| Some(value.to_string())),
+            None => Ok(None),
+        };
+        convert().map_err(|error| Error::CachedResult { path: self.settings.cache.path(name, &attachment.id), error })
+    }
+
+    fn trace_variables(&self) -> Vec<(String, String)> {
+        self.trace.as_ref().map(TraceContext::variables).unwrap_or_default()
+    }
+}
+
+fn name(network: &NetworkConf) -> Result<NetworkName, Error> {
+    network.network_name().map_err(Error::Invalid)
+}
+
+/// The examples of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

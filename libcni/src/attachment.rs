@@ -1,0 +1,170 @@
+//! What a runtime says about one attachment: which container, which interface, and the dynamic parameters.
+
+use crate::raw::RawObject;
+use cni_spec::{CniArgs, CniError, Code, ContainerId, IfName};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::{RawValue, to_raw_value};
+
+pub use cni_spec::Attachment as AttachmentId;
+
+/// One interface of one container, with everything a plugin is told about it.
+///
+/// ```
+/// use libcni::Attachment;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let attachment = Attachment::new("c1", "eth0")?
+///     .netns("/run/netns/c1")
+///     .arg("K8S_POD_NAME", "web-0")
+///     .arg("IgnoreUnknown", "1")
+///     .capability("mac", &"0a:00:00:00:00:05")?;
+/// assert_eq!(attachment.args.to_string(), "K8S_POD_NAME=web-0;IgnoreUnknown=1");
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct Attachment {
+    /// Container and interface name.
+    pub id: AttachmentId,
+    /// `CNI_NETNS`; empty when there is none (any more).
+    pub netns: String,
+    /// `CNI_ARGS`.
+    pub args: CniArgs,
+    /// What the network's plugins may ask for with `capabilities`.
+    pub capability_args: CapabilityArgs,
+}
+
+impl Attachment {
+    /// An attachment without namespace or parameters.
+    ///
+    /// # Errors
+    /// Code 4 when one of the names is not what the specification allows.
+    pub fn new(container_id: &str, ifname: &str) -> Result<Self, CniError> {
+        let id = AttachmentId { container_id: ContainerId::parse(container_id)?, ifname: IfName::parse(ifname)? };
+        Ok(Self::from(id))
+    }
+
+    /// Sets the path of the container's network namespace.
+    #[must_use]
+    pub fn netns(mut self, path: impl Into<String>) -> Self {
+        self.netns = path.into();
+        self
+    }
+
+    /// Adds a pair to `CNI_ARGS`.
+    #[must_use]
+    pub fn arg(mut self, key: &str, value: &str) -> Self {
+        let mut pairs = self.args.pairs().to_vec();
+        pairs.push((key.to_owned(), value.to_owned()));
+        self.args = CniArgs::from_pairs(pairs);
+        self
+    }
+
+    /// Adds a capability argument, such as `portMappings`.
+    ///
+    /// # Errors
+    /// Code 6 when `value` has no JSON form.
+    pub fn capability(mut self, name: &str, value: &impl Serialize) -> Result<Self, CniError> {
+        self.capability_args.set(name, value)?;
+        Ok(self)
+    }
+}
+
+impl From<AttachmentId> for Attachment {
+    fn from(id: AttachmentId) -> Self {
+        Self { id, netns: String::new(), args: CniArgs::default(), capability_args: CapabilityArgs::default() }
+    }
+}
+
+/// Capability arguments by name (CONVENTIONS, "Dynamic Plugin specific fields"). Values keep the bytes they came as.
+#[derive(Debug, Clone, Default)]
+pub struct CapabilityArgs(RawObject);
+
+impl CapabilityArgs {
+    /// Parses a JSON object; empty text is no arguments.
+    ///
+    /// # Errors
+    /// Code 6 if it is no JSON object.
+    pub fn parse(text: &str) -> Result<Self, CniError> {
+        if text.trim().is_empty() {
+            return Ok(Self::default());
+        }
+        RawObject::parse(text.as_bytes()).map(Self).map_err(|error| {
+            CniError::new(Code::DECODING, format!("cannot parse capability arguments: {error}"))
+                .detail(r#"They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}."#)
+        })
+    }
+
+    /// Sets one argument.
+    ///
+    /// # Errors
+    /// Code 6 when `value` has no JSON form.
+    pub fn set(&mut self, name: &str, value: &impl Serialize) -> Result<(), CniError> {
+        let value = to_raw_value(value).map_err(|error| {
+            CniError::new(Code::DECODING, format!("cannot write capability argument {name}: {error}"))
+        })?;
+        self.0.set(name.to_owned(), value);
+        Ok(())
+    }
+
+    /// The JSON text of an argument.
+    #[must_use]
+    pub fn find(&self, name: &str) -> Option<&str> {
+        self.0.find(name).map(RawValue::get)
+    }
+
+    /// Names and JSON texts, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, value)| (name, value.get()))
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().next().is_none()
+    }
+}
+
+impl Serialize for CapabilityArgs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in self.0.iter() {
+            map.serialize_entry(name, value)?;
+        }
+        map.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for CapabilityArgs {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        RawObject::deserialize(deserializer).map(Self)
+    }
+}
+
+/// The trace that an operation belongs to, in the words of W3C Trace Context and Baggage.
+///
+/// Without one, plugins inherit whatever the process's own environment says.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TraceContext {
+    /// `TRACEPARENT`: version, trace, parent span and flags.
+    pub traceparent: String,
+    /// `TRACESTATE`; may be empty.
+    pub tracestate: String,
+    /// `BAGGAGE`; may be empty.
+    pub baggage: String,
+}
+
+impl TraceContext {
+    /// The variables for a child. An empty one is set only where the child would inherit somebody else's.
+    pub(crate) fn variables(&self) -> Vec<(String, String)> {
+        let variable = |name: &str, value: &String| {
+            let is_due = !value.is_empty() || std::env::var_os(name).is_some();
+            is_due.then(|| (name.to_owned(), value.clone()))
+        };
+        [("TRACEPARENT", &self.traceparent), ("TRACESTATE", &self.tracestate), ("BAGGAGE", &self.baggage)]
+            .into_iter()
+            .filter_map(|(name, value)| variable(name, value))
+            .collect()
+    }
+}

@@ -1,0 +1,304 @@
+//! The last ADD result by attachment: what DEL, CHECK and GC know of a container after a restart.
+//!
+//! Place and format are the reference's, so either side reads what the other wrote. A file appears complete or not
+//! at all. One that cannot be understood counts as missing, with a warning.
+
+use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
+use crate::conflist::{NetworkConf, PassedOver};
+use crate::error::Error;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use cni_spec::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkName, SpecVersion};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Where runtimes keep it.
+pub const DEFAULT_DIR: &str = "/var/lib/cni";
+const KIND: &str = "cniCacheV1";
+/// Files being written start like this; a name of an entry starts alphanumeric.
+const UNFINISHED: &str = ".unfinished-";
+
+/// The cache of one folder.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    results: PathBuf,
+}
+
+/// What the cache knows of one attachment.
+#[derive(Debug, Clone)]
+pub struct Cached {
+    /// The network's name.
+    pub network: NetworkName,
+    /// Container, interface, namespace, arguments and capability arguments of the ADD.
+    pub attachment: Attachment,
+    /// The network configuration that ADD used; empty in files of the oldest format.
+    pub config: Vec<u8>,
+    /// The result as JSON; `None` if ADD had none.
+    result: Option<Box<RawValue>>,
+}
+
+/// All entries that could be read, and the files that could not.
+#[derive(Debug, Clone, Default)]
+pub struct Listing {
+    /// The attachments, by file name.
+    pub cached: Vec<Cached>,
+    /// Foreign and broken files.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// The file, key for key.
+#[derive(Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Wire {
+    kind: String,
+    container_id: String,
+    config: String,
+    if_name: String,
+    network_name: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    netns: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cni_args: Option<Vec<(String, String)>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    capability_args: Option<CapabilityArgs>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    result: Option<Box<RawValue>>,
+}
+
+impl Cached {
+    /// The result, read as its own version, or `version` if it names none.
+    ///
+    /// # Errors
+    /// Code 6 or 1 when it cannot be read.
+    pub fn result(&self, version: SpecVersion) -> Result<Option<AddResult>, CniError> {
+        let Some(result) = &self.result else { return Ok(None) };
+        let value = cni_spec::json::parse(result.get().as_bytes())?;
+        AddResult::from_value(&value, version).map(Some)
+    }
+
+    /// The result as JSON, in the form of the version that ADD used.
+    #[must_use]
+    pub fn result_json(&self) -> Option<&str> {
+        self.result.as_deref().map(RawValue::get)
+    }
+
+    /// The network configuration that ADD used: enough for DEL when the file it came from has changed or is gone.
+    ///
+    /// # Errors
+    /// Code 6 or 7 when it is none, as in files of the oldest format.
+    pub fn network_conf(&self) -> Result<NetworkConf, CniError> {
+        NetworkConf::parse(&self.config)
+    }
+
+    fn from_wire(wire: Wire) -> Result<Self, CniError> {
+        let unreadable = |error| CniError::new(Code::DECODING, format!("cannot read key config: {error}"));
+        let id = AttachmentId {
+            container_id: ContainerId::parse(&wire.container_id)?,
+            ifname: IfName::parse(&wire.if_name)?,
+        };
+        let attachment = Attachment {
+            id,
+            netns: wire.netns,
+            args: CniArgs::from_pairs(wire.cni_args.unwrap_or_default()),
+            capability_args: wire.capability_args.unwrap_or_default(),
+        };
+        Ok(Self {
+            network: NetworkName::parse(&wire.network_name)?,
+            attachment,
+            config: STANDARD.decode(&wire.config).map_err(unreadable)?,
+            result: wire.result,
+        })
+    }
+}
+
+impl Cache {
+    /// The cache below `dir`, which need not exist yet.
+    #[must_use]
+    pub fn new(dir: &Path) -> Self {
+        Self { results: dir.join("results") }
+    }
+
+    /// The file of an attachment.
+    #[must_use]
+    pub fn path(&self, network: &NetworkName, id: &AttachmentId) -> PathBuf {
+        self.results.join(format!("{network}-{}-{}", id.container_id, id.ifname))
+    }
+
+    /// Makes the folder, 0700, if it is not there: a node that cannot cache is told so before anything runs.
+    pub(crate) fn prepare(&self) -> Result<(), Error> {
+        std::fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(&self.results)
+            .map_err(failed("write", &self.results))
+    }
+
+    /// What is known of an attachment. A broken file is as good as none, with a warning.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if the file is there and cannot be read.
+    pub fn find(&self, network: &NetworkName, id: &AttachmentId) -> Result<Option<Cached>, Error> {
+        let path = self.path(network, id);
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            bytes => bytes.map_err(failed("read", &path))?,
+        };
+        match parse(&bytes, network, id) {
+            Ok(cached) => Ok(Some(cached)),
+            Err(reason) => {
+                tracing::warn!(path = %path.display(), %reason, "a cached result is broken and counts as missing");
+                Ok(None)
+            }
+        }
+    }
+
+    /// All attachments, or those of one container. No folder is no attachments.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] if the folder cannot be read.
+    pub fn list(&self, container: Option<&ContainerId>) -> Result<Listing, Error> {
+        let failed = failed("list", &self.results);
+        let entries = match std::fs::read_dir(&self.results) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Listing::default()),
+            entries => entries.map_err(&failed)?,
+        };
+        let mut paths =
+            entries.map(|entry| entry.map(|entry| entry.path()).map_err(&failed)).collect::<Result<Vec<_>, _>>()?;
+        paths.retain(|path| may_be_of(path, container));
+        paths.sort_unstable();
+        let mut listing = Listing::default();
+        for path in paths {
+            match read_entry(&path) {
+                Ok(Some(cached)) if container.is_none_or(|id| *id == cached.attachment.id.container_id) => {
+                    listing.cached.push(cached);
+                }
+                Ok(_) => {}
+                Err(reason) => listing.passed_over.push(PassedOver { path, reason }),
+            }
+        }
+        Ok(listing)
+    }
+
+    /// The entry of an attachment, ready to be written.
+    pub(crate) fn entry(
+        &self,
+        network: &NetworkConf,
+        name: &NetworkName,
+        attachment: &Attachment,
+        result: Box<RawValue>,
+    ) -> Result<Entry, Error> {
+        let path = self.path(name, &attachment.id);
+        let pairs = attachment.args.pairs();
+        let wire = Wire {
+            kind: KIND.to_owned(),
+            container_id: attachment.id.container_id.to_string(),
+            config: STANDARD.encode(&network.bytes),
+            if_name: attachment.id.ifname.to_string(),
+            network_name: name.to_string(),
+            netns: attachment.netns.clone(),
+            cni_args: (!pairs.is_empty()).then(|| pairs.to_vec()),
+            capability_args: (!attachment.capability_args.is_empty()).then(|| attachment.capability_args.clone()),
+            result: Some(result),
+        };
+        let bytes = serde_json::to_vec(&wire).map_err(|error| failed("write", &path)(error.into()))?;
+        Ok(Entry { path, bytes })
+    }
+
+    /// Removes an entry; absence is fine.
+    pub(crate) fn remove(&self, network: &NetworkName, id: &AttachmentId) -> Result<(), Error> {
+        let path = self.path(network, id);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            outcome => outcome.map_err(failed("remove", &path)),
+        }
+    }
+}
+
+/// A cache file that is not written yet.
+pub(crate) struct Entry {
+    path: PathBuf,
+    bytes: Vec<u8>,
+}
+
+impl Entry {
+    /// Writes it, all or nothing. Waits for the disk, on a thread where that disturbs nobody.
+    pub(crate) async fn write(self) -> Result<(), Error> {
+        let path = self.path.clone();
+        let written = tokio::task::spawn_blocking(move || replace(&self.path, &self.bytes)).await;
+        written.map_err(io::Error::other).flatten().map_err(failed("write", &path))
+    }
+}
+
+fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
+    move |source| Error::Cache { verb, path: path.to_owned(), source }
+}
+
+/// Whether the file's name allows that it is an entry of `container`. The name alone cannot tell: all its parts may
+/// contain `-`.
+fn may_be_of(path: &Path, container: Option<&ContainerId>) -> bool {
+    let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
+    !name.starts_with('.') && container.is_none_or(|id| name.contains(&format!("-{id}-")))
+}
+
+/// `Ok(None)`: it has just been deleted, or it is of the oldest format, which does not say whose it is.
+fn read_entry(path: &Path) -> Result<Option<Cached>, String> {
+    let bytes = match std::fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(|error| error.to_string())?,
+    };
+    match wire(&bytes)? {
+        Some(wire) => Cached::from_wire(wire).map(Some).map_err(|error| error.to_string()),
+        None => Ok(None),
+    }
+}
+
+/// The entry of `bytes`; `None` if it is another JSON object, such as the bare result of the oldest format.
+fn wire(bytes: &[u8]) -> Result<Option<Wire>, String> {
+    #[derive(Deserialize)]
+    struct Kind {
+        #[serde(default)]
+        kind: Option<String>,
+    }
+    let Kind { kind } = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    match kind.as_deref() {
+        Some(KIND) => serde_json::from_slice(bytes).map(Some).map_err(|error| error.to_string()),
+        Some(_) | None => Ok(None),
+    }
+}
+
+fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
+    if let Some(wire) = wire(bytes)? {
+        return Cached::from_wire(wire).map_err(|error| error.to_string());
+    }
+    let result = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let attachment = Attachment::from(id.clone());
+    let cached = Cached { network: network.clone(), attachment, config: Vec::new(), result: Some(result) };
+    // Any object would do as JSON; only a result counts.
+    cached.result(SpecVersion::V0_1_0).map_err(|error| error.to_string())?;
+    Ok(cached)
+}
+
+/// Puts `bytes` at `path`, all or nothing, readable by its owner only.
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let unfinished = path.with_file_name(format!("{UNFINISHED}{}-{count}", std::process::id()));
+    let written = (|| {
+        // A leftover of this name is from a process that is gone.
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, path)
+    })();
+    if written.is_err()
+        && let Err(error) = std::fs::remove_file(&unfinished)
+    {
+        tracing::debug!(%error, path = %unfinished.display(), "cannot remove an unfinished file");
+    }
+    written
+}

@@ -1,0 +1,363 @@
+//! Network configurations: read, checked, found by name (SPEC 1).
+//!
+//! A [`NetworkConf`] is a list of plugins. Single-plugin files (`.conf`, `.json`) become lists of one.
+//! [`find`] looks a network up in a folder; [`NetworkConf::parse`] reads one from memory.
+
+use crate::error::Error;
+use crate::plugin_object::PluginObject;
+use crate::raw::{ObjectWriter, RawObject, decode};
+use cni_spec::version::parse_number;
+use cni_spec::{CniError, Code, NetworkName, SpecVersion};
+use serde_json::value::RawValue;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A network: its name, its version and its plugins in order.
+#[derive(Debug, Clone)]
+pub struct NetworkConf {
+    /// `name` as written; its characters are checked when it is used, see [`NetworkConf::network_name`].
+    pub name: String,
+    /// The version that was chosen from `cniVersions` and `cniVersion`, as written; may be empty.
+    pub cni_version: String,
+    /// CHECK is not to be run.
+    pub disable_check: bool,
+    /// GC is not to be run.
+    pub disable_gc: bool,
+    /// The plugins, in the order of ADD.
+    pub plugins: Vec<PluginObject>,
+    /// What the cache keeps: the list's own bytes, or, when plugins came from elsewhere, a list that holds them all.
+    pub(crate) bytes: Vec<u8>,
+    /// The file it was read from.
+    path: Option<PathBuf>,
+}
+
+/// A file that was met on the way to a network and could not be used.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PassedOver {
+    /// The file.
+    pub path: PathBuf,
+    /// Why, on one line.
+    pub reason: String,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed over: {}", self.path.display(), self.reason)
+    }
+}
+
+impl PassedOver {
+    pub(crate) fn list(all: &[Self]) -> String {
+        all.iter().map(|one| format!("; {one}")).collect()
+    }
+}
+
+/// A network found in a folder.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// The network.
+    pub network: NetworkConf,
+    /// Unusable files met before it.
+    pub passed_over: Vec<PassedOver>,
+}
+
+/// Finds a network by name: first among `*.conflist`, sorted by name, then among `*.conf` and `*.json`, which
+/// hold one plugin each. A broken file is passed over, and told about.
+///
+/// # Errors
+/// [`Error::NoConfig`] if there is no such file at all, also when there is no folder; [`Error::NoNetwork`] if none
+/// has this name; [`Error::ReadConfig`] if the folder cannot be read.
+pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
+    let files = conf_files(dir, &["conflist", "conf", "json"])?;
+    if files.is_empty() {
+        return Err(Error::NoConfig { dir: dir.to_owned() });
+    }
+    let (lists, singles): (Vec<_>, Vec<_>) = files.into_iter().partition(|path| is_list(path));
+    let mut passed_over = Vec::new();
+    for path in lists.into_iter().chain(singles) {
+        match NetworkConf::read(&path) {
+            Ok(network) if network.name == name => return Ok(Found { network, passed_over }),
+            Ok(_) => {}
+            Err(error) => {
+                // The path is told beside the reason.
+                let reason = match error {
+                    Error::Config { error, .. } => error.to_string(),
+                    other => other.with_causes(),
+                };
+                passed_over.push(PassedOver { path, reason });
+            }
+        }
+    }
+    Err(Error::NoNetwork { dir: dir.to_owned(), name: name.to_owned(), passed_over })
+}
+
+/// The files of `dir` with one of these extensions, exactly so spelled, sorted by name. No folder is no files.
+///
+/// # Errors
+/// [`Error::ReadConfig`] if the folder cannot be read.
+pub fn conf_files(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, Error> {
+    let failed = |source| Error::ReadConfig { path: dir.to_owned(), source };
+    let entries = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(failed)?,
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        let has_extension = path.extension().is_some_and(|have| extensions.iter().any(|want| have == *want));
+        if has_extension && !path.is_dir() {
+            files.push(path);
+        }
+    }
+    files.sort_unstable();
+    Ok(files)
+}
+
+fn is_list(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "conflist")
+}
+
+impl NetworkConf {
+    /// Reads a file: a list if it is called `*.conflist`, else a single plugin.
+    ///
+    /// A list's plugins are followed by those of `<folder of the list>/<name>/*.conf`, unless it says
+    /// `loadOnlyInlinedPlugins`.
+    ///
+    /// # Errors
+    /// [`Error::ReadConfig`] or [`Error::Config`]; a list without any plugin is an error.
+    pub fn read(path: &Path) -> Result<Self, Error> {
+        let bytes = read(path)?;
+        if !is_list(path) {
+            let single = Self::parse_single(&bytes).map_err(|error| config_error(path, error))?;
+            return Ok(Self { path: Some(path.to_owned()), ..single });
+        }
+        let list = List::parse(&bytes).map_err(|error| config_error(path, error))?;
+        let network = match list.plugins_dir(path) {
+            Some(dir) => list.with_plugins_of(&dir, bytes)?,
+            None => list.into_network(bytes),
+        };
+        if network.plugins.is_empty() {
+            return Err(config_error(path, invalid("no plugins in list".into())));
+        }
+        Ok(Self { path: Some(path.to_owned()), ..network })
+    }
+
+    /// Parses a list, or a single plugin, from memory. Only inlined plugins are known; there may be none.
+    ///
+    /// # Errors
+    /// Code 6 if it is no JSON object, code 7 if a key is missing or wrong.
+    pub fn parse(bytes: &[u8]) -> Result<Self, CniError> {
+        let object = parse_object(bytes)?;
+        // Only a single plugin has a type at the top.
+        if object.find("plugins").is_none() && object.find_in_any_case("type").is_some() {
+            return Self::single(&object, bytes);
+        }
+        Ok(List::from_object(object)?.into_network(bytes.to_vec()))
+    }
+
+    /// Parses a single plugin's config, which names the network itself.
+    ///
+    /// # Errors
+    /// As [`NetworkConf::parse`].
+    pub fn parse_single(bytes: &[u8]) -> Result<Self, CniError> {
+        Self::single(&parse_object(bytes)?, bytes)
+    }
+
+    fn single(object: &RawObject, bytes: &[u8]) -> Result<Self, CniError> {
+        let text =
+            |key| decode::<String>(key, object.find_in_any_case(key)).map_err(invalid).map(Option::unwrap_or_default);
+        let (name, cni_version) = (text("name")?, text("cniVersion")?);
+        let plugin = PluginObject::from_object(object.clone(), None)?;
+        let mut list = ObjectWriter::new();
+        list.text("name", &name);
+        list.text("cniVersion", &cni_version);
+        list.raw("plugins", &format!("[{}]", String::from_utf8_lossy(bytes).trim()));
+        Ok(Self {
+            name,
+            cni_version,
+            disable_check: false,
+            disable_gc: false,
+            plugins: vec![plugin],
+            bytes: list.finish(),
+            path: None,
+        })
+    }
+
+    /// The file it was read from, if it was.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        self.path.as_deref()
+    }
+
+    /// The name, checked: it becomes part of paths and rules.
+    ///
+    /// # Errors
+    /// Code 7 if it is empty or has other characters than the specification allows.
+    pub fn network_name(&self) -> Result<NetworkName, CniError> {
+        NetworkName::parse(&self.name)
+    }
+
+    /// The version, which must be a known one.
+    ///
+    /// # Errors
+    /// Code 1 naming it.
+    pub fn version(&self) -> Result<SpecVersion, CniError> {
+        SpecVersion::find(&self.cni_version).ok_or_else(|| {
+            CniError::new(
+                Code::INCOMPATIBLE_VERSION,
+                format!("incompatible CNI versions: network {} has cniVersion {:?}", self.name, self.cni_version),
+            )
+            .detail(format!("Known are {}.", SpecVersion::ALL.map(SpecVersion::as_str).join(", ")))
+        })
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Error> {
+    std::fs::read(path).map_err(|source| Error::ReadConfig { path: path.to_owned(), source })
+}
+
+fn config_error(path: &Path, error: CniError) -> Error {
+    Error::Config { path: Some(path.to_owned()), error }
+}
+
+fn invalid(reason: String) -> CniError {
+    CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {reason}"))
+}
+
+fn parse_object(bytes: &[u8]) -> Result<RawObject, CniError> {
+    RawObject::parse(bytes)
+        .map_err(|error| CniError::new(Code::DECODING, format!("cannot parse network config: {error}")))
+}
+
+/// A list as its file has it. Its top-level keys are exact-case, as the reference reads them.
+struct List {
+    object: RawObject,
+    name: String,
+    cni_version: String,
+    disable_check: bool,
+    disable_gc: bool,
+    only_inlined: bool,
+    plugins: Vec<PluginObject>,
+}
+
+impl List {
+    fn parse(bytes: &[u8]) -> Result<Self, CniError> {
+        Self::from_object(parse_object(bytes)?)
+    }
+
+    fn from_object(object: RawObject) -> Result<Self, CniError> {
+        let name = decode("name", object.find("name")).map_err(invalid)?;
+        let name = name.ok_or_else(|| invalid("missing network name".into()))?;
+        let only_inlined = flag(&object, "loadOnlyInlinedPlugins")?;
+        let plugins = match object.find("plugins") {
+            Some(plugins) => parse_plugins(plugins)?,
+            None if only_inlined => {
+                return Err(invalid("key plugins is missing, and loadOnlyInlinedPlugins is true".into()));
+            }
+            None => Vec::new(),
+        };
+        Ok(Self {
+            name,
+            cni_version: choose_version(&object)?,
+            disable_check: flag(&object, "disableCheck")?,
+            disable_gc: flag(&object, "disableGC")?,
+            only_inlined,
+            plugins,
+            object,
+        })
+    }
+
+    /// The folder with more plugins. A name that is no name leads nowhere; ADD will refuse it.
+    fn plugins_dir(&self, path: &Path) -> Option<PathBuf> {
+        let name = NetworkName::parse(&self.name).ok().filter(|_| !self.only_inlined)?;
+        Some(path.parent()?.join(name.as_str()))
+    }
+
+    /// The network with the plugins of `dir` after its own.
+    fn with_plugins_of(self, dir: &Path, bytes: Vec<u8>) -> Result<NetworkConf, Error> {
+        let files = conf_files(dir, &["conf"])?;
+        if files.is_empty() {
+            return Ok(self.into_network(bytes));
+        }
+        let mut texts = match self.object.find("plugins").map(|plugins| serde_json::from_str(plugins.get())) {
+            Some(Ok(inlined)) => inlined,
+            Some(Err(_)) | None => Vec::<Box<RawValue>>::new(),
+        };
+        let mut more = Vec::new();
+        for path in files {
+            let text: Box<RawValue> = serde_json::from_slice(&read(&path)?).map_err(|error| {
+                config_error(&path, CniError::new(Code::DECODING, format!("cannot parse plugin config: {error}")))
+            })?;
+            more.push(PluginObject::parse(&text, None).map_err(|error| config_error(&path, error))?);
+            texts.push(text);
+        }
+        let bytes = self.inlining(&texts);
+        let mut network = self.into_network(bytes);
+        network.plugins.extend(more);
+        Ok(network)
+    }
+
+    /// The list as one file that needs no folder, so that whoever reads the cache later has all of it.
+    fn inlining(&self, plugins: &[Box<RawValue>]) -> Vec<u8> {
+        let mut list = ObjectWriter::new();
+        for (key, value) in self.object.iter().filter(|(key, _)| !matches!(*key, "plugins" | "loadOnlyInlinedPlugins"))
+        {
+            list.raw(key, value.get());
+        }
+        let texts: Vec<&str> = plugins.iter().map(|plugin| plugin.get()).collect();
+        list.raw("loadOnlyInlinedPlugins", "true");
+        list.raw("plugins", &format!("[{}]", texts.join(",")));
+        list.finish()
+    }
+
+    fn into_network(self, bytes: Vec<u8>) -> NetworkConf {
+        NetworkConf {
+            name: self.name,
+            cni_version: self.cni_version,
+            disable_check: self.disable_check,
+            disable_gc: self.disable_gc,
+            plugins: self.plugins,
+            bytes,
+            path: None,
+        }
+    }
+}
+
+fn parse_plugins(plugins: &RawValue) -> Result<Vec<PluginObject>, CniError> {
+    let plugins: Vec<Box<RawValue>> = decode("plugins", Some(plugins))
+        .map_err(invalid)?
+        .ok_or_else(|| invalid("key plugins = null: want an array of plugin objects".into()))?;
+    if plugins.is_empty() {
+        return Err(invalid("no plugins in list".into()));
+    }
+    plugins.iter().enumerate().map(|(index, text)| PluginObject::parse(text, Some(index))).collect()
+}
+
+/// A bool, also as text in any case.
+fn flag(object: &RawObject, key: &str) -> Result<bool, CniError> {
+    let Some(value) = object.find(key) else { return Ok(false) };
+    let unquoted = value.get().trim_matches('"').to_ascii_lowercase();
+    match unquoted.as_str() {
+        "true" => Ok(true),
+        "false" => Ok(false),
+        _ => Err(invalid(format!("key {key} = {}: want true or false", value.get()))),
+    }
+}
+
+/// The highest version of `cniVersions` and `cniVersion` that is known here; `cniVersion` as written if there is none.
+fn choose_version(object: &RawObject) -> Result<String, CniError> {
+    let own: Option<String> = decode("cniVersion", object.find("cniVersion")).map_err(invalid)?;
+    let offered: Option<Vec<String>> = decode("cniVersions", object.find("cniVersions")).map_err(invalid)?;
+    let Some(mut offered) = offered else { return Ok(own.unwrap_or_default()) };
+    offered.extend(own.clone());
+    let latest = parse_number(SpecVersion::LATEST.as_str())?;
+    let mut best = None;
+    for text in offered {
+        let number = parse_number(&text)?;
+        if number <= latest && best.as_ref().is_none_or(|(highest, _)| number > *highest) {
+            best = Some((number, text));
+        }
+    }
+    Ok(best.map(|(_, text)| text).or(own).unwrap_or_default())
+}

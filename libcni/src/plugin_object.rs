@@ -1,0 +1,78 @@
+//! One plugin's object in a network configuration (SPEC 1, "Plugin configuration objects").
+
+use crate::raw::{RawObject, decode};
+use cni_spec::{CniError, Code, PluginType};
+use serde::Deserialize;
+use serde::de::{MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A plugin of a network, with all of its keys as they were written.
+#[derive(Debug, Clone)]
+pub struct PluginObject {
+    /// Which executable it is.
+    pub plugin_type: PluginType,
+    /// `name` of its own, which serves error texts only.
+    pub name: Option<String>,
+    /// The capabilities it sets to `true`.
+    pub capabilities: Vec<String>,
+    pub(crate) keys: RawObject,
+}
+
+impl PluginObject {
+    /// Reads an object; `index` is its place in a list, for error texts.
+    pub(crate) fn parse(text: &RawValue, index: Option<usize>) -> Result<Self, CniError> {
+        let object = RawObject::parse(text.get().as_bytes()).map_err(|error| {
+            let place = place(index);
+            CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {place}{error}"))
+        })?;
+        Self::from_object(object, index)
+    }
+
+    pub(crate) fn from_object(keys: RawObject, index: Option<usize>) -> Result<Self, CniError> {
+        let invalid = |reason: String| {
+            CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {}{reason}", place(index)))
+        };
+        let text = |key| decode::<String>(key, keys.find_in_any_case(key)).map_err(invalid);
+        let plugin_type = match text("type")?.filter(|text| !text.is_empty()) {
+            Some(text) => {
+                PluginType::parse(&text).map_err(|error| invalid(format!("key type = {text:?}: {}", error.msg)))?
+            }
+            None => return Err(invalid("key type is missing: the file name of an executable in CNI_PATH".into())),
+        };
+        let flags = keys.find_in_any_case("capabilities");
+        let Flags(flags) = decode("capabilities", flags).map_err(invalid)?.unwrap_or_default();
+        let capabilities = flags.into_iter().filter(|(_, is_on)| *is_on).map(|(name, _)| name).collect();
+        Ok(Self { plugin_type, name: text("name")?.filter(|name| !name.is_empty()), capabilities, keys })
+    }
+}
+
+fn place(index: Option<usize>) -> String {
+    index.map(|index| format!("plugins[{index}]: ")).unwrap_or_default()
+}
+
+/// Capability names and whether they are on, in order.
+#[derive(Default)]
+struct Flags(Vec<(String, bool)>);
+
+impl<'de> Deserialize<'de> for Flags {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = Flags;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object of true and false")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Flags, A::Error> {
+                let mut flags: Vec<(String, bool)> = Vec::new();
+                while let Some((name, is_on)) = map.next_entry::<String, Option<bool>>()? {
+                    flags.retain(|(have, _)| *have != name);
+                    flags.push((name, is_on.unwrap_or(false)));
+                }
+                Ok(Flags(flags))
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}

@@ -1,0 +1,127 @@
+//! A JSON object whose values stay the bytes they were written as, so that what this library does not understand
+//! reaches a plugin unchanged: numbers of any size, escapes, white space.
+
+use serde::de::{DeserializeOwned, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// The entries in order; of equal keys the last value, in the place of the first.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RawObject(Vec<(String, Box<RawValue>)>);
+
+impl RawObject {
+    /// Parses one object and nothing after it.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
+        serde_json::from_slice(bytes)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &RawValue)> {
+        self.0.iter().map(|(key, value)| (key.as_str(), &**value))
+    }
+
+    /// Sets a key, in its old place if it has one.
+    pub(crate) fn set(&mut self, key: String, value: Box<RawValue>) {
+        match self.0.iter_mut().find(|(name, _)| *name == key) {
+            Some(entry) => entry.1 = value,
+            None => self.0.push((key, value)),
+        }
+    }
+
+    /// The value of exactly `key`.
+    pub(crate) fn find(&self, key: &str) -> Option<&RawValue> {
+        self.iter().find(|(name, _)| *name == key).map(|(_, value)| value)
+    }
+
+    /// The value of `key` in any case, the last of several: how plugin objects are read.
+    pub(crate) fn find_in_any_case(&self, key: &str) -> Option<&RawValue> {
+        self.iter().filter(|(name, _)| name.eq_ignore_ascii_case(key)).last().map(|(_, value)| value)
+    }
+}
+
+/// Decodes a value; `null` is as good as absent. The error names key and value.
+pub(crate) fn decode<T: DeserializeOwned>(key: &str, value: Option<&RawValue>) -> Result<Option<T>, String> {
+    let Some(value) = value else { return Ok(None) };
+    serde_json::from_str(value.get()).map_err(|error| {
+        let shown: String = value.get().chars().take(80).collect();
+        // Line and column would count from the value, not the file.
+        let words = error.to_string();
+        let words = words.split(" at line ").next().unwrap_or_default();
+        format!("key {key} = {shown}: {words}")
+    })
+}
+
+impl<'de> Deserialize<'de> for RawObject {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries;
+        impl<'de> Visitor<'de> for Entries {
+            type Value = RawObject;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a JSON object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RawObject, A::Error> {
+                let mut object = RawObject::default();
+                while let Some((key, value)) = map.next_entry::<String, Box<RawValue>>()? {
+                    object.set(key, value);
+                }
+                Ok(object)
+            }
+        }
+        deserializer.deserialize_map(Entries)
+    }
+}
+
+/// Writes an object entry by entry, values as the bytes they are.
+pub(crate) struct ObjectWriter(Vec<u8>);
+
+impl ObjectWriter {
+    pub(crate) fn new() -> Self {
+        Self(vec![b'{'])
+    }
+
+    /// Writes a value that is JSON already.
+    pub(crate) fn raw(&mut self, key: &str, value: &str) {
+        if self.0.len() > 1 {
+            self.0.push(b',');
+        }
+        self.0.extend_from_slice(quote(key).as_bytes());
+        self.0.push(b':');
+        self.0.extend_from_slice(value.as_bytes());
+    }
+
+    /// Writes a text.
+    pub(crate) fn text(&mut self, key: &str, value: &str) {
+        self.raw(key, &quote(value));
+    }
+
+    pub(crate) fn finish(mut self) -> Vec<u8> {
+        self.0.push(b'}');
+        self.0
+    }
+}
+
+/// `text` as a JSON string.
+pub(crate) fn quote(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_stay_as_written_and_the_last_of_equal_keys_wins() {
+        let object = RawObject::parse(br#"{"a": 12345678901234567890.10, "b":"\u003c", "a": { "x" :1 } }"#).unwrap();
+        let shown: Vec<_> = object.iter().map(|(key, value)| format!("{key}={}", value.get())).collect();
+        assert_eq!(shown, [r#"a={ "x" :1 }"#, r#"b="\u003c""#]);
+    }
+
+    #[test]
+    fn what_is_no_object_is_an_error() {
+        for bad in ["", "[]", "null", "{} {}", "{\"a\":}", "{\"a\":1,}", "\u{feff}{}"] {
+            assert!(RawObject::parse(bad.as_bytes()).is_err(), "{bad}");
+        }
+    }
+}

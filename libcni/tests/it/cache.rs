@@ -1,0 +1,152 @@
+//! The cache, in the reference's place and format.
+
+use crate::folder::{Folder, GOOD, eth0, network, wait};
+use expect_test::expect;
+use libcni::cni_spec::{ContainerId, NetworkName, SpecVersion};
+use libcni::{Attachment, NetworkConf, conflist};
+use std::os::unix::fs::PermissionsExt;
+
+/// As the reference writes it.
+const THEIRS: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoib2ZmaWNlIiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"office","netns":"/run/netns/a","cniArgs":[["K","V"]],"capabilityArgs":{"mac":"0a:00:00:00:00:05","big":12345678901234567890123},"result":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}}"#;
+
+#[test]
+fn the_file_is_byte_for_byte_the_references() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let office = NetworkConf::parse(br#"{"cniVersion":"1.0.0","name":"office","plugins":[{"type":"a"}]}"#).unwrap();
+    let mut attachment = eth0().netns("/run/netns/a").arg("K", "V");
+    attachment.capability_args =
+        libcni::CapabilityArgs::parse(r#"{"mac":"0a:00:00:00:00:05","big":12345678901234567890123}"#).unwrap();
+    wait(folder.runtime().add(&office, &attachment)).unwrap();
+    assert_eq!(folder.read("cache/results/office-c1-eth0"), THEIRS);
+    let mode = |path| folder.path().join(path).metadata().unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode("cache/results"), mode("cache/results/office-c1-eth0")), (0o700, 0o600));
+    assert_eq!(folder.cache_files(), ["office-c1-eth0"]);
+}
+
+#[test]
+fn empty_parts_are_left_out() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    wait(folder.runtime().add(&network("1.0.0", &["a"]), &Attachment::new("c1", "eth0").unwrap())).unwrap();
+    expect![[r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","result":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}}"#]]
+    .assert_eq(&folder.read("cache/results/net-c1-eth0"));
+}
+
+#[test]
+fn a_file_of_the_references_is_read_whole() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    folder.write("cache/results/office-c1-eth0", THEIRS);
+    let runtime = folder.runtime();
+    let listing = runtime.cache().list(Some(&ContainerId::parse("c1").unwrap())).unwrap();
+    let [cached] = &listing.cached[..] else { panic!("{listing:?}") };
+    assert_eq!(cached.network.as_str(), "office");
+    assert_eq!(cached.attachment.netns, "/run/netns/a");
+    assert_eq!(cached.attachment.args.to_string(), "K=V");
+    assert_eq!(cached.attachment.capability_args.find("big"), Some("12345678901234567890123"));
+    assert_eq!(cached.result(SpecVersion::V1_0_0).unwrap().unwrap().ips.len(), 1);
+    // The cache alone is enough for DEL.
+    let office = cached.network_conf().unwrap();
+    wait(runtime.del(&office, &cached.attachment)).unwrap();
+    assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("DEL a", 0));
+}
+
+#[test]
+fn plugins_from_the_folder_are_cached_with_the_list() {
+    let folder = Folder::with(&[("a", GOOD), ("b", GOOD)]);
+    folder.write("net.d/n/1.conf", r#"{"type":"b", "big":1.50}"#);
+    folder.write("net.d/n.conflist", r#"{"cniVersion":"1.0.0","name":"n","plugins":[ {"type":"a"} ]}"#);
+    let found = conflist::find(&folder.path().join("net.d"), "n").unwrap();
+    wait(folder.runtime().add(&found.network, &eth0())).unwrap();
+    let listing = folder.runtime().cache().list(None).unwrap();
+    expect![[r#"{"cniVersion":"1.0.0","name":"n","loadOnlyInlinedPlugins":true,"plugins":[{"type":"a"},{"type":"b", "big":1.50}]}"#]]
+    .assert_eq(&String::from_utf8_lossy(&listing.cached[0].config));
+    assert_eq!(listing.cached[0].network_conf().unwrap().plugins.len(), 2);
+}
+
+#[test]
+fn a_single_plugins_config_is_cached_as_a_list() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let single = NetworkConf::parse_single(b"{\"cniVersion\":\"1.0.0\",\"name\":\"n\",\"type\":\"a\"}\n").unwrap();
+    wait(folder.runtime().add(&single, &eth0())).unwrap();
+    let listing = folder.runtime().cache().list(None).unwrap();
+    expect![[r#"{"name":"n","cniVersion":"1.0.0","plugins":[{"cniVersion":"1.0.0","name":"n","type":"a"}]}"#]]
+        .assert_eq(&String::from_utf8_lossy(&listing.cached[0].config));
+}
+
+#[test]
+fn the_oldest_format_is_a_bare_result() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    folder.write(
+        "cache/results/net-c1-eth0",
+        r#"{"cniVersion":"0.4.0","ips":[{"version":"4","address":"10.7.0.9/24"}],"dns":{}}"#,
+    );
+    wait(folder.runtime().del(&network("1.0.0", &["a"]), &eth0())).unwrap();
+    expect![[r#"{"cniVersion":"1.0.0","name":"net","type":"a","prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.9/24"}]}}"#]]
+    .assert_eq(&folder.read("stdin.a.DEL"));
+}
+
+#[test]
+fn foreign_and_broken_files_are_passed_over() {
+    let folder = Folder::new();
+    let good = THEIRS.replace("office", "n");
+    for (name, text) in [
+        ("n-c1-eth0", good.as_str()),
+        ("empty", ""),
+        ("cut", &good[..good.len() / 2]),
+        ("list", "[1]"),
+        ("traversal", &good.replace("\"c1\"", "\"../c1\"")),
+        ("base64", &good.replace("eyJ", "***")),
+        ("other-kind", r#"{"kind":"cniCacheV9"}"#),
+        ("bare-c1-result", r#"{"cniVersion":"0.4.0"}"#),
+        (".unfinished-1-0", good.as_str()),
+    ] {
+        folder.write(&format!("cache/results/{name}"), text);
+    }
+    std::fs::create_dir(folder.path().join("cache/results/folder")).unwrap();
+    let listing = folder.runtime().cache().list(None).unwrap();
+    assert_eq!(listing.cached.len(), 1);
+    let told: Vec<_> = listing.passed_over.iter().map(|file| folder.stable(&file.to_string())).collect();
+    expect![[r#"
+        $DIR/cache/results/base64 passed over: cannot read key config: Invalid symbol 42, offset 0.
+        $DIR/cache/results/cut passed over: EOF while parsing a value at line 1 column 178
+        $DIR/cache/results/empty passed over: EOF while parsing a value at line 1 column 0
+        $DIR/cache/results/folder passed over: Is a directory (os error 21)
+        $DIR/cache/results/list passed over: invalid type: integer `1`, expected a string at line 1 column 2
+        $DIR/cache/results/traversal passed over: invalid characters in containerID; ../c1"#]]
+    .assert_eq(&told.join("\n"));
+    // Each is as good as none when it is looked up by name, too.
+    let name = NetworkName::parse("n").unwrap();
+    for text in ["", "[1]", "{", &good[..100], r#"{"cniVersion":"1.0.0","ips":5}"#, &good.replace("\"c1\"", "5")] {
+        folder.write("cache/results/n-c1-eth0", text);
+        assert!(folder.runtime().cache().find(&name, &eth0().id).unwrap().is_none(), "{text}");
+    }
+}
+
+#[test]
+fn no_folder_is_no_attachments() {
+    assert!(Folder::new().runtime().cache().list(None).unwrap().cached.is_empty());
+}
+
+#[test]
+fn names_with_dashes_are_told_apart() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let runtime = folder.runtime();
+    for container in ["x", "a-x-b", "x-b"] {
+        wait(runtime.add(&network("1.0.0", &["a"]), &Attachment::new(container, "eth0").unwrap())).unwrap();
+    }
+    let listing = runtime.cache().list(Some(&ContainerId::parse("x").unwrap())).unwrap();
+    assert_eq!(listing.cached.len(), 1);
+}
+
+#[test]
+fn a_reader_never_sees_half_a_file() {
+    let folder = Folder::with(&[("a", "echo {}")]);
+    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
+    wait(runtime.add(&net, &eth0())).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| (0..50).for_each(|_| drop(wait(runtime.add(&net, &eth0())).unwrap())));
+        while !writer.is_finished() {
+            let listing = runtime.cache().list(None).unwrap();
+            assert_eq!((listing.cached.len(), listing.passed_over.len()), (1, 0));
+        }
+    });
+}

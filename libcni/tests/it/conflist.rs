@@ -1,0 +1,215 @@
+//! Network configurations, from memory and from folders.
+
+use crate::folder::Folder;
+use expect_test::{Expect, expect};
+use libcni::{NetworkConf, conflist};
+
+/// Parses and shows a list.
+fn check(list: &str, expected: &Expect) {
+    let text = match NetworkConf::parse(list.as_bytes()) {
+        Ok(net) => show(&net),
+        Err(error) => format!("{}: {error}", error.code.0),
+    };
+    expected.assert_eq(&text);
+}
+
+fn show(net: &NetworkConf) -> String {
+    let plugins: Vec<_> = net.plugins.iter().map(|plugin| plugin.plugin_type.as_str()).collect();
+    let flags = [(net.disable_check, " disableCheck"), (net.disable_gc, " disableGC")];
+    let flags: String = flags.iter().filter(|(on, _)| *on).map(|(_, name)| *name).collect();
+    format!("{:?} {:?} {plugins:?}{flags}", net.name, net.cni_version)
+}
+
+#[test]
+fn bools_may_be_texts() {
+    check(
+        r#"{"name":"n","disableCheck":"TRUE","disableGC":"false","plugins":[{"type":"a"}]}"#,
+        &expect![[r#""n" "" ["a"] disableCheck"#]],
+    );
+    check(r#"{"name":"n","disableGC":true}"#, &expect![[r#""n" "" [] disableGC"#]]);
+    check(
+        r#"{"name":"n","disableGC":"yes"}"#,
+        &expect![[r#"7: cannot use network config: key disableGC = "yes": want true or false"#]],
+    );
+    check(
+        r#"{"name":"n","disableGC":1}"#,
+        &expect!["7: cannot use network config: key disableGC = 1: want true or false"],
+    );
+}
+
+#[test]
+fn the_highest_known_version_is_chosen() {
+    let versions = |versions: &str| format!(r#"{{"name":"n",{versions},"plugins":[{{"type":"a"}}]}}"#);
+    check(&versions(r#""cniVersion":"0.4.0""#), &expect![[r#""n" "0.4.0" ["a"]"#]]);
+    check(
+        &versions(r#""cniVersion":"0.3.1","cniVersions":["1.0.0","0.4.0","1.2.0"]"#),
+        &expect![[r#""n" "1.0.0" ["a"]"#]],
+    );
+    check(&versions(r#""cniVersion":"1.1.0","cniVersions":["0.4.0"]"#), &expect![[r#""n" "1.1.0" ["a"]"#]]);
+    check(&versions(r#""cniVersion":"2.0.0","cniVersions":["3.0.0"]"#), &expect![[r#""n" "2.0.0" ["a"]"#]]);
+    check(&versions(r#""cniVersions":["1.0.0"]"#), &expect![[r#""n" "1.0.0" ["a"]"#]]);
+    check(
+        &versions(r#""cniVersions":["1.0.x"]"#),
+        &expect![[r#"6: cannot parse version "1.0.x": want up to three numbers, such as 1.1.0"#]],
+    );
+    check(
+        &versions(r#""cniVersions":[1]"#),
+        &expect![[
+            r#"7: cannot use network config: key cniVersions = [1]: invalid type: integer `1`, expected a string"#
+        ]],
+    );
+}
+
+#[test]
+fn what_is_wrong_is_named() {
+    check("", &expect!["6: cannot parse network config: EOF while parsing a value at line 1 column 0"]);
+    check(
+        "[]",
+        &expect!["6: cannot parse network config: invalid type: sequence, expected a JSON object at line 1 column 0"],
+    );
+    check("{}", &expect!["7: cannot use network config: missing network name"]);
+    check(
+        r#"{"name":7}"#,
+        &expect!["7: cannot use network config: key name = 7: invalid type: integer `7`, expected a string"],
+    );
+    check(r#"{"name":"n","plugins":[]}"#, &expect!["7: cannot use network config: no plugins in list"]);
+    check(
+        r#"{"name":"n","plugins":null}"#,
+        &expect!["7: cannot use network config: key plugins = null: want an array of plugin objects"],
+    );
+    check(
+        r#"{"name":"n","plugins":{}}"#,
+        &expect!["7: cannot use network config: key plugins = {}: invalid type: map, expected a sequence"],
+    );
+    check(
+        r#"{"name":"n","plugins":[{"type":"a"},{}]}"#,
+        &expect![
+            "7: cannot use network config: plugins[1]: key type is missing: the file name of an executable in CNI_PATH"
+        ],
+    );
+    check(
+        r#"{"name":"n","plugins":[{"type":"../sh"}]}"#,
+        &expect![[
+            r#"7: cannot use network config: plugins[0]: key type = "../sh": invalid plugin type: a file name, not a path, is looked up in CNI_PATH"#
+        ]],
+    );
+    check(
+        r#"{"name":"n","plugins":["a"]}"#,
+        &expect![[
+            r#"7: cannot use network config: plugins[0]: invalid type: string "a", expected a JSON object at line 1 column 3"#
+        ]],
+    );
+    check(
+        r#"{"name":"n","plugins":[{"type":"a","capabilities":{"x":"yes"}}]}"#,
+        &expect![[
+            r#"7: cannot use network config: plugins[0]: key capabilities = {"x":"yes"}: invalid type: string "yes", expected a boolean"#
+        ]],
+    );
+    check(
+        r#"{"name":"n","loadOnlyInlinedPlugins":true}"#,
+        &expect!["7: cannot use network config: key plugins is missing, and loadOnlyInlinedPlugins is true"],
+    );
+}
+
+#[test]
+fn a_single_plugin_is_a_list_of_one() {
+    check(r#"{"cniVersion":"0.4.0","name":"n","type":"a"}"#, &expect![[r#""n" "0.4.0" ["a"]"#]]);
+    check(r#"{"CNIVersion":"0.4.0","Name":"n","Type":"a"}"#, &expect![[r#""n" "0.4.0" ["a"]"#]]);
+}
+
+/// Finds a network and shows it, what was passed over, or the error.
+fn find(folder: &Folder, name: &str, expected: &Expect) {
+    let text = match conflist::find(folder.path(), name) {
+        Ok(found) => {
+            let passed: String = found.passed_over.iter().map(|file| format!("\n{file}")).collect();
+            format!("{} from {}{passed}", show(&found.network), found.network.path().unwrap().display())
+        }
+        Err(error) => error.with_causes(),
+    };
+    expected.assert_eq(&folder.stable(&text));
+}
+
+#[test]
+fn no_configuration_and_no_such_network_are_two_errors() {
+    let folder = Folder::new();
+    find(&folder, "n", &expect!["no net configurations found in $DIR"]);
+    folder.write("x.txt", "{}");
+    folder.write("y.CONF", "{}");
+    find(&folder, "n", &expect!["no net configurations found in $DIR"]);
+    folder.write("a.conf", r#"{"name":"m","type":"a"}"#);
+    find(&folder, "n", &expect![[r#"no net configuration with name "n" in $DIR"#]]);
+    let absent = conflist::find(&folder.path().join("absent"), "n").unwrap_err().to_string();
+    expect!["no net configurations found in $DIR/absent"].assert_eq(&folder.stable(&absent));
+}
+
+#[test]
+fn lists_come_before_single_plugins_and_both_by_name() {
+    let folder = Folder::new();
+    folder.write("10.conf", r#"{"name":"n","type":"conf"}"#);
+    folder.write("00.json", r#"{"name":"n","type":"json"}"#);
+    find(&folder, "n", &expect![[r#""n" "" ["json"] from $DIR/00.json"#]]);
+    folder.write("30.conflist", r#"{"name":"n","plugins":[{"type":"third"}]}"#);
+    folder.write("20.conflist", r#"{"name":"n","plugins":[{"type":"second"}]}"#);
+    std::fs::create_dir(folder.path().join("00.conflist")).unwrap();
+    find(&folder, "n", &expect![[r#""n" "" ["second"] from $DIR/20.conflist"#]]);
+}
+
+#[test]
+fn broken_files_are_passed_over_and_told() {
+    let folder = Folder::new();
+    folder.write("1.conflist", "{");
+    folder.write("2.conflist", r#"{"name":"n"}"#);
+    std::os::unix::fs::symlink("/nowhere", folder.path().join("3.conflist")).unwrap();
+    folder.write("4.conflist", r#"{"name":"n","plugins":[{"type":"a"}]}"#);
+    folder.write("5.conflist", "{");
+    find(
+        &folder,
+        "n",
+        &expect![[r#"
+            "n" "" ["a"] from $DIR/4.conflist
+            $DIR/1.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1
+            $DIR/2.conflist passed over: cannot use network config: no plugins in list
+            $DIR/3.conflist passed over: cannot read $DIR/3.conflist: No such file or directory (os error 2)"#]],
+    );
+    std::fs::remove_file(folder.path().join("4.conflist")).unwrap();
+    folder.write("6.conf", r#"{"name":"n"}"#);
+    find(
+        &folder,
+        "n",
+        &expect![[
+            r#"no net configuration with name "n" in $DIR; $DIR/1.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/2.conflist passed over: cannot use network config: no plugins in list; $DIR/3.conflist passed over: cannot read $DIR/3.conflist: No such file or directory (os error 2); $DIR/5.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; $DIR/6.conf passed over: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
+        ]],
+    );
+}
+
+#[test]
+fn plugins_come_from_the_lists_folder_too() {
+    let folder = Folder::new();
+    folder.write("n/20.conf", r#"{"type":"c"}"#);
+    folder.write("n/10.conf", r#"{"type":"b"}"#);
+    folder.write("n/30.json", r#"{"type":"not"}"#);
+    folder.write("n.conflist", r#"{"name":"n","plugins":[{"type":"a"}]}"#);
+    find(&folder, "n", &expect![[r#""n" "" ["a", "b", "c"] from $DIR/n.conflist"#]]);
+    folder.write("n.conflist", r#"{"name":"n"}"#);
+    find(&folder, "n", &expect![[r#""n" "" ["b", "c"] from $DIR/n.conflist"#]]);
+    folder.write("n.conflist", r#"{"name":"n","loadOnlyInlinedPlugins":"True","plugins":[{"type":"a"}]}"#);
+    find(&folder, "n", &expect![[r#""n" "" ["a"] from $DIR/n.conflist"#]]);
+    folder.write("n.conflist", r#"{"name":"n"}"#);
+    folder.write("n/10.conf", r#"{"type":""}"#);
+    find(
+        &folder,
+        "n",
+        &expect![[
+            r#"no net configuration with name "n" in $DIR; $DIR/n.conflist passed over: cannot use network config: key type is missing: the file name of an executable in CNI_PATH"#
+        ]],
+    );
+}
+
+#[test]
+fn a_name_that_is_a_path_leads_to_no_folder() {
+    let folder = Folder::new();
+    folder.write("x/10.conf", r#"{"type":"b"}"#);
+    folder.write("conf/n.conflist", r#"{"name":"../x","plugins":[{"type":"a"}]}"#);
+    let found = conflist::find(&folder.path().join("conf"), "../x").unwrap();
+    assert_eq!(show(&found.network), r#""../x" "" ["a"]"#);
+}

@@ -1,0 +1,113 @@
+//! A throwaway folder with plugins, a cache and a log of what ran.
+
+use libcni::{Attachment, NetworkConf, Runtime};
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// Logs verb and name, keeps its input, and prints a result on ADD.
+pub(crate) const GOOD: &str = r#"
+cat > "$dir/stdin.$name.$CNI_COMMAND"
+echo "$CNI_COMMAND $name" >> "$dir/log"
+[ "$CNI_COMMAND" != ADD ] || echo '{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}'
+"#;
+
+/// Logs verb and name, and fails at every verb that is in `failing`.
+pub(crate) fn failing(verbs: &str) -> String {
+    format!(
+        r#"
+cat > "$dir/stdin.$name.$CNI_COMMAND"
+echo "$CNI_COMMAND $name" >> "$dir/log"
+case " {verbs} " in *" $CNI_COMMAND "*) echo '{{"code":'${{code:-11}}',"msg":"'$name' cannot","details":"more words"}}'; exit 1;; esac
+[ "$CNI_COMMAND" != ADD ] || echo '{{"cniVersion":"1.0.0"}}'
+"#
+    )
+}
+
+pub(crate) struct Folder {
+    dir: TempDir,
+}
+
+impl Folder {
+    pub(crate) fn new() -> Self {
+        Self { dir: tempfile::tempdir().unwrap() }
+    }
+
+    /// A folder with these plugins, by name and script.
+    pub(crate) fn with(plugins: &[(&str, &str)]) -> Self {
+        let folder = Self::new();
+        for (name, script) in plugins {
+            folder.plugin(name, script);
+        }
+        folder
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Puts a shell script there as a plugin; `$dir` is the folder and `$name` its own name.
+    pub(crate) fn plugin(&self, name: &str, script: &str) -> PathBuf {
+        use std::os::unix::fs::PermissionsExt;
+        let path = self.write(name, &format!("#!/bin/sh\ndir=${{0%/*}}; name=${{0##*/}}\n{script}\n"));
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+
+    pub(crate) fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path().join(name)).unwrap_or_else(|error| format!("{name}: {error}"))
+    }
+
+    /// What ran, in order, on one line.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.path().join("log")).unwrap_or_default().trim().replace('\n', ", ")
+    }
+
+    /// Forgets what ran.
+    pub(crate) fn clear_log(&self) {
+        self.write("log", "");
+    }
+
+    /// The text without what differs from run to run.
+    pub(crate) fn stable(&self, text: &str) -> String {
+        text.replace(self.path().to_str().unwrap(), "$DIR")
+    }
+
+    pub(crate) fn builder(&self) -> libcni::Builder {
+        Runtime::builder().plugin_dirs([self.path()]).cache_dir(self.path().join("cache")).stderr(|_, _| {})
+    }
+
+    pub(crate) fn runtime(&self) -> Runtime {
+        self.builder().build()
+    }
+
+    pub(crate) fn cache_files(&self) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.path().join("cache/results")) else { return Vec::new() };
+        let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+}
+
+/// A network of these plugins.
+pub(crate) fn network(version: &str, plugins: &[&str]) -> NetworkConf {
+    let plugins: Vec<_> = plugins.iter().map(|name| format!(r#"{{"type":"{name}"}}"#)).collect();
+    let list = format!(r#"{{"cniVersion":"{version}","name":"net","plugins":[{}]}}"#, plugins.join(","));
+    NetworkConf::parse(list.as_bytes()).unwrap()
+}
+
+/// Container c1's eth0 in a namespace that is always there.
+pub(crate) fn eth0() -> Attachment {
+    Attachment::new("c1", "eth0").unwrap().netns("/proc/self/ns/net")
+}
+
+pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}

@@ -1,0 +1,12 @@
+//! `libcni` with real child processes: scripts that tell what they were called with, and the reference's plugins.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod add;
+mod cache;
+mod check_del;
+mod conflist;
+mod folder;
+mod gc_status;
+mod reference;
+mod versions;
