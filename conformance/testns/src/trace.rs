@@ -17,9 +17,12 @@
 //! ```
 //!
 //! The whole tree of processes and threads is followed. A call counts as state-changing when it may send, write,
-//! create, rename, remove, mount, change namespace or start a process; reading requests to netlink are
-//! sends too. The count starts at the plugin's own first instruction.
+//! create, rename, remove, mount, change namespace or start a process; a send that only asks netlink for something
+//! does not. The count starts at the plugin's own first instruction.
+//!
+//! One send may carry many netlink messages: [`Call::refuse`] lets the kernel refuse any one of them.
 
+mod message;
 mod syscall;
 mod tracer;
 
@@ -40,6 +43,7 @@ use crate::call::{Call, Reply};
 use crate::must::Must;
 use crate::process::{Output, group_of};
 
+pub use message::Message;
 pub use syscall::Syscall;
 use tracer::Tracer;
 
@@ -53,6 +57,10 @@ pub(crate) enum Fate {
     Kill,
     /// It is not made, and returns this error.
     Fail(Errno),
+    /// The plugin gets this signal before it is made.
+    Signal(Signal),
+    /// The kernel refuses the netlink message of this number, whichever system call it is in.
+    Refuse,
 }
 
 /// What a call did under trace.
@@ -62,7 +70,9 @@ pub struct Traced {
     pub reply: Reply,
     /// All system calls in order.
     pub calls: Vec<Syscall>,
-    /// The one that was killed or made to fail; `None` if there were not so many.
+    /// All netlink messages that asked for a change, in order.
+    pub messages: Vec<Message>,
+    /// The one at which it happened; `None` if there were not so many.
     pub hit: Option<Syscall>,
 }
 
@@ -115,6 +125,27 @@ impl Call {
         self.traced(node, Some((n, Fate::Fail(errno))))
     }
 
+    /// Makes the call and sends the plugin a signal before its `n`th (from 1) state-changing system call.
+    ///
+    /// # Panics
+    /// As [`Call::trace`].
+    #[must_use]
+    #[track_caller]
+    pub fn signal_before(&self, node: &Node, n: usize, signal: Signal) -> Traced {
+        self.traced(node, Some((n, Fate::Signal(signal))))
+    }
+
+    /// Makes the call and lets the kernel refuse its `n`th (from 1) netlink message that asks for a change; others in
+    /// the same send are as they were. It answers `EOPNOTSUPP` to a spoilt routing message, `EINVAL` to another.
+    ///
+    /// # Panics
+    /// As [`Call::trace`].
+    #[must_use]
+    #[track_caller]
+    pub fn refuse(&self, node: &Node, n: usize) -> Traced {
+        self.traced(node, Some((n, Fate::Refuse)))
+    }
+
     #[track_caller]
     fn traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Traced {
         // Its own thread has no other children, so it may wait for any.
@@ -161,6 +192,7 @@ impl Call {
         let text = |end| String::from_utf8_lossy(&read(end)).into_owned();
         let status = ExitStatus::from_raw(tracer.status);
         let output = Output { status, stdout: text("out"), stderr: text("err"), elapsed };
-        Traced { reply: self.reply(output), calls: tracer.calls, hit: tracer.hit }
+        let Tracer { calls, messages, hit, .. } = tracer;
+        Traced { reply: self.reply(output), calls, messages, hit }
     }
 }

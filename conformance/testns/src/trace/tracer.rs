@@ -10,6 +10,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use super::Fate;
+use super::message::{Cargo, Message, cargo};
 use super::syscall::{Syscall, set_number_invalid, set_result};
 use crate::must::Must;
 
@@ -23,6 +24,7 @@ pub(crate) struct Tracer {
     failing: Option<(Pid, Errno)>,
     killed: bool,
     pub(crate) calls: Vec<Syscall>,
+    pub(crate) messages: Vec<Message>,
     pub(crate) hit: Option<Syscall>,
     /// The leader's end as `wait(2)` codes it.
     pub(crate) status: i32,
@@ -51,6 +53,7 @@ impl Tracer {
             failing: None,
             killed: false,
             calls: Vec::new(),
+            messages: Vec::new(),
             hit: None,
             status: 0,
         };
@@ -131,14 +134,29 @@ impl Tracer {
         if !self.started || self.killed {
             return;
         }
-        let Some(call) = Syscall::entered(pid) else {
+        let Some(mut call) = Syscall::entered(pid) else {
             return;
         };
+        if let Cargo::Netlink(messages) = cargo(&call) {
+            call.changes = !messages.is_empty();
+            messages.into_iter().for_each(|message| self.at_message(call, message));
+        }
         self.calls.push(call);
         self.changes += usize::from(call.changes);
         match self.fate {
+            Some((_, Fate::Refuse)) | None => {}
             Some((n, fate)) if call.changes && self.changes == n => self.seal(pid, call, fate),
-            _ => {}
+            Some(_) => {}
+        }
+    }
+
+    fn at_message(&mut self, call: Syscall, message: Message) {
+        self.messages.push(message);
+        if let Some((n, Fate::Refuse)) = self.fate
+            && self.messages.len() == n
+        {
+            message.spoil();
+            self.hit = Some(call);
         }
     }
 
@@ -155,6 +173,10 @@ impl Tracer {
                 set_number_invalid(pid);
                 self.failing = Some((pid, errno));
             }
+            Fate::Signal(signal) => {
+                kill(self.leader, signal).ok();
+            }
+            Fate::Refuse => {}
         }
     }
 }

@@ -3,6 +3,7 @@
 use std::fs;
 
 use nix::errno::Errno;
+use nix::sys::signal::Signal;
 use testns::{Attachment, Call, Node, Subject, Verb, skip};
 
 use crate::calls::script;
@@ -96,4 +97,39 @@ fn threads_of_the_reference_are_followed() {
     let other = Call::new(Verb::Add, config, &node.container()).kill_before(&node, half);
     assert!(other.hit.is_some());
     assert_eq!(other.reply.output.code(), 137);
+}
+
+#[test]
+fn a_refused_message_is_the_kernels_refusal() {
+    let Some(reference) = Subject::find_reference() else {
+        skip("a_refused_message_is_the_kernels_refusal", "no reference plugins in /usr/lib/cni");
+        return;
+    };
+    let config = r#"{"cniVersion":"1.0.0","name":"n","type":"bridge"}"#;
+    let count = {
+        let node = Node::with(&reference);
+        let traced = Call::new(Verb::Add, config, &node.container()).trace(&node);
+        traced.reply.ok();
+        let words: Vec<_> = traced.messages.iter().map(ToString::to_string).collect();
+        assert!(words.contains(&"RTM_NEWLINK".to_owned()), "{words:?}");
+        words.len()
+    };
+    let node = Node::with(&reference);
+    let refused = Call::new(Verb::Add, config, &node.container()).refuse(&node, 1);
+    assert!(refused.hit.is_some());
+    assert!(refused.reply.fails().msg.contains("operation not supported"), "{}", refused.reply);
+    assert!(node.host().find_link("cni0").is_none());
+    let beyond = Call::new(Verb::Add, config, &node.container()).refuse(&node, count + 10);
+    assert!(beyond.hit.is_none());
+    beyond.reply.ok();
+}
+
+#[test]
+fn a_signal_reaches_the_plugin_at_its_point() {
+    let node = Node::new();
+    script(&node, "files", &format!("trap 'echo caught >&2; exit 3' TERM\n{FILES}"));
+    let traced = call().signal_before(&node, 1, Signal::SIGTERM);
+    assert!(traced.hit.is_some());
+    assert_eq!((traced.reply.output.code(), traced.reply.output.stderr.as_str()), (3, "caught\n"));
+    assert!(there(&node).len() < 3);
 }
