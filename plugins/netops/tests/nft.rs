@@ -1,5 +1,7 @@
 //! nf_tables on the real kernel, each test in a network namespace of its own, compared with what nft(8) says.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -181,6 +183,17 @@ fn a_transaction_for_an_old_generation_is_refused() {
         let now = nft.generation().unwrap();
         nft.commit(&delete.if_still(now)).unwrap();
         assert_eq!(nft.find_table(&TABLE).unwrap(), None);
+    });
+}
+
+#[test]
+fn a_trial_says_what_a_commit_would_and_changes_nothing() {
+    in_netns(|| {
+        let mut nft = Nft::open("the host").unwrap();
+        nft.try_out(&ruleset()).unwrap();
+        assert_eq!(nft.find_table(&TABLE).unwrap(), None);
+        let element = Transaction::new(vec![Change::CreateElement(source("10.1.0.5"))]);
+        assert_eq!(nft.try_out(&element).unwrap_err().os_errno(), Some(Errno::ENOENT));
     });
 }
 

@@ -245,11 +245,22 @@ impl Expr {
     /// The text of an iptables `-m comment`, if this is one.
     #[must_use]
     pub fn iptables_comment(&self) -> Option<String> {
-        let Self::Other { name, data } = self else { return None };
         // enum nft_match_attributes: 1 the name, 3 struct xt_comment_info.
-        let attrs = Attrs(data);
-        let is_comment = name == "match" && attrs.text(1).as_deref() == Some("comment");
-        is_comment.then(|| attrs.get(3).map(c_text)).flatten()
+        let attrs = self.iptables_extension("match")?;
+        (attrs.text(1).as_deref() == Some("comment")).then(|| attrs.get(3).map(c_text)).flatten()
+    }
+
+    /// The name of an iptables target, `MASQUERADE`, if this is one.
+    #[must_use]
+    pub fn iptables_target(&self) -> Option<String> {
+        self.iptables_extension("target")?.text(1) // enum nft_target_attributes
+    }
+
+    fn iptables_extension(&self, kind: &str) -> Option<Attrs<'_>> {
+        match self {
+            Self::Other { name, data } if name == kind => Some(Attrs(data)),
+            _ => None,
+        }
     }
 }
 

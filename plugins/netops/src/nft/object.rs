@@ -271,6 +271,14 @@ impl KeyType {
         }
     }
 
+    /// nft(8)'s `enum byteorder`: 1 the machine's, 2 the network's.
+    pub(super) fn nft_byte_order(self) -> u32 {
+        match self {
+            Self::IfName => 1,
+            Self::Ip4 | Self::Ip6 | Self::Mac => 2,
+        }
+    }
+
     fn parse(self, bytes: &[u8]) -> Option<KeyField> {
         Some(match self {
             Self::Ip4 => KeyField::Ip(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?).into()),

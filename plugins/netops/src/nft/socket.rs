@@ -70,10 +70,28 @@ impl Nft {
         if transaction.is_empty() {
             return Ok(());
         }
+        self.transact(transaction, Transaction::encode)
+    }
+
+    /// Has the kernel go through a transaction and take all of it back: whether it could be done.
+    ///
+    /// Costs a grace period, as a refused transaction does.
+    ///
+    /// # Errors
+    /// As [`Nft::commit`].
+    pub fn try_out(&mut self, transaction: &Transaction) -> Result<()> {
+        self.transact(transaction, Transaction::encode_trial)
+    }
+
+    fn transact(
+        &mut self,
+        transaction: &Transaction,
+        encode: impl FnOnce(&Transaction, u32) -> Option<Vec<u8>>,
+    ) -> Result<()> {
         let first = self.seq.wrapping_add(1);
         let count = u32::try_from(transaction.changes.len()).unwrap_or(u32::MAX - 2);
         self.seq = first.wrapping_add(count).wrapping_add(1);
-        let bytes = transaction.encode(first).ok_or_else(|| self.too_long())?;
+        let bytes = encode(transaction, first).ok_or_else(|| self.too_long())?;
         self.send(&bytes, "commit")?;
 
         let mut is_acknowledged = false;

@@ -197,6 +197,10 @@ fn encode_set(set: &Set, number: u32, w: &mut Writer) {
         w.be32(7, 0);
     }
     w.be32(10, number); // how one transaction names its new sets
+    if let [kind] = set.key {
+        // NFTNL_UDATA_SET_KEYBYTEORDER: without it nft(8) prints an ifname as "".
+        w.attr(13, &[&[0, 4], &kind.nft_byte_order().to_ne_bytes()[..]].concat());
+    }
 }
 
 fn encode_element(element: &Element, w: &mut Writer) {
@@ -269,6 +273,18 @@ impl Transaction {
 
     /// The batch: its start has `seq`, the changes the numbers after it.
     pub(super) fn encode(&self, seq: u32) -> Option<Vec<u8>> {
+        let mut w = self.encode_open(seq);
+        let seq = seq.wrapping_add(u32::try_from(self.changes.len()).ok()?).wrapping_add(1);
+        w.message(Header { kind: BATCH_END, flags: REQUEST, seq, family: 0, res_id: SUBSYS_RES_ID }, |_| {});
+        w.finish()
+    }
+
+    /// The batch without its end: the kernel goes through it and takes everything back.
+    pub(super) fn encode_trial(&self, seq: u32) -> Option<Vec<u8>> {
+        self.encode_open(seq).finish()
+    }
+
+    fn encode_open(&self, seq: u32) -> Writer {
         let mut w = Writer::default();
         let res_id = SUBSYS_RES_ID;
         let begin = Header { kind: BATCH_BEGIN, flags: REQUEST, seq, family: 0, res_id };
@@ -286,9 +302,7 @@ impl Transaction {
             let family = change.table().family as u8;
             w.message(Header { kind, flags, seq, family, res_id: 0 }, |w| change.encode(number, w));
         }
-        let seq = seq.wrapping_add(1);
-        w.message(Header { kind: BATCH_END, flags: REQUEST, seq, family: 0, res_id }, |_| {});
-        w.finish()
+        w
     }
 }
 
