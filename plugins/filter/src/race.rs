@@ -1,0 +1,49 @@
+//! Changing a ruleset that other processes change as well: look, change, and look again if it moved.
+
+use netops::error::Result;
+use netops::nft::{Chain, Change, Expr, Nft, Transaction};
+use netops::{Errno, OpError};
+
+/// How often somebody else may come first.
+const TRIES: usize = 16;
+
+/// Whether the object looked at has come or gone since.
+fn is_overtaken(error: &OpError) -> bool {
+    matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY | Errno::ERESTART))
+}
+
+/// Looks and changes until nobody has come between the two.
+pub(crate) fn retry<T>(mut look_and_change: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 1..TRIES {
+        match look_and_change() {
+            Err(error) if is_overtaken(&error) => {}
+            done => return done,
+        }
+    }
+    look_and_change()
+}
+
+/// Deletes what `idle` finds unused, if nobody has changed the ruleset meanwhile. When others keep
+/// changing it, leaves the rest to the next sweep: it does no harm.
+pub(crate) fn sweep(nft: &mut Nft, mut idle: impl FnMut(&mut Nft) -> Result<Vec<Change>>) -> Result<()> {
+    for _ in 0..TRIES {
+        let generation = nft.generation()?;
+        let changes = idle(nft)?;
+        match nft.commit(&Transaction::new(changes).if_still(generation)) {
+            Err(error) if is_overtaken(&error) => {}
+            done => return done,
+        }
+    }
+    Ok(())
+}
+
+/// Compares a chain's rules with what they should be.
+pub(crate) fn check_rules(nft: &mut Nft, chain: &Chain, wanted: &[Vec<Expr>]) -> Result<()> {
+    let found = nft.list_rules(chain)?;
+    if found.iter().map(|rule| &rule.exprs).eq(wanted) {
+        return Ok(());
+    }
+    let object = format!("nft chain {} {}", chain.table, chain.name);
+    let sentence = if found.is_empty() { "its rules were not found" } else { "its rules are not what they were" };
+    Err(OpError::state("find", object, sentence))
+}

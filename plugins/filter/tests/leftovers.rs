@@ -1,0 +1,309 @@
+//! What the reference plugins leave, in either backend, is removed; and their iptables rules are written as they do.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod node;
+
+use std::net::IpAddr;
+use std::process::{Command, Stdio};
+
+use filter::{Attachment, Backend, Filter, Known, gc};
+use ipnetwork::IpNetwork;
+use node::{ETH0, Pod, has, in_netns, remove, remove_known, sh};
+use std::io::Write;
+
+const NET1: Attachment<'static> = Attachment { ifname: "net1", ..ETH0 };
+const CHAIN: &str = "CNI-4e371bc82e61f4bf8cb929e6"; // network "office", container "c1"
+
+fn feed(program: &str, args: &[&str], text: &str) {
+    let mut child = Command::new(program).args(args).stdin(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+    assert!(child.wait().unwrap().success(), "{program}: {text}");
+}
+
+fn known<'a>(addresses: &'a [IpAddr]) -> Known<'a> {
+    Known { addresses, host_veth: None }
+}
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+fn networks(texts: &[&str]) -> Vec<IpNetwork> {
+    texts.iter().map(|text| text.parse().unwrap()).collect()
+}
+
+/// The reference's nftables backend, as its documentation shows it.
+#[test]
+fn nftables_masquerade_is_removed() {
+    in_netns(|| {
+        if !has("nftables_masquerade_is_removed", "nft") {
+            return;
+        }
+        // N of office and lab; I of eth0:c1, net1:c1 and eth0:c2.
+        let rule = |daddr: &str, comment: &str| {
+            format!("ip saddr == {daddr} ip daddr != 10.1.0.0/24 masquerade comment \"{comment}\"\n")
+        };
+        let office = "f358a8caf95e1889";
+        let (c1, c2) = ("f4d01f2ef4b92245", "8c6ebb285a95686c");
+        let text = format!(
+            "table inet cni_plugins_masquerade {{
+                chain masq_checks {{
+                    {}{}{}
+                }}
+                chain postrouting {{
+                    type nat hook postrouting priority srcnat; policy accept;
+                    ip daddr 224.0.0.0/4 return
+                    ip6 daddr ff00::/8 return
+                    goto masq_checks
+                }}
+            }}
+",
+            rule("10.1.0.5", &format!("{office}-{c1}, net: office, if: eth0, id: c1")),
+            rule("10.1.0.6", &format!("{office}-{c2}, net: office, if: eth0, id: c2")),
+            rule("10.1.0.7", &format!("0123456789abcdef-{c1}, net: lab, if: eth0, id: c1")),
+        );
+        feed("nft", &["-f", "-"], &text);
+        remove(ETH0);
+        let left = sh("nft list chain inet cni_plugins_masquerade masq_checks");
+        assert!(!left.contains("10.1.0.5") && left.contains("10.1.0.6") && left.contains("10.1.0.7"), "{left}");
+        assert_eq!(gc("office", &[ETH0]).errors, []);
+        let left = sh("nft list chain inet cni_plugins_masquerade masq_checks");
+        assert!(!left.contains("10.1.0.6") && left.contains("10.1.0.7"), "{left}");
+        remove(ETH0);
+    });
+}
+
+#[test]
+fn spoof_rules_are_removed() {
+    in_netns(|| {
+        if !has("spoof_rules_are_removed", "nft") {
+            return;
+        }
+        let of = |id: &str, veth: &str| {
+            format!(
+                "add chain bridge nat cni-br-iface-{id}-mac
+                 add chain bridge nat cni-br-iface-{id}
+                 add rule bridge nat PREROUTING iifname {veth} jump cni-br-iface-{id} comment \"macspoofchk-{id}\"
+                 add rule bridge nat cni-br-iface-{id} jump cni-br-iface-{id}-mac comment \"macspoofchk-{id}\"
+                 add rule bridge nat cni-br-iface-{id}-mac ether saddr 02:00:00:00:00:05 return comment \"macspoofchk-{id}\"
+                 add rule bridge nat cni-br-iface-{id}-mac drop comment \"macspoofchk-{id}\"\n"
+            )
+        };
+        let table = "add table bridge nat
+            add chain bridge nat PREROUTING { type filter hook prerouting priority -300; policy accept; }\n";
+        feed("nft", &["-f", "-"], &(table.to_owned() + &of("c1-eth0", "veth1") + &of("c1-net1", "veth2")));
+        remove(ETH0);
+        let left = sh("nft list ruleset");
+        assert!(!left.contains("c1-eth0") && left.contains("c1-net1"), "{left}");
+        remove(NET1);
+        assert!(!sh("nft list ruleset").contains("c1-"));
+        // A chain name that no kernel has is nobody's.
+        remove(Attachment { container: &"c".repeat(300), ..ETH0 });
+    });
+}
+
+/// Debian's bridge plugin with ipMasq, on real links.
+fn reference_add(pod: &Pod, ifname: &str, address: &str) {
+    reference("ADD", &pod.netns(), ifname, address);
+}
+
+fn reference(command: &str, netns: &str, ifname: &str, address: &str) {
+    // Static addresses keep no state.
+    let conf = format!(
+        "{{\"cniVersion\":\"1.0.0\",\"name\":\"office\",\"type\":\"bridge\",\"bridge\":\"br{ifname}\",\"isGateway\":true,
+           \"ipMasq\":true,\"ipam\":{{\"type\":\"static\",\"addresses\":[{{\"address\":\"{address}\"}}]}}}}"
+    );
+    let mut child = Command::new("/usr/lib/cni/bridge")
+        .envs([("CNI_COMMAND", command), ("CNI_CONTAINERID", "c1"), ("CNI_NETNS", netns)])
+        .envs([("CNI_IFNAME", ifname), ("CNI_PATH", "/usr/lib/cni")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(conf.as_bytes()).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
+
+fn has_reference(test: &str) -> bool {
+    has(test, "/usr/lib/cni/bridge") && has(test, "iptables-nft") && has(test, "ip")
+}
+
+/// The rules of one of the tables, without counters and policies.
+fn saved(program: &str) -> String {
+    let text = sh(&format!("{program}-save -t nat 2>/dev/null"));
+    text.lines()
+        .filter(|line| line.starts_with("-A") || line.starts_with(":CNI"))
+        .map(|line| line.to_owned() + "\n")
+        .collect()
+}
+
+#[test]
+fn iptables_rules_of_the_reference_are_removed() {
+    in_netns(|| {
+        if !has_reference("iptables_rules_of_the_reference_are_removed") {
+            return;
+        }
+        let pod = Pod::new();
+        for addresses in [&[][..], &[ip("10.77.0.2")][..]] {
+            reference_add(&pod, "eth0", "10.77.0.2/24");
+            assert!(saved("iptables").contains("-A POSTROUTING -s 10.77.0.2/32"), "{}", saved("iptables"));
+            remove_known(ETH0, known(addresses));
+            assert_eq!(saved("iptables"), "");
+            remove_known(ETH0, known(addresses));
+            sh(&format!("nsenter -t {} -n ip link delete eth0", pod.pid()));
+        }
+    });
+}
+
+#[test]
+fn the_other_interfaces_iptables_rules_stay() {
+    in_netns(|| {
+        if !has_reference("the_other_interfaces_iptables_rules_stay") {
+            return;
+        }
+        let pod = Pod::new();
+        reference_add(&pod, "eth0", "10.78.0.2/24");
+        reference_add(&pod, "net1", "10.79.0.2/24");
+        let both = saved("iptables");
+        remove(ETH0); // nothing says whose is whose
+        assert_eq!(saved("iptables"), both);
+        let jump = |address: &str| both.contains(&format!("-A POSTROUTING -s {address}/32"));
+        assert!(jump("10.78.0.2") && jump("10.79.0.2"), "{both}");
+        remove_known(ETH0, known(&[ip("10.78.0.2")]));
+        let left = saved("iptables");
+        assert!(
+            !left.contains("-s 10.78.0.2") && left.contains("-s 10.79.0.2") && left.contains("MASQUERADE"),
+            "{left}"
+        );
+        remove(NET1); // now there is no doubt
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
+#[test]
+fn gc_removes_iptables_chains_of_containers_that_are_gone() {
+    in_netns(|| {
+        if !has_reference("gc_removes_iptables_chains_of_containers_that_are_gone") {
+            return;
+        }
+        reference_add(&Pod::new(), "eth0", "10.80.0.2/24");
+        let all = saved("iptables");
+        assert_eq!(gc("lab", &[]).errors, []);
+        assert_eq!(gc("office", &[ETH0]).errors, []);
+        assert_eq!(saved("iptables"), all);
+        assert_eq!(gc("office", &[]).errors, []);
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
+fn add(attachment: Attachment<'_>, addresses: &[&str]) {
+    Filter::open().unwrap().add_masquerade(Backend::Iptables, attachment, &networks(addresses)).unwrap();
+}
+
+fn check(attachment: Attachment<'_>, addresses: &[&str]) -> Result<(), String> {
+    let checked = Filter::open().unwrap().check_masquerade(Backend::Iptables, attachment, &networks(addresses));
+    checked.map_err(|error| error.to_string())
+}
+
+#[test]
+fn iptables_rules_are_written_as_the_reference_does() {
+    in_netns(|| {
+        if !has("iptables_rules_are_written_as_the_reference_does", "iptables-nft") {
+            return;
+        }
+        let comment = "-m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\"\"";
+        let own = |ifname: &str, address: &str| {
+            format!(
+                "-m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\" if: \\\"{ifname}\\\" ip: \\\"{address}\\\"\""
+            )
+        };
+        add(ETH0, &["10.1.0.5/24", "fd00::5/64"]);
+        add(ETH0, &["10.1.0.5/24", "fd00::5/64"]); // once more changes nothing
+        let eth0 = own("eth0", "10.1.0.5");
+        let rules4 = format!(
+            ":{CHAIN} - [0:0]
+-A POSTROUTING -s 10.1.0.5/32 {comment} -j {CHAIN}
+-A {CHAIN} -d 10.1.0.0/24 {eth0} -j ACCEPT
+-A {CHAIN} ! -d 224.0.0.0/4 {comment} -j MASQUERADE
+"
+        );
+        assert_eq!(saved("iptables"), rules4);
+        let eth0 = own("eth0", "fd00::5");
+        let rules6 = format!(
+            ":{CHAIN} - [0:0]
+-A POSTROUTING -s fd00::5/128 {comment} -j {CHAIN}
+-A {CHAIN} -d fd00::/64 {eth0} -j ACCEPT
+-A {CHAIN} ! -d ff00::/8 {comment} -j MASQUERADE
+"
+        );
+        assert_eq!(saved("ip6tables"), rules6);
+        assert_eq!(check(ETH0, &["10.1.0.5/24", "fd00::5/64"]), Ok(()));
+
+        // A second interface shares the chain, and leaves the first its rules.
+        add(NET1, &["10.1.0.6/24"]);
+        assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
+        assert_eq!(check(NET1, &["10.1.0.6/24"]), Ok(()));
+        remove(NET1);
+        assert_eq!(saved("iptables"), rules4);
+        remove(ETH0);
+        assert_eq!(saved("iptables") + &saved("ip6tables"), "");
+        let missing = format!("cannot find masquerade of 10.1.0.5 in iptables chain {CHAIN}: the chain was not found");
+        assert_eq!(check(ETH0, &["10.1.0.5/24"]), Err(missing));
+    });
+}
+
+/// What we write, the reference's DEL removes.
+#[test]
+fn the_reference_removes_our_iptables_rules() {
+    in_netns(|| {
+        if !has_reference("the_reference_removes_our_iptables_rules") {
+            return;
+        }
+        let pod = Pod::new();
+        sh(&format!(
+            "ip link add veth1 type veth peer name eth0 netns {pid}
+             nsenter -t {pid} -n ip addr add 10.81.0.2/24 dev eth0",
+            pid = pod.pid()
+        ));
+        add(ETH0, &["10.81.0.2/24"]);
+        assert_ne!(saved("iptables"), "");
+        reference("DEL", &pod.netns(), "eth0", "10.81.0.2/24");
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
+/// Rules of the legacy variant are out of netlink's reach.
+#[test]
+fn legacy_iptables_rules_are_removed() {
+    in_netns(|| {
+        let test = "legacy_iptables_rules_are_removed";
+        if !has(test, "iptables-legacy-restore") {
+            return;
+        }
+        let usable = Command::new("iptables-legacy").args(["-t", "nat", "-L"]).output().unwrap();
+        if !usable.status.success() {
+            eprintln!("SKIP {test}: {}", String::from_utf8_lossy(&usable.stderr));
+            return;
+        }
+        let comment = "-m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\"\"";
+        let chain = |addresses: &[&str]| {
+            let jumps = addresses.iter().map(|address| format!("-A POSTROUTING -s {address} {comment} -j {CHAIN}\n"));
+            format!(
+                "*nat\n:{CHAIN} - [0:0]\n-A {CHAIN} -d 10.1.0.0/24 {comment} -j ACCEPT\n-A {CHAIN} ! -d 224.0.0.0/4 \
+                 {comment} -j MASQUERADE\n{}COMMIT\n",
+                jumps.collect::<String>()
+            )
+        };
+        feed("iptables-legacy-restore", &["--noflush"], &chain(&["10.1.0.5", "10.1.0.6"]));
+        remove_known(ETH0, known(&[ip("10.1.0.5")]));
+        let left = saved("iptables-legacy");
+        assert!(!left.contains("10.1.0.5") && left.contains("10.1.0.6") && left.contains("MASQUERADE"), "{left}");
+        remove(NET1);
+        assert_eq!(saved("iptables-legacy"), "");
+        feed("iptables-legacy-restore", &["--noflush"], &chain(&["10.1.0.5"]));
+        assert_eq!(gc("office", &[]).errors, []);
+        assert_eq!(saved("iptables-legacy"), "");
+    });
+}

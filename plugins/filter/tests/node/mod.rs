@@ -1,0 +1,90 @@
+//! A network namespace for one test, and what other programs say about it.
+
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use filter::{Attachment, Known, remove_all};
+use nix::sched::{CloneFlags, setns, unshare};
+
+pub(crate) const ETH0: Attachment<'static> = Attachment { network: "office", container: "c1", ifname: "eth0" };
+
+/// Runs a test on a thread that has its own network namespace; so have its threads and children.
+pub(crate) fn in_netns(test: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        test();
+    });
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Whether a program is here; says so once if not.
+pub(crate) fn has(test: &str, program: &str) -> bool {
+    let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", ""];
+    let is_here = folders.iter().any(|folder| Path::new(&format!("{folder}/{program}")).exists());
+    if !is_here {
+        eprintln!("SKIP {test}: no {program} here");
+    }
+    is_here
+}
+
+/// Runs shell commands and returns what they print.
+pub(crate) fn sh(commands: &str) -> String {
+    let output = Command::new("sh").args(["-ec", commands]).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "{commands}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Removes everything of an attachment that is known only by name.
+pub(crate) fn remove(attachment: Attachment<'_>) {
+    remove_known(attachment, Known::default());
+}
+
+pub(crate) fn remove_known(attachment: Attachment<'_>, known: Known<'_>) {
+    assert_eq!(remove_all(attachment, known).errors, []);
+}
+
+/// Another network namespace, as long as it is kept.
+pub(crate) struct Pod(Child);
+
+impl Pod {
+    pub(crate) fn new() -> Self {
+        let mut child = child_with_output(Command::new("unshare").args(["--net", "sh", "-c", "echo; exec sleep 1000"]));
+        // The line says that the namespace is there.
+        let mut line = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+        Self(child)
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.0.id()
+    }
+
+    pub(crate) fn netns(&self) -> String {
+        format!("/proc/{}/ns/net", self.pid())
+    }
+}
+
+fn child_with_output(command: &mut Command) -> Child {
+    command.stdout(Stdio::piped()).spawn().unwrap()
+}
+
+impl Drop for Pod {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+/// A socket keeps the namespace it was made in.
+pub(crate) fn in_pod<T: Send + 'static>(pod: &Pod, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let netns = std::fs::File::open(pod.netns()).unwrap();
+    let thread = std::thread::spawn(move || {
+        setns(netns, CloneFlags::CLONE_NEWNET).unwrap();
+        work()
+    });
+    thread.join().unwrap()
+}
