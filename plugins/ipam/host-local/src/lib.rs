@@ -1,1 +1,62 @@
-//! The host-local address plugin.
+//! The host-local address plugin: addresses from ranges, reserved by files on this node.
+//!
+//! Same files, same lock and same order as the reference, so that both can work on one folder in turn. Unlike there,
+//! the cost of ADD, DEL and CHECK depends neither on the number of reservations nor on the size of the range.
+//!
+//! Reading order: [`conf`] (the keys) and [`range`]; [`store`], a folder of reservations under its lock, and [`index`],
+//! the hint beside it that saves reading the folder; then the verbs. What the plugin leaves on the node is in README.md.
+
+pub mod address;
+pub mod conf;
+mod index;
+pub mod range;
+mod resolv;
+pub mod store;
+
+mod fault;
+
+mod add;
+mod check;
+mod del;
+mod gc;
+mod status;
+
+use cni_spec::{AddResult, CniError};
+use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+
+use conf::Conf;
+
+/// The plugin.
+#[derive(Debug)]
+pub struct HostLocal;
+
+impl Plugin for HostLocal {
+    const NAME: &'static str = "host-local";
+    type Conf = Conf;
+
+    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
+        let mut conf = request.conf.own.clone();
+        conf.requested.splice(0..0, conf::requested_by(&request.raw.parse_args()?)?);
+        add::add(&conf, &owner(&request.container_id, &request.ifname)).await
+    }
+
+    async fn del(request: &DelRequest<Conf>) -> Result<(), CniError> {
+        del::del(&request.conf.own, &owner(&request.container_id, &request.ifname)).await
+    }
+
+    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
+        check::check(&request.conf.own, &owner(&request.container_id, &request.ifname)).await
+    }
+
+    async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
+        gc::gc(&request.conf.own, &request.valid).await
+    }
+
+    async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
+        status::status(&request.conf.own).await
+    }
+}
+
+fn owner(container_id: &cni_spec::ContainerId, ifname: &cni_spec::IfName) -> store::Owner {
+    store::Owner { container_id: container_id.clone(), ifname: ifname.clone() }
+}

@@ -1,0 +1,28 @@
+//! CHECK: the container's interface holds an address in this network.
+
+use cni_spec::{CniError, Code};
+
+use crate::conf::Conf;
+use crate::fault::fault;
+use crate::store::{Owner, Store};
+
+pub(crate) async fn check(conf: &Conf, owner: &Owner) -> Result<(), CniError> {
+    let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else {
+        return Err(missing(conf, owner));
+    };
+    let held = store.owned_by_for_certain(owner);
+    store.finish();
+    match held.map_err(|error| fault(&error))?.is_empty() {
+        true => Err(missing(conf, owner)),
+        false => Ok(()),
+    }
+}
+
+fn missing(conf: &Conf, owner: &Owner) -> CniError {
+    let text = format!("host-local: Failed to find address added by container {}", owner.container_id);
+    CniError::new(Code::CHECK_FAILED, text).detail(format!(
+        "No file in {} names it with interface {}.",
+        conf.place.folder.display(),
+        owner.ifname
+    ))
+}

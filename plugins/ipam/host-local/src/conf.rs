@@ -1,0 +1,305 @@
+//! The keys: JSON to [`Conf`]. Every rule about them is here, but for `CNI_ARGS`, which only ADD reads.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use cni_spec::version::Family as VersionFamily;
+use cni_spec::{CniArgs, CniError, Code, ConfObject, FromConf, Route, SpecVersion, json};
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Deserializer, de};
+
+use crate::address::{Address, Family};
+use crate::range::{Range, RangeSet, RawRange, Span};
+use crate::store::Place;
+
+/// Where the reference keeps its stores.
+const DATA_DIR: &str = "/var/lib/cni/networks";
+/// How long to wait for the lock. The holder needs milliseconds, the reference some seconds where ten thousands of
+/// reservations make it read as many files; runtimes wait some minutes.
+const LOCK_DEADLINE: Duration = Duration::from_secs(60);
+
+/// The keys, checked.
+#[derive(Debug, Clone)]
+pub struct Conf {
+    /// Where the reservations are.
+    pub place: Place,
+    /// The range sets: a container gets one address of each.
+    pub sets: Vec<RangeSet>,
+    /// Addresses that are asked for, without those of `CNI_ARGS`.
+    pub requested: Vec<Address>,
+    /// What is never handed out: all gateways, and `exclude`.
+    pub barred: Barred,
+    /// Routes for the result.
+    pub routes: Vec<Route>,
+    /// A file whose name servers go into the result.
+    pub resolv_conf: Option<PathBuf>,
+    /// What to do with reservations of earlier boots.
+    pub reclaim: Reclaim,
+    /// Whether a container that holds an address gets it again, instead of an error.
+    pub reuse_address: bool,
+    /// How long a released address is not handed out.
+    pub cool_down: Duration,
+}
+
+/// `reclaimEarlierBoot`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Reclaim {
+    /// They stay until DEL or GC.
+    #[default]
+    Never,
+    /// They are released when an address is needed and none is free.
+    Exhausted,
+    /// They are released by the first ADD of a boot.
+    Always,
+}
+
+/// Addresses that are never handed out.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Barred {
+    gateways: Vec<Address>,
+    excluded: Vec<Span>,
+}
+
+impl Barred {
+    /// The last address of a barred stretch that `address` is in.
+    #[must_use]
+    pub fn end(&self, address: Address) -> Option<Address> {
+        let excluded = self.excluded.iter().filter(|span| span.contains(address)).map(|span| span.last).max();
+        excluded.or_else(|| self.gateways.contains(&address).then_some(address))
+    }
+
+    /// Whether `address` is some range's gateway.
+    #[must_use]
+    pub fn is_gateway(&self, address: Address) -> bool {
+        self.gateways.contains(&address)
+    }
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Net {
+    ipam: Option<Ipam>,
+    args: Args,
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Ipam {
+    // Known here so that they do not look misspelt; the base reads them.
+    #[serde(rename = "type")]
+    _plugin: String,
+    subnet: Option<Cidr>,
+    #[serde(with = "json::optional_ip")]
+    range_start: Option<IpAddr>,
+    #[serde(with = "json::optional_ip")]
+    range_end: Option<IpAddr>,
+    #[serde(with = "json::optional_ip")]
+    gateway: Option<IpAddr>,
+    ranges: Vec<Vec<RangeKeys>>,
+    routes: Vec<Route>,
+    resolv_conf: String,
+    data_dir: String,
+    exclude: Vec<Excluded>,
+    reclaim_earlier_boot: ReclaimText,
+    reuse_address: bool,
+    cool_down_seconds: u32,
+}
+
+#[derive(Deserialize, Default, Clone)]
+#[serde(rename_all = "camelCase", default)]
+struct RangeKeys {
+    subnet: Option<Cidr>,
+    #[serde(with = "json::optional_ip")]
+    range_start: Option<IpAddr>,
+    #[serde(with = "json::optional_ip")]
+    range_end: Option<IpAddr>,
+    #[serde(with = "json::optional_ip")]
+    gateway: Option<IpAddr>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Args {
+    cni: CniKeys,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct CniKeys {
+    ips: Vec<Requested>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct RuntimeConfig {
+    ips: Vec<Requested>,
+    ip_ranges: Vec<Vec<RangeKeys>>,
+}
+
+#[derive(Deserialize, Clone, Copy)]
+#[serde(transparent)]
+struct Cidr(#[serde(with = "json::cidr")] IpNetwork);
+
+/// An address, perhaps with a prefix length, which is ignored.
+struct Requested(Address);
+
+/// An address, `a/n`, or `a-b`.
+struct Excluded(Span);
+
+#[derive(Default)]
+struct ReclaimText(Reclaim);
+
+/// Deserialises from text by a function.
+macro_rules! from_text {
+    ($Type:ident, $parse:expr) => {
+        impl<'de> Deserialize<'de> for $Type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                $parse(&text).map($Type).map_err(de::Error::custom)
+            }
+        }
+    };
+}
+from_text!(Requested, parse_requested);
+from_text!(Excluded, parse_excluded);
+from_text!(ReclaimText, parse_reclaim);
+
+fn parse_requested(text: &str) -> Result<Address, String> {
+    let ip = match text.contains('/') {
+        true => json::parse_cidr(text)?.ip(),
+        false => json::parse_ip(text)?,
+    };
+    Ok(ip.into())
+}
+
+fn parse_excluded(text: &str) -> Result<Span, String> {
+    let bad = |why: &str| format!("{text:?} is no address, no network a/n and no stretch a-b: {why}");
+    let address = |text: &str| json::parse_ip(text.trim()).map(Address::from).map_err(|error| bad(&error));
+    let (first, last) = if let Some((first, last)) = text.split_once('-') {
+        (address(first)?, address(last)?)
+    } else if text.contains('/') {
+        let network = json::parse_cidr(text).map_err(|error| bad(&error))?;
+        (network.network().into(), network.broadcast().into())
+    } else {
+        (address(text)?, address(text)?)
+    };
+    match first.family == last.family && first <= last {
+        true => Ok(Span { first, last }),
+        false => Err(bad("its end is not above its start")),
+    }
+}
+
+fn parse_reclaim(text: &str) -> Result<Reclaim, String> {
+    match text {
+        "" | "never" => Ok(Reclaim::Never),
+        "exhausted" => Ok(Reclaim::Exhausted),
+        "always" => Ok(Reclaim::Always),
+        _ => Err(format!("{text:?} is none of \"never\", \"exhausted\", \"always\"")),
+    }
+}
+
+impl RangeKeys {
+    fn raw(&self) -> RawRange {
+        RawRange {
+            subnet: self.subnet.map(|subnet| subnet.0),
+            start: self.range_start,
+            end: self.range_end,
+            gateway: self.gateway,
+        }
+    }
+}
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let net: Net = object.decode()?;
+        let invalid = |text: String| object.hint(CniError::new(Code::INVALID_CONFIG, text));
+        let ipam = net.ipam.ok_or_else(|| invalid("IPAM config missing 'ipam' key".to_owned()))?;
+        let sets = range_sets(&ipam, &net.runtime_config.ip_ranges).map_err(|error| object.hint(error))?;
+        check_version(&sets, object.version_text()).map_err(invalid)?;
+        let gateways = sets.iter().flat_map(RangeSet::ranges).map(|range| range.gateway).collect();
+        let excluded = ipam.exclude.iter().map(|excluded| excluded.0).collect();
+        let data_dir = if ipam.data_dir.is_empty() { DATA_DIR } else { &ipam.data_dir };
+        let requested = net.args.cni.ips.iter().chain(&net.runtime_config.ips).map(|requested| requested.0);
+        Ok(Self {
+            place: Place { folder: PathBuf::from(data_dir).join(object.name().as_str()), deadline: LOCK_DEADLINE },
+            sets,
+            requested: requested.collect(),
+            barred: Barred { gateways, excluded },
+            routes: ipam.routes,
+            resolv_conf: (!ipam.resolv_conf.is_empty()).then(|| PathBuf::from(&ipam.resolv_conf)),
+            reclaim: ipam.reclaim_earlier_boot.0,
+            reuse_address: ipam.reuse_address,
+            cool_down: Duration::from_secs(ipam.cool_down_seconds.into()),
+        })
+    }
+}
+
+/// All sets in their order: the runtime's, the old-style range, `ranges`. Each comes with the key it is from.
+fn range_sets(ipam: &Ipam, runtime: &[Vec<RangeKeys>]) -> Result<Vec<RangeSet>, CniError> {
+    let old = ipam.subnet.is_some().then(|| {
+        let keys = RangeKeys {
+            subnet: ipam.subnet,
+            range_start: ipam.range_start,
+            range_end: ipam.range_end,
+            gateway: ipam.gateway,
+        };
+        ("ipam.subnet".to_owned(), vec![keys])
+    });
+    let numbered =
+        |key: &'static str| move |(index, set): (usize, &Vec<RangeKeys>)| (format!("{key}[{index}]"), set.clone());
+    let all = runtime.iter().enumerate().map(numbered("runtimeConfig.ipRanges"));
+    let all = all.chain(old).chain(ipam.ranges.iter().enumerate().map(numbered("ipam.ranges")));
+    let (keys, sets): (Vec<String>, Vec<RangeSet>) =
+        all.enumerate().map(|(index, (key, set))| range_set(index, key, &set)).collect::<Result<_, _>>()?;
+    if sets.is_empty() {
+        return Err(CniError::new(Code::INVALID_CONFIG, "no IP ranges specified")
+            .detail("Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges."));
+    }
+    for (index, one) in sets.iter().enumerate() {
+        let rest = sets.iter().enumerate().skip(index + 1);
+        if let Some((other, set)) = rest.into_iter().find(|(_, set)| one.overlaps(set)) {
+            let name = |index: usize| keys.get(index).map_or("", String::as_str);
+            return Err(CniError::new(Code::INVALID_CONFIG, format!("range set {index} overlaps with {other}"))
+                .detail(format!("Key {} is {one}, key {} is {set}.", name(index), name(other))));
+        }
+    }
+    Ok(sets)
+}
+
+fn range_set(index: usize, key: String, keys: &[RangeKeys]) -> Result<(String, RangeSet), CniError> {
+    let ranges = keys.iter().map(|keys| Range::new(&keys.raw())).collect::<Result<_, _>>();
+    match ranges.and_then(RangeSet::new) {
+        Ok(set) => Ok((key, set)),
+        Err(text) => Err(CniError::new(Code::INVALID_CONFIG, format!("invalid range set {index}: {text}"))
+            .detail(format!("It is key {key}."))),
+    }
+}
+
+/// Results of 0.1.0 and 0.2.0 have room for one address a family.
+fn check_version(sets: &[RangeSet], version: &str) -> Result<(), String> {
+    let old =
+        version.is_empty() || SpecVersion::find(version).is_some_and(|version| version.family() == VersionFamily::V02);
+    let many = |family: Family| sets.iter().filter(|set| set.family() == family).count() > 1;
+    let version = if version.is_empty() { "0.1.0" } else { version };
+    match old && (many(Family::V4) || many(Family::V6)) {
+        true => Err(format!("CNI version {version} does not support more than 1 address per family")),
+        false => Ok(()),
+    }
+}
+
+/// The addresses that `CNI_ARGS` asks for.
+///
+/// # Errors
+/// Code 4: it is malformed, or has a key that is not known and not to be ignored.
+pub(crate) fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
+    args.expect_known(&["IP"])?;
+    let Some(text) = args.find("IP").filter(|text| !text.is_empty()) else { return Ok(None) };
+    parse_requested(text)
+        .map(Some)
+        .map_err(|error| CniError::new(Code::INVALID_ENVIRONMENT, format!("cannot use CNI_ARGS: key IP: {error}")))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,289 @@
+use super::*;
+use expect_test::{Expect, expect};
+
+/// Shows what the keys mean, or why they cannot be used.
+fn check(ipam: &str, expected: &Expect) {
+    check_all(&format!(r#"{{"cniVersion":"1.0.0","name":"n","ipam":{ipam}}}"#), expected);
+}
+
+fn check_all(config: &str, expected: &Expect) {
+    let object = ConfObject::parse(config.as_bytes()).unwrap();
+    let text = match Conf::from_conf(&object) {
+        Ok(conf) => render(&conf),
+        Err(error) => format!("{}: {}\n{}", error.code.0, error.msg, error.details),
+    };
+    expected.assert_eq(text.trim_end());
+}
+
+fn render(conf: &Conf) -> String {
+    let mut text = format!("{}\n", conf.place.folder.display());
+    for set in &conf.sets {
+        let range = |range: &Range| format!("{range} of {} gateway {}", range.subnet, range.gateway);
+        text += &format!("{}\n", set.ranges().iter().map(range).collect::<Vec<_>>().join(", "));
+    }
+    let list = |addresses: &[Address]| addresses.iter().map(Address::to_string).collect::<Vec<_>>().join(" ");
+    if !conf.requested.is_empty() {
+        text += &format!("requested {}\n", list(&conf.requested));
+    }
+    for span in &conf.barred.excluded {
+        text += &format!("excluded {span}\n");
+    }
+    for route in &conf.routes {
+        text += &format!("route {} {:?}\n", route.dst, route.gw);
+    }
+    if let Some(path) = &conf.resolv_conf {
+        text += &format!("resolvConf {}\n", path.display());
+    }
+    if conf.reclaim != Reclaim::Never || conf.reuse_address || !conf.cool_down.is_zero() {
+        text += &format!("reclaim {:?}, reuse {}, cool down {:?}\n", conf.reclaim, conf.reuse_address, conf.cool_down);
+    }
+    text
+}
+
+#[test]
+fn defaults_are_the_references() {
+    check(
+        r#"{"subnet":"10.1.0.0/24"}"#,
+        &expect![[r#"
+            /var/lib/cni/networks/n
+            10.1.0.1-10.1.0.254 of 10.1.0.0/24 gateway 10.1.0.1"#]],
+    );
+    check(
+        r#"{"ranges":[[{"subnet":"fd00::/64"}],[{"subnet":"10.1.0.0/30"}]],"dataDir":"/x"}"#,
+        &expect![[r#"
+            /x/n
+            fd00::1-fd00::ffff:ffff:ffff:ffff of fd00::/64 gateway fd00::1
+            10.1.0.1-10.1.0.2 of 10.1.0.0/30 gateway 10.1.0.1"#]],
+    );
+}
+
+#[test]
+fn sets_come_in_the_references_order_and_keys_in_any_case() {
+    check_all(
+        r#"{"cniVersion":"1.0.0","name":"n","args":{"CNI":{"IPS":["10.3.0.9/8"]}},
+            "runtimeConfig":{"IPRanges":[[{"Subnet":"10.1.0.0/24"}]],"ips":["10.2.0.7","fd00::5/64"]},
+            "IPAM":{"SUBNET":"10.2.0.0/24","RangeStart":"10.2.0.5","rangeend":"10.2.0.9","GateWay":"10.2.0.254",
+            "ranges":[[{"subnet":"10.3.0.0/24"},{"subnet":"10.4.0.0/24"}]],
+            "routes":[{"dst":"10.0.0.9/8","GW":"1.2.3.4"},{"dst":"::/0"}],"resolvConf":"/etc/r"}}"#,
+        &expect![[r#"
+            /var/lib/cni/networks/n
+            10.1.0.1-10.1.0.254 of 10.1.0.0/24 gateway 10.1.0.1
+            10.2.0.5-10.2.0.9 of 10.2.0.0/24 gateway 10.2.0.254
+            10.3.0.1-10.3.0.254 of 10.3.0.0/24 gateway 10.3.0.1, 10.4.0.1-10.4.0.254 of 10.4.0.0/24 gateway 10.4.0.1
+            requested 10.3.0.9 10.2.0.7 fd00::5
+            route 10.0.0.9/8 Some(1.2.3.4)
+            route ::/0 None
+            resolvConf /etc/r"#]],
+    );
+}
+
+#[test]
+fn opt_in_keys() {
+    check(
+        r#"{"subnet":"10.1.0.0/24","exclude":["10.1.0.7","10.1.0.16/30","10.1.0.100-10.1.0.120","fd00::/64"],
+            "reclaimEarlierBoot":"exhausted","reuseAddress":true,"coolDownSeconds":30}"#,
+        &expect![[r#"
+            /var/lib/cni/networks/n
+            10.1.0.1-10.1.0.254 of 10.1.0.0/24 gateway 10.1.0.1
+            excluded 10.1.0.7-10.1.0.7
+            excluded 10.1.0.16-10.1.0.19
+            excluded 10.1.0.100-10.1.0.120
+            excluded fd00::-fd00::ffff:ffff:ffff:ffff
+            reclaim Exhausted, reuse true, cool down 30s"#]],
+    );
+    check(
+        r#"{"subnet":"10.1.0.0/24","exclude":["10.1.0.9-10.1.0.1"]}"#,
+        &expect![[
+            r#"7: cannot use network config: key ipam.exclude[0] = "10.1.0.9-10.1.0.1": "10.1.0.9-10.1.0.1" is no address, no network a/n and no stretch a-b: its end is not above its start"#
+        ]],
+    );
+    check(
+        r#"{"subnet":"10.1.0.0/24","reclaimEarlierBoot":"yes"}"#,
+        &expect![[
+            r#"7: cannot use network config: key ipam.reclaimEarlierBoot = "yes": "yes" is none of "never", "exhausted", "always""#
+        ]],
+    );
+    check(
+        r#"{"subnet":"10.1.0.0/24","coolDownSeconds":-1}"#,
+        &expect![
+            "7: cannot use network config: key ipam.coolDownSeconds = -1: invalid value: integer `-1`, expected u32"
+        ],
+    );
+}
+
+#[test]
+fn no_ranges() {
+    check_all(r#"{"cniVersion":"1.0.0","name":"n"}"#, &expect!["7: IPAM config missing 'ipam' key"]);
+    check(
+        "{}",
+        &expect![[r#"
+        7: no IP ranges specified
+        Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges."#]],
+    );
+    check(
+        r#"{"subnt":"10.0.0.0/24"}"#,
+        &expect![[r#"
+        7: no IP ranges specified
+        Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges. Key ipam.subnt is unknown and was ignored: did you mean subnet?"#]],
+    );
+    check(
+        r#"{"ranges":[]}"#,
+        &expect![[r#"
+        7: no IP ranges specified
+        Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges."#]],
+    );
+    check(
+        r#"{"ranges":[[]]}"#,
+        &expect![[r#"
+        7: invalid range set 0: empty range set
+        It is key ipam.ranges[0]."#]],
+    );
+    check(
+        r#"{"ranges":[[{"subnet":"10.1.0.0/24"}],[{}]]}"#,
+        &expect![[r#"
+        7: invalid range set 1: key subnet is missing
+        It is key ipam.ranges[1]."#]],
+    );
+}
+
+#[test]
+fn bad_subnets() {
+    check(
+        r#"{"subnet":"10.0.0.0/31"}"#,
+        &expect![[r#"
+        7: invalid range set 0: Network 10.0.0.0/31 too small to allocate from
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"fd00::/127"}"#,
+        &expect![[r#"
+        7: invalid range set 0: Network fd00::/127 too small to allocate from
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.1/24"}"#,
+        &expect![[r#"
+        7: invalid range set 0: Network has host bits set. For a subnet mask of length 24 the network address is 10.0.0.0
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0"}"#,
+        &expect![[
+            r#"7: cannot use network config: key ipam.subnet = "10.0.0.0": "10.0.0.0" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64"#
+        ]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/255.255.255.0"}"#,
+        &expect![[
+            r#"7: cannot use network config: key ipam.subnet = "10.0.0.0/255.255.255.0": "10.0.0.0/255.255.255.0" is no address with prefix, such as 10.1.0.5/24 or fd00::5/64"#
+        ]],
+    );
+    check(
+        r#"{"subnet":"::ffff:10.1.0.0/120"}"#,
+        &expect![[r#"
+        7: invalid range set 0: subnet ::ffff:10.1.0.0/120 is an IPv4 network written as IPv6: write it as IPv4
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":5}"#,
+        &expect!["7: cannot use network config: key ipam.subnet = 5: invalid type: integer `5`, expected a string"],
+    );
+}
+
+#[test]
+fn bad_bounds() {
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.9","rangeEnd":"10.0.0.5"}"#,
+        &expect![[r#"
+        7: invalid range set 0: RangeStart 10.0.0.9 not in network 10.0.0.0/24 up to rangeEnd 10.0.0.5
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.1.5"}"#,
+        &expect![[r#"
+        7: invalid range set 0: RangeStart 10.0.1.5 not in network 10.0.0.0/24
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeEnd":"10.0.1.5"}"#,
+        &expect![[r#"
+        7: invalid range set 0: RangeEnd 10.0.1.5 not in network 10.0.0.0/24
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeEnd":"fd00::1"}"#,
+        &expect![[r#"
+        7: invalid range set 0: RangeEnd fd00::1 not in network 10.0.0.0/24
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeEnd":"10.0.0.0"}"#,
+        &expect![[r#"
+        7: invalid range set 0: RangeEnd 10.0.0.0 not in network 10.0.0.0/24 from rangeStart 10.0.0.1
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.255"}"#,
+        &expect![[r#"
+        7: invalid range set 0: RangeStart 10.0.0.255 is above the last address to hand out, 10.0.0.254
+        It is key ipam.subnet."#]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeEnd":"x"}"#,
+        &expect![[
+            r#"7: cannot use network config: key ipam.rangeEnd = "x": "x" is no IP address (invalid IP address syntax)"#
+        ]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","gateway":"10.0.0.01"}"#,
+        &expect![[
+            r#"7: cannot use network config: key ipam.gateway = "10.0.0.01": "10.0.0.01" is no IP address (invalid IP address syntax)"#
+        ]],
+    );
+    check(
+        r#"{"subnet":"10.0.0.0/24","rangeStart":"10.0.0.0","rangeEnd":"10.0.0.255","gateway":"fd00::1"}"#,
+        &expect![[r#"
+        /var/lib/cni/networks/n
+        10.0.0.0-10.0.0.255 of 10.0.0.0/24 gateway fd00::1"#]],
+    );
+}
+
+#[test]
+fn overlaps_and_families() {
+    check(
+        r#"{"ranges":[[{"subnet":"10.1.0.0/24"},{"subnet":"10.1.0.0/25"}]]}"#,
+        &expect![[r#"
+        7: invalid range set 0: subnets 10.1.0.1-10.1.0.254 and 10.1.0.1-10.1.0.126 overlap
+        It is key ipam.ranges[0]."#]],
+    );
+    check(
+        r#"{"subnet":"10.1.0.0/24","ranges":[[{"subnet":"10.1.0.0/25"}]]}"#,
+        &expect![[r#"
+        7: range set 0 overlaps with 1
+        Key ipam.subnet is 10.1.0.1-10.1.0.254, key ipam.ranges[0] is 10.1.0.1-10.1.0.126."#]],
+    );
+    check(
+        r#"{"ranges":[[{"subnet":"10.1.0.0/24"},{"subnet":"fd00::/64"}]]}"#,
+        &expect![[r#"
+        7: invalid range set 0: mixed address families
+        It is key ipam.ranges[0]."#]],
+    );
+    let two = r#""name":"n","ipam":{"ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"10.2.0.0/24"}]]}}"#;
+    check_all(
+        &format!(r#"{{"cniVersion":"0.2.0",{two}"#),
+        &expect!["7: CNI version 0.2.0 does not support more than 1 address per family"],
+    );
+    check_all(&format!("{{{two}"), &expect!["7: CNI version 0.1.0 does not support more than 1 address per family"]);
+}
+
+#[test]
+fn requests_in_cni_args() {
+    let requested = |text: &str| requested_by(&CniArgs::parse(text).unwrap());
+    assert_eq!(requested("").unwrap(), None);
+    assert_eq!(requested("IP=").unwrap(), None);
+    assert_eq!(requested("IP=10.0.0.5/24").unwrap(), Address::from_file_name("10.0.0.5"));
+    assert_eq!(requested("IgnoreUnknown=1;X=1;IP=fd00::5").unwrap(), Address::from_file_name("fd00::5"));
+    expect![[r#"cannot use CNI_ARGS: key IP: "zz" is no IP address (invalid IP address syntax)"#]]
+        .assert_eq(&requested("IP=zz").unwrap_err().to_string());
+    expect![[r#"cannot use CNI_ARGS: unknown key "X" (value "1"); Known keys: IP. Add IgnoreUnknown=1 to have others ignored."#]].assert_eq(&requested("X=1").unwrap_err().to_string());
+}

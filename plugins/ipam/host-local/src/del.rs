@@ -1,0 +1,21 @@
+//! DEL: what the container's interface holds in this network, of all sets at once.
+
+use cni_spec::CniError;
+
+use crate::conf::Conf;
+use crate::fault::fault;
+use crate::store::{Owner, Store, released};
+
+pub(crate) async fn del(conf: &Conf, owner: &Owner) -> Result<(), CniError> {
+    let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
+    let outcome = store.release_all(owner);
+    if let Ok(addresses) = &outcome
+        && !addresses.is_empty()
+        && !conf.cool_down.is_zero()
+        && let Err(error) = released::note(store.folder(), addresses, owner)
+    {
+        tracing::warn!(%error, "cannot note that addresses were released: they do not cool down");
+    }
+    store.finish();
+    outcome.map(drop).map_err(|error| fault(&error))
+}

@@ -1,0 +1,59 @@
+//! GC: every reservation whose container and interface are not in the list, and every file that names nobody.
+
+use std::collections::HashSet;
+
+use cni_spec::{Attachment, CniError};
+use netops::OpError;
+
+use crate::conf::Conf;
+use crate::fault::fault;
+use crate::store::{Content, Store};
+
+pub(crate) async fn gc(conf: &Conf, valid: &[Attachment]) -> Result<(), CniError> {
+    let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
+    let outcome = sweep(&mut store, &Valid::new(valid));
+    store.finish();
+    let failed = outcome.map_err(|error| fault(&error))?;
+    CniError::join(failed.iter().map(fault).collect()).map_or(Ok(()), Err)
+}
+
+/// Goes through the folder; gives what could not be deleted.
+fn sweep(store: &mut Store, valid: &Valid<'_>) -> Result<Vec<OpError>, OpError> {
+    let mut failed = Vec::new();
+    for (address, content) in store.scan()? {
+        let stale = match content {
+            Content::Owned(text) if valid.has(&text) => continue,
+            Content::Owned(text) => text,
+            Content::Debris => String::new(),
+            Content::Opaque => continue,
+        };
+        tracing::info!(%address, owner = stale.replace("\r\n", " "), "releasing an address that nothing valid holds");
+        failed.extend(store.release(address, &stale).err());
+    }
+    Ok(failed)
+}
+
+/// The valid attachments, and their containers alone for reservations of the older form.
+struct Valid<'a> {
+    attachments: HashSet<(&'a str, &'a str)>,
+    containers: HashSet<&'a str>,
+}
+
+impl<'a> Valid<'a> {
+    fn new(list: &'a [Attachment]) -> Self {
+        let pair = |valid: &'a Attachment| (valid.container_id.as_str(), valid.ifname.as_str());
+        Self {
+            attachments: list.iter().map(pair).collect(),
+            containers: list.iter().map(|valid| valid.container_id.as_str()).collect(),
+        }
+    }
+
+    fn has(&self, content: &str) -> bool {
+        let mut lines = content.lines();
+        match (lines.next(), lines.next()) {
+            (Some(container), Some(ifname)) => self.attachments.contains(&(container, ifname)),
+            (Some(container), None) => self.containers.contains(container),
+            (None, _) => false,
+        }
+    }
+}

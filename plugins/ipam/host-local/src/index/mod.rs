@@ -1,0 +1,235 @@
+//! A hint that saves reading the folder: which addresses are taken, and which owner holds which.
+//!
+//! The reservation files are the truth, and the index is never believed where they can be asked: an owner's address is
+//! read before it counts, and an address is taken by exclusive creation. What the files cannot answer at a constant
+//! cost is that something is *absent*: that an owner holds nothing more, that no address before this one is free. For
+//! that the index must be complete, and it is used only if all of these hold, else the folder is read and the
+//! index built anew:
+//!
+//! - the folder still carries the [seal](seal) that was set when the index was last written: no entry has come, gone
+//!   or been renamed since, whoever did it;
+//! - the machine has not been started anew, so no power loss can have kept the seal and lost a page;
+//! - the header and each page used pass their checksums, whose seed is drawn anew for each build.
+//!
+//! All of it happens under the folder's lock, which the Go plugin takes too. The file is private to this crate,
+//! has no name or content that the Go plugin could take for a reservation (it reads every file of the folder when
+//! it looks for an owner), and may be deleted at any time.
+
+mod free;
+mod page;
+mod seal;
+mod table;
+
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use sha2::{Digest, Sha256};
+
+use crate::address::{Address, Family};
+use crate::range::Span;
+use page::{Kind, PAGE_BYTES, Slot, checksum, u64_at};
+use seal::Stamp;
+pub(crate) use table::Damaged;
+use table::{Table, owner_home};
+
+/// The index's name in a network's folder.
+pub(crate) const FILE_NAME: &str = ".index";
+const MAGIC: u64 = u64::from_le_bytes(*b"hl-idx\x00\x01");
+const HEADER_WORDS: usize = 16;
+
+/// The owner of a reservation, as the index knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct OwnerHash(u64);
+
+impl OwnerHash {
+    /// Of the content of a reservation file, without white space around it.
+    pub(crate) fn of(content: &str) -> Self {
+        let digest = Sha256::digest(content.as_bytes());
+        Self(u64_at(&digest, 0).unwrap_or(0))
+    }
+}
+
+/// The index, read or built.
+#[derive(Debug)]
+pub(crate) struct Index {
+    table: Table,
+    /// Whether every reservation of an earlier boot is known to be gone.
+    pub(crate) reclaimed: bool,
+}
+
+impl Index {
+    /// An empty one, with room for `reservations`.
+    pub(crate) fn new(reservations: usize) -> Self {
+        let seed = RandomState::new().hash_one(reservations);
+        Self { table: Table::new(seed, (reservations as u64).saturating_mul(2)), reclaimed: false }
+    }
+
+    /// The index of `folder`, if it can be trusted.
+    pub(crate) fn open(folder: &Path, dir: &File, boot: &str) -> Option<Self> {
+        let header = Header::read(folder, boot)?;
+        let sealed = header.stamp.is_seal() && Stamp::read(dir).ok()? == header.stamp;
+        sealed.then(|| header.index()).flatten()
+    }
+
+    /// The reservations that this crate is known to have made since the machine started, even from an index
+    /// whose seal is broken: for telling them from those of an earlier boot.
+    pub(crate) fn made_this_boot(folder: &Path, boot: &str) -> Vec<(Address, OwnerHash)> {
+        let Some(mut index) = Header::read(folder, boot).and_then(Header::index) else { return Vec::new() };
+        let slots = index.table.all().unwrap_or_default();
+        let made = slots.iter().filter(|slot| slot.kind == Kind::OwnerThisBoot);
+        made.map(|slot| (address_of(slot), OwnerHash(slot.value))).collect()
+    }
+
+    /// Notes that `address` is taken, by `owner` if it has one. Noting it twice is as good as once.
+    pub(crate) fn insert(
+        &mut self,
+        address: Address,
+        owner: Option<OwnerHash>,
+        this_boot: bool,
+    ) -> Result<(), Damaged> {
+        free::take(&mut self.table, address)?;
+        let Some(owner) = owner else { return Ok(()) };
+        let kind = if this_boot { Kind::OwnerThisBoot } else { Kind::Owner };
+        let slot = slot_of(kind, address, owner);
+        if self.owner_slots(owner)?.iter().any(|present| address_of(present) == address) {
+            return Ok(());
+        }
+        self.table.insert(slot)
+    }
+
+    /// Notes that `address` is free. Noting it twice is as good as once.
+    pub(crate) fn remove(&mut self, address: Address, owner: OwnerHash) -> Result<(), Damaged> {
+        free::give_back(&mut self.table, address)?;
+        for slot in self.owner_slots(owner)? {
+            if address_of(&slot) == address {
+                self.table.remove(&slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The addresses that `owner` seems to hold.
+    pub(crate) fn owned_by(&mut self, owner: OwnerHash) -> Result<Vec<Address>, Damaged> {
+        Ok(self.owner_slots(owner)?.iter().map(address_of).collect())
+    }
+
+    fn owner_slots(&mut self, owner: OwnerHash) -> Result<Vec<Slot>, Damaged> {
+        self.table.list(owner_home(owner.0), |slot| slot.kind != Kind::Word && slot.value == owner.0)
+    }
+
+    /// The first address of `span` that is not noted as taken.
+    pub(crate) fn next_free(&mut self, span: Span) -> Result<Option<Address>, Damaged> {
+        free::next(&mut self.table, span)
+    }
+
+    /// Whether it differs from its file.
+    pub(crate) fn is_dirty(&self) -> bool {
+        self.table.is_dirty()
+    }
+
+    /// How many pages of it are in memory.
+    #[cfg(test)]
+    pub(crate) fn pages_touched(&self) -> usize {
+        self.table.pages_touched()
+    }
+
+    /// Writes what changed, and seals the folder. This comes last, after every change to the folder's entries.
+    ///
+    /// The header goes first, so that no older seal can be matched by chance while pages are written (two seals
+    /// within a second are equal on a file system that keeps whole seconds).
+    pub(crate) fn save(&mut self, folder: &Path, dir: &File, boot: &str) -> io::Result<()> {
+        let file = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+            .open(folder.join(FILE_NAME))?;
+        file.write_all_at(&[0; PAGE_BYTES], 0)?;
+        self.table.write(&file)?;
+        let Some(stamp) = seal::seal(dir)? else { return Ok(()) };
+        let header = Header { stamp, ..Header::of(self) };
+        file.write_all_at(&header.encode(boot), 0)
+    }
+}
+
+fn slot_of(kind: Kind, address: Address, owner: OwnerHash) -> Slot {
+    Slot { kind, v6: address.family == Family::V6, level: 0, value: owner.0, key: address.bits }
+}
+
+fn address_of(slot: &Slot) -> Address {
+    Address { family: if slot.v6 { Family::V6 } else { Family::V4 }, bits: slot.key }
+}
+
+/// Page 0.
+struct Header {
+    stamp: Stamp,
+    seed: u64,
+    buckets: u64,
+    entries: u64,
+    reclaimed: bool,
+    file: Option<File>,
+}
+
+impl Header {
+    fn of(index: &Index) -> Self {
+        let Table { seed, buckets, entries, .. } = index.table;
+        Self { stamp: Stamp([0; 6]), seed, buckets, entries, reclaimed: index.reclaimed, file: None }
+    }
+
+    /// The header of an index written since the machine started.
+    fn read(folder: &Path, boot: &str) -> Option<Self> {
+        let file = OpenOptions::new()
+            .read(true)
+            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
+            .open(folder.join(FILE_NAME))
+            .ok()?;
+        let mut bytes = [0; PAGE_BYTES];
+        file.read_exact_at(&mut bytes, 0).ok()?;
+        let (body, sum) = bytes.split_at(HEADER_WORDS * 8);
+        if u64_at(body, 0)? != MAGIC || u64_at(sum, 0)? != checksum(body, boot_number(boot)) {
+            return None;
+        }
+        let word = |number: usize| u64_at(body, number * 8);
+        let mut stamp = [0; 6];
+        for (place, value) in stamp.iter_mut().enumerate() {
+            *value = word(1 + place)?;
+        }
+        Some(Self {
+            stamp: Stamp(stamp),
+            seed: word(7)?,
+            buckets: word(8)?,
+            entries: word(9)?,
+            reclaimed: word(10)? == 1,
+            file: Some(file),
+        })
+    }
+
+    fn index(self) -> Option<Index> {
+        let table = Table::open(self.file?, self.seed, self.buckets, self.entries).ok()?;
+        Some(Index { table, reclaimed: self.reclaimed })
+    }
+
+    /// The boot is not written but goes into the checksum: a header of another one does not pass.
+    fn encode(&self, boot: &str) -> Vec<u8> {
+        let more = [self.seed, self.buckets, self.entries, u64::from(self.reclaimed)];
+        let words = [MAGIC].into_iter().chain(self.stamp.0).chain(more);
+        let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        bytes.resize(HEADER_WORDS * 8, 0);
+        let sum = checksum(&bytes, boot_number(boot));
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes.resize(PAGE_BYTES, 0);
+        bytes
+    }
+}
+
+fn boot_number(boot: &str) -> u64 {
+    OwnerHash::of(boot).0
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,102 @@
+//! The seal: how the index knows that nobody else has changed the folder since it was written.
+//!
+//! A folder's mtime alone cannot tell: the kernel stamps with the time of its last tick (1 to 10 ms ago), so the
+//! Go plugin can make or delete a reservation right after us and leave the very same mtime. Waiting for the
+//! next tick would cost more than the whole operation. Instead the folder's mtime is *set*, ten seconds into the past,
+//! and both stamps as they then read are noted in the index. Every creation, deletion or renaming of an entry stamps
+//! mtime and ctime with one and the same instant, at any clock granularity and wherever the clock was stepped to; in a sealed
+//! folder the two are ten seconds apart. So a folder whose stamps equal a noted seal has had no entry changed
+//! since. Setting the mtime back by hand, as `rsync -a`, `tar` and `cp -a` do, moves the ctime and so breaks the
+//! seal; a copy has another inode.
+
+use std::fs::{File, FileTimes};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::time::{Duration, SystemTime};
+
+/// What `stat` says of a folder: device, inode, mtime and ctime with their nanoseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Stamp(pub(super) [u64; 6]);
+
+impl Stamp {
+    /// The folder's stamp now.
+    pub(super) fn read(dir: &File) -> io::Result<Self> {
+        let stat = dir.metadata()?;
+        let time = |number: i64| number.cast_unsigned();
+        Ok(Self([
+            stat.dev(),
+            stat.ino(),
+            time(stat.mtime()),
+            time(stat.mtime_nsec()),
+            time(stat.ctime()),
+            time(stat.ctime_nsec()),
+        ]))
+    }
+
+    /// Whether this can be a seal: no change of an entry leaves mtime and ctime apart.
+    pub(super) fn is_seal(&self) -> bool {
+        let [_, _, mtime, mtime_ns, ctime, ctime_ns] = self.0;
+        (mtime, mtime_ns) != (ctime, ctime_ns)
+    }
+}
+
+/// Seals the folder; `None` where the file system does not keep the mtime it is given.
+pub(super) fn seal(dir: &File) -> io::Result<Option<Stamp>> {
+    let past = SystemTime::now().checked_sub(Duration::from_secs(10)).unwrap_or(SystemTime::UNIX_EPOCH);
+    dir.set_times(FileTimes::new().set_modified(past))?;
+    Ok(Some(Stamp::read(dir)?).filter(Stamp::is_seal))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::path::Path;
+
+    /// Each of these happens at once after sealing, in the same tick; a hundred times over, as one try could
+    /// fall on a tick's edge.
+    fn check_breaks(change: impl Fn(&Path)) {
+        for _ in 0..100 {
+            let folder = tempfile::tempdir().unwrap();
+            fs::write(folder.path().join("old"), "").unwrap();
+            let dir = File::open(folder.path()).unwrap();
+            let sealed = seal(&dir).unwrap().unwrap();
+            assert_eq!(Stamp::read(&dir).unwrap(), sealed);
+            change(folder.path());
+            assert_ne!(Stamp::read(&dir).unwrap(), sealed);
+        }
+    }
+
+    #[test]
+    fn a_new_file_breaks_the_seal() {
+        check_breaks(|dir| fs::write(dir.join("new"), "").unwrap());
+    }
+
+    #[test]
+    fn a_deleted_file_breaks_the_seal() {
+        check_breaks(|dir| fs::remove_file(dir.join("old")).unwrap());
+    }
+
+    #[test]
+    fn a_file_that_came_and_went_breaks_the_seal() {
+        check_breaks(|dir| {
+            fs::write(dir.join("new"), "").unwrap();
+            fs::remove_file(dir.join("new")).unwrap();
+        });
+    }
+
+    #[test]
+    fn a_renamed_file_breaks_the_seal() {
+        check_breaks(|dir| fs::rename(dir.join("old"), dir.join("new")).unwrap());
+    }
+
+    #[test]
+    fn a_file_written_in_place_does_not_break_the_seal() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("old"), "").unwrap();
+        let dir = File::open(folder.path()).unwrap();
+        let sealed = seal(&dir).unwrap();
+        fs::write(folder.path().join("old"), "text").unwrap();
+        assert_eq!(Stamp::read(&dir).ok(), sealed, "or each write of the index would break it");
+    }
+}

@@ -1,0 +1,232 @@
+//! Ranges and sets of ranges: every rule about them, and the order in which addresses are tried.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+
+use crate::address::{Address, Family};
+
+/// The keys of one range as written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawRange {
+    /// `subnet`.
+    pub subnet: Option<IpNetwork>,
+    /// `rangeStart`.
+    pub start: Option<IpAddr>,
+    /// `rangeEnd`.
+    pub end: Option<IpAddr>,
+    /// `gateway`.
+    pub gateway: Option<IpAddr>,
+}
+
+/// Addresses `first` to `last` of `subnet`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The network; its prefix length goes into the result.
+    pub subnet: IpNetwork,
+    /// First address to hand out.
+    pub first: Address,
+    /// Last address to hand out.
+    pub last: Address,
+    /// The gateway, which is never handed out and may lie outside.
+    pub gateway: Address,
+}
+
+/// Ranges of one family without overlap. A container gets one address of each set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeSet(Vec<Range>);
+
+/// Addresses `first` to `last`, both included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Span {
+    /// First address.
+    pub first: Address,
+    /// Last address.
+    pub last: Address,
+}
+
+impl Span {
+    /// Whether `address` is one of them.
+    #[must_use]
+    pub fn contains(&self, address: Address) -> bool {
+        self.first.family == address.family && self.first <= address && address <= self.last
+    }
+}
+
+impl Range {
+    /// Checks the keys and fills in the defaults: gateway and start are the first address, the end is the last
+    /// but one of an IPv4 and the last of an IPv6 network.
+    ///
+    /// # Errors
+    /// A sentence that names key and value, the reference's where it has one.
+    pub fn new(raw: &RawRange) -> Result<Self, String> {
+        let subnet = raw.subnet.ok_or("key subnet is missing")?;
+        if subnet.ip() != subnet.ip().to_canonical() {
+            return Err(format!("subnet {subnet} is an IPv4 network written as IPv6: write it as IPv4"));
+        }
+        let max = if subnet.is_ipv4() { 32 } else { 128 };
+        if subnet.prefix() + 2 > max {
+            return Err(format!("Network {subnet} too small to allocate from"));
+        }
+        if subnet.ip() != subnet.network() {
+            return Err(format!(
+                "Network has host bits set. For a subnet mask of length {} the network address is {}",
+                subnet.prefix(),
+                subnet.network()
+            ));
+        }
+        let whole = Span { first: subnet.network().into(), last: subnet.broadcast().into() };
+        let lowest = Address { bits: whole.first.bits + 1, ..whole.first };
+        let highest = match whole.last.family {
+            Family::V4 => Address { bits: whole.last.bits - 1, ..whole.last },
+            Family::V6 => whole.last,
+        };
+        let range = Self {
+            subnet,
+            first: raw.start.map_or(lowest, Address::from),
+            last: raw.end.map_or(highest, Address::from),
+            gateway: raw.gateway.map_or(lowest, Address::from),
+        };
+        range.check_bounds(raw, whole)
+    }
+
+    fn check_bounds(self, raw: &RawRange, whole: Span) -> Result<Self, String> {
+        let (subnet, first, last) = (self.subnet, self.first, self.last);
+        if !whole.contains(first) {
+            return Err(format!("RangeStart {first} not in network {subnet}"));
+        }
+        if !whole.contains(last) {
+            return Err(format!("RangeEnd {last} not in network {subnet}"));
+        }
+        if first <= last {
+            return Ok(self);
+        }
+        // The reference blames whichever of the two was given, and forgets a start behind the default end, from
+        // where it would walk out of the network.
+        match (raw.start, raw.end) {
+            (Some(_), Some(_)) => Err(format!("RangeStart {first} not in network {subnet} up to rangeEnd {last}")),
+            (Some(_), None) => Err(format!("RangeStart {first} is above the last address to hand out, {last}")),
+            (None, _) => Err(format!("RangeEnd {last} not in network {subnet} from rangeStart {first}")),
+        }
+    }
+
+    /// From its first to its last address.
+    #[must_use]
+    pub fn span(&self) -> Span {
+        Span { first: self.first, last: self.last }
+    }
+
+    fn overlaps(&self, other: &Range) -> bool {
+        self.first.family == other.first.family && self.first <= other.last && other.first <= self.last
+    }
+}
+
+impl RangeSet {
+    /// Checks that there are ranges, of one family, without overlap.
+    ///
+    /// # Errors
+    /// A sentence, the reference's.
+    pub fn new(ranges: Vec<Range>) -> Result<Self, String> {
+        let first = ranges.first().ok_or("empty range set")?;
+        if ranges.iter().any(|range| range.first.family != first.first.family) {
+            return Err("mixed address families".to_owned());
+        }
+        for (index, one) in ranges.iter().enumerate() {
+            if let Some(other) = ranges.iter().skip(index + 1).find(|other| one.overlaps(other)) {
+                return Err(format!("subnets {one} and {other} overlap"));
+            }
+        }
+        Ok(Self(ranges))
+    }
+
+    /// Its ranges, as configured.
+    #[must_use]
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
+    }
+
+    /// Its family.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        self.0.first().map_or(Family::V4, |range| range.first.family)
+    }
+
+    /// The range that hands out `address`.
+    #[must_use]
+    pub fn find(&self, address: Address) -> Option<&Range> {
+        self.0.iter().find(|range| range.span().contains(address))
+    }
+
+    /// Whether the two sets share an address.
+    #[must_use]
+    pub fn overlaps(&self, other: &RangeSet) -> bool {
+        self.0.iter().any(|one| other.0.iter().any(|two| one.overlaps(two)))
+    }
+
+    /// The order in which addresses are tried: from the one after `last_reserved` round to it again; from the
+    /// first range's start if `last_reserved` is missing or in no range of this set.
+    #[must_use]
+    pub fn order(&self, last_reserved: Option<Address>) -> Vec<Span> {
+        let start =
+            last_reserved.and_then(|last| Some((last, self.0.iter().position(|range| range.span().contains(last))?)));
+        let Some((last, index)) = start else {
+            return self.0.iter().map(Range::span).collect();
+        };
+        let (before, from) = self.0.split_at(index);
+        let Some((own, after)) = from.split_first() else { return Vec::new() };
+        let rest = last.next().filter(|_| last < own.last).map(|first| Span { first, last: own.last });
+        let others = after.iter().chain(before).map(Range::span);
+        rest.into_iter().chain(others).chain([Span { first: own.first, last }]).collect()
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let texts: Vec<String> = self.0.iter().map(Range::to_string).collect();
+        f.write_str(&texts.join(","))
+    }
+}
+
+impl fmt::Display for Span {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.first, self.last)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn set(subnets: &[&str]) -> RangeSet {
+        let range = |text: &&str| Range::new(&RawRange { subnet: text.parse().ok(), ..RawRange::default() }).unwrap();
+        RangeSet::new(subnets.iter().map(range).collect()).unwrap()
+    }
+
+    fn check_order(set: &RangeSet, last: &str, expected: &Expect) {
+        let spans: Vec<String> = set.order(Address::from_file_name(last)).iter().map(Span::to_string).collect();
+        expected.assert_eq(&spans.join(" "));
+    }
+
+    #[test]
+    fn the_search_goes_round_from_the_last_reserved_address() {
+        let two = set(&["10.0.0.0/29", "10.0.1.0/29"]);
+        check_order(&two, "none", &expect!["10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.6"]);
+        check_order(&two, "10.0.0.3", &expect!["10.0.0.4-10.0.0.6 10.0.1.1-10.0.1.6 10.0.0.1-10.0.0.3"]);
+        check_order(&two, "10.0.0.6", &expect!["10.0.1.1-10.0.1.6 10.0.0.1-10.0.0.6"]);
+        check_order(&two, "10.0.1.1", &expect!["10.0.1.2-10.0.1.6 10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.1"]);
+        check_order(&two, "10.0.9.1", &expect!["10.0.0.1-10.0.0.6 10.0.1.1-10.0.1.6"]);
+        check_order(
+            &set(&["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff0/124"]),
+            "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff",
+            &expect!["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff1-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! `last_reserved_ip.N`: where the search in range set N goes on. A hint: any content, or none, only costs the
+//! round-robin order, and a file that cannot be read is logged and counts as missing, as in the reference.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+use crate::address::Address;
+
+/// Longer than any address.
+const MAX_BYTES: usize = 64;
+
+fn name(set: usize) -> String {
+    format!("last_reserved_ip.{set}")
+}
+
+/// The address last reserved in range set `set`.
+pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
+    let read = |file: File| {
+        let mut bytes = [0; MAX_BYTES];
+        let length = file.read_at(&mut bytes, 0)?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned())
+    };
+    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(folder.join(name(set)));
+    match file.and_then(read) {
+        Ok(text) => text.parse::<std::net::IpAddr>().ok().map(Address::from),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            tracing::warn!(set, %error, "cannot read last_reserved_ip: the search starts at the range's start");
+            None
+        }
+    }
+}
+
+/// Notes the address last reserved. The file keeps its block, so that a disk that is full does not matter once it exists; it is
+/// cut before it is written, so that a killed process leaves a part of the old address at worst.
+pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<()> {
+    let file = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+        .open(folder.join(name(set)))?;
+    let text = address.to_string();
+    if file.metadata()?.len() > text.len() as u64 {
+        file.set_len(text.len() as u64)?;
+    }
+    file.write_all_at(text.as_bytes(), 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shorter_address_replaces_a_longer_one() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["10.0.0.1", "192.168.100.100", "fd00::1", "10.0.0.9"] {
+            let address = Address::from_file_name(text).unwrap();
+            write(folder.path(), 3, address).unwrap();
+            assert_eq!(std::fs::read_to_string(folder.path().join("last_reserved_ip.3")).unwrap(), text);
+            assert_eq!(read(folder.path(), 3), Some(address));
+        }
+    }
+
+    #[test]
+    fn garbage_is_no_address() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path(), 0), None);
+        for text in ["", "10.0.0", "x", "10.0.0.1\n"] {
+            std::fs::write(folder.path().join("last_reserved_ip.0"), text).unwrap();
+            assert_eq!(read(folder.path(), 0), None, "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,392 @@
+//! A network's folder of reservations, locked: the truth on the disk, and the [index](crate::index) beside it.
+//!
+//! Reading order: [`Store::create`] and [`Store::find`] lock the folder; [`Store::owned_by`] and [`Store::next_free`] ask;
+//! [`Store::reserve`] and [`Store::release`] change; [`Store::finish`] writes the index. Without `finish`, or after being killed
+//! anywhere, the folder's seal is broken and the next one reads the folder.
+
+mod file;
+mod last;
+mod lock;
+pub(crate) mod released;
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use netops::OpError;
+use netops::boot::Boot;
+use netops::lock::Lock;
+
+use crate::address::Address;
+use crate::index::{Damaged, Index, OwnerHash};
+use crate::range::Span;
+pub(crate) use file::Content;
+pub use file::Owner;
+
+/// Where a store is, and how long to wait for it.
+#[derive(Debug, Clone)]
+pub struct Place {
+    /// `<dataDir>/<network>`.
+    pub folder: PathBuf,
+    /// How long to wait for the lock.
+    pub deadline: Duration,
+}
+
+/// A network's folder, locked.
+pub(crate) struct Store {
+    folder: PathBuf,
+    dir: File,
+    boot: Boot,
+    index: Index,
+    /// What was reserved since the folder was locked.
+    made: HashSet<(Address, OwnerHash)>,
+    /// Whether the index does not say what the folder does, so that it must not be sealed.
+    suspect: bool,
+    /// Whether an entry of the folder was changed, so that the seal is broken.
+    changed: bool,
+    /// Whether the folder was read, so that the index is as good as the folder.
+    scanned: bool,
+    // Last, as fields are dropped in order: nothing is written after it.
+    _lock: Lock,
+}
+
+/// What [`Store::reserve`] found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reserved {
+    /// The address is the owner's now.
+    Done,
+    /// Somebody has it.
+    Taken,
+}
+
+impl Store {
+    /// Locks the folder, making it if it is missing.
+    ///
+    /// # Errors
+    /// The folder or its lock cannot be made; the lock was held past the deadline.
+    pub(crate) async fn create(place: &Place) -> Result<Self, OpError> {
+        let mkdir = |error: io::Error| OpError::io("create", format!("store {}", place.folder.display()), &error);
+        match File::open(&place.folder) {
+            Ok(dir) => Self::lock(place, dir).await,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&place.folder).map_err(mkdir)?;
+                Self::lock(place, File::open(&place.folder).map_err(mkdir)?).await
+            }
+            Err(error) => Err(mkdir(error)),
+        }
+    }
+
+    /// Locks the folder, `None` if there is none.
+    ///
+    /// # Errors
+    /// As [`Store::create`].
+    pub(crate) async fn find(place: &Place) -> Result<Option<Self>, OpError> {
+        match File::open(&place.folder) {
+            Ok(dir) => Self::lock(place, dir).await.map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(OpError::io("open", format!("store {}", place.folder.display()), &error)),
+        }
+    }
+
+    async fn lock(place: &Place, dir: File) -> Result<Self, OpError> {
+        let lock = lock::take(&place.folder.join("lock"), place.deadline).await?;
+        let boot = Boot::read()?;
+        Self::load(place.folder.clone(), dir, lock, boot)
+    }
+
+    fn load(folder: PathBuf, dir: File, lock: Lock, boot: Boot) -> Result<Self, OpError> {
+        let trusted = Index::open(&folder, &dir, &boot.id);
+        let scan = trusted.is_none();
+        let index = trusted.unwrap_or_else(|| Index::new(0));
+        let (suspect, changed, scanned) = (false, false, false);
+        let made = HashSet::new();
+        let mut store = Self { folder, dir, boot, index, made, suspect, changed, scanned, _lock: lock };
+        if scan {
+            store.scan()?;
+        }
+        Ok(store)
+    }
+
+    /// Reads the whole folder and builds the index anew. Gives all that has an address for a name.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn scan(&mut self) -> Result<Vec<(Address, Content)>, OpError> {
+        tracing::debug!(folder = %self.folder.display(), "reading the folder: the index is missing, old or damaged");
+        let mut made = self.made.clone();
+        made.extend(Index::made_this_boot(&self.folder, &self.boot.id));
+        let found = self.list().map_err(|error| OpError::io("read", self.object(), &error))?;
+        let mut index = Index::new(found.len());
+        for (address, content) in &found {
+            let noted = match content {
+                Content::Owned(text) => {
+                    let owner = OwnerHash::of(text);
+                    index.insert(*address, Some(owner), made.contains(&(*address, owner)))
+                }
+                // As good as free: whoever gets the address replaces it.
+                Content::Debris => Ok(()),
+                Content::Opaque => index.insert(*address, None, false),
+            };
+            noted.map_err(|Damaged| self.index_fault())?;
+        }
+        self.index = index;
+        self.scanned = true;
+        Ok(found)
+    }
+
+    fn list(&mut self) -> io::Result<Vec<(Address, Content)>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(&self.folder)? {
+            let name = entry?.file_name();
+            let Some(name) = name.to_str() else { continue };
+            if name == file::TEMPORARY {
+                // Of a process that was killed. On a store that cannot be written to it stays, and harms nobody.
+                self.changed |= file::remove(&self.folder.join(name)).is_ok();
+            } else if let Some(address) = Address::from_file_name(name)
+                && let Some(content) = file::read(&self.folder.join(name))
+            {
+                found.push((address, content));
+            }
+        }
+        Ok(found)
+    }
+
+    fn object(&self) -> String {
+        format!("store {}", self.folder.display())
+    }
+
+    fn index_fault(&self) -> OpError {
+        OpError::state("index", self.object(), "an index in memory cannot be damaged")
+    }
+
+    fn path(&self, address: Address) -> PathBuf {
+        self.folder.join(address.to_string())
+    }
+
+    /// Asks the index, or changes it. A damaged one is built anew from the folder, of which any change that `ask`
+    /// notes is already part: noting it twice is as good as once.
+    fn ask<T>(&mut self, ask: impl Fn(&mut Index) -> Result<T, Damaged>) -> Result<T, OpError> {
+        if let Ok(answer) = ask(&mut self.index) {
+            return Ok(answer);
+        }
+        tracing::warn!(folder = %self.folder.display(), "the index is damaged and is built anew");
+        self.scan()?;
+        ask(&mut self.index).map_err(|Damaged| self.index_fault())
+    }
+
+    /// The addresses that `owner` holds: those noted with its interface or, if there are none, those noted in the
+    /// older form with only the container.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn owned_by(&mut self, owner: &Owner) -> Result<Vec<Address>, OpError> {
+        let held = self.holding(&owner.content())?;
+        if held.is_empty() { self.holding(owner.old_content()) } else { Ok(held) }
+    }
+
+    /// As [`Store::owned_by`], but that there are none is only believed of the folder itself.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn owned_by_for_certain(&mut self, owner: &Owner) -> Result<Vec<Address>, OpError> {
+        let held = self.owned_by(owner)?;
+        if !held.is_empty() || self.scanned {
+            return Ok(held);
+        }
+        self.scan()?;
+        self.owned_by(owner)
+    }
+
+    /// The addresses whose files have this content.
+    fn holding(&mut self, content: &str) -> Result<Vec<Address>, OpError> {
+        let owner = OwnerHash::of(content);
+        let wanted = Some(Content::Owned(content.to_owned()));
+        loop {
+            let mut noted = self.ask(|index| index.owned_by(owner))?;
+            let count = noted.len();
+            noted.retain(|address| file::read(&self.path(*address)) == wanted);
+            if noted.len() == count || self.scanned {
+                return Ok(noted);
+            }
+            self.scan()?; // a file was changed in place: what else was?
+        }
+    }
+
+    /// The first address of `span` that nobody holds.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
+        self.ask(|index| index.next_free(span))
+    }
+
+    /// Reserves `address` for `owner`, if nobody holds it.
+    ///
+    /// # Errors
+    /// The folder cannot be written to; then nothing is left in it.
+    pub(crate) fn reserve(&mut self, address: Address, owner: &Owner) -> Result<Reserved, OpError> {
+        let failed = |error: &io::Error| OpError::io("create", format!("reservation {address}"), error);
+        let path = self.path(address);
+        let name = address.to_string();
+        self.changed = true;
+        let content = owner.content();
+        let created = match file::create(&self.folder, &name, &content) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if file::read(&path) != Some(Content::Debris) {
+                    // The index did not know: the seal holds, so the file was put there without the lock.
+                    self.suspect = true;
+                    self.ask(|index| index.insert(address, None, false))?;
+                    return Ok(Reserved::Taken);
+                }
+                tracing::warn!(%address, "replacing a reservation that names nobody");
+                file::remove(&path).and_then(|()| file::create(&self.folder, &name, &content))
+            }
+            outcome => outcome,
+        };
+        if let Err(error) = created {
+            self.suspect = true;
+            return Err(failed(&error).request(format!("link {}", path.display())));
+        }
+        let hash = OwnerHash::of(&content);
+        self.made.insert((address, hash));
+        self.ask(|index| index.insert(address, Some(hash), true))?;
+        Ok(Reserved::Done)
+    }
+
+    /// Deletes the reservation of `address`, which has been read and found to have `content`.
+    ///
+    /// # Errors
+    /// The file cannot be deleted.
+    pub(crate) fn release(&mut self, address: Address, content: &str) -> Result<(), OpError> {
+        let path = self.path(address);
+        self.changed = true;
+        file::remove(&path).map_err(|error| {
+            self.suspect = true;
+            let request = format!("unlink {}", path.display());
+            OpError::io("delete", format!("reservation {address}"), &error).request(request)
+        })?;
+        let owner = OwnerHash::of(content);
+        self.ask(|index| index.remove(address, owner))
+    }
+
+    /// Deletes what `owner` holds, all sets at once, in either form. Gives the addresses.
+    ///
+    /// # Errors
+    /// The first that cannot be deleted, after the others were.
+    pub(crate) fn release_all(&mut self, owner: &Owner) -> Result<Vec<Address>, OpError> {
+        let full = owner.content();
+        let held = self.holding(&full)?;
+        let (content, held) = match held.is_empty() {
+            false => (full.as_str(), held),
+            true => (owner.old_content(), self.holding(owner.old_content())?),
+        };
+        let outcomes: Vec<_> = held.iter().map(|address| self.release(*address, content)).collect();
+        outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
+        Ok(held)
+    }
+
+    /// Where the search in range set `set` goes on.
+    pub(crate) fn last_reserved(&self, set: usize) -> Option<Address> {
+        last::read(&self.folder, set)
+    }
+
+    /// Notes where the search in range set `set` goes on.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub(crate) fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError> {
+        self.changed = true;
+        last::write(&self.folder, set, address)
+            .map_err(|error| OpError::io("write", format!("last_reserved_ip.{set}"), &error))
+    }
+
+    /// Deletes the reservations of earlier boots but for those of `keep`, once a boot. Gives how many.
+    ///
+    /// # Errors
+    /// The folder cannot be read, or a reservation not be deleted.
+    pub(crate) fn reclaim_earlier_boots(&mut self, keep: Option<&Owner>) -> Result<usize, OpError> {
+        let stale = self.list_earlier_boots(keep)?;
+        for (address, text) in &stale {
+            self.release(*address, text)?;
+            tracing::info!(%address, owner = text.replace("\r\n", " "), "released a reservation of an earlier boot");
+        }
+        self.changed |= !self.index.reclaimed;
+        self.index.reclaimed = true;
+        Ok(stale.len())
+    }
+
+    /// The reservations of earlier boots but for those of `keep`: address and content.
+    ///
+    /// Which those are: the file was last written before the machine was started, and the index does not know it as
+    /// made since. The second protects from a clock that was behind when a container was started and was set right
+    /// later; see README.md.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub(crate) fn list_earlier_boots(&mut self, keep: Option<&Owner>) -> Result<Vec<(Address, String)>, OpError> {
+        if self.index.reclaimed {
+            return Ok(Vec::new());
+        }
+        let mut made = self.made.clone();
+        made.extend(Index::made_this_boot(&self.folder, &self.boot.id));
+        let kept = keep.map(Owner::content);
+        let mut stale = Vec::new();
+        for (address, content) in self.scan()? {
+            let Content::Owned(text) = content else { continue };
+            let known = made.contains(&(address, OwnerHash::of(&text))) || kept.as_deref() == Some(text.as_str());
+            if !known && self.is_of_earlier_boot(&self.path(address)) {
+                stale.push((address, text));
+            }
+        }
+        Ok(stale)
+    }
+
+    fn is_of_earlier_boot(&self, path: &Path) -> bool {
+        let written = fs::symlink_metadata(path).and_then(|stat| stat.modified()).unwrap_or_else(|_| SystemTime::now());
+        self.boot.started.duration_since(written).is_ok_and(|before| before > Duration::from_secs(1))
+    }
+
+    /// Tries whether a reservation could be written.
+    ///
+    /// # Errors
+    /// What the kernel said.
+    pub(crate) fn probe(&mut self) -> Result<(), OpError> {
+        self.changed = true;
+        file::probe(&self.folder).map_err(|error| OpError::io("write", self.object(), &error))
+    }
+
+    /// The folder, for files beside the reservations.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// How much of the index was looked at.
+    #[cfg(test)]
+    pub(crate) fn cost(&self) -> Cost {
+        Cost { scanned: self.scanned, pages: self.index.pages_touched() }
+    }
+
+    /// Writes the index and seals the folder. A failure is no failure of the operation: the next one will read the
+    /// folder.
+    pub(crate) fn finish(mut self) {
+        if self.suspect || !(self.changed || self.scanned || self.index.is_dirty()) {
+            return;
+        }
+        if let Err(error) = self.index.save(&self.folder, &self.dir, &self.boot.id) {
+            tracing::warn!(folder = %self.folder.display(), %error, "cannot write the index: the next call reads the folder");
+        }
+    }
+}
+
+/// What an operation looked at, beside the reservations it was about.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Cost {
+    pub(crate) scanned: bool,
+    pub(crate) pages: usize,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! `.released`: which addresses were released of late, while `coolDownSeconds` is set.
+//!
+//! A line an address: `<unix seconds> <address> <container> <interface>`. A hint like the index: lines that do not
+//! parse are skipped, and without the file no address has to wait.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
+use super::Owner;
+use crate::address::Address;
+
+const FILE_NAME: &str = ".released";
+
+/// An address that was released.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Released {
+    at: SystemTime,
+    pub(crate) address: Address,
+    owner: String,
+}
+
+impl Released {
+    fn parse(line: &str) -> Option<Self> {
+        let (seconds, rest) = line.split_once(' ')?;
+        let (address, owner) = rest.split_once(' ')?;
+        let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?))?;
+        Some(Self { at, address: Address::from_file_name(address)?, owner: owner.to_owned() })
+    }
+
+    fn line(&self) -> String {
+        let seconds = self.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        format!("{seconds} {} {}\n", self.address, self.owner)
+    }
+
+    /// How long it still has to wait; `None` if it may be given out. A time in the future is a clock that was set
+    /// back, and does not count.
+    fn waits(&self, cool_down: Duration, now: SystemTime) -> Option<Duration> {
+        let since = now.duration_since(self.at).ok()?;
+        cool_down.checked_sub(since).filter(|rest| !rest.is_zero())
+    }
+
+    /// Whether `owner` had it.
+    pub(crate) fn was_of(&self, owner: &Owner) -> bool {
+        self.owner == owner_text(owner)
+    }
+}
+
+fn owner_text(owner: &Owner) -> String {
+    format!("{} {}", owner.container_id, owner.ifname)
+}
+
+/// The addresses that still have to wait, oldest first, with the time they have left. Drops the lines of the others when they are
+/// the most.
+pub(crate) fn read(folder: &Path, cool_down: Duration) -> Vec<(Released, Duration)> {
+    let path = folder.join(FILE_NAME);
+    let text = match std::fs::read(&path) {
+        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
+        Err(_missing) => return Vec::new(),
+    };
+    let now = SystemTime::now();
+    let all: Vec<Released> = text.lines().filter_map(Released::parse).collect();
+    let count = all.len();
+    let waiting = |released: Released| released.waits(cool_down, now).map(|rest| (released, rest));
+    let waiting: Vec<_> = all.into_iter().filter_map(waiting).collect();
+    if waiting.len() * 2 < count {
+        let lines: String = waiting.iter().map(|(released, _)| released.line()).collect();
+        if let Err(error) = std::fs::write(&path, lines) {
+            tracing::warn!(%error, "cannot shorten the list of released addresses");
+        }
+    }
+    waiting
+}
+
+/// Notes that `owner` released `addresses` just now.
+///
+/// # Errors
+/// The file cannot be written.
+pub(crate) fn note(folder: &Path, addresses: &[Address], owner: &Owner) -> io::Result<()> {
+    let released = |address: &Address| Released { at: SystemTime::now(), address: *address, owner: owner_text(owner) };
+    let lines: String = addresses.iter().map(|address| released(address).line()).collect();
+    OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
+        .open(folder.join(FILE_NAME))?
+        .write_all(lines.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_waits_and_a_clock_set_back_does_not_count() {
+        let at = UNIX_EPOCH + Duration::from_secs(1000);
+        let released = Released::parse("1000 10.0.0.5 c1 eth0").unwrap();
+        let (second, ten) = (Duration::from_secs(1), Duration::from_secs(10));
+        assert_eq!(released.waits(ten, at), Some(ten));
+        assert_eq!(released.waits(ten, at + second * 9), Some(second));
+        assert_eq!(released.waits(ten, at + ten), None);
+        assert_eq!(released.waits(ten, at - second), None);
+    }
+
+    #[test]
+    fn lines_that_do_not_parse_are_skipped() {
+        let folder = tempfile::tempdir().unwrap();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let text = format!("x\n\n{now} 10.0.0.5 c1 eth0\n{now} 10.0.0.06 c1 eth0\n99999999999999999999 10.0.0.7 a b\n");
+        std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
+        let waiting = read(folder.path(), Duration::from_secs(60));
+        let addresses: Vec<String> = waiting.iter().map(|(released, _)| released.address.to_string()).collect();
+        assert_eq!(addresses, ["10.0.0.5"]);
+    }
+
+    #[test]
+    fn what_is_noted_is_read_and_the_rest_is_dropped_in_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let old: String = (1..50).map(|n| format!("{n} 10.0.0.{n} c eth0\n")).collect();
+        std::fs::write(folder.path().join(FILE_NAME), old).unwrap();
+        let owner = Owner {
+            container_id: cni_spec::ContainerId::parse("c1").unwrap(),
+            ifname: cni_spec::IfName::parse("eth0").unwrap(),
+        };
+        let address = Address::from_file_name("fd00::5").unwrap();
+        note(folder.path(), &[address], &owner).unwrap();
+        let waiting = read(folder.path(), Duration::from_secs(60));
+        assert_eq!(waiting.len(), 1);
+        assert!(waiting[0].0.was_of(&owner));
+        assert_eq!(std::fs::read_to_string(folder.path().join(FILE_NAME)).unwrap().lines().count(), 1);
+    }
+}

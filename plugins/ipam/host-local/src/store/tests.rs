@@ -1,0 +1,434 @@
+use super::*;
+use crate::conf::Conf;
+use crate::{add, check, del, gc, status};
+
+use cni_spec::{Attachment, CniError, Code, ConfObject, ContainerId, FromConf, IfName};
+
+/// A data folder, and what the keys of a test add to `ipam`.
+struct Node {
+    data: tempfile::TempDir,
+    ipam: String,
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
+}
+
+fn owner(id: &str) -> Owner {
+    Owner { container_id: ContainerId::parse(id).unwrap(), ifname: IfName::parse("eth0").unwrap() }
+}
+
+impl Node {
+    fn new(ipam: &str) -> Self {
+        Self { data: tempfile::tempdir().unwrap(), ipam: ipam.to_owned() }
+    }
+
+    fn conf(&self) -> Conf {
+        let data = self.data.path().display();
+        let text = format!(r#"{{"cniVersion":"1.1.0","name":"net","ipam":{{"dataDir":"{data}",{}}}}}"#, self.ipam);
+        let mut conf = Conf::from_conf(&ConfObject::parse(text.as_bytes()).unwrap()).unwrap();
+        conf.place.deadline = Duration::from_secs(5);
+        conf
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.data.path().join("net").join(name)
+    }
+
+    fn write(&self, name: &str, content: &str) {
+        fs::create_dir_all(self.path("")).unwrap();
+        fs::write(self.path(name), content).unwrap();
+    }
+
+    fn read(&self, name: &str) -> Option<String> {
+        fs::read_to_string(self.path(name)).ok()
+    }
+
+    fn add(&self, id: &str) -> Result<String, CniError> {
+        self.add_with(id, &self.conf())
+    }
+
+    fn add_with(&self, id: &str, conf: &Conf) -> Result<String, CniError> {
+        let result = block_on(add::add(conf, &owner(id)))?;
+        Ok(result.ips.iter().map(|ip| ip.address.ip().to_string()).collect::<Vec<_>>().join(" "))
+    }
+
+    fn del(&self, id: &str) {
+        block_on(del::del(&self.conf(), &owner(id))).unwrap();
+    }
+
+    fn check(&self, id: &str) -> Result<(), CniError> {
+        block_on(check::check(&self.conf(), &owner(id)))
+    }
+
+    fn status(&self) -> Result<(), CniError> {
+        block_on(status::status(&self.conf()))
+    }
+
+    fn store(&self) -> Store {
+        block_on(Store::create(&self.conf().place)).unwrap()
+    }
+
+    /// Names of all reservations.
+    fn reserved(&self) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(self.path(""))
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| Address::from_file_name(name).is_some())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+const SIX: &str = r#""subnet":"10.0.0.0/29""#; // hands out .2 to .6
+
+#[test]
+fn addresses_go_round_and_the_files_are_the_references() {
+    use std::os::unix::fs::PermissionsExt;
+    let node = Node::new(SIX);
+    for expected in 2..=6 {
+        assert_eq!(node.add(&format!("c{expected}")).unwrap(), format!("10.0.0.{expected}"));
+    }
+    let error = node.add("c7").unwrap_err();
+    assert_eq!(error.code, Code::NO_ADDRESS);
+    assert_eq!(error.msg, "failed to allocate for range 0: no IP addresses available in range set: 10.0.0.1-10.0.0.6");
+    node.del("c3");
+    node.del("c3");
+    assert_eq!(node.add("c8").unwrap(), "10.0.0.3");
+    assert_eq!(node.read("10.0.0.3").unwrap(), "c8\r\neth0");
+    assert_eq!(node.read("last_reserved_ip.0").unwrap(), "10.0.0.3");
+    for (name, mode) in [("10.0.0.3", 0o600), ("last_reserved_ip.0", 0o600), ("lock", 0o750), (".index", 0o600)] {
+        assert_eq!(fs::metadata(node.path(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
+    }
+}
+
+#[test]
+fn a_second_add_is_refused_also_when_it_asks_for_an_address() {
+    let node = Node::new(SIX);
+    node.add("c1").unwrap();
+    let error = node.add("c1").unwrap_err();
+    assert_eq!(error.code, Code::EXISTS);
+    assert_eq!(
+        error.msg,
+        "failed to allocate for range 0: 10.0.0.2 has been allocated to c1, duplicate allocation is not allowed"
+    );
+    let mut conf = node.conf();
+    conf.requested = vec![Address::from_file_name("10.0.0.5").unwrap()];
+    assert_eq!(node.add_with("c1", &conf).unwrap_err().msg, error.msg);
+    assert_eq!(node.reserved(), ["10.0.0.2"]);
+}
+
+#[test]
+fn requested_addresses() {
+    let node = Node::new(r#""ranges":[[{"subnet":"10.0.0.0/29"}],[{"subnet":"fd00::/64"}]],"exclude":["10.0.0.4"]"#);
+    let request = |id: &str, texts: &[&str]| {
+        let mut conf = node.conf();
+        conf.requested = texts.iter().map(|text| Address::from_file_name(text).unwrap()).collect();
+        node.add_with(id, &conf).map_err(|error| error.msg)
+    };
+    assert_eq!(request("a", &["fd00::7", "10.0.0.5"]).unwrap(), "10.0.0.5 fd00::7");
+    assert_eq!(node.add("b").unwrap(), "10.0.0.6 fd00::8", "the search goes on behind requested ones");
+    let refused = [
+        (["10.0.0.1"], "failed to allocate for range 0: requested ip 10.0.0.1 is subnet's gateway"),
+        (["10.0.0.4"], "failed to allocate for range 0: requested ip 10.0.0.4 is excluded"),
+        (
+            ["10.0.0.5"],
+            "failed to allocate for range 0: requested IP address 10.0.0.5 is not available in range set 10.0.0.1-10.0.0.6",
+        ),
+        (["10.9.0.5"], "failed to allocate all requested IPs: 10.9.0.5"),
+    ];
+    let before = node.reserved();
+    for (texts, msg) in refused {
+        assert_eq!(request("c", &texts).unwrap_err(), msg);
+        assert_eq!(node.reserved(), before, "nothing is kept of earlier sets");
+    }
+    assert_eq!(request("c", &["10.0.0.2", "10.0.0.3"]).unwrap_err(), "failed to allocate all requested IPs: 10.0.0.3");
+}
+
+#[test]
+fn reservations_behind_our_back_are_seen() {
+    let node = Node::new(SIX);
+    node.add("c1").unwrap();
+    node.add("c2").unwrap();
+    node.write("10.0.0.4", "g1\r\neth0");
+    assert_eq!(node.add("c3").unwrap(), "10.0.0.5");
+    node.write("10.0.0.6", "g1\r\neth0");
+    assert_eq!(node.add("g1").unwrap_err().code, Code::EXISTS);
+    node.check("g1").unwrap();
+    node.write("10.0.0.3", "g1\r\neth0"); // in place: c2's file now names g1
+    node.check("g1").unwrap();
+    assert!(node.check("c2").is_err());
+    fs::remove_file(node.path("10.0.0.2")).unwrap();
+    assert_eq!(node.check("c1").unwrap_err().msg, "host-local: Failed to find address added by container c1");
+    node.del("g1");
+    assert_eq!(node.reserved(), ["10.0.0.5"]);
+}
+
+#[test]
+fn a_container_s_older_reservations_are_its_own() {
+    let node = Node::new(SIX);
+    node.write("10.0.0.2", "old");
+    node.write("10.0.0.3", "old2\n");
+    node.check("old").unwrap();
+    assert_eq!(node.add("old").unwrap_err().code, Code::EXISTS);
+    node.del("old");
+    node.del("old2");
+    assert_eq!(node.reserved(), [""; 0]);
+    // Only if there is none with the interface.
+    node.write("10.0.0.2", "old");
+    node.write("10.0.0.3", "old\r\neth0");
+    node.del("old");
+    assert_eq!(node.reserved(), ["10.0.0.2"]);
+}
+
+#[test]
+fn files_that_name_nobody_are_reclaimed_and_what_is_no_file_is_not() {
+    let node = Node::new(SIX);
+    node.write("10.0.0.2", "");
+    node.write("10.0.0.3", "\0\0\0\0");
+    fs::create_dir(node.path("10.0.0.4")).unwrap();
+    assert_eq!(node.add("c1").unwrap(), "10.0.0.2");
+    assert_eq!(node.add("c2").unwrap(), "10.0.0.3");
+    assert_eq!(node.add("c3").unwrap(), "10.0.0.5");
+    assert_eq!(node.read("10.0.0.2").unwrap(), "c1\r\neth0");
+}
+
+/// A damaged index changes no answer: here it is replaced by every kind of damage between any two calls.
+#[test]
+fn any_index_gives_the_same_answers() {
+    let damages: [fn(&Path); 5] = [
+        |path| fs::remove_file(path).unwrap(),
+        |path| fs::write(path, "").unwrap(),
+        |path| fs::write(path, vec![0xa5; 5000]).unwrap(),
+        |path| {
+            let mut bytes = fs::read(path).unwrap();
+            bytes[600..].fill(0);
+            fs::write(path, bytes).unwrap();
+        },
+        |path| {
+            fs::remove_file(path).unwrap();
+            fs::create_dir(path).unwrap();
+        },
+    ];
+    for damage in damages {
+        let node = Node::new(SIX);
+        let damage = || {
+            if node.path(".index").is_file() {
+                damage(&node.path(".index"))
+            }
+        };
+        for expected in 2..=6 {
+            assert_eq!(node.add(&format!("c{expected}")).unwrap(), format!("10.0.0.{expected}"));
+            damage();
+            node.check(&format!("c{expected}")).unwrap();
+            damage();
+        }
+        assert!(node.status().is_err());
+        damage();
+        node.del("c4");
+        damage();
+        assert_eq!(node.add("c9").unwrap(), "10.0.0.4");
+        assert_eq!(node.reserved().len(), 5);
+    }
+}
+
+/// Bytes and calls of read(2) and write(2) that this thread has made so far.
+fn io_so_far() -> [u64; 4] {
+    let text = fs::read_to_string("/proc/thread-self/io").unwrap();
+    ["rchar", "wchar", "syscr", "syscw"].map(|name| {
+        let line = text.lines().find(|line| line.split(':').next() == Some(name)).unwrap();
+        line.split_whitespace().nth(1).unwrap().parse().unwrap()
+    })
+}
+
+fn io_of(work: impl FnOnce()) -> [u64; 4] {
+    let before = io_so_far();
+    work();
+    let after = io_so_far();
+    [0, 1, 2, 3].map(|place| after[place] - before[place])
+}
+
+/// What the verbs read and write is the same in an empty store and at 60,000 reservations in one run, which the
+/// search has to pass; in a /64 too.
+#[test]
+fn the_cost_does_not_grow() {
+    let costs = [0, 60_000].map(|count: u32| {
+        let node = Node::new(r#""ranges":[[{"subnet":"10.0.0.0/8"}],[{"subnet":"fd00::/64"}]]"#);
+        for number in 2..2 + count {
+            let v4 = Address { family: crate::address::Family::V4, bits: (0x0a00_0000 + number).into() };
+            node.write(&v4.to_string(), &format!("r{number}\r\neth0"));
+        }
+        node.write("fd00::2", "x\r\neth0");
+        node.add("first").unwrap(); // reads the folder
+        for name in ["last_reserved_ip.0", "last_reserved_ip.1"] {
+            fs::remove_file(node.path(name)).unwrap(); // the search starts at the range's start
+        }
+        node.del("first");
+        assert!(!node.store().cost().scanned);
+        [
+            io_of(|| assert_eq!(node.add("c1").unwrap(), format!("{} fd00::3", ip_after(count)))),
+            io_of(|| node.check("c1").unwrap()),
+            io_of(|| node.status().unwrap()),
+            io_of(|| node.del("c1")),
+            io_of(|| node.del("c1")),
+        ]
+    });
+    let [empty, full] = costs;
+    for (verb, (empty, full)) in ["ADD", "CHECK", "STATUS", "DEL", "DEL again"].iter().zip(empty.iter().zip(&full)) {
+        for (what, (empty, full)) in
+            ["bytes read", "bytes written", "reads", "writes"].iter().zip(empty.iter().zip(full))
+        {
+            // A few more pages: words above full ones, and buckets that overflow.
+            let slack = if what.starts_with("bytes") { 8 * 512 } else { 8 };
+            assert!(*full <= empty + slack, "{verb}: {what} {empty} in the empty store, {full} in the full one");
+        }
+    }
+}
+
+fn ip_after(count: u32) -> std::net::Ipv4Addr {
+    std::net::Ipv4Addr::from_bits(0x0a00_0002 + count)
+}
+
+#[test]
+fn gc_releases_what_is_not_valid() {
+    let node = Node::new(SIX);
+    for id in ["a", "b", "c"] {
+        node.add(id).unwrap();
+    }
+    node.write("10.0.0.5", "old");
+    node.write("10.0.0.6", "");
+    let attachment = |id: &str, ifname: &str| Attachment {
+        container_id: ContainerId::parse(id).unwrap(),
+        ifname: IfName::parse(ifname).unwrap(),
+    };
+    let valid = [attachment("b", "eth0"), attachment("c", "eth1"), attachment("old", "eth7")];
+    block_on(gc::gc(&node.conf(), &valid)).unwrap();
+    assert_eq!(node.reserved(), ["10.0.0.3", "10.0.0.5"]);
+    assert!(node.add("d").is_ok());
+    block_on(gc::gc(&node.conf(), &[])).unwrap();
+    assert_eq!(node.reserved(), [""; 0]);
+}
+
+#[test]
+fn status_tells_when_no_address_is_free() {
+    let node = Node::new(SIX);
+    node.status().unwrap();
+    assert!(!node.path("").exists(), "STATUS makes nothing");
+    for id in ["a", "b", "c", "d", "e"] {
+        node.status().unwrap();
+        node.add(id).unwrap();
+    }
+    let error = node.status().unwrap_err();
+    assert_eq!(error.code, Code::NOT_AVAILABLE);
+    assert_eq!(error.msg, "no IP addresses available in range set: 10.0.0.1-10.0.0.6");
+    node.del("c");
+    node.status().unwrap();
+}
+
+#[test]
+fn nothing_is_made_for_del_and_check() {
+    let node = Node::new(SIX);
+    node.del("a");
+    assert!(node.check("a").is_err());
+    assert!(!node.path("").exists());
+}
+
+#[test]
+fn excluded_stretches_are_passed() {
+    let node = Node::new(r#""subnet":"fd00::/64","exclude":["fd00::2-fd00::ffff","fd00::1:1","fd00::1:2/127"]"#);
+    assert_eq!(node.add("a").unwrap(), "fd00::1:0");
+    assert_eq!(node.add("b").unwrap(), "fd00::1:4");
+}
+
+#[test]
+fn a_released_address_cools_down_and_its_owner_gets_it_back() {
+    let node = Node::new(r#""subnet":"10.0.0.0/30","coolDownSeconds":3600"#);
+    assert_eq!(node.add("a").unwrap(), "10.0.0.2");
+    node.del("a");
+    for id in ["a", "b"] {
+        let error = node.add(id).unwrap_err();
+        assert_eq!(error.code, Code::TRY_AGAIN);
+        assert!(error.details.contains("cool down"), "{error}");
+    }
+    assert_eq!(node.status().unwrap_err().code, Code::NOT_AVAILABLE);
+    let mut conf = node.conf();
+    conf.reuse_address = true;
+    assert_eq!(node.add_with("b", &conf).unwrap_err().code, Code::TRY_AGAIN);
+    assert_eq!(node.add_with("a", &conf).unwrap(), "10.0.0.2");
+    node.del("a");
+    fs::write(node.path(".released"), "1 10.0.0.2 a eth0\n").unwrap(); // long ago
+    assert_eq!(node.add("b").unwrap(), "10.0.0.2");
+}
+
+#[test]
+fn a_container_keeps_its_address_if_told_so() {
+    let node = Node::new(&format!(r#"{SIX},"reuseAddress":true"#));
+    assert_eq!(node.add("a").unwrap(), "10.0.0.2");
+    assert_eq!(node.add("a").unwrap(), "10.0.0.2");
+    assert_eq!(node.add("b").unwrap(), "10.0.0.3");
+    let mut conf = node.conf();
+    conf.requested = vec![Address::from_file_name("10.0.0.5").unwrap()];
+    assert_eq!(node.add_with("a", &conf).unwrap_err().code, Code::EXISTS);
+}
+
+fn age(path: &Path) {
+    let long_ago = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
+    File::open(path).unwrap().set_times(fs::FileTimes::new().set_modified(long_ago)).unwrap();
+}
+
+#[test]
+fn reservations_of_an_earlier_boot_are_reclaimed_only_if_told_so() {
+    for key in ["never", "exhausted", "always"] {
+        let node = Node::new(&format!(r#"{SIX},"reclaimEarlierBoot":"{key}""#));
+        node.write("10.0.0.2", "old1\r\neth0");
+        node.write("10.0.0.3", "old2");
+        for name in ["10.0.0.2", "10.0.0.3"] {
+            age(&node.path(name));
+        }
+        node.write("10.0.0.4", "young\r\neth0");
+        node.write("last_reserved_ip.0", "10.0.0.4");
+        let expected = if key == "always" {
+            vec!["10.0.0.4", "10.0.0.5"]
+        } else {
+            vec!["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5"]
+        };
+        node.add("a").unwrap();
+        assert_eq!(node.reserved(), expected, "{key}");
+        node.add("b").unwrap();
+        assert_eq!(node.status().is_ok(), key != "never", "{key}");
+        match key {
+            "never" => assert_eq!(node.add("c").unwrap_err().code, Code::NO_ADDRESS),
+            _ => assert_eq!(node.add("c").unwrap(), "10.0.0.2"),
+        }
+        node.check("young").unwrap();
+    }
+}
+
+/// A clock that was years behind when the container was started, and was set right since.
+#[test]
+fn our_own_reservations_of_this_boot_are_never_reclaimed() {
+    let node = Node::new(&format!(r#"{SIX},"reclaimEarlierBoot":"exhausted""#));
+    for id in ["a", "b", "c", "d", "e"] {
+        node.add(id).unwrap();
+    }
+    for name in node.reserved() {
+        age(&node.path(&name));
+    }
+    fs::write(node.path("odd"), "").unwrap(); // breaks the seal
+    assert_eq!(node.add("f").unwrap_err().code, Code::NO_ADDRESS);
+    assert_eq!(node.reserved().len(), 5);
+}
+
+#[test]
+fn the_lock_s_holder_is_named() {
+    let node = Node::new(SIX);
+    let held = node.store();
+    let mut conf = node.conf();
+    conf.place.deadline = Duration::from_millis(20);
+    let error = node.add_with("a", &conf).unwrap_err();
+    assert_eq!(error.code, Code::TRY_AGAIN);
+    assert!(error.msg.contains(&format!("process {}", std::process::id())), "{error}");
+    drop(held);
+    node.add("a").unwrap();
+}
