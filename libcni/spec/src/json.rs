@@ -96,7 +96,7 @@ impl std::error::Error for DecodeError {}
 
 impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
-        Self { path: String::new(), value: String::new(), message: message.to_string() }
+        Self { path: String::new(), value: String::new(), message: one_line(&message.to_string()) }
     }
 }
 
@@ -129,7 +129,7 @@ fn decode_at<'de, S: DeserializeSeed<'de>>(seed: S, decoder: Decoder<'_>) -> Res
     let (path, value) = (decoder.path, decoder.value);
     seed.deserialize(decoder).map_err(|mut error| {
         if error.path.is_empty() {
-            error.path = path.to_string();
+            error.path = one_line(&path.to_string());
             error.value = shorten(&value.to_string());
         }
         error
@@ -160,6 +160,12 @@ impl<'a> Decoder<'a> {
         }
         entries
     }
+}
+
+/// Control characters escaped: serde quotes unknown variants, and a path has keys, as they came.
+fn one_line(text: &str) -> String {
+    let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
 }
 
 /// At most 80 characters of a value for an error text.
@@ -370,6 +376,15 @@ mod tests {
             port(r#"{"hostPort":70000}"#).unwrap_err(),
             "key hostPort = 70000: invalid value: integer `70000`, expected u16"
         );
+    }
+
+    #[test]
+    fn what_is_quoted_in_an_error_stays_on_one_line() {
+        #[derive(Debug, Deserialize)]
+        enum Mode {}
+        let error =
+            decode::<std::collections::HashMap<String, Mode>>(&serde_json::json!({"a\nb": "c\nd"})).unwrap_err();
+        assert_eq!(error.to_string(), r#"key a\nb = "c\nd": unknown variant `c\nd`, there are no variants"#);
     }
 
     #[test]

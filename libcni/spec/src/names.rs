@@ -93,6 +93,10 @@ impl IfName {
             "." | ".." => "interface name is . or ..",
             _ if text.contains(['/', ':']) => "interface name contains / or :",
             _ if text.contains(|c: char| c.is_whitespace() || c == '\0') => "interface name contains white space",
+            // The kernel looks at bytes, and this one is a space in its table (lib/ctype.c).
+            _ if text.as_bytes().contains(&0xa0) => {
+                "interface name contains a character that the kernel takes for a space"
+            }
             _ => return Ok(Self(text.to_owned())),
         };
         Err(CniError::new(Code::INVALID_ENVIRONMENT, rule).detail(text))
@@ -107,6 +111,7 @@ impl PluginType {
             "" => "no plugin type: set \"type\" to the file name of an executable in CNI_PATH",
             "." | ".." => "invalid plugin type: it names a folder",
             _ if text.contains(['/', '\0']) => "invalid plugin type: a file name, not a path, is looked up in CNI_PATH",
+            _ if text.contains(char::is_control) => "invalid plugin type: it contains control characters",
             _ => return Ok(Self(text.to_owned())),
         };
         Err(CniError::new(Code::INVALID_CONFIG, rule).detail(text))
@@ -181,14 +186,14 @@ mod tests {
         for good in ["eth0", "a.b", "0123456789abcde", "…"] {
             assert!(IfName::parse(good).is_ok(), "{good}");
         }
-        for bad in ["", ".", "..", "a/b", "a:1", "a b", "a\t", "0123456789abcdef", "a\0b"] {
+        for bad in ["", ".", "..", "a/b", "a:1", "a b", "a\t", "0123456789abcdef", "a\0b", "à"] {
             assert!(IfName::parse(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn a_plugin_type_is_a_file_name() {
-        for bad in ["", ".", "..", "../x", "/bin/sh", "a/b"] {
+        for bad in ["", ".", "..", "../x", "/bin/sh", "a/b", "a\nb"] {
             assert_eq!(PluginType::parse(bad).map_err(|e| e.code), Err(Code::INVALID_CONFIG), "{bad}");
         }
     }
