@@ -110,6 +110,8 @@ pub struct Link {
     pub tx_queue_len: u32,
     /// A bridge's VLAN filtering.
     pub vlan_filtering: Option<bool>,
+    /// The VLAN a bridge puts new ports in (0: none); `None` if the kernel knows no VLANs on bridges.
+    pub default_pvid: Option<u16>,
     /// Its settings as a bridge's port.
     pub port: Option<Port>,
 }
@@ -425,10 +427,13 @@ impl Link {
         match info {
             LinkInfo::Kind(kind) => self.kind = kind.to_string(),
             LinkInfo::Data(InfoData::Bridge(options)) => {
-                self.vlan_filtering = options.iter().find_map(|option| match option {
-                    InfoBridge::VlanFiltering(on) => Some(*on),
-                    _ => None,
-                });
+                for option in options {
+                    match option {
+                        InfoBridge::VlanFiltering(on) => self.vlan_filtering = Some(*on),
+                        InfoBridge::VlanDefaultPvid(id) => self.default_pvid = Some(*id),
+                        _ => (),
+                    }
+                }
             }
             LinkInfo::PortData(InfoPortData::BridgePort(options)) => {
                 let mut port = Port::default();

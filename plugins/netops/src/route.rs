@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::addr::family;
 use crate::error::{OpError, Result};
@@ -163,26 +163,24 @@ pub fn delete(route: &Route) -> Request {
         .words(format!("RTM_DELROUTE {route} oif={}", route.link))
 }
 
-/// The unicast routes of one family that leave by one link, in one table or (`None`) all.
+/// The unicast routes of one family: those that leave by one link or (`None`) any, in one table or (`None`) all.
 ///
 /// # Errors
 /// As the kernel refuses.
-pub fn list(net: &Kernel, link: u32, table: Option<u32>, ipv6: bool) -> Result<Vec<Route>> {
+pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, ipv6: bool) -> Result<Vec<Route>> {
     let mut message = RouteMessage::default();
-    message.header.address_family = match ipv6 {
-        true => netlink_packet_route::AddressFamily::Inet6,
-        false => netlink_packet_route::AddressFamily::Inet,
-    };
+    message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
     message.header.kind = RouteType::Unicast;
-    message.attributes.push(RouteAttribute::Oif(link));
+    message.attributes.extend(link.map(RouteAttribute::Oif));
     message.attributes.extend(table.map(RouteAttribute::Table));
     let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
         .flags(NLM_F_DUMP)
-        .words(format!("RTM_GETROUTE dump oif={link}"));
+        .words("RTM_GETROUTE dump");
+    let is_wanted = |route: &Route| link.is_none_or(|link| route.link == link);
     let mut routes = Vec::new();
     for answer in absent_is_empty(net.call(request))? {
         if let RouteNetlinkMessage::NewRoute(message) = answer {
-            routes.extend(read(&message).into_iter().filter(|route| route.link == link));
+            routes.extend(read(&message).into_iter().filter(is_wanted));
         }
     }
     Ok(routes)
@@ -241,8 +239,8 @@ fn read(message: &RouteMessage) -> Vec<Route> {
 fn read_common(message: &RouteMessage) -> Option<Route> {
     let header = &message.header;
     let any: IpAddr = match header.address_family {
-        netlink_packet_route::AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        netlink_packet_route::AddressFamily::Inet6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        AddressFamily::Inet => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        AddressFamily::Inet6 => std::net::Ipv6Addr::UNSPECIFIED.into(),
         _ => return None,
     };
     let mut dst = any;

@@ -17,7 +17,7 @@ use ipnetwork::IpNetwork;
 use crate::addr;
 use crate::error::OpError;
 use crate::kernel::Kernel;
-use crate::link::Link;
+use crate::link::{self, Link, Settings};
 use crate::unlink;
 
 /// How long one undo may take.
@@ -45,6 +45,11 @@ impl<U> Txn<U> {
     /// Notes how to take the next change back. Call it before the change wherever its undo is known by then.
     pub fn push(&self, undo: U) {
         self.undos.borrow_mut().push(undo);
+    }
+
+    /// Forgets the newest undo: the change it belongs to did not happen after all.
+    pub fn forget_newest(&self) {
+        drop(self.undos.borrow_mut().pop());
     }
 
     /// Lets a cancellation through. Netlink requests do not wait, so without it a cancelled plan would
@@ -164,6 +169,8 @@ pub enum NodeUndo {
         /// The address with its prefix.
         net: IpNetwork,
     },
+    /// Makes a link promiscuous no more.
+    ClearPromisc(Link),
 }
 
 impl fmt::Display for NodeUndo {
@@ -172,6 +179,7 @@ impl fmt::Display for NodeUndo {
             Self::DeleteLink(link) => write!(f, "link {} deleted", link.name),
             Self::DeleteAddress { link, net } => write!(f, "address {net} taken off {}", link.name),
             Self::AddAddress { link, net } => write!(f, "address {net} put back on {}", link.name),
+            Self::ClearPromisc(link) => write!(f, "link {} promiscuous no more", link.name),
         }
     }
 }
@@ -186,6 +194,10 @@ impl NodeUndo {
             Self::DeleteLink(link) => net.run(unlink::request(&link.into())),
             Self::DeleteAddress { link, net: address } => net.run(addr::delete(link, *address)),
             Self::AddAddress { link, net: address } => net.run(addr::add(link, &(*address).into())),
+            Self::ClearPromisc(link) => {
+                let settings = Settings { promisc: Some(false), ..Settings::default() };
+                net.run(link::set(&link.into(), &settings))
+            }
         };
         match done {
             Err(error) if error.is_absent() => Ok(()),

@@ -255,16 +255,16 @@ fn routes_keep_table_metric_mtu_and_equal_destinations() {
         rich.mtu_bytes = Some(1200);
         rich.advmss_bytes = Some(1160);
         inside.run(route::add(&rich)).unwrap();
-        let listed = route::list(&inside, eth0.index, Some(1000), false).unwrap();
+        let listed = route::list(&inside, Some(eth0.index), Some(1000), false).unwrap();
         rich.scope = Some(0);
         assert_eq!(listed, [rich.clone()]);
-        assert_eq!(route::list(&inside, eth0.index, Some(77), false).unwrap(), []);
+        assert_eq!(route::list(&inside, Some(eth0.index), Some(77), false).unwrap(), []);
 
         let default = |last| Route::new("0.0.0.0/0".parse().unwrap(), via(last), eth0.index);
         inside.run_all(vec![route::add(&default(1)), route::add(&default(2))]).unwrap();
         let twice = inside.run(route::add(&default(1))).unwrap_err();
         assert_eq!(twice.os_errno(), Some(Errno::EEXIST));
-        let main = route::list(&inside, eth0.index, Some(route::MAIN_TABLE), false).unwrap();
+        let main = route::list(&inside, Some(eth0.index), Some(route::MAIN_TABLE), false).unwrap();
         assert_eq!(main.iter().filter(|route| route.dst.prefix() == 0).count(), 2);
         let there = route::lookup(&inside, [192, 0, 2, 1].into()).unwrap();
         assert_eq!(there.link, eth0.index);

@@ -1,0 +1,153 @@
+//! The host end of a container's veth: a name that DEL can compute from network, container and ifname alone, and a
+//! mark that says whose it is.
+//!
+//! DEL and GC go by the mark (the link's alias); the name only saves them from searching all links.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+use cni_spec::{Attachment, ContainerId, IfName, NetworkName};
+use netops::Kernel;
+use netops::error::Result;
+use netops::link::{self, Link};
+use sha2::{Digest, Sha512};
+
+/// The longest alias (`IFALIASZ` less the final NUL).
+const ALIAS_BYTES_MAX: usize = 255;
+
+/// Whose veth it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Owner<'a> {
+    /// The network.
+    pub network: &'a NetworkName,
+    /// The container.
+    pub container_id: &'a ContainerId,
+    /// The container's interface.
+    pub ifname: &'a IfName,
+}
+
+impl Owner<'_> {
+    /// The host end's name: `veth` and 8 hexadecimal digits that depend on nothing but the owner.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let text = format!("{}\0{}\0{}", self.network, self.container_id, self.ifname);
+        format!("veth{}", hex(&text, 4))
+    }
+
+    /// The host end's mark, `cni:NETWORK/CONTAINER/IFNAME`. None of the three contains a slash.
+    #[must_use]
+    pub fn alias(&self) -> String {
+        let alias = format!("{}{}/{}", prefix(self.network), self.container_id, self.ifname);
+        if alias.len() <= ALIAS_BYTES_MAX {
+            return alias;
+        }
+        // A mark that does not fit: what makes it unique goes into a hash. `#` is in no container ID.
+        format!("{}#{}", prefix(self.network), hex(&alias, 32))
+    }
+
+    /// Whether this link is the owner's.
+    #[must_use]
+    pub fn owns(&self, link: &Link) -> bool {
+        link.kind == "veth" && link.alias.as_deref() == Some(self.alias().as_str())
+    }
+
+    /// The owner's host end, if it has the owner's name.
+    ///
+    /// # Errors
+    /// As [`link::find`].
+    pub fn find(&self, net: &Kernel) -> Result<Option<Link>> {
+        Ok(link::find(net, &self.name())?.filter(|link| self.owns(link)))
+    }
+}
+
+/// What all marks of a network begin with. A long network name is hashed like a long mark.
+fn prefix(network: &NetworkName) -> String {
+    let prefix = format!("cni:{network}/");
+    if prefix.len() <= ALIAS_BYTES_MAX - 80 {
+        return prefix;
+    }
+    format!("cni:#{}/", hex(&prefix, 32))
+}
+
+/// Whether the mark is one of ours, whosever.
+#[must_use]
+pub fn is_marked(link: &Link) -> bool {
+    link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:") && alias.contains('/'))
+}
+
+/// The host ends of a network that belong to none of `valid`. Looks at all links: for GC.
+///
+/// # Errors
+/// As [`link::list`].
+pub fn list_stale(net: &Kernel, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>> {
+    let alias = |attachment: &Attachment| {
+        Owner { network, container_id: &attachment.container_id, ifname: &attachment.ifname }.alias()
+    };
+    let keep: BTreeSet<String> = valid.iter().map(alias).collect();
+    let prefix = prefix(network);
+    let is_stale = |link: &Link| {
+        let alias = link.alias.as_deref().unwrap_or_default();
+        link.kind == "veth" && alias.starts_with(&prefix) && !keep.contains(alias)
+    };
+    let mut links = link::list(net, None)?;
+    links.retain(is_stale);
+    Ok(links)
+}
+
+/// Another name, for when somebody else has the owner's.
+#[must_use]
+pub fn random_name() -> String {
+    // Keyed anew from the kernel's random numbers.
+    let random = RandomState::new().build_hasher().finish();
+    format!("veth{:08x}", random & 0xffff_ffff)
+}
+
+fn hex(text: &str, bytes: usize) -> String {
+    Sha512::digest(text).iter().take(bytes).fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn owned<T>(network: &str, container: &str, test: impl FnOnce(Owner<'_>) -> T) -> T {
+        let (network, container_id) = (NetworkName::parse(network).unwrap(), ContainerId::parse(container).unwrap());
+        test(Owner { network: &network, container_id: &container_id, ifname: &IfName::parse("eth0").unwrap() })
+    }
+
+    #[test]
+    fn names_and_marks_depend_on_the_whole_owner() {
+        let name = owned("net", "c1", |owner| owner.name());
+        assert_eq!((name.len(), &name[..4]), (12, "veth"));
+        assert_eq!(name, owned("net", "c1", |owner| owner.name()));
+        assert_ne!(name, owned("net", "c2", |owner| owner.name()));
+        assert_ne!(owned("a", "bc", |owner| owner.name()), owned("ab", "c", |owner| owner.name()));
+        assert_eq!(owned("net", "c1", |owner| owner.alias()), "cni:net/c1/eth0");
+    }
+
+    #[test]
+    fn long_names_still_fit_and_differ() {
+        for (network, container) in [(4, 300), (300, 300), (300, 4), (170, 70)] {
+            let network = "n".repeat(network);
+            let one = owned(&network, &"c".repeat(container), |owner| owner.alias());
+            let two = owned(&network, &format!("{}d", "c".repeat(container - 1)), |owner| owner.alias());
+            assert!(one.len() <= ALIAS_BYTES_MAX && one != two, "{one}");
+            assert!(one.starts_with(&prefix(&NetworkName::parse(&network).unwrap())));
+        }
+    }
+
+    #[test]
+    fn another_veth_by_that_name_is_not_owned() {
+        owned("net", "c1", |owner| {
+            let mine = Link { kind: "veth".into(), alias: Some(owner.alias()), ..Link::default() };
+            assert!(owner.owns(&mine));
+            assert!(!owner.owns(&Link { alias: None, ..mine.clone() }));
+            assert!(!owner.owns(&Link { kind: "dummy".into(), ..mine }));
+        });
+    }
+}

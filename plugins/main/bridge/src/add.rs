@@ -1,0 +1,250 @@
+//! ADD: observe, lease, plan, apply; every step with its undo.
+
+use std::time::Duration;
+
+use cni_spec::{AddResult, CniError, Code, Interface, Ip};
+use filter::Filter;
+use interface::host_veth::{self, Owner};
+use interface::{container, failed, lease, mac, txn::not_done};
+use netops::link::{self, Link, Mac, Settings, Target, Veth};
+use netops::lock::Mode;
+use netops::txn::{self, NodeUndo, Txn};
+use netops::watch::Watch;
+use netops::{Errno, OpError, bridge_port, sysctl, unlink};
+use skel::AddRequest;
+
+use crate::conf::Conf;
+use crate::observe::{Places, owner};
+use crate::plan::{HostVeth, Plan};
+use crate::shared::{self, Shared};
+use crate::undo::{self, BridgeUndoer, Undo, attachment};
+
+/// How long the host's end may take to get ready. The reference gives up after 2.55 s.
+const UP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// Attaches the container, or leaves the node as it was.
+///
+/// # Errors
+/// What stood in the way; details say what was undone.
+pub async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
+    refuse_inexpressible(request)?;
+    let mac = requested_mac(request)?;
+    let places = Places::open(&request.netns)?;
+    let owner = owner(&request.conf.name, &request.container_id, &request.ifname);
+    let undoer = BridgeUndoer { request, host: &places.host, owner: &owner };
+    let adding = Adding { request, places: &places, owner: &owner };
+    let done = txn::run(&undoer, skel::interrupted(), async |txn| {
+        places.refuse_taken(&request.ifname)?;
+        let lease = adding.lease(txn).await?;
+        let plan = Plan::new(&request.conf.own, &owner, mac, lease)?;
+        adding.apply(txn, plan).await
+    });
+    done.await.map_err(not_done)
+}
+
+/// Result forms before 0.3.0 have no place for an attachment without addresses: better told before the work.
+fn refuse_inexpressible(request: &AddRequest<Conf>) -> Result<(), CniError> {
+    match request.conf.ipam {
+        Some(_) => Ok(()),
+        None => AddResult::default().to_json(request.conf.cni_version).map(drop),
+    }
+}
+
+/// `CNI_ARGS MAC`, the weakest of the ways to ask for an address.
+fn requested_mac(request: &AddRequest<Conf>) -> Result<Option<Mac>, CniError> {
+    let args = request.raw.parse_args()?;
+    args.expect_known(&["MAC"])?;
+    let weakest = mac::parse_requested("CNI_ARGS MAC", args.find("MAC").unwrap_or_default());
+    Ok(request.conf.own.mac.or(weakest.map_err(|error| CniError { code: Code::INVALID_ENVIRONMENT, ..error })?))
+}
+
+struct Adding<'a> {
+    request: &'a AddRequest<Conf>,
+    places: &'a Places,
+    owner: &'a Owner<'a>,
+}
+
+impl Adding<'_> {
+    async fn lease(&self, txn: &Txn<Undo>) -> Result<Option<AddResult>, CniError> {
+        let Some(ipam) = self.request.ipam() else { return Ok(None) };
+        txn.push(Undo::Lease);
+        match lease::add(&ipam).await {
+            Ok(lease) => Ok(Some(lease)),
+            Err(error) => {
+                // A delegate that answers has cleaned up; one that was cut off may not have.
+                if !matches!(error.code, Code::TIMEOUT | Code::UNUSABLE_RESULT) {
+                    txn.forget_newest();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn apply(&self, txn: &Txn<Undo>, plan: Plan) -> Result<AddResult, CniError> {
+        txn.checkpoint().await;
+        let (shared, host_veth) = self.join(txn, &plan)?;
+        txn.checkpoint().await;
+        let container = self.prepare(&shared, &host_veth, &plan).map_err(failed)?;
+        self.filter(txn, &plan, &host_veth, &container)?;
+        txn.checkpoint().await;
+        if plan.container_up {
+            let Places { netns, inside, .. } = self.places;
+            container::configure(inside, netns, &container, &plan.container).await.map_err(failed)?;
+            self.until_up(&host_veth).await?;
+        }
+        let links = self.read_again(&shared, &host_veth, &container).map_err(failed)?;
+        // Last, as it is for the whole node and not taken back.
+        let (ipv4, ipv6) = plan.forwards();
+        if ipv4 {
+            sysctl::forward_ipv4().map_err(failed)?;
+        }
+        if ipv6 {
+            sysctl::forward_ipv6().map_err(failed)?;
+        }
+        Ok(result(self.request, plan.lease, &links))
+    }
+
+    /// From the look at the bridge until the container has a port there, nobody may take the bridge away.
+    fn join<'a>(&'a self, txn: &'a Txn<Undo>, plan: &Plan) -> Result<(Shared<'a>, Link), CniError> {
+        let _sharing = undo::lock(Mode::Shared).map_err(failed)?;
+        let shared = shared::ensure(&self.places.host, txn, plan, self.request.conf.own.force_address)?;
+        let host_veth = self.create_veth(plan, &shared.bridge)?;
+        txn.push(Undo::Own(NodeUndo::DeleteLink(host_veth.clone())));
+        Ok((shared, host_veth))
+    }
+
+    fn create_veth(&self, plan: &Plan, bridge: &Link) -> Result<Link, CniError> {
+        let HostVeth { name, alias, mtu_bytes, .. } = &plan.host_veth;
+        let veth = Veth {
+            name,
+            master: Some(bridge.index),
+            alias,
+            mtu_bytes: *mtu_bytes,
+            peer_name: &plan.container.ifname,
+            peer_mac: plan.container_mac,
+            peer_netns: Some(&self.places.netns),
+        };
+        let error = match link::create_veth(&self.places.host, &veth) {
+            Ok(link) => return Ok(link),
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
+            Err(error) => return Err(explain(error, bridge)),
+        };
+        self.places.refuse_taken(&self.request.ifname)?;
+        let random = host_veth::random_name();
+        let name = match link::find(&self.places.host, name).map_err(failed)? {
+            // Ours, of a container that died with its namespace and is not all gone yet.
+            Some(stale) if self.owner.owns(&stale) => {
+                unlink::remove_announced(&[stale]).map_err(failed)?;
+                name
+            }
+            Some(_) => &random,
+            None => return Err(failed(error)),
+        };
+        link::create_veth(&self.places.host, &Veth { name, ..veth }).map_err(|error| explain(error, bridge))
+    }
+
+    /// Both ends before they get up; returns the container's.
+    fn prepare(&self, shared: &Shared<'_>, host_veth: &Link, plan: &Plan) -> Result<Link, OpError> {
+        let Places { host, netns, inside } = self.places;
+        shared::refuse_advertisements(host_veth)?;
+        let HostVeth { vlans, port, .. } = &plan.host_veth;
+        let mut requests = Vec::new();
+        if vlans.leave_default {
+            requests.extend(shared::leave_default(&shared.bridge, host_veth));
+        }
+        requests.extend(vlans.join.iter().map(|vlans| bridge_port::add_vlans(host_veth, *vlans)));
+        if port.hairpin || port.isolated {
+            requests.push(bridge_port::set(&host_veth.into(), *port));
+        }
+        // Host end first: a veth has carrier only while both ends are up.
+        let up = Settings { up: Some(true), ..Settings::default() };
+        requests.push(link::set(&host_veth.into(), &up));
+        host.run_all(requests)?;
+        container::write_sysctls(netns, &plan.container)?;
+        link::get(inside, &Target::named(&plan.container.ifname))
+    }
+
+    /// Before the container can send anything.
+    fn filter(&self, txn: &Txn<Undo>, plan: &Plan, host_veth: &Link, container: &Link) -> Result<(), CniError> {
+        if plan.masquerade.is_none() && !plan.spoof_guard {
+            return Ok(());
+        }
+        let mut filter = Filter::open().map_err(failed)?;
+        txn.push(Undo::Filter);
+        if let (true, Some(mac)) = (plan.spoof_guard, container.mac) {
+            filter.add_spoof_guard(attachment(self.owner), &host_veth.name, mac.0).map_err(failed)?;
+        }
+        if let Some((backend, addresses)) = &plan.masquerade {
+            filter.add_masquerade(*backend, attachment(self.owner), addresses).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
+    async fn until_up(&self, host_veth: &Link) -> Result<(), CniError> {
+        let host = &self.places.host;
+        if link::get(host, &host_veth.into()).map_err(failed)?.oper_up {
+            return Ok(());
+        }
+        let mut watch = Watch::host().map_err(failed)?;
+        watch.until_up(host, host_veth, UP_DEADLINE).await.map(drop).map_err(failed)
+    }
+
+    /// The links as they are now: a bridge may have taken its new port's address.
+    fn read_again(&self, shared: &Shared<'_>, host_veth: &Link, container: &Link) -> Result<Links, OpError> {
+        let host = &self.places.host;
+        let gateway = match &shared.vlan_gateway {
+            Some(gateway) => Some(link::get(host, &gateway.into())?),
+            None => None,
+        };
+        Ok(Links {
+            bridge: link::get(host, &(&shared.bridge).into())?,
+            host_veth: host_veth.clone(),
+            container: container.clone(),
+            gateway,
+        })
+    }
+}
+
+struct Links {
+    bridge: Link,
+    host_veth: Link,
+    container: Link,
+    gateway: Option<Link>,
+}
+
+fn explain(error: OpError, bridge: &Link) -> CniError {
+    let full = error.os_errno() == Some(Errno::EXFULL);
+    let error = failed(error);
+    match full {
+        true => error.detail(format!("Bridge {} has as many ports as the kernel allows, 1024.", bridge.name)),
+        false => error,
+    }
+}
+
+/// What was made, after what earlier plugins of the chain made.
+fn result(request: &AddRequest<Conf>, lease: AddResult, links: &Links) -> AddResult {
+    let mut result = request.conf.prev_result.clone().unwrap_or_default();
+    let first = result.interfaces.len();
+    result.interfaces.push(interface(&links.bridge, ""));
+    result.interfaces.push(interface(&links.host_veth, ""));
+    result.interfaces.push(interface(&links.container, request.netns.as_str()));
+    result.interfaces.extend(links.gateway.as_ref().map(|gateway| interface(gateway, "")));
+    let own = |ip: Ip| Ip { interface: Some(first + 2), ..ip };
+    result.ips.extend(lease.ips.into_iter().map(own));
+    result.routes.extend(lease.routes);
+    if !lease.dns.is_empty() || request.conf.own.dns.is_some() {
+        result.dns = lease.dns;
+    }
+    result
+}
+
+fn interface(link: &Link, sandbox: &str) -> Interface {
+    Interface {
+        name: link.name.clone(),
+        mac: link.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        mtu: link.mtu_bytes,
+        sandbox: sandbox.to_owned(),
+        ..Interface::default()
+    }
+}

@@ -1,0 +1,503 @@
+//! The bridge plugin's keys: every rule about them, so that nothing later can meet a bad value.
+
+use cni_spec::{CniError, Code, ConfObject, Dns, FromConf, IfName};
+use filter::Backend;
+use interface::container::Dad;
+use interface::mac;
+use netops::bridge_port::Vlans;
+use netops::link::{Mac, Port};
+use serde::Deserialize;
+
+/// The bridge that is used when `bridge` is not set.
+pub const DEFAULT_BRIDGE: &str = "cni0";
+
+/// The bridge plugin's own config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conf {
+    /// The bridge, made if it is missing.
+    pub bridge: String,
+    /// Whether the bridge is the containers' router.
+    pub gateway: Gateway,
+    /// Replaces a conflicting address of the bridge instead of failing.
+    pub force_address: bool,
+    /// Containers leave the node under its address.
+    pub masquerade: Option<Backend>,
+    /// MTU of a new bridge and of both veth ends, in bytes; `None` is the kernel's default.
+    pub mtu_bytes: Option<u32>,
+    /// Sets the bridge promiscuous.
+    pub promisc: bool,
+    /// Flags of the container's port.
+    pub port: Port,
+    /// VLANs of the container's port; `None`: the bridge does not filter VLANs.
+    pub vlans: Option<PortVlans>,
+    /// The container may send from its own Ethernet address only.
+    pub mac_spoof_check: bool,
+    /// Duplicate address detection in the container.
+    pub dad: Dad,
+    /// Leaves the container's end down.
+    pub leave_down: bool,
+    /// `args.cni.mac`, or `runtimeConfig.mac`, which is stronger.
+    pub mac: Option<Mac>,
+    /// Name service that replaces IPAM's.
+    pub dns: Option<Dns>,
+}
+
+/// What the bridge is to the containers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Gateway {
+    /// A switch and nothing more.
+    None,
+    /// It has the gateway's addresses, and the node forwards.
+    Address,
+    /// It is the default gateway, too.
+    DefaultRoute,
+}
+
+/// VLANs of one port.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortVlans {
+    /// VLANs to be in; the last wins where they overlap.
+    pub member_of: Vec<Vlans>,
+    /// The VLAN of untagged frames, if `vlan` asks for one.
+    pub access: Option<u16>,
+    /// Keeps the VLAN that the kernel gives every new port.
+    pub keep_default: bool,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    bridge: String,
+    is_gateway: bool,
+    is_default_gateway: bool,
+    force_address: bool,
+    ip_masq: bool,
+    ip_masq_backend: String,
+    mtu: u32,
+    hairpin_mode: bool,
+    promisc_mode: bool,
+    vlan: u16,
+    vlan_trunk: Option<Vec<WireTrunk>>,
+    preserve_default_vlan: bool,
+    macspoofchk: bool,
+    enabledad: bool,
+    port_isolation: bool,
+    disable_container_interface: bool,
+    ipam: WireIpam,
+    dns: WireDns,
+    args: WireArgs,
+    runtime_config: WireMac,
+}
+
+#[derive(Debug, Deserialize, Default, Clone, Copy)]
+#[serde(default)]
+struct WireTrunk {
+    #[serde(rename = "minID")]
+    min_id: Option<u16>,
+    #[serde(rename = "maxID")]
+    max_id: Option<u16>,
+    id: Option<u16>,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(default)]
+struct WireIpam {
+    #[serde(rename = "type")]
+    ipam_type: String,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(default)]
+struct WireDns {
+    nameservers: Option<Vec<String>>,
+    domain: Option<String>,
+    search: Option<Vec<String>>,
+    options: Option<Vec<String>>,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(default)]
+struct WireArgs {
+    cni: WireMac,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(default)]
+struct WireMac {
+    mac: String,
+}
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let wire: Wire = object.decode()?;
+        wire.refuse_contradictions()?;
+        Ok(Self {
+            bridge: wire.bridge()?,
+            gateway: wire.gateway(),
+            masquerade: wire.masquerade()?,
+            mtu_bytes: (wire.mtu != 0).then_some(wire.mtu),
+            port: Port { hairpin: wire.hairpin_mode, isolated: wire.port_isolation },
+            vlans: wire.vlans()?,
+            dad: if wire.enabledad { Dad::Enhanced } else { Dad::Off },
+            mac: wire.mac()?,
+            force_address: wire.force_address,
+            promisc: wire.promisc_mode,
+            mac_spoof_check: wire.macspoofchk,
+            leave_down: wire.disable_container_interface,
+            dns: wire.dns.into_dns(),
+        })
+    }
+}
+
+fn invalid(text: impl std::fmt::Display) -> CniError {
+    CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {text}"))
+}
+
+impl Wire {
+    fn refuse_contradictions(&self) -> Result<(), CniError> {
+        if self.hairpin_mode && self.promisc_mode {
+            return Err(invalid("hairpinMode and promiscMode exclude each other"));
+        }
+        if self.disable_container_interface && !self.ipam.ipam_type.is_empty() {
+            return Err(invalid("disableContainerInterface needs a network without ipam")
+                .detail("An interface that stays down cannot use its addresses."));
+        }
+        Ok(())
+    }
+
+    fn bridge(&self) -> Result<String, CniError> {
+        if self.bridge.is_empty() {
+            return Ok(DEFAULT_BRIDGE.to_owned());
+        }
+        match IfName::parse(&self.bridge) {
+            Ok(name) => Ok(name.as_str().to_owned()),
+            Err(error) => Err(invalid(format_args!("key bridge = {:?}: {}", self.bridge, error.msg))),
+        }
+    }
+
+    fn gateway(&self) -> Gateway {
+        match (self.is_default_gateway, self.is_gateway) {
+            (true, _) => Gateway::DefaultRoute,
+            (false, true) => Gateway::Address,
+            (false, false) => Gateway::None,
+        }
+    }
+
+    fn masquerade(&self) -> Result<Option<Backend>, CniError> {
+        let backend = match self.ip_masq_backend.as_str() {
+            "" | "nftables" => Backend::Nftables,
+            "iptables" => Backend::Iptables,
+            other => {
+                let text = format!("key ipMasqBackend = {other:?}: it is neither iptables nor nftables");
+                return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..invalid(text) });
+            }
+        };
+        Ok(self.ip_masq.then_some(backend))
+    }
+
+    fn vlans(&self) -> Result<Option<PortVlans>, CniError> {
+        if self.vlan == 0 && self.vlan_trunk.is_none() {
+            return Ok(None);
+        }
+        let access = match self.vlan {
+            0 => None,
+            id => Some(vlan_id("vlan", id)?),
+        };
+        let mut member_of = Vec::new();
+        for (number, entry) in self.vlan_trunk.iter().flatten().enumerate() {
+            member_of.extend(entry.vlans(&format!("vlanTrunk[{number}]"))?);
+        }
+        // Last, as it may be in the trunk, too: the flags of the last setting count.
+        member_of.push(Vlans::access(access.unwrap_or(1)));
+        Ok(Some(PortVlans { member_of, access, keep_default: self.preserve_default_vlan }))
+    }
+
+    fn mac(&self) -> Result<Option<Mac>, CniError> {
+        let weak = mac::parse_requested("args.cni.mac", &self.args.cni.mac)?;
+        let strong = mac::parse_requested("runtimeConfig.mac", &self.runtime_config.mac)?;
+        Ok(strong.or(weak))
+    }
+}
+
+impl WireTrunk {
+    /// A range, a single VLAN, or both.
+    fn vlans(self, path: &str) -> Result<Vec<Vlans>, CniError> {
+        let mut vlans = Vec::new();
+        match (self.min_id, self.max_id) {
+            (None, None) => (),
+            (Some(first), Some(last)) => {
+                let first = vlan_id(&format!("{path}.minID"), first)?;
+                let last = vlan_id(&format!("{path}.maxID"), last)?;
+                if first > last {
+                    return Err(invalid(format_args!("key {path}: minID {first} is above maxID {last}")));
+                }
+                vlans.push(Vlans::tagged(first, last));
+            }
+            (Some(_), None) => return Err(invalid(format_args!("key {path}: minID has no maxID"))),
+            (None, Some(_)) => return Err(invalid(format_args!("key {path}: maxID has no minID"))),
+        }
+        if let Some(id) = self.id {
+            let id = vlan_id(&format!("{path}.id"), id)?;
+            vlans.push(Vlans::tagged(id, id));
+        }
+        Ok(vlans)
+    }
+}
+
+fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
+    match id {
+        1..=4094 => Ok(id),
+        _ => Err(invalid(format_args!("key {path} = {id}: VLANs are numbered 1 to 4094"))),
+    }
+}
+
+impl WireDns {
+    /// Any of its keys replaces all of IPAM's, even as an empty list.
+    fn into_dns(self) -> Option<Dns> {
+        let absent =
+            self.nameservers.is_none() && self.domain.is_none() && self.search.is_none() && self.options.is_none();
+        (!absent).then(|| Dns {
+            nameservers: self.nameservers.unwrap_or_default(),
+            domain: self.domain.unwrap_or_default(),
+            search: self.search.unwrap_or_default(),
+            options: self.options.unwrap_or_default(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// The keys of `text`, beside a name, as a Conf's differences from the default.
+    fn check(text: &str, expected: &Expect) {
+        let parse = |text: &str| Conf::from_conf(&ConfObject::parse(format!("{{\"name\":\"n\"{text}}}").as_bytes())?);
+        let default = format!("{:#?}", parse("").unwrap());
+        let shown = match parse(&format!(",{text}")) {
+            Ok(conf) => {
+                let conf = format!("{conf:#?}");
+                let known: Vec<&str> = default.lines().collect();
+                let new: Vec<&str> = conf.lines().filter(|line| !known.contains(line)).map(str::trim_start).collect();
+                format!("{}\n", new.join(" "))
+            }
+            Err(error) => format!("code {}: {error}\n", error.code.0),
+        };
+        expected.assert_eq(&shown);
+    }
+
+    #[test]
+    fn defaults() {
+        expect![[r#"
+            Conf {
+                bridge: "cni0",
+                gateway: None,
+                force_address: false,
+                masquerade: None,
+                mtu_bytes: None,
+                promisc: false,
+                port: Port {
+                    hairpin: false,
+                    isolated: false,
+                },
+                vlans: None,
+                mac_spoof_check: false,
+                dad: Off,
+                leave_down: false,
+                mac: None,
+                dns: None,
+            }
+        "#]]
+        .assert_debug_eq(&Conf::from_conf(&ConfObject::parse(br#"{"name":"n"}"#).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn every_key_is_understood_in_any_case() {
+        check(
+            r#""bridge":"br0","isGateway":true"#,
+            &expect![[r#"
+            bridge: "br0", gateway: Address,
+        "#]],
+        );
+        check(
+            r#""ISDEFAULTGATEWAY":true,"forceaddress":true"#,
+            &expect![[r#"
+            gateway: DefaultRoute, force_address: true,
+        "#]],
+        );
+        check(
+            r#""ipMasq":true"#,
+            &expect![[r#"
+            masquerade: Some( Nftables, ),
+        "#]],
+        );
+        check(
+            r#""ipMasq":true,"ipMasqBackend":"iptables""#,
+            &expect![[r#"
+            masquerade: Some( Iptables, ),
+        "#]],
+        );
+        check(
+            r#""ipMasqBackend":"nftables""#,
+            &expect![[r#"
+
+        "#]],
+        );
+        check(
+            r#""mtu":1400,"hairpinMode":true,"portIsolation":true"#,
+            &expect![[r#"
+            mtu_bytes: Some( 1400, ), hairpin: true, isolated: true,
+        "#]],
+        );
+        check(
+            r#""promiscMode":true,"macspoofchk":true,"enabledad":true"#,
+            &expect![[r#"
+            promisc: true, mac_spoof_check: true, dad: Enhanced,
+        "#]],
+        );
+        check(
+            r#""disableContainerInterface":true,"ipam":{}"#,
+            &expect![[r#"
+            leave_down: true,
+        "#]],
+        );
+        check(
+            r#""dns":{"search":[]}"#,
+            &expect![[r#"
+            dns: Some( Dns { nameservers: [], domain: "", search: [], options: [], }, ),
+        "#]],
+        );
+        check(
+            r#""dns":{}"#,
+            &expect![[r#"
+
+        "#]],
+        );
+    }
+
+    #[test]
+    fn the_runtimes_mac_is_stronger_than_the_conventional_one() {
+        check(
+            r#""args":{"cni":{"mac":"02:00:00:00:00:01"}},"runtimeConfig":{"mac":"02:00:00:00:00:02"}"#,
+            &expect![[r#"
+                mac: Some( 02:00:00:00:00:02, ),
+            "#]],
+        );
+        check(
+            r#""args":{"cni":{"mac":"02:00:00:00:00:01"}},"runtimeConfig":{"mac":""}"#,
+            &expect![[r#"
+            mac: Some( 02:00:00:00:00:01, ),
+        "#]],
+        );
+        check(
+            r#""runtimeConfig":{"mac":"01:00:00:00:00:02"}"#,
+            &expect![[r#"
+            code 7: cannot use runtimeConfig.mac = "01:00:00:00:00:02": it is a multicast address
+        "#]],
+        );
+    }
+
+    #[test]
+    fn vlans() {
+        check(
+            r#""vlan":100"#,
+            &expect![[r#"
+            vlans: Some( PortVlans { member_of: [ Vlans { first: 100, last: 100, pvid: true, untagged: true, }, ], access: Some( 100, ), keep_default: false, }, ),
+        "#]],
+        );
+        check(
+            r#""vlanTrunk":[]"#,
+            &expect![[r#"
+            vlans: Some( PortVlans { member_of: [ Vlans { first: 1, last: 1, pvid: true, untagged: true, }, ], access: None, keep_default: false, }, ),
+        "#]],
+        );
+        check(
+            r#""vlan":7,"vlanTrunk":[{"minID":5,"maxID":9,"id":12},{"id":4094}],"preserveDefaultVlan":true"#,
+            &expect![[r#"
+                vlans: Some( PortVlans { member_of: [ Vlans { first: 5, last: 9, pvid: false, untagged: false, }, Vlans { first: 12, last: 12, pvid: false, untagged: false, }, Vlans { first: 4094, last: 4094, pvid: false, untagged: false, }, Vlans { first: 7, last: 7, pvid: true, untagged: true, }, ], access: Some( 7, ), keep_default: true, }, ),
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_is_refused() {
+        check(
+            r#""hairpinMode":true,"promiscMode":true"#,
+            &expect![[r#"
+            code 7: cannot use network config: hairpinMode and promiscMode exclude each other
+        "#]],
+        );
+        check(
+            r#""disableContainerInterface":true,"ipam":{"type":"host-local"}"#,
+            &expect![[r#"
+            code 7: cannot use network config: disableContainerInterface needs a network without ipam; An interface that stays down cannot use its addresses.
+        "#]],
+        );
+        check(
+            r#""bridge":"a/b""#,
+            &expect![[r#"
+            code 7: cannot use network config: key bridge = "a/b": interface name contains / or :
+        "#]],
+        );
+        check(
+            r#""bridge":"far-too-long-a-name""#,
+            &expect![[r#"
+            code 7: cannot use network config: key bridge = "far-too-long-a-name": interface name is too long: at most 15 bytes
+        "#]],
+        );
+        check(
+            r#""ipMasqBackend":"pf""#,
+            &expect![[r#"
+            code 2: cannot use network config: key ipMasqBackend = "pf": it is neither iptables nor nftables
+        "#]],
+        );
+        check(
+            r#""mtu":"1400""#,
+            &expect![[r#"
+            code 7: cannot use network config: key mtu = "1400": invalid type: string "1400", expected u32
+        "#]],
+        );
+        check(
+            r#""mtu":-1"#,
+            &expect![[r#"
+            code 7: cannot use network config: key mtu = -1: invalid value: integer `-1`, expected u32
+        "#]],
+        );
+        check(
+            r#""vlan":4095"#,
+            &expect![[r#"
+            code 7: cannot use network config: key vlan = 4095: VLANs are numbered 1 to 4094
+        "#]],
+        );
+        check(
+            r#""vlanTrunk":[{"minID":5}]"#,
+            &expect![[r#"
+            code 7: cannot use network config: key vlanTrunk[0]: minID has no maxID
+        "#]],
+        );
+        check(
+            r#""vlanTrunk":[{"id":1},{"maxID":5}]"#,
+            &expect![[r#"
+            code 7: cannot use network config: key vlanTrunk[1]: maxID has no minID
+        "#]],
+        );
+        check(
+            r#""vlanTrunk":[{"minID":9,"maxID":5}]"#,
+            &expect![[r#"
+            code 7: cannot use network config: key vlanTrunk[0]: minID 9 is above maxID 5
+        "#]],
+        );
+        check(
+            r#""vlanTrunk":[{"id":0}]"#,
+            &expect![[r#"
+            code 7: cannot use network config: key vlanTrunk[0].id = 0: VLANs are numbered 1 to 4094
+        "#]],
+        );
+        check(
+            r#""isGatway":"yes","isGateway":"yes""#,
+            &expect![[r#"
+            code 7: cannot use network config: key isGateway = "yes": invalid type: string "yes", expected a boolean; Key isGatway is unknown and was ignored: did you mean isGateway?
+        "#]],
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! DEL: packet filter, links, addresses, each by its owner alone. No namespace, no prevResult and no record of ours
+//! is needed; where there is one, what the reference plugins made is found, too.
+
+use std::net::IpAddr;
+
+use cni_spec::{AddResult, CniError};
+use filter::Known;
+use interface::host_veth::{self, Owner};
+use interface::{error, failed};
+use netops::error::Result;
+use netops::link::{self, Link, Mac};
+use netops::{Kernel, Netns, unlink};
+use skel::DelRequest;
+
+use crate::conf::Conf;
+use crate::observe::owner;
+use crate::undo::attachment;
+
+/// Removes the attachment, as much of it as there is.
+///
+/// # Errors
+/// What could not be removed, together.
+pub async fn del(request: &DelRequest<Conf>) -> std::result::Result<(), CniError> {
+    let owner = owner(&request.conf.name, &request.container_id, &request.ifname);
+    let prev = request.conf.prev_result.as_ref();
+    let mut errors = Vec::new();
+    // Rules before links and addresses: an address must not be given out again while it is still masqueraded for
+    // the old owner, nor a port's name while it is guarded.
+    let removed = remove_rules(&owner, prev);
+    errors.extend(removed.errors.into_iter().map(failed));
+    let netns = error::find_netns(request.netns.as_ref()).unwrap_or_else(|error| {
+        errors.push(error);
+        None
+    });
+    if let Err(error) = remove_links(&owner, prev, &request.conf.own.bridge, netns.as_ref()) {
+        errors.push(failed(error));
+    }
+    if let Some(ipam) = request.ipam()
+        && let Err(error) = ipam.del().await
+    {
+        errors.push(error);
+    }
+    // Only now: closing waits until the kernel has freed the rules.
+    drop(removed.keep_open);
+    CniError::join(errors).map_or(Ok(()), Err)
+}
+
+fn remove_rules(owner: &Owner<'_>, prev: Option<&AddResult>) -> filter::Removed {
+    let addresses: Vec<IpAddr> = prev.map(|prev| addresses_of(prev, owner)).unwrap_or_default();
+    let deterministic = owner.name();
+    let host_veth = prev.and_then(|prev| host_end(prev, owner));
+    let known = Known { addresses: &addresses, host_veth: Some(host_veth.unwrap_or(&deterministic)) };
+    filter::remove_all(attachment(owner), known)
+}
+
+/// The addresses that the result has for the owner's interface.
+fn addresses_of(prev: &AddResult, owner: &Owner<'_>) -> Vec<IpAddr> {
+    let is_ours = |index: usize| {
+        let entry = prev.interfaces.get(index);
+        entry.is_some_and(|entry| entry.name == owner.ifname.as_str() && !entry.sandbox.is_empty())
+    };
+    prev.ips.iter().filter(|ip| ip.interface.is_some_and(is_ours)).map(|ip| ip.address.ip()).collect()
+}
+
+/// The entry before the container's, which is where we and the reference put the host's end.
+fn host_end<'a>(prev: &'a AddResult, owner: &Owner<'_>) -> Option<&'a str> {
+    let container =
+        prev.interfaces.iter().position(|entry| entry.name == owner.ifname.as_str() && !entry.sandbox.is_empty())?;
+    let entry = prev.interfaces.get(container.checked_sub(1)?)?;
+    entry.sandbox.is_empty().then_some(&entry.name)
+}
+
+fn remove_links(owner: &Owner<'_>, prev: Option<&AddResult>, bridge: &str, netns: Option<&Netns>) -> Result<()> {
+    let host = Kernel::host()?;
+    let mut links: Vec<Link> = owner.find(&host)?.into_iter().collect();
+    if let Some(prev) = prev {
+        links.extend(find_in_result(&host, owner, prev, bridge)?);
+    }
+    if links.is_empty()
+        && let Some(netns) = netns
+    {
+        links.extend(find_in_container(&host, owner, netns)?);
+    }
+    links.sort_by_key(|link| link.index);
+    links.dedup_by_key(|link| link.index);
+    unlink::remove_announced(&links)
+}
+
+/// The host's end as the result names it: ours under a random name, or the reference's, which has no mark and is
+/// known by its address and its bridge.
+fn find_in_result(host: &Kernel, owner: &Owner<'_>, prev: &AddResult, bridge: &str) -> Result<Option<Link>> {
+    let Some(name) = host_end(prev, owner) else { return Ok(None) };
+    let Some(link) = link::find(host, name)? else { return Ok(None) };
+    if owner.owns(&link) {
+        return Ok(Some(link));
+    }
+    let entry = prev.interfaces.iter().find(|entry| entry.name == name);
+    let same_mac = entry.is_some_and(|entry| entry.mac.parse::<Mac>().ok() == link.mac && link.mac.is_some());
+    let unmarked_veth = link.kind == "veth" && !host_veth::is_marked(&link);
+    let on_bridge = link.master.is_some() && link.master == link::find(host, bridge)?.map(|bridge| bridge.index);
+    Ok((unmarked_veth && same_mac && on_bridge).then_some(link))
+}
+
+/// The host's end by the container's: what the reference made has no mark. A marked end that is not the owner's
+/// belongs to another attachment, whose interface has this name: that ADD failed for it, and so does its DEL leave it.
+fn find_in_container(host: &Kernel, owner: &Owner<'_>, netns: &Netns) -> Result<Option<Link>> {
+    let inside = Kernel::in_netns(netns)?;
+    let Some(container) = link::find(&inside, owner.ifname.as_str())?.filter(|link| link.kind == "veth") else {
+        return Ok(None);
+    };
+    let peer = match container.peer {
+        Some(index) => link::find_index(host, index)?,
+        None => None,
+    };
+    let peer = peer.filter(|peer| peer.kind == "veth" && peer.peer == Some(container.index));
+    match peer {
+        Some(peer) if owner.owns(&peer) || !host_veth::is_marked(&peer) => Ok(Some(peer)),
+        Some(_) => Ok(None),
+        // Its other end is in neither namespace.
+        None => match inside.run(unlink::request(&(&container).into())) {
+            Err(error) if !error.is_absent() => Err(error),
+            Ok(()) | Err(_) => Ok(None),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cni_spec::{ContainerId, IfName, Interface, NetworkName};
+
+    fn entry(name: &str, sandbox: &str) -> Interface {
+        Interface { name: name.into(), sandbox: sandbox.into(), ..Interface::default() }
+    }
+
+    #[test]
+    fn the_hosts_end_stands_before_the_containers() {
+        let (network, container_id) = (NetworkName::parse("n").unwrap(), ContainerId::parse("c").unwrap());
+        let owner = Owner { network: &network, container_id: &container_id, ifname: &IfName::parse("eth0").unwrap() };
+        let of = |interfaces: Vec<Interface>| {
+            host_end(&AddResult { interfaces, ..AddResult::default() }, &owner).map(str::to_owned)
+        };
+        let other = entry("vethother", "");
+        let ours = vec![entry("br0", ""), entry("vethours", ""), entry("eth0", "/ns")];
+        assert_eq!(of(ours.clone()), Some("vethours".into()));
+        assert_eq!(of([vec![other, entry("eth1", "/ns")], ours].concat()), Some("vethours".into()));
+        assert_eq!(of(vec![entry("eth0", "/ns")]), None);
+        assert_eq!(of(vec![entry("eth1", "/ns"), entry("eth0", "/ns")]), None);
+        assert_eq!(of(vec![]), None);
+    }
+}

@@ -1,0 +1,371 @@
+use cni_spec::{ContainerId, IfName, NetworkName};
+use expect_test::{Expect, expect};
+
+use super::*;
+use cni_spec::{ConfObject, FromConf};
+
+/// The plan for these keys and this lease, or its error.
+fn check(keys: &str, lease: Option<&str>, expected: &Expect) {
+    let shown = match plan(keys, lease) {
+        Ok(plan) => plan.to_string(),
+        Err(error) => format!("code {}: {error}\n", error.code.0),
+    };
+    expected.assert_eq(&shown);
+}
+
+fn plan(keys: &str, lease: Option<&str>) -> Result<Plan, CniError> {
+    let conf = Conf::from_conf(&ConfObject::parse(format!("{{\"name\":\"net\"{keys}}}").as_bytes())?)?;
+    let lease = match lease {
+        Some(lease) => {
+            Some(AddResult::from_value(&cni_spec::json::parse(lease.as_bytes())?, cni_spec::SpecVersion::LATEST)?)
+        }
+        None => None,
+    };
+    let (network, container_id) = (NetworkName::parse("net")?, ContainerId::parse("c1")?);
+    let owner = Owner { network: &network, container_id: &container_id, ifname: &IfName::parse("eth0")? };
+    Plan::new(&conf, &owner, conf.mac, lease)
+}
+
+const V4: &str = r#"{"ips":[{"address":"10.1.0.5/24"}]}"#;
+const DUAL: &str = r#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.254"},{"address":"fd00::5/64"}],
+    "routes":[{"dst":"0.0.0.0/0"},{"dst":"10.9.0.0/16","gw":"10.1.0.7","mtu":1400,"advmss":1360,"priority":50,"table":100,"scope":0}]}"#;
+
+#[test]
+fn layer_2() {
+    check(
+        "",
+        None,
+        &expect![[r#"
+        ip link add cni0 type bridge
+        sysctl net/ipv6/conf/cni0/accept_ra=0
+        ip link set cni0 up
+        ip link add veth0b29d7cd master cni0 type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        sysctl net/ipv6/conf/eth0/accept_ra=0
+        ip link set eth0 up
+    "#]],
+    );
+    check(
+        r#","disableContainerInterface":true,"promiscMode":true"#,
+        None,
+        &expect![[r#"
+        ip link add cni0 type bridge
+        sysctl net/ipv6/conf/cni0/accept_ra=0
+        ip link set cni0 up promisc on
+        ip link add veth0b29d7cd master cni0 type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        eth0 stays down
+    "#]],
+    );
+    check(
+        r#","ipMasq":true,"isGateway":true,"vlan":5"#,
+        None,
+        &expect![[r#"
+        ip link add cni0 type bridge vlan_filtering 1
+        sysctl net/ipv6/conf/cni0/accept_ra=0
+        ip link set cni0 up
+        ip link add veth0b29d7cd master cni0 type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        bridge vlan del vid 1 dev veth0b29d7cd
+        bridge vlan add vid 5 pvid untagged dev veth0b29d7cd
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        sysctl net/ipv6/conf/eth0/accept_ra=0
+        ip link set eth0 up
+    "#]],
+    );
+}
+
+#[test]
+fn a_switch_with_addresses() {
+    check(
+        "",
+        Some(V4),
+        &expect![[r#"
+        ip link add cni0 type bridge
+        sysctl net/ipv6/conf/cni0/accept_ra=0
+        ip link set cni0 up
+        ip link add veth0b29d7cd master cni0 type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        sysctl net/ipv6/conf/eth0/accept_ra=0
+        sysctl net/ipv6/conf/eth0/accept_dad=0
+        sysctl net/ipv4/conf/eth0/arp_notify=1
+        ip address add 10.1.0.5/24 dev eth0
+        ip link set eth0 up
+    "#]],
+    );
+    check(
+        r#","enabledad":true"#,
+        Some(DUAL),
+        &expect![[r#"
+        ip link add cni0 type bridge
+        sysctl net/ipv6/conf/cni0/accept_ra=0
+        ip link set cni0 up
+        ip link add veth0b29d7cd master cni0 type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        sysctl net/ipv6/conf/eth0/accept_ra=0
+        sysctl net/ipv6/conf/eth0/enhanced_dad=1
+        sysctl net/ipv6/conf/eth0/accept_dad=1
+        sysctl net/ipv4/conf/eth0/arp_notify=1
+        sysctl net/ipv6/conf/lo/disable_ipv6=0
+        sysctl net/ipv6/conf/eth0/disable_ipv6=0
+        sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
+        ip address add 10.1.0.5/24 dev eth0
+        ip address add fd00::5/64 dev eth0
+        ip link set eth0 up
+        wait for duplicate address detection
+        ip route add default via 10.1.0.254 dev eth0
+        ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
+    "#]],
+    );
+}
+
+#[test]
+fn a_gateway_of_both_families() {
+    check(
+        r#","isDefaultGateway":true,"ipMasq":true,"mtu":1400"#,
+        Some(DUAL),
+        &expect![[r#"
+        ip link add cni0 mtu 1400 type bridge
+        sysctl net/ipv6/conf/cni0/accept_ra=0
+        ip link set cni0 up
+        ip address add 10.1.0.254/24 dev cni0
+        ip address add fd00::1/64 dev cni0 nodad
+        ip link add veth0b29d7cd mtu 1400 master cni0 type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        sysctl net/ipv6/conf/eth0/accept_ra=0
+        sysctl net/ipv6/conf/eth0/accept_dad=0
+        sysctl net/ipv4/conf/eth0/arp_notify=1
+        sysctl net/ipv6/conf/lo/disable_ipv6=0
+        sysctl net/ipv6/conf/eth0/disable_ipv6=0
+        sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
+        ip address add 10.1.0.5/24 dev eth0
+        ip address add fd00::5/64 dev eth0 nodad
+        ip link set eth0 up
+        ip route add default via 10.1.0.254 dev eth0
+        ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
+        ip route add default (IPv6) via fd00::1 dev eth0
+        masquerade 10.1.0.5/24 fd00::5/64 (Nftables)
+        sysctl net/ipv4/ip_forward=1
+        sysctl net/ipv6/conf/all/forwarding=1
+    "#]],
+    );
+}
+
+#[test]
+fn a_default_route_of_ipam_is_not_doubled() {
+    let routes = |keys: &str, lease: &str| {
+        let plan = plan(keys, Some(lease)).unwrap();
+        plan.container.routes.iter().map(|route| format!("{route}\n")).collect::<String>()
+    };
+    let keys = r#","isDefaultGateway":true"#;
+    expect![[r#"
+        default via 10.1.0.1
+    "#]]
+    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"}]}"#));
+    expect![[r#"
+        default via 10.1.0.9
+    "#]]
+    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0","gw":"10.1.0.9"}]}"#));
+    expect![[r#"
+        default via 10.1.0.1
+    "#]]
+    .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"},{"address":"10.2.0.5/24"}]}"#));
+    expect![[r#"
+        default
+    "#]]
+    .assert_eq(&routes(
+        "",
+        r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"0.0.0.0/0"},{"dst":"0.0.0.0/0"}]}"#,
+    ));
+}
+
+#[test]
+fn a_port_in_vlans() {
+    check(
+        r#","vlan":100,"vlanTrunk":[{"minID":200,"maxID":210}],"isGateway":true,"hairpinMode":true,"macspoofchk":true,
+          "runtimeConfig":{"mac":"02:00:00:00:00:05"}"#,
+        Some(V4),
+        &expect![[r#"
+            ip link add cni0 type bridge vlan_filtering 1
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up
+            ip link add cni0.100 type veth, peer in cni0, vid 100 pvid untagged
+            ip address add 10.1.0.1/24 dev cni0.100
+            ip link add veth0b29d7cd master cni0 type veth peer eth0 address 02:00:00:00:00:05
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            bridge vlan del vid 1 dev veth0b29d7cd
+            bridge vlan add vid 200-210 dev veth0b29d7cd
+            bridge vlan add vid 100 pvid untagged dev veth0b29d7cd
+            bridge link set dev veth0b29d7cd hairpin 1 isolated 0
+            drop what veth0b29d7cd sends from another address than eth0's
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/eth0/accept_ra=0
+            sysctl net/ipv6/conf/eth0/accept_dad=0
+            sysctl net/ipv4/conf/eth0/arp_notify=1
+            ip address add 10.1.0.5/24 dev eth0
+            ip link set eth0 up
+            sysctl net/ipv4/ip_forward=1
+        "#]],
+    );
+    check(
+        r#","vlanTrunk":[],"preserveDefaultVlan":true,"portIsolation":true"#,
+        Some(V4),
+        &expect![[r#"
+        ip link add cni0 type bridge vlan_filtering 1
+        sysctl net/ipv6/conf/cni0/accept_ra=0
+        ip link set cni0 up
+        ip link add veth0b29d7cd master cni0 type veth peer eth0
+        ip link set veth0b29d7cd alias cni:net/c1/eth0
+        bridge vlan add vid 1 pvid untagged dev veth0b29d7cd
+        bridge link set dev veth0b29d7cd hairpin 0 isolated 1
+        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+        ip link set veth0b29d7cd up
+        sysctl net/ipv6/conf/eth0/accept_ra=0
+        sysctl net/ipv6/conf/eth0/accept_dad=0
+        sysctl net/ipv4/conf/eth0/arp_notify=1
+        ip address add 10.1.0.5/24 dev eth0
+        ip link set eth0 up
+    "#]],
+    );
+}
+
+#[test]
+fn what_no_interface_can_have() {
+    check(
+        r#","isGateway":true"#,
+        Some(r#"{"ips":[{"address":"10.1.0.5/32"}]}"#),
+        &expect![[r#"
+        code 110: cannot derive a gateway for 10.1.0.5/32: the subnet has no room for one; Set the gateway in the ipam section, or turn off isGateway.
+    "#]],
+    );
+    check(
+        r#","isGateway":true"#,
+        Some(r#"{"ips":[{"address":"255.255.255.255/31"}]}"#),
+        &expect![[r#"
+        code 110: cannot derive a gateway for 255.255.255.255/31: the subnet has no room for one; Set the gateway in the ipam section, or turn off isGateway.
+    "#]],
+    );
+    check(
+        r#","isGateway":true"#,
+        Some(r#"{"ips":[{"address":"10.1.0.5/24","gateway":"fd00::1"}]}"#),
+        &expect![[r#"
+        code 110: cannot use gateway fd00::1 for 10.1.0.5/24: they are of different families
+    "#]],
+    );
+    check(
+        "",
+        Some(r#"{"ips":[{"address":"10.1.0.5/24"}],"routes":[{"dst":"::/0","gw":"10.1.0.1"}]}"#),
+        &expect![[r#"
+        code 110: cannot use route ::/0 via 10.1.0.1: they are of different families
+    "#]],
+    );
+    check(
+        r#","bridge":"averylongname0","vlan":100,"isGateway":true"#,
+        Some(V4),
+        &expect![[r#"
+        code 7: cannot use network config: interface averylongname0.100 for the gateway has more than 15 bytes; Choose a shorter name for key bridge.
+    "#]],
+    );
+}
+
+fn address_check(found: &[&str], wanted: &[&str], force: bool, expected: &Expect) {
+    let addresses = |texts: &[&str]| -> Vec<Address> {
+        texts.iter().map(|text| Address::from(text.parse::<IpNetwork>().unwrap())).collect()
+    };
+    let shown = match address_changes("br0", &addresses(found), &addresses(wanted), force) {
+        Ok(AddressChanges { delete, add }) => {
+            let add: Vec<IpNetwork> = add.iter().map(|address| address.net).collect();
+            format!("delete {delete:?} add {add:?}\n").replace("V4(Ipv4Network ", "(").replace("V6(Ipv6Network ", "(")
+        }
+        Err(error) => format!("code {}: {error}\n", error.code.0),
+    };
+    expected.assert_eq(&shown);
+}
+
+#[test]
+fn addresses_in_the_way_of_a_gateway() {
+    address_check(
+        &[],
+        &["10.1.0.1/24"],
+        false,
+        &expect![[r#"
+        delete [] add [({ addr: 10.1.0.1, prefix: 24 })]
+    "#]],
+    );
+    address_check(
+        &["10.1.0.1/24"],
+        &["10.1.0.1/24"],
+        false,
+        &expect![[r#"
+        delete [] add []
+    "#]],
+    );
+    address_check(
+        &["10.1.0.1/16"],
+        &["10.1.0.1/24"],
+        false,
+        &expect![[r#"
+        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.1.0.1/16 already; Set forceAddress to have it replaced.
+    "#]],
+    );
+    address_check(
+        &["10.9.0.1/16"],
+        &["10.1.0.1/24"],
+        false,
+        &expect![[r#"
+        code 103: cannot add gateway 10.1.0.1/24 to br0: it has address 10.9.0.1/16 already; Set forceAddress to have it replaced.
+    "#]],
+    );
+    address_check(
+        &["10.9.0.1/16"],
+        &["10.1.0.1/24"],
+        true,
+        &expect![[r#"
+        delete [({ addr: 10.9.0.1, prefix: 16 })] add [({ addr: 10.1.0.1, prefix: 24 })]
+    "#]],
+    );
+    address_check(
+        &["10.1.0.1/24"],
+        &["10.1.0.1/24", "10.2.0.1/24"],
+        false,
+        &expect![[r#"
+        delete [] add [({ addr: 10.2.0.1, prefix: 24 })]
+    "#]],
+    );
+    address_check(
+        &["fe80::1/64", "fd01::1/64"],
+        &["fd00::1/64"],
+        false,
+        &expect![[r#"
+        delete [] add [({ addr: fd00::1, prefix: 64 })]
+    "#]],
+    );
+    address_check(
+        &["fd00::9/48"],
+        &["fd00::1/64"],
+        false,
+        &expect![[r#"
+        code 103: cannot add gateway fd00::1/64 to br0: it has address fd00::9/48 already; Set forceAddress to have it replaced.
+    "#]],
+    );
+    address_check(
+        &["fd00::9/48", "fe80::1/64"],
+        &["fd00::1/64"],
+        true,
+        &expect![[r#"
+        delete [({ addr: fd00::9, prefix: 48 })] add [({ addr: fd00::1, prefix: 64 })]
+    "#]],
+    );
+}

@@ -1,0 +1,194 @@
+//! What all attachments of a bridge share: the bridge, its addresses, the VLAN gateway. Made by the first ADD that
+//! needs it; later ones find it.
+
+use std::collections::BTreeSet;
+
+use cni_spec::CniError;
+use interface::{failed, host_veth};
+use netops::addr::{self, Address};
+use netops::bridge_port::{self, Vlans};
+use netops::error::Result;
+use netops::link::{self, Link, Settings, Target, Veth};
+use netops::sysctl::{self, Key};
+use netops::txn::{NodeUndo, Txn};
+use netops::{Errno, Kernel};
+
+use crate::observe::find_bridge;
+use crate::plan::{self, Plan};
+use crate::undo::Undo;
+
+/// The shared part, as far as it is made.
+pub(crate) struct Shared<'a> {
+    host: &'a Kernel,
+    txn: &'a Txn<Undo>,
+    /// The bridge as it was found or made.
+    pub(crate) bridge: Link,
+    /// The interface that holds the gateways if the bridge does not.
+    pub(crate) vlan_gateway: Option<Link>,
+    /// The bridge's ports before this ADD, looked up when a change first needs them.
+    ports: Option<BTreeSet<u32>>,
+}
+
+/// Makes the shared part as the plan needs it.
+pub(crate) fn ensure<'a>(
+    host: &'a Kernel,
+    txn: &'a Txn<Undo>,
+    plan: &Plan,
+    force: bool,
+) -> std::result::Result<Shared<'a>, CniError> {
+    let (bridge, ports) = match find_bridge(host, &plan.bridge.name)? {
+        Some(bridge) => (bridge, None),
+        None => create(host, txn, &plan.bridge)?,
+    };
+    let mut shared = Shared { host, txn, bridge, vlan_gateway: None, ports };
+    shared.ensure_up(&plan.bridge).map_err(failed)?;
+    if let Some(gateway) = &plan.vlan_gateway {
+        shared.vlan_gateway = Some(shared.ensure_vlan_gateway(gateway)?);
+    }
+    if !plan.gateways.is_empty() {
+        shared.ensure_gateways(&plan.gateways, force)?;
+    }
+    Ok(shared)
+}
+
+fn create(
+    host: &Kernel,
+    txn: &Txn<Undo>,
+    plan: &plan::Bridge,
+) -> std::result::Result<(Link, Option<BTreeSet<u32>>), CniError> {
+    let options = link::Bridge { mtu_bytes: plan.mtu_bytes, vlan_filtering: plan.vlan_filtering };
+    match host.run(link::create_bridge(&plan.name, &options)) {
+        Ok(()) => (),
+        // Another ADD was faster: then it is its bridge to take back, not ours.
+        Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
+            let found = find_bridge(host, &plan.name)?;
+            return found.map(|bridge| (bridge, None)).ok_or_else(|| failed(error));
+        }
+        Err(error) => return Err(failed(error)),
+    }
+    let bridge = link::get(host, &Target::named(&plan.name)).map_err(failed)?;
+    let change = NodeUndo::DeleteLink(bridge.clone());
+    txn.push(Undo::Shared { bridge: plan.name.clone(), ports: BTreeSet::new(), change });
+    Ok((bridge, Some(BTreeSet::new())))
+}
+
+impl Shared<'_> {
+    /// The interface that has the gateways.
+    pub(crate) fn router(&self) -> &Link {
+        self.vlan_gateway.as_ref().unwrap_or(&self.bridge)
+    }
+
+    fn ensure_up(&mut self, plan: &plan::Bridge) -> Result<()> {
+        refuse_advertisements(&self.bridge)?;
+        let promisc = (plan.promisc && !self.bridge.promisc).then_some(true);
+        if self.bridge.up && promisc.is_none() {
+            return Ok(());
+        }
+        if promisc.is_some() {
+            self.push(NodeUndo::ClearPromisc(self.bridge.clone()))?;
+        }
+        let settings = Settings { up: Some(true), promisc, ..Settings::default() };
+        self.bridge = link::set_and_get(self.host, &(&self.bridge).into(), &settings)?;
+        Ok(())
+    }
+
+    fn ensure_gateways(&mut self, gateways: &[Address], force: bool) -> std::result::Result<(), CniError> {
+        let router = self.router().clone();
+        let found = addr::list(self.host, &router).map_err(failed)?;
+        let changes = plan::address_changes(&router.name, &found, gateways, force)?;
+        self.change_addresses(&router, &changes).map_err(failed)
+    }
+
+    fn change_addresses(&mut self, router: &Link, changes: &plan::AddressChanges) -> Result<()> {
+        for net in &changes.delete {
+            self.push(NodeUndo::AddAddress { link: router.clone(), net: *net })?;
+            self.host.run(addr::delete(router, *net))?;
+        }
+        for address in &changes.add {
+            self.push(NodeUndo::DeleteAddress { link: router.clone(), net: address.net })?;
+            match self.host.run(addr::add(router, address)) {
+                // Another ADD was faster.
+                Err(error) if error.os_errno() == Some(Errno::EEXIST) => self.txn.forget_newest(),
+                outcome => outcome?,
+            }
+        }
+        if changes.add.is_empty() || router.mac.is_none() {
+            return Ok(());
+        }
+        // A bridge follows the lowest address of its ports until its own is set. Neighbours must not have to
+        // learn their gateway's address anew with each container.
+        let settings = Settings { mac: router.mac, ..Settings::default() };
+        self.host.run(link::set(&router.into(), &settings))
+    }
+
+    fn ensure_vlan_gateway(&mut self, plan: &plan::VlanGateway) -> std::result::Result<Link, CniError> {
+        let up = Settings { up: Some(true), ..Settings::default() };
+        if let Some(found) = link::find(self.host, &plan.name).map_err(failed)? {
+            return match found.up {
+                true => Ok(found),
+                false => link::set_and_get(self.host, &(&found).into(), &up).map_err(failed),
+            };
+        }
+        self.create_vlan_gateway(plan, &up).map_err(failed)
+    }
+
+    fn create_vlan_gateway(&mut self, plan: &plan::VlanGateway, up: &Settings) -> Result<Link> {
+        let veth = Veth {
+            name: &host_veth::random_name(),
+            master: Some(self.bridge.index),
+            alias: "",
+            mtu_bytes: Some(self.bridge.mtu_bytes),
+            peer_name: &plan.name,
+            peer_mac: None,
+            peer_netns: None,
+        };
+        let port = match link::create_veth(self.host, &veth) {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
+                return link::get(self.host, &Target::named(&plan.name));
+            }
+            made => made?,
+        };
+        self.ports_before()?.insert(port.index);
+        self.push(NodeUndo::DeleteLink(port.clone()))?;
+        refuse_advertisements(&port)?;
+        refuse_advertisements(&Link { name: plan.name.clone(), ..Link::default() })?;
+        let mut requests = leave_default(&self.bridge, &port);
+        requests.push(bridge_port::add_vlans(&port, Vlans::access(plan.vlan)));
+        requests.push(link::set(&(&port).into(), up));
+        self.host.run_all(requests)?;
+        link::set_and_get(self.host, &Target::named(&plan.name), up)
+    }
+
+    /// Notes a change that others may count on once they see it.
+    fn push(&mut self, change: NodeUndo) -> Result<()> {
+        let ports = self.ports_before()?.clone();
+        self.txn.push(Undo::Shared { bridge: self.bridge.name.clone(), ports, change });
+        Ok(())
+    }
+
+    fn ports_before(&mut self) -> Result<&mut BTreeSet<u32>> {
+        let ports = match self.ports.take() {
+            Some(ports) => ports,
+            None => link::list(self.host, Some(self.bridge.index))?.iter().map(|port| port.index).collect(),
+        };
+        Ok(self.ports.insert(ports))
+    }
+}
+
+/// Takes a new port out of the VLAN that its bridge put it in.
+pub(crate) fn leave_default(bridge: &Link, port: &Link) -> Vec<netops::Request> {
+    match bridge.default_pvid {
+        Some(id @ 1..) => vec![bridge_port::delete_vlans(port, Vlans::tagged(id, id))],
+        Some(0) | None => Vec::new(),
+    }
+}
+
+/// CVE-2020-10749: the node must not take a container's word for who its router is. A kernel without IPv6 has no
+/// such key.
+pub(crate) fn refuse_advertisements(link: &Link) -> Result<()> {
+    let key = Key::of_link("ipv6", &link.name, "accept_ra")?;
+    match sysctl::find(&key)?.as_deref() {
+        None | Some("0") => Ok(()),
+        Some(_) => sysctl::write(&key, "0"),
+    }
+}
