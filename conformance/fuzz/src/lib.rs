@@ -1,0 +1,99 @@
+//! What must hold of every decoder, for any bytes: one function a decoder, which panics when it does not.
+//!
+//! Nothing here generates input. `tests/corpus.rs` gives each function its folder below `corpus/` and some
+//! thousand variations of that, on every `cargo test`; `libfuzzer/` gives it what coverage guides to. The README says
+//! how to run the latter, and what to do with an input that fails.
+//!
+//! A function asks for more than the absence of a crash: what is accepted must hold what its type promises, and must
+//! survive being written and read again; what is refused must be refused by an error that survives the wire.
+
+mod hold;
+mod json;
+mod result;
+mod stdin;
+mod words;
+
+/// A decoder and what must hold of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// The name of its corpus folder and its executable.
+    pub name: &'static str,
+    /// Panics if something does not hold for these bytes.
+    pub run: fn(&[u8]),
+    /// Words that its input is made of, for variations that a random byte would not find.
+    pub words: &'static [&'static str],
+}
+
+/// Declares [`TARGETS`] and gives each function a public name.
+macro_rules! targets {
+    ($($module:ident::$name:ident $words:expr;)*) => {
+        $(pub use $module::$name;)*
+
+        /// Every decoder.
+        pub const TARGETS: &[Target] = &[$(Target { name: stringify!($name), run: $name, words: $words }),*];
+    };
+}
+
+/// Keys and values of configs and results.
+const CONFIG: &[&str] = &[
+    "null",
+    "true",
+    "\"\"",
+    "[]",
+    "{}",
+    "[null]",
+    "-1",
+    "0",
+    "1e99",
+    "65536",
+    "18446744073709551615",
+    ",",
+    ":",
+    "\"cniVersion\":",
+    "\"0.1.0\"",
+    "\"0.2.0\"",
+    "\"0.4.0\"",
+    "\"1.0.0\"",
+    "\"1.1.0\"",
+    "\"name\":",
+    "\"type\":",
+    "\"ipam\":",
+    "\"prevResult\":",
+    "\"cni.dev/valid-attachments\":",
+    "\"cni.dev/attachments\":",
+    "\"containerID\":",
+    "\"ifname\":",
+    "\"ip4\":",
+    "\"ip6\":",
+    "\"ips\":",
+    "\"interfaces\":",
+    "\"routes\":",
+    "\"dns\":",
+    "\"address\":",
+    "\"gateway\":",
+    "\"interface\":",
+    "\"dst\":",
+    "\"gw\":",
+    "\"mtu\":",
+    "\"table\":",
+    "\"10.0.0.1/8\"",
+    "\"::ffff:10.0.0.1/120\"",
+    "\"fd00::1/64\"",
+    "\"10.0.0.1\"",
+    "\"..\"",
+    "\"a/b\"",
+    "\\n",
+    "\\u0000",
+    "\\ud800",
+];
+
+targets! {
+    stdin::stdin CONFIG;
+    json::tolerance CONFIG;
+    result::add_result CONFIG;
+    words::names &[".", "..", "/", ":", "\0", "\n", "\u{a0}", "\u{2028}", "0123456789abcdef"];
+    words::version &[".", "0", "1.1.0", "4294967296", "+1", "-", " "];
+    words::address &["/", ".", ":", "::", "::ffff:", "%eth0", "0", "00", "/0", "/33", "/129", "/+8", "255.255.255.255"];
+    words::cni_args &[";", "=", "IgnoreUnknown=1", "IgnoreUnknown=TRUE", "IP=10.0.0.1", "K8S_POD_NAME="];
+    words::error_object &["\"code\":", "\"msg\":", "\"details\":", "null", "0", "999", "4294967296", "\"\"", "\\n"];
+}
