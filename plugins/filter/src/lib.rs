@@ -46,16 +46,6 @@ pub struct Known<'a> {
     pub host_veth: Option<&'a str>,
 }
 
-/// What [`remove_all`] leaves to its caller.
-#[derive(Debug)]
-#[must_use = "closing the connection at once waits for the kernel's grace period"]
-pub struct Removed {
-    /// To be dropped last: the kernel frees what was deleted while other work is done.
-    pub keep_open: Option<Filter>,
-    /// What could not be removed; the rest was.
-    pub errors: Vec<OpError>,
-}
-
 /// The packet filter of the host.
 #[derive(Debug)]
 pub struct Filter {
@@ -163,8 +153,9 @@ fn try_out(nft: &mut Nft, purpose: &'static str, modules: &str, trial: &Transact
 
 /// Removes all there is of an attachment: ours, and the reference plugins', in either backend.
 ///
-/// Content with absence, and with a kernel that has no packet filter. Goes on past errors.
-pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Removed {
+/// Content with absence, and with a kernel that has no packet filter. Goes on past errors and returns
+/// them all.
+pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
     carry_on(|nft| {
         vec![
             masquerade::remove(nft, attachment, known.addresses),
@@ -178,8 +169,9 @@ pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Removed {
 
 /// Removes all there is of a network but for its valid attachments.
 ///
-/// Content with absence, and with a kernel that has no packet filter. Goes on past errors.
-pub fn gc(network: &str, valid: &[Attachment<'_>]) -> Removed {
+/// Content with absence, and with a kernel that has no packet filter. Goes on past errors and returns
+/// them all.
+pub fn gc(network: &str, valid: &[Attachment<'_>]) -> Vec<OpError> {
     let stale = Stale::new(network, valid);
     carry_on(|nft| {
         vec![
@@ -191,15 +183,18 @@ pub fn gc(network: &str, valid: &[Attachment<'_>]) -> Removed {
     })
 }
 
-fn carry_on(steps: impl FnOnce(&mut Nft) -> Vec<Result<()>>) -> Removed {
-    let mut filter = match Filter::open() {
-        Ok(filter) => filter,
+fn carry_on(steps: impl FnOnce(&mut Nft) -> Vec<Result<()>>) -> Vec<OpError> {
+    match Filter::open() {
+        Ok(mut filter) => steps(&mut filter.nft).into_iter().filter_map(Result::err).collect(),
         // No nfnetlink, so nobody can have put anything there.
-        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => {
-            return Removed { keep_open: None, errors: Vec::new() };
-        }
-        Err(error) => return Removed { keep_open: None, errors: vec![error] },
-    };
-    let errors = steps(&mut filter.nft).into_iter().filter_map(Result::err).collect();
-    Removed { keep_open: Some(filter), errors }
+        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Vec::new(),
+        Err(error) => vec![error],
+    }
+}
+
+/// The kernel frees what was deleted without anybody of ours waiting for it.
+impl Drop for Filter {
+    fn drop(&mut self) {
+        self.nft.close_in_child();
+    }
 }

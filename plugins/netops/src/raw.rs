@@ -2,7 +2,7 @@
 
 #![expect(unsafe_code, reason = "fork has no safe form; see each SAFETY")]
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
 use nix::libc;
@@ -33,6 +33,46 @@ pub(crate) fn send_from_child(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<Pi
                 libc::_exit(0)
             }
             child => Ok(Pid::from_raw(child)),
+        }
+    }
+}
+
+/// A close that has to wait for nf_tables' grace period holds the lock of the ruleset meanwhile, so that
+/// nobody can change it. A child that is in no hurry comes when the period (10 to 25 ms) is over; the kernel has
+/// no event for that, and nothing depends on it.
+const LINGER_NS: libc::c_long = 100_000_000;
+
+/// Keeps `socket` open in a child process until the caller has closed its end of the returned pipe, or
+/// has ended, and a little longer: the close that waits for the kernel is then the child's.
+///
+/// The child holds nothing but the socket and its end of the pipe, and is not waited for.
+///
+/// # Errors
+/// `EAGAIN`, `ENOMEM`, `EMFILE`: no further process or pipe.
+pub(crate) fn hold_in_child(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
+    let (read_end, write_end) = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC)?;
+    let (socket, reader, writer) = (socket.as_raw_fd(), read_end.as_raw_fd(), write_end.as_raw_fd());
+    // SAFETY: as in `send_from_child`: the child makes bare system calls only (dup2, close, close_range,
+    // fcntl, read, nanosleep, _exit) and never returns from this block. The descriptors are open: one is
+    // borrowed, two are owned until after the fork. `byte` and `linger` live on the child's own stack.
+    unsafe {
+        match libc::fork() {
+            -1 => Err(Errno::last()),
+            0 => {
+                // Neither end may be overwritten by what is put at 0 and 1 before it is used.
+                let (socket, reader) = (libc::fcntl(socket, libc::F_DUPFD, 3), libc::fcntl(reader, libc::F_DUPFD, 3));
+                libc::close(writer);
+                libc::dup2(socket, 0);
+                libc::dup2(reader, 1);
+                // A kernel before 5.9 refuses; then the caller's files stay open for the moment the child lives.
+                libc::syscall(libc::SYS_close_range, 2u32, u32::MAX, 0u32);
+                let mut byte = 0_u8;
+                libc::read(1, (&raw mut byte).cast(), 1);
+                let linger = libc::timespec { tv_sec: 0, tv_nsec: LINGER_NS };
+                libc::nanosleep(&raw const linger, std::ptr::null_mut());
+                libc::_exit(0)
+            }
+            _ => Ok(write_end),
         }
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn remove(attachment: Attachment<'_>) {
 }
 
 pub(crate) fn remove_known(attachment: Attachment<'_>, known: Known<'_>) {
-    assert_eq!(remove_all(attachment, known).errors, []);
+    assert_eq!(remove_all(attachment, known), []);
 }
 
 /// Another network namespace, as long as it is kept.
