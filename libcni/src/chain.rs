@@ -3,6 +3,7 @@
 
 use crate::attachment::{Attachment, AttachmentId};
 use crate::cache::Cached;
+use crate::cancellation::Cancellation;
 use crate::conflist::NetworkConf;
 use crate::derive::{self, Added};
 use crate::error::{Error, PluginError};
@@ -22,6 +23,8 @@ pub(crate) struct Chain<'a> {
     command: Command,
     /// When the operation has to be over.
     until: Option<Instant>,
+    /// Who may call it off.
+    cancellation: Option<&'a Cancellation>,
 }
 
 /// A plugin that did not do what it should, and whether it had been started at all.
@@ -43,7 +46,7 @@ impl Failure {
 impl<'a> Chain<'a> {
     pub(crate) fn new(runtime: &'a Runtime, network: &'a NetworkConf, command: Command) -> Self {
         let until = runtime.settings.operation_deadline.map(|limit| Instant::now() + limit);
-        Self { runtime, network, command, until }
+        Self { runtime, network, command, until, cancellation: runtime.cancellation.as_ref() }
     }
 
     /// ADD. All plugins or none.
@@ -112,7 +115,7 @@ impl<'a> Chain<'a> {
                 &["Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first.".into()],
             );
         }
-        let chain = Chain { command: Command::Del, until: None, ..*self };
+        let chain = Chain { command: Command::Del, until: None, cancellation: None, ..*self };
         let mut undone = Vec::new();
         let mut told = Vec::new();
         for (plugin, executable) in self.network.plugins.iter().zip(ran).rev() {
@@ -263,13 +266,29 @@ impl<'a> Chain<'a> {
             stderr: self.runtime.settings.stderr.of(plugin.plugin_type.as_str(), self.command, env),
             deadline: self.time_left().map_err(Failure::before)?,
         };
-        let output: Output =
-            exec::start(call).await.map_err(Failure::before)?.finish().await.map_err(Failure::after)?;
+        let started = exec::start(call).await.map_err(Failure::before)?;
+        let output: Output = started.finish_unless(self.cancelled()).await.map_err(Failure::after)?;
         output.into_stdout().map_err(Failure::after)
+    }
+
+    /// Waits until the operation is called off.
+    async fn cancelled(&self) -> CniError {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.cancelled().await,
+            None => std::future::pending().await,
+        }
+        self.called_off()
+    }
+
+    fn called_off(&self) -> CniError {
+        CniError::new(Code::INTERRUPTED, format!("cannot finish {}: the operation was cancelled", self.command))
     }
 
     /// How long the next plugin may take.
     fn time_left(&self) -> Result<Duration, CniError> {
+        if self.cancellation.is_some_and(Cancellation::is_cancelled) {
+            return Err(self.called_off());
+        }
         let each = self.runtime.settings.plugin_deadline;
         let Some(until) = self.until else { return Ok(each) };
         match until.saturating_duration_since(Instant::now()) {

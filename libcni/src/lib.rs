@@ -25,7 +25,8 @@
 //! cache files appear whole or not at all; plugins run in a process group of their own, with a deadline.
 //!
 //! The futures need a tokio runtime with I/O and time enabled. Dropping one ends the plugin that is running and starts
-//! no other: call [`Runtime::del`] then, as after any ADD that did not return.
+//! no other: call [`Runtime::del`] then, as after any ADD that did not return. [`Cancellation`] is the better way: it
+//! waits for the plugin's end and rolls back.
 //!
 //! Reading order: what goes in ([`conflist`], [`Attachment`]), what runs (`derive`, `chain`), what stays ([`cache`]).
 
@@ -36,6 +37,7 @@ mod plugin_object;
 mod raw;
 
 // What runs.
+mod cancellation;
 mod chain;
 mod derive;
 mod stderr;
@@ -47,6 +49,7 @@ mod error;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use cache::{Cache, Cached};
+pub use cancellation::Cancellation;
 pub use cni_spec;
 pub use conflist::{Found, NetworkConf, PassedOver};
 pub use error::{Error, PluginError};
@@ -75,6 +78,7 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
 pub struct Runtime {
     settings: Arc<Settings>,
     trace: Option<TraceContext>,
+    cancellation: Option<Cancellation>,
 }
 
 #[derive(Debug, Clone)]
@@ -157,7 +161,7 @@ impl Builder {
     /// The runtime.
     #[must_use]
     pub fn build(self) -> Runtime {
-        Runtime { settings: Arc::new(self.settings), trace: None }
+        Runtime { settings: Arc::new(self.settings), trace: None, cancellation: None }
     }
 }
 
@@ -189,7 +193,16 @@ impl Runtime {
     /// ```
     #[must_use]
     pub fn traced(&self, trace: TraceContext) -> Self {
-        Self { settings: self.settings.clone(), trace: Some(trace) }
+        Self { trace: Some(trace), ..self.clone() }
+    }
+
+    /// The same runtime with operations that `cancellation` can call off.
+    ///
+    /// The plugin that is running is told to end, no other is started, and the operation fails with code 109. A failed
+    /// ADD is rolled back all the same, which is what dropping its future could not do.
+    #[must_use]
+    pub fn cancelled_by(&self, cancellation: Cancellation) -> Self {
+        Self { cancellation: Some(cancellation), ..self.clone() }
     }
 
     /// The cache.

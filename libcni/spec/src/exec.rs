@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 use tokio::process::Child;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// The most that a plugin may print. A result is some kilobytes; more is a plugin gone wild.
 pub const MAX_STDOUT_BYTES: usize = 16 << 20;
@@ -185,29 +185,44 @@ impl Started<'_> {
     /// # Errors
     /// As [`run`], but that it has been started.
     pub async fn finish(self) -> Result<Output, CniError> {
+        self.finish_unless(std::future::pending()).await
+    }
+
+    /// Talks to the plugin until it ends, or until `stop` says why it should not go on: then it is told to end and,
+    /// [`GRACE`] later, killed, and `stop`'s error is the outcome.
+    ///
+    /// # Errors
+    /// As [`Started::finish`], and what `stop` says.
+    pub async fn finish_unless(self, stop: impl Future<Output = CniError>) -> Result<Output, CniError> {
         let Started { call, mut running, until } = self;
         let plugin = call.executable.display().to_string();
         let broken = |error: io::Error| CniError::new(Code::IO, format!("cannot talk to plugin {plugin}: {error}"));
-        match timeout_at(until, running.talk(call.stdin, call.stderr)).await {
-            Ok(output) => output.map_err(broken)?.ok_or_else(|| {
-                CniError::new(
-                    Code::DELEGATE,
-                    format!("cannot use plugin {plugin}: it printed more than {MAX_STDOUT_BYTES} bytes"),
-                )
-            }),
-            Err(_) => {
-                running.end().await;
-                Err(CniError::new(
+        let stop = async {
+            tokio::select! {
+                error = stop => error,
+                () = sleep_until(until) => CniError::new(
                     Code::TIMEOUT,
                     format!(
                         "cannot finish {} of plugin {plugin}: it did not end within {} ms",
                         call.command,
                         call.deadline.as_millis()
                     ),
-                )
-                .detail("It was sent SIGTERM, and SIGKILL where that did not end it. Call DEL before the next ADD."))
+                ),
             }
-        }
+        };
+        let why = tokio::select! {
+            output = running.talk(call.stdin, call.stderr) => {
+                return output.map_err(broken)?.ok_or_else(|| {
+                    CniError::new(
+                        Code::DELEGATE,
+                        format!("cannot use plugin {plugin}: it printed more than {MAX_STDOUT_BYTES} bytes"),
+                    )
+                });
+            }
+            why = stop => why,
+        };
+        running.end().await;
+        Err(why.detail("It was sent SIGTERM, and SIGKILL where that did not end it. Call DEL before the next ADD."))
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
 use expect_test::expect;
 use libcni::cni_spec::Code;
-use libcni::{Attachment, Error, NetworkConf, TraceContext};
+use libcni::{Attachment, Cancellation, Error, NetworkConf, TraceContext};
 use std::time::{Duration, Instant};
 
 /// The error of an ADD of `plugins`.
@@ -209,4 +209,22 @@ fn a_network_without_plugins_is_an_error() {
     let list = NetworkConf::parse(br#"{"cniVersion":"1.0.0","name":"n"}"#).unwrap();
     let error = wait(Folder::new().runtime().add(&list, &eth0())).unwrap_err();
     expect!["cannot add to network n: it has no plugins"].assert_eq(&error.to_string());
+}
+
+#[test]
+fn a_cancelled_add_is_rolled_back() {
+    let stuck = r#"echo "$CNI_COMMAND $name" >> "$dir/log"; [ $CNI_COMMAND = DEL ] || { echo >&2; exec sleep 1000; }"#;
+    let folder = Folder::with(&[("a", GOOD), ("b", stuck), ("c", GOOD)]);
+    let cancellation = Cancellation::default();
+    let seen = cancellation.clone();
+    // The stuck plugin says on stderr that it has begun.
+    let runtime = folder.builder().stderr(move |_, _| seen.cancel()).build().cancelled_by(cancellation);
+    let net = network("1.0.0", &["a", "b", "c"]);
+    let error = wait(runtime.add(&net, &eth0())).unwrap_err();
+    assert_eq!(error.code(), Some(Code::INTERRUPTED), "{error}");
+    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
+    // Whatever comes later does not begin.
+    folder.clear_log();
+    assert_eq!(wait(runtime.del(&net, &eth0())).unwrap_err().code(), Some(Code::INTERRUPTED));
+    expect![""].assert_eq(&folder.log());
 }
