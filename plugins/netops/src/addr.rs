@@ -88,7 +88,7 @@ pub fn list(net: &Kernel, link: &Link) -> Result<Vec<Address>> {
     Ok(answers.iter().filter_map(|answer| read(answer, link.index)).collect())
 }
 
-fn read(answer: &RouteNetlinkMessage, index: u32) -> Option<Address> {
+pub(crate) fn read(answer: &RouteNetlinkMessage, index: u32) -> Option<Address> {
     let RouteNetlinkMessage::NewAddress(message) = answer else {
         return None;
     };

@@ -141,7 +141,7 @@ pub fn list_vlans(net: &Kernel, master: u32, port: u32) -> Result<Vec<Vlans>> {
     Ok(vlans)
 }
 
-fn vlans_in(attribute: &LinkAttribute) -> Vec<Vlans> {
+pub(crate) fn vlans_in(attribute: &LinkAttribute) -> Vec<Vlans> {
     let LinkAttribute::AfSpecBridge(specs) = attribute else {
         return Vec::new();
     };

@@ -49,6 +49,9 @@ pub mod boot;
 
 pub mod txn;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use error::{Errno, OpError};
 pub use kernel::{Kernel, Request};
 pub use netns::Netns;

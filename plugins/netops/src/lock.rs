@@ -165,7 +165,7 @@ fn holder(file: &File) -> String {
 }
 
 /// The process in a line like `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks those who wait.
-fn holder_in(locks: &str, id: &str) -> Option<i32> {
+pub(crate) fn holder_in(locks: &str, id: &str) -> Option<i32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
         match words.as_slice() {

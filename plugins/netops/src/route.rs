@@ -216,7 +216,7 @@ pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
 }
 
 /// One route, or one for each next hop of a multipath route.
-fn read(message: &RouteMessage) -> Vec<Route> {
+pub(crate) fn read(message: &RouteMessage) -> Vec<Route> {
     let Some(mut route) = read_common(message) else {
         return Vec::new();
     };

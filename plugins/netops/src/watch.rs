@@ -28,8 +28,8 @@ pub struct Watch {
 }
 
 /// Which links something was said about.
-struct Seen {
-    indexes: Vec<u32>,
+pub(crate) struct Seen {
+    pub(crate) indexes: Vec<u32>,
     /// Announcements were lost: it may be any.
     any: bool,
 }
@@ -144,7 +144,7 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
-fn seen(bytes: &[u8]) -> Seen {
+pub(crate) fn seen(bytes: &[u8]) -> Seen {
     let mut indexes = Vec::new();
     for frame in Frames::new(bytes) {
         if let Answer::Object(bytes) = frame.answer() {
