@@ -9,7 +9,7 @@ use interface::host_veth::{self, Owner};
 use interface::{error, failed};
 use netops::error::Result;
 use netops::link::{self, Link, Mac};
-use netops::{Kernel, Netns, unlink};
+use netops::{Kernel, Netns, OpError, unlink};
 use skel::DelRequest;
 
 use crate::conf::Conf;
@@ -26,8 +26,7 @@ pub async fn del(request: &DelRequest<Conf>) -> std::result::Result<(), CniError
     let mut errors = Vec::new();
     // Rules before links and addresses: an address must not be given out again while it is still masqueraded for
     // the old owner, nor a port's name while it is guarded.
-    let removed = remove_rules(&owner, prev);
-    errors.extend(removed.errors.into_iter().map(failed));
+    errors.extend(remove_rules(&owner, prev).into_iter().map(failed));
     let netns = error::find_netns(request.netns.as_ref()).unwrap_or_else(|error| {
         errors.push(error);
         None
@@ -40,12 +39,10 @@ pub async fn del(request: &DelRequest<Conf>) -> std::result::Result<(), CniError
     {
         errors.push(error);
     }
-    // Only now: closing waits until the kernel has freed the rules.
-    drop(removed.keep_open);
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
-fn remove_rules(owner: &Owner<'_>, prev: Option<&AddResult>) -> filter::Removed {
+fn remove_rules(owner: &Owner<'_>, prev: Option<&AddResult>) -> Vec<OpError> {
     let addresses: Vec<IpAddr> = prev.map(|prev| addresses_of(prev, owner)).unwrap_or_default();
     let deterministic = owner.name();
     let host_veth = prev.and_then(|prev| host_end(prev, owner));

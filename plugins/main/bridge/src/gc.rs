@@ -24,12 +24,11 @@ pub async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
         })
         .collect();
     let removed = filter::gc(network.as_str(), &valid);
-    let mut errors: Vec<CniError> = removed.errors.into_iter().map(failed).collect();
+    let mut errors: Vec<CniError> = removed.into_iter().map(failed).collect();
     errors.extend(remove_links(request).err().map(failed));
     if let Some(ipam) = request.ipam() {
         errors.extend(ipam.gc().await.err());
     }
-    drop(removed.keep_open);
     CniError::join(errors).map_or(Ok(()), Err)
 }
 

@@ -64,10 +64,7 @@ impl Undoer for BridgeUndoer<'_> {
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
         match undo {
             Undo::Lease => self.release().await.map_err(|error| error.to_string()),
-            Undo::Filter => {
-                let removed = filter::remove_all(attachment(self.owner), Known::default());
-                first_error(removed.errors)
-            }
+            Undo::Filter => first_error(filter::remove_all(attachment(self.owner), Known::default())),
             Undo::Own(change) => change.run(self.host).map_err(|error| error.to_string()),
             Undo::Shared { bridge, ports, change } => self.undo_shared(bridge, ports, change),
         }
