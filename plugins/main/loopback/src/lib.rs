@@ -1,1 +1,117 @@
-//! The loopback plugin.
+//! The loopback plugin: `lo` of the container goes up, and the result says which addresses it has.
+//!
+//! A runtime calls it under any interface name: `CNI_IFNAME` is ignored, the interface is `lo`. It has no
+//! keys, keeps no state and leaves nothing on the node.
+
+use cni_spec::{AddResult, CniError, Code, Interface, Ip};
+use interface::check::differs;
+use interface::error::{find_netns, open_netns};
+use interface::failed;
+use ipnetwork::IpNetwork;
+use netops::link::{self, Link, Settings, Target};
+use netops::{Kernel, addr};
+use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
+
+const LO: &str = "lo";
+
+/// The plugin.
+pub struct Loopback;
+
+impl Plugin for Loopback {
+    const NAME: &'static str = "loopback";
+    type Conf = ();
+
+    async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
+        let net = open(&request.netns)?;
+        let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
+        // `lo` gets its own addresses when it goes up: what is there and is none of them can be told before.
+        own_addresses(&net, &lo)?;
+        let addresses = match set_up(&net, &lo).and_then(|()| own_addresses(&net, &lo)) {
+            Ok(addresses) => addresses,
+            Err(error) => return Err(down_again(&net, &lo, error)),
+        };
+        Ok(request.conf.prev_result.clone().unwrap_or_else(|| result(&request.netns, &addresses)))
+    }
+
+    async fn del(request: &DelRequest<()>) -> Result<(), CniError> {
+        let Some(netns) = find_netns(request.netns.as_ref())? else {
+            return Ok(());
+        };
+        let net = Kernel::in_netns(&netns).map_err(failed)?;
+        net.run(link::set(&Target::named(LO), &up(false))).map_err(failed)
+    }
+
+    async fn check(request: &CheckRequest<()>) -> Result<(), CniError> {
+        let net = open(&request.netns)?;
+        match link::get(&net, &Target::named(LO)).map_err(failed)?.up {
+            true => Ok(()),
+            false => Err(differs(format!("link {LO} in {}", request.netns), "it is down")),
+        }
+    }
+
+    /// `lo` ends with its namespace: there is nothing to collect.
+    async fn gc(_: &GcRequest<()>) -> Result<(), CniError> {
+        Ok(())
+    }
+
+    /// Every namespace has a `lo`: ADD can always be served.
+    async fn status(_: &StatusRequest<()>) -> Result<(), CniError> {
+        Ok(())
+    }
+}
+
+fn open(path: &NetnsPath) -> Result<Kernel, CniError> {
+    Kernel::in_netns(&open_netns(path)?).map_err(failed)
+}
+
+fn up(up: bool) -> Settings {
+    Settings { up: Some(up), ..Settings::default() }
+}
+
+fn set_up(net: &Kernel, lo: &Link) -> Result<(), CniError> {
+    net.run(link::set(&lo.into(), &up(true))).map_err(failed)
+}
+
+/// Undoes [`set_up`], unless somebody else had done it before.
+fn down_again(net: &Kernel, lo: &Link, error: CniError) -> CniError {
+    if lo.up {
+        return error;
+    }
+    match net.run(link::set(&lo.into(), &up(false))) {
+        Ok(()) => error.detail("Undone: lo is down again."),
+        Err(left) => error.detail(format!("Left behind: {left}.")),
+    }
+}
+
+/// The addresses of `lo`, none of which may be another's.
+fn own_addresses(net: &Kernel, lo: &Link) -> Result<Vec<IpNetwork>, CniError> {
+    let addresses = addr::list(net, lo).map_err(failed)?;
+    match addresses.iter().find(|address| !address.net.ip().is_loopback()) {
+        Some(other) => Err(CniError::new(
+            Code::UNUSABLE_RESULT,
+            format!(
+                "cannot use link lo in {}: it has the address {}, which is no loopback address",
+                net.place(),
+                other.net
+            ),
+        )),
+        None => Ok(addresses.into_iter().map(|address| address.net).collect()),
+    }
+}
+
+/// `lo` with its first address of each family.
+fn result(netns: &NetnsPath, addresses: &[IpNetwork]) -> AddResult {
+    let first = |v4: bool| addresses.iter().find(|address| address.is_ipv4() == v4);
+    let ip = |address: &IpNetwork| Ip { interface: Some(0), address: *address, gateway: None };
+    let lo = Interface {
+        name: LO.to_owned(),
+        mac: "00:00:00:00:00:00".to_owned(),
+        sandbox: netns.as_str().to_owned(),
+        ..Interface::default()
+    };
+    AddResult {
+        interfaces: vec![lo],
+        ips: [first(true), first(false)].into_iter().flatten().map(ip).collect(),
+        ..AddResult::default()
+    }
+}

@@ -1,0 +1,154 @@
+//! The loopback plugin.
+
+use crate::subjects::{Who, each, node};
+use expect_test::expect;
+use serde_json::{Value, json};
+use testns::{Call, Container, Remains, Verb};
+
+fn config(version: &str) -> String {
+    format!(r#"{{"cniVersion": "{version}", "name": "lo-net", "type": "loopback"}}"#)
+}
+
+const LATEST: &str = r#"{"cniVersion": "1.1.0", "name": "lo-net", "type": "loopback"}"#;
+
+fn lo_is_up(pod: &Container) -> bool {
+    pod.namespace().link("lo").up
+}
+
+/// Plugin loopback: ADD sets lo up, DEL sets it down, and CHECK tells which.
+#[test]
+fn add_sets_lo_up_and_del_sets_it_down() {
+    each(|_, node| {
+        let (pod, config) = (node.container(), config("1.0.0"));
+        assert!(!lo_is_up(&pod));
+        node.call(Verb::Check, &config, &pod).fails();
+        node.call(Verb::Add, &config, &pod).ok();
+        assert!(lo_is_up(&pod));
+        pod.namespace().ping([127, 0, 0, 1]);
+        node.call(Verb::Add, &config, &pod).ok();
+        node.call(Verb::Check, &config, &pod).ok();
+        node.call(Verb::Del, &config, &pod).ok();
+        assert!(!lo_is_up(&pod));
+        node.call(Verb::Del, &config, &pod).ok();
+        node.assert_as_before();
+    });
+}
+
+/// SPEC 5: results are of the config's version. The reference prints 1.0.0's form under every older label.
+#[test]
+fn the_result_has_the_form_of_the_version() {
+    each(|who, node| {
+        for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+            if version == "1.1.0" && !who.is_ours() {
+                continue; // newer than Debian's
+            }
+            let pod = node.container();
+            let result = node.call(Verb::Add, config(version), &pod).ok();
+            let sandbox = pod.attachment().netns;
+            assert_eq!(result, expected(who, version, &sandbox), "{version}");
+        }
+    });
+}
+
+fn expected(who: Who, version: &str, sandbox: &str) -> Value {
+    let interfaces = json!([{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": sandbox}]);
+    let of_family = |family: &str, address: &str| json!({"version": family, "interface": 0, "address": address});
+    let newest = [json!({"interface": 0, "address": "127.0.0.1/8"}), json!({"interface": 0, "address": "::1/128"})];
+    match (who, version) {
+        (Who::Ours, "0.1.0" | "0.2.0") => json!({
+            "cniVersion": version, "ip4": {"ip": "127.0.0.1/8"}, "ip6": {"ip": "::1/128"}, "dns": {},
+        }),
+        (Who::Ours, "0.3.0" | "0.3.1" | "0.4.0") => json!({
+            "cniVersion": version, "interfaces": interfaces, "dns": {},
+            "ips": [of_family("4", "127.0.0.1/8"), of_family("6", "::1/128")],
+        }),
+        (Who::Ours, _) => json!({"cniVersion": version, "interfaces": interfaces, "ips": newest}),
+        (Who::Reference, _) => {
+            json!({"cniVersion": version, "interfaces": interfaces, "ips": newest, "dns": {}})
+        }
+    }
+}
+
+/// SPEC 2, ADD: a plugin with prevResult passes it on.
+#[test]
+fn prev_result_is_passed_on_unchanged() {
+    each(|_, node| {
+        let pod = node.container();
+        let prev = json!({
+            "cniVersion": "1.0.0",
+            "interfaces": [{"name": "eth0", "mac": "0a:00:00:00:00:05", "sandbox": "/run/netns/other"}],
+            "ips": [{"interface": 0, "address": "10.7.0.5/24", "gateway": "10.7.0.1"}],
+            "routes": [{"dst": "0.0.0.0/0"}],
+            "dns": {"nameservers": ["10.7.0.1"]},
+        });
+        let result = Call::new(Verb::Add, config("1.0.0"), &pod).prev_result(&prev).run(node).ok();
+        assert_eq!(result, prev);
+        assert!(lo_is_up(&pod));
+    });
+}
+
+/// Runtimes call it under `lo` or `eth0`: the interface is lo all the same.
+#[test]
+fn cni_ifname_is_ignored() {
+    each(|_, node| {
+        let pod = node.container();
+        let result = node.call(Verb::Add, config("1.0.0"), pod.attachment_as("net7")).ok();
+        assert_eq!(result["interfaces"][0]["name"], "lo");
+    });
+}
+
+/// An address of somebody else's on lo is an error, and lo stays down.
+#[test]
+fn a_foreign_address_on_lo_is_refused() {
+    each(|who, node| {
+        let pod = node.container();
+        pod.namespace().add_address("lo", "10.9.9.9/32");
+        let before = pod.namespace().snapshot();
+        let failure = node.call(Verb::Add, config("1.0.0"), &pod).fails();
+        if who.is_ours() {
+            assert_eq!(testns::changes(&before, &pod.namespace().snapshot()), "");
+            expect![[r#"
+                110 cannot use link lo in /run/netns/pod1: it has the address 10.9.9.9/32, which is no loopback address
+            "#]]
+            .assert_eq(&format!("{} {}\n", failure.code, failure.msg));
+        }
+    });
+}
+
+/// SPEC 2, DEL: succeeds where the namespace is gone.
+#[test]
+fn del_does_not_need_the_namespace() {
+    each(|who, node| {
+        for remains in Remains::ALL {
+            let pod = node.container();
+            node.call(Verb::Add, config("1.0.0"), &pod).ok();
+            let reply = node.call(Verb::Del, config("1.0.0"), pod.leave(remains));
+            match (who, remains) {
+                (Who::Reference, Remains::PlainFile) => drop(reply.fails()),
+                _ => drop(reply.ok()),
+            }
+        }
+    });
+}
+
+/// SPEC 2, GC and STATUS.
+#[test]
+fn gc_and_status_succeed() {
+    let node = node();
+    let gc = json!({"cniVersion": "1.1.0", "name": "n", "type": "loopback", "cni.dev/valid-attachments": []});
+    node.call(Verb::Gc, gc, testns::Attachment::none()).ok();
+    node.call(Verb::Status, LATEST, testns::Attachment::none()).ok();
+    node.assert_as_before();
+}
+
+/// SPEC 2, ADD and CHECK need a namespace.
+#[test]
+fn a_namespace_that_is_not_there_is_named() {
+    let node = node();
+    let pod = node.container();
+    let gone = pod.leave(Remains::Gone);
+    for verb in [Verb::Add, Verb::Check] {
+        let failure = node.call(verb, LATEST, &gone).fails_with(8);
+        assert_eq!(failure.msg, "cannot open network namespace /run/netns/pod1: no such file or directory");
+    }
+}
