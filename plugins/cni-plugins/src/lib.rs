@@ -7,7 +7,12 @@ use skel::Entry;
 use std::process::ExitCode;
 
 /// The plugins, in the order in which they are listed.
-pub const ENTRIES: &[Entry] = &[];
+pub const ENTRIES: &[Entry] = &[
+    Entry::of::<bridge::Bridge>(),
+    Entry::of::<host_local::HostLocal>(),
+    Entry::of::<loopback::Loopback>(),
+    noop::ENTRY,
+];
 
 /// The whole `main`.
 #[must_use]

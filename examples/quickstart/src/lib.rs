@@ -1,1 +1,0 @@
-//! Two pods on a bridge, in a throwaway namespace.

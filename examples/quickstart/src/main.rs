@@ -1,0 +1,23 @@
+//! The main job, to watch: two pods get addresses on a bridge, reach each other, the gateway and a machine outside
+//! through masquerade, and are taken down without a trace.
+//!
+//! Everything happens in namespaces that end with this program, which also is the plugins it runs: called by a
+//! plugin's name it acts as that plugin, as the `cni-plugins` executable does.
+
+mod drawing;
+mod story;
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::env::var_os("CNI_COMMAND").is_some() {
+        return cni_plugins::main();
+    }
+    match story::tell(&mut std::io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("quickstart: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
