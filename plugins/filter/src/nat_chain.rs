@@ -214,3 +214,102 @@ impl ExtendLast for Vec<String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use expect_test::{Expect, expect};
+
+    use super::*;
+
+    const ETH0: Attachment<'_> = Attachment { network: "office", container: "c1", ifname: "eth0" };
+
+    /// The reference's rules for two interfaces, and one of ours for a third.
+    const SAVED: &str = r#"*nat
+:POSTROUTING ACCEPT [0:0]
+:CNI-a - [0:0]
+-A POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a
+-A POSTROUTING -s 10.2.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a
+-A POSTROUTING -s 10.3.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a
+-A POSTROUTING -s 10.9.0.5/32 -j CNI-b
+-A CNI-a -d 10.3.0.0/24 -m comment --comment "name: \"office\" id: \"c1\" if: \"net2\" ip: \"10.3.0.5\"" -j ACCEPT
+-A CNI-a -d 10.1.0.0/24 -m comment --comment "name: \"office\" id: \"c1\"" -j ACCEPT
+-A CNI-a -d 10.2.0.0/24 -m comment --comment "name: \"office\" id: \"c1\"" -j ACCEPT
+-A CNI-a ! -d 224.0.0.0/4 -m comment --comment "name: \"office\" id: \"c1\"" -j MASQUERADE
+COMMIT
+"#;
+
+    fn check(text: &str, ifname: &str, addresses: &[&str], expect: &Expect) {
+        let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        let removal = from_save(text, "CNI-a").unwrap().removal(Attachment { ifname, ..ETH0 }, &addresses);
+        expect.assert_eq(&match removal {
+            Removal::Chain(jumps) => format!("the chain and\n{}", jumps.join("\n")),
+            Removal::Rules(rules) => rules.join("\n"),
+        });
+    }
+
+    #[test]
+    fn what_goes_and_what_stays() {
+        // By address.
+        check(SAVED, "eth0", &["10.1.0.5", "fd00::5"], &expect![[r#"POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+        // By the note.
+        check(SAVED, "net2", &[], &expect![[r#"
+            POSTROUTING -s 10.3.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a
+            CNI-a -d 10.3.0.0/24 -m comment --comment "name: \"office\" id: \"c1\" if: \"net2\" ip: \"10.3.0.5\"" -j ACCEPT"#]]);
+        // Either could be eth0's: none goes.
+        check(SAVED, "eth0", &[], &expect![[""]]);
+        // One is left, and nobody else's.
+        let one: String =
+            SAVED.lines().filter(|line| !line.contains("10.2.0.5")).map(|l| l.to_owned() + "\n").collect();
+        check(&one, "eth0", &[], &expect![[r#"POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+        // The last one.
+        let last: String = SAVED
+            .lines()
+            .filter(|line| !line.contains("-s 10.") || line.contains("10.1.0.5"))
+            .map(|l| l.to_owned() + "\n")
+            .collect();
+        check(&last, "eth0", &["10.1.0.5"], &expect![[r#"
+            the chain and
+            POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+        // The older form of the jump, and an address of the other family alone.
+        let older = SAVED.replace("-s 10.1.0.5/32", "-s 10.1.0.0/24");
+        check(&older, "eth0", &["10.1.0.5"], &expect![[r#"POSTROUTING -s 10.1.0.0/24 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+        check(SAVED, "eth0", &["fd00::5"], &expect![[""]]);
+        // Killed between the jumps and the chain.
+        check(":CNI-a - [0:0]\n", "eth0", &[], &expect![[r#"
+            the chain and
+        "#]]);
+    }
+
+    #[test]
+    fn a_chain_that_is_not_declared_is_absent() {
+        assert_eq!(from_save(SAVED, "CNI-b"), None);
+        assert_eq!(from_save(SAVED, "CNI-"), None);
+        assert_eq!(from_save("", "CNI-a"), None);
+    }
+
+    #[test]
+    fn no_line_makes_it_panic() {
+        for line in [
+            "-A",
+            "-A ",
+            "-A POSTROUTING -s",
+            "-A CNI-a -d x/y -j",
+            "-A CNI-a --comment \"a\\",
+            "-A \" \" !",
+            "-A é \\",
+        ] {
+            let text = format!(":CNI-a - [0:0]\n{line}\n");
+            assert!(from_save(&text, "CNI-a").is_some(), "{line}");
+        }
+    }
+
+    #[test]
+    fn iptables_short_matches_are_networks() {
+        // iptables-nft compares three bytes for a /24, and masks what does not end at a byte.
+        let network4 = |value: &[u8], mask: Option<&[u8]>| network(value, mask, true).map(|n| n.to_string());
+        assert_eq!(network4(&[10, 1, 0], None).as_deref(), Some("10.1.0.0/24"));
+        assert_eq!(network4(&[224, 0, 0, 0], Some(&[240, 0, 0, 0])).as_deref(), Some("224.0.0.0/4"));
+        assert_eq!(network4(&[0; 40], None), None);
+        assert_eq!(network4(&[0; 16], None), None);
+    }
+}

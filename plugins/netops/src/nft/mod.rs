@@ -19,3 +19,8 @@ pub use object::{BaseChain, Chain, ChainType, Element, Family, Hook, KeyField, K
 pub use reply::{Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, parse_replies};
 pub use socket::{MAX_CHANGES, Nft};
 pub use transaction::{Change, Transaction};
+
+/// A transaction's bytes, for [`crate::fuzzing`].
+pub(crate) fn encoded(transaction: &Transaction, seq: u32) -> Option<Vec<u8>> {
+    transaction.encode(seq)
+}

@@ -23,8 +23,8 @@ const RECEIVE_LEN: usize = 64 * 1024;
 const DUMP_DEADLINE: Duration = Duration::from_secs(5);
 /// The kernel answers before `send` returns; this is for a kernel that does not.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Changes in one batch; what is split is still repeatable, as every part is a transaction.
-pub const MAX_CHANGES: usize = 1000;
+/// Changes in one batch: `send` takes 208 KiB by default. What is split is still repeatable, as every part is a transaction.
+pub const MAX_CHANGES: usize = 500;
 
 /// A connection to nf_tables of the namespace it was opened in.
 ///
