@@ -250,34 +250,64 @@ COMMIT
     #[test]
     fn what_goes_and_what_stays() {
         // By address.
-        check(SAVED, "eth0", &["10.1.0.5", "fd00::5"], &expect![[r#"POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+        check(
+            SAVED,
+            "eth0",
+            &["10.1.0.5", "fd00::5"],
+            &expect![[r#"POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]],
+        );
         // By the note.
-        check(SAVED, "net2", &[], &expect![[r#"
+        check(
+            SAVED,
+            "net2",
+            &[],
+            &expect![[r#"
             POSTROUTING -s 10.3.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a
-            CNI-a -d 10.3.0.0/24 -m comment --comment "name: \"office\" id: \"c1\" if: \"net2\" ip: \"10.3.0.5\"" -j ACCEPT"#]]);
+            CNI-a -d 10.3.0.0/24 -m comment --comment "name: \"office\" id: \"c1\" if: \"net2\" ip: \"10.3.0.5\"" -j ACCEPT"#]],
+        );
         // Either could be eth0's: none goes.
         check(SAVED, "eth0", &[], &expect![[""]]);
         // One is left, and nobody else's.
         let one: String =
             SAVED.lines().filter(|line| !line.contains("10.2.0.5")).map(|l| l.to_owned() + "\n").collect();
-        check(&one, "eth0", &[], &expect![[r#"POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+        check(
+            &one,
+            "eth0",
+            &[],
+            &expect![[r#"POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]],
+        );
         // The last one.
         let last: String = SAVED
             .lines()
             .filter(|line| !line.contains("-s 10.") || line.contains("10.1.0.5"))
             .map(|l| l.to_owned() + "\n")
             .collect();
-        check(&last, "eth0", &["10.1.0.5"], &expect![[r#"
+        check(
+            &last,
+            "eth0",
+            &["10.1.0.5"],
+            &expect![[r#"
             the chain and
-            POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+            POSTROUTING -s 10.1.0.5/32 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]],
+        );
         // The older form of the jump, and an address of the other family alone.
         let older = SAVED.replace("-s 10.1.0.5/32", "-s 10.1.0.0/24");
-        check(&older, "eth0", &["10.1.0.5"], &expect![[r#"POSTROUTING -s 10.1.0.0/24 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]]);
+        check(
+            &older,
+            "eth0",
+            &["10.1.0.5"],
+            &expect![[r#"POSTROUTING -s 10.1.0.0/24 -m comment --comment "name: \"office\" id: \"c1\"" -j CNI-a"#]],
+        );
         check(SAVED, "eth0", &["fd00::5"], &expect![[""]]);
         // Killed between the jumps and the chain.
-        check(":CNI-a - [0:0]\n", "eth0", &[], &expect![[r#"
+        check(
+            ":CNI-a - [0:0]\n",
+            "eth0",
+            &[],
+            &expect![[r#"
             the chain and
-        "#]]);
+        "#]],
+        );
     }
 
     #[test]
