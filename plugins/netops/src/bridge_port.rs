@@ -118,14 +118,14 @@ fn vlan_request(op: &'static str, kind: &str, port: &Link, vlans: Vlans, message
         .words(format!("{kind} AF_BRIDGE dev={} {vlans}", port.name))
 }
 
-/// The VLANs of one port of the bridge `master`, one entry each, in order. Costs by the bridge's ports.
+/// The VLANs of one port of the bridge `master`, one entry each, in order. Costs by the namespace's bridge ports: a
+/// checked dump of `AF_BRIDGE` takes no filter (`valid_bridge_getlink_req`).
 ///
 /// # Errors
 /// As the kernel refuses.
 pub fn list_vlans(net: &Kernel, master: u32, port: u32) -> Result<Vec<Vlans>> {
     let mut message = LinkMessage::default();
     message.header.interface_family = AddressFamily::Bridge;
-    message.attributes.push(LinkAttribute::Controller(master));
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]));
     let request = Request::new("list", "bridge VLANs", RouteNetlinkMessage::GetLink(message))
         .flags(NLM_F_DUMP)
@@ -134,6 +134,7 @@ pub fn list_vlans(net: &Kernel, master: u32, port: u32) -> Result<Vec<Vlans>> {
     for answer in net.call(request)? {
         if let RouteNetlinkMessage::NewLink(link) = answer
             && link.header.index == port
+            && link.attributes.contains(&LinkAttribute::Controller(master))
         {
             vlans.extend(link.attributes.iter().flat_map(vlans_in));
         }
