@@ -47,3 +47,54 @@ pub(crate) fn check_rules(nft: &mut Nft, chain: &Chain, wanted: &[Vec<Expr>]) ->
     let sentence = if found.is_empty() { "its rules were not found" } else { "its rules are not what they were" };
     Err(OpError::state("find", object, sentence))
 }
+
+#[cfg(test)]
+mod tests {
+    use netops::nft::{Family, Table};
+    use nix::sched::{CloneFlags, unshare};
+
+    use super::*;
+
+    fn in_netns(test: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            test();
+        });
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn only_being_overtaken_is_tried_again() {
+        for (errno, expected) in [(Errno::ENOENT, 3), (Errno::EEXIST, 3), (Errno::EPERM, 1)] {
+            let mut tries = 0;
+            let outcome = retry(|| {
+                tries += 1;
+                if tries < 3 { Err(OpError::errno("create", "it", errno)) } else { Ok(()) }
+            });
+            assert_eq!((tries, outcome.is_ok()), (expected, expected == 3), "{errno}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_deletes_nothing_that_came_into_use_meanwhile() {
+        in_netns(|| {
+            let table = Table::new(Family::Inet, "t");
+            let mut nft = Nft::open("the host").unwrap();
+            let mut other = Nft::open("the host").unwrap();
+            nft.commit(&Transaction::new(vec![Change::EnsureTable(table.clone())])).unwrap();
+            let mut looks = 0;
+            let in_use = table.chain("in_use");
+            sweep(&mut nft, |nft| {
+                looks += 1;
+                if nft.find_chain(&in_use)?.is_some() {
+                    return Ok(Vec::new());
+                }
+                other.commit(&Transaction::new(vec![Change::EnsureChain(in_use.clone())]))?;
+                Ok(vec![Change::DeleteTable(table.clone())])
+            })
+            .unwrap();
+            assert_eq!(looks, 2);
+            assert!(nft.find_chain(&in_use).unwrap().is_some());
+        });
+    }
+}
