@@ -221,7 +221,7 @@ impl Cache {
 /// A cache file that is not written yet.
 pub(crate) struct Entry {
     path: PathBuf,
-    bytes: Vec<u8>,
+    pub(crate) bytes: Vec<u8>,
 }
 
 impl Entry {
@@ -270,9 +270,16 @@ fn wire(bytes: &[u8]) -> Result<Option<Wire>, String> {
     }
 }
 
-fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
+/// The entry of this attachment. Different ones may share a file's name, as all its parts may contain `-`.
+pub(crate) fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
     if let Some(wire) = wire(bytes)? {
-        return Cached::from_wire(wire).map_err(|error| error.to_string());
+        let cached = Cached::from_wire(wire).map_err(|error| error.to_string())?;
+        let own = &cached.attachment.id;
+        if (&cached.network, own) == (network, id) {
+            return Ok(cached);
+        }
+        let (container, ifname) = (&own.container_id, &own.ifname);
+        return Err(format!("it is of interface {ifname} of container {container} in network {}", cached.network));
     }
     let result = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let attachment = Attachment::from(id.clone());

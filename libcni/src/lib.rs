@@ -46,6 +46,8 @@ mod versions;
 // What stays, and what goes wrong.
 pub mod cache;
 mod error;
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use cache::{Cache, Cached};

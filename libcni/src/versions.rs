@@ -33,7 +33,7 @@ impl VersionInfo {
         Self { supported: versions.iter().map(SpecVersion::to_string).collect() }
     }
 
-    fn parse(stdout: &[u8]) -> Result<Self, CniError> {
+    pub(crate) fn parse(stdout: &[u8]) -> Result<Self, CniError> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase", default)]
         #[derive(Default)]

@@ -137,6 +137,22 @@ fn names_with_dashes_are_told_apart() {
     assert_eq!(listing.cached.len(), 1);
 }
 
+/// `one-two` and `x`, `one` and `two-x`: one file name.
+#[test]
+fn an_entry_of_another_attachment_counts_as_missing() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let runtime = folder.runtime();
+    let (outer, inner) = (Attachment::new("two-x", "eth0").unwrap(), Attachment::new("x", "eth0").unwrap());
+    let named = |name: &str| NetworkName::parse(name).unwrap();
+    let mut network = network("1.0.0", &["a"]);
+    "one".clone_into(&mut network.name);
+    wait(runtime.add(&network, &outer)).unwrap();
+    let cache = runtime.cache();
+    assert_eq!(cache.path(&named("one"), &outer.id), cache.path(&named("one-two"), &inner.id));
+    assert!(cache.find(&named("one"), &outer.id).unwrap().is_some());
+    assert!(cache.find(&named("one-two"), &inner.id).unwrap().is_none());
+}
+
 #[test]
 fn a_reader_never_sees_half_a_file() {
     let folder = Folder::with(&[("a", "echo {}")]);

@@ -1,0 +1,61 @@
+//! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
+
+use crate::attachment::{Attachment, AttachmentId};
+use crate::cache::{self, Cache, Cached};
+use crate::conflist::NetworkConf;
+use crate::derive::{self, Added};
+use crate::plugin_object::PluginObject;
+use crate::versions::VersionInfo;
+use cni_spec::{CniError, NetworkName};
+use serde_json::value::RawValue;
+use std::path::Path;
+
+/// What the cache keeps of a network's configuration.
+#[must_use]
+pub fn bytes(network: &NetworkConf) -> &[u8] {
+    &network.bytes
+}
+
+/// A plugin's keys and the JSON of their values, as written.
+pub fn keys(plugin: &PluginObject) -> impl Iterator<Item = (&str, &str)> {
+    plugin.keys.iter().map(|(key, value)| (key, value.get()))
+}
+
+/// A plugin's stdin.
+#[must_use]
+pub fn stdin(
+    network: &NetworkConf,
+    plugin: &PluginObject,
+    prev_result: Option<&str>,
+    attachment: Option<&Attachment>,
+    valid: Option<&[AttachmentId]>,
+) -> Vec<u8> {
+    derive::stdin(network, plugin, &Added { prev_result, attachment, valid })
+}
+
+/// Reads a cache file that has this attachment's name.
+///
+/// # Errors
+/// Why it counts as missing.
+pub fn cached(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
+    cache::parse(bytes, network, id)
+}
+
+/// The file that an ADD of this network leaves; `None` if it cannot be written.
+#[must_use]
+pub fn cache_file(
+    network: &NetworkConf,
+    name: &NetworkName,
+    attachment: &Attachment,
+    result: Box<RawValue>,
+) -> Option<Vec<u8>> {
+    Cache::new(Path::new("/")).entry(network, name, attachment, result).ok().map(|entry| entry.bytes)
+}
+
+/// Reads a plugin's answer to VERSION.
+///
+/// # Errors
+/// As the library itself gives them.
+pub fn version_info(stdout: &[u8]) -> Result<VersionInfo, CniError> {
+    VersionInfo::parse(stdout)
+}
