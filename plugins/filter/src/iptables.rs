@@ -184,35 +184,44 @@ fn delete_legacy(tool: Tool, chain: &str, removal: Removal<String>) -> Result<()
     tool.restore_legacy(&format!("*nat\n{rules}{end}COMMIT\n"))
 }
 
-/// Removes the chains of a network's containers that have no valid attachment.
+/// Removes the chains of a network's containers that have no valid attachment, and from the chains of
+/// the others what is noted for interfaces that are no longer valid.
 pub(crate) fn gc(nft: &mut Nft, network: &str, valid: &[Attachment<'_>]) -> Result<()> {
-    let valid: Vec<_> = valid.iter().map(Attachment::iptables_chain).collect();
-    let [ipv4, ipv6] = TOOLS.map(|tool| gc_with(tool, nft, network, &valid));
+    let [ipv4, ipv6] = TOOLS.map(|tool| gc_with(tool, nft, network, valid));
     ipv4.and(ipv6)
 }
 
-fn gc_with(tool: Tool, nft: &mut Nft, network: &str, valid: &[String]) -> Result<()> {
-    let is_candidate = |name: &String| is_container_chain(name) && !valid.contains(name);
+fn gc_with(tool: Tool, nft: &mut Nft, network: &str, valid: &[Attachment<'_>]) -> Result<()> {
     let names = nft.list_chains(&tool.nat())?.into_iter().map(|chain| chain.name);
-    for name in names.filter(is_candidate) {
-        race::retry(|| match tool.read_nft(nft, &name)? {
-            Some(chain) if is_of_network(&chain, network) => {
-                let jumps = chain.jumps.into_iter().map(|rule| rule.id).collect();
-                delete_nft(nft, tool.nat().chain(name.clone()), Removal::Chain(jumps))
-            }
-            _ => Ok(()),
+    for name in names.filter(|name| is_container_chain(name)) {
+        race::retry(|| {
+            let Some(chain) = tool.read_nft(nft, &name)? else { return Ok(()) };
+            let removal = stale(&chain, &name, network, valid);
+            removal.map_or(Ok(()), |removal| delete_nft(nft, tool.nat().chain(name.clone()), removal))
         })?;
     }
     let Some(text) = tool.read_legacy()? else { return Ok(()) };
     let declared = text.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next());
-    for name in declared.map(str::to_owned).filter(is_candidate) {
-        let Some(chain) = nat_chain::from_save(&text, &name) else { continue };
-        if is_of_network(&chain, network) {
-            let jumps = chain.jumps.into_iter().map(|rule| rule.id).collect();
-            delete_legacy(tool, &name, Removal::Chain(jumps))?;
+    for name in declared.filter(|name| is_container_chain(name)) {
+        let Some(chain) = nat_chain::from_save(&text, name) else { continue };
+        if let Some(removal) = stale(&chain, name, network, valid) {
+            delete_legacy(tool, name, removal)?;
         }
     }
     Ok(())
+}
+
+/// What of a chain is a network's and nobody's.
+fn stale<T: Clone>(chain: &NatChain<T>, name: &str, network: &str, valid: &[Attachment<'_>]) -> Option<Removal<T>> {
+    if !is_of_network(chain, network) {
+        return None;
+    }
+    let of_chain: Vec<_> = valid.iter().filter(|attachment| attachment.iptables_chain() == name).collect();
+    if of_chain.is_empty() {
+        return Some(Removal::Chain(chain.jumps.iter().map(|rule| rule.id.clone()).collect()));
+    }
+    let is_valid = |ifname: &str| of_chain.iter().any(|attachment| attachment.ifname == ifname);
+    Some(Removal::Rules(chain.noted_for(|ifname| !is_valid(ifname))))
 }
 
 /// `CNI-` and 24 digits: other plugins' chains have a further word.

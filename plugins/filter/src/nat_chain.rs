@@ -84,6 +84,18 @@ impl<T: Clone> NatChain<T> {
         Removal::Rules(jumps.into_iter().chain(own_rules.map(|rule| rule.id.clone())).collect())
     }
 
+    /// The rules that notes of such interfaces are about: their own, and the jumps from their addresses.
+    pub(crate) fn noted_for(&self, is_meant: impl Fn(&str) -> bool) -> Vec<T> {
+        let note_of = |rule: &NatRule<T>| {
+            let (ifname, address) = rule.comment.as_deref().and_then(noted)?;
+            is_meant(ifname).then_some(address)
+        };
+        let addresses: Vec<_> = self.rules.iter().filter_map(note_of).collect();
+        let jumps = self.jumps.iter().filter(|rule| rule.source.is_some_and(|from| addresses.contains(&from.ip())));
+        let own = self.rules.iter().filter(|rule| note_of(rule).is_some());
+        jumps.chain(own).map(|rule| rule.id.clone()).collect()
+    }
+
     /// What the chain lacks to masquerade this address, if anything.
     pub(crate) fn lacks(&self, address: IpNetwork) -> Option<&'static str> {
         let is_host = |source: IpNetwork| source.ip() == address.ip();

@@ -254,6 +254,23 @@ fn iptables_rules_are_written_as_the_reference_does() {
     });
 }
 
+#[test]
+fn gc_takes_a_stale_interface_out_of_a_shared_chain() {
+    in_netns(|| {
+        if !has("gc_takes_a_stale_interface_out_of_a_shared_chain", "iptables-nft") {
+            return;
+        }
+        add(ETH0, &["10.1.0.5/24"]);
+        let eth0_alone = saved("iptables");
+        add(NET1, &["10.2.0.5/24"]);
+        assert_ne!(saved("iptables"), eth0_alone);
+        assert_eq!(gc("office", &[ETH0]), []);
+        assert_eq!(saved("iptables"), eth0_alone);
+        assert_eq!(gc("office", &[]), []);
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
 /// What we write, the reference's DEL removes.
 #[test]
 fn the_reference_removes_our_iptables_rules() {
