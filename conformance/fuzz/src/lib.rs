@@ -7,9 +7,13 @@
 //! A function asks for more than the absence of a crash: what is accepted must hold what its type promises, and must
 //! survive being written and read again; what is refused must be refused by an error that survives the wire.
 
+mod draw;
 mod hold;
 mod json;
+mod netlink;
+mod nft;
 mod result;
+mod runtime;
 mod stdin;
 mod words;
 
@@ -87,13 +91,67 @@ const CONFIG: &[&str] = &[
     "\\ud800",
 ];
 
+/// Keys and values of network configurations and cache files.
+const NETWORK: &[&str] = &[
+    "null",
+    "true",
+    "\"TRUE\"",
+    "\"\"",
+    "[]",
+    "{}",
+    "1",
+    "1e999",
+    ",",
+    ":",
+    " ",
+    "\n",
+    "\\ud800",
+    "\"cniVersion\":",
+    "\"cniVersions\":",
+    "\"1.1.0\"",
+    "\"9\"",
+    "\"1\"",
+    "\"name\":",
+    "\"NAME\":",
+    "\"plugins\":",
+    "\"type\":",
+    "\"Type\":",
+    "\"disableCheck\":",
+    "\"disableGC\":",
+    "\"loadOnlyInlinedPlugins\":",
+    "\"capabilities\":",
+    "\"mac\":",
+    "\"runtimeConfig\":",
+    "\"prevResult\":",
+    "\"cni.dev/attachments\":",
+    "\"kind\":\"cniCacheV1\"",
+    "\"config\":",
+    "\"networkName\":",
+    "\"ifName\":",
+    "\"containerId\":",
+    "\"cniArgs\":",
+    "\"capabilityArgs\":",
+    "\"result\":",
+    "\"netns\":",
+    "=",
+    "[[\"K\",\"V\"]]",
+];
+
 targets! {
     stdin::stdin CONFIG;
     json::tolerance CONFIG;
     result::add_result CONFIG;
+    runtime::network_conf NETWORK;
+    runtime::cache_entry NETWORK;
+    runtime::capability_args NETWORK;
+    runtime::version_reply &["\"cniVersion\":", "\"supportedVersions\":", "\"0.2.0\"", "\"1.1.0\"", "\"\"", "[]", "null", ","];
     words::names &[".", "..", "/", ":", "\0", "\n", "\u{a0}", "\u{2028}", "0123456789abcdef"];
     words::version &[".", "0", "1.1.0", "4294967296", "+1", "-", " "];
     words::address &["/", ".", ":", "::", "::ffff:", "%eth0", "0", "00", "/0", "/33", "/129", "/+8", "255.255.255.255"];
     words::cni_args &[";", "=", "IgnoreUnknown=1", "IgnoreUnknown=TRUE", "IP=10.0.0.1", "K8S_POD_NAME="];
+    netlink::netlink_read &["\0", "\u{10}\0\0\0", "\u{4}\0", "\u{8}\0", "\u{1}\0\0\0", "\u{7f}"];
+    netlink::netlink_objects &["\0", "\u{1}", "\u{7f}"];
+    netlink::kernel_words &["/", ".", "..", "\n", "\0", ":", "-", "0a", "->", "FLOCK", " ", "fe:00:12"];
+    nft::nft_replies &["\0", "\u{4}\0", "\u{8}\0", "meta\0", "cmp\0", "lookup\0", "bitwise\0", "masq\0", "immediate\0"];
     words::error_object &["\"code\":", "\"msg\":", "\"details\":", "null", "0", "999", "4294967296", "\"\"", "\\n"];
 }

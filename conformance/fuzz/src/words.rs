@@ -24,8 +24,7 @@ pub fn names(data: &[u8]) {
     let plugin = PluginType::parse(text);
     if let Ok(plugin) = &plugin {
         hold::stays_in_its_folder(text);
-        let nowhere = PluginPath::parse("/proc/self/fdinfo").find_executable(plugin);
-        nowhere.err().iter().for_each(hold::is_sound);
+        hold::is_sound(&PluginPath::default().find_executable(plugin).expect_err("there are no folders"));
     }
     let errors = [container.err(), network.err(), ifname.err(), plugin.err()];
     errors.iter().flatten().for_each(hold::is_sound);

@@ -7,7 +7,7 @@ pub(crate) struct Variations {
 
 impl Variations {
     pub(crate) fn new(name: &str) -> Self {
-        Self { state: name.bytes().fold(1, |sum, byte| sum * 31 + u64::from(byte)) }
+        Self { state: name.bytes().fold(1, |sum: u64, byte| sum.rotate_left(7) ^ u64::from(byte)) }
     }
 
     /// `SplitMix64`.

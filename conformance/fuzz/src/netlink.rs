@@ -1,0 +1,118 @@
+//! What the kernel says over routing netlink, and what is asked of it there.
+
+use crate::draw::Draw;
+use crate::hold;
+use ipnetwork::IpNetwork;
+use netops::addr::{self, Address};
+use netops::bridge_port::{self, Vlans};
+use netops::fuzzing::{Told, announced, encoded, lock_holder, told};
+use netops::link::{self, Bridge, Link, Mac, Port, Target};
+use netops::route::{self, Route};
+use netops::sysctl::Key;
+
+/// The bytes of one read.
+pub fn netlink_read(data: &[u8]) {
+    let frames = told(data);
+    let lengths: Vec<usize> = frames.iter().map(|(_, length, _)| *length).collect();
+    assert!(lengths.iter().all(|length| *length >= 16) && lengths.iter().sum::<usize>() <= data.len());
+    for (_, _, told) in &frames {
+        match told {
+            Told::Failed(error) => assert!(!error.to_string().is_empty() && !error.details().contains("EOK")),
+            Told::Address(Some(address)) => {
+                assert_eq!(address.net, address.net.to_string().parse().expect("it prints"))
+            }
+            Told::Routes(routes) => routes.iter().for_each(|route| assert!(!route.to_string().is_empty())),
+            Told::Done | Told::Link(..) | Told::Address(None) | Told::Other => {}
+        }
+    }
+    // What is read does not depend on what else came with it.
+    let aligned = lengths.iter().all(|length| length % 4 == 0);
+    if aligned && lengths.iter().sum::<usize>() == data.len() {
+        let twice = told(&[data, data].concat());
+        assert_eq!(twice, [frames.clone(), frames].concat());
+    }
+    assert!(announced(data).len() <= lengths.len());
+}
+
+/// Links, addresses and routes as they are asked for: the kernel's form of them says the same.
+pub fn netlink_objects(data: &[u8]) {
+    let mut draw = Draw::new(data);
+    let read = |request| match &told(&encoded(&[request], 7))[..] {
+        [(7, _, told)] => told.clone(),
+        other => panic!("one request is one message, but: {other:?}"),
+    };
+    let link = Link { index: draw.number(), name: draw.name(), ..Link::default() };
+    match draw.byte() % 5 {
+        0 => {
+            let mut address = Address::from(draw.network());
+            address.nodad = draw.flag();
+            assert_eq!(read(addr::add(&link, &address)), Told::Address(Some(address.clone())));
+            assert_eq!(read(addr::delete(&link, address.net)), Told::Other);
+        }
+        1 => {
+            let route = drawn_route(&mut draw);
+            let Told::Routes(routes) = read(route::add(&route)) else { panic!("{route} is no route") };
+            assert_eq!(routes, [as_read(&route)]);
+        }
+        2 => {
+            let bridge =
+                Bridge { mtu_bytes: draw.maybe(Draw::number), vlan_filtering: draw.flag(), ..Bridge::default() };
+            let Told::Link(made, _) = read(link::create_bridge(&link.name, &bridge)) else { panic!("{bridge:?}") };
+            assert_eq!((&made.name, &*made.kind), (&link.name, "bridge"));
+            assert_eq!(made.mtu_bytes, bridge.mtu_bytes.unwrap_or(0));
+            assert_eq!(made.vlan_filtering.unwrap_or(false), bridge.vlan_filtering);
+        }
+        3 => {
+            let port = Port { hairpin: draw.flag(), isolated: draw.flag() };
+            let Told::Link(set, _) = read(bridge_port::set(&Target::from(&link), port)) else { panic!("{port:?}") };
+            assert_eq!((set.index, set.port), (link.index, Some(port)));
+        }
+        _ => {
+            let (first, last) = (draw.number16() % 4094 + 1, draw.number16() % 4094 + 1);
+            let vlans =
+                Vlans { pvid: draw.flag(), untagged: draw.flag(), ..Vlans::tagged(first.min(last), first.max(last)) };
+            assert!(!vlans.to_string().is_empty());
+            assert_eq!(read(bridge_port::add_vlans(&link, vlans)), Told::Other);
+        }
+    }
+}
+
+fn drawn_route(draw: &mut Draw<'_>) -> Route {
+    let dst = draw.network();
+    let dst = IpNetwork::new(dst.network(), dst.prefix()).expect("the prefix was right before");
+    let same_family = |draw: &mut Draw<'_>| match dst.is_ipv4() {
+        true => draw.ipv4().into(),
+        false => draw.ipv6().into(),
+    };
+    let mut route = Route::new(dst, draw.maybe(same_family), draw.number());
+    route.table = draw.maybe(Draw::number);
+    route.scope = draw.maybe(Draw::byte);
+    route.metric = draw.maybe(Draw::number);
+    route.mtu_bytes = draw.maybe(Draw::number);
+    route.advmss_bytes = draw.maybe(Draw::number);
+    route.source = draw.maybe(same_family);
+    route
+}
+
+/// A route as the kernel tells it: the defaults are spelled out.
+fn as_read(route: &Route) -> Route {
+    let scope = match (route.gateway, route.dst) {
+        (None, IpNetwork::V4(_)) => 253,
+        _ => 0,
+    };
+    Route { table: route.table.or(Some(254)), scope: route.scope.or(Some(scope)), ..route.clone() }
+}
+
+/// Hardware addresses, sysctl keys, and `/proc/locks`.
+pub fn kernel_words(data: &[u8]) {
+    let text = &*hold::text(data);
+    if let Ok(mac) = text.parse::<Mac>() {
+        assert_eq!(mac.to_string().parse::<Mac>().expect("it prints what it reads"), mac);
+    }
+    let parts: Vec<&str> = text.split('\n').collect();
+    let is_name = |part: &&str| !matches!(*part, "" | "." | "..") && !part.contains(['/', '\0']);
+    assert_eq!(Key::new(&parts).is_ok(), parts.iter().all(is_name));
+    for id in ["fe:00:12", ""] {
+        assert!(lock_holder(text, id).is_none_or(|process| process > 0 && text.contains(id)));
+    }
+}
