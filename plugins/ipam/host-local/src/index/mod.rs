@@ -31,7 +31,7 @@ use sha2::{Digest, Sha256};
 use crate::address::{Address, Family};
 use crate::range::Span;
 use page::{Kind, PAGE_BYTES, Slot, checksum, u64_at};
-use seal::Stamp;
+pub(crate) use seal::{Seal, Stamp, seal};
 pub(crate) use table::Damaged;
 use table::{Table, owner_home};
 
@@ -151,7 +151,7 @@ impl Index {
             .open(folder.join(FILE_NAME))?;
         file.write_all_at(&[0; PAGE_BYTES], 0)?;
         self.table.write(&file)?;
-        let Some(stamp) = seal::seal(dir)? else { return Ok(()) };
+        let Some(stamp) = seal(dir, Seal::Index)? else { return Ok(()) };
         let header = Header { stamp, ..Header::of(self) };
         file.write_all_at(&header.encode(boot), 0)
     }

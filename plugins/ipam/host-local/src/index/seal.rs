@@ -16,11 +16,11 @@ use std::time::{Duration, SystemTime};
 
 /// What `stat` says of a folder: device, inode, mtime and ctime with their nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stamp(pub(super) [u64; 6]);
+pub(crate) struct Stamp(pub(super) [u64; 6]);
 
 impl Stamp {
     /// The folder's stamp now.
-    pub(super) fn read(dir: &File) -> io::Result<Self> {
+    pub(crate) fn read(dir: &File) -> io::Result<Self> {
         let stat = dir.metadata()?;
         let time = |number: i64| number.cast_unsigned();
         Ok(Self([
@@ -40,9 +40,26 @@ impl Stamp {
     }
 }
 
+/// What a folder is sealed for. Each has its own time in the past, so that one cannot be taken for the other, not
+/// even on a file system that keeps whole seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seal {
+    /// For the index: nothing has changed since it was written.
+    Index,
+    /// For reading the folder: nothing has changed meanwhile.
+    Reading,
+}
+
 /// Seals the folder; `None` where the file system does not keep the mtime it is given.
-pub(super) fn seal(dir: &File) -> io::Result<Option<Stamp>> {
-    let past = SystemTime::now().checked_sub(Duration::from_secs(10)).unwrap_or(SystemTime::UNIX_EPOCH);
+///
+/// # Errors
+/// `EROFS`, `EPERM`: the folder belongs to somebody else.
+pub(crate) fn seal(dir: &File, what: Seal) -> io::Result<Option<Stamp>> {
+    let seconds = match what {
+        Seal::Index => 10,
+        Seal::Reading => 20,
+    };
+    let past = SystemTime::now().checked_sub(Duration::from_secs(seconds)).unwrap_or(SystemTime::UNIX_EPOCH);
     dir.set_times(FileTimes::new().set_modified(past))?;
     Ok(Some(Stamp::read(dir)?).filter(Stamp::is_seal))
 }
@@ -60,7 +77,7 @@ mod tests {
             let folder = tempfile::tempdir().unwrap();
             fs::write(folder.path().join("old"), "").unwrap();
             let dir = File::open(folder.path()).unwrap();
-            let sealed = seal(&dir).unwrap().unwrap();
+            let sealed = seal(&dir, Seal::Index).unwrap().unwrap();
             assert_eq!(Stamp::read(&dir).unwrap(), sealed);
             change(folder.path());
             assert_ne!(Stamp::read(&dir).unwrap(), sealed);
@@ -91,11 +108,19 @@ mod tests {
     }
 
     #[test]
+    fn one_seal_is_not_another() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = File::open(folder.path()).unwrap();
+        let seconds = |what| seal(&dir, what).unwrap().unwrap().0[2];
+        assert!(seconds(Seal::Reading) < seconds(Seal::Index));
+    }
+
+    #[test]
     fn a_file_written_in_place_does_not_break_the_seal() {
         let folder = tempfile::tempdir().unwrap();
         fs::write(folder.path().join("old"), "").unwrap();
         let dir = File::open(folder.path()).unwrap();
-        let sealed = seal(&dir).unwrap();
+        let sealed = seal(&dir, Seal::Index).unwrap();
         fs::write(folder.path().join("old"), "text").unwrap();
         assert_eq!(Stamp::read(&dir).ok(), sealed, "or each write of the index would break it");
     }

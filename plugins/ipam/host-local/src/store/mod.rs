@@ -20,7 +20,7 @@ use netops::boot::Boot;
 use netops::lock::Lock;
 
 use crate::address::Address;
-use crate::index::{Damaged, Index, OwnerHash};
+use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
 use crate::range::Span;
 pub(crate) use file::Content;
 pub use file::Owner;
@@ -111,13 +111,20 @@ impl Store {
 
     /// Reads the whole folder and builds the index anew. Gives all that has an address for a name.
     ///
+    /// An operator who deletes reservations by hand does so without the lock, and reading takes a while; so the folder is sealed
+    /// for the reading too, and if that seal is broken at the end, the index is not kept for the next call.
+    ///
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn scan(&mut self) -> Result<Vec<(Address, Content)>, OpError> {
         tracing::debug!(folder = %self.folder.display(), "reading the folder: the index is missing, old or damaged");
         let mut made = self.made.clone();
         made.extend(Index::made_this_boot(&self.folder, &self.boot.id));
+        // Of a process that was killed. On a store that cannot be written to it stays, and harms nobody.
+        self.changed |= file::remove(&self.folder.join(file::TEMPORARY)).is_ok();
+        let sealed = seal(&self.dir, Seal::Reading).unwrap_or_default();
         let found = self.list().map_err(|error| OpError::io("read", self.object(), &error))?;
+        self.suspect |= sealed.is_none() || Stamp::read(&self.dir).ok() != sealed;
         let mut index = Index::new(found.len());
         for (address, content) in &found {
             let noted = match content {
@@ -136,15 +143,12 @@ impl Store {
         Ok(found)
     }
 
-    fn list(&mut self) -> io::Result<Vec<(Address, Content)>> {
+    fn list(&self) -> io::Result<Vec<(Address, Content)>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let name = entry?.file_name();
             let Some(name) = name.to_str() else { continue };
-            if name == file::TEMPORARY {
-                // Of a process that was killed. On a store that cannot be written to it stays, and harms nobody.
-                self.changed |= file::remove(&self.folder.join(name)).is_ok();
-            } else if let Some(address) = Address::from_file_name(name)
+            if let Some(address) = Address::from_file_name(name)
                 && let Some(content) = file::read(&self.folder.join(name))
             {
                 found.push((address, content));
@@ -176,14 +180,15 @@ impl Store {
         ask(&mut self.index).map_err(|Damaged| self.index_fault())
     }
 
-    /// The addresses that `owner` holds: those noted with its interface or, if there are none, those noted in the
-    /// older form with only the container.
+    /// The addresses that `owner` holds: those noted with its interface, and those noted in the older form with only
+    /// the container.
     ///
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn owned_by(&mut self, owner: &Owner) -> Result<Vec<Address>, OpError> {
-        let held = self.holding(&owner.content())?;
-        if held.is_empty() { self.holding(owner.old_content()) } else { Ok(held) }
+        let mut held = self.holding(&owner.content())?;
+        held.extend(self.holding(owner.old_content())?);
+        Ok(held)
     }
 
     /// As [`Store::owned_by`], but that there are none is only believed of the folder itself.

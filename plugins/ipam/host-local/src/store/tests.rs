@@ -166,7 +166,7 @@ fn reservations_behind_our_back_are_seen() {
 }
 
 #[test]
-fn a_container_s_older_reservations_are_its_own() {
+fn reservations_of_the_older_form_are_the_containers() {
     let node = Node::new(SIX);
     node.write("10.0.0.2", "old");
     node.write("10.0.0.3", "old2\n");
@@ -415,13 +415,16 @@ fn our_own_reservations_of_this_boot_are_never_reclaimed() {
     for name in node.reserved() {
         age(&node.path(&name));
     }
-    fs::write(node.path("odd"), "").unwrap(); // breaks the seal
+    for name in ["odd", "odder"] {
+        fs::write(node.path(name), "").unwrap(); // breaks the seal: the index is built anew
+        node.check("a").unwrap();
+    }
     assert_eq!(node.add("f").unwrap_err().code, Code::NO_ADDRESS);
     assert_eq!(node.reserved().len(), 5);
 }
 
 #[test]
-fn the_lock_s_holder_is_named() {
+fn whoever_holds_the_lock_is_named() {
     let node = Node::new(SIX);
     let held = node.store();
     let mut conf = node.conf();
@@ -431,4 +434,36 @@ fn the_lock_s_holder_is_named() {
     assert!(error.msg.contains(&format!("process {}", std::process::id())), "{error}");
     drop(held);
     node.add("a").unwrap();
+}
+
+/// Somebody makes and deletes files without the lock while the folder is read: the index built from that is not kept.
+#[test]
+fn an_index_is_not_kept_if_the_folder_changed_while_it_was_read() {
+    let node = Node::new(r#""subnet":"10.0.0.0/16""#);
+    for number in 1..200 {
+        node.write(&format!("10.0.1.{number}"), "x\r\neth0");
+    }
+    let folder = node.path("");
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                fs::write(folder.join("10.0.200.1"), "y\r\neth0").unwrap();
+                fs::remove_file(folder.join("10.0.200.1")).unwrap();
+            }
+        });
+        // Until a change falls into a reading; the other thread may get no time for a while.
+        let met_a_change = (0..10_000).any(|_| {
+            let mut store = node.store();
+            store.scan().unwrap();
+            let suspect = store.suspect;
+            store.finish();
+            suspect
+        });
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        assert!(met_a_change);
+    });
+    assert!(node.store().cost().scanned);
+    node.check("x").unwrap();
+    assert!(!node.store().cost().scanned);
 }

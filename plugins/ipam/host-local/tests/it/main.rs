@@ -1,1 +1,10 @@
-//! none yet
+//! host-local as processes on real files: beside the reference, in races, cut off anywhere, on stores that fail.
+
+#![expect(clippy::unwrap_used, reason = "the helpers of tests fail by panicking")]
+
+mod plugin;
+
+mod crash;
+mod race;
+mod reference;
+mod trouble;

@@ -1,0 +1,121 @@
+//! Beside the reference: the same answers on folders of their own, and no disagreement on one folder.
+
+use std::collections::HashMap;
+use std::fs;
+
+use crate::plugin::{Answer, Net, OURS, reference_or_skip};
+
+/// Numbers that are the same in every run (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0 % limit
+    }
+}
+
+/// Range sets that are soon full, wrap, have several ranges, gateways in odd places and both families.
+const SHAPES: [&str; 4] = [
+    r#""subnet":"10.0.0.0/28""#,
+    r#""ranges":[[{"subnet":"10.0.0.0/29","rangeStart":"10.0.0.2","rangeEnd":"10.0.0.5","gateway":"10.0.0.4"},{"subnet":"10.1.0.0/29"}]]"#,
+    r#""ranges":[[{"subnet":"10.0.0.0/28"}],[{"subnet":"fd00::/124"},{"subnet":"fd01::/125","gateway":"fd01::5"}]]"#,
+    r#""subnet":"10.5.0.0/24","rangeStart":"10.5.0.0","rangeEnd":"10.5.0.9","ranges":[[{"subnet":"fd00::/64"}]]"#,
+];
+
+/// One step: verb, container, `CNI_ARGS`.
+fn step(numbers: &mut Numbers) -> (&'static str, String, String) {
+    let verb = ["ADD", "ADD", "ADD", "DEL", "DEL", "CHECK"][usize::try_from(numbers.below(6)).unwrap()];
+    let id = format!("c{}", numbers.below(14));
+    let args = match numbers.below(8) {
+        0 if verb == "ADD" => format!("IP=10.0.0.{}", numbers.below(18)),
+        _ => String::new(),
+    };
+    (verb, id, args)
+}
+
+/// The one intended difference on folders of their own: there, a request skips the duplicate test.
+fn is_duplicate_request(args: &str, answer: &Answer) -> bool {
+    !args.is_empty() && matches!(answer, Err(msg) if msg.contains("duplicate allocation"))
+}
+
+#[test]
+fn any_calls_have_the_references_answers_and_leave_its_files() {
+    let Some(reference) = reference_or_skip("any_calls_have_the_references_answers_and_leave_its_files") else {
+        return;
+    };
+    for (seed, keys) in (1..).zip(SHAPES) {
+        let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (ours, theirs) = (Net::new(here.path(), keys), Net::new(there.path(), keys));
+        let mut numbers = Numbers(seed * 0x9e37_79b9);
+        for count in 0..150 {
+            let (verb, id, args) = step(&mut numbers);
+            let answer = ours.call(OURS, verb, &id, &args);
+            if is_duplicate_request(&args, &answer) {
+                continue;
+            }
+            let label = format!("{keys}: step {count}: {verb} {id} {args}");
+            assert_eq!(answer, theirs.call(reference, verb, &id, &args), "{label}");
+            assert_eq!(ours.reservations(), theirs.reservations(), "{label}");
+            for set in 0..2 {
+                let last = |net: &Net| fs::read_to_string(net.folder().join(format!("last_reserved_ip.{set}"))).ok();
+                assert_eq!(last(&ours), last(&theirs), "{label}");
+            }
+        }
+    }
+}
+
+/// Two plugins in turn on one folder: a model of who holds what has to agree with both at each step.
+#[test]
+fn both_work_on_one_folder_in_turn() {
+    let Some(reference) = reference_or_skip("both_work_on_one_folder_in_turn") else { return };
+    for (seed, keys) in (11..).zip(SHAPES) {
+        let data = tempfile::tempdir().unwrap();
+        let net = Net::new(data.path(), keys);
+        let mut numbers = Numbers(seed * 0x9e37_79b9);
+        let mut held: HashMap<String, Vec<String>> = HashMap::new();
+        for count in 0..200 {
+            let (verb, id, _) = step(&mut numbers);
+            let executable = [OURS, reference][usize::try_from(numbers.below(2)).unwrap()];
+            let label = format!("{keys}: step {count}: {verb} {id} by {executable}");
+            let answer = net.call(executable, verb, &id, "");
+            match (verb, held.contains_key(&id)) {
+                ("ADD", true) => assert!(answer.unwrap_err().contains("duplicate allocation"), "{label}"),
+                ("ADD", false) => match answer {
+                    Ok(addresses) => {
+                        let taken = held.values().flatten().any(|held| addresses.contains(held));
+                        assert!(!taken, "{label}: {addresses:?} given out twice");
+                        held.insert(id, addresses);
+                    }
+                    Err(msg) => assert!(msg.contains("no IP addresses available"), "{label}: {msg}"),
+                },
+                ("DEL", _) => {
+                    answer.unwrap();
+                    held.remove(&id);
+                }
+                (_, held) => assert_eq!(answer.is_ok(), held, "{label}"),
+            }
+            let files: usize = held.values().map(Vec::len).sum();
+            assert_eq!(net.reservations().len(), files, "{label}");
+        }
+    }
+}
+
+/// The reference walks the whole folder, our own files included, and neither trips over nor deletes them.
+#[test]
+fn the_reference_leaves_our_files_alone() {
+    let Some(reference) = reference_or_skip("the_reference_leaves_our_files_alone") else { return };
+    let data = tempfile::tempdir().unwrap();
+    let net = Net::new(data.path(), r#""subnet":"10.0.0.0/24","coolDownSeconds":1"#);
+    net.call(OURS, "ADD", "a", "").unwrap();
+    net.call(OURS, "ADD", "b", "").unwrap();
+    net.call(OURS, "DEL", "b", "").unwrap();
+    let ours = [".index", ".released"].map(|name| fs::read(net.folder().join(name)).unwrap());
+    net.call(reference, "CHECK", "a", "").unwrap();
+    net.call(reference, "ADD", "c", "").unwrap();
+    net.call(reference, "DEL", "a", "").unwrap();
+    assert_eq!([".index", ".released"].map(|name| fs::read(net.folder().join(name)).unwrap()), ours);
+    assert_eq!(net.reservations().into_values().collect::<Vec<_>>(), ["c\r\neth0"]);
+}
