@@ -64,8 +64,11 @@ pub(crate) fn hold_in_child(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
                 libc::close(writer);
                 libc::dup2(socket, 0);
                 libc::dup2(reader, 1);
-                // A kernel before 5.9 refuses; then the caller's files stay open for the moment the child lives.
-                libc::syscall(libc::SYS_close_range, 2u32, u32::MAX, 0u32);
+                // A kernel before 5.9 refuses. A runtime waits for the end of the plugin's stdout, so one by one
+                // then, as many as a process may have by default.
+                if libc::syscall(libc::SYS_close_range, 2u32, u32::MAX, 0u32) != 0 {
+                    (2..1024).for_each(|fd| drop(libc::close(fd)));
+                }
                 let mut byte = 0_u8;
                 libc::read(1, (&raw mut byte).cast(), 1);
                 let linger = libc::timespec { tv_sec: 0, tv_nsec: LINGER_NS };
