@@ -67,7 +67,9 @@ pub(crate) fn hold_in_child(socket: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
                 // A kernel before 5.9 refuses. A runtime waits for the end of the plugin's stdout, so one by one
                 // then, as many as a process may have by default.
                 if libc::syscall(libc::SYS_close_range, 2u32, u32::MAX, 0u32) != 0 {
-                    (2..1024).for_each(|fd| drop(libc::close(fd)));
+                    for fd in 2..1024 {
+                        libc::close(fd);
+                    }
                 }
                 let mut byte = 0_u8;
                 libc::read(1, (&raw mut byte).cast(), 1);
