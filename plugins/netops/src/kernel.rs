@@ -68,7 +68,7 @@ impl Request {
         self
     }
 
-    fn error(&self, place: &str, cause: Cause) -> OpError {
+    pub(crate) fn error(&self, place: &str, cause: Cause) -> OpError {
         OpError::new(self.op, self.object.clone(), cause).at(place).request(self.words.clone())
     }
 }

@@ -292,11 +292,15 @@ pub struct Veth<'a> {
     pub peer_netns: Option<&'a Netns>,
 }
 
-/// Creates a pair, marks it with its alias, and reads the end here: one call to the kernel.
+/// Creates a pair, marks it with its alias, and reads the end here: one call to the kernel after a look at the name.
 ///
 /// # Errors
 /// `EEXIST`: one of the names is taken; nothing was made. Any failure after the creation deletes the pair again.
 pub fn create_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
+    // A kernel that refuses to create goes on with the batch: it would put the mark on the link that has the name.
+    if find(net, veth.name)?.is_some() {
+        return Err(new_veth(veth).error(net.place(), Cause::Kernel { errno: Errno::EEXIST, words: None }));
+    }
     let here = Target::named(veth.name);
     let alias = Settings { alias: Some(veth.alias.to_owned()), ..Settings::default() };
     let mut outcomes = net.call_all(vec![new_veth(veth), set(&here, &alias), get_request(&here)]).into_iter();

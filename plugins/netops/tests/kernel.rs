@@ -90,6 +90,25 @@ fn a_taken_name_leaves_nothing_and_the_error_names_both() {
     });
 }
 
+/// DEL knows by the mark whose a link is, and deletes it.
+#[test]
+fn a_link_that_has_the_name_does_not_get_the_mark() {
+    on_node(|net, container| {
+        net.run(link::create_bridge("vethx", &Bridge::default())).unwrap();
+        let taken = Veth {
+            name: "vethx",
+            master: None,
+            alias: "cni:net/c1/eth0",
+            mtu_bytes: None,
+            peer_name: "eth0",
+            peer_mac: None,
+            peer_netns: Some(container),
+        };
+        assert_eq!(link::create_veth(net, &taken).unwrap_err().os_errno(), Some(Errno::EEXIST));
+        assert_eq!(link::get(net, &Target::named("vethx")).unwrap().alias, None);
+    });
+}
+
 #[test]
 fn the_kernels_own_sentence_is_quoted() {
     on_node(|net, _| {
