@@ -16,14 +16,17 @@ use crate::observe::find_bridge;
 /// Code 50 with the reason; the IPAM plugin's own.
 pub async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
     let conf = &request.conf.own;
-    node(conf).map_err(|error| CniError {
+    let not_available = |error: CniError| CniError {
         code: Code::NOT_AVAILABLE,
         msg: format!("network {} is not available: {}", request.conf.name, error.msg),
         ..error
-    })?;
-    match request.ipam() {
-        Some(ipam) => ipam.status().await,
-        None => Ok(()),
+    };
+    node(conf).map_err(not_available)?;
+    let Some(ipam) = request.ipam() else { return Ok(()) };
+    match ipam.status().await {
+        // It did not answer, so there is no answer of its own to pass on.
+        Err(error) if error.code == Code::DELEGATE => Err(not_available(error)),
+        answer => answer,
     }
 }
 
