@@ -8,6 +8,7 @@ use crate::bridge_port::{self, Vlans};
 use crate::error::OpError;
 use crate::kernel::{Request, encode, parse};
 use crate::link::Link;
+use crate::nft::{self, Transaction};
 use crate::route::{self, Route};
 
 /// What one frame of a routing netlink read says.
@@ -59,6 +60,12 @@ fn read(message: &RouteNetlinkMessage) -> Told {
 #[must_use]
 pub fn encoded(requests: &[Request], first: u32) -> Vec<u8> {
     encode(requests, first)
+}
+
+/// The bytes of a transaction's messages; the kernel tells of objects in the same form.
+#[must_use]
+pub fn nft_encoded(transaction: &Transaction, seq: u32) -> Option<Vec<u8>> {
+    nft::encoded(transaction, seq)
 }
 
 /// The process that holds the lock of the file `id`, by the text of `/proc/locks`.
