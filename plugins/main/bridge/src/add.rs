@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cni_spec::{AddResult, CniError, Code, Interface, Ip};
+use cni_spec::{AddResult, CniError, Code, Interface, Ip, SpecVersion};
 use filter::Filter;
 use interface::host_veth::{self, Owner};
 use interface::{container, failed, lease, mac, txn::not_done};
@@ -108,9 +108,15 @@ impl Adding<'_> {
     fn join<'a>(&'a self, txn: &'a Txn<Undo>, plan: &Plan) -> Result<(Shared<'a>, Link), CniError> {
         let _sharing = undo::lock(Mode::Shared).map_err(failed)?;
         let shared = shared::ensure(&self.places.host, txn, plan, self.request.conf.own.force_address)?;
-        let host_veth = self.create_veth(plan, &shared.bridge)?;
-        txn.push(Undo::Own(NodeUndo::DeleteLink(host_veth.clone())));
-        Ok((shared, host_veth))
+        let made = self.create_veth(plan, &shared.bridge);
+        // An error may be that of a lost answer: then the pair is there.
+        let there = match &made {
+            Ok(host_veth) => Some(host_veth.clone()),
+            Err(error) if error.code == Code::EXISTS => None,
+            Err(_) => self.owner.find(&self.places.host).ok().flatten(),
+        };
+        there.into_iter().for_each(|veth| txn.push(Undo::Own(NodeUndo::DeleteLink(veth))));
+        Ok((shared, made?))
     }
 
     fn create_veth(&self, plan: &Plan, bridge: &Link) -> Result<Link, CniError> {
@@ -197,12 +203,14 @@ impl Adding<'_> {
             Some(gateway) => Some(link::get(host, &gateway.into())?),
             None => None,
         };
-        Ok(Links {
-            bridge: link::get(host, &(&shared.bridge).into())?,
-            host_veth: host_veth.clone(),
-            container: container.clone(),
-            gateway,
-        })
+        let mut bridge = link::get(host, &(&shared.bridge).into())?;
+        if bridge.oper_unknown {
+            // A new bridge has carrier from the start, so its first port changes nothing and the kernel never works
+            // out its state.
+            let settings = Settings { oper_up: true, ..Settings::default() };
+            bridge = link::set_and_get(host, &(&bridge).into(), &settings)?;
+        }
+        Ok(Links { bridge, host_veth: host_veth.clone(), container: container.clone(), gateway })
     }
 }
 
@@ -226,10 +234,16 @@ fn explain(error: OpError, bridge: &Link) -> CniError {
 fn result(request: &AddRequest<Conf>, lease: AddResult, links: &Links) -> AddResult {
     let mut result = request.conf.prev_result.clone().unwrap_or_default();
     let first = result.interfaces.len();
-    result.interfaces.push(interface(&links.bridge, ""));
-    result.interfaces.push(interface(&links.host_veth, ""));
-    result.interfaces.push(interface(&links.container, request.netns.as_str()));
-    result.interfaces.extend(links.gateway.as_ref().map(|gateway| interface(gateway, "")));
+    // Results have MTUs from 1.1.0 on.
+    let with_mtu = request.conf.cni_version >= SpecVersion::V1_1_0;
+    let entry = |link: &Link, sandbox: &str| {
+        let entry = interface(link, sandbox);
+        if with_mtu { entry } else { Interface { mtu: 0, ..entry } }
+    };
+    result.interfaces.push(entry(&links.bridge, ""));
+    result.interfaces.push(entry(&links.host_veth, ""));
+    result.interfaces.push(entry(&links.container, request.netns.as_str()));
+    result.interfaces.extend(links.gateway.as_ref().map(|gateway| entry(gateway, "")));
     let own = |ip: Ip| Ip { interface: Some(first + 2), ..ip };
     result.ips.extend(lease.ips.into_iter().map(own));
     result.routes.extend(lease.routes);

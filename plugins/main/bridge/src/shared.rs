@@ -41,12 +41,19 @@ pub(crate) fn ensure<'a>(
         None => create(host, txn, &plan.bridge)?,
     };
     let mut shared = Shared { host, txn, bridge, vlan_gateway: None, ports };
+    // The look at the addresses first: it may find a conflict, and nothing is changed yet.
+    let addresses = match plan.vlan_gateway {
+        None => shared.address_changes(plan, force)?,
+        Some(_) => plan::AddressChanges::default(),
+    };
     shared.ensure_up(&plan.bridge).map_err(failed)?;
-    if let Some(gateway) = &plan.vlan_gateway {
-        shared.vlan_gateway = Some(shared.ensure_vlan_gateway(gateway)?);
-    }
-    if !plan.gateways.is_empty() {
-        shared.ensure_gateways(&plan.gateways, force)?;
+    match &plan.vlan_gateway {
+        None => shared.change_addresses(&addresses).map_err(failed)?,
+        Some(gateway) => {
+            shared.vlan_gateway = Some(shared.ensure_vlan_gateway(gateway)?);
+            let addresses = shared.address_changes(plan, force)?;
+            shared.change_addresses(&addresses).map_err(failed)?;
+        }
     }
     Ok(shared)
 }
@@ -57,18 +64,21 @@ fn create(
     plan: &plan::Bridge,
 ) -> std::result::Result<(Link, Option<BTreeSet<u32>>), CniError> {
     let options = link::Bridge { mtu_bytes: plan.mtu_bytes, vlan_filtering: plan.vlan_filtering };
-    match host.run(link::create_bridge(&plan.name, &options)) {
-        Ok(()) => (),
+    let outcome = match host.run(link::create_bridge(&plan.name, &options)) {
         // Another ADD was faster: then it is its bridge to take back, not ours.
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
             let found = find_bridge(host, &plan.name)?;
             return found.map(|bridge| (bridge, None)).ok_or_else(|| failed(error));
         }
-        Err(error) => return Err(failed(error)),
+        outcome => outcome,
+    };
+    // An error may be that of a lost answer: then the bridge is there.
+    if outcome.is_ok() || find_bridge(host, &plan.name).is_ok_and(|found| found.is_some()) {
+        let change = NodeUndo::DeleteLink(Link { name: plan.name.clone(), ..Link::default() });
+        txn.push(Undo::Shared { bridge: plan.name.clone(), ports: BTreeSet::new(), change });
     }
+    outcome.map_err(failed)?;
     let bridge = link::get(host, &Target::named(&plan.name)).map_err(failed)?;
-    let change = NodeUndo::DeleteLink(bridge.clone());
-    txn.push(Undo::Shared { bridge: plan.name.clone(), ports: BTreeSet::new(), change });
     Ok((bridge, Some(BTreeSet::new())))
 }
 
@@ -79,7 +89,10 @@ impl Shared<'_> {
     }
 
     fn ensure_up(&mut self, plan: &plan::Bridge) -> Result<()> {
-        refuse_advertisements(&self.bridge)?;
+        if let Some((key, value)) = advertisements_accepted(&self.bridge)? {
+            self.push(NodeUndo::WriteSysctl { key: key.clone(), value })?;
+            sysctl::write(&key, "0")?;
+        }
         let promisc = (plan.promisc && !self.bridge.promisc).then_some(true);
         if self.bridge.up && promisc.is_none() {
             return Ok(());
@@ -92,14 +105,16 @@ impl Shared<'_> {
         Ok(())
     }
 
-    fn ensure_gateways(&mut self, gateways: &[Address], force: bool) -> std::result::Result<(), CniError> {
-        let router = self.router().clone();
-        let found = addr::list(self.host, &router).map_err(failed)?;
-        let changes = plan::address_changes(&router.name, &found, gateways, force)?;
-        self.change_addresses(&router, &changes).map_err(failed)
+    fn address_changes(&self, plan: &Plan, force: bool) -> std::result::Result<plan::AddressChanges, CniError> {
+        if plan.gateways.is_empty() {
+            return Ok(plan::AddressChanges::default());
+        }
+        let found = addr::list(self.host, self.router()).map_err(failed)?;
+        plan::address_changes(&self.router().name, &found, &plan.gateways, force)
     }
 
-    fn change_addresses(&mut self, router: &Link, changes: &plan::AddressChanges) -> Result<()> {
+    fn change_addresses(&mut self, changes: &plan::AddressChanges) -> Result<()> {
+        let router = &self.router().clone();
         for net in &changes.delete {
             self.push(NodeUndo::AddAddress { link: router.clone(), net: *net })?;
             self.host.run(addr::delete(router, *net))?;
@@ -183,12 +198,16 @@ pub(crate) fn leave_default(bridge: &Link, port: &Link) -> Vec<netops::Request> 
     }
 }
 
-/// CVE-2020-10749: the node must not take a container's word for who its router is. A kernel without IPv6 has no
-/// such key.
+/// CVE-2020-10749: the node must not take a container's word for who its router is.
 pub(crate) fn refuse_advertisements(link: &Link) -> Result<()> {
-    let key = Key::of_link("ipv6", &link.name, "accept_ra")?;
-    match sysctl::find(&key)?.as_deref() {
-        None | Some("0") => Ok(()),
-        Some(_) => sysctl::write(&key, "0"),
+    match advertisements_accepted(link)? {
+        Some((key, _)) => sysctl::write(&key, "0"),
+        None => Ok(()),
     }
+}
+
+/// The key and its value, if the link accepts router advertisements. A kernel without IPv6 has no such key.
+fn advertisements_accepted(link: &Link) -> Result<Option<(Key, String)>> {
+    let key = Key::of_link("ipv6", &link.name, "accept_ra")?;
+    Ok(sysctl::find(&key)?.filter(|value| value != "0").map(|value| (key, value)))
 }
