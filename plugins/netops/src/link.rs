@@ -90,6 +90,8 @@ pub struct Link {
     pub up: bool,
     /// Can carry packets now (`IF_OPER_UP`).
     pub oper_up: bool,
+    /// The kernel has never had a reason to say whether it can (`IF_OPER_UNKNOWN`): treated as if it could.
+    pub oper_unknown: bool,
     /// A loopback link (`IFF_LOOPBACK`).
     pub loopback: bool,
     /// The link it is a port of.
@@ -186,6 +188,8 @@ pub struct Settings {
     pub allmulti: Option<bool>,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: Option<u32>,
+    /// Says that a link of unknown operational state is up; without effect on one whose state is known.
+    pub oper_up: bool,
     /// A new name. Needs the link down on kernels before 6.2.
     pub name: Option<String>,
 }
@@ -225,6 +229,7 @@ impl Settings {
             self.mtu_bytes.map(LinkAttribute::Mtu),
             self.alias.clone().map(LinkAttribute::IfAlias),
             self.tx_queue_len.map(LinkAttribute::TxQueueLen),
+            self.oper_up.then_some(LinkAttribute::OperState(State::Up)),
             self.name.clone().map(LinkAttribute::IfName),
         ];
         attributes.into_iter().flatten().collect()
@@ -473,7 +478,10 @@ impl From<&LinkMessage> for Link {
                     link.mac = octets.as_slice().try_into().ok().map(Mac);
                 }
                 LinkAttribute::Mtu(mtu) => link.mtu_bytes = *mtu,
-                LinkAttribute::OperState(state) => link.oper_up = *state == State::Up,
+                LinkAttribute::OperState(state) => {
+                    link.oper_up = *state == State::Up;
+                    link.oper_unknown = *state == State::Unknown;
+                }
                 LinkAttribute::Controller(index) => link.master = Some(*index),
                 LinkAttribute::Link(index) => link.peer = Some(*index),
                 LinkAttribute::LinkNetNsId(id) => link.peer_netns_id = Some(*id),

@@ -45,7 +45,13 @@ impl Key {
     }
 
     fn object(&self) -> String {
-        format!("sysctl net/{}", self.0)
+        self.to_string()
+    }
+}
+
+impl std::fmt::Display for Key {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "sysctl net/{}", self.0)
     }
 }
 

@@ -18,6 +18,7 @@ use crate::addr;
 use crate::error::OpError;
 use crate::kernel::Kernel;
 use crate::link::{self, Link, Settings};
+use crate::sysctl::{self, Key};
 use crate::unlink;
 
 /// How long one undo may take.
@@ -171,6 +172,13 @@ pub enum NodeUndo {
     },
     /// Makes a link promiscuous no more.
     ClearPromisc(Link),
+    /// Gives a sysctl the value it had.
+    WriteSysctl {
+        /// The key.
+        key: Key,
+        /// The value.
+        value: String,
+    },
 }
 
 impl fmt::Display for NodeUndo {
@@ -179,6 +187,7 @@ impl fmt::Display for NodeUndo {
             Self::DeleteLink(link) => write!(f, "link {} deleted", link.name),
             Self::DeleteAddress { link, net } => write!(f, "address {net} taken off {}", link.name),
             Self::AddAddress { link, net } => write!(f, "address {net} put back on {}", link.name),
+            Self::WriteSysctl { key, value } => write!(f, "{key} = {value} again"),
             Self::ClearPromisc(link) => write!(f, "link {} promiscuous no more", link.name),
         }
     }
@@ -194,6 +203,7 @@ impl NodeUndo {
             Self::DeleteLink(link) => net.run(unlink::request(&link.into())),
             Self::DeleteAddress { link, net: address } => net.run(addr::delete(link, *address)),
             Self::AddAddress { link, net: address } => net.run(addr::add(link, &(*address).into())),
+            Self::WriteSysctl { key, value } => sysctl::write(key, value),
             Self::ClearPromisc(link) => {
                 let settings = Settings { promisc: Some(false), ..Settings::default() };
                 net.run(link::set(&link.into(), &settings))

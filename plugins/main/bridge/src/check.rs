@@ -69,6 +69,9 @@ impl Checking<'_> {
         let name = &self.plan.bridge.name;
         let object = format!("bridge {name}");
         let bridge = find_bridge(&self.places.host, name)?.ok_or_else(|| differs(&object, "it is not found"))?;
+        if !bridge.up {
+            return Err(differs(&object, "it is down"));
+        }
         if self.plan.bridge.promisc && !bridge.promisc {
             return Err(differs(&object, "it is not promiscuous"));
         }
@@ -88,6 +91,9 @@ impl Checking<'_> {
         if link.kind != "veth" {
             return Err(differs(&object, format!("it is a {}, not a veth", link.kind)));
         }
+        if self.plan.container_up && !link.up {
+            return Err(differs(&object, "it is down"));
+        }
         check::mac(&link, self.entry).map(|()| link)
     }
 
@@ -104,6 +110,12 @@ impl Checking<'_> {
         }
         if peer.master != Some(bridge.index) {
             return Err(differs(format!("link {}", peer.name), format!("it is no port of bridge {}", bridge.name)));
+        }
+        if !peer.up {
+            return Err(differs(format!("link {}", peer.name), "it is down"));
+        }
+        if !peer.up {
+            return Err(differs(format!("link {}", peer.name), "it is down"));
         }
         Ok(peer)
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use cni_spec::CniError;
 use interface::{failed, host_veth};
-use netops::addr::{self, Address};
+use netops::addr;
 use netops::bridge_port::{self, Vlans};
 use netops::error::Result;
 use netops::link::{self, Link, Settings, Target, Veth};
