@@ -1,0 +1,47 @@
+//! SIGTERM at every point of ADD: it is rolled back, or it had come to its end.
+
+use super::{FILTERED, GATEWAY, Scenario, assert_clean, each_point, inside};
+use crate::subjects::node;
+use nix::sys::signal::Signal;
+use std::collections::BTreeMap;
+use testns::Remains;
+
+fn interrupted(scenario: Scenario) {
+    let node = node();
+    scenario.warm_up(&node);
+    let mut ends = BTreeMap::<String, usize>::new();
+    each_point(&format!("ADD {} told to end", scenario.name), |n| {
+        let pod = node.container();
+        let before = inside(&pod);
+        let traced = scenario.add(&pod).signal_before(&node, n, Signal::SIGTERM);
+        let reply = &traced.reply;
+        let point = format!("{}, {n}: {:?}\n{reply}", scenario.name, traced.hit.map(|hit| hit.to_string()));
+        let end = match reply.output.code() {
+            0 => "finished".to_owned(),
+            143 => "ended before it began".to_owned(),
+            _ => format!("code {}", reply.fails().code),
+        };
+        if end == "finished" {
+            scenario.del(&pod).prev_result(&reply.ok()).run(&node).ok();
+        }
+        assert_clean(&node, &point);
+        assert_eq!(testns::changes(&before, &inside(&pod)), "", "{point}: left in the container");
+        *ends.entry(end).or_default() += 1;
+        pod.leave(Remains::Gone);
+        traced.hit.is_some()
+    });
+    println!("ENDS {ends:?}");
+    assert!(ends.contains_key("code 109"), "{ends:?}");
+    scenario.assert_addresses_are_free(&node, "after all points");
+}
+
+/// Style guide 8: a signal during ADD is one more way for a step to fail.
+#[test]
+fn add_told_to_end_leaves_nothing() {
+    interrupted(GATEWAY);
+}
+
+#[test]
+fn add_with_filters_told_to_end_leaves_nothing() {
+    interrupted(FILTERED);
+}

@@ -1,0 +1,156 @@
+//! `kill -9` at every point, then the DEL (or GC) that a runtime makes.
+
+use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, each_point, inside_links};
+use crate::configs::{self, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use testns::{Call, Container, Node, Remains, Verb};
+
+/// ADD is killed; the runtime has no result, and perhaps no namespace any more.
+fn add_killed(scenario: Scenario) {
+    let node = node();
+    scenario.warm_up(&node);
+    each_point(&format!("ADD {} killed, DEL", scenario.name), |n| {
+        let pod = node.container();
+        let traced = scenario.add(&pod).kill_before(&node, n);
+        let remains = [Remains::Alive, Remains::Gone, Remains::EmptyPath][n % 3];
+        let point = match &traced.hit {
+            Some(hit) => format!("{}, {n}: {hit}, then DEL with {remains:?}", scenario.name),
+            None => format!("{}, not killed", scenario.name),
+        };
+        let attachment = pod.leave(remains);
+        let reply = scenario.del(&attachment).run(&node);
+        assert_eq!(reply.output.code(), 0, "{point}: {reply}");
+        assert_gone(scenario, &node, &pod, remains, &point);
+        traced.hit.is_some()
+    });
+}
+
+/// On a node that never saw a container, what is shared may be half-made: then it must still be of use.
+fn first_add_killed(scenario: Scenario) {
+    each_point(&format!("first ADD {} killed, DEL, next ADD", scenario.name), |n| {
+        let node = node();
+        let pod = node.container();
+        let traced = scenario.add(&pod).kill_before(&node, n);
+        let point = format!("{}, {n}: {:?}", scenario.name, traced.hit.map(|hit| hit.to_string()));
+        let reply = scenario.del(&pod).run(&node);
+        assert_eq!(reply.output.code(), 0, "{point}: {reply}");
+        let veths = node.host().links().into_iter().filter(|link| link.kind == "veth").count();
+        assert_eq!(veths, 0, "{point}");
+
+        let next = node.container();
+        let reply = scenario.add(&next).run(&node);
+        assert_eq!(reply.output.code(), 0, "{point}: the next {reply}");
+        let check = Call::new(Verb::Check, (scenario.config)(), &next).prev_result(&reply.ok()).run(&node);
+        assert_eq!(check.output.code(), 0, "{point}: the next {check}");
+        traced.hit.is_some()
+    });
+}
+
+/// DEL is killed, and repeated with less and less to go by.
+fn del_killed(scenario: Scenario) {
+    let node = node();
+    scenario.warm_up(&node);
+    each_point(&format!("DEL {} killed, DEL", scenario.name), |n| {
+        let pod = node.container();
+        let result = scenario.add(&pod).run(&node).ok();
+        let traced = scenario.del(&pod).prev_result(&result).kill_before(&node, n);
+        let remains = [Remains::Alive, Remains::Gone][n % 2];
+        let knows_result = n % 4 < 2;
+        let point = match &traced.hit {
+            Some(hit) => format!("{}, {n}: {hit}, then DEL with {remains:?}, prevResult {knows_result}", scenario.name),
+            None => format!("{}, not killed", scenario.name),
+        };
+        let again = scenario.del(&pod.leave(remains));
+        let again = if knows_result { again.prev_result(&result) } else { again };
+        let reply = again.run(&node);
+        assert_eq!(reply.output.code(), 0, "{point}: {reply}");
+        assert_gone(scenario, &node, &pod, remains, &point);
+        traced.hit.is_some()
+    });
+}
+
+/// GC is killed while it removes two of three, and repeated.
+fn gc_killed(name: &str, own: Value) {
+    let node = node();
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/29"}], [{"subnet": "fd07::/125"}]]});
+    let config = with(configs::bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "ipam": ipam})), own);
+    let add = |pod: &Container| Call::new(Verb::Add, &config, pod).run(&node).ok();
+    let keep = node.container();
+    let kept = add(&keep);
+    node.remember();
+    let valid = json!([{"containerID": keep.id(), "ifname": "eth0"}]);
+    let gc = with(config.clone(), json!({"cni.dev/valid-attachments": valid}));
+    let gc = || Call::new(Verb::Gc, &gc, testns::Attachment::none());
+    each_point(&format!("GC {name} killed, GC"), |n| {
+        let pods = [node.container(), node.container()];
+        for pod in &pods {
+            add(pod);
+        }
+        // One of them is left without its namespace, as after a crash of the runtime.
+        pods[0].leave(Remains::Gone);
+        let traced = gc().kill_before(&node, n);
+        let point = format!("{name}, {n}: {:?}", traced.hit.map(|hit| hit.to_string()));
+        let reply = gc().run(&node);
+        assert_eq!(reply.output.code(), 0, "{point}: {reply}");
+        assert_clean(&node, &point);
+        pods[1].leave(Remains::Gone);
+        let check = Call::new(Verb::Check, &config, &keep).prev_result(&kept).run(&node);
+        assert_eq!(check.output.code(), 0, "{point}: {check}");
+        traced.hit.is_some()
+    });
+}
+
+/// No link, rule, address or file of the container's, on the node or in it.
+#[track_caller]
+fn assert_gone(scenario: Scenario, node: &Node, pod: &Container, remains: Remains, point: &str) {
+    assert_clean(node, point);
+    if remains == Remains::Alive {
+        assert_eq!(inside_links(pod), ["lo"], "{point}: left in the container");
+    }
+    scenario.assert_addresses_are_free(node, point);
+    if remains != Remains::Gone {
+        pod.leave(Remains::Gone);
+    }
+}
+
+/// SPEC 2, DEL: what a killed ADD has made is removed, without prevResult, and also without the namespace.
+#[test]
+fn del_after_a_killed_add_leaves_nothing() {
+    add_killed(PLAIN);
+    add_killed(GATEWAY);
+}
+
+#[test]
+fn del_after_a_killed_add_with_filters_leaves_nothing() {
+    add_killed(FILTERED);
+}
+
+#[test]
+fn the_next_add_goes_on_from_what_the_first_had_half_made() {
+    first_add_killed(GATEWAY);
+}
+
+#[test]
+fn the_next_add_with_filters_goes_on_from_what_the_first_had_half_made() {
+    first_add_killed(FILTERED);
+}
+
+/// SPEC 2, DEL: a repeated call goes on where the killed one stopped.
+#[test]
+fn del_after_a_killed_del_leaves_nothing() {
+    del_killed(PLAIN);
+    del_killed(GATEWAY);
+}
+
+#[test]
+fn del_after_a_killed_del_with_filters_leaves_nothing() {
+    del_killed(FILTERED);
+}
+
+/// SPEC 2, GC: so does a repeated GC, and who is valid stays.
+#[test]
+fn gc_after_a_killed_gc_leaves_the_valid_only() {
+    gc_killed("plain", json!({}));
+    gc_killed("with filters", json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}));
+}

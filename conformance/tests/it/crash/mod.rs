@@ -1,0 +1,137 @@
+//! All or nothing, at every step: an ADD that fails or is told to stop leaves the node as it was, and whatever was
+//! killed half-way, the DEL after it leaves nothing.
+//!
+//! Each test goes through all points of a call: first system call, second, ... until the call ends before its nth.
+//! The pools hold one address, so that one that leaks is missed by the next container.
+
+mod interrupt;
+mod kill;
+mod reference;
+mod rollback;
+mod store;
+
+use crate::configs::{self, with};
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Container, Node, Remains, Verb};
+
+/// What an attachment is made of.
+#[derive(Debug, Clone, Copy)]
+struct Scenario {
+    /// For what is printed.
+    name: &'static str,
+    config: fn() -> Value,
+}
+
+/// One IPv4 address, nothing else.
+const PLAIN: Scenario =
+    Scenario { name: "plain", config: || configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_v4()})) };
+/// Both families, the bridge as their gateway.
+const GATEWAY: Scenario = Scenario {
+    name: "dual stack with default gateway",
+    config: || configs::bridge(json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipam": one_each()})),
+};
+/// Everything that needs nft, in both families.
+const FILTERED: Scenario = Scenario {
+    name: "masquerade and spoof guard",
+    config: || {
+        let own = json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true, "isGateway": true});
+        with(configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_each()})), own)
+    },
+};
+const ALL: [Scenario; 3] = [PLAIN, GATEWAY, FILTERED];
+
+fn one_v4() -> Value {
+    json!({"type": "host-local", "subnet": "10.7.0.0/30"})
+}
+
+fn one_each() -> Value {
+    let v6 = json!({"subnet": "fd07::/64", "rangeStart": "fd07::2", "rangeEnd": "fd07::2"});
+    json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/30"}], [v6]]})
+}
+
+impl Scenario {
+    fn add(self, pod: &Container) -> Call {
+        Call::new(Verb::Add, (self.config)(), pod)
+    }
+
+    fn del(self, attachment: impl Into<Attachment>) -> Call {
+        Call::new(Verb::Del, (self.config)(), attachment)
+    }
+
+    /// Attaches and detaches one container, and makes the node as it is then the one to compare with: what stays for
+    /// the next container (the bridge, the store's own files, empty tables) is there from now on.
+    fn warm_up(self, node: &Node) {
+        let pod = node.container();
+        let result = self.add(&pod).run(node).ok();
+        self.del(&pod).prev_result(&result).run(node).ok();
+        pod.leave(Remains::Gone);
+        node.remember();
+    }
+
+    /// Checks that the pool's only addresses are free, by using them.
+    #[track_caller]
+    fn assert_addresses_are_free(self, node: &Node, point: &str) {
+        let pod = node.container();
+        let reply = self.add(&pod).run(node);
+        assert!(reply.output.code() == 0, "{point}: an address leaked: {reply}");
+        let reply = self.del(&pod).prev_result(&reply.ok()).run(node);
+        assert!(reply.output.code() == 0, "{point}: {reply}");
+        pod.leave(Remains::Gone);
+    }
+}
+
+/// Checks that the node is as remembered.
+#[track_caller]
+fn assert_clean(node: &Node, point: &str) {
+    let left = changes(node);
+    assert!(left.is_empty(), "{point}: left on the node:\n{left}");
+}
+
+/// Changes of the node since it was remembered, but for the turn of the store's own books.
+fn changes(node: &Node) -> String {
+    let all = node.changes();
+    let counts = |line: &&str| !is_bookkeeping(line) && !is_settling(line) && !is_forwarding(line);
+    all.lines().filter(counts).map(|line| format!("{line}\n")).collect()
+}
+
+/// The kernel's own routes to the IPv6 addresses of a bridge or port come and go with its carrier. The addresses
+/// themselves have lines of their own.
+fn is_settling(line: &str) -> bool {
+    line.contains(" route ") && line.contains("::") && line.contains(" table 255 ")
+}
+
+/// Forwarding is for the whole node and stays on, as documented; redirects end with it.
+fn is_forwarding(line: &str) -> bool {
+    let key = line.get(2..).and_then(|line| line.strip_prefix("sysctl net/")).unwrap_or_default();
+    ["/forwarding = ", "/ip_forward = ", "/accept_redirects = "].iter().any(|name| key.contains(name))
+}
+
+/// The store's folders and files that stay and are no reservation.
+fn is_bookkeeping(line: &str) -> bool {
+    const FILES: [&str; 4] = ["lock", "last_reserved_ip.0", "last_reserved_ip.1", ".index"];
+    let Some(path) = line.get(2..).and_then(|line| line.split(' ').nth(1)) else {
+        return false;
+    };
+    match path.strip_prefix("/var/lib/cni/networks") {
+        Some("" | "/net") => true,
+        Some(below) => below.strip_prefix("/net/").is_some_and(|name| FILES.contains(&name)),
+        None => false,
+    }
+}
+
+/// Goes through the points of a call until `at` says that there was none of that number; prints how many there were.
+fn each_point(what: &str, mut at: impl FnMut(usize) -> bool) {
+    let count = (1..).take_while(|n| at(*n)).count();
+    assert!(count > 3, "{what}: only {count} points were found");
+    println!("POINTS {what}: {count}");
+}
+
+/// The container as it is.
+fn inside(pod: &Container) -> testns::Snapshot {
+    pod.namespace().snapshot()
+}
+
+/// Names of the container's links.
+fn inside_links(pod: &Container) -> Vec<String> {
+    pod.namespace().links().into_iter().map(|link| link.name).collect()
+}

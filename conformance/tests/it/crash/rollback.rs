@@ -1,0 +1,175 @@
+//! ADD with each step failing in turn.
+
+use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, changes, each_point, inside};
+use crate::subjects::node;
+use nix::errno::Errno;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use testns::trace::{Syscall, Traced};
+use testns::{Call, Container, Node, Remains, Reply, Verb};
+
+/// How a step is made to fail.
+#[derive(Clone, Copy)]
+struct Failing {
+    name: &'static str,
+    at: fn(&Call, &Node, usize) -> Traced,
+}
+
+const REFUSED: Failing = Failing { name: "refused by the kernel", at: |call, node, n| call.refuse(node, n) };
+const FAILED: Failing = Failing { name: "failed system call", at: |call, node, n| call.fail_step(node, n, suitable) };
+
+/// What the kernel may well say to that call.
+fn suitable(call: &Syscall) -> Errno {
+    match call.name().as_str() {
+        "openat" | "mkdir" | "mkdirat" | "write" | "pwrite64" | "ftruncate" | "fallocate" | "link" | "linkat"
+        | "rename" | "renameat" | "renameat2" | "symlinkat" => Errno::ENOSPC,
+        "fsync" | "fdatasync" | "unlink" | "unlinkat" => Errno::EIO,
+        "setns" | "unshare" | "ioctl" | "fchmod" | "fchown" => Errno::EPERM,
+        "clone" | "clone3" | "fork" | "vfork" => Errno::EAGAIN,
+        "recvfrom" | "recvmsg" => Errno::ENOBUFS,
+        "sendto" | "sendmsg" => Errno::ENOMEM,
+        _ => Errno::EBUSY,
+    }
+}
+
+/// On a node that has had containers before: nothing at all may differ.
+fn on_a_used_node(scenario: Scenario, failing: Failing) {
+    let node = node();
+    scenario.warm_up(&node);
+    let mut tolerated = Tolerated::default();
+    each_point(&format!("ADD {}, {}, used node", scenario.name, failing.name), |n| {
+        let pod = node.container();
+        let there = fail(scenario, failing, &node, &pod, n, &mut tolerated);
+        pod.leave(Remains::Gone);
+        scenario.assert_addresses_are_free(&node, &format!("point {n}"));
+        assert_clean(&node, &format!("{}, {} at {n}, then another's ADD and DEL", scenario.name, failing.name));
+        there
+    });
+    tolerated.print();
+}
+
+/// On a node that never saw a container: the bridge and the tables go, too. The store's folder may stay.
+fn on_a_new_node(scenario: Scenario, failing: Failing) {
+    let mut tolerated = Tolerated::default();
+    each_point(&format!("ADD {}, {}, new node", scenario.name, failing.name), |n| {
+        let node = node();
+        let pod = node.container();
+        let there = fail(scenario, failing, &node, &pod, n, &mut tolerated);
+        scenario.assert_addresses_are_free(&node, &format!("point {n}"));
+        there
+    });
+    tolerated.print();
+}
+
+/// One ADD with its `n`th step failing; false if it had no such step.
+fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, tolerated: &mut Tolerated) -> bool {
+    let before = inside(pod);
+    let call = s.add(pod);
+    let Traced { reply, hit, .. } = (failing.at)(&call, node, n);
+    let Some(hit) = hit else {
+        let result = reply.ok();
+        s.del(pod).prev_result(&result).run(node).ok();
+        return false;
+    };
+    let point = format!("{}, {} at {n}: {hit}\n{reply}", s.name, failing.name);
+    if reply.output.code() == 0 {
+        assert_as_if_nothing_had_failed(s, node, pod, &reply, &point);
+        tolerated.note(&hit);
+        return true;
+    }
+    if is_reply(&hit) {
+        // Nobody can be told what happened: the runtime calls DEL.
+        s.del(pod).run(node).ok();
+        return true;
+    }
+    assert_error_object(&reply, &point);
+    assert_clean_but_for(node, &hit, &point);
+    let after = inside(pod);
+    assert_eq!(testns::changes(&before, &after), "", "{point}: left in the container");
+    true
+}
+
+/// Where it was a cleanup that failed, its object may be left, for the next call to clean up.
+#[track_caller]
+fn assert_clean_but_for(node: &Node, hit: &Syscall, point: &str) {
+    let cleanup = hit.name().starts_with("unlink");
+    let left: Vec<_> =
+        changes(node).lines().filter(|line| !(cleanup && line.contains("/.reservation "))).map(str::to_owned).collect();
+    assert!(left.is_empty(), "{point}: left on the node:\n{}", left.join("\n"));
+}
+
+/// The write of the reply itself, to stdout.
+fn is_reply(hit: &Syscall) -> bool {
+    matches!(hit.name().as_str(), "write" | "writev") && hit.arguments[0] == 1
+}
+
+#[track_caller]
+fn assert_error_object(reply: &Reply, point: &str) {
+    let failure = reply.fails();
+    assert!(!failure.msg.is_empty() && !failure.msg.contains('\n'), "{point}");
+    assert!(failure.code > 0, "{point}");
+    let object: Value = serde_json::from_str(&reply.output.stdout).expect("an object");
+    assert_eq!(object["cniVersion"], "1.1.0", "{point}");
+}
+
+/// A failure that ADD could do without: then all is as it should be.
+#[track_caller]
+fn assert_as_if_nothing_had_failed(s: Scenario, node: &Node, pod: &Container, reply: &Reply, point: &str) {
+    let result = reply.ok();
+    let check = Call::new(Verb::Check, (s.config)(), pod).prev_result(&result).run(node);
+    assert_eq!(check.output.code(), 0, "{point}\n{check}");
+    let host_veth = result["interfaces"][1]["name"].as_str().expect("a host veth");
+    assert_eq!(node.host().sysctl(&format!("net/ipv6/conf/{host_veth}/accept_ra")), "0", "{point}");
+    assert_eq!(pod.namespace().sysctl("net/ipv6/conf/eth0/accept_ra"), "0", "{point}");
+    s.del(pod).prev_result(&result).run(node).ok();
+}
+
+/// System calls whose failure ADD could do without.
+#[derive(Default)]
+struct Tolerated(BTreeMap<String, usize>);
+
+impl Tolerated {
+    fn note(&mut self, hit: &Syscall) {
+        *self.0.entry(hit.name()).or_default() += 1;
+    }
+
+    fn print(&self) {
+        println!("TOLERATED {:?}", self.0);
+    }
+}
+
+/// Style guide 8: for every n, ADD with step n failing leaves the node as before.
+#[test]
+fn add_with_any_message_refused_leaves_nothing() {
+    ALL.into_iter().for_each(|scenario| on_a_used_node(scenario, REFUSED));
+}
+
+#[test]
+fn the_first_add_with_any_message_refused_leaves_nothing() {
+    ALL.into_iter().for_each(|scenario| on_a_new_node(scenario, REFUSED));
+}
+
+#[test]
+fn add_with_any_system_call_failing_leaves_nothing() {
+    on_a_used_node(PLAIN, FAILED);
+}
+
+#[test]
+fn add_with_a_gateway_and_any_system_call_failing_leaves_nothing() {
+    on_a_used_node(GATEWAY, FAILED);
+}
+
+#[test]
+fn add_with_filters_and_any_system_call_failing_leaves_nothing() {
+    on_a_used_node(FILTERED, FAILED);
+}
+
+#[test]
+fn the_first_add_with_any_system_call_failing_leaves_nothing() {
+    on_a_new_node(GATEWAY, FAILED);
+}
+
+#[test]
+fn the_first_add_with_filters_and_any_system_call_failing_leaves_nothing() {
+    on_a_new_node(FILTERED, FAILED);
+}
