@@ -51,12 +51,14 @@ use tracer::Tracer;
 const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\"";
 
 /// What happens at one state-changing system call.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Fate {
     /// All processes are killed before it is made.
     Kill,
     /// It is not made, and returns this error.
     Fail(Errno),
+    /// As `Fail`, counting steps: see [`Call::fail_step`].
+    FailStep(fn(&Syscall) -> Errno),
     /// The plugin gets this signal before it is made.
     Signal(Signal),
     /// The kernel refuses the netlink message of this number, whichever system call it is in.
@@ -123,6 +125,19 @@ impl Call {
     #[track_caller]
     pub fn fail_at(&self, node: &Node, n: usize, errno: Errno) -> Traced {
         self.traced(node, Some((n, Fate::Fail(errno))))
+    }
+
+    /// Makes the call and lets its `n`th (from 1) step fail with the errno that suits it, without its being made.
+    ///
+    /// A step is a state-changing system call, a question to netlink, or the reception of an answer: failing that,
+    /// a change was made and nobody was told.
+    ///
+    /// # Panics
+    /// As [`Call::trace`].
+    #[must_use]
+    #[track_caller]
+    pub fn fail_step(&self, node: &Node, n: usize, errno: fn(&Syscall) -> Errno) -> Traced {
+        self.traced(node, Some((n, Fate::FailStep(errno))))
     }
 
     /// Makes the call and sends the plugin a signal before its `n`th (from 1) state-changing system call.

@@ -56,7 +56,7 @@ const EVERYWHERE: &[Row] = table! {
     SYS_renameat2 CHANGES, SYS_rseq READS, SYS_rt_sigaction READS, SYS_rt_sigprocmask READS,
     SYS_rt_sigreturn READS, SYS_sched_getaffinity READS, SYS_sched_yield READS, SYS_sendfile CHANGES,
     SYS_sendmmsg CHANGES, SYS_sendmsg CHANGES, SYS_sendto CHANGES, SYS_set_robust_list READS,
-    SYS_set_tid_address READS, SYS_setns CHANGES, SYS_setsockopt CHANGES, SYS_sigaltstack READS,
+    SYS_set_tid_address READS, SYS_setns CHANGES, SYS_setsockopt |arguments| replaces_tables(arguments[1]), SYS_sigaltstack READS,
     SYS_signalfd4 READS, SYS_socket READS, SYS_socketpair READS, SYS_splice CHANGES, SYS_statfs READS,
     SYS_statx READS, SYS_symlinkat CHANGES, SYS_sysinfo READS, SYS_tgkill CHANGES, SYS_timerfd_create READS,
     SYS_timerfd_settime READS, SYS_truncate CHANGES, SYS_umount2 CHANGES, SYS_uname READS,
@@ -82,12 +82,22 @@ fn creates(flags: u64) -> bool {
     i32::try_from(flags & 0xffff_ffff).is_ok_and(|flags| flags & (libc::O_CREAT | libc::O_TRUNC) != 0)
 }
 
+/// Whether socket options of this level reach beyond their socket: iptables sets its tables by them.
+fn replaces_tables(level: u64) -> bool {
+    i32::try_from(level & 0xffff_ffff).is_ok_and(|level| matches!(level, libc::SOL_IP | libc::SOL_IPV6))
+}
+
 impl Syscall {
     /// The call that a stopped thread is about to make; `None` if the thread is gone.
     pub(crate) fn entered(pid: Pid) -> Option<Self> {
         let (number, arguments) = registers(pid)?;
         let changes = row(number).is_some_and(|(_, _, changes)| changes(&arguments));
         Some(Self { pid: pid.as_raw(), number, arguments, changes })
+    }
+
+    /// Whether it takes a message from a socket.
+    pub(crate) fn receives(&self) -> bool {
+        matches!(self.number, libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg)
     }
 
     /// Its name, `sendto`; a number where this table has no name.

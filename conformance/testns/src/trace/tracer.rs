@@ -21,6 +21,7 @@ pub(crate) struct Tracer {
     alive: BTreeSet<Pid>,
     started: bool,
     changes: usize,
+    steps: usize,
     failing: Option<(Pid, Errno)>,
     killed: bool,
     pub(crate) calls: Vec<Syscall>,
@@ -50,6 +51,7 @@ impl Tracer {
             alive: BTreeSet::from([leader]),
             started: false,
             changes: 0,
+            steps: 0,
             failing: None,
             killed: false,
             calls: Vec::new(),
@@ -137,14 +139,20 @@ impl Tracer {
         let Some(mut call) = Syscall::entered(pid) else {
             return;
         };
+        let mut step = call.changes || call.receives();
         if let Cargo::Netlink(messages) = cargo(&call) {
+            step = true;
             call.changes = !messages.is_empty();
             messages.into_iter().for_each(|message| self.at_message(call, message));
         }
         self.calls.push(call);
         self.changes += usize::from(call.changes);
+        self.steps += usize::from(step);
         match self.fate {
-            Some((_, Fate::Refuse)) | None => {}
+            Some((n, Fate::FailStep(errno))) if step && self.steps == n => {
+                self.seal(pid, call, Fate::Fail(errno(&call)))
+            }
+            Some((_, Fate::Refuse | Fate::FailStep(_))) | None => {}
             Some((n, fate)) if call.changes && self.changes == n => self.seal(pid, call, fate),
             Some(_) => {}
         }
@@ -176,7 +184,7 @@ impl Tracer {
             Fate::Signal(signal) => {
                 kill(self.leader, signal).ok();
             }
-            Fate::Refuse => {}
+            Fate::Refuse | Fate::FailStep(_) => {}
         }
     }
 }
