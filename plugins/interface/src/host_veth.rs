@@ -52,12 +52,16 @@ impl Owner<'_> {
         link.kind == "veth" && link.alias.as_deref() == Some(self.alias().as_str())
     }
 
-    /// The owner's host end, if it has the owner's name.
+    /// The owner's host end. All links are looked at only where somebody else's has the owner's name, as ADD gave
+    /// the end another one then.
     ///
     /// # Errors
     /// As [`link::find`].
     pub fn find(&self, net: &Kernel) -> Result<Option<Link>> {
-        Ok(link::find(net, &self.name())?.filter(|link| self.owns(link)))
+        match link::find(net, &self.name())? {
+            Some(link) if !self.owns(&link) => Ok(link::list(net, None)?.into_iter().find(|link| self.owns(link))),
+            found => Ok(found),
+        }
     }
 }
 
