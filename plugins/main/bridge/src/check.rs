@@ -114,9 +114,6 @@ impl Checking<'_> {
         if !peer.up {
             return Err(differs(format!("link {}", peer.name), "it is down"));
         }
-        if !peer.up {
-            return Err(differs(format!("link {}", peer.name), "it is down"));
-        }
         Ok(peer)
     }
 
