@@ -138,7 +138,7 @@ fn restore_lines(attachment: Attachment<'_>, addresses: &[IpNetwork], multicast:
 }
 
 /// A comment as restore reads it: cut to what fits, and without a way out of the quotes.
-fn quoted(comment: &str) -> String {
+pub(crate) fn quoted(comment: &str) -> String {
     let end = comment.floor_char_boundary(COMMENT_MAX);
     let text = comment.get(..end).unwrap_or_default().replace(char::is_control, " ");
     format!("-m comment --comment \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))

@@ -22,6 +22,9 @@ mod nat_chain;
 mod executable;
 mod race;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use owner::Attachment;
 pub use spoof::Mac;
 

@@ -199,7 +199,7 @@ fn parse_save_line(line: &str) -> Option<(String, NatRule<String>)> {
 }
 
 /// Splits at spaces but for those in double quotes, where a backslash takes the next character as it is.
-fn split_words(line: &str) -> Vec<String> {
+pub(crate) fn split_words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut is_quoted = false;
     let mut characters = line.chars();

@@ -14,6 +14,8 @@ mod resolv;
 pub mod store;
 
 mod fault;
+#[doc(hidden)]
+pub mod fuzzing;
 
 mod add;
 mod check;

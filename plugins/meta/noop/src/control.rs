@@ -87,9 +87,17 @@ impl Control {
     /// Code 5 if it cannot be read, 6 if it is no such JSON.
     pub fn read(path: &str) -> Result<Self, CniError> {
         let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
+        Self::parse(path, &bytes)
+    }
+
+    /// Reads the content of the control file `path`.
+    ///
+    /// # Errors
+    /// Code 6 if it is no such JSON.
+    pub fn parse(path: &str, bytes: &[u8]) -> Result<Self, CniError> {
         let undecodable =
             |why: String| CniError::new(Code::DECODING, format!("cannot read control file {path}: {why}"));
-        let value = json::parse(&bytes).map_err(|error| undecodable(error.msg))?;
+        let value = json::parse(bytes).map_err(|error| undecodable(error.msg))?;
         json::decode(&value).map_err(|error| undecodable(error.to_string()))
     }
 

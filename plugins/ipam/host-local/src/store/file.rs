@@ -47,7 +47,7 @@ pub(crate) enum Content {
 }
 
 impl Content {
-    fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let Ok(text) = std::str::from_utf8(bytes).map(str::trim) else { return Content::Debris };
         let mut lines = text.lines();
         let container = lines.next().is_some_and(|id| ContainerId::parse(id).is_ok());

@@ -25,14 +25,14 @@ pub(crate) struct Released {
 }
 
 impl Released {
-    fn parse(line: &str) -> Option<Self> {
+    pub(crate) fn parse(line: &str) -> Option<Self> {
         let (seconds, rest) = line.split_once(' ')?;
         let (address, owner) = rest.split_once(' ')?;
         let at = UNIX_EPOCH.checked_add(Duration::from_secs(seconds.parse().ok()?))?;
         Some(Self { at, address: Address::from_file_name(address)?, owner: owner.to_owned() })
     }
 
-    fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let seconds = self.at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         format!("{seconds} {} {}\n", self.address, self.owner)
     }

@@ -1,0 +1,96 @@
+//! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use cni_spec::{CniArgs, CniError, Dns};
+
+use crate::address::Address;
+use crate::conf;
+use crate::index::{FILE_NAME, Index, OwnerHash};
+use crate::range::Span;
+use crate::store::released::Released;
+use crate::store::{Content, Owner};
+
+/// Whom a reservation file names.
+#[must_use]
+pub fn reserved_for(content: &[u8]) -> Option<String> {
+    match Content::parse(content) {
+        Content::Owned(text) => Some(text),
+        Content::Debris | Content::Opaque => None,
+    }
+}
+
+/// What the reservation files of `owner` contain.
+#[must_use]
+pub fn reservation(owner: &Owner) -> String {
+    owner.content()
+}
+
+/// A line about a released address, read and written again.
+#[must_use]
+pub fn released(line: &str) -> Option<(Address, String)> {
+    Released::parse(line).map(|released| (released.address, released.line()))
+}
+
+/// Reads a file like resolv.conf(5).
+#[must_use]
+pub fn resolv_conf(text: &str) -> Dns {
+    crate::resolv::parse(text)
+}
+
+/// The address that `CNI_ARGS` ask for.
+///
+/// # Errors
+/// As ADD gives them.
+pub fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
+    conf::requested_by(args)
+}
+
+/// Answers of an index: the addresses of each owner, and the first free one of each span. `None` where it says that it
+/// is damaged.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// By owner.
+    pub owned: Vec<Option<Vec<Address>>>,
+    /// By span.
+    pub free: Vec<Option<Option<Address>>>,
+}
+
+/// Writes an index of `taken` into `folder`, flips bits at `damage`, and asks the index that is then found there.
+/// `None` if none is.
+///
+/// # Errors
+/// The folder cannot be read or written.
+pub fn index_answers(
+    folder: &Path,
+    taken: &[(Address, &str)],
+    damage: &[(u64, u8)],
+    spans: &[Span],
+) -> io::Result<Option<Answers>> {
+    const BOOT: &str = "0b1c3d1e-5f67-4f5c-8a6c-3a3e0f7a1c11";
+    let damaged = |_| io::Error::other("an index in memory cannot be damaged");
+    let dir = File::open(folder)?;
+    let mut index = Index::new(0);
+    for (address, owner) in taken {
+        index.insert(*address, Some(OwnerHash::of(owner)), true).map_err(damaged)?;
+    }
+    index.save(folder, &dir, BOOT)?;
+    let file = fs::OpenOptions::new().read(true).write(true).open(folder.join(FILE_NAME))?;
+    let length = file.metadata()?.len();
+    for (place, bits) in damage {
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, place % length)?;
+        file.write_all_at(&[byte[0] ^ bits], place % length)?;
+    }
+    let Some(mut index) = Index::open(folder, &dir, BOOT) else { return Ok(None) };
+    let owned = taken.iter().map(|(_, owner)| {
+        let mut addresses = index.owned_by(OwnerHash::of(owner)).ok();
+        addresses.iter_mut().for_each(|addresses| addresses.sort());
+        addresses
+    });
+    let owned = owned.collect();
+    Ok(Some(Answers { owned, free: spans.iter().map(|span| index.next_free(*span).ok()).collect() }))
+}
