@@ -78,10 +78,6 @@ fn remove_links(owner: &Owner<'_>, prev: Option<&AddResult>, bridge: &str, netns
     {
         links.extend(find_in_container(&host, owner, netns)?);
     }
-    if links.is_empty() {
-        // Gone already, or ours under a random name.
-        links.extend(owner.search(&host)?);
-    }
     links.sort_by_key(|link| link.index);
     links.dedup_by_key(|link| link.index);
     unlink::remove_announced(&links)
