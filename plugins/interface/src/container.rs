@@ -154,13 +154,19 @@ fn network(net: IpNetwork) -> IpNetwork {
 /// The first value that could not be written.
 pub fn write_sysctls(netns: &Netns, plan: &Plan) -> Result<()> {
     let place = netns.path().display().to_string();
-    netns.run(|| plan.sysctls.iter().try_for_each(Sysctl::write))?.map_err(|error: OpError| error.at(place))
+    let keys: Vec<(Key, &Sysctl)> =
+        plan.sysctls.iter().map(|sysctl| Ok((sysctl.key()?, sysctl))).collect::<Result<_>>()?;
+    let write_all = || keys.iter().try_for_each(|(key, sysctl)| sysctl.write(key));
+    netns.run(write_all)?.map_err(|error: OpError| error.at(place))
 }
 
 impl Sysctl {
-    fn write(&self) -> Result<()> {
-        let written = sysctl::write(&Key::of_link(self.family, &self.link, self.name)?, self.value);
-        match written {
+    fn key(&self) -> Result<Key> {
+        Key::of_link(self.family, &self.link, self.name)
+    }
+
+    fn write(&self, key: &Key) -> Result<()> {
+        match sysctl::write(key, self.value) {
             Err(error) if error.is_absent() && !self.required => Ok(()),
             written => written,
         }

@@ -82,7 +82,7 @@ impl Kernel {
     /// # Errors
     /// `EMFILE`, `ENOMEM`; `EPROTONOSUPPORT` on a kernel without routing netlink.
     pub fn host() -> Result<Self> {
-        Self::open(HOST)
+        Self::on(open_socket(DEADLINE), HOST.to_owned())
     }
 
     /// Opens a connection inside `netns`; it can be used from any thread.
@@ -90,13 +90,13 @@ impl Kernel {
     /// # Errors
     /// As [`Netns::run`] and [`Kernel::host`].
     pub fn in_netns(netns: &Netns) -> Result<Self> {
-        let place = netns.path().display().to_string();
-        netns.run(|| Self::open(place))?
+        // Only the socket is opened there: a thread that allocates costs a new heap.
+        let socket = netns.run(|| open_socket(DEADLINE))?;
+        Self::on(socket, netns.path().display().to_string())
     }
 
-    fn open(place: impl Into<String>) -> Result<Self> {
-        let place = place.into();
-        let socket = open_socket(DEADLINE).map_err(|errno| {
+    fn on(socket: std::result::Result<Socket, Errno>, place: String) -> Result<Self> {
+        let socket = socket.map_err(|errno| {
             OpError::errno("open", "a netlink socket", errno).at(&place).request("socket AF_NETLINK NETLINK_ROUTE")
         })?;
         Ok(Self { socket, place, sequence: Cell::new(0), buffer: RefCell::new(vec![0; READ_BYTES]) })

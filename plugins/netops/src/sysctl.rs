@@ -4,14 +4,17 @@
 //! calling thread's own; [`in_netns`] enters another.
 
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::Path;
 
 use crate::error::{OpError, Result};
 use crate::netns::Netns;
 
-const ROOT: &str = "/proc/sys/net";
+const ROOT: &str = "/proc/sys/net/";
 
 /// A key below `/proc/sys/net`, a path with slashes: interface names may contain dots.
+///
+/// It holds the whole path, so that reading and writing by it allocate nothing: they may be all that a thread in
+/// another namespace does.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(String);
 
@@ -29,7 +32,7 @@ impl Key {
                 return Err(OpError::state("use", format!("sysctl {name:?}"), sentence));
             }
         }
-        Ok(Self(parts.join("/")))
+        Ok(Self(format!("{ROOT}{}", parts.join("/"))))
     }
 
     /// A key of one link: `net/FAMILY/conf/LINK/NAME`.
@@ -40,8 +43,8 @@ impl Key {
         Self::new(&[family, "conf", link, name])
     }
 
-    fn path(&self) -> PathBuf {
-        PathBuf::from(ROOT).join(&self.0)
+    fn path(&self) -> &Path {
+        Path::new(&self.0)
     }
 
     fn object(&self) -> String {
@@ -51,7 +54,7 @@ impl Key {
 
 impl std::fmt::Display for Key {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "sysctl net/{}", self.0)
+        write!(f, "sysctl net/{}", self.0.strip_prefix(ROOT).unwrap_or(&self.0))
     }
 }
 
@@ -101,16 +104,6 @@ pub fn ensure(key: &Key, value: &str) -> Result<()> {
     }
 }
 
-/// Writes values inside `netns`, in order.
-///
-/// # Errors
-/// As [`write`] and [`Netns::run`].
-pub fn write_in_netns(netns: &Netns, values: &[(Key, &str)]) -> Result<()> {
-    let place = netns.path().display().to_string();
-    let write_all = || values.iter().try_for_each(|(key, value)| write(key, value));
-    in_netns(netns, write_all)?.map_err(|error: OpError| error.at(place))
-}
-
 /// Runs `work` where `/proc/sys/net` is that of `netns`.
 ///
 /// # Errors
@@ -124,7 +117,7 @@ pub fn in_netns<T: Send>(netns: &Netns, work: impl FnOnce() -> T + Send) -> Resu
 /// # Errors
 /// As [`ensure`].
 pub fn forward_ipv4() -> Result<()> {
-    ensure(&Key("ipv4/ip_forward".into()), "1")
+    ensure(&Key::new(&["ipv4", "ip_forward"])?, "1")
 }
 
 /// Turns on forwarding between links for IPv6.
@@ -132,7 +125,7 @@ pub fn forward_ipv4() -> Result<()> {
 /// # Errors
 /// As [`ensure`]; `ENOENT` on a kernel without IPv6.
 pub fn forward_ipv6() -> Result<()> {
-    ensure(&Key("ipv6/conf/all/forwarding".into()), "1")
+    ensure(&Key::new(&["ipv6", "conf", "all", "forwarding"])?, "1")
 }
 
 #[cfg(test)]
@@ -151,14 +144,14 @@ mod tests {
             assert!(Key::new(parts).is_err(), "{parts:?}");
         }
         let dotted = Key::of_link("ipv4", "eth0.100", "arp_notify").unwrap();
-        assert_eq!(dotted.0, "ipv4/conf/eth0.100/arp_notify");
+        assert_eq!(dotted.to_string(), "sysctl net/ipv4/conf/eth0.100/arp_notify");
     }
 
     #[test]
     fn values_are_written_in_the_namespace_only() {
         let netns = Netns::create().unwrap();
         let key = Key::new(&["ipv4", "ip_forward"]).unwrap();
-        write_in_netns(&netns, &[(key.clone(), "1")]).unwrap();
+        in_netns(&netns, || write(&key, "1")).unwrap().unwrap();
         assert_eq!(in_netns(&netns, || read(&key)).unwrap().unwrap(), "1");
         assert_eq!(read(&key).unwrap(), "0");
         netns.run(forward_ipv6).unwrap().unwrap();

@@ -279,7 +279,7 @@ mod tests {
                 let conf = format!("{conf:#?}");
                 let known: Vec<&str> = default.lines().collect();
                 let new: Vec<&str> = conf.lines().filter(|line| !known.contains(line)).map(str::trim_start).collect();
-                format!("{}\n", new.join(" "))
+                if new.is_empty() { "as the default\n".to_owned() } else { format!("{}\n", new.join(" ")) }
             }
             Err(error) => format!("code {}: {error}\n", error.code.0),
         };
@@ -340,8 +340,8 @@ mod tests {
         check(
             r#""ipMasqBackend":"nftables""#,
             &expect![[r#"
-
-        "#]],
+                as the default
+            "#]],
         );
         check(
             r#""mtu":1400,"hairpinMode":true,"portIsolation":true"#,
@@ -370,8 +370,8 @@ mod tests {
         check(
             r#""dns":{}"#,
             &expect![[r#"
-
-        "#]],
+                as the default
+            "#]],
         );
     }
 
