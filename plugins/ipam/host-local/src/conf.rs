@@ -15,7 +15,7 @@ use crate::store::Place;
 
 /// Where the reference keeps its stores.
 const DATA_DIR: &str = "/var/lib/cni/networks";
-/// How long to wait for the lock. The holder needs milliseconds, the reference some seconds where ten thousands of
+/// How long to wait for the lock unless told. The holder needs milliseconds, the reference some seconds where ten thousands of
 /// reservations make it read as many files; runtimes wait some minutes.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -105,6 +105,7 @@ struct Ipam {
     reclaim_earlier_boot: ReclaimText,
     reuse_address: bool,
     cool_down_seconds: u32,
+    lock_timeout_seconds: Option<u32>,
 }
 
 #[derive(Deserialize, Default, Clone)]
@@ -221,9 +222,10 @@ impl FromConf for Conf {
         let gateways = sets.iter().flat_map(RangeSet::ranges).map(|range| range.gateway).collect();
         let excluded = ipam.exclude.iter().map(|excluded| excluded.0).collect();
         let data_dir = if ipam.data_dir.is_empty() { DATA_DIR } else { &ipam.data_dir };
+        let deadline = ipam.lock_timeout_seconds.map_or(LOCK_DEADLINE, |seconds| Duration::from_secs(seconds.into()));
         let requested = net.args.cni.ips.iter().chain(&net.runtime_config.ips).map(|requested| requested.0);
         Ok(Self {
-            place: Place { folder: PathBuf::from(data_dir).join(object.name().as_str()), deadline: LOCK_DEADLINE },
+            place: Place { folder: PathBuf::from(data_dir).join(object.name().as_str()), deadline },
             sets,
             requested: requested.collect(),
             barred: Barred { gateways, excluded },
