@@ -16,7 +16,9 @@ const RTM_DELLINK: u16 = 17;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
 
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
@@ -83,6 +85,39 @@ impl Namespace {
         let master_index = self.link(master).index.to_ne_bytes();
         let what = format!("make {link} a port of {master}");
         self.change_link(link, &what, |body| body.attribute(IFLA_MASTER, &master_index));
+    }
+
+    /// Takes a port from its bridge.
+    ///
+    /// # Panics
+    /// When there is no such link.
+    #[track_caller]
+    pub fn clear_master(&self, link: &str) {
+        let what = format!("take {link} from its bridge");
+        self.change_link(link, &what, |body| body.attribute(IFLA_MASTER, &0_u32.to_ne_bytes()));
+    }
+
+    /// Sets a link's hardware address, `0a:00:00:00:00:05`.
+    ///
+    /// # Panics
+    /// When there is no such link, or the text is no address.
+    #[track_caller]
+    pub fn set_mac(&self, link: &str, mac: &str) {
+        let what = format!("set the hardware address of {link} to {mac}");
+        let bytes: Result<Vec<u8>, _> = mac.split(':').map(|byte| u8::from_str_radix(byte, 16)).collect();
+        let bytes = bytes.must(&what);
+        self.change_link(link, &what, |body| body.attribute(IFLA_ADDRESS, &bytes));
+    }
+
+    /// Sets a link down.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    pub fn set_down(&self, link: &str) {
+        let mut header = link_header(self.link(link).index, true);
+        header[8..12].fill(0); // flags, of which the mask behind them names the one to change
+        self.request(RTM_NEWLINK, 0, &Body(header), format_args!("set {link} down"));
     }
 
     /// Sets a link's MTU.
@@ -164,6 +199,19 @@ impl Namespace {
         let body = Body(header).attribute(1, &bytes(ip));
         let body = body.attribute(5, &bytes(gateway)).attribute(4, &index);
         self.request(RTM_NEWROUTE, NEW, &body, format_args!("add a route to {to} via {via}"));
+    }
+
+    /// Takes a route to a destination from table main.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[track_caller]
+    pub fn delete_route(&self, to: &str) {
+        let (ip, length) = prefix(to);
+        // Table main, any protocol, scope (RT_SCOPE_NOWHERE) and type.
+        let header = vec![family(ip), length, 0, 0, 254, 0, 255, 0, 0, 0, 0, 0];
+        let body = if length == 0 { Body(header) } else { Body(header).attribute(1, &bytes(ip)) };
+        self.request(RTM_DELROUTE, 0, &body, format_args!("delete the route to {to}"));
     }
 
     #[track_caller]

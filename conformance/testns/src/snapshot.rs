@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
@@ -153,7 +154,13 @@ fn files(folder: &Path, lines: &mut Vec<String>) {
 }
 
 fn content(path: &Path) -> String {
+    const SHOWN: usize = 256;
     match fs::read(path) {
+        Ok(bytes) if bytes.len() > SHOWN => {
+            let mut digest = DefaultHasher::new();
+            bytes.hash(&mut digest);
+            format!("{} bytes with digest {:016x}", bytes.len(), digest.finish())
+        }
         Ok(bytes) => format!("\"{}\"", bytes.escape_ascii()),
         Err(error) => format!("unreadable: {error}"),
     }
