@@ -2,6 +2,14 @@
 
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 
+mod configs;
 mod subjects;
 
 mod protocol;
+
+mod bridge;
+mod host_local;
+mod loopback;
+mod noop;
+
+mod crash;

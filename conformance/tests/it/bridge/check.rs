@@ -1,0 +1,162 @@
+//! CHECK: content after ADD, and with what a later plugin may change; not with what is missing.
+
+use crate::configs::{Attached, bridge, dual, ip, with};
+use crate::subjects::{Who, each};
+use serde_json::{Value, json};
+use testns::{Call, Container, Namespace, Node, Verb};
+
+/// What is done behind the plugin's back.
+type Tamper = fn(&Node, &Namespace, &str);
+
+fn config() -> Value {
+    let own = json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
+    bridge(with(own, json!({})))
+}
+
+/// CHECK passes, then somebody tampers, then CHECK fails.
+fn fails_after(who: Who, node: &Node, what: &str, tamper: Tamper) {
+    let pod = node.container();
+    let attached = Attached::add(node, &config(), &pod);
+    attached.check().ok();
+    tamper(node, pod.namespace(), attached.host_veth());
+    let reply = attached.check();
+    assert!(reply.output.code() != 0, "{who:?}: CHECK does not see: {what}");
+    assert!(!reply.fails().msg.is_empty());
+    attached.del().ok();
+}
+
+const SEEN_BY_BOTH: [(&str, Tamper); 9] = [
+    ("the container's link is gone", |_, pod, _| pod.delete_link("eth0")),
+    ("an IPv4 address is gone", |_, pod, _| pod.delete_address("eth0", "10.7.0.2/24")),
+    ("an IPv6 address is gone", |_, pod, _| pod.delete_address("eth0", "fd07::2/64")),
+    ("the IPv4 default route is gone", |_, pod, _| pod.delete_route("0.0.0.0/0")),
+    ("the IPv6 default route is gone", |_, pod, _| pod.delete_route("::/0")),
+    ("the container's hardware address is another", |_, pod, _| pod.set_mac("eth0", "0a:00:00:00:00:66")),
+    ("the host veth is no port", |node, _, veth| node.host().clear_master(veth)),
+    ("the bridge is gone", |node, _, _| node.host().delete_link("br0")),
+    ("the reservation is gone", |_, _, _| {
+        for file in ["10.7.0.2", "fd07::2"] {
+            std::fs::remove_file(format!("/var/lib/cni/networks/net/{file}")).unwrap();
+        }
+    }),
+];
+
+/// SPEC 2, CHECK: an interface, address or route of the result that is missing; the bridge; the reservation.
+#[test]
+fn check_fails_when_something_it_made_is_missing() {
+    for (what, tamper) in SEEN_BY_BOTH {
+        each(|who, node| fails_after(who, node, what, tamper));
+    }
+}
+
+const SEEN_BY_OURS: [(&str, Tamper); 6] = [
+    ("the masquerade is gone", |node, _, _| delete_tables(node, "masq")),
+    ("the spoof rules are gone", |node, _, _| delete_tables(node, "spoof")),
+    ("the gateway address is gone", |node, _, _| node.host().delete_address("br0", "10.7.0.1/24")),
+    ("the container's link is down", |_, pod, _| pod.set_down("eth0")),
+    ("the host veth is down", |node, _, veth| node.host().set_down(veth)),
+    ("the bridge is down", |node, _, _| node.host().set_down("br0")),
+];
+
+/// Deletes the nft tables in whose name the word is; there has to be one.
+fn delete_tables(node: &Node, word: &str) {
+    let nft = |args: &str| {
+        let output = std::process::Command::new("/usr/sbin/nft").args(args.split(' ')).output().expect("nft");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).expect("text")
+    };
+    node.host().enter(|| {
+        let tables = nft("list tables");
+        let named: Vec<_> = tables.lines().filter(|table| table.contains(word)).collect();
+        assert!(!named.is_empty(), "no table of {word} in {tables}");
+        named.iter().for_each(|table| drop(nft(&format!("delete {table}"))));
+    });
+}
+
+/// SPEC 2, CHECK: firewall rules and other conditions of reachability, which the reference does not look at.
+#[test]
+fn check_fails_when_what_the_result_does_not_show_is_missing() {
+    if !std::path::Path::new("/usr/sbin/nft").exists() {
+        crate::subjects::skip("no nft to tamper with");
+        return;
+    }
+    for (what, tamper) in SEEN_BY_OURS {
+        let node = crate::subjects::node();
+        fails_after(Who::Ours, &node, what, tamper);
+    }
+}
+
+/// SPEC 2, CHECK: later plugins may have added addresses, routes and links.
+#[test]
+fn check_allows_what_later_plugins_add() {
+    each(|_, node| {
+        let pod = node.container();
+        let attached = Attached::add(node, &config(), &pod);
+        let (inside, host) = (pod.namespace(), node.host());
+        inside.add_address("eth0", "10.50.0.1/16");
+        inside.add_route("10.60.0.0/16", "10.7.0.9", "eth0");
+        inside.set_mtu("eth0", 1400);
+        host.add_veth("extra", inside, "extra");
+        host.add_address("br0", "fd50::1/64");
+        attached.check().ok();
+    });
+}
+
+/// SPEC 2, CHECK: the interfaces of other plugins in the result are not this plugin's business.
+#[test]
+fn check_allows_interfaces_of_later_plugins_in_the_result() {
+    each(|_, node| {
+        let pod = node.container();
+        let mut attached = Attached::add(node, &config(), &pod);
+        let interfaces = attached.result["interfaces"].as_array_mut().unwrap();
+        interfaces.push(json!({"name": "bwp0123456789ab", "mac": "0a:00:00:00:00:09"}));
+        attached.check().ok();
+    });
+}
+
+/// SPEC 2, CHECK: needs prevResult.
+#[test]
+fn check_without_prev_result_is_an_error() {
+    each(|_, node| {
+        let attached = Attached::add(node, &config(), &node.container());
+        Call::new(Verb::Check, &attached.config, &attached.attachment).run(node).fails();
+    });
+}
+
+fn check_with(node: &Node, pod: &Container, change: impl FnOnce(&mut Value)) -> i32 {
+    let mut attached = Attached::add(node, &config(), pod);
+    change(&mut attached.result);
+    attached.check().output.code()
+}
+
+/// SPEC 2, CHECK: the expected interfaces and addresses are those of prevResult.
+#[test]
+fn check_compares_with_prev_result() {
+    let changes: [fn(&mut Value); 5] = [
+        |result| result["ips"][0]["address"] = json!("10.7.0.99/24"),
+        |result| result["interfaces"][2]["sandbox"] = json!("/run/netns/another"),
+        |result| result["interfaces"][2]["mac"] = json!("0a:00:00:00:00:66"),
+        |result| result["routes"][0]["dst"] = json!("10.99.0.0/16"),
+        |result| result["interfaces"][0]["mac"] = json!("0a:00:00:00:00:66"),
+    ];
+    each(|who, node| {
+        for (number, change) in changes.iter().enumerate() {
+            let code = check_with(node, &node.container(), change);
+            assert!(code != 0, "{who:?} accepts change {number}");
+        }
+    });
+}
+
+/// Through another veth of the container, the container is not on the bridge.
+#[test]
+fn check_wants_the_containers_own_host_veth_on_the_bridge() {
+    each(|_, node| {
+        let (one, two) = (node.container(), node.container());
+        let mut first = Attached::add(node, &config(), &one);
+        let second = Attached::add(node, &config(), &two);
+        first.result["interfaces"][1] = second.result["interfaces"][1].clone();
+        let code = first.check().output.code();
+        assert!(code != 0);
+        two.namespace().ping(ip("10.7.0.1"));
+    });
+}

@@ -1,0 +1,167 @@
+//! DEL in every state in which a runtime may come with it.
+
+use super::stays;
+use crate::configs::{Attached, bridge, dual, with};
+use crate::subjects::{each, node};
+use serde_json::{Value, json};
+use std::fs::File;
+use testns::{Call, Remains, Verb};
+
+fn full(own: Value) -> Value {
+    let base = json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
+    bridge(with(base, own))
+}
+
+/// The tables that the node keeps, without anything of a container in them.
+fn is_empty_table(line: &str) -> bool {
+    line.starts_with("+ nft table ")
+        || line.starts_with("+ nft chain ")
+        || line.starts_with("+ nft set ")
+        || is_fixed_rule(line)
+}
+
+fn is_fixed_rule(line: &str) -> bool {
+    line.starts_with("+ nft rule ") && !line.contains("pod") && !line.contains("veth")
+}
+
+/// SPEC 2, DEL: repeated calls succeed.
+#[test]
+fn del_twice_succeeds() {
+    each(|_, node| {
+        let attached = Attached::add(node, &full(json!({})), &node.container());
+        attached.del().ok();
+        attached.del().ok();
+        Call::new(Verb::Del, &attached.config, &attached.attachment).run(node).ok(); // and without prevResult
+        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+    });
+}
+
+/// SPEC 2, DEL: of what was never added.
+#[test]
+fn del_of_what_was_never_added_succeeds() {
+    each(|_, node| {
+        node.call(Verb::Del, full(json!({})), &node.container()).ok();
+        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+    });
+}
+
+/// SPEC 2, DEL: the namespace may be alive, gone, a plain file or not named, with and without prevResult. Nothing is left
+/// even while something else keeps the namespace, and with it the veth, alive.
+#[test]
+fn del_needs_neither_the_namespace_nor_prev_result() {
+    for remains in Remains::ALL {
+        for with_result in [true, false] {
+            let node = node();
+            let pod = node.container();
+            let mut attached = Attached::add(&node, &full(json!({})), &pod);
+            let _held = File::open(pod.namespace().path()).unwrap();
+            attached.attachment = pod.leave(remains);
+            let without = Call::new(Verb::Del, &attached.config, &attached.attachment);
+            let call = if with_result { attached.call(Verb::Del) } else { without };
+            call.run(&node).ok();
+            call.run(&node).ok();
+            let changes = node.changes();
+            let left = changes.lines().find(|line| !stays(line) && !is_empty_table(line));
+            assert!(left.is_none(), "{remains:?}, prevResult {with_result}: {changes}");
+            assert!(node.host().find_link(attached.host_veth()).is_none());
+        }
+    }
+}
+
+/// What the reference makes of the same: a plain file is an error; without a path the veth stays.
+#[test]
+fn the_reference_needs_the_namespace() {
+    each(|who, node| {
+        if who.is_ours() {
+            return;
+        }
+        let config = bridge(json!({"isGateway": true}));
+        for (remains, is_error) in [(Remains::PlainFile, true), (Remains::EmptyPath, false), (Remains::Gone, false)] {
+            let pod = node.container();
+            let mut attached = Attached::add(node, &config, &pod);
+            let _held = File::open(pod.namespace().path()).unwrap();
+            attached.attachment = pod.leave(remains);
+            assert_eq!(attached.del().output.code() != 0, is_error, "{remains:?}");
+            assert!(node.host().find_link(attached.host_veth()).is_some(), "{remains:?}");
+        }
+    });
+}
+
+/// SPEC 2, DEL: a runtime may have lost what it said at ADD.
+#[test]
+fn del_does_not_need_the_runtime_config() {
+    each(|who, node| {
+        let runtime = json!({"runtimeConfig": {"mac": "0a:00:00:00:00:05", "ips": ["10.7.0.50", "fd07::50"],
+            "ipRanges": [[{"subnet": "fd99::/64"}]]}});
+        let pod = node.container();
+        let attached = Attached::add(node, &full(runtime), &pod);
+        assert_eq!(crate::configs::addresses(&attached.result).len(), 3);
+        let reply = node.call(Verb::Del, full(json!({})), &pod);
+        if !who.is_ours() {
+            // Two addresses of a family: the reference cannot empty the chain that both have jumps to.
+            assert!(reply.fails().msg.contains("Device or resource busy"));
+            return;
+        }
+        reply.ok();
+        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+    });
+}
+
+/// DEL after the administrator took the bridge away, or the container its link. The reference finds its masquerade by
+/// the addresses that are left on the link.
+#[test]
+fn del_succeeds_when_things_are_gone() {
+    each(|who, node| {
+        let pod = node.container();
+        let attached = Attached::add(node, &full(json!({})), &pod);
+        node.host().delete_link("br0");
+        attached.del().ok();
+        let attached = Attached::add(node, &full(json!({})), &pod);
+        pod.namespace().delete_link("eth0");
+        attached.del().ok();
+        if !who.is_ours() {
+            assert!(node.changes().contains("pod1"), "{}", node.changes());
+            return;
+        }
+        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+    });
+}
+
+/// A link that somebody else put where the host veth was is not ours to delete.
+#[test]
+fn del_leaves_links_of_others_alone() {
+    let node = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &bridge(json!({})), &pod);
+    let name = attached.host_veth().to_owned();
+    node.host().delete_link(&name);
+    let other = node.container();
+    node.host().add_veth(&name, other.namespace(), "eth0");
+    attached.del().ok();
+    assert!(node.host().find_link(&name).is_some());
+    Call::new(Verb::Del, &attached.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
+    assert!(node.host().find_link(&name).is_some());
+    // Nor is ADD in its way.
+    let again = Attached::add(&node, &bridge(json!({})), &node.container_named("pod1-again"));
+    again.check().ok();
+}
+
+/// ADD takes another name where somebody else's link has that of the host veth, and DEL still finds it.
+#[test]
+fn a_host_veth_gives_way_to_a_link_of_that_name() {
+    let node = node();
+    let pod = node.container();
+    let first = Attached::add(&node, &bridge(json!({})), &pod);
+    let name = first.host_veth().to_owned();
+    first.del().ok();
+    let other = node.container();
+    node.host().add_veth(&name, other.namespace(), "eth0");
+    let second = Attached::add(&node, &bridge(json!({})), &pod);
+    assert_ne!(second.host_veth(), name);
+    second.check().ok();
+    let _held = File::open(pod.namespace().path()).unwrap();
+    let left = pod.leave(Remains::EmptyPath);
+    Call::new(Verb::Del, &second.config, left).run(&node).ok();
+    assert!(node.host().find_link(second.host_veth()).is_none());
+    assert!(node.host().find_link(&name).is_some());
+}

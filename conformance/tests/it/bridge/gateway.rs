@@ -1,0 +1,184 @@
+//! Gateway addresses, default routes and forwarding.
+
+use crate::configs::{Attached, bridge, dual, ip, v4, v6, with};
+use crate::subjects::{each, install_probe};
+use serde_json::{Value, json};
+use testns::{Container, Node, Verb};
+
+fn gateways(node: &Node) -> Vec<String> {
+    node.host().global_addresses("br0")
+}
+
+fn default_routes(pod: &Container) -> Vec<String> {
+    let routes = pod.namespace().routes();
+    let defaults = routes.iter().filter(|route| route.to.ends_with("/0") && route.table == 254);
+    let via = |route: &testns::Route| route.hops[0].via.map_or_else(|| "none".to_owned(), |via| via.to_string());
+    defaults.map(|route| format!("{} via {}", route.to, via(route))).collect()
+}
+
+/// Without isGateway the bridge has no address and the node forwards nothing.
+#[test]
+fn without_is_gateway_the_node_is_no_router() {
+    each(|_, node| {
+        let pod = node.container();
+        Attached::add(node, &bridge(json!({"ipam": dual()})), &pod);
+        assert_eq!(gateways(node), [""; 0]);
+        assert_eq!(default_routes(&pod), [""; 0]);
+        assert_eq!(node.host().sysctl("net/ipv4/ip_forward"), "0");
+        assert_eq!(node.host().sysctl("net/ipv6/conf/all/forwarding"), "0");
+    });
+}
+
+/// isGateway: the gateways of the addresses are on the bridge, and forwarding is on for their families only.
+#[test]
+fn is_gateway_sets_addresses_and_forwarding_of_the_families_present() {
+    for (ipam, expected, forwarding) in [
+        (v4(), vec!["10.7.0.1/24"], ("1", "0")),
+        (v6(), vec!["fd07::1/64"], ("0", "1")),
+        (dual(), vec!["10.7.0.1/24", "fd07::1/64"], ("1", "1")),
+    ] {
+        each(|_, node| {
+            let pod = node.container();
+            Attached::add(node, &bridge(json!({"isGateway": true, "ipam": ipam})), &pod);
+            assert_eq!(gateways(node), expected);
+            let host = node.host();
+            let is = (host.sysctl("net/ipv4/ip_forward"), host.sysctl("net/ipv6/conf/all/forwarding"));
+            assert_eq!((is.0.as_str(), is.1.as_str()), forwarding);
+            assert_eq!(default_routes(&pod), [""; 0]);
+        });
+    }
+}
+
+/// An address without gateway gets the network's first one.
+#[test]
+fn a_missing_gateway_is_the_networks_first_address() {
+    each(|_, node| {
+        install_probe(node);
+        for (address, expected) in [("10.7.0.77/24", "10.7.0.1/24"), ("fd07::77/64", "fd07::1/64")] {
+            let ipam = json!({"type": "probe-ipam", "address": address, "log": node.work_dir().join("log")});
+            let pod = node.container();
+            let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": ipam})), &pod);
+            assert!(gateways(node).contains(&expected.to_owned()), "{:?}", gateways(node));
+            assert_eq!(
+                format!("{}/x", attached.result["ips"][0]["gateway"]),
+                format!("\"{}\"/x", expected.split('/').next().unwrap())
+            );
+        }
+    });
+}
+
+/// isDefaultGateway implies isGateway and routes everything through it, per family.
+#[test]
+fn is_default_gateway_adds_a_default_route_per_family() {
+    each(|_, node| {
+        let pod = node.container();
+        let attached = Attached::add(node, &bridge(json!({"isDefaultGateway": true, "ipam": dual()})), &pod);
+        assert_eq!(gateways(node), ["10.7.0.1/24", "fd07::1/64"]);
+        assert_eq!(default_routes(&pod), ["0.0.0.0/0 via 10.7.0.1", "::/0 via fd07::1"]);
+        let routes = json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.1"}, {"dst": "::/0", "gw": "fd07::1"}]);
+        assert_eq!(attached.result["routes"], routes);
+        attached.check().ok();
+    });
+}
+
+fn with_routes(routes: Value) -> Value {
+    bridge(json!({"isDefaultGateway": true, "ipam": with(v4(), json!({"routes": routes}))}))
+}
+
+/// A default route of the IPAM result that names a gateway wins.
+#[test]
+fn a_default_route_of_ipam_with_a_gateway_wins() {
+    each(|_, node| {
+        let pod = node.container();
+        let attached = Attached::add(node, &with_routes(json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.9"}])), &pod);
+        assert_eq!(default_routes(&pod), ["0.0.0.0/0 via 10.7.0.9"]);
+        attached.check().ok();
+    });
+}
+
+/// A default route of the IPAM result without gateway is the one that isDefaultGateway wants; the reference fails on it.
+#[test]
+fn a_default_route_of_ipam_without_a_gateway_is_treated_as_there() {
+    each(|who, node| {
+        let (pod, config) = (node.container(), with_routes(json!([{"dst": "0.0.0.0/0"}])));
+        if !who.is_ours() {
+            let failure = node.call(Verb::Add, &config, &pod).fails();
+            assert!(failure.msg.contains("file exists"), "{failure:?}");
+            return;
+        }
+        let attached = Attached::add(node, &config, &pod);
+        assert_eq!(default_routes(&pod), ["0.0.0.0/0 via 10.7.0.1"]);
+        attached.check().ok();
+    });
+}
+
+/// A bridge that has another address: an error, or with forceAddress replaced.
+#[test]
+fn a_conflicting_bridge_address_is_replaced_only_by_force() {
+    each(|who, node| {
+        node.host().add_link("br0", "bridge");
+        node.host().add_address("br0", "10.99.0.1/16");
+        node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "0"); // as ADD will, and leaves it
+        node.host().wait_for_addresses();
+        node.remember();
+        let pod = node.container();
+        let failure = node.call(Verb::Add, bridge(json!({"isGateway": true})), &pod).fails();
+        assert!(failure.msg.contains("br0"), "{failure:?}");
+        assert_eq!(gateways(node), ["10.99.0.1/16"]);
+        if who.is_ours() {
+            node.assert_as_before_except(|line| super::is_empty_store(line));
+        }
+        let pod = node.container();
+        Attached::add(node, &bridge(json!({"isGateway": true, "forceAddress": true})), &pod);
+        assert_eq!(gateways(node), ["10.7.0.1/24"]);
+        pod.namespace().ping(ip("10.7.0.1"));
+    });
+}
+
+/// IPv6 links have several addresses; only one that overlaps conflicts.
+#[test]
+fn ipv6_addresses_conflict_only_where_they_overlap() {
+    each(|_, node| {
+        node.host().add_link("br0", "bridge");
+        node.host().add_address("br0", "fd99::1/64");
+        Attached::add(node, &bridge(json!({"isGateway": true, "ipam": v6()})), &node.container());
+        assert_eq!(gateways(node).len(), 2);
+        node.host().delete_address("br0", "fd07::1/64");
+        node.host().add_address("br0", "fd07::5/60");
+        let config = |force: bool| bridge(json!({"isGateway": true, "forceAddress": force, "ipam": v6()}));
+        node.call(Verb::Add, config(false), &node.container()).fails();
+        assert!(gateways(node).contains(&"fd07::5/60".to_owned()));
+        Attached::add(node, &config(true), &node.container());
+        let mut left = gateways(node);
+        left.sort();
+        assert_eq!(left, ["fd07::1/64", "fd99::1/64"]);
+    });
+}
+
+/// An address that is there already is no conflict, and a bridge of the administrator is used as it is.
+#[test]
+fn the_gateway_may_be_on_the_bridge_already() {
+    each(|_, node| {
+        node.host().add_link("br0", "bridge");
+        node.host().add_address("br0", "10.7.0.1/24");
+        let pod = node.container();
+        Attached::add(node, &bridge(json!({"isGateway": true})), &pod);
+        assert_eq!(gateways(node), ["10.7.0.1/24"]);
+        pod.namespace().ping(ip("10.7.0.1"));
+    });
+}
+
+/// Once it is a gateway, the bridge keeps its hardware address when ports come and go.
+#[test]
+fn a_gateway_keeps_its_hardware_address() {
+    each(|_, node| {
+        let config = bridge(json!({"isGateway": true}));
+        let attached: Vec<_> = (0..4).map(|_| Attached::add(node, &config, &node.container())).collect();
+        let mac = node.host().link("br0").mac;
+        assert!(attached.iter().all(|attached| attached.result["interfaces"][0]["mac"] == json!(mac)));
+        for attached in attached {
+            attached.del().ok();
+            assert_eq!(node.host().link("br0").mac, mac);
+        }
+    });
+}

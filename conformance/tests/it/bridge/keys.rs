@@ -1,0 +1,271 @@
+//! Keys of the bridge, its ports and the container's end.
+
+use super::stays;
+use crate::configs::{Attached, bridge, dual, first_ip, ip, v6, with};
+use crate::subjects::{each, node};
+use serde_json::{Value, json};
+use std::time::Duration;
+use testns::{Node, Verb};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+/// mtu: a new bridge and both ends of the veth.
+#[test]
+fn mtu_is_set_on_a_new_bridge_and_both_ends() {
+    each(|_, node| {
+        let pod = node.container();
+        let attached = Attached::add(node, &bridge(json!({"mtu": 1300})), &pod);
+        let host = node.host();
+        let all = [host.link("br0"), host.link(attached.host_veth()), pod.namespace().link("eth0")];
+        assert_eq!(all.map(|link| link.mtu_bytes), [1300; 3]);
+    });
+}
+
+/// An existing bridge keeps its MTU as long as its ports allow it; the new veth has the config's.
+#[test]
+fn an_existing_bridge_is_used_as_it_is() {
+    each(|_, node| {
+        node.host().add_link("br0", "bridge");
+        node.host().set_mtu("br0", 1200);
+        let pod = node.container();
+        let attached = Attached::add(node, &bridge(json!({"mtu": 1300})), &pod);
+        let host = node.host();
+        let all = [host.link("br0"), host.link(attached.host_veth()), pod.namespace().link("eth0")];
+        assert_eq!(all.map(|link| link.mtu_bytes), [1200, 1300, 1300]);
+    });
+}
+
+/// The bridge is `cni0` unless told.
+#[test]
+fn the_bridge_is_cni0_unless_told() {
+    each(|_, node| {
+        let mut config = bridge(json!({}));
+        config.as_object_mut().unwrap().remove("bridge");
+        let attached = Attached::add(node, &config, &node.container());
+        assert_eq!(attached.result["interfaces"][0]["name"], "cni0");
+        assert_eq!(node.host().link("cni0").kind, "bridge");
+    });
+}
+
+/// A link of that name which is no bridge: an error, and it stays as it is.
+#[test]
+fn a_link_of_another_kind_is_not_taken_for_a_bridge() {
+    each(|who, node| {
+        node.host().add_veth("br0", node.container().namespace(), "other");
+        wait_until_settled(node.host(), "br0");
+        node.remember();
+        let failure = node.call(Verb::Add, bridge(json!({})), &node.container()).fails();
+        assert!(failure.msg.contains("br0"), "{failure:?}");
+        if who.is_ours() {
+            node.assert_as_before_except(super::is_empty_store);
+        }
+    });
+}
+
+/// SPEC 2, ADD: an existing interface of that name is an error, and it stays as it is.
+#[test]
+fn an_existing_interface_of_that_name_is_an_error() {
+    each(|who, node| {
+        let pod = node.container();
+        node.host().add_veth("other", pod.namespace(), "eth0");
+        wait_until_settled(node.host(), "other");
+        wait_until_settled(pod.namespace(), "eth0");
+        node.remember();
+        let before = pod.namespace().link("eth0");
+        let failure = node.call(Verb::Add, bridge(json!({})), &pod).fails();
+        assert!(failure.msg.contains("eth0"), "{failure:?}");
+        assert_eq!(pod.namespace().link("eth0"), before);
+        if who.is_ours() {
+            node.assert_as_before_except(stays);
+        }
+    });
+}
+
+/// Until the link is up and has its link-local address for good.
+fn wait_until_settled(namespace: &testns::Namespace, link: &str) {
+    namespace.wait_for("a link to be up", |namespace| namespace.link(link).state == "up");
+    namespace.wait_for("a link-local address", |namespace| {
+        namespace.addresses().iter().any(|address| address.link == link && !address.is_tentative())
+    });
+}
+
+fn port(node: &Node, own: Value) -> testns::Port {
+    let attached = Attached::add(node, &bridge(own), &node.container());
+    node.host().link(attached.host_veth()).port.expect("a port")
+}
+
+/// hairpinMode and portIsolation are flags of the port, off unless told.
+#[test]
+fn port_flags_are_off_unless_told() {
+    each(|who, node| {
+        assert_eq!(port(node, json!({})), testns::Port { hairpin: false, isolated: false });
+        assert_eq!(port(node, json!({"hairpinMode": true})), testns::Port { hairpin: true, isolated: false });
+        // Version 1.1.1 of the reference does not know portIsolation.
+        let isolated = who.is_ours();
+        assert_eq!(port(node, json!({"portIsolation": true})), testns::Port { hairpin: false, isolated });
+    });
+}
+
+/// portIsolation: isolated ports exchange no frames with each other, but with all others.
+#[test]
+fn isolated_pods_reach_the_gateway_but_not_each_other() {
+    let node = node();
+    let (one, two, open) = (node.container(), node.container(), node.container());
+    let config = bridge(json!({"isGateway": true, "portIsolation": true}));
+    Attached::add(&node, &config, &one);
+    let two_ip = first_ip(&Attached::add(&node, &config, &two).result);
+    let open_ip = first_ip(&Attached::add(&node, &bridge(json!({"isGateway": true})), &open).result);
+    one.namespace().ping(ip("10.7.0.1"));
+    one.namespace().ping(open_ip);
+    open.namespace().ping(two_ip);
+    assert!(!one.namespace().pings(two_ip, SHORT));
+}
+
+/// promiscMode makes the bridge promiscuous; leaving the key out later does not undo it.
+#[test]
+fn promisc_mode_is_set_and_never_cleared() {
+    each(|_, node| {
+        let attached = Attached::add(node, &bridge(json!({"promiscMode": true})), &node.container());
+        assert!(node.host().link("br0").promiscuity > 0);
+        attached.check().ok();
+        Attached::add(node, &bridge(json!({})), &node.container());
+        assert!(node.host().link("br0").promiscuity > 0);
+    });
+}
+
+/// hairpinMode with promiscMode gives every packet twice: an error, before anything is made.
+#[test]
+fn hairpin_and_promiscuous_mode_exclude_each_other() {
+    each(|_, node| {
+        let config = bridge(json!({"hairpinMode": true, "promiscMode": true}));
+        let failure = node.call(Verb::Add, config, &node.container()).fails();
+        assert!(failure.msg.contains("hairpin") && failure.msg.contains("promisc"), "{failure:?}");
+        node.assert_as_before();
+    });
+}
+
+/// macspoofchk: a frame with another source address than the container's is dropped at the bridge.
+#[test]
+fn macspoofchk_drops_frames_with_another_source_address() {
+    each(|_, node| {
+        let config = bridge(json!({"isGateway": true, "macspoofchk": true, "ipam": dual()}));
+        let (honest, spoofer) = (node.container(), node.container());
+        let honest = (Attached::add(node, &config, &honest), honest);
+        let attached = Attached::add(node, &config, &spoofer);
+        let (inside, gateway) = (spoofer.namespace(), ip("10.7.0.1"));
+        inside.ping(gateway);
+        inside.ping(first_ip(&honest.0.result));
+        let own = inside.link("eth0").mac;
+        inside.set_mac("eth0", "0a:00:00:00:00:66");
+        assert!(!inside.pings(gateway, SHORT));
+        assert!(!inside.pings(first_ip(&honest.0.result), SHORT));
+        assert!(!inside.pings(ip("fd07::1"), SHORT));
+        honest.1.namespace().ping(gateway); // only the liar is cut off
+        inside.set_mac("eth0", &own);
+        inside.ping(gateway);
+        attached.check().ok();
+        attached.del().ok();
+        honest.0.del().ok();
+        node.assert_as_before_except(|line| stays(line) || is_empty_nat_table(line));
+    });
+}
+
+/// The reference leaves its table with the empty base chain; others may have rules there.
+fn is_empty_nat_table(line: &str) -> bool {
+    line.starts_with("+ nft table bridge ") || line.starts_with("+ nft chain bridge ") && line.contains("PREROUTING")
+}
+
+/// Without macspoofchk a container may take another address.
+#[test]
+fn without_macspoofchk_any_source_address_passes() {
+    each(|_, node| {
+        let pod = node.container();
+        Attached::add(node, &bridge(json!({"isGateway": true})), &pod);
+        pod.namespace().ping(ip("10.7.0.1"));
+        pod.namespace().set_mac("eth0", "0a:00:00:00:00:66");
+        pod.namespace().ping(ip("10.7.0.1"));
+        assert_eq!(node.host().nft(), [""; 0]);
+    });
+}
+
+/// enabledad: off, an address is used at once; on, it is first asked for.
+#[test]
+fn enabledad_turns_duplicate_address_detection_on() {
+    each(|_, node| {
+        let accept_dad = |own: Value| {
+            let pod = node.container();
+            Attached::add(node, &bridge(with(json!({"ipam": v6()}), own)), &pod);
+            pod.namespace().wait_for_addresses();
+            let of = |key: &str| pod.namespace().sysctl(&format!("net/ipv6/conf/eth0/{key}"));
+            (of("accept_dad"), of("enhanced_dad"))
+        };
+        assert_eq!(accept_dad(json!({})).0, "0");
+        assert_eq!(accept_dad(json!({"enabledad": true})), ("1".to_owned(), "1".to_owned()));
+    });
+}
+
+/// enabledad: an address that another pod has taken is found out, and ADD fails.
+#[test]
+fn enabledad_finds_a_duplicate() {
+    let node = node();
+    let config = bridge(json!({"enabledad": true, "ipam": v6()}));
+    let squatter = node.container();
+    Attached::add(&node, &config, &squatter); // fd07::2
+    squatter.namespace().add_address("eth0", "fd07::3/64"); // what the next one gets
+    let failure = node.call(Verb::Add, &config, &node.container()).fails();
+    assert!(failure.msg.contains("fd07::3"), "{failure:?}");
+    assert!(!std::fs::exists("/var/lib/cni/networks/net/fd07::3").unwrap());
+}
+
+/// The sysctls of the links: who is not to listen to router advertisements, and what a pod announces.
+#[test]
+fn links_get_their_sysctls() {
+    each(|who, node| {
+        let pod = node.container();
+        let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": dual()})), &pod);
+        let v6 = |link: &str, key: &str| format!("net/ipv6/conf/{link}/{key}");
+        let (host, inside) = (node.host(), pod.namespace());
+        assert_eq!(host.sysctl(&v6("br0", "accept_ra")), "0");
+        assert_eq!(host.sysctl(&v6(attached.host_veth(), "accept_ra")), "0");
+        assert_eq!(inside.sysctl(&v6("eth0", "accept_dad")), "0");
+        // Versions after 1.1.1 of the reference set it.
+        assert_eq!(inside.sysctl(&v6("eth0", "keep_addr_on_down")), if who.is_ours() { "1" } else { "0" });
+        assert_eq!(inside.sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
+        // The reference lets the container listen (CVE-2020-10749 is about the host's links).
+        assert_eq!(inside.sysctl(&v6("eth0", "accept_ra")), if who.is_ours() { "0" } else { "1" });
+    });
+}
+
+/// A kernel that starts links with IPv6 off still gets the addresses that the config asks for.
+#[test]
+fn ipv6_is_switched_on_where_it_is_off() {
+    each(|_, node| {
+        let pod = node.container();
+        pod.namespace().set_sysctl("net/ipv6/conf/all/disable_ipv6", "1");
+        pod.namespace().set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+        Attached::add(node, &bridge(json!({"isGateway": true, "ipam": dual()})), &pod);
+        assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
+        pod.namespace().ping(ip("fd07::1"));
+    });
+}
+
+/// dns: the config's replaces IPAM's when any of its keys is present. Version 1.1.1 of the reference always takes the config's.
+#[test]
+fn dns_of_the_config_replaces_that_of_ipam() {
+    each(|who, node| {
+        let resolv = node.work_dir().join("resolv.conf");
+        std::fs::write(&resolv, "nameserver 10.7.0.53\nsearch from.ipam\n").unwrap();
+        let ipam = with(crate::configs::v4(), json!({"resolvConf": resolv}));
+        let dns = |own: Value| {
+            let config = bridge(with(json!({"ipam": ipam}), own));
+            Attached::add(node, &config, &node.container()).result["dns"].clone()
+        };
+        let of_ipam = json!({"nameservers": ["10.7.0.53"], "search": ["from.ipam"]});
+        for own in [json!({}), json!({"dns": {}})] {
+            assert_eq!(dns(own), if who.is_ours() { of_ipam.clone() } else { json!({}) });
+        }
+        assert_eq!(dns(json!({"dns": {"domain": "a.b"}})), json!({"domain": "a.b"}));
+        let emptied = dns(json!({"dns": {"nameservers": []}}));
+        assert!(emptied.is_null() || emptied == json!({}), "{emptied}");
+    });
+}

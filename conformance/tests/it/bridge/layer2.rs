@@ -1,0 +1,78 @@
+//! Without `ipam`, or with the container's end down: a cable and nothing more.
+
+use super::stays;
+use crate::configs::{Attached, bridge, layer2};
+use crate::subjects::{each, node};
+use serde_json::json;
+use testns::Verb;
+
+/// No `ipam.type`: a veth to the bridge, both ends up, frames pass, no address.
+#[test]
+fn without_ipam_there_is_a_cable_and_no_address() {
+    each(|_, node| {
+        let (one, two) = (node.container(), node.container());
+        for ipam in [None, Some(json!({}))] {
+            let config = layer2(ipam.map_or_else(|| json!({}), |ipam| json!({"ipam": ipam})));
+            let attached = [Attached::add(node, &config, &one), Attached::add(node, &config, &two)];
+            assert!(attached[0].result.get("ips").is_none_or(|ips| *ips == json!([])), "{}", attached[0].result);
+            assert_eq!(attached[0].result["interfaces"][2]["name"], "eth0");
+            assert_eq!(one.namespace().global_addresses("eth0"), [""; 0]);
+            one.namespace().add_address("eth0", "10.7.0.2/24");
+            two.namespace().add_address("eth0", "10.7.0.3/24");
+            one.namespace().ping([10, 7, 0, 3]);
+            attached.iter().for_each(|attached| drop(attached.del().ok()));
+        }
+        node.assert_as_before_except(stays);
+    });
+}
+
+/// CHECK of it passes, also after the bridge's address floated with its ports; the reference looks for an IPAM plugin.
+#[test]
+fn check_without_ipam_passes() {
+    each(|who, node| {
+        let config = layer2(json!({}));
+        let attached = Attached::add(node, &config, &node.container());
+        (0..4).for_each(|_| drop(Attached::add(node, &config, &node.container())));
+        let reply = attached.check();
+        if who.is_ours() {
+            reply.ok();
+        } else {
+            assert_eq!(reply.fails().msg, "no plugin name provided");
+        }
+    });
+}
+
+/// A result of 0.1.0 or 0.2.0 has to have an address: refused before anything is made, or undone.
+#[test]
+fn without_ipam_an_old_version_is_refused_and_nothing_is_left() {
+    let node = node();
+    for version in ["0.1.0", "0.2.0"] {
+        let pod = node.container();
+        node.call(Verb::Add, layer2(json!({"cniVersion": version})), &pod).fails();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        node.assert_as_before_except(stays);
+    }
+}
+
+/// disableContainerInterface leaves the container's end down for somebody else, and waits for no port.
+#[test]
+fn a_disabled_container_interface_stays_down() {
+    let node = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &layer2(json!({"disableContainerInterface": true})), &pod);
+    assert!(!pod.namespace().link("eth0").up);
+    let outside = node.host().link(attached.host_veth());
+    assert_eq!((outside.up, outside.master.as_deref()), (true, Some("br0")));
+    attached.check().ok();
+    attached.del().ok();
+    node.assert_as_before_except(stays);
+}
+
+/// disableContainerInterface with IPAM would be an address on a link that is down: an error before anything is made.
+#[test]
+fn a_disabled_container_interface_has_no_addresses() {
+    let node = node();
+    let failure = node.call(Verb::Add, bridge(json!({"disableContainerInterface": true})), &node.container()).fails();
+    assert!(failure.msg.contains("disableContainerInterface") || failure.msg.contains("ipam"), "{failure:?}");
+    node.assert_as_before();
+}

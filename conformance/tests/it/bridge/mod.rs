@@ -1,0 +1,35 @@
+//! bridge: pods on a Linux bridge.
+
+mod attachments;
+mod check;
+mod del;
+mod dynamic;
+mod gateway;
+mod keys;
+mod layer2;
+mod pods;
+mod result;
+mod service;
+mod vlan;
+
+/// What DEL leaves on purpose, as line of a snapshot: the bridge with its gateway address, forwarding, the store of
+/// host-local without reservations.
+pub(crate) fn stays(line: &str) -> bool {
+    is_bridge(line) || is_forwarding(line) || is_empty_store(line)
+}
+
+fn is_bridge(line: &str) -> bool {
+    line.contains("link br0 ") || line.contains(" on br0 ") || line.contains(" dev br0 ") || line.contains("/br0/")
+}
+
+/// `ip_forward` and `conf/all/forwarding` set the others of the same meaning, and a router takes no redirects.
+fn is_forwarding(line: &str) -> bool {
+    let keys = ["ip_forward = ", "/forwarding = ", "conf/all/accept_redirects = "];
+    line.contains("sysctl net/ipv") && keys.iter().any(|key| line.contains(key))
+}
+
+fn is_empty_store(line: &str) -> bool {
+    let names = ["/lock ", "/last_reserved_ip.", "/.index "];
+    line.starts_with("+ folder /var/lib/cni/networks")
+        || (line.contains("file /var/lib/cni/networks/net/") && names.iter().any(|name| line.contains(name)))
+}

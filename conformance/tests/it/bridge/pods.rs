@@ -1,0 +1,99 @@
+//! The main job: pods get addresses on a bridge and reach each other.
+
+use super::stays;
+use crate::configs::{Attached, addresses, bridge, dual, ip, v4, v6};
+use crate::subjects::each;
+use serde_json::{Value, json};
+use testns::Verb;
+
+/// Two pods reach each other and the gateway by each address, and are torn down without a trace.
+fn pods_reach_each_other(ipam: Value, first: &[&str], second: &[&str], gateways: &[&str]) {
+    each(|_, node| {
+        let config = bridge(json!({"isGateway": true, "ipam": ipam}));
+        let (one, two) = (node.container(), node.container());
+        let attached = [Attached::add(node, &config, &one), Attached::add(node, &config, &two)];
+        assert_eq!(addresses(&attached[0].result), first);
+        assert_eq!(addresses(&attached[1].result), second);
+        for (pod, expected) in [(&one, first), (&two, second)] {
+            assert_eq!(pod.namespace().global_addresses("eth0"), expected);
+        }
+        for (pod, others) in [(&one, second), (&two, first)] {
+            let others = others.iter().map(|address| address.split('/').next().unwrap());
+            others.chain(gateways.iter().copied()).for_each(|other| pod.namespace().ping(ip(other)));
+        }
+        attached.iter().for_each(|attached| drop(attached.check().ok()));
+        attached.iter().for_each(|attached| drop(attached.del().ok()));
+        assert!(one.namespace().find_link("eth0").is_none());
+        node.assert_as_before_except(stays);
+    });
+}
+
+#[test]
+fn two_pods_reach_each_other_and_the_gateway_over_ipv4() {
+    pods_reach_each_other(v4(), &["10.7.0.2/24"], &["10.7.0.3/24"], &["10.7.0.1"]);
+}
+
+#[test]
+fn two_pods_reach_each_other_and_the_gateway_over_ipv6() {
+    pods_reach_each_other(v6(), &["fd07::2/64"], &["fd07::3/64"], &["fd07::1"]);
+}
+
+#[test]
+fn two_pods_reach_each_other_and_the_gateway_over_both() {
+    let (one, two) = (["10.7.0.2/24", "fd07::2/64"], ["10.7.0.3/24", "fd07::3/64"]);
+    pods_reach_each_other(dual(), &one, &two, &["10.7.0.1", "fd07::1"]);
+}
+
+/// Two addresses of one family are as good as one of each. The reference takes the second gateway for a conflict.
+#[test]
+fn a_pod_may_have_two_addresses_of_one_family() {
+    each(|who, node| {
+        let ranges = json!([[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.8.0.0/24"}]]);
+        let config = bridge(json!({"isGateway": true, "ipam": {"type": "host-local", "ranges": ranges}}));
+        let pod = node.container();
+        if !who.is_ours() {
+            let failure = node.call(Verb::Add, &config, &pod).fails();
+            assert!(failure.msg.contains("already has an IP address different from 10.8.0.1/24"), "{failure:?}");
+            return;
+        }
+        let attached = Attached::add(node, &config, &pod);
+        assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "10.8.0.2/24"]);
+        pod.namespace().ping(ip("10.7.0.1"));
+        pod.namespace().ping(ip("10.8.0.1"));
+        attached.check().ok();
+        attached.del().ok();
+        node.assert_as_before_except(stays);
+    });
+}
+
+/// A second round finds everything in place and adds nothing to what stays.
+#[test]
+fn what_stays_does_not_grow() {
+    each(|_, node| {
+        let config = bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()}));
+        let round = || {
+            let pod = node.container();
+            let attached = Attached::add(node, &config, &pod);
+            node.host().wait_for_addresses();
+            attached.check().ok();
+            attached.del().ok();
+        };
+        round();
+        node.remember();
+        round();
+        node.assert_as_before_except(|line| line.contains("/last_reserved_ip.") || line.contains("/.index "));
+    });
+}
+
+/// Addresses are usable as soon as ADD returns: nothing waits for duplicate address detection later.
+#[test]
+fn addresses_are_usable_when_add_returns() {
+    each(|_, node| {
+        let config = bridge(json!({"isGateway": true, "ipam": dual()}));
+        let pod = node.container();
+        Attached::add(node, &config, &pod);
+        let all = pod.namespace().addresses();
+        let global: Vec<_> = all.iter().filter(|address| address.link == "eth0" && address.scope == 0).collect();
+        assert!(global.len() == 2 && global.iter().all(|address| !address.is_tentative()), "{global:?}");
+    });
+}

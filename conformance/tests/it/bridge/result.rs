@@ -1,0 +1,127 @@
+//! What ADD answers, against what the kernel has.
+
+use crate::configs::{Attached, REFERENCE_VERSIONS, VERSIONS, bridge, drop_empty_dns, dual, normalised, with};
+use crate::subjects::{each, node, same};
+use serde_json::{Value, json};
+
+/// SPEC 5, ADD: interfaces are the bridge, the host's end and the container's end, as they are in the kernel.
+#[test]
+fn interfaces_are_what_the_kernel_has() {
+    each(|who, node| {
+        let version = if who.is_ours() { "1.1.0" } else { "1.0.0" };
+        let config = bridge(json!({"cniVersion": version, "isGateway": true, "mtu": 1400, "ipam": dual()}));
+        let pod = node.container();
+        let attached = Attached::add(node, &config, &pod);
+        let (inside, outside) = (pod.namespace().link("eth0"), node.host().link(attached.host_veth()));
+        let bridge = node.host().link("br0");
+        // 1.1.1 of the reference does not know the key of specification 1.1.0.
+        let mtu = if who.is_ours() { json!({"mtu": 1400}) } else { json!({}) };
+        let interfaces = json!([
+            with(json!({"name": "br0", "mac": bridge.mac}), mtu.clone()),
+            with(json!({"name": outside.name, "mac": outside.mac}), mtu.clone()),
+            with(json!({"name": "eth0", "mac": inside.mac, "sandbox": pod.namespace().path()}), mtu),
+        ]);
+        assert_eq!(attached.result["interfaces"], interfaces);
+        assert_eq!((inside.kind.as_str(), outside.kind.as_str(), bridge.kind.as_str()), ("veth", "veth", "bridge"));
+        assert_eq!((inside.peer, outside.peer), (Some(outside.index), Some(inside.index)));
+        assert_eq!(outside.master.as_deref(), Some("br0"));
+        assert!(inside.up && outside.up && bridge.up);
+        assert_eq!((outside.mtu_bytes, bridge.mtu_bytes, inside.mtu_bytes), (1400, 1400, 1400));
+        assert_eq!((inside.state, outside.state), ("up", "up"));
+    });
+}
+
+/// The host's end is found by whoever looks for `veth` and eight digits.
+#[test]
+fn the_host_veth_is_veth_and_eight_hex_digits() {
+    each(|_, node| {
+        let attached = Attached::add(node, &bridge(json!({})), &node.container());
+        let digits = attached.host_veth().strip_prefix("veth").unwrap();
+        assert!(digits.len() == 8 && digits.chars().all(|digit| matches!(digit, '0'..='9' | 'a'..='f')), "{digits}");
+    });
+}
+
+fn results(node: &testns::Node, versions: &[&str]) -> Vec<Value> {
+    let own = json!({"isDefaultGateway": true, "ipam": dual(), "dns": {"nameservers": ["10.7.0.1"], "domain": "a.b"}});
+    let of_version = |version: &&str| {
+        let config = with(bridge(own.clone()), json!({"cniVersion": version}));
+        let attached = Attached::add(node, &config, &node.container());
+        attached.del().ok();
+        std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
+        normalised(&attached.result)
+    };
+    versions.iter().map(of_version).collect()
+}
+
+/// SPEC 5 and the older forms: the result is of the config's version, the same as the reference's.
+#[test]
+fn results_have_the_form_of_the_configs_version() {
+    let all = same(|node| results(node, REFERENCE_VERSIONS));
+    let routes4 = json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.1"}]);
+    let routes6 = json!([{"dst": "::/0", "gw": "fd07::1"}]);
+    let ip4 = json!({"ip": "10.7.0.2/24", "gateway": "10.7.0.1", "routes": routes4});
+    let ip6 = json!({"ip": "fd07::2/64", "gateway": "fd07::1", "routes": routes6});
+    let dns = json!({"nameservers": ["10.7.0.1"], "domain": "a.b"});
+    assert_eq!(all[0], json!({"cniVersion": "0.1.0", "ip4": ip4, "ip6": ip6, "dns": dns}));
+    assert_eq!(all[1], json!({"cniVersion": "0.2.0", "ip4": ip4, "ip6": ip6, "dns": dns}));
+    for (result, version) in all.iter().zip(VERSIONS).skip(2) {
+        let ips = if version < "1.0.0" {
+            json!([{"version": "4", "interface": 2, "address": "10.7.0.2/24", "gateway": "10.7.0.1"},
+                {"version": "6", "interface": 2, "address": "fd07::2/64", "gateway": "fd07::1"}])
+        } else {
+            json!([{"interface": 2, "address": "10.7.0.2/24", "gateway": "10.7.0.1"},
+                {"interface": 2, "address": "fd07::2/64", "gateway": "fd07::1"}])
+        };
+        let routes = [routes4.as_array().unwrap().clone(), routes6.as_array().unwrap().clone()].concat();
+        let interfaces = json!([{"name": "br0", "mac": "MAC"}, {"name": "VETH", "mac": "MAC"},
+            {"name": "eth0", "mac": "MAC", "sandbox": "/run/netns/POD"}]);
+        let expected =
+            json!({"cniVersion": version, "interfaces": interfaces, "ips": ips, "routes": routes, "dns": dns});
+        assert_eq!(*result, expected);
+    }
+}
+
+/// SPEC 5, 1.1.0: the form of 1.0.0 with the links' MTU.
+#[test]
+fn the_newest_form_has_the_mtu() {
+    let node = node();
+    let mtu = |version: &str| {
+        let attached = Attached::add(&node, &bridge(json!({"cniVersion": version})), &node.container());
+        let interfaces = attached.result["interfaces"].as_array().unwrap().clone();
+        interfaces.iter().map(|interface| interface.get("mtu").and_then(Value::as_u64)).collect::<Vec<_>>()
+    };
+    assert_eq!(mtu("1.1.0"), [Some(1500); 3]);
+    assert_eq!(mtu("1.0.0"), [None; 3]);
+    assert_eq!(mtu("0.4.0"), [None; 3]);
+}
+
+/// The answer without gateway, DNS or routes is the reference's too.
+#[test]
+fn a_plain_result_is_the_references() {
+    same(|node| {
+        let mut result = Attached::add(node, &bridge(json!({})), &node.container()).result;
+        drop_empty_dns(&mut result);
+        normalised(&result)
+    });
+}
+
+/// Routes of the IPAM result are set in the container and passed on.
+#[test]
+fn routes_of_ipam_are_set_and_passed_on() {
+    each(|who, node| {
+        let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "10.10.0.0/16", "gw": "10.7.0.9"}, {"dst": "fd09::/48"}]);
+        let config = bridge(json!({"isGateway": true, "ipam": with(dual(), json!({"routes": routes}))}));
+        let pod = node.container();
+        let attached = Attached::add(node, &config, &pod);
+        assert_eq!(attached.result["routes"], routes);
+        let routes = pod.namespace().routes();
+        for (to, via) in [("10.9.0.0/16", "10.7.0.1"), ("10.10.0.0/16", "10.7.0.9"), ("fd09::/48", "fd07::1")] {
+            let via = crate::configs::ip(via);
+            let is_route = |route: &testns::Route| route.to == to && route.hops.iter().any(|hop| hop.via == Some(via));
+            assert!(routes.iter().any(is_route), "no route to {to} via {via} in {routes:#?}");
+        }
+        // The reference looks for the route without gateway, although it set it with one.
+        let check = attached.check();
+        if who.is_ours() { drop(check.ok()) } else { assert!(check.fails().msg.contains("not found in routing table")) }
+    });
+}

@@ -1,0 +1,144 @@
+//! GC and STATUS, which the reference of Debian 12 does not have.
+
+use super::stays;
+use crate::configs::{Attached, bridge, dual, ip, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use std::fs::File;
+use testns::{Attachment, Container, Feature, Node, Remains, Verb};
+
+fn config(own: Value) -> Value {
+    let base = json!({"cniVersion": "1.1.0", "isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
+    bridge(with(base, own))
+}
+
+fn gc(node: &Node, valid: &[&Attachment]) {
+    let valid = valid.iter().map(|one| json!({"containerID": one.container_id, "ifname": one.ifname}));
+    let list = json!({"cni.dev/valid-attachments": valid.collect::<Vec<_>>()});
+    node.call(Verb::Gc, with(config(json!({})), list), Attachment::none()).ok();
+}
+
+fn lines_about(node: &Node, what: &str) -> Vec<String> {
+    let all = node.snapshot();
+    all.lines().iter().filter(|line| line.contains(what)).cloned().collect()
+}
+
+/// SPEC 2, GC: everything of attachments that are not in the list goes, what is in it stays; IPAM is told as well.
+#[test]
+fn gc_removes_what_is_not_valid_and_keeps_what_is() {
+    let node = node();
+    let all: [Container; 3] = ["keeper", "killed", "vanished"].map(|id| node.container_named(id));
+    let [keeper, killed, vanished] = &all;
+    let kept = Attached::add(&node, &config(json!({})), keeper);
+    let kept_net1 = Attached::add(&node, &config(json!({})), keeper.attachment_as("net1"));
+    node.host().wait_for_addresses();
+    node.remember();
+    let lost = [
+        Attached::add(&node, &config(json!({})), killed),
+        Attached::add(&node, &config(json!({})), vanished),
+        Attached::add(&node, &config(json!({})), keeper.attachment_as("net2")),
+    ];
+    let _held = File::open(vanished.namespace().path()).unwrap();
+    vanished.leave(Remains::Gone);
+    for _ in 0..2 {
+        gc(&node, &[&kept.attachment, &kept_net1.attachment]);
+        for one in &lost {
+            assert!(node.host().find_link(one.host_veth()).is_none(), "{}", one.result);
+        }
+        node.assert_as_before_except(|line| line.contains("/last_reserved_ip.") || line.contains("/.index "));
+        kept.check().ok();
+        kept_net1.check().ok();
+        keeper.namespace().ping(ip("10.7.0.1"));
+    }
+    gc(&node, &[]);
+    assert_eq!(lines_about(&node, "keeper"), [""; 0]);
+    node.call(Verb::Del, config(json!({})), keeper).ok(); // nothing left to do
+}
+
+/// SPEC 2, GC: only this network's.
+#[test]
+fn gc_leaves_other_networks_alone() {
+    let node = node();
+    let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
+    let other = config(json!({"name": "other", "bridge": "br1", "ipam": ipam}));
+    let kept = Attached::add(&node, &other, &node.container());
+    Attached::add(&node, &config(json!({})), &node.container());
+    gc(&node, &[]);
+    kept.check().ok();
+}
+
+/// SPEC 2, GC: links that are nobody's attachment stay.
+#[test]
+fn gc_leaves_links_of_others_alone() {
+    let node = node();
+    Attached::add(&node, &config(json!({})), &node.container());
+    let other = node.container();
+    node.host().add_veth("veth0badcafe", other.namespace(), "eth0");
+    node.host().set_master("veth0badcafe", "br0");
+    node.host().add_veth("theirs", other.namespace(), "eth1");
+    node.host().set_alias("theirs", "cni:elsewhere/x/eth0");
+    gc(&node, &[]);
+    assert!(node.host().find_link("veth0badcafe").is_some() && node.host().find_link("theirs").is_some());
+}
+
+/// SPEC 2, GC: on a node without anything there is nothing to do, and nothing is made.
+#[test]
+fn gc_of_an_empty_node_does_nothing() {
+    let node = node();
+    gc(&node, &[]);
+    node.assert_as_before_except(stays);
+}
+
+fn status(node: &Node, own: Value) -> testns::Reply {
+    node.call(Verb::Status, config(own), Attachment::none())
+}
+
+/// SPEC 2, STATUS: succeeds when ADD would, and changes nothing.
+#[test]
+fn status_succeeds_when_add_would_and_changes_nothing() {
+    let node = node();
+    status(&node, json!({})).ok();
+    node.assert_as_before();
+    Attached::add(&node, &config(json!({})), &node.container());
+    status(&node, json!({})).ok();
+}
+
+/// SPEC 2, STATUS: IPAM is asked, and its error passed on.
+#[test]
+fn status_is_50_when_ipam_has_no_address() {
+    let node = node();
+    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/30"});
+    Attached::add(&node, &config(json!({"ipam": ipam})), &node.container());
+    let failure = status(&node, json!({"ipam": ipam})).fails_with(50);
+    assert!(failure.msg.contains("10.7.0."), "{failure:?}");
+}
+
+/// SPEC 2, STATUS: without the IPAM executable there is no ADD.
+#[test]
+fn status_is_50_when_the_ipam_plugin_is_missing() {
+    let node = node();
+    let failure = status(&node, json!({"ipam": {"type": "absent"}})).fails_with(50);
+    assert!(failure.msg.contains("absent"), "{failure:?}");
+}
+
+/// SPEC 2, STATUS: the bridge's name is another link's.
+#[test]
+fn status_is_50_when_the_bridges_name_is_taken() {
+    let node = node();
+    node.host().add_veth("br0", node.container().namespace(), "x");
+    let failure = status(&node, json!({})).fails_with(50);
+    assert!(failure.msg.contains("br0"), "{failure:?}");
+}
+
+/// SPEC 2, STATUS: the kernel lacks what the config needs.
+#[test]
+fn status_is_50_when_the_kernel_lacks_vlan_filtering() {
+    let node = node();
+    let reply = status(&node, json!({"vlan": 100}));
+    if Feature::BridgeVlanFiltering.is_here() {
+        reply.ok();
+    } else {
+        reply.fails_with(50);
+    }
+    node.assert_as_before();
+}

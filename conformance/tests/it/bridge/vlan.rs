@@ -1,0 +1,124 @@
+//! VLANs: what is refused everywhere, and what a kernel with VLAN filtering does.
+
+use crate::configs::{Attached, bridge, first_ip, ip, layer2};
+use crate::subjects::{each, node};
+use serde_json::{Value, json};
+use std::time::Duration;
+use testns::{Feature, Node, PortVlan, Verb};
+
+/// IDs outside 1 to 4094 (`vlan` 0 is none), half a range, an empty one, both forms, neither: an error, before anything is made.
+#[test]
+fn vlans_out_of_range_are_refused() {
+    let node = node();
+    for own in [
+        json!({"vlan": -1}),
+        json!({"vlan": 4095}),
+        json!({"vlanTrunk": [{"id": 0}]}),
+        json!({"vlanTrunk": [{"id": 4095}]}),
+        json!({"vlanTrunk": [{"minID": 4}]}),
+        json!({"vlanTrunk": [{"maxID": 4}]}),
+        json!({"vlanTrunk": [{"minID": 9, "maxID": 4}]}),
+        json!({"vlanTrunk": [{"minID": 0, "maxID": 4}]}),
+        json!({"vlanTrunk": [{"minID": 4, "maxID": 4095}]}),
+    ] {
+        let failure = node.call(Verb::Add, bridge(own.clone()), &node.container()).fails_with(7);
+        assert!(failure.msg.to_lowercase().contains("vlan") || failure.msg.contains("ID"), "{own}: {failure:?}");
+        node.assert_as_before();
+    }
+}
+
+/// The reference refuses a VLAN ID out of range too.
+#[test]
+fn a_vlan_out_of_range_is_refused_by_both() {
+    each(|_, node| {
+        for vlan in [-1, 4095] {
+            node.call(Verb::Add, bridge(json!({"vlan": vlan})), &node.container()).fails();
+        }
+    });
+}
+
+/// Without VLAN filtering in the kernel, ADD says so and leaves nothing.
+#[test]
+fn a_kernel_without_vlan_filtering_is_an_error() {
+    if Feature::BridgeVlanFiltering.is_here() {
+        return;
+    }
+    each(|who, node| {
+        let pod = node.container();
+        node.call(Verb::Add, bridge(json!({"vlan": 100})), &pod).fails();
+        if who.is_ours() {
+            assert!(pod.namespace().find_link("eth0").is_none());
+            assert!(node.host().find_link("br0").is_none());
+        }
+    });
+}
+
+fn vlans(node: &Node, link: &str) -> Vec<(u16, bool, bool)> {
+    let of_link = node.host().port_vlans().into_iter().filter(|vlan| vlan.link == link);
+    of_link.map(|PortVlan { id, pvid, untagged, .. }| (id, pvid, untagged)).collect()
+}
+
+fn port_vlans(node: &Node, own: Value) -> Vec<(u16, bool, bool)> {
+    let attached = Attached::add(node, &layer2(own), &node.container());
+    vlans(node, attached.host_veth())
+}
+
+/// vlan: PVID and untagged; the kernel's default VLAN is taken off unless told to be kept.
+#[test]
+fn a_vlan_is_the_ports_pvid() {
+    if !Feature::BridgeVlanFiltering.or_skip() {
+        return;
+    }
+    let node = node();
+    assert_eq!(port_vlans(&node, json!({"vlan": 100})), [(100, true, true)]);
+    assert_eq!(node.host().link("br0").vlan_filtering, Some(true));
+    let kept = port_vlans(&node, json!({"vlan": 100, "preserveDefaultVlan": true}));
+    assert_eq!(kept, [(1, false, true), (100, true, true)]);
+}
+
+/// vlanTrunk: tagged; without `vlan` the port has PVID 1 too.
+#[test]
+fn a_trunk_is_tagged() {
+    if !Feature::BridgeVlanFiltering.or_skip() {
+        return;
+    }
+    let node = node();
+    let trunk = json!([{"id": 200}, {"minID": 300, "maxID": 302}]);
+    let tagged = [200, 300, 301, 302].map(|id| (id, false, false));
+    let with = |first: (u16, bool, bool)| [vec![first], tagged.to_vec()].concat();
+    assert_eq!(port_vlans(&node, json!({"vlanTrunk": trunk})), with((1, true, true)));
+    assert_eq!(port_vlans(&node, json!({"vlan": 100, "vlanTrunk": trunk})), with((100, true, true)));
+    assert_eq!(port_vlans(&node, json!({"vlanTrunk": []})), [(1, true, true)]);
+}
+
+/// Pods of one VLAN reach each other, those of another do not.
+#[test]
+fn vlans_keep_pods_apart() {
+    if !Feature::BridgeVlanFiltering.or_skip() {
+        return;
+    }
+    let node = node();
+    let (one, two, other) = (node.container(), node.container(), node.container());
+    Attached::add(&node, &bridge(json!({"vlan": 100})), &one);
+    let two_ip = first_ip(&Attached::add(&node, &bridge(json!({"vlan": 100})), &two).result);
+    Attached::add(&node, &bridge(json!({"vlan": 200})), &other);
+    one.namespace().ping(two_ip);
+    assert!(!other.namespace().pings(two_ip, Duration::from_millis(300)));
+}
+
+/// A gateway in a VLAN is on an access port of it: the result's fourth interface.
+#[test]
+fn a_gateway_in_a_vlan_has_a_port_of_its_own() {
+    if !Feature::BridgeVlanFiltering.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &bridge(json!({"vlan": 100, "isGateway": true})), &pod);
+    assert_eq!(attached.result["interfaces"][3]["name"], "br0.100");
+    assert_eq!(node.host().global_addresses("br0.100"), ["10.7.0.1/24"]);
+    pod.namespace().ping(ip("10.7.0.1"));
+    attached.check().ok();
+    Attached::add(&node, &bridge(json!({"vlan": 100, "isGateway": true})), &node.container()).check().ok();
+    attached.del().ok();
+}

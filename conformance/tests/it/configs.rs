@@ -1,0 +1,150 @@
+//! Network configs as a runtime derives them, and an attachment from ADD to DEL.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Node, Reply, Verb};
+
+/// Every version of the specification.
+pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// The versions that the reference plugins of Debian 12 speak.
+pub(crate) const REFERENCE_VERSIONS: &[&str] = VERSIONS.split_at(6).0;
+
+/// `base` with the keys of `own`, which replace those of the same name.
+pub(crate) fn with(base: Value, own: Value) -> Value {
+    let (Value::Object(mut all), Value::Object(own)) = (base, own) else {
+        panic!("a config is a JSON object");
+    };
+    all.extend(own);
+    Value::Object(all)
+}
+
+/// Network `net` on bridge `br0`, with the addresses of [`v4`]; `own` adds keys or replaces them.
+pub(crate) fn bridge(own: Value) -> Value {
+    let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0", "ipam": v4()});
+    with(base, own)
+}
+
+/// Network `net` on bridge `br0` without addresses.
+pub(crate) fn layer2(own: Value) -> Value {
+    let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "bridge", "bridge": "br0"});
+    with(base, own)
+}
+
+/// Addresses of 10.7.0.0/24 from host-local.
+pub(crate) fn v4() -> Value {
+    json!({"type": "host-local", "subnet": "10.7.0.0/24"})
+}
+
+/// Addresses of fd07::/64 from host-local.
+pub(crate) fn v6() -> Value {
+    json!({"type": "host-local", "subnet": "fd07::/64"})
+}
+
+/// An address of each family from host-local.
+pub(crate) fn dual() -> Value {
+    json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]})
+}
+
+/// A call of host-local itself, for network `net`, with these keys in `ipam`.
+pub(crate) fn host_local(ipam: Value) -> Value {
+    let ipam = with(json!({"type": "host-local"}), ipam);
+    json!({"cniVersion": "1.0.0", "name": "net", "type": "host-local", "ipam": ipam})
+}
+
+/// An address from its text.
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().expect("an address")
+}
+
+/// The addresses of a result, with prefix.
+pub(crate) fn addresses(result: &Value) -> Vec<String> {
+    let ips = result["ips"].as_array().map(Vec::as_slice).unwrap_or_default();
+    ips.iter().map(|ip| ip["address"].as_str().expect("an address").to_owned()).collect()
+}
+
+/// The first address of a result, without prefix.
+pub(crate) fn first_ip(result: &Value) -> IpAddr {
+    let all = addresses(result);
+    let text = all.first().expect("an address in the result");
+    ip(text.split('/').next().unwrap_or_default())
+}
+
+/// What ADD made, with what its CHECK and DEL need.
+pub(crate) struct Attached<'a> {
+    node: &'a Node,
+    /// The config that ADD had.
+    pub(crate) config: Value,
+    /// The attachment that ADD had.
+    pub(crate) attachment: Attachment,
+    /// What ADD answered.
+    pub(crate) result: Value,
+}
+
+impl<'a> Attached<'a> {
+    /// Calls ADD, which has to succeed.
+    #[track_caller]
+    pub(crate) fn add(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Self {
+        let attachment = attachment.into();
+        let result = node.call(Verb::Add, config, &attachment).ok();
+        Self { node, config: config.clone(), attachment, result }
+    }
+
+    /// A call with ADD's parameters and result, as a runtime makes it.
+    pub(crate) fn call(&self, verb: Verb) -> Call {
+        Call::new(verb, &self.config, &self.attachment).prev_result(&self.result)
+    }
+
+    /// Calls CHECK.
+    #[track_caller]
+    pub(crate) fn check(&self) -> Reply {
+        self.call(Verb::Check).run(self.node)
+    }
+
+    /// Calls DEL.
+    #[track_caller]
+    pub(crate) fn del(&self) -> Reply {
+        self.call(Verb::Del).run(self.node)
+    }
+
+    /// The name of the host veth that the result has.
+    #[track_caller]
+    pub(crate) fn host_veth(&self) -> &str {
+        self.result["interfaces"][1]["name"].as_str().expect("a host veth in the result")
+    }
+}
+
+/// Takes an empty `dns` away: from 1.0.0 on it may be left out, and says nothing before.
+pub(crate) fn drop_empty_dns(result: &mut Value) {
+    if let Some(object) = result.as_object_mut()
+        && object.get("dns").is_some_and(|dns| *dns == json!({}))
+    {
+        object.remove("dns");
+    }
+}
+
+/// A result without what differs from one ADD to the next (hardware addresses, names of host veths and containers), and
+/// without `mtu`, which the reference plugins of Debian 12 do not know.
+pub(crate) fn normalised(result: &Value) -> Value {
+    match result {
+        Value::String(text) => Value::String(normalised_text(text)),
+        Value::Array(all) => all.iter().map(normalised).collect(),
+        Value::Object(all) => {
+            let rest = all.iter().filter(|(key, _)| *key != "mtu");
+            rest.map(|(key, value)| (key.clone(), normalised(value))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+fn normalised_text(text: &str) -> String {
+    let is_hex = |text: &str| text.chars().all(|digit| digit.is_ascii_hexdigit());
+    if text.len() == 17 && text.split(':').all(|byte| byte.len() == 2 && is_hex(byte)) {
+        return "MAC".to_owned();
+    }
+    if text.strip_prefix("veth").is_some_and(|digits| digits.len() == 8 && is_hex(digits)) {
+        return "VETH".to_owned();
+    }
+    if text.starts_with("/run/netns/") { "/run/netns/POD".to_owned() } else { text.to_owned() }
+}

@@ -1,0 +1,163 @@
+//! Which address comes next.
+
+use super::{add, add_with, del, pod};
+use crate::configs::{addresses, dual, host_local, with};
+use crate::subjects::{each, same};
+use serde_json::{Value, json};
+use testns::{Node, Verb};
+
+/// From the start of the range, without the gateway, on from the last one, round again; nothing left is an error.
+#[test]
+fn addresses_come_in_the_references_order() {
+    let outcomes = same(|node| {
+        let ipam = json!({"subnet": "10.7.0.0/29", "gateway": "10.7.0.4"});
+        let mut outcomes: Vec<_> = ["a", "b", "c"].map(|id| add(node, &ipam, id)).into();
+        del(node, &ipam, "a"); // is not given out again before the round is over
+        outcomes.extend(["d", "e", "f", "g"].map(|id| add(node, &ipam, id)));
+        outcomes
+    });
+    let texts: Vec<_> =
+        outcomes.iter().map(|outcome| outcome.as_ref().map_or_else(Clone::clone, |all| all.concat())).collect();
+    let full = "failed to allocate for range 0: no IP addresses available in range set: 10.7.0.1-10.7.0.6";
+    assert_eq!(texts, ["10.7.0.1/29", "10.7.0.2/29", "10.7.0.3/29", "10.7.0.5/29", "10.7.0.6/29", "10.7.0.1/29", full]);
+}
+
+/// Several ranges of a set are one sequence, in the order of the config; gateways of each are left out.
+#[test]
+fn a_set_of_ranges_is_one_sequence() {
+    let set = json!([[
+        {"subnet": "10.7.9.0/24", "rangeStart": "10.7.9.10", "rangeEnd": "10.7.9.12", "gateway": "10.7.9.11"},
+        {"subnet": "10.7.0.0/30"},
+        {"subnet": "10.7.5.0/24", "rangeStart": "10.7.5.255", "rangeEnd": "10.7.5.255"},
+    ]]);
+    let outcomes = same(|node| ["a", "b", "c", "d", "e"].map(|id| add(node, &json!({"ranges": set}), id)));
+    let given: Vec<_> = outcomes.iter().flatten().map(|all| all.concat()).collect();
+    assert_eq!(given, ["10.7.9.10/24", "10.7.9.12/24", "10.7.0.2/30", "10.7.5.255/24"]);
+}
+
+/// One address of each set, the old style range first, then `ranges`; `runtimeConfig.ipRanges` before both.
+#[test]
+fn each_set_gives_one_address() {
+    let outcome = same(|node| {
+        let ipam = json!({"subnet": "10.7.0.0/24", "ranges": [[{"subnet": "fd07::/64"}], [{"subnet": "10.8.0.0/24"}]]});
+        let ranges = json!({"ipRanges": [[{"subnet": "10.9.0.0/24"}]]});
+        let config = with(host_local(ipam), json!({"runtimeConfig": ranges}));
+        add_with(node, &config, pod("c1"))
+    });
+    assert_eq!(outcome.unwrap(), ["10.9.0.2/24", "10.7.0.2/24", "fd07::2/64", "10.8.0.2/24"]);
+}
+
+/// A set that fails gives back what the sets before it took.
+#[test]
+fn a_failing_set_releases_the_others() {
+    each(|_, node| {
+        let ipam = json!({"ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/126", "rangeEnd": "fd07::2"}]]});
+        add(node, &ipam, "c1").unwrap();
+        let failure = add(node, &ipam, "c2").unwrap_err();
+        assert_eq!(failure, "failed to allocate for range 1: no IP addresses available in range set: fd07::1-fd07::2");
+        let owners: Vec<_> = super::reservations().into_iter().map(|(_, owner)| owner).collect();
+        assert_eq!(owners, ["c1\r\neth0", "c1\r\neth0"]);
+    });
+}
+
+/// An attachment has at most one address in a set.
+#[test]
+fn a_second_add_of_an_attachment_is_refused() {
+    each(|_, node| {
+        add(node, &dual(), "c1").unwrap();
+        let failure = add(node, &dual(), "c1").unwrap_err();
+        let reason = "10.7.0.2 has been allocated to c1, duplicate allocation is not allowed";
+        assert_eq!(failure, format!("failed to allocate for range 0: {reason}"));
+        add(node, &dual(), "c2").unwrap();
+    });
+}
+
+/// The last address may be missing, nonsense, or outside the range: the search starts at the range's start.
+#[test]
+fn the_last_address_is_only_a_hint() {
+    for hint in ["", "nonsense", "10.8.0.5", "fd07::1", "10.7.0.6", "10.7.0.4\n", "10.7.0.0", "10.7.0.7"] {
+        same(|node| {
+            let ipam = json!({"subnet": "10.7.0.0/29"});
+            std::fs::create_dir_all(super::FOLDER).unwrap();
+            std::fs::write(format!("{}/last_reserved_ip.0", super::FOLDER), hint).unwrap();
+            ["a", "b"].map(|id| add(node, &ipam, id))
+        });
+    }
+}
+
+/// The same calls give the same addresses and errors as the reference, whatever is done in which order.
+#[test]
+fn a_long_mixed_sequence_is_as_the_references() {
+    let configs = [
+        json!({"subnet": "10.7.0.0/29"}),
+        json!({"ranges": [[{"subnet": "10.7.0.0/30"}, {"subnet": "10.7.1.0/29", "gateway": "10.7.1.3"}], [{"subnet": "fd07::/125"}]]}),
+        json!({"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.250", "rangeEnd": "10.7.0.255"}),
+        json!({"ranges": [[{"subnet": "fd07::/64", "rangeStart": "fd07::ffff:ffff:ffff:fffe"}]]}),
+    ];
+    for ipam in configs {
+        same(|node| mixed(node, &ipam));
+    }
+}
+
+/// 40 calls for 9 containers, by a small generator of numbers that needs no seed from outside.
+fn mixed(node: &Node, ipam: &Value) -> Vec<String> {
+    let mut number = 7_u32;
+    let mut next = || {
+        number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        number >> 16
+    };
+    let one = |draw: u32| {
+        let id = format!("c{}", draw % 9);
+        if (draw / 9).is_multiple_of(3) {
+            del(node, ipam, &id);
+            return format!("DEL {id}");
+        }
+        format!("ADD {id}: {:?}", add(node, ipam, &id))
+    };
+    (0..40).map(|_| one(next())).collect()
+}
+
+/// The result has no interfaces, and for each address the prefix of its range and the gateway.
+#[test]
+fn the_result_is_an_ipam_result() {
+    each(|_, node| {
+        let ipam = with(
+            dual(),
+            json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.9.0.0/16", "gw": "10.7.0.9"}, {"dst": "::/0"}]}),
+        );
+        let result = node.call(Verb::Add, host_local(ipam), pod("c1")).ok();
+        assert!(result.get("interfaces").is_none());
+        let ips =
+            json!([{"address": "10.7.0.2/24", "gateway": "10.7.0.1"}, {"address": "fd07::2/64", "gateway": "fd07::1"}]);
+        assert_eq!(result["ips"], ips);
+        let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "10.9.0.0/16", "gw": "10.7.0.9"}, {"dst": "::/0"}]);
+        assert_eq!(result["routes"], routes);
+        assert_eq!(addresses(&result).len(), 2);
+    });
+}
+
+/// SPEC 5 and the older forms: the result is of the config's version.
+#[test]
+fn results_have_the_form_of_the_configs_version() {
+    let all = same(|node| {
+        let versions = crate::configs::REFERENCE_VERSIONS.iter();
+        let results: Vec<Value> = versions
+            .map(|version| {
+                let config = with(host_local(dual()), json!({"cniVersion": version}));
+                let mut result = node.call(Verb::Add, &config, pod("c1")).ok();
+                node.call(Verb::Del, &config, pod("c1")).ok();
+                std::fs::remove_dir_all(super::FOLDER).unwrap();
+                crate::configs::drop_empty_dns(&mut result);
+                result
+            })
+            .collect();
+        results
+    });
+    let ip4 = json!({"ip": "10.7.0.2/24", "gateway": "10.7.0.1"});
+    let ip6 = json!({"ip": "fd07::2/64", "gateway": "fd07::1"});
+    for (result, version) in all.iter().zip(["0.1.0", "0.2.0"]) {
+        assert_eq!(*result, json!({"cniVersion": version, "ip4": ip4, "ip6": ip6}));
+    }
+    assert_eq!(all[4]["ips"][1], json!({"version": "6", "address": "fd07::2/64", "gateway": "fd07::1"}));
+    assert_eq!(all[5]["ips"][1], json!({"address": "fd07::2/64", "gateway": "fd07::1"}));
+}

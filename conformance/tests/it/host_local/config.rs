@@ -1,0 +1,106 @@
+//! The config: what is refused, at every verb, and what becomes of `routes` and `resolvConf`.
+
+use super::{add, pod};
+use crate::configs::{dual, host_local, v4, with};
+use crate::subjects::{each, same};
+use serde_json::{Value, json};
+use testns::{Node, Verb};
+
+fn refusals(node: &Node, config: &Value) -> Vec<String> {
+    [Verb::Add, Verb::Check, Verb::Del].map(|verb| node.call(verb, config, pod("c1")).fails().msg).into()
+}
+
+/// All rules about ranges, with the reference's words.
+#[test]
+fn ranges_that_break_a_rule_are_refused_at_every_verb() {
+    for ipam in [
+        json!({"x": 1}),
+        json!({"ranges": []}),
+        json!({"ranges": [[]]}),
+        json!({"subnet": "10.7.0.0/31"}),
+        json!({"subnet": "fd07::/127"}),
+        json!({"subnet": "10.7.0.1/24"}),
+        json!({"subnet": "10.7.0.0/24", "rangeStart": "10.8.0.9"}),
+        json!({"subnet": "10.7.0.0/24", "rangeEnd": "10.8.0.9"}),
+        json!({"ranges": [[{"subnet": "10.7.0.0/24"}, {"subnet": "fd07::/64"}]]}),
+        json!({"ranges": [[{"subnet": "10.7.0.0/24"}, {"subnet": "10.7.0.128/25"}]]}),
+        json!({"ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.7.0.0/25"}]]}),
+        json!({"subnet": "10.7.0.0/24", "ranges": [[{"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.9"}]]}),
+    ] {
+        let texts = same(|node| refusals(node, &host_local(ipam.clone())));
+        assert!(texts.iter().all(|text| !text.is_empty()), "{texts:?}");
+    }
+}
+
+/// Below 0.3.0 a result has one address of each family at most, so there may be one set of each.
+#[test]
+fn old_versions_take_one_set_of_each_family() {
+    let two = json!({"ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.8.0.0/24"}]]});
+    for version in ["0.1.0", "0.2.0"] {
+        let config = |ipam: &Value| with(host_local(ipam.clone()), json!({"cniVersion": version}));
+        same(|node| node.call(Verb::Add, config(&two), pod("c1")).fails().msg);
+        each(|_, node| {
+            node.call(Verb::Add, config(&dual()), pod("c1")).ok();
+        });
+    }
+}
+
+/// Given bounds may include the network and the broadcast address.
+#[test]
+fn bounds_may_include_network_and_broadcast_address() {
+    let given = same(|node| {
+        let ipam = json!({"subnet": "10.7.0.0/30", "rangeStart": "10.7.0.0", "rangeEnd": "10.7.0.3"});
+        ["a", "b", "c"].map(|id| add(node, &ipam, id).unwrap().concat())
+    });
+    assert_eq!(given, ["10.7.0.0/30", "10.7.0.2/30", "10.7.0.3/30"]);
+}
+
+/// `resolvConf` is read into `dns`.
+#[test]
+fn resolv_conf_becomes_dns() {
+    let dns = same(|node| {
+        let path = node.work_dir().join("resolv.conf");
+        let text = "# comment\n; comment\nnameserver 10.7.0.1\nnameserver fd07::1\ndomain first\ndomain a.b\n\
+                    search a.b c.d\nsearch e.f\noptions ndots:5 timeout:1\noptions rotate\nunknown x\n\n";
+        std::fs::write(&path, text).unwrap();
+        let config = host_local(with(v4(), json!({"resolvConf": path})));
+        node.call(Verb::Add, config, pod("c1")).ok()["dns"].clone()
+    });
+    let expected = json!({"nameservers": ["10.7.0.1", "fd07::1"], "domain": "a.b", "search": ["a.b", "c.d", "e.f"],
+        "options": ["ndots:5", "timeout:1", "rotate"]});
+    assert_eq!(dns, expected);
+}
+
+/// A `resolvConf` that cannot be read is an error, and no address is kept.
+#[test]
+fn a_resolv_conf_that_is_missing_is_an_error() {
+    each(|_, node| {
+        let config = host_local(with(v4(), json!({"resolvConf": "/run/absent"})));
+        node.call(Verb::Add, config, pod("c1")).fails();
+        assert_eq!(super::reservations(), []);
+    });
+}
+
+/// Go's decoder, which configs in the field were written for: keys in any case, `null` is absent, unknown keys are ignored.
+#[test]
+fn keys_are_read_in_any_case() {
+    each(|_, node| {
+        let config = json!({"CNIVersion": "1.0.0", "Name": "net", "Type": "host-local", "plan": null,
+            "IPAM": {"TYPE": "host-local", "RANGES": [[{"Subnet": "10.7.0.0/24", "RANGESTART": "10.7.0.40", "gateway": null}]],
+                "comment": "x", "ROUTES": null}});
+        let reply = testns::Call::new(Verb::Add, config, pod("c1")).plugin("host-local").run(node);
+        assert_eq!(reply.ok()["ips"][0]["address"], "10.7.0.40/24");
+    });
+}
+
+/// Network name and container ID become names of folders and files: nothing in them may lead elsewhere.
+#[test]
+fn names_stay_in_their_folder() {
+    each(|_, node| {
+        for name in ["..", "../x", "a/b", ".hidden", ""] {
+            let config = with(host_local(v4()), json!({"name": name}));
+            node.call(Verb::Add, config, pod("c1")).fails_with(7);
+        }
+        assert!(!std::path::Path::new("/var/lib/cni/networks").exists());
+    });
+}

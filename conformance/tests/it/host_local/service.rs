@@ -1,0 +1,135 @@
+//! GC, STATUS and the keys that only ours has.
+
+use super::{FOLDER, add, add_with, del, pod, reservations};
+use crate::configs::{dual, host_local, v4, with};
+use crate::subjects::{each, node};
+use nix::mount::{MsFlags, mount};
+use serde_json::{Value, json};
+use std::fs;
+use testns::{Attachment, Node, Verb};
+
+fn at_1_1(ipam: Value) -> Value {
+    with(host_local(ipam), json!({"cniVersion": "1.1.0"}))
+}
+
+/// SPEC 2, GC: removes what is not valid, keeps what is, and other networks alone.
+#[test]
+fn gc_removes_reservations_of_attachments_that_are_not_valid() {
+    let node = node();
+    for id in ["c1", "c2", "c3"] {
+        add(&node, &dual(), id).unwrap();
+    }
+    let net1 = Attachment { ifname: "net1".to_owned(), ..pod("c1") };
+    add_with(&node, &host_local(dual()), net1).unwrap();
+    let other = with(host_local(v4()), json!({"name": "other"}));
+    add_with(&node, &other, pod("c2")).unwrap();
+    let valid = json!([{"containerID": "c1", "ifname": "eth0"}, {"containerID": "c3", "ifname": "eth0"}]);
+    let gc = with(at_1_1(dual()), json!({"cni.dev/valid-attachments": valid}));
+    for _ in 0..2 {
+        node.call(Verb::Gc, &gc, Attachment::none()).ok();
+        let owners: Vec<_> = reservations().into_iter().map(|(_, owner)| owner).collect();
+        assert_eq!(owners, ["c1\r\neth0", "c3\r\neth0", "c1\r\neth0", "c3\r\neth0"]);
+        assert!(fs::exists("/var/lib/cni/networks/other/10.7.0.2").unwrap());
+    }
+    let none = with(at_1_1(dual()), json!({"cni.dev/valid-attachments": []}));
+    node.call(Verb::Gc, &none, Attachment::none()).ok();
+    assert_eq!(reservations(), []);
+}
+
+/// SPEC 2, GC: without the list nothing is known to be invalid.
+#[test]
+fn gc_without_the_list_is_refused_and_removes_nothing() {
+    let node = node();
+    add(&node, &v4(), "c1").unwrap();
+    node.call(Verb::Gc, at_1_1(v4()), Attachment::none()).fails();
+    assert_eq!(reservations().len(), 1);
+}
+
+/// SPEC 2, STATUS: an error if ADD cannot be served.
+#[test]
+fn status_is_50_when_no_address_is_free() {
+    let node = node();
+    let ipam = json!({"ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/126"}]]}); // ::2 and ::3
+    let status = || node.call(Verb::Status, at_1_1(ipam.clone()), Attachment::none());
+    status().ok();
+    assert!(!fs::exists(FOLDER).unwrap(), "STATUS wrote something");
+    add(&node, &ipam, "c1").unwrap();
+    status().ok();
+    add(&node, &ipam, "c2").unwrap();
+    let failure = status().fails_with(50);
+    assert!(failure.msg.contains("fd07::"), "{failure:?}");
+    del(&node, &ipam, "c1");
+    status().ok();
+}
+
+/// SPEC 2, STATUS: the store is a condition too.
+#[test]
+fn status_is_50_when_the_store_cannot_be_written() {
+    let node = node();
+    let status = || node.call(Verb::Status, at_1_1(v4()), Attachment::none());
+    for with_store in [false, true] {
+        if with_store {
+            add(&node, &v4(), "c1").unwrap();
+        }
+        remount("/var/lib/cni", MsFlags::MS_RDONLY);
+        let failure = status().fails_with(50);
+        assert!(failure.msg.contains("/var/lib/cni"), "{failure:?}");
+        remount("/var/lib/cni", MsFlags::empty());
+        status().ok();
+    }
+}
+
+fn remount(path: &str, flags: MsFlags) {
+    let none = None::<&str>;
+    mount(none, path, none, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags, none).expect("remount");
+}
+
+/// GC and STATUS begin with version 1.1.0, which the reference of Debian 12 does not know.
+#[test]
+fn gc_and_status_are_refused_below_1_1_0() {
+    let node = node();
+    for verb in [Verb::Gc, Verb::Status] {
+        node.call(verb, host_local(v4()), Attachment::none()).fails_with(1);
+    }
+}
+
+/// Without the opt-in keys, and with them switched off, allocation is the reference's.
+#[test]
+fn addresses_of_gone_containers_stay_reserved_unless_told() {
+    each(|_, node| {
+        let ipam = json!({"subnet": "10.7.0.0/30"}); // .2 only
+        add(node, &ipam, "c1").unwrap();
+        add(node, &ipam, "c2").unwrap_err();
+        assert_eq!(reservations().len(), 1);
+    });
+}
+
+/// Opt-in key `exclude`: ranges that are never given out, not on request either.
+#[test]
+fn excluded_addresses_are_never_given_out() {
+    let node = node();
+    let ipam = json!({"subnet": "10.7.0.0/29", "exclude": ["10.7.0.2/31", "10.7.0.5"]});
+    let given: Vec<_> = ["a", "b"].map(|id| add(&node, &ipam, id).unwrap().concat()).into();
+    assert_eq!(given, ["10.7.0.4/29", "10.7.0.6/29"]);
+    add(&node, &ipam, "c").unwrap_err();
+    let asked = with(host_local(ipam), json!({"runtimeConfig": {"ips": ["10.7.0.3"]}}));
+    add_with(&node, &asked, pod("d")).unwrap_err();
+    assert_eq!(reservations().len(), 2);
+}
+
+/// Nothing is left in a store of which every reservation was released, but what the reference leaves too.
+#[test]
+fn a_store_at_rest_has_no_reservation() {
+    each(|_, node: &Node| {
+        for id in ["a", "b"] {
+            add(node, &dual(), id).unwrap();
+        }
+        for id in ["a", "b"] {
+            del(node, &dual(), id);
+        }
+        node.assert_as_before_except(|line| {
+            let names = ["/lock ", "/last_reserved_ip.0 ", "/last_reserved_ip.1 ", "/.index "];
+            line.contains("folder /var/lib/cni/networks") || names.iter().any(|name| line.contains(name))
+        });
+    });
+}

@@ -1,0 +1,231 @@
+//! The files, which both implementations read and write.
+
+use super::{FOLDER, add, add_with, del, pod, reservations};
+use crate::configs::{dual, host_local, v4};
+use crate::subjects::{each, node, same};
+use serde_json::json;
+use std::fs::{self, File};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use testns::{Attachment, Node, Verb};
+
+/// Each file of the store that both have: name, mode and content.
+fn files() -> Vec<(String, u32, String)> {
+    let entries = fs::read_dir(FOLDER).unwrap().map(Result::unwrap);
+    let own = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
+    let mut all: Vec<_> = own
+        .map(|entry| {
+            let mode = entry.metadata().unwrap().permissions().mode() & 0o7777;
+            let content = fs::read_to_string(entry.path()).unwrap();
+            (entry.file_name().to_string_lossy().into_owned(), mode, content)
+        })
+        .collect();
+    all.sort();
+    all
+}
+
+/// A reservation is a file of its own; the last address of each set is remembered; one file is the lock.
+#[test]
+fn add_writes_the_references_files() {
+    each(|who, node| {
+        add(node, &dual(), "c1").unwrap();
+        // Up to version 1.1.1 the reference lets anybody read who has which address.
+        let mode = if who.is_ours() { 0o600 } else { 0o644 };
+        let expected = [
+            ("10.7.0.2", mode, "c1\r\neth0"),
+            ("fd07::2", mode, "c1\r\neth0"),
+            ("last_reserved_ip.0", mode, "10.7.0.2"),
+            ("last_reserved_ip.1", mode, "fd07::2"),
+            ("lock", 0o750, ""),
+        ];
+        assert_eq!(files(), expected.map(|(name, mode, content)| (name.to_owned(), mode, content.to_owned())));
+        assert_eq!(fs::metadata(FOLDER).unwrap().permissions().mode() & 0o7777, 0o755);
+    });
+}
+
+/// IPv6 file names are the canonical text with colons, also where a range is written in another way.
+#[test]
+fn a_reservation_of_ipv6_is_named_by_the_canonical_text() {
+    same(|node| {
+        add(node, &json!({"ranges": [[{"subnet": "FD07:0:0:0::/64", "rangeStart": "FD07::000A"}]]}), "c1").unwrap();
+        add(node, &json!({"ranges": [[{"subnet": "fd07:0:0:1::/64", "rangeStart": "fd07:0:0:1:2::"}]]}), "c2").unwrap();
+        assert_eq!(reservations(), [("fd07:0:0:1:2::", "c2\r\neth0"), ("fd07::a", "c1\r\neth0")].map(text));
+    });
+}
+
+/// DEL takes all files of this container and interface, of all sets, and no other's; the last address stays.
+#[test]
+fn del_removes_the_reservations_of_one_attachment() {
+    each(|_, node| {
+        let config = host_local(dual());
+        let net1 = Attachment { ifname: "net1".to_owned(), ..pod("c1") };
+        add(node, &dual(), "c1").unwrap();
+        add_with(node, &config, net1).unwrap();
+        add(node, &dual(), "c2").unwrap();
+        del(node, &dual(), "c1");
+        let left = [("10.7.0.3", "c1\r\nnet1"), ("10.7.0.4", "c2\r\neth0")];
+        let left6 = [("fd07::3", "c1\r\nnet1"), ("fd07::4", "c2\r\neth0")];
+        assert_eq!(reservations(), [left, left6].concat().into_iter().map(text).collect::<Vec<_>>());
+        assert_eq!(fs::read_to_string(format!("{FOLDER}/last_reserved_ip.0")).unwrap(), "10.7.0.4");
+    });
+}
+
+/// SPEC 2, DEL: succeeds for what is not there.
+#[test]
+fn del_of_something_unknown_succeeds() {
+    each(|_, node| {
+        del(node, &v4(), "never-added");
+        add(node, &v4(), "c1").unwrap();
+        del(node, &v4(), "never-added");
+        del(node, &v4(), "c1");
+        del(node, &v4(), "c1");
+        assert_eq!(reservations(), []);
+    });
+}
+
+/// A file with nothing but the container ID is the older format: DEL takes it if there is none of today's.
+#[test]
+fn del_removes_the_older_format() {
+    each(|_, node| {
+        fs::create_dir_all(FOLDER).unwrap();
+        fs::write(format!("{FOLDER}/10.7.0.9"), "c1").unwrap();
+        fs::write(format!("{FOLDER}/10.7.0.8"), "  c1\n").unwrap();
+        fs::write(format!("{FOLDER}/10.7.0.7"), "c2").unwrap();
+        del(node, &v4(), "c1");
+        assert_eq!(reservations(), [text(("10.7.0.7", "c2"))]);
+        fs::write(format!("{FOLDER}/10.7.0.9"), "c2\r\neth0\n").unwrap();
+        del(node, &v4(), "c2");
+        assert_eq!(reservations(), [text(("10.7.0.7", "c2"))], "today's format goes first");
+    });
+}
+
+/// SPEC 2, CHECK: a reservation that is gone is an error.
+#[test]
+fn check_looks_for_the_reservation() {
+    each(|_, node| {
+        let config = host_local(v4());
+        let result = node.call(Verb::Add, &config, pod("c1")).ok();
+        let check = |id: &str| testns::Call::new(Verb::Check, &config, pod(id)).prev_result(&result).run(node);
+        check("c1").ok();
+        let failure = check("c2").fails();
+        assert_eq!(failure.msg, "host-local: Failed to find address added by container c2");
+        fs::remove_file(format!("{FOLDER}/10.7.0.2")).unwrap();
+        check("c1").fails();
+    });
+}
+
+/// `dataDir` is the root of the store.
+#[test]
+fn data_dir_moves_the_store() {
+    each(|_, node| {
+        let ipam = json!({"subnet": "10.7.0.0/24", "dataDir": "/run/elsewhere/store"});
+        add(node, &ipam, "c1").unwrap();
+        assert!(Path::new("/run/elsewhere/store/net/10.7.0.2").exists());
+        assert!(!Path::new("/var/lib/cni/networks").exists());
+        del(node, &ipam, "c1");
+        assert!(!Path::new("/run/elsewhere/store/net/10.7.0.2").exists());
+    });
+}
+
+/// A writer of either implementation holds an exclusive flock on the file `lock` while it works.
+#[test]
+fn the_lock_is_waited_for() {
+    each(|who, node| {
+        add(node, &v4(), "c1").unwrap();
+        let lock = File::open(format!("{FOLDER}/lock")).unwrap();
+        lock.lock().unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| add(node, &v4(), "c2"));
+            wait_for_a_waiter(&lock);
+            assert_eq!(reservations().len(), 1, "{who:?} wrote without the lock");
+            lock.unlock().unwrap();
+            assert_eq!(waiting.join().unwrap().unwrap(), ["10.7.0.3/24"]);
+        });
+    });
+}
+
+/// Returns once somebody waits for the lock, as /proc/locks says; a polled lock shows as its process holding the file open.
+fn wait_for_a_waiter(lock: &File) {
+    use std::os::unix::fs::MetadataExt;
+    let inode = lock.metadata().unwrap().ino();
+    let start = std::time::Instant::now();
+    while !is_waited_for(inode) {
+        assert!(start.elapsed().as_secs() < 20, "nobody waits for the lock");
+        std::thread::yield_now();
+    }
+}
+
+fn is_waited_for(inode: u64) -> bool {
+    let locks = fs::read_to_string("/proc/locks").unwrap();
+    locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{inode} ")))
+}
+
+/// A reservation appears complete or not at all; an empty file, as the reference leaves when it is killed, is no reservation.
+#[test]
+fn an_empty_or_foreign_file_is_reclaimed() {
+    let ipam = json!({"subnet": "10.7.0.0/29"}); // .2 to .6
+    let fill = |node: &Node| {
+        fs::create_dir_all(FOLDER).unwrap();
+        fs::write(format!("{FOLDER}/10.7.0.3"), "").unwrap();
+        let ids = ["a", "b", "c", "d", "e"];
+        ids.map(|id| add(node, &ipam, id)).into_iter().filter(Result::is_ok).count()
+    };
+    each(|who, node| assert_eq!(fill(node), if who.is_ours() { 5 } else { 4 }));
+}
+
+/// Nothing but the store is touched: not the folder of another network.
+#[test]
+fn networks_have_folders_of_their_own() {
+    each(|_, node| {
+        let other = crate::configs::with(host_local(v4()), json!({"name": "other"}));
+        assert_eq!(add(node, &v4(), "c1").unwrap(), ["10.7.0.2/24"]);
+        assert_eq!(add_with(node, &other, pod("c1")).unwrap(), ["10.7.0.2/24"]);
+        node.call(Verb::Del, &other, pod("c1")).ok();
+        assert_eq!(reservations(), [text(("10.7.0.2", "c1\r\neth0"))]);
+    });
+}
+
+/// The store's extra files are only a help: without them, or with old or broken ones, the answers are the same.
+#[test]
+fn extra_files_of_ours_may_be_missing_or_damaged() {
+    let node = node();
+    add(&node, &v4(), "c1").unwrap();
+    let extra = || fs::read_dir(FOLDER).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().starts_with('.'));
+    let paths: Vec<_> = extra().map(|entry| entry.path()).collect();
+    assert!(!paths.is_empty(), "nothing to damage");
+    let mut expected = 3;
+    for damage in [None, Some(&b""[..]), Some(b"x"), Some(&[0; 8192]), Some(&[0xff; 100_000])] {
+        for path in &paths {
+            match damage {
+                None => fs::remove_file(path).unwrap(),
+                Some(bytes) => fs::write(path, bytes).unwrap(),
+            }
+        }
+        let id = format!("c{expected}");
+        assert_eq!(add(&node, &v4(), &id).unwrap(), [format!("10.7.0.{expected}/24")], "after {damage:?}");
+        assert!(add(&node, &v4(), "c1").unwrap_err().contains("duplicate"), "after {damage:?}");
+        expected += 1;
+    }
+    (1..expected).for_each(|number| del(&node, &v4(), &format!("c{number}")));
+    assert_eq!(reservations(), []);
+}
+
+/// A stale extra file: the folder changed without us, in every way in which it can.
+#[test]
+fn changes_by_others_are_seen_at_once() {
+    let node = node();
+    let ipam = json!({"subnet": "10.7.0.0/29"});
+    add(&node, &ipam, "c1").unwrap(); // .2
+    fs::write(format!("{FOLDER}/10.7.0.3"), "x\r\neth0").unwrap();
+    assert_eq!(add(&node, &ipam, "c2").unwrap(), ["10.7.0.4/29"], "an address was given out twice");
+    fs::remove_file(format!("{FOLDER}/10.7.0.2")).unwrap();
+    fs::write(format!("{FOLDER}/last_reserved_ip.0"), "10.7.0.6").unwrap();
+    assert_eq!(add(&node, &ipam, "c3").unwrap(), ["10.7.0.2/29"], "a free address was not seen");
+    fs::rename(format!("{FOLDER}/10.7.0.4"), format!("{FOLDER}/10.7.0.5")).unwrap();
+    assert!(add(&node, &ipam, "c2").unwrap_err().contains("10.7.0.5 has been allocated to c2"));
+    assert_eq!(add(&node, &ipam, "c4").unwrap(), ["10.7.0.4/29"]);
+}
+
+fn text((name, content): (&str, &str)) -> (String, String) {
+    (name.to_owned(), content.to_owned())
+}
