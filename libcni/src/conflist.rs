@@ -5,7 +5,7 @@
 
 use crate::error::Error;
 use crate::plugin_object::PluginObject;
-use crate::raw::{ObjectWriter, RawObject, decode};
+use crate::raw::{ObjectWriter, RawObject, decode, shown};
 use cni_spec::version::parse_number;
 use cni_spec::{CniError, Code, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
@@ -341,7 +341,7 @@ fn flag(object: &RawObject, key: &str) -> Result<bool, CniError> {
     match unquoted.as_str() {
         "true" => Ok(true),
         "false" => Ok(false),
-        _ => Err(invalid(format!("key {key} = {}: want true or false", value.get()))),
+        _ => Err(invalid(format!("key {key} = {}: want true or false", shown(value)))),
     }
 }
 

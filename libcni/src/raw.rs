@@ -43,12 +43,16 @@ impl RawObject {
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, value: Option<&RawValue>) -> Result<Option<T>, String> {
     let Some(value) = value else { return Ok(None) };
     serde_json::from_str(value.get()).map_err(|error| {
-        let shown: String = value.get().chars().take(80).collect();
         // Line and column would count from the value, not the file.
         let words = error.to_string();
         let words = words.split(" at line ").next().unwrap_or_default();
-        format!("key {key} = {shown}: {words}")
+        format!("key {key} = {}: {words}", shown(value))
     })
+}
+
+/// A value for an error text: its start, on one line however it was laid out.
+pub(crate) fn shown(value: &RawValue) -> String {
+    value.get().chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 impl<'de> Deserialize<'de> for RawObject {
