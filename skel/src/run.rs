@@ -31,8 +31,10 @@ pub fn run(entries: &'static [Entry]) -> ExitCode {
     let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
     let find = |name: &str| entries.iter().find(|entry| entry.name == name);
     let call = Call::of_process(entries);
-    match find(&name).or_else(|| find(&words.next()?)) {
+    let word = words.next();
+    match find(&name).or_else(|| find(word.as_deref()?)) {
         Some(entry) => serve(entry, entries),
+        None if word.as_deref() == Some("--mark") => Reply::success(format!("{}\n", cni_spec::SUITE_MARK)).send(),
         None if call.env.command.is_empty() => list(entries),
         None => {
             let names: Vec<&str> = entries.iter().map(|entry| entry.name).collect();

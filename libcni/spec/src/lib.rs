@@ -16,6 +16,10 @@ pub mod names;
 pub mod result;
 pub mod version;
 
+/// What tells an executable of this suite from any other: it is among its bytes, `cni-plugins --mark` prints it, and
+/// `cnitool install` overwrites no file without it unless told to.
+pub const SUITE_MARK: &str = "CNI suite executable, mark 5b1f0c9e7a2d4836";
+
 pub use args::CniArgs;
 pub use conf::{Attachment, ConfObject, FromConf, PluginConf};
 pub use error::{CniError, Code};
