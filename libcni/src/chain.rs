@@ -345,7 +345,13 @@ fn holds(cached: Option<&Cached>, attachment: &Attachment) -> bool {
 }
 
 fn with_details(error: Error, sentences: &[String]) -> Error {
-    let add = |error: CniError| sentences.iter().fold(error, CniError::detail);
+    let add = |mut error: CniError| {
+        // What plugins write need not be a sentence.
+        if !error.details.is_empty() && !error.details.ends_with(['.', '!', '?']) {
+            error.details.push('.');
+        }
+        sentences.iter().fold(error, CniError::detail)
+    };
     match error {
         Error::Plugin(mut plugin) => {
             plugin.error = add(plugin.error);

@@ -222,7 +222,7 @@ impl Started<'_> {
             why = stop => why,
         };
         running.end().await;
-        Err(why.detail("It was sent SIGTERM, and SIGKILL where that did not end it. Call DEL before the next ADD."))
+        Err(why.detail("It was sent SIGTERM, and SIGKILL where that did not end it."))
     }
 }
 

@@ -54,7 +54,7 @@ fn a_failed_add_is_rolled_back_over_what_ran_newest_first() {
     let folder = Folder::with(&[("a", GOOD), ("b", GOOD), ("c", &failing("ADD")), ("d", GOOD)]);
     let error = fail(&folder, "1.0.0", &["a", "b", "c", "d"]);
     expect!["ADD a, ADD b, ADD c, DEL c, DEL b, DEL a"].assert_eq(&folder.log());
-    expect![[r#"plugin type="c" failed (add): c cannot; more words Rolled back: c, b, a."#]]
+    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: c, b, a."#]]
         .assert_eq(&error.to_string());
     assert_eq!(error.code(), Some(Code::TRY_AGAIN));
     assert_eq!(folder.cache_files(), [""; 0]);
@@ -67,7 +67,7 @@ fn what_cannot_be_rolled_back_is_told() {
     let folder = Folder::with(&[("a", &failing("DEL")), ("b", GOOD), ("c", &failing("ADD DEL"))]);
     let error = fail(&folder, "0.3.1", &["a", "b", "c"]);
     expect!["ADD a, ADD b, ADD c, DEL c, DEL b, DEL a"].assert_eq(&folder.log());
-    expect![[r#"plugin type="c" failed (add): c cannot; more words Rolled back: b. Left behind: plugin type="c" failed (delete): c cannot; more words. Left behind: plugin type="a" failed (delete): a cannot; more words."#]]
+    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: b. Left behind: plugin type="c" failed (delete): c cannot; more words. Left behind: plugin type="a" failed (delete): a cannot; more words."#]]
     .assert_eq(&error.to_string());
     // DEL has no prevResult before 0.4.0.
     expect![[r#"{"cniVersion":"0.3.1","name":"net","type":"b"}"#]].assert_eq(&folder.read("stdin.b.DEL"));
@@ -128,7 +128,7 @@ fn the_plugins_own_name_is_told() {
     let folder = Folder::with(&[("a", &failing("ADD"))]);
     let list = NetworkConf::parse(br#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","name":"first"}]}"#);
     let error = wait(folder.runtime().add(&list.unwrap(), &eth0())).unwrap_err();
-    expect![[r#"plugin type="a" name="first" failed (add): a cannot; more words Rolled back: a."#]]
+    expect![[r#"plugin type="a" name="first" failed (add): a cannot; more words. Rolled back: a."#]]
         .assert_eq(&error.to_string());
 }
 
@@ -141,7 +141,7 @@ fn a_repeated_add_does_not_tear_down_the_first_one() {
     folder.clear_log();
     let error = wait(runtime.add(&net, &eth0())).unwrap_err();
     expect!["ADD a, ADD b"].assert_eq(&folder.log());
-    expect![[r#"plugin type="b" failed (add): b cannot; more words Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first."#]]
+    expect![[r#"plugin type="b" failed (add): b cannot; more words. Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first."#]]
     .assert_eq(&error.to_string());
     assert_eq!(folder.cache_files(), ["net-c1-eth0"]);
     // With the namespace gone, there is nothing to keep.

@@ -48,7 +48,7 @@ fn add_check_and_del_of_static_and_failure_of_a_second() {
 
     // A failure later in the chain gives the address back.
     let error = wait(runtime.add(&list(r#",{"type":"last"}"#), &eth0().netns("/run/netns/none"))).unwrap_err();
-    expect![[r#"plugin type="last" failed (add): last cannot; more words Rolled back: last, host-local."#]]
+    expect![[r#"plugin type="last" failed (add): last cannot; more words. Rolled back: last, host-local."#]]
         .assert_eq(&error.to_string());
     assert!(folder.path().join("data/net").exists());
     assert!(!folder.path().join("data/net/10.9.0.3").exists());
