@@ -1,1 +1,89 @@
-//! The command line of libcni.
+//! The command line of `libcni`: every verb of the protocol by hand, what is attached, and the installation.
+//!
+//! Words, variables and the derived container ID are the reference's; each variable has an option, too. The README
+//! beside this crate is the tour.
+
+mod args;
+mod attachments;
+mod install;
+mod log;
+mod output;
+mod settings;
+mod verbs;
+
+use args::{Cli, Verb};
+use clap::{CommandFactory, Parser};
+use libcni::Cancellation;
+use output::{Output, say};
+use settings::Settings;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// The operation failed.
+const FAILED: u8 = 1;
+/// Added to a signal's number when that ended the operation.
+const SIGNALLED: u8 = 128;
+
+/// The whole `main`.
+#[must_use]
+pub fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help goes to stdout with 0, a wrong command line to stderr with 2. Nobody is left to tell if that fails.
+            drop(error.print());
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+    };
+    let output = Output { is_json: cli.common.json };
+    log::start(cli.common.verbose);
+    let outcome = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
+        Ok(runtime) => runtime.block_on(until_signalled(&cli, output)),
+        Err(error) => Err(error.into()),
+    };
+    match outcome {
+        Ok(code) => code,
+        Err(error) => {
+            output.error(&error);
+            ExitCode::from(FAILED)
+        }
+    }
+}
+
+/// Runs the verb. A signal calls it off: the running plugin is told to end, an ADD is rolled back.
+async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> {
+    let cancellation = Cancellation::default();
+    let mut work = std::pin::pin!(run(cli, output, cancellation.clone()));
+    let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let kind = tokio::select! {
+        outcome = &mut work => return outcome.map(|()| ExitCode::SUCCESS),
+        _ = int.recv() => SignalKind::interrupt(),
+        _ = term.recv() => SignalKind::terminate(),
+    };
+    cancellation.cancel();
+    if let Err(error) = work.await {
+        output.error(&error);
+    }
+    Ok(ExitCode::from(SIGNALLED + u8::try_from(kind.as_raw_value()).unwrap_or(0)))
+}
+
+async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::Result<()> {
+    let settings = Settings::new(&cli.common, cancellation);
+    match &cli.verb {
+        Verb::Add(target) => verbs::add(&settings, target).await,
+        Verb::Check(target) => verbs::check(&settings, target).await,
+        Verb::Del(target) => verbs::del(&settings, target).await,
+        Verb::Gc(gc) => verbs::gc(&settings, gc, output).await,
+        Verb::Status(network) => verbs::status(&settings, &network.network).await,
+        Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
+        Verb::Validate { network } => verbs::validate(&settings, network, output).await,
+        Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
+        Verb::Install(install) => install::run(install, output).await,
+        Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
+        Verb::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "cnitool", &mut script);
+            say(&script)
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! The words of the command line.
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    done
+  1    the operation failed; stderr says why
+  2    the command line is wrong
+  130  interrupted by SIGINT, 143 by SIGTERM; an ADD was rolled back";
+
+/// Adds containers to CNI networks, removes them, and installs plugins.
+#[derive(Debug, Parser)]
+#[command(name = "cnitool", version, after_help = EXIT_CODES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) common: Common,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// What every verb looks at. The variables are the reference's.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Common options")]
+pub(crate) struct Common {
+    /// Folder of network configurations [default: /etc/cni/net.d]
+    #[arg(long, global = true, value_name = "DIR", env = "NETCONFPATH", hide_env_values = true)]
+    pub(crate) conf_dir: Option<PathBuf>,
+    /// Folders of plugins, separated by colons [default: /opt/cni/bin]
+    #[arg(long, global = true, value_name = "DIRS", env = "CNI_PATH", hide_env_values = true)]
+    pub(crate) cni_path: Option<String>,
+    /// Folder of the cache
+    #[arg(long, global = true, value_name = "DIR", default_value = libcni::cache::DEFAULT_DIR)]
+    pub(crate) cache_dir: PathBuf,
+    /// The container's interface [default: eth0]
+    #[arg(short, long, global = true, value_name = "NAME", env = "CNI_IFNAME", hide_env_values = true)]
+    pub(crate) ifname: Option<String>,
+    /// The container [default: cnitool- and 20 hex digits of the SHA-512 of the namespace's path]
+    #[arg(long, global = true, value_name = "ID")]
+    pub(crate) container_id: Option<String>,
+    /// Arguments, KEY=VALUE;KEY=VALUE
+    #[arg(long, global = true, value_name = "PAIRS", env = "CNI_ARGS", hide_env_values = true)]
+    pub(crate) args: Option<String>,
+    /// Capability arguments, a JSON object
+    #[arg(long, global = true, value_name = "JSON", env = "CAP_ARGS", hide_env_values = true)]
+    pub(crate) cap_args: Option<String>,
+    /// How long one plugin may take
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = libcni::DEFAULT_DEADLINE.as_secs())]
+    pub(crate) timeout: u64,
+    /// Print JSON: tables as arrays, errors as error objects
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Tell on stderr which plugin ran, and for how long
+    #[arg(short, long, global = true)]
+    pub(crate) verbose: bool,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Add a container to a network, and print the result
+    Add(Target),
+    /// Check that a container's network is as ADD left it
+    Check(Target),
+    /// Remove a container from a network
+    Del(Target),
+    /// Remove what belongs to no attachment; those whose namespace still exists are kept
+    Gc(Gc),
+    /// Tell whether a network can take containers
+    Status(Whole),
+    /// Print which versions plugins speak; without names, of all plugins
+    Version {
+        /// Plugins, by name
+        #[arg(value_name = "PLUGIN")]
+        plugins: Vec<String>,
+    },
+    /// Check a configuration: plugins present, version spoken; print the capabilities in use
+    Validate {
+        /// Network, by name, or the path of its file (with a /)
+        network: String,
+    },
+    /// List the attachments in the cache
+    Attachments {
+        /// Only those of this network
+        network: Option<String>,
+    },
+    /// Put plugins and cnitool into a folder, all or none of them
+    Install(Install),
+    /// Print a completion script
+    Completions {
+        /// For which shell
+        shell: Shell,
+    },
+    /// Print what tells this executable from others
+    #[command(hide = true)]
+    Mark,
+}
+
+/// A network and a namespace.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// Network, by name, or the path of its file (with a /)
+    pub(crate) network: String,
+    /// Path of the container's network namespace
+    pub(crate) netns: String,
+}
+
+/// A network as a whole.
+#[derive(Debug, Args)]
+pub(crate) struct Whole {
+    /// Network, by name, or the path of its file (with a /)
+    pub(crate) network: String,
+    /// Not used; the reference wants one
+    #[arg(hide = true)]
+    pub(crate) _netns: Option<String>,
+}
+
+/// What GC keeps.
+#[derive(Debug, Args)]
+pub(crate) struct Gc {
+    #[command(flatten)]
+    pub(crate) whole: Whole,
+    /// Keep exactly these, whether their namespaces exist or not (repeatable)
+    #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all")]
+    pub(crate) keep: Vec<String>,
+    /// Keep none
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Only show what would be kept and deleted
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// What to install, and where.
+#[derive(Debug, Args)]
+pub(crate) struct Install {
+    /// Where to
+    #[arg(long, value_name = "DIR")]
+    pub(crate) bin_dir: PathBuf,
+    /// Only this plugin (repeatable)
+    #[arg(long = "plugin", value_name = "NAME")]
+    pub(crate) plugins: Vec<String>,
+    /// The cni-plugins executable [default: the one beside cnitool]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) from: Option<PathBuf>,
+    /// Replace files that are not ours; they are kept in DIR/.replaced
+    #[arg(long)]
+    pub(crate) replace_foreign: bool,
+}

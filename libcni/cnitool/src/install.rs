@@ -1,0 +1,62 @@
+//! `cnitool install`: plugins and `cnitool` into a folder, all or none of them.
+//!
+//! Everything is copied to a hidden folder inside the target, so on the same file system; each plugin there has to
+//! answer VERSION; only then is one file after the other renamed over its predecessor. So at every moment each name is
+//! a complete, working executable, old or new, and a plugin that runs keeps the file it was started from. If anything
+//! fails, what was renamed is renamed back.
+
+mod folder;
+mod source;
+mod stage;
+
+use crate::args::Install;
+use crate::output::{Output, Table};
+use anyhow::bail;
+use folder::{Folder, REPLACED, Standing};
+use serde_json::json;
+use source::Source;
+use stage::Stage;
+
+/// A file to install, and what stands in its place.
+struct Item {
+    name: String,
+    standing: Standing,
+}
+
+pub(crate) async fn run(install: &Install, output: Output) -> anyhow::Result<()> {
+    let source = Source::find(install.from.as_deref())?;
+    let mut names = source.choose(&install.plugins)?;
+    names.push(source::CNITOOL.to_owned());
+    let folder = Folder::lock(&install.bin_dir)?;
+    let items = names.into_iter().map(|name| folder.examine(name)).collect::<anyhow::Result<Vec<Item>>>()?;
+    if !install.replace_foreign {
+        refuse_foreign(&folder, &items)?;
+    }
+    let stage = Stage::fill(&folder, &source, &items)?;
+    stage.check(&items).await?;
+    stage.swap(&items)?;
+    let mut table = Table::new(&["name", "path", "replaced"]);
+    for item in &items {
+        table.row([
+            json!(item.name),
+            json!(folder.path(&item.name).display().to_string()),
+            json!(item.standing.as_str()),
+        ]);
+    }
+    output.table(&table)
+}
+
+fn refuse_foreign(folder: &Folder, items: &[Item]) -> anyhow::Result<()> {
+    let foreign: Vec<&str> =
+        items.iter().filter(|item| item.standing == Standing::Foreign).map(|item| item.name.as_str()).collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "cannot install into {}: {} there are not ours; nothing was changed. Choose others with --plugin, or have them \
+         replaced with --replace-foreign, which keeps them in {}",
+        folder.dir().display(),
+        foreign.join(", "),
+        folder.path(REPLACED).display(),
+    )
+}

@@ -1,0 +1,94 @@
+//! The folder that is installed into.
+
+use super::Item;
+use super::source::is_ours;
+use anyhow::{Context, anyhow, bail};
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Where foreign files are kept that were replaced.
+pub(super) const REPLACED: &str = ".replaced";
+/// The beginning of a stage's name.
+const STAGE: &str = ".cni-install-";
+
+/// What stands where a file is to be installed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Nothing.
+    Absent,
+    /// An executable of this suite.
+    Ours,
+    /// Anything else, also a symbolic link: `install` makes none.
+    Foreign,
+}
+
+impl Standing {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Standing::Absent => "",
+            Standing::Ours => "ours",
+            Standing::Foreign => "foreign",
+        }
+    }
+}
+
+/// A folder that no other `install` changes meanwhile.
+pub(super) struct Folder {
+    dir: PathBuf,
+    /// Held until it is closed.
+    lock: File,
+}
+
+impl Folder {
+    /// Makes the folder if it is not there, locks it, and clears away what an interrupted `install` has left.
+    pub(super) fn lock(dir: &Path) -> anyhow::Result<Self> {
+        let failed = |verb| format!("cannot {verb} {}", dir.display());
+        std::fs::create_dir_all(dir).with_context(|| failed("make"))?;
+        let lock = File::open(dir).with_context(|| failed("open"))?;
+        lock.try_lock().map_err(|error| match error {
+            TryLockError::WouldBlock => anyhow!("{}: another install is under way", failed("lock")),
+            TryLockError::Error(error) => anyhow!("{}: {error}", failed("lock")),
+        })?;
+        for entry in std::fs::read_dir(dir).with_context(|| failed("list"))? {
+            let entry = entry.with_context(|| failed("list"))?;
+            if entry.file_name().to_string_lossy().starts_with(STAGE) {
+                std::fs::remove_dir_all(entry.path())
+                    .with_context(|| format!("cannot remove {}", entry.path().display()))?;
+            }
+        }
+        Ok(Self { dir: dir.to_owned(), lock })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// A name for a stage of this process.
+    pub(super) fn stage(&self) -> PathBuf {
+        self.path(&format!("{STAGE}{}", std::process::id()))
+    }
+
+    /// Looks at what stands in a file's place.
+    pub(super) fn examine(&self, name: String) -> anyhow::Result<Item> {
+        let path = self.path(&name);
+        let failed = || format!("cannot look at {}", path.display());
+        let standing = match path.symlink_metadata() {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Standing::Absent,
+            Err(error) => return Err(error).with_context(failed),
+            Ok(meta) if meta.is_dir() => bail!("cannot install {}: a folder is in its place", path.display()),
+            Ok(meta) if meta.is_file() && is_ours(&path).with_context(failed)? => Standing::Ours,
+            Ok(_) => Standing::Foreign,
+        };
+        Ok(Item { name, standing })
+    }
+
+    /// Has the folder's entries written to the disk.
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.lock.sync_all()
+    }
+}

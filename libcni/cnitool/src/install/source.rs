@@ -1,0 +1,119 @@
+//! Where the executables come from.
+
+use anyhow::{Context, bail};
+use libcni::cni_spec::{PluginType, SUITE_MARK};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The name of the executable that all plugins are.
+const CNI_PLUGINS: &str = "cni-plugins";
+/// The name of this program where plugins are.
+pub(super) const CNITOOL: &str = crate::attachments::OWN_NAME;
+
+/// The two executables that are installed, under many names.
+pub(super) struct Source {
+    plugins: PathBuf,
+    cnitool: PathBuf,
+}
+
+impl Source {
+    /// `from`, or the file beside this program; and this program.
+    pub(super) fn find(from: Option<&Path>) -> anyhow::Result<Self> {
+        let cnitool = std::env::current_exe().context("cannot find the file of this program")?;
+        let plugins = match from {
+            Some(file) => file.to_owned(),
+            None => cnitool.with_file_name(CNI_PLUGINS),
+        };
+        for file in [&plugins, &cnitool] {
+            match is_ours(file) {
+                Ok(true) => {}
+                Ok(false) => bail!("cannot install {}: it is no executable of this suite", file.display()),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
+                    "cannot install: {} not found. Build it with `cargo build --release`, or name it with --from",
+                    file.display()
+                ),
+                Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
+            }
+        }
+        Ok(Self { plugins, cnitool })
+    }
+
+    /// The file that is installed as `name`.
+    pub(super) fn of(&self, name: &str) -> &Path {
+        if name == CNITOOL { &self.cnitool } else { &self.plugins }
+    }
+
+    /// The plugins that are asked for; without a wish, all there are.
+    pub(super) fn choose(&self, wanted: &[String]) -> anyhow::Result<Vec<String>> {
+        let have = self.list()?;
+        if let Some(absent) = wanted.iter().find(|name| !have.contains(name)) {
+            bail!("cannot install plugin {absent}: {} contains {}", self.plugins.display(), have.join(", "));
+        }
+        Ok(have.into_iter().filter(|name| wanted.is_empty() || wanted.contains(name)).collect())
+    }
+
+    /// What the executable says it contains, called by no plugin's name and without a verb.
+    fn list(&self) -> anyhow::Result<Vec<String>> {
+        use std::os::unix::process::CommandExt;
+        let failed = || format!("cannot ask {} what it contains", self.plugins.display());
+        let output = Command::new(&self.plugins)
+            .arg0(CNI_PLUGINS)
+            .env_remove("CNI_COMMAND")
+            .stdin(Stdio::null())
+            .output()
+            .with_context(failed)?;
+        let text = String::from_utf8(output.stdout).with_context(failed)?;
+        let names: Vec<String> = text.lines().map(str::to_owned).collect();
+        if !output.status.success() || names.is_empty() {
+            let stderr = String::from_utf8_lossy(&output.stderr);
+            bail!("{}: {}, {} names, stderr {:?}", failed(), output.status, names.len(), stderr.trim());
+        }
+        for name in &names {
+            PluginType::parse(name).with_context(failed)?;
+        }
+        Ok(names)
+    }
+}
+
+/// Whether a file has the suite's mark among its bytes.
+pub(super) fn is_ours(file: &Path) -> io::Result<bool> {
+    Ok(contains(&std::fs::read(file)?, SUITE_MARK.as_bytes()))
+}
+
+/// Horspool's search: looks at one byte of each window, and mostly steps over the whole of it.
+fn contains(text: &[u8], word: &[u8]) -> bool {
+    let Some((_, head)) = word.split_last() else { return true };
+    let mut step = [word.len(); 256];
+    for (index, byte) in head.iter().enumerate() {
+        step[usize::from(*byte)] = head.len() - index;
+    }
+    let mut at = 0;
+    while let Some(window) = text.get(at..at + word.len()) {
+        if window == word {
+            return true;
+        }
+        at += step[usize::from(window[head.len()])];
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::contains;
+
+    #[test]
+    fn a_word_is_found_wherever_it_is() {
+        for (text, word, want) in [
+            ("abcabd", "abd", true),
+            ("abd", "abd", true),
+            ("xxabdxx", "abd", true),
+            ("aabab", "abb", false),
+            ("ab", "abd", false),
+            ("", "a", false),
+            ("aaaaab", "aab", true),
+        ] {
+            assert_eq!(contains(text.as_bytes(), word.as_bytes()), want, "{word} in {text}");
+        }
+    }
+}

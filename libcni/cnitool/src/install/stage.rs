@@ -1,0 +1,143 @@
+//! The hidden folder in which an installation is prepared, and the swap.
+
+use super::Item;
+use super::folder::{Folder, REPLACED, Standing};
+use super::source::{CNITOOL, Source};
+use anyhow::{Context, bail};
+use libcni::Runtime;
+use libcni::cni_spec::PluginType;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The new files, ready to be renamed; removed with all that is still in it when dropped.
+pub(super) struct Stage<'a> {
+    folder: &'a Folder,
+    dir: PathBuf,
+}
+
+impl<'a> Stage<'a> {
+    /// Copies each executable once, flushes it to the disk, and gives it its names.
+    pub(super) fn fill(folder: &'a Folder, source: &Source, items: &[Item]) -> anyhow::Result<Self> {
+        let stage = Self { folder, dir: folder.stage() };
+        for dir in [&stage.dir, &stage.new_dir(), &stage.old_dir()] {
+            fs::create_dir(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        }
+        let mut copied: Vec<(&Path, PathBuf)> = Vec::new();
+        for item in items {
+            let (from, to) = (source.of(&item.name), stage.new_dir().join(&item.name));
+            let failed = || format!("cannot copy {} to {}", from.display(), to.display());
+            match copied.iter().find(|(source, _)| *source == from) {
+                Some((_, copy)) => link_or_copy(copy, &to).with_context(failed)?,
+                None => {
+                    copy(from, &to).with_context(failed)?;
+                    copied.push((from, to));
+                }
+            }
+        }
+        Ok(stage)
+    }
+
+    fn new_dir(&self) -> PathBuf {
+        self.dir.join("new")
+    }
+
+    fn old_dir(&self) -> PathBuf {
+        self.dir.join("old")
+    }
+
+    /// Runs each new file: plugins have to answer VERSION.
+    pub(super) async fn check(&self, items: &[Item]) -> anyhow::Result<()> {
+        let runtime = Runtime::builder().plugin_dirs([self.new_dir()]).build();
+        for item in items {
+            if item.name == CNITOOL {
+                let status = Command::new(self.new_dir().join(CNITOOL)).arg("--version").stdout(Stdio::null()).status();
+                let status = status.context("cannot run the copy of cnitool; nothing was changed")?;
+                if !status.success() {
+                    bail!("the copy of cnitool ended with {status}; nothing was changed");
+                }
+                continue;
+            }
+            let answer = runtime.version(&PluginType::parse(&item.name)?).await;
+            answer.with_context(|| format!("cannot use the copy of {}; nothing was changed", item.name))?;
+        }
+        Ok(())
+    }
+
+    /// Puts all files in their places. If one cannot be, the places are as before.
+    pub(super) fn swap(&self, items: &[Item]) -> anyhow::Result<()> {
+        for item in items.iter().filter(|item| item.standing != Standing::Absent) {
+            self.keep(item).with_context(|| {
+                format!("cannot keep {}; nothing was changed", self.folder.path(&item.name).display())
+            })?;
+        }
+        for (index, item) in items.iter().enumerate() {
+            let path = self.folder.path(&item.name);
+            if let Err(error) = fs::rename(self.new_dir().join(&item.name), &path) {
+                self.swap_back(&items[..index])?;
+                return Err(error).with_context(|| format!("cannot put {} in place; all is as before", path.display()));
+            }
+        }
+        self.folder.sync().with_context(|| format!("cannot flush {}", self.folder.dir().display()))
+    }
+
+    /// Gives what is there a second name for [`Stage::swap_back`], and one for good if it is not ours.
+    fn keep(&self, item: &Item) -> io::Result<()> {
+        let (path, old) = (self.folder.path(&item.name), self.old_dir().join(&item.name));
+        link_or_copy(&path, &old)?;
+        if item.standing == Standing::Foreign {
+            let replaced = self.folder.path(REPLACED);
+            fs::create_dir_all(&replaced)?;
+            let kept = self.dir.join("kept");
+            link_or_copy(&path, &kept)?;
+            fs::rename(&kept, replaced.join(&item.name))?;
+            // Two names of one file: rename leaves both.
+            fs::remove_file(&kept).or_else(if_absent)?;
+        }
+        Ok(())
+    }
+
+    /// Undoes the renames, newest first.
+    fn swap_back(&self, done: &[Item]) -> anyhow::Result<()> {
+        for item in done.iter().rev() {
+            let path = self.folder.path(&item.name);
+            let outcome = match item.standing {
+                Standing::Absent => fs::remove_file(&path),
+                Standing::Ours | Standing::Foreign => fs::rename(self.old_dir().join(&item.name), &path),
+            };
+            outcome.with_context(|| format!("cannot put {} back; each file is a working one", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_dir_all(&self.dir) {
+            tracing::warn!("cannot remove {}: {error}; the next install will", self.dir.display());
+        }
+    }
+}
+
+fn if_absent(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
+}
+
+/// A second name for a file, itself if it is a symbolic link; a copy where the file system has no second names.
+fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
+    match fs::hard_link(from, to) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(error),
+        Err(_) if from.is_symlink() => std::os::unix::fs::symlink(fs::read_link(from)?, to),
+        Err(_) => copy(from, to),
+    }
+}
+
+/// A copy that is on the disk when this returns.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::copy(from, to)?;
+    fs::set_permissions(to, Permissions::from_mode(0o755))?;
+    File::open(to)?.sync_all()
+}

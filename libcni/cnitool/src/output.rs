@@ -1,0 +1,104 @@
+//! What is printed: results on stdout, everything else on stderr.
+
+use anyhow::Context;
+use libcni::Error;
+use libcni::cni_spec::{CniError, Code, SpecVersion, json as cni_json};
+use serde_json::{Map, Value};
+use std::io::{self, Write};
+
+/// How to print.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    /// As JSON, for programs.
+    pub(crate) is_json: bool,
+}
+
+/// Writes to stdout. That it is closed is an error like any other, not a panic.
+pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
+    let mut stdout = io::stdout().lock();
+    stdout.write_all(bytes).and_then(|()| stdout.flush()).context("cannot write to stdout")
+}
+
+/// Rows under column names.
+pub(crate) struct Table {
+    columns: &'static [&'static str],
+    rows: Vec<Vec<Value>>,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &'static [&'static str]) -> Self {
+        Self { columns, rows: Vec::new() }
+    }
+
+    pub(crate) fn row<const N: usize>(&mut self, cells: [Value; N]) {
+        debug_assert_eq!(N, self.columns.len());
+        self.rows.push(cells.into());
+    }
+
+    /// An array of objects.
+    fn to_json(&self) -> Value {
+        let object = |row: &Vec<Value>| {
+            let entries = self.columns.iter().map(|column| (*column).to_owned()).zip(row.iter().cloned());
+            Value::Object(Map::from_iter(entries))
+        };
+        self.rows.iter().map(object).collect()
+    }
+
+    /// Columns as wide as their widest cell, two spaces apart.
+    fn to_text(&self) -> String {
+        let head: Vec<String> = self.columns.iter().map(|column| column.to_uppercase()).collect();
+        let lines: Vec<Vec<String>> =
+            std::iter::once(head).chain(self.rows.iter().map(|row| row.iter().map(cell).collect())).collect();
+        let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+        let widths: Vec<usize> = (0..self.columns.len()).map(width).collect();
+        let pad = |line: &Vec<String>| {
+            let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}"));
+            format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
+        };
+        lines.iter().map(pad).collect()
+    }
+}
+
+/// A cell for people.
+fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) if text.is_empty() => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(items) if items.is_empty() => "-".to_owned(),
+        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(" "),
+        other => other.to_string(),
+    }
+}
+
+impl Output {
+    pub(crate) fn table(self, table: &Table) -> anyhow::Result<()> {
+        if self.is_json {
+            return self.json(&table.to_json());
+        }
+        if table.rows.is_empty() {
+            return Ok(());
+        }
+        say(table.to_text().as_bytes())
+    }
+
+    pub(crate) fn json(self, value: &Value) -> anyhow::Result<()> {
+        say(format!("{}\n", cni_json::to_text(value)).as_bytes())
+    }
+
+    /// An error with its causes; as JSON, an error object with the plugin's own code, or 999.
+    pub(crate) fn error(self, error: &anyhow::Error) {
+        let text = format!("{error:#}");
+        let text = if self.is_json {
+            let code = match (error.downcast_ref::<Error>(), error.downcast_ref::<CniError>()) {
+                (Some(error), _) => error.code(),
+                (None, Some(error)) => Some(error.code),
+                (None, None) => None,
+            };
+            CniError::new(code.unwrap_or(Code::INTERNAL), text).to_json(SpecVersion::LATEST)
+        } else {
+            text
+        };
+        // Nobody is left to tell when stderr is closed.
+        drop(writeln!(io::stderr(), "{text}"));
+    }
+}

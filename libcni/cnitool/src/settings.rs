@@ -1,0 +1,144 @@
+//! From options and variables to what `libcni` wants.
+
+use crate::args::{Common, Target};
+use anyhow::{Context, bail};
+use libcni::cni_spec::{CniArgs, ContainerId, PluginPath};
+use libcni::{Attachment, Cached, Cancellation, CapabilityArgs, NetworkConf, Runtime, conflist};
+use sha2::{Digest, Sha512};
+use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
+
+/// The options, with defaults in place. An empty variable is as good as none.
+pub(crate) struct Settings {
+    pub(crate) runtime: Runtime,
+    pub(crate) conf_dir: PathBuf,
+    pub(crate) ifname: String,
+    pub(crate) container_id: Option<String>,
+    args: Option<String>,
+    cap_args: Option<String>,
+}
+
+impl Settings {
+    pub(crate) fn new(common: &Common, cancellation: Cancellation) -> Self {
+        let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
+        let path = given(&common.cni_path).unwrap_or_else(|| libcni::DEFAULT_PLUGIN_DIR.to_owned());
+        let runtime = Runtime::builder()
+            .plugin_path(PluginPath::parse(&path))
+            .cache_dir(&common.cache_dir)
+            .plugin_deadline(Duration::from_secs(common.timeout))
+            .build()
+            .cancelled_by(cancellation);
+        let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
+        Self {
+            runtime,
+            conf_dir: conf_dir.unwrap_or_else(|| "/etc/cni/net.d".into()),
+            ifname: given(&common.ifname).unwrap_or_else(|| "eth0".to_owned()),
+            container_id: given(&common.container_id),
+            args: given(&common.args),
+            cap_args: given(&common.cap_args),
+        }
+    }
+
+    /// The network of this name in the folder, or of the file at this path: names have no `/`.
+    pub(crate) fn network(&self, name: &str) -> anyhow::Result<NetworkConf> {
+        if name.contains('/') {
+            return Ok(NetworkConf::read(Path::new(name))?);
+        }
+        let found = conflist::find(&self.conf_dir, name)?;
+        for file in &found.passed_over {
+            tracing::warn!("{file}");
+        }
+        Ok(found.network)
+    }
+
+    /// The attachment that the words mean.
+    pub(crate) fn attachment(&self, target: &Target) -> anyhow::Result<Attachment> {
+        let netns = absolute(&target.netns)?;
+        let id = self.container_id.clone().unwrap_or_else(|| derived_id(&netns));
+        let mut attachment = Attachment::new(&id, &self.ifname)?.netns(netns);
+        attachment.args = parse_args(self.args.as_deref().unwrap_or_default())?;
+        attachment.capability_args = CapabilityArgs::parse(self.cap_args.as_deref().unwrap_or_default())?;
+        Ok(attachment)
+    }
+
+    /// What the cache knows of an attachment. What the caller left unsaid is taken from there: plugins need the
+    /// arguments of ADD again to undo it.
+    pub(crate) fn recall(&self, network: &str, attachment: &mut Attachment) -> Option<Cached> {
+        let listing = self.runtime.cache().list(Some(&attachment.id.container_id)).ok()?;
+        let is_it = |cached: &Cached| cached.network.as_str() == network && cached.attachment.id == attachment.id;
+        let cached = listing.cached.into_iter().find(is_it)?;
+        if self.args.is_none() {
+            attachment.args = cached.attachment.args.clone();
+        }
+        if self.cap_args.is_none() {
+            attachment.capability_args = cached.attachment.capability_args.clone();
+        }
+        Some(cached)
+    }
+
+    /// The container, if one was given.
+    pub(crate) fn container(&self) -> anyhow::Result<Option<ContainerId>> {
+        Ok(self.container_id.as_deref().map(ContainerId::parse).transpose()?)
+    }
+}
+
+/// `CNI_ARGS`, of which every pair needs a key and a value.
+fn parse_args(text: &str) -> anyhow::Result<CniArgs> {
+    let args = CniArgs::parse(text)?;
+    match args.pairs().iter().find(|(key, value)| key.is_empty() || value.is_empty()) {
+        Some((key, value)) => bail!("cannot use CNI_ARGS: {key}={value} lacks a key or a value"),
+        None => Ok(args),
+    }
+}
+
+/// The path from the root, `.` and `..` taken out as text: the container ID is made of it, so it has to come out as
+/// the reference's does.
+fn absolute(path: &str) -> anyhow::Result<String> {
+    if path.is_empty() {
+        bail!("the path of the network namespace is empty");
+    }
+    let whole = std::path::absolute(path).with_context(|| format!("cannot use {path}"))?;
+    let mut clean = PathBuf::from("/");
+    for part in whole.components() {
+        match part {
+            Component::Normal(part) => clean.push(part),
+            Component::ParentDir => drop(clean.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    clean.into_os_string().into_string().ok().with_context(|| format!("cannot use {path}: it is not UTF-8"))
+}
+
+/// The container ID that stands for a namespace: the reference's.
+fn derived_id(netns: &str) -> String {
+    let digest = Sha512::digest(netns);
+    let hex: String = digest.iter().take(10).map(|byte| format!("{byte:02x}")).collect();
+    format!("cnitool-{hex}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_are_cleaned_as_text() {
+        for (path, clean) in [("/a/./b//c/", "/a/b/c"), ("/a/../../b", "/b"), ("/", "/")] {
+            assert_eq!(absolute(path).unwrap(), clean);
+        }
+        assert!(absolute("x").unwrap().ends_with("/x") && absolute("").is_err());
+    }
+
+    #[test]
+    fn the_container_id_is_the_references() {
+        // printf %s /var/run/netns/testing | sha512sum | cut -c1-20
+        assert_eq!(derived_id("/var/run/netns/testing"), "cnitool-77383ca0a0715733ca6f");
+    }
+
+    #[test]
+    fn pairs_need_key_and_value() {
+        for bad in ["a", "a=", "=b", "a=b;", "a=b;;c=d"] {
+            assert!(parse_args(bad).is_err(), "{bad}");
+        }
+        assert_eq!(parse_args("a=b;c=d").unwrap().pairs().len(), 2);
+    }
+}

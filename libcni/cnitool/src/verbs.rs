@@ -1,0 +1,146 @@
+//! The verbs of the protocol.
+
+use crate::args::{Gc, Target};
+use crate::attachments::{self, Namespace};
+use crate::output::{Output, Table, say};
+use crate::settings::Settings;
+use anyhow::Context;
+use libcni::cni_spec::{Code, PluginType};
+use libcni::{AttachmentId, Cached, Error, NetworkConf};
+use nix::unistd::{AccessFlags, access};
+use serde_json::json;
+use std::collections::BTreeSet;
+
+pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let network = settings.network(&target.network)?;
+    let attachment = settings.attachment(target)?;
+    let result = settings.runtime.add(&network, &attachment).await?;
+    let text = result.to_json(network.version()?)?;
+    say(format!("{text}\n").as_bytes())
+}
+
+pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let network = settings.network(&target.network)?;
+    let mut attachment = settings.attachment(target)?;
+    settings.recall(&network.name, &mut attachment);
+    Ok(settings.runtime.check(&network, &attachment).await?)
+}
+
+/// DEL by the file, or, where that is gone, by the configuration that ADD left in the cache.
+pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let mut attachment = settings.attachment(target)?;
+    let network = match settings.network(&target.network) {
+        Ok(network) => {
+            settings.recall(&network.name, &mut attachment);
+            network
+        }
+        Err(error) => {
+            let is_gone = matches!(error.downcast_ref(), Some(Error::NoConfig { .. } | Error::NoNetwork { .. }));
+            let cached = settings.recall(&target.network, &mut attachment).filter(|_| is_gone);
+            let Some(network) = cached.and_then(|cached| cached.network_conf().ok()) else { return Err(error) };
+            tracing::warn!("{error}; using the configuration that ADD left in the cache");
+            network
+        }
+    };
+    Ok(settings.runtime.del(&network, &attachment).await?)
+}
+
+pub(crate) async fn gc(settings: &Settings, gc: &Gc, output: Output) -> anyhow::Result<()> {
+    let network = settings.network(&gc.whole.network)?;
+    let all = settings.runtime.stale(&network, &[])?;
+    let valid = valid_attachments(gc, &all, &settings.ifname)?;
+    let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict"]);
+    for cached in &all {
+        let verdict = match (valid.contains(&cached.attachment.id), gc.dry_run) {
+            (true, true) => "would be kept",
+            (true, false) => "kept",
+            (false, true) => "would be deleted",
+            (false, false) => "deleted",
+        };
+        let id = &cached.attachment.id;
+        table.row([
+            json!(network.name),
+            json!(id.container_id.as_str()),
+            json!(id.ifname.as_str()),
+            json!(cached.attachment.netns),
+            json!(verdict),
+        ]);
+    }
+    if !gc.dry_run && !network.disable_gc {
+        settings.runtime.gc(&network, &valid).await?;
+    }
+    if network.disable_gc {
+        tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
+        return Ok(());
+    }
+    output.table(&table)
+}
+
+/// What GC is to keep: what the caller names, or what is cached and has a namespace still.
+fn valid_attachments(gc: &Gc, all: &[Cached], ifname: &str) -> anyhow::Result<Vec<AttachmentId>> {
+    if gc.all {
+        return Ok(Vec::new());
+    }
+    if gc.keep.is_empty() {
+        let may_live = |cached: &&Cached| Namespace::of(&cached.attachment.netns) != Namespace::Gone;
+        return Ok(all.iter().filter(may_live).map(|cached| cached.attachment.id.clone()).collect());
+    }
+    let parse = |text: &String| {
+        let (container, ifname) = text.split_once('/').unwrap_or((text, ifname));
+        let attachment = libcni::Attachment::new(container, ifname);
+        attachment.map(|attachment| attachment.id).with_context(|| format!("cannot use --keep {text}"))
+    };
+    gc.keep.iter().map(parse).collect()
+}
+
+pub(crate) async fn status(settings: &Settings, network: &str) -> anyhow::Result<()> {
+    let network = settings.network(network)?;
+    Ok(settings.runtime.status(&network).await?)
+}
+
+pub(crate) async fn validate(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
+    let network = settings.network(network)?;
+    let capabilities = settings.runtime.validate(&network).await?;
+    if output.is_json {
+        return output.json(&json!({ "network": network.name, "cniVersion": network.cni_version,
+            "plugins": types(&network), "capabilities": capabilities }));
+    }
+    capabilities.iter().try_for_each(|capability| say(format!("{capability}\n").as_bytes()))
+}
+
+fn types(network: &NetworkConf) -> Vec<&str> {
+    network.plugins.iter().map(|plugin| plugin.plugin_type.as_str()).collect()
+}
+
+/// Asks plugins for their versions. One that fails is told in its line, and at the end.
+pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Output) -> anyhow::Result<()> {
+    let names = if plugins.is_empty() { executables(settings) } else { plugins.iter().cloned().collect() };
+    let mut table = Table::new(&["plugin", "path", "versions"]);
+    let mut errors = Vec::new();
+    for name in names {
+        let plugin = PluginType::parse(&name)?;
+        let path = settings.runtime.plugin_path().find_executable(&plugin);
+        let path = path.map(|path| path.display().to_string()).unwrap_or_default();
+        match settings.runtime.version(&plugin).await {
+            Ok(info) => table.row([json!(name), json!(path), json!(info.supported)]),
+            // Not every file beside the plugins is one; only who was asked for must answer.
+            Err(error) if plugins.is_empty() && error.code() != Some(Code::INTERRUPTED) => {
+                tracing::warn!("{}", error.with_causes());
+            }
+            Err(error) => errors.push(error),
+        }
+    }
+    output.table(&table)?;
+    Error::join(errors).map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// The names of all executables in the plugin folders. Hidden ones are none, nor is this program.
+fn executables(settings: &Settings) -> BTreeSet<String> {
+    let entries = settings.runtime.plugin_path().dirs().iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten();
+    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    paths
+        .filter(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
+        .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
+        .filter(|name| !name.starts_with('.') && name != attachments::OWN_NAME)
+        .collect()
+}

@@ -1,0 +1,115 @@
+//! GC and the list of attachments.
+
+use crate::tool::{NETNS, Tool};
+use expect_test::expect;
+
+/// c1 in a namespace that exists, c2 in one that is gone, c3 at a plain file.
+fn attached() -> Tool {
+    let tool = Tool::new();
+    let file = tool.write("file", "");
+    for (container, netns) in [("c1", NETNS), ("c2", "/run/netns/gone"), ("c3", file.to_str().unwrap())] {
+        tool.run(&["add", "net", netns, "--container-id", container]).ok();
+    }
+    tool.log();
+    tool
+}
+
+#[test]
+fn attachments_are_listed() {
+    let tool = attached();
+    tool.write("cache/results/broken", "{");
+    expect![[r#"
+        0
+        stdout: NETWORK  CONTAINER  IFNAME  NETNS                 STATE    ADDRESSES
+        net      c1         eth0    /proc/self/ns/net     present  10.7.0.5/24
+        net      c2         eth0    /run/netns/gone       gone     10.7.0.5/24
+        net      c3         eth0    $DIR/file  gone     10.7.0.5/24
+
+        stderr: warning: $DIR/cache/results/broken passed over: EOF while parsing an object at line 1 column 1
+    "#]]
+    .assert_eq(&tool.run(&["attachments"]).shown());
+    expect![[r#"
+        [
+            {
+                "network": "net",
+                "container": "c1",
+                "ifname": "eth0",
+                "netns": "/proc/self/ns/net",
+                "state": "present",
+                "addresses": [
+                    "10.7.0.5/24"
+                ]
+            }
+        ]
+    "#]]
+    .assert_eq(&tool.run(&["--json", "attachments", "net", "--container-id", "c1"]).ok());
+    assert_eq!(tool.run(&["attachments", "other"]).ok(), "");
+}
+
+#[test]
+fn gc_keeps_what_has_a_namespace() {
+    let tool = attached();
+    expect![[r#"
+        NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT
+        net      c1         eth0    /proc/self/ns/net     would be kept
+        net      c2         eth0    /run/netns/gone       would be deleted
+        net      c3         eth0    $DIR/file  would be deleted
+    "#]]
+    .assert_eq(&tool.run(&["gc", "net", "--dry-run"]).ok());
+    assert_eq!((tool.log().as_str(), tool.files("cache/results").len()), ("", 3), "a dry run changes nothing");
+    expect![[r#"
+        NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT
+        net      c1         eth0    /proc/self/ns/net     kept
+        net      c2         eth0    /run/netns/gone       deleted
+        net      c3         eth0    $DIR/file  deleted
+    "#]]
+    .assert_eq(&tool.run(&["gc", "net", NETNS]).ok());
+    expect![[r#"
+        DEL c2 eth0 /run/netns/gone []
+        DEL c3 eth0 $DIR/file []
+        GC    []
+    "#]]
+    .assert_eq(&tool.log());
+    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"good","cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c1","ifname":"eth0"}]}"#]].assert_eq(&tool.read("bin/stdin"));
+    assert_eq!(tool.files("cache/results"), ["net-c1-eth0"]);
+}
+
+#[test]
+fn gc_keeps_what_it_is_told_to() {
+    let tool = attached();
+    tool.run(&["gc", "net", "--keep", "c2", "--keep", "c3/eth0"]).ok();
+    assert_eq!(tool.files("cache/results"), ["net-c2-eth0", "net-c3-eth0"]);
+    tool.run(&["gc", "net", "--all"]).ok();
+    assert_eq!(tool.files("cache/results"), [""; 0]);
+    assert_eq!(tool.run(&["gc", "net", "--keep", "../c"]).code, 1);
+}
+
+#[test]
+fn gc_that_fails_says_so() {
+    let tool = attached();
+    tool.plugin("good", r#"echo '{"code":7,"msg":"cannot"}'; exit 1"#);
+    expect![[r#"
+        1
+        stdout: 
+        stderr: plugin type="good" failed (delete): cannot
+        plugin type="good" failed (delete): cannot
+        plugin type="good" failed (gc): cannot
+    "#]]
+    .assert_eq(&tool.run(&["gc", "net"]).shown());
+}
+
+#[test]
+fn a_network_that_disables_gc_is_left_alone() {
+    let tool = attached();
+    tool.write(
+        "net.d/net.conflist",
+        r#"{"cniVersion":"1.1.0","name":"net","disableGC":true,"plugins":[{"type":"good"}]}"#,
+    );
+    expect![[r#"
+        0
+        stdout: 
+        stderr: warning: network net says disableGC: nothing is deleted
+    "#]]
+    .assert_eq(&tool.run(&["gc", "net", "--all"]).shown());
+    assert_eq!((tool.log().as_str(), tool.files("cache/results").len()), ("", 3));
+}

@@ -1,0 +1,194 @@
+//! Installation.
+
+use crate::tool::{Ended, Tool};
+use expect_test::expect;
+use libcni::cni_spec::SUITE_MARK;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// A script in the place of `cni-plugins`: two plugins, told apart by name, of this release.
+pub(crate) fn multicall(tool: &Tool, release: &str) -> PathBuf {
+    let script = r#"#!/bin/sh
+# MARK, release RELEASE
+case "${0##*/} ${CNI_COMMAND-}" in
+'cni-plugins ') printf 'bridge\nhost-local\n';;
+'cni-plugins '*) exit 1;;
+*' VERSION') echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}';;
+esac
+"#;
+    tool.executable("from/cni-plugins", &script.replace("MARK", SUITE_MARK).replace("RELEASE", release))
+}
+
+/// Installs from the script into `target`.
+pub(crate) fn install(tool: &Tool, words: &[&str]) -> Ended {
+    let mut command = tool.on_path(env!("CARGO_BIN_EXE_cnitool").as_ref());
+    command.arg("install").arg("--bin-dir").arg(tool.path("target")).arg("--from").arg(tool.path("from/cni-plugins"));
+    tool.ended(command.args(words))
+}
+
+#[test]
+fn plugins_are_links_of_one_copy() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    expect![[r#"
+        0
+        stdout: NAME        PATH                               REPLACED
+        bridge      $DIR/target/bridge      -
+        host-local  $DIR/target/host-local  -
+        cnitool     $DIR/target/cnitool     -
+
+        stderr: "#]]
+    .assert_eq(&install(&tool, &[]).shown());
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+    let meta = |name: &str| tool.path(name).metadata().unwrap();
+    assert_eq!(meta("target/bridge").ino(), meta("target/host-local").ino());
+    assert_ne!(meta("target/bridge").ino(), meta("from/cni-plugins").ino(), "a rebuild must not reach the copy");
+    assert_eq!((meta("target/bridge").nlink(), meta("target/bridge").mode() & 0o7777), (2, 0o755));
+    // What was installed installs again: elsewhere, and over itself.
+    let mut again = tool.on_path(&tool.path("target/cnitool"));
+    again.args(["install", "--json", "--plugin", "bridge", "--bin-dir"]).arg(tool.path("target"));
+    again.arg("--from").arg(tool.path("from/cni-plugins"));
+    expect![[r#"
+        [
+            {
+                "name": "bridge",
+                "path": "$DIR/target/bridge",
+                "replaced": "ours"
+            },
+            {
+                "name": "cnitool",
+                "path": "$DIR/target/cnitool",
+                "replaced": "ours"
+            }
+        ]
+    "#]]
+    .assert_eq(&tool.ended(&mut again).ok());
+}
+
+#[test]
+fn an_upgrade_replaces_ours() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let old = std::fs::File::open(tool.path("target/bridge")).unwrap();
+    multicall(&tool, "2");
+    expect![[r#"
+        NAME        PATH                               REPLACED
+        bridge      $DIR/target/bridge      ours
+        host-local  $DIR/target/host-local  ours
+        cnitool     $DIR/target/cnitool     ours
+    "#]]
+    .assert_eq(&install(&tool, &[]).ok());
+    assert!(tool.read("target/bridge").contains("release 2") && tool.read("target/host-local").contains("release 2"));
+    assert!(std::io::read_to_string(old).unwrap().contains("release 1"), "who runs the old one keeps it");
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+}
+
+#[test]
+fn foreign_files_are_never_touched_unless_told() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    tool.executable("target/bridge", "theirs");
+    std::os::unix::fs::symlink("/usr/lib/cni/host-local", tool.path("target/host-local")).unwrap();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot install into $DIR/target: bridge, host-local there are not ours; nothing was changed. Choose others with --plugin, or have them replaced with --replace-foreign, which keeps them in $DIR/target/.replaced
+    "#]].assert_eq(&install(&tool, &[]).shown());
+    assert_eq!((tool.files("target").len(), tool.read("target/bridge").as_str()), (2, "theirs"));
+    expect![[r#"
+        NAME        PATH                               REPLACED
+        bridge      $DIR/target/bridge      foreign
+        host-local  $DIR/target/host-local  foreign
+        cnitool     $DIR/target/cnitool     -
+    "#]]
+    .assert_eq(&install(&tool, &["--replace-foreign"]).ok());
+    assert_eq!(tool.read("target/.replaced/bridge"), "theirs");
+    assert_eq!(tool.path("target/.replaced/host-local").read_link().unwrap(), PathBuf::from("/usr/lib/cni/host-local"));
+    assert!(!tool.path("target/host-local").is_symlink());
+    assert_eq!(tool.files("target"), [".replaced", "bridge", "cnitool", "host-local"]);
+    // From now on they are ours.
+    install(&tool, &[]).ok();
+    assert_eq!(tool.read("target/.replaced/bridge"), "theirs");
+}
+
+#[test]
+fn some_plugins_leave_the_others_alone() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    tool.executable("target/bridge", "theirs");
+    install(&tool, &["--plugin", "host-local"]).ok();
+    assert_eq!(tool.read("target/bridge"), "theirs");
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot install plugin vlan: $DIR/from/cni-plugins contains bridge, host-local
+    "#]]
+    .assert_eq(&install(&tool, &["--plugin", "vlan"]).shown());
+}
+
+#[test]
+fn a_plugin_that_does_not_answer_changes_nothing() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let broken =
+        tool.read("from/cni-plugins").replace("*' VERSION')", "'bridge VERSION')").replace("release 1", "release 2");
+    tool.executable("from/cni-plugins", &broken);
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot use the copy of host-local; nothing was changed: plugin type="host-local" failed (version): cannot use answer to VERSION: cannot parse JSON: EOF while parsing a value at line 1 column 0
+    "#]].assert_eq(&install(&tool, &[]).shown());
+    assert!(tool.read("target/bridge").contains("release 1"));
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+}
+
+#[test]
+fn what_is_no_executable_of_ours_is_not_installed() {
+    let tool = Tool::new();
+    tool.executable("from/cni-plugins", "#!/bin/sh\necho bridge\n");
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot install $DIR/from/cni-plugins: it is no executable of this suite
+    "#]]
+    .assert_eq(&install(&tool, &[]).shown());
+    std::fs::remove_file(tool.path("from/cni-plugins")).unwrap();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot install: $DIR/from/cni-plugins not found. Build it with `cargo build --release`, or name it with --from
+    "#]].assert_eq(&install(&tool, &[]).shown());
+    assert!(!tool.path("target").exists());
+}
+
+#[test]
+fn a_folder_in_the_way_is_an_error() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    std::fs::create_dir_all(tool.path("target/bridge")).unwrap();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot install $DIR/target/bridge: a folder is in its place
+    "#]]
+    .assert_eq(&install(&tool, &["--replace-foreign"]).shown());
+}
+
+#[test]
+fn only_one_install_at_a_time() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    std::fs::create_dir_all(tool.path("target")).unwrap();
+    let dir = std::fs::File::open(tool.path("target")).unwrap();
+    dir.lock().unwrap();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot lock $DIR/target: another install is under way
+    "#]]
+    .assert_eq(&install(&tool, &[]).shown());
+    dir.unlock().unwrap();
+    install(&tool, &[]).ok();
+}

@@ -1,0 +1,8 @@
+//! `cnitool` as a process, with scripts as plugins.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod gc;
+mod install;
+mod install_cut_off;
+mod tool;
+mod verbs;

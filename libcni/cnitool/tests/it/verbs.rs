@@ -1,0 +1,314 @@
+//! The verbs of the protocol, words and variables.
+
+use crate::tool::{GOOD, NETNS, Tool};
+use expect_test::expect;
+use std::io::Read;
+use std::process::Stdio;
+
+/// sha512 of `/proc/self/ns/net`.
+const ID: &str = "cnitool-cd2667f4483f699b01b0";
+
+#[test]
+fn add_prints_the_result_as_the_reference_does() {
+    let tool = Tool::new();
+    let ended = tool.run(&["add", "net", NETNS]);
+    expect![[r#"
+        0
+        stdout: {
+            "cniVersion": "1.1.0",
+            "ips": [
+                {
+                    "address": "10.7.0.5/24"
+                }
+            ]
+        }
+
+        stderr: "#]]
+    .assert_eq(&ended.shown());
+    expect![[r#"
+        ADD cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
+    "#]]
+    .assert_eq(&tool.log());
+}
+
+#[test]
+fn variables_and_options_say_the_same() {
+    let tool = Tool::new();
+    let mut by_variables = tool.command();
+    by_variables
+        .env("CNI_IFNAME", "net1")
+        .env("CNI_ARGS", "K=V;L=W")
+        .env("CAP_ARGS", r#"{"mac":"0a:00:00:00:00:05","dns":{}}"#);
+    tool.ended(by_variables.args(["add", "net", NETNS])).ok();
+    let said = (tool.log(), tool.read("bin/stdin"));
+    expect![[r#"
+        ADD cnitool-cd2667f4483f699b01b0 net1 /proc/self/ns/net [K=V;L=W]
+        {"cniVersion":"1.1.0","name":"net","type":"good","runtimeConfig":{"mac":"0a:00:00:00:00:05"}}"#]]
+    .assert_eq(&format!("{}{}", said.0, said.1));
+    let words = ["-i", "net1", "--args", "K=V;L=W", "--cap-args", r#"{"mac":"0a:00:00:00:00:05","dns":{}}"#];
+    let mut by_options = tool.command();
+    // Options win.
+    by_options.env("CNI_IFNAME", "other").env("NETCONFPATH", "/nowhere").arg("--conf-dir").arg(tool.path("net.d"));
+    tool.ended(by_options.args(["add", "net", NETNS]).args(words)).ok();
+    assert_eq!((tool.log(), tool.read("bin/stdin")), said);
+}
+
+#[test]
+fn a_container_id_can_be_given_and_a_relative_path_is_made_whole() {
+    let tool = Tool::new();
+    tool.ended(tool.command().current_dir("/proc/self").args(["add", "net", "./ns/../ns/net", "--container-id", "c1"]))
+        .ok();
+    // The shell's /proc/self is its own.
+    assert!(tool.log().starts_with("ADD c1 eth0 /proc/"), "{}", tool.log());
+}
+
+#[test]
+fn check_and_del_recall_the_arguments_of_add() {
+    let tool = Tool::new();
+    tool.run(&["add", "net", NETNS, "--args", "K=V", "--cap-args", r#"{"mac":"x"}"#]).ok();
+    tool.run(&["check", "net", NETNS]).ok();
+    assert_eq!(tool.run(&["del", "net", NETNS]).ok(), "");
+    expect![[r#"
+        ADD cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net [K=V]
+        CHECK cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net [K=V]
+        DEL cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net [K=V]
+    "#]]
+    .assert_eq(&tool.log());
+    expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"good","runtimeConfig":{"mac":"x"},"prevResult":{"cniVersion":"1.1.0","ips":[{"address":"10.7.0.5/24"}]}}"#]].assert_eq(&tool.read("bin/stdin"));
+    assert_eq!(tool.files("cache/results"), [""; 0]);
+}
+
+#[test]
+fn del_works_when_the_configuration_is_gone() {
+    let tool = Tool::new();
+    tool.run(&["add", "net", NETNS]).ok();
+    std::fs::remove_file(tool.path("net.d/net.conflist")).unwrap();
+    let ended = tool.run(&["del", "net", NETNS]);
+    expect![[r#"
+        0
+        stdout: 
+        stderr: warning: no net configurations found in $DIR/net.d; using the configuration that ADD left in the cache
+    "#]]
+    .assert_eq(&ended.shown());
+    assert_eq!(tool.files("cache/results"), [""; 0]);
+    expect![[r#"
+        1
+        stdout: 
+        stderr: no net configurations found in $DIR/net.d
+    "#]]
+    .assert_eq(&tool.run(&["del", "net", NETNS]).shown());
+}
+
+#[test]
+fn a_network_may_be_a_path() {
+    let tool = Tool::new();
+    let single = tool.write("x/one.conf", r#"{"cniVersion":"1.0.0","name":"one","type":"good"}"#);
+    tool.run(&["add", single.to_str().unwrap(), NETNS]).ok();
+    assert_eq!(tool.files("cache/results"), [format!("one-{ID}-eth0")]);
+}
+
+#[test]
+fn errors_go_to_stderr_with_1() {
+    let tool = Tool::new();
+    tool.plugin("bad", r#"echo '{"code":11,"msg":"not now","details":"why"}'; exit 1"#);
+    tool.write("net.d/bad.conflist", r#"{"cniVersion":"1.1.0","name":"bad","plugins":[{"type":"bad"}]}"#);
+    let runs: [&[&str]; 7] = [
+        &["add", "bad", NETNS],
+        &["--json", "add", "bad", NETNS],
+        &["status", "bad"],
+        &["add", "absent", NETNS],
+        &["add", "net", NETNS, "--args", "a=b;"],
+        &["add", "net", NETNS, "--cap-args", "[]"],
+        &["--json", "add", "net", NETNS, "-i", "a/b"],
+    ];
+    let texts = runs.map(|words| tool.run(words).shown());
+    expect![[r#"
+        1
+        stdout: 
+        stderr: plugin type="bad" failed (add): not now; why. Left behind: plugin type="bad" failed (delete): not now; why.
+
+        1
+        stdout: 
+        stderr: {
+            "cniVersion": "1.1.0",
+            "code": 11,
+            "msg": "plugin type=\"bad\" failed (add): not now; why. Left behind: plugin type=\"bad\" failed (delete): not now; why."
+        }
+
+        1
+        stdout: 
+        stderr: plugin type="bad" failed (status): not now; why
+
+        1
+        stdout: 
+        stderr: no net configuration with name "absent" in $DIR/net.d
+
+        1
+        stdout: 
+        stderr: cannot parse CNI_ARGS: "" is no KEY=VALUE; Pairs are separated by ; and have one = each.
+
+        1
+        stdout: 
+        stderr: cannot parse capability arguments: invalid type: sequence, expected a JSON object at line 1 column 0; They are a JSON object, such as {"mac":"0a:00:00:00:00:05"}.
+
+        1
+        stdout: 
+        stderr: {
+            "cniVersion": "1.1.0",
+            "code": 4,
+            "msg": "interface name contains / or :; a/b"
+        }
+    "#]].assert_eq(&texts.join("\n"));
+}
+
+#[test]
+fn a_wrong_command_line_is_2_and_help_is_0() {
+    let tool = Tool::new();
+    let runs: [&[&str]; 4] = [&[], &["add", "net"], &["gc", "net", "--all", "--keep", "x"], &["nonsense"]];
+    assert_eq!(runs.map(|words| tool.run(words).code), [2; 4]);
+    let help = tool.run(&["--help"]).ok();
+    assert!(help.contains("Exit codes:") && help.contains("attachments"), "{help}");
+}
+
+#[test]
+fn a_broken_file_before_the_network_is_told() {
+    let tool = Tool::new();
+    tool.write("net.d/a.conflist", "{");
+    let ended = tool.run(&["status", "net"]);
+    expect![[r#"
+        0
+        stdout: 
+        stderr: warning: $DIR/net.d/a.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1
+    "#]].assert_eq(&ended.shown());
+}
+
+#[test]
+fn status_takes_the_word_that_the_reference_wants() {
+    let tool = Tool::new();
+    tool.run(&["status", "net", NETNS]).ok();
+    tool.run(&["status", "net"]).ok();
+    expect![[r#"
+        STATUS    []
+        STATUS    []
+    "#]]
+    .assert_eq(&tool.log());
+}
+
+#[test]
+fn versions_of_all_plugins_or_of_some() {
+    let tool = Tool::new();
+    tool.plugin("old", r#"echo '{"code":4,"msg":"unknown CNI_COMMAND: VERSION"}'; exit 1"#);
+    tool.plugin("silent", "exit 3");
+    tool.executable("bin/.hidden", "#!/bin/sh\nexit 1\n");
+    tool.write("bin/README", "no plugin");
+    let runs: [&[&str]; 3] = [&["version"], &["version", "silent", "old"], &["--json", "version", "good"]];
+    let texts = runs.map(|words| tool.run(words).shown());
+    expect![[r#"
+        0
+        stdout: PLUGIN  PATH                      VERSIONS
+        good    $DIR/bin/good  1.0.0 1.1.0
+        old     $DIR/bin/old   0.1.0
+
+        stderr: warning: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3; The plugin ended with exit status 3.
+
+        1
+        stdout: PLUGIN  PATH                     VERSIONS
+        old     $DIR/bin/old  0.1.0
+
+        stderr: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3; The plugin ended with exit status 3.
+
+        0
+        stdout: [
+            {
+                "plugin": "good",
+                "path": "$DIR/bin/good",
+                "versions": [
+                    "1.0.0",
+                    "1.1.0"
+                ]
+            }
+        ]
+
+        stderr: "#]].assert_eq(&texts.join("\n"));
+}
+
+#[test]
+fn validation_prints_the_capabilities() {
+    let tool = Tool::new();
+    assert_eq!(tool.run(&["validate", "net"]).ok(), "mac\n");
+    expect![[r#"
+        {
+            "network": "net",
+            "cniVersion": "1.1.0",
+            "plugins": [
+                "good"
+            ],
+            "capabilities": [
+                "mac"
+            ]
+        }
+    "#]]
+    .assert_eq(&tool.run(&["--json", "validate", "net"]).ok());
+    tool.write(
+        "net.d/bad.conflist",
+        r#"{"cniVersion":"0.4.0","name":"bad","plugins":[{"type":"good"},{"type":"absent"}]}"#,
+    );
+    expect![[r#"
+        1
+        stdout: 
+        stderr: plugin type="good" failed (version): plugin good does not support config version "0.4.0"; It speaks 1.0.0, 1.1.0.
+        plugin type="absent" failed (version): cannot find plugin absent: executable not found in $DIR/bin; Install absent into one of these folders, or correct the type.
+    "#]].assert_eq(&tool.run(&["validate", "bad"]).shown());
+}
+
+#[test]
+fn verbose_tells_each_call() {
+    let tool = Tool::new();
+    let ended = tool.run(&["-v", "add", "net", NETNS]);
+    assert!(ended.stderr.contains("good") && ended.stderr.contains("elapsed_us"), "{}", ended.stderr);
+}
+
+#[test]
+fn completions_are_scripts() {
+    let tool = Tool::new();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = tool.run(&["completions", shell]).ok();
+        assert!(script.contains("attachments") && script.contains("cnitool"), "{shell}");
+    }
+}
+
+#[test]
+fn plugins_stderr_is_passed_on() {
+    let tool = Tool::new();
+    tool.plugin("good", &format!("echo hello >&2\n{GOOD}"));
+    assert_eq!(tool.run(&["add", "net", NETNS]).stderr, "hello\n");
+}
+
+#[test]
+fn a_signal_ends_the_plugin_and_rolls_back() {
+    let tool = Tool::new();
+    tool.plugin(
+        "stuck",
+        r#"echo "$CNI_COMMAND stuck" >> "$dir/../log"; [ $CNI_COMMAND = DEL ] || { echo begun >&2; exec sleep 1000; }"#,
+    );
+    tool.write("net.d/s.conflist", r#"{"cniVersion":"1.0.0","name":"s","plugins":[{"type":"good"},{"type":"stuck"}]}"#);
+    let mut child = tool.command().args(["add", "s", NETNS]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stderr = child.stderr.take().unwrap();
+    let mut begun = [0; 6];
+    stderr.read_exact(&mut begun).unwrap();
+    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    let mut rest = String::new();
+    stderr.read_to_string(&mut rest).unwrap();
+    expect![[r#"
+        Some(143)
+        plugin type="stuck" failed (add): cannot finish ADD: the operation was cancelled; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: stuck, good.
+    "#]].assert_eq(&format!("{:?}\n{rest}", child.wait().unwrap().code()));
+    expect![[r#"
+        ADD cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
+        ADD stuck
+        DEL stuck
+        DEL cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
+    "#]]
+    .assert_eq(&tool.log());
+}
