@@ -301,7 +301,7 @@ fn legacy_iptables_rules_are_removed() {
         }
         let usable = Command::new("iptables-legacy").args(["-t", "nat", "-L"]).output().unwrap();
         if !usable.status.success() {
-            eprintln!("SKIP {test}: {}", String::from_utf8_lossy(&usable.stderr));
+            testns::skip(test, String::from_utf8_lossy(&usable.stderr).trim_end());
             return;
         }
         let comment = "-m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\"\"";

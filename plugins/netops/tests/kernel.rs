@@ -298,7 +298,7 @@ fn vlans_of_a_port() {
         let made = net.run(link::create_bridge("br0", &Bridge { mtu_bytes: None, vlan_filtering: true }));
         if let Err(error) = made {
             assert_eq!(error.os_errno(), Some(Errno::EOPNOTSUPP), "{error}");
-            eprintln!("SKIP vlans_of_a_port: the kernel has no bridge VLAN filtering");
+            testns::skip("vlans_of_a_port", "the kernel has no bridge VLAN filtering");
             return;
         }
         let br0 = link::get(net, &Target::named("br0")).unwrap();

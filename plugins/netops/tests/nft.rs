@@ -76,7 +76,7 @@ fn a_ruleset_reads_back_as_nft_would_write_it() {
         nft.commit(&ruleset()).unwrap(); // once more changes nothing
         nft.commit(&Transaction::new(vec![Change::CreateElement(source("10.1.0.5"))])).unwrap();
         let Some(text) = nft_says(&["list", "ruleset"]) else {
-            eprintln!("SKIP a_ruleset_reads_back_as_nft_would_write_it: no nft(8) here");
+            testns::skip("a_ruleset_reads_back_as_nft_would_write_it", "no nft(8) here");
             return;
         };
         let expected = "\

@@ -26,7 +26,7 @@ pub(crate) fn has(test: &str, program: &str) -> bool {
     let folders = ["/usr/sbin", "/usr/bin", "/sbin", "/bin", ""];
     let is_here = folders.iter().any(|folder| Path::new(&format!("{folder}/{program}")).exists());
     if !is_here {
-        eprintln!("SKIP {test}: no {program} here");
+        testns::skip(test, &format!("no {program} here"));
     }
     is_here
 }
