@@ -9,9 +9,11 @@
 
 mod draw;
 mod hold;
+mod host_local;
 mod json;
 mod netlink;
 mod nft;
+mod plugins;
 mod result;
 mod runtime;
 mod stdin;
@@ -91,6 +93,59 @@ const CONFIG: &[&str] = &[
     "\\ud800",
 ];
 
+/// Keys and values of plugins' own configs.
+const PLUGIN: &[&str] = &[
+    "null",
+    "true",
+    "\"\"",
+    "[]",
+    "{}",
+    "[[{}]]",
+    "0",
+    "1",
+    "4094",
+    "4095",
+    "-1",
+    ",",
+    "\"ipam\":",
+    "\"ranges\":",
+    "\"subnet\":",
+    "\"rangeStart\":",
+    "\"rangeEnd\":",
+    "\"gateway\":",
+    "\"exclude\":",
+    "\"routes\":",
+    "\"dst\":",
+    "\"runtimeConfig\":",
+    "\"ipRanges\":",
+    "\"ips\":",
+    "\"10.0.0.0/8\"",
+    "\"10.0.0.0/30\"",
+    "\"10.0.0.1\"",
+    "\"255.255.255.252/30\"",
+    "\"fd00::/64\"",
+    "\"ffff:ffff:ffff:ffff:ffff:ffff:ffff:fffc/126\"",
+    "\"::/0\"",
+    "\"0.0.0.0/0\"",
+    "\"10.0.0.1-10.0.0.9\"",
+    "\"bridge\":",
+    "\"vlan\":",
+    "\"vlanTrunk\":",
+    "\"minID\":",
+    "\"maxID\":",
+    "\"id\":",
+    "\"isDefaultGateway\":true",
+    "\"ipMasq\":true",
+    "\"mac\":",
+    "\"prevResult\":",
+    "\"address\":",
+    "\"cniVersion\":",
+    "\"1.0.0\"",
+    "\"a/b\"",
+    "\"eth0.100.100.100\"",
+    "\\n",
+];
+
 /// Keys and values of network configurations and cache files.
 const NETWORK: &[&str] = &[
     "null",
@@ -145,6 +200,14 @@ targets! {
     runtime::cache_entry NETWORK;
     runtime::capability_args NETWORK;
     runtime::version_reply &["\"cniVersion\":", "\"supportedVersions\":", "\"0.2.0\"", "\"1.1.0\"", "\"\"", "[]", "null", ","];
+    host_local::host_local_conf PLUGIN;
+    host_local::reservation &["\r\n", "\n", " ", "\0", "c1", "eth0", "10.0.0.1", "fd00::1", "::ffff:", "IP=", "/24", "1000 "];
+    host_local::resolv_conf &["nameserver ", "domain ", "search ", "options ", "#", ";", "\n", "\r", "\t", "\u{85}", "\u{2028}"];
+    host_local::index &["\0", "\u{1}", "\u{7f}", "\u{40}"];
+    plugins::bridge_conf PLUGIN;
+    plugins::control_file &["\"ReportResult\":", "\"reporterror\":", "\"CmdArgs\":", "{}", "null", "\"\"", "-1", "256", "[]", ","];
+    plugins::environment &["\n", "ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "..", "/", "true", ":"];
+    plugins::iptables_save &["-A ", "-s ", "-d ", "-j ", "! ", "--comment ", "\"", "\\", " ", "\n", "\r", ":CNI-30c3d21661b09680d9d23573 "];
     words::names &[".", "..", "/", ":", "\0", "\n", "\u{a0}", "\u{2028}", "0123456789abcdef"];
     words::version &[".", "0", "1.1.0", "4294967296", "+1", "-", " "];
     words::address &["/", ".", ":", "::", "::ffff:", "%eth0", "0", "00", "/0", "/33", "/129", "/+8", "255.255.255.255"];

@@ -17,7 +17,7 @@ pub fn netlink_read(data: &[u8]) {
     assert!(lengths.iter().all(|length| *length >= 16) && lengths.iter().sum::<usize>() <= data.len());
     for (_, _, told) in &frames {
         match told {
-            Told::Failed(error) => assert!(!error.to_string().is_empty() && !error.details().contains("EOK")),
+            Told::Failed(error) => assert!(!error.to_string().is_empty()),
             Told::Address(Some(address)) => {
                 assert_eq!(address.net, address.net.to_string().parse().expect("it prints"))
             }
@@ -46,7 +46,7 @@ pub fn netlink_objects(data: &[u8]) {
         0 => {
             let mut address = Address::from(draw.network());
             address.nodad = draw.flag();
-            assert_eq!(read(addr::add(&link, &address)), Told::Address(Some(address.clone())));
+            assert_eq!(read(addr::add(&link, &address)), Told::Address(Some(address)));
             assert_eq!(read(addr::delete(&link, address.net)), Told::Other);
         }
         1 => {
@@ -55,8 +55,7 @@ pub fn netlink_objects(data: &[u8]) {
             assert_eq!(routes, [as_read(&route)]);
         }
         2 => {
-            let bridge =
-                Bridge { mtu_bytes: draw.maybe(Draw::number), vlan_filtering: draw.flag(), ..Bridge::default() };
+            let bridge = Bridge { mtu_bytes: draw.maybe(Draw::number), vlan_filtering: draw.flag() };
             let Told::Link(made, _) = read(link::create_bridge(&link.name, &bridge)) else { panic!("{bridge:?}") };
             assert_eq!((&made.name, &*made.kind), (&link.name, "bridge"));
             assert_eq!(made.mtu_bytes, bridge.mtu_bytes.unwrap_or(0));

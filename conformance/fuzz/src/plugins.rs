@@ -1,0 +1,121 @@
+//! What the other plugins read: bridge's keys, noop's control file, variables, rules that iptables saved.
+
+use crate::hold;
+use bridge::conf::Conf;
+use bridge::plan::{self, Plan};
+use cni_spec::{ConfObject, ContainerId, FromConf, IfName, SpecVersion, json};
+use filter::{Attachment, fuzzing};
+use interface::host_veth::Owner;
+use noop::control::Control;
+use skel::env::Environment;
+
+/// Bridge's network config, and the plan it gives with its own `prevResult` as the lease.
+pub fn bridge_conf(data: &[u8]) {
+    let Ok(object) = ConfObject::parse(data) else { return };
+    let conf = match Conf::from_conf(&object) {
+        Ok(conf) => conf,
+        Err(error) => return hold::is_sound(&error),
+    };
+    assert!(IfName::parse(&conf.bridge).is_ok());
+    let members = conf.vlans.iter().flat_map(|vlans| &vlans.member_of);
+    members.for_each(|vlans| assert!(1 <= vlans.first && vlans.first <= vlans.last && vlans.last <= 4094));
+    let container_id = &ContainerId::parse("c1").expect("it is a valid ID");
+    let ifname = &IfName::parse("eth0").expect("it is a valid name");
+    let owner = Owner { network: object.name(), container_id, ifname };
+    for lease in [None, object.prev_result(SpecVersion::LATEST).ok().flatten()] {
+        match Plan::new(&conf, &owner, conf.mac, lease) {
+            Ok(plan) => plan_holds(&plan),
+            Err(error) => hold::is_sound(&error),
+        }
+    }
+}
+
+fn plan_holds(plan: &Plan) {
+    let names =
+        [Some(&plan.bridge.name), Some(&plan.host_veth.name), plan.vlan_gateway.as_ref().map(|port| &port.name)];
+    names
+        .into_iter()
+        .flatten()
+        .for_each(|name| assert!(IfName::parse(name).is_ok(), "{name:?} is no interface's name"));
+    assert!(!plan.to_string().is_empty());
+    // Nothing to do where all is there, and everything where nothing is.
+    let nothing = plan::address_changes("cni0", &plan.gateways, &plan.gateways, false).expect("nothing is in the way");
+    assert!(nothing.add.is_empty() && nothing.delete.is_empty());
+    let all = plan::address_changes("cni0", &[], &plan.gateways, false).expect("nothing is in the way");
+    assert_eq!(all.add, plan.gateways);
+}
+
+/// noop's control file.
+pub fn control_file(data: &[u8]) {
+    let control = match Control::parse("/control", data) {
+        Ok(control) => control,
+        Err(error) => return hold::is_sound(&error),
+    };
+    let written = json::to_text(&control);
+    assert_eq!(Control::parse("/control", written.as_bytes()).as_ref(), Ok(&control));
+    assert_eq!(control.error().is_err(), !control.report_error.is_empty());
+    assert!(control.exit_with_code > 0 || control.exit_status() == 0);
+}
+
+/// The variables: command, container, namespace, interface, arguments and path, a line each.
+pub fn environment(data: &[u8]) {
+    let text = hold::text(data);
+    let mut lines = text.split('\n').map(str::to_owned);
+    let mut next = || lines.next().unwrap_or_default();
+    let env = Environment {
+        command: next(),
+        container_id: next(),
+        netns: next(),
+        ifname: next(),
+        args: next(),
+        path: next(),
+        netns_override: next(),
+        not_utf8: Vec::new(),
+    };
+    let command = env.find_command();
+    assert_eq!(command.map(|command| command.as_str()), Some(&*env.command).filter(|_| command.is_some()));
+    match env.check(command) {
+        Ok(()) if ["ADD", "DEL", "CHECK"].contains(&&*env.command) => {
+            hold::stays_in_its_folder(&env.container_id);
+            hold::stays_in_its_folder(&env.ifname);
+        }
+        Ok(()) => assert!(!env.command.is_empty()),
+        Err(error) => hold::is_sound(&error),
+    }
+    assert!(env.plugin_path().dirs().iter().all(|dir| !dir.as_os_str().is_empty()));
+    assert!(!env.overrides_netns() || ["1", "true"].contains(&&*env.netns_override.to_ascii_lowercase()));
+}
+
+/// What `iptables-save` prints, after a line with the comment of a rule of ours.
+pub fn iptables_save(data: &[u8]) {
+    const ETH0: Attachment<'_> = Attachment { network: "br1", container: "c1", ifname: "eth0" };
+    let text = &*hold::text(data);
+    let comment = text.lines().next().unwrap_or_default();
+    quoting_has_no_way_out(comment);
+    let own = Attachment { network: comment, container: text, ifname: "eth0" };
+    let (written, is_own) = fuzzing::comment(own);
+    assert!(is_own && written.len() <= 128 && fuzzing::key_of(&written).is_some());
+    let addresses = ["10.7.0.5".parse().expect("an address"), "fd07::5".parse().expect("an address")];
+    for addresses in [&addresses[..], &[]] {
+        let Some((rules, _)) = fuzzing::removal(text, "CNI-30c3d21661b09680d9d23573", ETH0, addresses) else {
+            continue;
+        };
+        for rule in rules {
+            // It goes behind `-D ` into a restore as it is: never more than one line, and only what was saved.
+            assert!(!rule.contains('\n') && text.lines().any(|line| line.strip_prefix("-A ") == Some(&rule)));
+        }
+    }
+}
+
+/// Whatever a name has in it, restore reads one word of comment and nothing else.
+fn quoting_has_no_way_out(comment: &str) {
+    let quoted = fuzzing::quoted(comment);
+    assert!(!quoted.contains(['\n', '\r']));
+    let mut kept = comment.replace(char::is_control, " ");
+    kept.truncate(kept.floor_char_boundary(255));
+    let mut expected = vec!["-m", "comment", "--comment"];
+    expected.extend((!kept.is_empty()).then_some(&*kept));
+    let words = fuzzing::words(&quoted);
+    // Cutting comes before controls become spaces, which have another length.
+    assert!(words == expected || comment.len() > 255 && words.len() == 4, "{quoted}");
+}
