@@ -15,8 +15,8 @@ use crate::store::Place;
 
 /// Where the reference keeps its stores.
 const DATA_DIR: &str = "/var/lib/cni/networks";
-/// How long to wait for the lock unless told. The holder needs milliseconds, the reference some seconds where ten thousands of
-/// reservations make it read as many files; runtimes wait some minutes.
+/// How long to wait for the lock unless told. The holder needs milliseconds, the reference some seconds where ten
+/// thousands of reservations make it read as many files; runtimes wait some minutes.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// The keys, checked.

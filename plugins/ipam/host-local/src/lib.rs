@@ -3,8 +3,9 @@
 //! Same files, same lock and same order as the reference, so that both can work on one folder in turn. Unlike there,
 //! the cost of ADD, DEL and CHECK depends neither on the number of reservations nor on the size of the range.
 //!
-//! Reading order: [`conf`] (the keys) and [`range`]; [`store`], a folder of reservations under its lock, and [`index`],
-//! the hint beside it that saves reading the folder; then the verbs. What the plugin leaves on the node is in README.md.
+//! Reading order: [`conf`] (the keys) and [`range`]; [`store`], a folder of reservations under its lock, and `index`,
+//! the hint beside it that saves reading the folder; then the verbs. What the plugin leaves on the node is in
+//! README.md.
 
 pub mod address;
 pub mod conf;

@@ -106,7 +106,7 @@ fn opt_in_keys() {
     check(
         r#"{"subnet":"10.1.0.0/24","coolDownSeconds":-1}"#,
         &expect![
-            "7: cannot use network config: key ipam.coolDownSeconds = -1: invalid value: integer `-1`, expected u32"
+            "7: cannot use network config: key ipam.coolDownSeconds = -1: expected a whole number from 0 to 4294967295"
         ],
     );
 }
@@ -184,10 +184,7 @@ fn bad_subnets() {
         7: invalid range set 0: subnet ::ffff:10.1.0.0/120 is an IPv4 network written as IPv6: write it as IPv4
         It is key ipam.subnet."#]],
     );
-    check(
-        r#"{"subnet":5}"#,
-        &expect!["7: cannot use network config: key ipam.subnet = 5: invalid type: integer `5`, expected a string"],
-    );
+    check(r#"{"subnet":5}"#, &expect!["7: cannot use network config: key ipam.subnet = 5: expected a string"]);
 }
 
 #[test]

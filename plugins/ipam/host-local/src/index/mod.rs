@@ -6,7 +6,7 @@
 //! that the index must be complete, and it is used only if all of these hold, else the folder is read and the
 //! index built anew:
 //!
-//! - the folder still carries the [seal](seal) that was set when the index was last written: no entry has come, gone
+//! - the folder still carries the [seal](mod@seal) that was set when the index was last written: no entry has come, gone
 //!   or been renamed since, whoever did it;
 //! - the machine has not been started anew, so no power loss can have kept the seal and lost a page;
 //! - the header and each page used pass their checksums, whose seed is drawn anew for each build.
@@ -64,7 +64,7 @@ impl Index {
     /// An empty one, with room for `reservations`.
     pub(crate) fn new(reservations: usize) -> Self {
         let seed = RandomState::new().hash_one(reservations);
-        Self { table: Table::new(seed, (reservations as u64).saturating_mul(2)), reclaimed: false }
+        Self { table: Table::new(seed, reservations as u64), reclaimed: false }
     }
 
     /// The index of `folder`, if it can be trusted.

@@ -1,13 +1,13 @@
 //! The seal: how the index knows that nobody else has changed the folder since it was written.
 //!
-//! A folder's mtime alone cannot tell: the kernel stamps with the time of its last tick (1 to 10 ms ago), so the
-//! Go plugin can make or delete a reservation right after us and leave the very same mtime. Waiting for the
-//! next tick would cost more than the whole operation. Instead the folder's mtime is *set*, ten seconds into the past,
-//! and both stamps as they then read are noted in the index. Every creation, deletion or renaming of an entry stamps
-//! mtime and ctime with one and the same instant, at any clock granularity and wherever the clock was stepped to; in a sealed
-//! folder the two are ten seconds apart. So a folder whose stamps equal a noted seal has had no entry changed
-//! since. Setting the mtime back by hand, as `rsync -a`, `tar` and `cp -a` do, moves the ctime and so breaks the
-//! seal; a copy has another inode.
+//! A folder's mtime alone cannot tell: the kernel stamps with the time of its last tick (1 to 10 ms ago), so the Go
+//! plugin can make or delete a reservation right after us and leave the very same mtime. Waiting for the next tick
+//! would cost more than the whole operation. Instead the folder's mtime is *set*, ten seconds into the past, and both
+//! stamps as they then read are noted in the index. Every creation, deletion or renaming of an entry stamps mtime and
+//! ctime with one and the same instant, at any clock granularity and wherever the clock was stepped to; in a sealed
+//! folder the two are ten seconds apart. So a folder whose stamps equal a noted seal has had no entry changed since.
+//! Setting the mtime back by hand, as `rsync -a`, `tar` and `cp -a` do, moves the ctime and so breaks the seal; a
+//! copy has another inode.
 
 use std::fs::{File, FileTimes};
 use std::io;

@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use cni_spec::{ContainerId, IfName};
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::libc::{EEXIST, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK};
 
 /// Where a reservation is written before it gets its address for a name.
 pub(super) const TEMPORARY: &str = ".reservation";
@@ -92,11 +92,29 @@ pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()>
     let temporary = folder.join(TEMPORARY);
     let path = folder.join(name);
     let mut file = create_new(&temporary)?;
-    let made = file.write_all(content.as_bytes()).and_then(|()| fs::hard_link(&temporary, &path));
-    let removed = fs::remove_file(&temporary);
+    let made = file.write_all(content.as_bytes()).and_then(|()| give_name(&temporary, &path));
+    let removed = remove(&temporary);
     made?;
     // Only now is the name ours to take back.
     removed.or_else(|error| fs::remove_file(&path).and(Err(error)))
+}
+
+/// Gives a complete file its address for a name.
+fn give_name(temporary: &Path, path: &Path) -> io::Result<()> {
+    match fs::hard_link(temporary, path) {
+        // `EPERM` and `EOPNOTSUPP`: a file system without second names, such as vfat.
+        Err(error) if matches!(error.raw_os_error(), Some(EPERM | EOPNOTSUPP)) => rename_if_free(temporary, path),
+        outcome => outcome,
+    }
+}
+
+/// Renames a file unless the name is taken. Two steps, but under the lock.
+fn rename_if_free(temporary: &Path, path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Ok(_) => Err(io::Error::from_raw_os_error(EEXIST)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::rename(temporary, path),
+        Err(error) => Err(error),
+    }
 }
 
 /// Creates the temporary file. One that a killed process left may be a *second name of a reservation*, if it was
@@ -153,6 +171,18 @@ mod tests {
         assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(fs::read(folder.path().join("10.0.0.1")).unwrap(), b"a\r\neth0");
         assert!(!folder.path().join(TEMPORARY).exists());
+    }
+
+    #[test]
+    fn without_second_names_a_reservation_never_replaces_another_either() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        fs::write(path("one"), "a").unwrap();
+        fs::write(path("two"), "b").unwrap();
+        rename_if_free(&path("one"), &path("10.0.0.1")).unwrap();
+        let taken = rename_if_free(&path("two"), &path("10.0.0.1")).unwrap_err();
+        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        assert_eq!(fs::read(path("10.0.0.1")).unwrap(), b"a");
     }
 
     /// Killed between `link` and `unlink`, ADD leaves the temporary file as a second name of a reservation.

@@ -35,8 +35,8 @@ pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
     }
 }
 
-/// Notes the address last reserved. The file keeps its block, so that a disk that is full does not matter once it exists; it is
-/// cut before it is written, so that a killed process leaves a part of the old address at worst.
+/// Notes the address last reserved. The file keeps its block, so that a disk that is full does not matter once it
+/// exists; it is cut before it is written, so that a killed process leaves a part of the old address at worst.
 pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<()> {
     let file = OpenOptions::new()
         .write(true)

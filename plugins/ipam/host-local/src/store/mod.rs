@@ -1,8 +1,8 @@
-//! A network's folder of reservations, locked: the truth on the disk, and the [index](crate::index) beside it.
+//! A network's folder of reservations, locked: the truth on the disk, and the index beside it.
 //!
-//! Reading order: [`Store::create`] and [`Store::find`] lock the folder; [`Store::owned_by`] and [`Store::next_free`] ask;
-//! [`Store::reserve`] and [`Store::release`] change; [`Store::finish`] writes the index. Without `finish`, or after being killed
-//! anywhere, the folder's seal is broken and the next one reads the folder.
+//! Reading order in `Store`: `create` and `find` lock the folder; `owned_by` and `next_free` ask; `reserve` and
+//! `release` change; `finish` writes the index. Without `finish`, or after being killed anywhere, the folder's seal is
+//! broken and the next call reads the folder.
 
 mod file;
 mod last;
@@ -111,8 +111,9 @@ impl Store {
 
     /// Reads the whole folder and builds the index anew. Gives all that has an address for a name.
     ///
-    /// An operator who deletes reservations by hand does so without the lock, and reading takes a while; so the folder is sealed
-    /// for the reading too, and if that seal is broken at the end, the index is not kept for the next call.
+    /// An operator who deletes reservations by hand does so without the lock, and reading takes a while; so the
+    /// folder is sealed for the reading too, and if that seal is broken at the end, the index is not kept for the
+    /// next call.
     ///
     /// # Errors
     /// The folder cannot be read.

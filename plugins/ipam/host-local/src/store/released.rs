@@ -54,8 +54,8 @@ fn owner_text(owner: &Owner) -> String {
     format!("{} {}", owner.container_id, owner.ifname)
 }
 
-/// The addresses that still have to wait, oldest first, with the time they have left. Drops the lines of the others when they are
-/// the most.
+/// The addresses that still have to wait, oldest first, with the time they have left. Drops the lines of the others
+/// when they are the most.
 pub(crate) fn read(folder: &Path, cool_down: Duration) -> Vec<(Released, Duration)> {
     let path = folder.join(FILE_NAME);
     let text = match std::fs::read(&path) {

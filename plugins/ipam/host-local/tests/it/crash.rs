@@ -1,4 +1,5 @@
-//! Killed before any state-changing system call, or with that call failing: what is left is nothing that DEL does not remove.
+//! Killed before any state-changing system call, or with that call failing: what is left is nothing that DEL does not
+//! remove.
 
 use std::path::{Path, PathBuf};
 
