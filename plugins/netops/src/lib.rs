@@ -14,7 +14,7 @@
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
-//! | [`lock`], [`file`] | the one file lock; files written all or not at all |
+//! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
 //! | [`boot`] | which boot of the machine this is |
 //! | [`txn`] | takes back what a failed, cancelled or panicking plan has done |
 //! | [`error`] | [`OpError`]: operation, object, place, errno, the kernel's words |
@@ -28,6 +28,7 @@ mod answer;
 mod raw;
 
 pub mod link;
+mod mac;
 
 pub mod bridge_port;
 pub mod unlink;

@@ -96,7 +96,7 @@ pub fn write(key: &Key, value: &str) -> Result<()> {
 /// Writes a value unless the key has it: a read-only `/proc/sys` is no obstacle where all is set.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn ensure(key: &Key, value: &str) -> Result<()> {
     match read(key)? == value {
         true => Ok(()),

@@ -194,6 +194,18 @@ impl fmt::Display for NodeUndo {
 }
 
 impl NodeUndo {
+    /// What is so on the node if it is not run: `link cni0 stays`.
+    #[must_use]
+    pub fn what_stays(&self) -> String {
+        match self {
+            Self::DeleteLink(link) => format!("link {} stays", link.name),
+            Self::DeleteAddress { link, net } => format!("address {net} stays on {}", link.name),
+            Self::AddAddress { link, net } => format!("address {net} stays off {}", link.name),
+            Self::WriteSysctl { key, value } => format!("{key} stays as set, it was {value}"),
+            Self::ClearPromisc(link) => format!("link {} stays promiscuous", link.name),
+        }
+    }
+
     /// Takes the change back.
     ///
     /// # Errors

@@ -81,7 +81,7 @@ impl BridgeUndoer<'_> {
 
     /// Alone: an ADD under way may have seen the change already and count on it.
     fn undo_shared(&self, bridge: &str, ports: &BTreeSet<u32>, change: &NodeUndo) -> Result<(), String> {
-        let left = |why: String| Err(format!("not taken back: {change} ({why})"));
+        let left = |why: String| Err(format!("{}: {why}", change.what_stays()));
         let _alone = match lock(Mode::Exclusive) {
             Ok(lock) => lock,
             Err(error) => return left(error.to_string()),
