@@ -2,6 +2,7 @@
 
 use crate::subjects::{Who, each, node};
 use expect_test::expect;
+use nix::errno::Errno;
 use serde_json::{Value, json};
 use testns::{Call, Container, Remains, Verb};
 
@@ -113,6 +114,32 @@ fn a_foreign_address_on_lo_is_refused() {
             .assert_eq(&format!("{} {}\n", failure.code, failure.msg));
         }
     });
+}
+
+/// SPEC 2, ADD: on failure lo is as it was. A failed write is the reply's own, which nobody can then be told of.
+#[test]
+fn a_failing_step_leaves_lo_as_it_was() {
+    let mut failed = 0;
+    for n in 1.. {
+        let node = node();
+        let pod = node.container();
+        // From its first time up the kernel keeps 127.0.0.1 on lo, down or not.
+        pod.namespace().set_up("lo");
+        pod.namespace().set_down("lo");
+        let before = pod.namespace().snapshot();
+        let traced = Call::new(Verb::Add, LATEST, &pod).fail_step(&node, n, |_| Errno::ENOBUFS);
+        let Some(step) = traced.hit else {
+            traced.reply.ok();
+            break;
+        };
+        if traced.reply.output.code() != 0 && step.name() != "write" {
+            traced.reply.fails();
+            assert_eq!(testns::changes(&before, &pod.namespace().snapshot()), "", "step {n}: {step}");
+            failed += 1;
+        }
+    }
+    // At least the questions for lo and its addresses, the change, and their answers.
+    assert!(failed >= 8, "{failed}");
 }
 
 /// SPEC 2, DEL: succeeds where the namespace is gone.
