@@ -141,9 +141,14 @@ impl ConfObject {
     }
 
     /// Adds [`ConfObject::misspelt`] to an error about the config: a key that is missing may be a misspelt one.
+    /// What the error says already is not said again.
     #[must_use]
     pub fn hint(&self, error: CniError) -> CniError {
-        self.misspelt().iter().fold(error, CniError::detail)
+        let add = |error: CniError, sentence: String| match error.details.contains(&sentence) {
+            true => error,
+            false => error.detail(sentence),
+        };
+        self.misspelt().into_iter().fold(error, add)
     }
 
     /// `prevResult`, which must be of the config's version family; `None` if there is none.
@@ -246,7 +251,7 @@ mod tests {
         assert_eq!(object(r#"{"name":"n"} x"#).unwrap_err().code, Code::DECODING);
         assert_eq!(
             object(r#"{"name":5}"#).unwrap_err().msg,
-            "cannot use network config: key name = 5: invalid type: integer `5`, expected a string"
+            "cannot use network config: key name = 5: expected a string"
         );
     }
 

@@ -7,7 +7,9 @@
 
 use crate::error::{CniError, Code};
 use serde::de::value::StrDeserializer;
-use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    self, DeserializeOwned, DeserializeSeed, Expected, IntoDeserializer, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 use serde::{Serialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
 use std::cell::RefCell;
@@ -97,6 +99,34 @@ impl std::error::Error for DecodeError {}
 impl de::Error for DecodeError {
     fn custom<T: fmt::Display>(message: T) -> Self {
         Self { path: String::new(), value: String::new(), message: one_line(&message.to_string()) }
+    }
+
+    fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(format_args!("expected {}", in_words(&expected.to_string())))
+    }
+
+    fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
+        Self::custom(format_args!("expected {}", in_words(&expected.to_string())))
+    }
+}
+
+/// What a value should have been, in JSON's words instead of Rust's. The value itself is quoted beside it.
+fn in_words(expected: &str) -> String {
+    let number = |low: i128, high: i128| format!("a whole number from {low} to {high}");
+    match expected {
+        "u8" => number(u8::MIN.into(), u8::MAX.into()),
+        "u16" => number(u16::MIN.into(), u16::MAX.into()),
+        "u32" => number(u32::MIN.into(), u32::MAX.into()),
+        "u64" | "usize" => number(u64::MIN.into(), u64::MAX.into()),
+        "i8" => number(i8::MIN.into(), i8::MAX.into()),
+        "i16" => number(i16::MIN.into(), i16::MAX.into()),
+        "i32" => number(i32::MIN.into(), i32::MAX.into()),
+        "i64" | "isize" => number(i64::MIN.into(), i64::MAX.into()),
+        "a sequence" => "a list".to_owned(),
+        "a map" => "an object".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        text if text.starts_with("struct ") => "an object".to_owned(),
+        text => text.to_owned(),
     }
 }
 
@@ -370,11 +400,11 @@ mod tests {
     fn a_wrong_type_names_key_and_value() {
         assert_eq!(
             port(r#"{"more":[{},{"HostPort":"80"}]}"#).unwrap_err(),
-            r#"key more[1].hostPort = "80": invalid type: string "80", expected u16"#
+            r#"key more[1].hostPort = "80": expected a whole number from 0 to 65535"#
         );
         assert_eq!(
             port(r#"{"hostPort":70000}"#).unwrap_err(),
-            "key hostPort = 70000: invalid value: integer `70000`, expected u16"
+            "key hostPort = 70000: expected a whole number from 0 to 65535"
         );
     }
 
