@@ -142,7 +142,7 @@ fn gate_version(command: Command, text: &str, supported: &[SpecVersion]) -> Resu
     SpecVersion::find(text).filter(|version| supported.contains(version)).ok_or_else(|| {
         let names: Vec<&str> = supported.iter().map(|version| version.as_str()).collect();
         CniError::new(Code::INCOMPATIBLE_VERSION, "incompatible CNI versions")
-            .detail(format!("config is {text:?}, plugin supports {names:?}"))
+            .detail(format!("config is {text:?}, plugin supports {names:?}. Set cniVersion to one of these."))
     })
 }
 
