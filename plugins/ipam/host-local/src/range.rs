@@ -229,4 +229,39 @@ mod tests {
             &expect!["ffff:ffff:ffff:ffff:ffff:ffff:ffff:fff1-ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"],
         );
     }
+
+    /// The reference's walk, a step at a time: one address on, over to the next range at the end, until the first comes
+    /// round again.
+    fn walk(set: &RangeSet, last: Option<Address>) -> Vec<Address> {
+        let ranges = set.ranges();
+        let known = last.and_then(|last| Some((ranges.iter().position(|range| range.span().contains(last))?, last)));
+        let step = |(index, address): (usize, Address)| match address == ranges[index].last {
+            true => ((index + 1) % ranges.len(), ranges[(index + 1) % ranges.len()].first),
+            false => (index, address.next().unwrap()),
+        };
+        let start = known.map_or((0, ranges[0].first), step);
+        let steps = std::iter::successors(Some(start), |place| Some(step(*place)).filter(|place| place.1 != start.1));
+        steps.map(|(_, address)| address).collect()
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_order_is_that_of_a_walk(
+            bounds in proptest::collection::vec((0u32..14, 0u32..14), 1..4),
+            last in proptest::option::of((0u32..4, 0u32..16)),
+        ) {
+            let address = |range: u32, host: u32| Address { family: Family::V4, bits: (0x0a00_0000 + range * 16 + host).into() };
+            let range = |(number, (one, other)): (u32, (u32, u32))| Range {
+                subnet: IpNetwork::new(address(number, 0).ip(), 28).unwrap(),
+                first: address(number, one.min(other)),
+                last: address(number, one.max(other)),
+                gateway: address(number, 1),
+            };
+            let set = RangeSet::new((0..).zip(bounds).map(range).collect()).unwrap();
+            let last = last.map(|(range, host)| address(range, host));
+            let each = |span: &Span| std::iter::successors(Some(span.first), |at| at.next()).take_while(|at| *at <= span.last).collect::<Vec<_>>();
+            let order: Vec<Address> = set.order(last).iter().flat_map(each).collect();
+            proptest::prop_assert_eq!(order, walk(&set, last));
+        }
+    }
 }
