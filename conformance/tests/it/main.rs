@@ -1,6 +1,7 @@
 //! The specification as tests: a module per section, then one per plugin.
 
 #![allow(missing_docs, reason = "a test's name is its documentation")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 mod configs;
 mod subjects;
@@ -10,6 +11,11 @@ mod protocol;
 mod bridge;
 mod host_local;
 mod loopback;
+mod masquerade;
 mod noop;
 
+mod concurrency;
+
 mod crash;
+mod interop;
+mod security;

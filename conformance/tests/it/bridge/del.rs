@@ -1,6 +1,6 @@
 //! DEL in every state in which a runtime may come with it.
 
-use super::stays;
+use super::{left_by, stays};
 use crate::configs::{Attached, bridge, dual, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
@@ -12,36 +12,24 @@ fn full(own: Value) -> Value {
     bridge(with(base, own))
 }
 
-/// The tables that the node keeps, without anything of a container in them.
-fn is_empty_table(line: &str) -> bool {
-    line.starts_with("+ nft table ")
-        || line.starts_with("+ nft chain ")
-        || line.starts_with("+ nft set ")
-        || is_fixed_rule(line)
-}
-
-fn is_fixed_rule(line: &str) -> bool {
-    line.starts_with("+ nft rule ") && !line.contains("pod") && !line.contains("veth")
-}
-
 /// SPEC 2, DEL: repeated calls succeed.
 #[test]
 fn del_twice_succeeds() {
-    each(|_, node| {
+    each(|who, node| {
         let attached = Attached::add(node, &full(json!({})), &node.container());
         attached.del().ok();
         attached.del().ok();
         Call::new(Verb::Del, &attached.config, &attached.attachment).run(node).ok(); // and without prevResult
-        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+        node.assert_as_before_except(left_by(who));
     });
 }
 
 /// SPEC 2, DEL: of what was never added.
 #[test]
 fn del_of_what_was_never_added_succeeds() {
-    each(|_, node| {
+    each(|who, node| {
         node.call(Verb::Del, full(json!({})), &node.container()).ok();
-        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+        node.assert_as_before_except(left_by(who));
     });
 }
 
@@ -61,7 +49,7 @@ fn del_needs_neither_the_namespace_nor_prev_result() {
             call.run(&node).ok();
             call.run(&node).ok();
             let changes = node.changes();
-            let left = changes.lines().find(|line| !stays(line) && !is_empty_table(line));
+            let left = changes.lines().find(|line| !stays(line));
             assert!(left.is_none(), "{remains:?}, prevResult {with_result}: {changes}");
             assert!(node.host().find_link(attached.host_veth()).is_none());
         }
@@ -103,7 +91,7 @@ fn del_does_not_need_the_runtime_config() {
             return;
         }
         reply.ok();
-        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+        node.assert_as_before_except(left_by(who));
     });
 }
 
@@ -123,7 +111,7 @@ fn del_succeeds_when_things_are_gone() {
             assert!(node.changes().contains("pod1"), "{}", node.changes());
             return;
         }
-        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+        node.assert_as_before_except(left_by(who));
     });
 }
 

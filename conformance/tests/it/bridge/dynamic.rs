@@ -1,6 +1,6 @@
 //! What the runtime asks for: a hardware address, IP addresses.
 
-use crate::configs::{Attached, addresses, bridge, dual, with};
+use crate::configs::{addresses, bridge, dual, with};
 use crate::subjects::each;
 use serde_json::{Value, json};
 use testns::{Call, Container, Node, Verb};

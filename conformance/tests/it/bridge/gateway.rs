@@ -126,7 +126,7 @@ fn a_conflicting_bridge_address_is_replaced_only_by_force() {
         assert!(failure.msg.contains("br0"), "{failure:?}");
         assert_eq!(gateways(node), ["10.99.0.1/16"]);
         if who.is_ours() {
-            node.assert_as_before_except(|line| super::is_empty_store(line));
+            node.assert_as_before_except(super::is_empty_store);
         }
         let pod = node.container();
         Attached::add(node, &bridge(json!({"isGateway": true, "forceAddress": true})), &pod);

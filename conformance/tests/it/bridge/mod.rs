@@ -12,10 +12,22 @@ mod result;
 mod service;
 mod vlan;
 
+use crate::subjects::Who;
+
 /// What DEL leaves on purpose, as line of a snapshot: the bridge with its gateway address, forwarding, the store of
 /// host-local without reservations.
 pub(crate) fn stays(line: &str) -> bool {
     is_bridge(line) || is_forwarding(line) || is_empty_store(line)
+}
+
+/// [`stays`], and of the reference its nft tables without anything of a container in them.
+pub(crate) fn left_by(who: Who) -> impl Fn(&str) -> bool {
+    move |line| stays(line) || (!who.is_ours() && is_empty_table(line))
+}
+
+fn is_empty_table(line: &str) -> bool {
+    let nft = line.strip_prefix("+ nft ").unwrap_or_default();
+    nft.starts_with("table ") || (nft.starts_with("chain ") && nft.to_lowercase().contains("routing"))
 }
 
 fn is_bridge(line: &str) -> bool {

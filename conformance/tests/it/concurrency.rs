@@ -1,0 +1,90 @@
+//! Many containers at once, as when a node comes back.
+
+use crate::bridge::stays;
+use crate::configs::{Attached, addresses, bridge, dual, ip};
+use crate::subjects::node;
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+
+const MANY: usize = 256;
+
+/// 256 ADDs at once: distinct addresses of both families and no error; 256 DELs at once: the node is as before.
+#[test]
+fn many_adds_at_once_get_distinct_addresses_and_leave_nothing() {
+    let node = node();
+    let ranges = json!([[{"subnet": "10.7.0.0/16"}], [{"subnet": "fd07::/64"}]]);
+    let ipam = json!({"type": "host-local", "ranges": ranges});
+    let config = bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": ipam}));
+    let pods: Vec<_> = (0..MANY).map(|_| node.container()).collect();
+    let start = Barrier::new(MANY);
+    let at_once = |work: &(dyn Fn(usize) + Sync)| {
+        std::thread::scope(|scope| {
+            let start = &start;
+            for number in 0..MANY {
+                scope.spawn(move || {
+                    start.wait();
+                    work(number);
+                });
+            }
+        });
+    };
+    let made = [(); MANY].map(|()| std::sync::OnceLock::new());
+    at_once(&|number| made[number].set(Attached::add(&node, &config, &pods[number])).ok().unwrap());
+    let made: Vec<_> = made.iter().map(|one| one.get().unwrap()).collect();
+
+    let distinct: BTreeSet<_> = made.iter().flat_map(|one| addresses(&one.result)).collect();
+    assert_eq!(distinct.len(), 2 * MANY);
+    let names: BTreeSet<_> = made.iter().map(|one| one.host_veth().to_owned()).collect();
+    assert_eq!(names.len(), MANY);
+    for (pod, one) in pods.iter().zip(&made).step_by(37) {
+        assert_eq!(pod.namespace().global_addresses("eth0"), addresses(&one.result));
+        pod.namespace().ping(ip("10.7.0.1"));
+        one.check().ok();
+    }
+    at_once(&|number| drop(made[number].del().ok()));
+    node.assert_as_before_except(stays);
+}
+
+/// ADDs and DELs of different containers mixed, over a range that is nearly full: an address is free again as soon as its
+/// DEL has returned.
+#[test]
+fn adds_and_dels_at_once_never_run_out_of_what_is_free() {
+    let node = node();
+    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/27"}); // 29 addresses
+    let config = bridge(json!({"isGateway": true, "ipam": ipam}));
+    std::thread::scope(|scope| {
+        for _ in 0..24 {
+            scope.spawn(|| {
+                for _ in 0..3 {
+                    let pod = node.container();
+                    Attached::add(&node, &config, &pod).del().ok();
+                }
+            });
+        }
+    });
+    node.assert_as_before_except(stays);
+}
+
+/// The first ADDs of a node race for the bridge, its address and the tables; none is refused, and one bridge comes of it.
+#[test]
+fn the_first_adds_race_for_the_bridge() {
+    for _ in 0..3 {
+        let node = node();
+        let config = bridge(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()}));
+        let pods: Vec<_> = (0..8).map(|_| node.container()).collect();
+        let start = Barrier::new(pods.len());
+        std::thread::scope(|scope| {
+            for pod in &pods {
+                let (start, node, config) = (&start, &node, &config);
+                scope.spawn(move || {
+                    start.wait();
+                    let attached = Attached::add(node, config, pod);
+                    attached.check().ok();
+                });
+            }
+        });
+        assert_eq!(node.host().global_addresses("br0"), ["10.7.0.1/24", "fd07::1/64"]);
+        pods.iter().for_each(|pod| pod.namespace().ping(ip("10.7.0.1")));
+    }
+}

@@ -1,0 +1,265 @@
+//! With the Go reference plugins on one node: an upgrade in either direction, and both at once.
+
+use crate::bridge::stays;
+use crate::configs::{Attached, addresses, bridge, dual, host_local, ip, normalised, with};
+use crate::subjects::{ours, reference_or_skip, same};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::Path;
+use testns::{Attachment, Call, Node, Remains, Subject, Verb};
+
+/// Runs a test for ours upgraded to theirs and theirs upgraded to ours: who makes, who takes over.
+fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
+    let Some(theirs) = reference_or_skip() else { return };
+    for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
+        let node = Node::with(&theirs); // so that programs are found when it is their turn
+        node.install(&first);
+        test(&node, &first, &second);
+    }
+}
+
+fn full(own: Value) -> Value {
+    bridge(with(json!({"isDefaultGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()}), own))
+}
+
+/// nft tables of the reference without anything of a container in them.
+fn is_empty_table(line: &str) -> bool {
+    let nft = line.strip_prefix("+ nft ").unwrap_or_default();
+    nft.starts_with("table ") || (nft.starts_with("chain ") && nft.to_lowercase().contains("routing"))
+}
+
+/// ADD by one, CHECK and DEL by the other, with all that ADD may have made.
+#[test]
+fn what_one_added_the_other_checks_and_deletes() {
+    both_ways(|node, first, second| {
+        let pod = node.container();
+        let plain = json!({"macspoofchk": false, "ipMasq": false});
+        let attached = Attached::add(node, &full(plain), &pod);
+        node.install(second);
+        attached.check().ok();
+        attached.del().ok();
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        let changes = node.changes();
+        let left: Vec<_> = changes.lines().filter(|line| !stays(line)).collect();
+        assert!(left.is_empty(), "ADD by {first:?}, DEL by {second:?}: {left:#?}");
+    });
+}
+
+/// What they made, ours takes away: with prevResult and without, whatever is left of the container.
+#[test]
+fn all_that_they_added_is_deleted_by_ours() {
+    let Some(theirs) = reference_or_skip() else { return };
+    for remains in Remains::ALL {
+        for with_result in [true, false] {
+            // Without namespace and result only rules and reservation say whose they are: their veth has no mark.
+            let is_blind = !with_result && remains != Remains::Alive;
+            let node = Node::with(&theirs);
+            let pod = node.container();
+            let mut attached = Attached::add(&node, &full(json!({})), &pod);
+            node.install(&ours());
+            let held = File::open(pod.namespace().path()).unwrap();
+            attached.attachment = pod.leave(remains);
+            if is_blind && remains != Remains::EmptyPath {
+                drop(held); // the namespace ends, and with it the veth
+            }
+            let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
+            let call = if with_result { attached.call(Verb::Del) } else { bare };
+            call.run(&node).ok();
+            if is_blind {
+                let veth = attached.host_veth().to_owned();
+                if remains == Remains::EmptyPath {
+                    node.host().delete_link(&veth);
+                } else {
+                    node.host().wait_for("the veth to end", |host| host.find_link(&veth).is_none());
+                }
+            }
+            let changes = node.changes();
+            let left: Vec<_> = changes.lines().filter(|line| !stays(line) && !is_empty_table(line)).collect();
+            assert!(left.is_empty(), "{remains:?}, prevResult {with_result}: {left:#?}");
+        }
+    }
+}
+
+/// What ours made they take away as far as their own DEL goes: the link, the addresses, and with backend iptables the rules.
+#[test]
+fn what_ours_added_with_iptables_is_deleted_by_theirs() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    node.install(&ours());
+    let pod = node.container();
+    let own = json!({"macspoofchk": false, "ipMasqBackend": "iptables"});
+    let attached = Attached::add(&node, &full(own), &pod);
+    node.install(&theirs);
+    attached.del().ok();
+    node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+}
+
+/// Ours masquerades in a table of its own, which they do not know. Their DEL fails once for want of their own chain, and
+/// succeeds when repeated, as runtimes do; a later DEL or GC of ours removes what it left.
+#[test]
+fn what_their_del_leaves_of_ours_a_later_one_of_ours_removes() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    node.install(&ours());
+    let pod = node.container();
+    let attached = Attached::add(&node, &full(json!({})), &pod);
+    node.install(&theirs);
+    assert!(attached.del().fails().msg.contains("does not exist"));
+    attached.del().ok();
+    assert!(node.host().nft().iter().any(|line| line.contains("id: pod1")));
+    node.install(&ours());
+    node.call(Verb::Del, &attached.config, pod.leave(Remains::EmptyPath)).ok();
+    node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+}
+
+/// An upgrade under way: the executables are replaced between any two calls, on a node where containers run.
+#[test]
+fn executables_may_be_replaced_between_any_two_calls() {
+    both_ways(|node, first, second| {
+        let config = full(json!({"macspoofchk": false, "ipMasqBackend": "iptables"}));
+        let (old, new) = (node.container(), node.container());
+        let before = Attached::add(node, &config, &old);
+        node.install(second);
+        let after = Attached::add(node, &config, &new);
+        assert_eq!(addresses(&before.result), ["10.7.0.2/24", "fd07::2/64"]);
+        assert_eq!(addresses(&after.result), ["10.7.0.3/24", "fd07::3/64"]);
+        old.namespace().ping(ip("10.7.0.3"));
+        new.namespace().ping(ip("fd07::2"));
+        before.check().ok();
+        after.check().ok();
+        node.install(first);
+        after.check().ok();
+        after.del().ok();
+        before.check().ok();
+        old.namespace().ping(ip("10.7.0.1"));
+        node.install(second);
+        before.del().ok();
+        node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+    });
+}
+
+/// Their bridge with our host-local, and ours with theirs: delegation goes by CNI_PATH.
+#[test]
+fn each_bridge_works_with_the_others_host_local() {
+    both_ways(|node, _, second| {
+        node.install_one(second, "host-local");
+        let config = full(json!({"macspoofchk": false, "ipMasq": false}));
+        let pod = node.container();
+        let attached = Attached::add(node, &config, &pod);
+        assert_eq!(addresses(&attached.result), ["10.7.0.2/24", "fd07::2/64"]);
+        attached.check().ok();
+        let second = Attached::add(node, &config, pod.attachment_as("net1"));
+        second.del().ok();
+        attached.check().ok();
+        let full_range = with(config.clone(), json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30"}}));
+        let late = node.container_named("late");
+        let error = node.call(Verb::Add, &full_range, &late).fails();
+        assert!(error.msg.contains("no IP addresses available in range set: 10.7.0.1-10.7.0.2"), "{error:?}");
+        node.call(Verb::Del, &full_range, &late).ok(); // as runtimes do, and the reference needs
+        attached.del().ok();
+        node.assert_as_before_except(stays);
+    });
+}
+
+fn pod(id: &str) -> Attachment {
+    Attachment { container_id: id.to_owned(), netns: "/run/netns/absent".to_owned(), ifname: "eth0".to_owned() }
+}
+
+/// Reservations in one folder by turns: the next address is the same whoever is asked, and each releases the other's.
+#[test]
+fn reservations_by_turns_in_one_folder() {
+    both_ways(|node, first, second| {
+        let config = host_local(json!({"subnet": "10.7.0.0/28"})); // .2 to .14
+        let turn =
+            |number: usize| node.install_one(if number.is_multiple_of(2) { first } else { second }, "host-local");
+        let add = |number: usize| {
+            turn(number);
+            addresses(&node.call(Verb::Add, &config, pod(&format!("c{number}"))).ok()).concat()
+        };
+        let del = |number: usize, by: usize| {
+            turn(by);
+            node.call(Verb::Del, &config, pod(&format!("c{number}"))).ok();
+        };
+        for number in 2..=14 {
+            assert_eq!(add(number), format!("10.7.0.{number}/28"));
+        }
+        for asked in [0, 1] {
+            turn(asked);
+            node.call(Verb::Add, &config, pod("late")).fails();
+        }
+        del(5, 0); // each deletes one of its own and one of the other's
+        del(8, 0);
+        del(9, 1);
+        del(12, 1);
+        assert_eq!(add(20), "10.7.0.5/28");
+        assert_eq!(add(21), "10.7.0.8/28");
+        del(3, 0);
+        assert_eq!(add(23), "10.7.0.9/28");
+        assert_eq!(add(24), "10.7.0.12/28");
+        assert_eq!(add(25), "10.7.0.3/28");
+        turn(0);
+        node.call(Verb::Add, &config, pod("c25")).fails(); // it has one, given by the other
+        turn(1);
+        node.call(Verb::Add, &config, pod("c24")).fails();
+    });
+}
+
+/// Reservations at once in one folder, released at once by the other: each address is given to one.
+#[test]
+fn reservations_at_once_in_one_folder() {
+    const EACH: usize = 24;
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    let config = host_local(json!({"ranges": [[{"subnet": "10.7.0.0/25"}], [{"subnet": "fd07::/64"}]]}));
+    // In a folder of its own, so that both can be called by the one name.
+    std::fs::create_dir(node.work_dir().join("ours")).unwrap();
+    let our_executable = node.work_dir().join("ours/host-local");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_plugins-under-test"), &our_executable).unwrap();
+    let call = |verb: Verb, number: usize, by_ours: bool| {
+        let name = if by_ours { "../ours/host-local" } else { "host-local" };
+        Call::new(verb, &config, pod(&format!("c{number}"))).plugin(name).run(&node).ok()
+    };
+    let given = std::sync::Mutex::new(Vec::new());
+    let at_once = |work: &(dyn Fn(usize) + Sync)| {
+        std::thread::scope(|scope| (0..2 * EACH).for_each(|number| drop(scope.spawn(move || work(number)))));
+    };
+    at_once(&|number| {
+        let mine = addresses(&call(Verb::Add, number, number.is_multiple_of(2)));
+        given.lock().unwrap().extend(mine);
+    });
+    let distinct: BTreeSet<_> = given.lock().unwrap().iter().cloned().collect();
+    assert_eq!(distinct.len(), 4 * EACH);
+    at_once(&|number| drop(call(Verb::Del, number, !number.is_multiple_of(2))));
+    let left = std::fs::read_dir("/var/lib/cni/networks/net").unwrap().flatten();
+    let left: Vec<_> = left.filter(|entry| entry.file_name().to_string_lossy().contains(['.', ':'])).collect();
+    let names: Vec<_> = left.iter().map(|entry| entry.file_name().into_string().unwrap()).collect();
+    assert!(names.iter().all(|name| name.parse::<std::net::IpAddr>().is_err()), "{names:?}");
+    assert!(!Path::new("/var/lib/cni/networks/net/10.7.0.2").exists());
+}
+
+/// The results of both are equal but for hardware addresses and names of veths, for a range of configs.
+#[test]
+fn results_are_equal() {
+    let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "fd09::/48", "gw": "fd07::9"}]);
+    let dns = json!({"nameservers": ["10.7.0.53"], "search": ["a.b"], "options": ["ndots:2"]});
+    for own in [
+        json!({}),
+        json!({"isGateway": true}),
+        json!({"isDefaultGateway": true, "ipam": dual()}),
+        json!({"ipam": with(dual(), json!({"routes": routes}))}),
+        json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "mtu": 1400, "dns": dns}),
+        json!({"ipam": {}}),
+        json!({"runtimeConfig": {"ips": ["10.7.0.77"], "mac": "0a:00:00:00:00:07"}}),
+    ] {
+        for version in ["0.3.1", "0.4.0", "1.0.0"] {
+            same(|node| {
+                let config = bridge(with(own.clone(), json!({"cniVersion": version})));
+                let mut result = Attached::add(node, &config, &node.container()).result;
+                crate::configs::drop_empty_dns(&mut result);
+                normalised(&result)
+            });
+        }
+    }
+}

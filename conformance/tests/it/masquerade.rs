@@ -1,0 +1,348 @@
+//! ipMasq: what pods send outside shows the node's address, and nothing else does.
+
+use crate::bridge::left_by;
+use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
+use crate::subjects::{Who, each, node, skip};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use testns::{Call, Namespace, Node, Remains, Transport, Verb, exchange};
+
+const LONG: Duration = Duration::from_secs(10);
+const BOTH: [(&str, &str); 2] = [("192.0.2.2", "192.0.2.1"), ("2001:db8::2", "2001:db8::1")];
+
+fn config(own: Value) -> Value {
+    bridge(with(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()}), own))
+}
+
+/// A machine behind the node's uplink, which knows nothing of the pods' network.
+fn remote(node: &Node) -> Namespace {
+    let remote = node.remote("remote");
+    node.host().add_veth("uplink", &remote, "eth0");
+    for (there, here) in BOTH {
+        let prefix = if there.contains(':') { 64 } else { 24 };
+        remote.add_address("eth0", &format!("{there}/{prefix}"));
+        node.host().add_address("uplink", &format!("{here}/{prefix}"));
+    }
+    remote
+}
+
+/// Whose address a machine sees when a namespace talks to it.
+#[track_caller]
+fn seen_by(to: &Namespace, at: &str, from: &Namespace) -> IpAddr {
+    // Over TCP, whose first packets are repeated: neighbours of IPv6 may still be resolved.
+    let seen = exchange(Transport::Tcp, from, (to, ip(at)), LONG);
+    seen.expect("an answer from outside").ip()
+}
+
+/// A remote machine that has no way back to the pods' network sees the node's address, for both families.
+#[test]
+fn outside_a_pod_shows_the_nodes_address() {
+    each(|_, node| {
+        let (remote, pod) = (remote(node), node.container());
+        let attached = Attached::add(node, &config(json!({})), &pod);
+        for (there, here) in BOTH {
+            assert_eq!(seen_by(&remote, there, pod.namespace()), ip(here));
+        }
+        let udp = exchange(Transport::Udp, pod.namespace(), (&remote, ip("192.0.2.2")), LONG);
+        assert_eq!(udp.unwrap().ip(), ip("192.0.2.1"));
+        attached.check().ok();
+    });
+}
+
+/// Without ipMasq the remote machine sees the pod's own address: what the test above would look like without translation.
+#[test]
+fn without_ip_masq_a_pod_shows_its_own_address() {
+    each(|_, node| {
+        let (remote, pod) = (remote(node), node.container());
+        remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
+        Attached::add(node, &config(json!({"ipMasq": false})), &pod);
+        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("10.7.0.2"));
+        assert_eq!(node.host().nft(), [""; 0]);
+    });
+}
+
+/// Inside the pods' network nothing is translated; to another network of the node it is.
+#[test]
+fn inside_its_network_a_pod_shows_its_own_address() {
+    each(|_, node| {
+        let (one, two, elsewhere) = (node.container(), node.container(), node.container());
+        Attached::add(node, &config(json!({})), &one);
+        Attached::add(node, &config(json!({})), &two);
+        assert_eq!(seen_by(two.namespace(), "10.7.0.3", one.namespace()), ip("10.7.0.2"));
+        assert_eq!(seen_by(two.namespace(), "fd07::3", one.namespace()), ip("fd07::2"));
+        assert_eq!(seen_by(node.host(), "10.7.0.1", one.namespace()), ip("10.7.0.2"));
+        let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
+        let other = config(json!({"name": "other", "bridge": "br1", "ipam": ipam}));
+        Attached::add(node, &other, &elsewhere);
+        assert_eq!(seen_by(elsewhere.namespace(), "10.8.0.2", one.namespace()), ip("10.8.0.1"));
+    });
+}
+
+/// The part of a network that is routed over the node is not translated either: the rule is about the prefix.
+#[test]
+fn the_prefix_is_left_alone_where_the_node_routes_it() {
+    each(|_, node| {
+        let (remote, pod) = (remote(node), node.container());
+        Attached::add(node, &config(json!({})), &pod);
+        remote.add_address("eth0", "10.7.0.200/32");
+        remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
+        node.host().add_route("10.7.0.200/32", "192.0.2.2", "uplink");
+        pod.namespace().add_route("10.7.0.200/32", "10.7.0.1", "eth0");
+        assert_eq!(seen_by(&remote, "10.7.0.200", pod.namespace()), ip("10.7.0.2"));
+    });
+}
+
+/// Multicast keeps its source: receivers answer to it, or not at all.
+#[test]
+fn multicast_is_not_translated() {
+    each(|_, node| {
+        let remote = remote(node);
+        let attached = Attached::add(node, &config(json!({})), &node.container());
+        let source = first_ip(&attached.result);
+        // The node itself sends with the pod's address: that passes the same hook as what it forwards for the pod.
+        node.host().add_address("uplink", "10.7.0.2/32");
+        node.host().add_route("239.0.0.0/8", "192.0.2.2", "uplink");
+        let sender = node.host().enter(|| UdpSocket::bind((source, 0))).unwrap();
+        let receiver = remote.enter(|| UdpSocket::bind("0.0.0.0:0")).unwrap();
+        receiver.join_multicast_v4(&[239, 1, 1, 1].into(), &[192, 0, 2, 2].into()).unwrap();
+        receiver.set_read_timeout(Some(LONG)).unwrap();
+        let port = receiver.local_addr().unwrap().port();
+        let source_of = |to: IpAddr| {
+            sender.send_to(b"x", SocketAddr::new(to, port)).unwrap();
+            receiver.recv_from(&mut [0; 1]).unwrap().1.ip()
+        };
+        remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0"); // or the source would be no possible one
+        assert_eq!(source_of(ip("239.1.1.1")), source);
+        assert_eq!(source_of(ip("192.0.2.2")), ip("192.0.2.1"), "the hook is not passed at all");
+    });
+}
+
+fn rules(node: &Node) -> usize {
+    node.host().nft().iter().filter(|line| line.starts_with("nft rule ")).count()
+}
+
+/// A fixed number of rules, however many pods: the reference adds six for each of two addresses.
+#[test]
+fn rules_do_not_grow_with_the_number_of_containers() {
+    each(|who, node| {
+        let add = || drop(Attached::add(node, &config(json!({})), &node.container()));
+        add();
+        let first = rules(node);
+        (0..4).for_each(|_| add());
+        if who.is_ours() {
+            assert_eq!(rules(node), first);
+            assert!(first > 0 && first < 10, "{first} rules");
+        } else {
+            assert_eq!(rules(node), 5 * first);
+        }
+    });
+}
+
+/// DEL of one container leaves the other's masquerade, and the last one takes everything along.
+#[test]
+fn del_removes_one_containers_masquerade() {
+    each(|who, node| {
+        let (remote, one, two) = (remote(node), node.container(), node.container());
+        node.host().wait_for_addresses();
+        node.remember();
+        let first = Attached::add(node, &config(json!({})), &one);
+        let second = Attached::add(node, &config(json!({})), &two);
+        first.del().ok();
+        for (there, here) in BOTH {
+            assert_eq!(seen_by(&remote, there, two.namespace()), ip(here));
+        }
+        second.check().ok();
+        second.del().ok();
+        let left = left_by(who);
+        node.assert_as_before_except(|line| left(line) || is_uplink(line));
+    });
+}
+
+/// With forwarding the kernel adds a router's anycast addresses.
+fn is_uplink(line: &str) -> bool {
+    line.contains("uplink") && (line.contains("sysctl") || line.ends_with("type 4"))
+}
+
+/// Nothing of the masquerade outlives DEL, whatever is left of the container, with prevResult or without.
+#[test]
+fn no_masquerade_outlives_del() {
+    for remains in Remains::ALL {
+        for with_result in [true, false] {
+            let node = node();
+            let pod = node.container();
+            let mut attached = Attached::add(&node, &config(json!({})), &pod);
+            assert!(rules(&node) > 0);
+            let _held = File::open(pod.namespace().path()).unwrap();
+            attached.attachment = pod.leave(remains);
+            let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
+            let call = if with_result { attached.call(Verb::Del) } else { bare };
+            call.run(&node).ok();
+            assert_eq!(node.host().nft(), [""; 0], "{remains:?}, prevResult {with_result}");
+        }
+    }
+}
+
+/// What the reference makes of it: rules of a container whose namespace is gone stay.
+#[test]
+fn the_references_masquerade_outlives_the_namespace() {
+    each(|who, node| {
+        let pod = node.container();
+        let mut attached = Attached::add(node, &config(json!({})), &pod);
+        attached.attachment = pod.leave(Remains::Gone);
+        attached.del().ok();
+        assert_eq!(rules(node) == 0, who.is_ours());
+    });
+}
+
+/// Two attachments of one container: the reference's share a chain, so that the first DEL fails and takes both along.
+#[test]
+fn attachments_of_one_container_have_their_own_masquerade() {
+    each(|who, node| {
+        let (remote, pod) = (remote(node), node.container());
+        let ipam = |subnet: &str| json!({"ipam": {"type": "host-local", "subnet": subnet}});
+        let eth0 = Attached::add(node, &config(ipam("10.7.0.0/24")), &pod);
+        let net1 = Attached::add(
+            node,
+            &with(config(ipam("10.7.0.0/24")), json!({"isDefaultGateway": false})),
+            pod.attachment_as("net1"),
+        );
+        let reply = net1.del();
+        if !who.is_ours() {
+            assert!(reply.fails().msg.contains("busy"));
+            return;
+        }
+        reply.ok();
+        eth0.check().ok();
+        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
+        eth0.del().ok();
+        assert_eq!(rules(node), 0);
+    });
+}
+
+/// An element that somebody flushed is made again by the next ADD; those who are there still work.
+#[test]
+fn add_mends_a_table_that_lost_its_rules() {
+    if !Path::new("/usr/sbin/nft").exists() {
+        skip("no nft to tamper with");
+        return;
+    }
+    let node = node();
+    let (remote, pod) = (remote(&node), node.container());
+    Attached::add(&node, &config(json!({})), &node.container());
+    let flushed = Command::new("/usr/sbin/nft").args(["flush", "ruleset"]).status().unwrap();
+    assert!(flushed.success());
+    Attached::add(&node, &config(json!({})), &pod);
+    assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
+}
+
+/// What iptables has, without counters and comments.
+fn iptables_rules(node: &Node) -> Vec<String> {
+    let mut all = Vec::new();
+    for program in ["/usr/sbin/iptables", "/usr/sbin/ip6tables"] {
+        let output = node.host().enter(|| Command::new(program).args(["-t", "nat", "-S"]).output()).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let rules = text.lines().filter(|line| !line.starts_with("-P"));
+        all.extend(rules.map(without_comment));
+    }
+    all
+}
+
+/// The comment of ours may say more than the reference's.
+fn without_comment(rule: &str) -> String {
+    match (rule.find(" -m comment"), rule.find(" -j ")) {
+        (Some(start), Some(jump)) => format!("{}{}", &rule[..start], &rule[jump..]),
+        _ => rule.to_owned(),
+    }
+}
+
+fn has_iptables() -> bool {
+    let found = Path::new("/usr/sbin/iptables").exists();
+    if !found {
+        skip("no iptables");
+    }
+    found
+}
+
+/// ipMasqBackend iptables: the reference's chains and rules, to the letter but for the comments.
+#[test]
+fn the_iptables_backend_writes_the_references_rules() {
+    if !has_iptables() {
+        return;
+    }
+    let rules = crate::subjects::same(|node| {
+        Attached::add(node, &config(json!({"ipMasqBackend": "iptables"})), &node.container());
+        Attached::add(node, &config(json!({"ipMasqBackend": "iptables"})), &node.container());
+        iptables_rules(node)
+    });
+    let chain = "CNI-18e4b887dc77d232b165ca95"; // SHA-512 of netpod1
+    for rule in [
+        format!("-N {chain}"),
+        format!("-A POSTROUTING -s 10.7.0.2/32 -j {chain}"),
+        format!("-A {chain} -d 10.7.0.0/24 -j ACCEPT"),
+        format!("-A {chain} ! -d 224.0.0.0/4 -j MASQUERADE"),
+        format!("-A POSTROUTING -s fd07::2/128 -j {chain}"),
+        format!("-A {chain} ! -d ff00::/8 -j MASQUERADE"),
+    ] {
+        assert!(rules.contains(&rule), "no {rule} in {rules:#?}");
+    }
+}
+
+/// ipMasqBackend iptables works, is seen by CHECK, and DEL takes it away in every state.
+#[test]
+fn the_iptables_backend_masquerades_and_is_removed() {
+    if !has_iptables() {
+        return;
+    }
+    let own = config(json!({"ipMasqBackend": "iptables"}));
+    for remains in Remains::ALL {
+        for with_result in [true, false] {
+            let node = node();
+            let (remote, pod) = (remote(&node), node.container());
+            let mut attached = Attached::add(&node, &own, &pod);
+            assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
+            attached.check().ok();
+            let _held = File::open(pod.namespace().path()).unwrap();
+            attached.attachment = pod.leave(remains);
+            let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
+            let call = if with_result { attached.call(Verb::Del) } else { bare };
+            call.run(&node).ok();
+            assert_eq!(iptables_rules(&node), [""; 0], "{remains:?}, prevResult {with_result}");
+        }
+    }
+}
+
+/// Any other word is refused before anything is made.
+#[test]
+fn an_unknown_backend_is_refused() {
+    let node = node();
+    node.call(Verb::Add, config(json!({"ipMasqBackend": "ipfw"})), &node.container()).fails();
+    node.assert_as_before();
+}
+
+/// The config may change between ADD and DEL: the masquerade goes although ipMasq is off by now, or the backend another.
+#[test]
+fn del_does_not_go_by_the_config() {
+    if !has_iptables() {
+        return;
+    }
+    for (at_add, at_del) in [
+        (json!({}), json!({"ipMasq": false})),
+        (json!({}), json!({"ipMasqBackend": "iptables"})),
+        (json!({"ipMasqBackend": "iptables"}), json!({"ipMasq": false})),
+        (json!({"ipMasqBackend": "iptables"}), json!({"ipMasqBackend": "nftables"})),
+    ] {
+        let node = node();
+        let pod = node.container();
+        Attached::add(&node, &config(at_add.clone()), &pod);
+        node.call(Verb::Del, config(at_del.clone()), &pod).ok();
+        assert_eq!(iptables_rules(&node), [""; 0], "{at_add} {at_del}");
+        let left: Vec<_> = node.host().nft().into_iter().filter(|line| line.contains("cni_")).collect();
+        assert_eq!(left, [""; 0], "{at_add} {at_del}");
+        assert_eq!(Who::Ours.is_ours(), node.host().find_link("eth0").is_none());
+    }
+}

@@ -1,0 +1,193 @@
+//! What a container or a config must not be able to do to the node.
+
+use crate::bridge::stays;
+use crate::configs::{Attached, bridge, dual, host_local, ip, layer2, v6, with};
+use crate::subjects::{each, node};
+use serde_json::{Value, json};
+use std::os::unix::fs::PermissionsExt;
+use testns::{Attachment, Call, Namespace, Node, Verb};
+
+const PREFIX: &str = "fd99::";
+
+/// What an advertisement of [`PREFIX`] leaves where it is accepted.
+fn believed(namespace: &Namespace) -> Vec<String> {
+    let routes = namespace.routes().into_iter().filter(|route| route.protocol == 9 || route.to.starts_with(PREFIX));
+    let addresses = namespace.addresses().into_iter().filter(|address| address.ip.to_string().starts_with(PREFIX));
+    routes.map(|route| route.to).chain(addresses.map(|address| address.ip.to_string())).collect()
+}
+
+fn advertise(from: &Namespace, link: &str) {
+    from.advertise_router(link, PREFIX.parse().unwrap());
+}
+
+fn with_bystander(node: &Node) -> [testns::Container; 2] {
+    let config = bridge(json!({"isGateway": true, "ipam": dual()}));
+    [(); 2].map(|()| {
+        let pod = node.container();
+        Attached::add(node, &config, &pod);
+        pod
+    })
+}
+
+/// Lets IPv6 listen where a node that does not forward would: the plugin's own settings are what is left in the way.
+fn stop_forwarding(node: &Node) {
+    node.host().set_sysctl("net/ipv6/conf/all/forwarding", "0");
+}
+
+/// CVE-2020-10749: a pod that speaks as a router is not believed by the node, on the bridge or the host's end, nor by other pods.
+#[test]
+fn a_pods_router_advertisements_are_not_accepted() {
+    let node = node();
+    let [liar, bystander] = with_bystander(&node);
+    stop_forwarding(&node);
+    advertise(liar.namespace(), "eth0");
+    // In order on one cable: when the echo is through, the advertisement was.
+    liar.namespace().ping(ip("fd07::1"));
+    liar.namespace().ping(ip("fd07::3"));
+    assert_eq!(believed(node.host()), [""; 0]);
+    assert_eq!(believed(bystander.namespace()), [""; 0]);
+    // The same advertisement where it may be accepted: the test can fail.
+    node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "1");
+    bystander.namespace().set_sysctl("net/ipv6/conf/eth0/accept_ra", "1");
+    advertise(liar.namespace(), "eth0");
+    node.host().wait_for("the bridge to believe", |host| !believed(host).is_empty());
+    bystander.namespace().wait_for("the pod to believe", |pod| !believed(pod).is_empty());
+}
+
+/// The reference protects the node, but not the pods from each other.
+#[test]
+fn the_reference_protects_the_node_only() {
+    each(|who, node| {
+        let [liar, bystander] = with_bystander(node);
+        stop_forwarding(node);
+        advertise(liar.namespace(), "eth0");
+        liar.namespace().ping(ip("fd07::1"));
+        liar.namespace().ping(ip("fd07::3"));
+        assert_eq!(believed(node.host()), [""; 0]);
+        assert_eq!(believed(bystander.namespace()).is_empty(), who.is_ours());
+    });
+}
+
+/// A router on the bridge's side, a neighbour's machine say, is not believed by pods.
+#[test]
+fn router_advertisements_to_a_pod_are_not_accepted() {
+    let node = node();
+    let pod = node.container();
+    Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": v6()})), &pod);
+    advertise(node.host(), "br0");
+    node.host().ping(ip("fd07::2"));
+    assert_eq!(believed(pod.namespace()), [""; 0]);
+    pod.namespace().set_sysctl("net/ipv6/conf/eth0/accept_ra", "1");
+    advertise(node.host(), "br0");
+    pod.namespace().wait_for("the pod to believe", |pod| !believed(pod).is_empty());
+}
+
+/// Without IPAM too, and on a bridge that was there before: the moment at which a link is up and listens never comes.
+#[test]
+fn accept_ra_is_off_on_every_link_that_add_makes_or_uses() {
+    let node = node();
+    node.host().add_link("br0", "bridge");
+    let pod = node.container();
+    let attached = Attached::add(&node, &layer2(json!({})), &pod);
+    let accept_ra = |namespace: &Namespace, link: &str| namespace.sysctl(&format!("net/ipv6/conf/{link}/accept_ra"));
+    assert_eq!(accept_ra(node.host(), "br0"), "0");
+    assert_eq!(accept_ra(node.host(), attached.host_veth()), "0");
+    assert_eq!(accept_ra(pod.namespace(), "eth0"), "0");
+}
+
+/// Names that become paths: refused by both, before anything is made.
+#[test]
+fn names_do_not_leave_their_folder() {
+    each(|_, node| {
+        let pod = node.container();
+        let config = bridge(json!({}));
+        for name in ["../../etc", "a/b", "..", ".", "-x", "a b", "a\nb", "a\0b", ""] {
+            if !name.contains('\0') {
+                let call = Call::new(Verb::Add, &config, &pod).variable("CNI_CONTAINERID", name);
+                call.run(node).fails_with(4);
+                let call = Call::new(Verb::Del, &config, &pod).variable("CNI_CONTAINERID", name);
+                call.run(node).fails_with(4);
+            }
+            node.call(Verb::Add, bridge(json!({"name": name})), &pod).fails_with(7);
+        }
+        for ifname in ["../eth0", "a/b", "..", ".", "a:b", "a b", "sixteen-letters-", ""] {
+            Call::new(Verb::Add, &config, &pod).variable("CNI_IFNAME", ifname).run(node).fails_with(4);
+        }
+        node.assert_as_before();
+    });
+}
+
+/// An executable is looked up by a file name in the folders of CNI_PATH and nowhere else.
+#[test]
+fn only_executables_in_cni_path_are_run() {
+    let node = node();
+    let outside = node.work_dir().join("outside");
+    let mark = node.work_dir().join("ran");
+    std::fs::write(&outside, format!("#!/bin/sh\necho ran > {}\n", mark.display())).unwrap();
+    std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let absolute = outside.display().to_string();
+    for name in ["../outside", absolute.as_str(), "..", ".", "a/../../outside"] {
+        let config = bridge(json!({"ipam": {"type": name, "subnet": "10.7.0.0/24"}}));
+        for verb in [Verb::Add, Verb::Del] {
+            node.call(verb, &config, &node.container()).fails();
+        }
+    }
+    assert!(!mark.exists());
+    node.assert_as_before_except(stays);
+}
+
+/// The bridge's name is a link's, and a part of sysctl paths.
+#[test]
+fn a_bridges_name_is_that_of_a_link() {
+    let node = node();
+    for name in ["../br0", "a/b", "..", ".", "all", "default", "a b", "sixteen-letters-", "br\u{0}0"] {
+        node.call(Verb::Add, bridge(json!({"bridge": name})), &node.container()).fails();
+        node.assert_as_before_except(|line| stays(line) && !line.contains("br"));
+    }
+}
+
+/// Attachments that a runtime calls valid are names as well.
+#[test]
+fn gc_takes_no_names_that_leave_their_folder() {
+    let node = node();
+    std::fs::create_dir_all("/var/lib/cni/networks").unwrap();
+    std::fs::write("/var/lib/cni/networks/precious", "").unwrap();
+    let gc = |name: &str, valid: Value| {
+        let own = json!({"cniVersion": "1.1.0", "name": name, "cni.dev/valid-attachments": valid});
+        node.call(Verb::Gc, with(host_local(json!({"subnet": "10.7.0.0/24"})), own), Attachment::none())
+    };
+    gc("..", json!([])).fails_with(7);
+    gc("net", json!([{"containerID": "../precious", "ifname": "eth0"}])).fails();
+    gc("net", json!([])).ok();
+    assert!(std::fs::exists("/var/lib/cni/networks/precious").unwrap());
+}
+
+/// Who has which address is nobody's business but root's.
+#[test]
+fn files_are_for_root_only() {
+    let node = node();
+    Attached::add(&node, &bridge(json!({"isGateway": true, "ipMasq": true, "ipam": dual()})), &node.container());
+    let mut files = 0;
+    for line in node.changes().lines().filter_map(|line| line.strip_prefix("+ file ")) {
+        let mode = line.split(' ').nth(1).unwrap();
+        let expected = if line.contains("/lock ") { "0750" } else { "0600" };
+        assert_eq!(mode, expected, "{line}");
+        files += 1;
+    }
+    assert!(files >= 5, "{}", node.changes());
+}
+
+/// A plugin's own namespace is refused before any change; the reference finds out after the work.
+#[test]
+fn the_nodes_own_namespace_is_refused_before_any_change() {
+    each(|who, node| {
+        let call = Call::new(Verb::Add, bridge(json!({})), &node.container());
+        let reply = call.variable("CNI_NETNS", "/proc/self/ns/net").run(node);
+        assert!(reply.output.code() != 0, "{reply}");
+        let links = node.host().links().len();
+        assert_eq!(links == 1, who.is_ours());
+        if who.is_ours() {
+            node.assert_as_before();
+        }
+    });
+}
