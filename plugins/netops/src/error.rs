@@ -57,11 +57,30 @@ impl fmt::Display for Where<'_> {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Kernel { errno, words: Some(words) } => write!(f, "{} ({words})", errno.desc().to_lowercase()),
-            Cause::Kernel { errno, words: None } => write!(f, "{}", errno.desc().to_lowercase()),
+            Cause::Kernel { errno, words: Some(words) } => write!(f, "{} ({words})", meaning(*errno)),
+            Cause::Kernel { errno, words: None } => f.write_str(&meaning(*errno)),
             Cause::Timeout(after) => write!(f, "nothing happened within {} ms", after.as_millis()),
             Cause::State(sentence) => f.write_str(sentence),
         }
+    }
+}
+
+/// The errno in words, where POSIX's own are about something else than what the kernel means here.
+fn meaning(errno: Errno) -> String {
+    match errno {
+        Errno::EOPNOTSUPP => "the kernel does not support it".to_owned(),
+        Errno::EXFULL => "there is no room for more".to_owned(),
+        errno => errno.desc().to_lowercase(),
+    }
+}
+
+/// What an errno says, as `strerror(3)` has it but for those that it words for sockets or tapes.
+#[must_use]
+pub fn meaning(errno: Errno) -> String {
+    match errno {
+        Errno::EOPNOTSUPP => "operation not supported".to_owned(),
+        Errno::EXFULL => "there is no room for another".to_owned(),
+        errno => errno.desc().to_lowercase(),
     }
 }
 

@@ -225,7 +225,10 @@ fn explain(error: OpError, bridge: &Link) -> CniError {
     let full = error.os_errno() == Some(Errno::EXFULL);
     let error = failed(error);
     match full {
-        true => error.detail(format!("Bridge {} has as many ports as the kernel allows, 1024.", bridge.name)),
+        true => error.detail(format!(
+            "Bridge {} has as many ports as the kernel allows, 1023: remove some, run GC, or use another bridge.",
+            bridge.name
+        )),
         false => error,
     }
 }

@@ -105,7 +105,12 @@ fn first_error(errors: Vec<OpError>) -> Result<(), String> {
 ///
 /// ADDs share it from their look at the bridge until they have a port there.
 pub(crate) fn lock(mode: Mode) -> Result<Lock, OpError> {
-    Lock::take_existing(Path::new("/proc/thread-self/ns/net"), mode, LOCK_DEADLINE)
+    let file = "/proc/thread-self/ns/net";
+    Lock::take_existing(Path::new(file), mode, LOCK_DEADLINE).map_err(|error| OpError {
+        object: "the lock of the node's bridges".to_owned(),
+        request: format!("{} {file}", error.request),
+        ..error
+    })
 }
 
 /// The filter's name for the owner.
