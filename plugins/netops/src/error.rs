@@ -65,15 +65,6 @@ impl fmt::Display for Cause {
     }
 }
 
-/// The errno in words, where POSIX's own are about something else than what the kernel means here.
-fn meaning(errno: Errno) -> String {
-    match errno {
-        Errno::EOPNOTSUPP => "the kernel does not support it".to_owned(),
-        Errno::EXFULL => "there is no room for more".to_owned(),
-        errno => errno.desc().to_lowercase(),
-    }
-}
-
 /// What an errno says, as `strerror(3)` has it but for those that it words for sockets or tapes.
 #[must_use]
 pub fn meaning(errno: Errno) -> String {
