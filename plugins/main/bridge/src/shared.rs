@@ -7,11 +7,11 @@ use cni_spec::CniError;
 use interface::{failed, host_veth};
 use netops::addr;
 use netops::bridge_port::{self, Vlans};
-use netops::error::{Cause, Result};
+use netops::error::Result;
 use netops::link::{self, Link, Settings, Target, Veth};
 use netops::sysctl::{self, Key};
 use netops::txn::{NodeUndo, Txn};
-use netops::{Errno, Kernel, OpError};
+use netops::{Errno, Kernel};
 
 use crate::observe::find_bridge;
 use crate::plan::{self, Plan};
@@ -77,19 +77,9 @@ fn create(
         let change = NodeUndo::DeleteLink(Link { name: plan.name.clone(), ..Link::default() });
         txn.push(Undo::Shared { bridge: plan.name.clone(), ports: BTreeSet::new(), change });
     }
-    outcome.map_err(|error| explain(error, plan.vlan_filtering))?;
+    outcome.map_err(failed)?;
     let bridge = link::get(host, &Target::named(&plan.name)).map_err(failed)?;
     Ok((bridge, Some(BTreeSet::new())))
-}
-
-/// Why a bridge cannot be made: without words of its own the kernel means the VLANs.
-pub(crate) fn explain(error: OpError, vlan_filtering: bool) -> CniError {
-    let lacks_vlans = vlan_filtering && matches!(error.cause, Cause::Kernel { errno: Errno::EOPNOTSUPP, words: None });
-    let error = failed(error);
-    match lacks_vlans {
-        true => error.detail("VLANs on bridges need CONFIG_BRIDGE_VLAN_FILTERING."),
-        false => error,
-    }
 }
 
 impl Shared<'_> {

@@ -9,7 +9,6 @@ use skel::StatusRequest;
 
 use crate::conf::Conf;
 use crate::observe::find_bridge;
-use crate::shared;
 
 /// Tells whether ADD could be served.
 ///
@@ -78,5 +77,5 @@ fn try_out(conf: &Conf) -> Result<(), CniError> {
         };
         link::create_veth(&net, &veth).map(drop)
     });
-    tried.and_then(|made: Result<(), OpError>| made).map_err(|error| shared::explain(error, vlan_filtering))
+    tried.and_then(|made: Result<(), OpError>| made).map_err(failed)
 }
