@@ -11,7 +11,7 @@ const DIR: &str = "/usr/lib/cni";
 /// A runtime on the reference's plugins, or `None` and a line that says so.
 fn theirs(folder: &Folder, test: &str) -> Option<Runtime> {
     if !Path::new(DIR).join("host-local").exists() {
-        eprintln!("SKIP {test}: package containernetworking-plugins is not installed");
+        testns::skip(test, "package containernetworking-plugins is not installed");
         return None;
     }
     Some(folder.builder().plugin_dirs([Path::new(DIR), folder.path()]).build())

@@ -56,7 +56,7 @@ fn release(tool: &Tool, name: &str) -> String {
 fn has_strace(test: &str) -> bool {
     let found = Command::new("strace").arg("-V").output().is_ok();
     if !found {
-        eprintln!("SKIP {test}: strace is not installed");
+        testns::skip(test, "strace is not installed");
     }
     found
 }
