@@ -437,6 +437,7 @@ impl Tail {
         let mut buffer = vec![0; 64 << 10];
         let Some(pipe) = &mut self.pipe else { return Ok(()) };
         match pipe.try_read(&mut buffer) {
+            Ok(0) => {}
             Ok(count) => self.take(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
