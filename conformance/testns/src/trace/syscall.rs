@@ -7,6 +7,7 @@ use nix::libc;
 use nix::sys::ptrace;
 use nix::unistd::Pid;
 
+#[cfg(target_arch = "x86_64")]
 use crate::must::Must;
 
 /// A system call at the moment it is made.
