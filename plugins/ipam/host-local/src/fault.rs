@@ -11,7 +11,11 @@ pub(crate) fn fault(error: &OpError) -> CniError {
         Some(Errno::EACCES | Errno::EPERM) => Code::PERMISSION,
         None | Some(_) => Code::STATE,
     };
-    CniError::new(code, error.to_string()).detail(error.details()).detail(remedy(error))
+    let mut details = error.details();
+    if !details.is_empty() {
+        details.push('.');
+    }
+    CniError::new(code, error.to_string()).detail(details).detail(remedy(error))
 }
 
 fn remedy(error: &OpError) -> &'static str {

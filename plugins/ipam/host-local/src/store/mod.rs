@@ -305,7 +305,7 @@ impl Store {
     pub(crate) fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError> {
         self.changed = true;
         last::write(&self.folder, set, address)
-            .map_err(|error| OpError::io("write", format!("last_reserved_ip.{set}"), &error))
+            .map_err(|error| OpError::io("write", format!("{}/last_reserved_ip.{set}", self.folder.display()), &error))
     }
 
     /// Deletes the reservations of earlier boots but for those of `keep`, once a boot. Gives how many.
