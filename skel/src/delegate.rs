@@ -39,10 +39,10 @@ impl<'a> Delegate<'a> {
     /// The delegate's own error; code 108 if it cannot be found, started or understood.
     pub async fn add(&self) -> Result<AddResult, CniError> {
         let stdout = self.call(Command::Add).await?;
-        let unusable = |error: CniError| CniError {
-            code: Code::DELEGATE,
-            msg: format!("cannot use the result of plugin {}: {}", self.plugin, error.msg),
-            ..error
+        let unusable = |error: CniError| {
+            let msg = format!("cannot use the result of plugin {}: {}", self.plugin, error.msg);
+            let start: String = String::from_utf8_lossy(&stdout).chars().take(200).collect();
+            CniError { code: Code::DELEGATE, msg, ..error }.detail(format!("It printed {start:?}."))
         };
         let value = json::parse(&stdout).map_err(unusable)?;
         AddResult::from_value(&value, self.version).map_err(unusable)
@@ -91,7 +91,15 @@ impl<'a> Delegate<'a> {
             }
             None => self.run(command, &executable).await?,
         };
-        output.into_stdout()
+        output.into_stdout().map_err(|error| self.signed(error))
+    }
+
+    /// The delegate's error is the caller's (SPEC 4); an operator should know whose it was.
+    fn signed(&self, error: CniError) -> CniError {
+        match error.details.contains("Reported by plugin ") {
+            true => error, // a delegate's delegate
+            false => error.detail(format!("Reported by plugin {}.", self.plugin)),
+        }
     }
 
     async fn run(&self, command: Command, executable: &Path) -> Result<Output, CniError> {
