@@ -86,3 +86,14 @@ fn a_missing_interpreter_is_no_success() {
     }));
     assert_eq!(outcome.unwrap_err().code, Code::DELEGATE);
 }
+
+#[test]
+fn the_end_of_stderr_does_not_reach_the_sink() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (reader, writer) = nix::unistd::pipe().unwrap();
+        let mut tail = Tail::new(Some(reader), Stderr::To(Box::new(|bytes| panic!("{bytes:?}")))).unwrap();
+        drop(writer);
+        tail.drain().unwrap();
+    });
+}
