@@ -7,14 +7,14 @@
 //! Killed at any moment, either the kernel never got the request or it completes it.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkMessage;
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, setsockopt, sockopt::ReceiveTimeout};
-use nix::sys::time::TimeVal;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::socket::{MsgFlags, recv};
 
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
@@ -47,23 +47,12 @@ pub fn remove_announced(links: &[Link]) -> Result<()> {
     let open = |errno| OpError::errno("open", "a netlink socket", errno).at(HOST);
     let mut socket = open_socket(DEADLINE).map_err(open)?;
     subscribe(&mut socket).map_err(open)?;
-    if crate::raw::send_from_child(socket.as_fd(), &encode(&requests, 1)).is_err() {
-        return remove_and_wait(requests);
+    let mut removal =
+        Removal { pending: links.iter().map(|link| link.index).collect(), links, requests: &requests, failed: None };
+    if let Ok(child) = crate::raw::send_from_child(socket.as_fd(), &encode(&requests, 1)) {
+        removal.listen(&socket, &child)?;
     }
-    Removal { pending: links.iter().map(|link| link.index).collect(), links, requests: &requests, failed: None }
-        .listen(&socket)
-}
-
-/// No process to be had: the slow way.
-fn remove_and_wait(requests: Vec<Request>) -> Result<()> {
-    let mut first = Ok(());
-    for outcome in Kernel::host()?.call_all(requests) {
-        match outcome {
-            Err(error) if error.is_absent() => (),
-            outcome => first = first.and(outcome.map(drop)),
-        }
-    }
-    first
+    removal.finish()
 }
 
 fn subscribe(socket: &mut netlink_sys::Socket) -> std::result::Result<(), Errno> {
@@ -78,21 +67,53 @@ struct Removal<'a> {
 }
 
 impl Removal<'_> {
-    fn listen(mut self, socket: &netlink_sys::Socket) -> Result<()> {
+    /// Takes announcements and verdicts until every link is accounted for, or no more can come.
+    fn listen(&mut self, socket: &netlink_sys::Socket, child: &OwnedFd) -> Result<()> {
         let mut buffer = vec![0; 32 * 1024];
         let end = Instant::now() + DEADLINE;
         while !self.pending.is_empty() {
-            let left = end.saturating_duration_since(Instant::now());
-            let read = match timeout(socket, left) {
-                Ok(()) => recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty()),
-                Err(errno) => Err(errno),
-            };
-            match read {
+            let mut files =
+                [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(child.as_fd(), PollFlags::empty())];
+            match poll(&mut files, until(end)) {
+                Ok(0) => self.fail_pending(&Cause::Timeout(DEADLINE)),
+                Ok(_) => {
+                    // Before the look at the socket: what the child caused is there by then.
+                    let has_ended = files[1].any().unwrap_or(false);
+                    self.read(socket, &mut buffer)?;
+                    if has_ended {
+                        return Ok(());
+                    }
+                }
+                Err(Errno::EINTR) => (),
+                Err(errno) => self.fail_pending(&Cause::Kernel { errno, words: None }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads all there is.
+    fn read(&mut self, socket: &netlink_sys::Socket, buffer: &mut [u8]) -> Result<()> {
+        while !self.pending.is_empty() {
+            match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => self.take(buffer.get(..length).unwrap_or_default()),
                 Err(Errno::EINTR) => (),
                 Err(Errno::ENOBUFS) => self.look()?,
-                Err(Errno::EAGAIN) => self.fail_pending(&Cause::Timeout(DEADLINE)),
+                Err(Errno::EAGAIN) => return Ok(()),
                 Err(errno) => self.fail_pending(&Cause::Kernel { errno, words: None }),
+            }
+        }
+        Ok(())
+    }
+
+    /// Deletes the slow way what is not accounted for: there was no child, or it ended before the kernel had its
+    /// requests.
+    fn finish(mut self) -> Result<()> {
+        if !self.pending.is_empty() {
+            let net = Kernel::host()?;
+            for ((sequence, link), request) in (1..).zip(self.links).zip(self.requests) {
+                if self.pending.contains(&link.index) {
+                    self.settle(sequence, net.run(request.clone()).err().map(|error| error.cause));
+                }
             }
         }
         match self.failed {
@@ -160,12 +181,34 @@ fn is_removal(message: &LinkMessage) -> bool {
     message.header.interface_family == netlink_packet_route::AddressFamily::Unspec
 }
 
-fn timeout(socket: &netlink_sys::Socket, left: Duration) -> std::result::Result<(), Errno> {
-    if left.is_zero() {
-        return Err(Errno::EAGAIN);
+fn until(end: Instant) -> PollTimeout {
+    let left = end.saturating_duration_since(Instant::now());
+    // Rounded up: a poll of no time would take the last fraction of a millisecond for the end.
+    PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{self, Bridge};
+    use crate::netns::Netns;
+
+    #[test]
+    fn what_the_child_did_not_do_is_done_the_slow_way() {
+        Netns::run_in_new(|| {
+            let net = Kernel::host().unwrap();
+            let made = ["br0", "br1"].map(|name| {
+                net.run(link::create_bridge(name, &Bridge::default())).unwrap();
+                link::get(&net, &Target::named(name)).unwrap()
+            });
+            let lo = link::get(&net, &Target::named("lo")).unwrap();
+            let links = [made[0].clone(), lo, made[1].clone()];
+            let requests: Vec<Request> = links.iter().map(|link| request(&link.into())).collect();
+            let pending = links.iter().map(|link| link.index).collect();
+            let removal = Removal { pending, links: &links, requests: &requests, failed: None };
+            assert_eq!(removal.finish().unwrap_err().object, "link lo");
+            assert_eq!(link::list(&net, None).unwrap().len(), 1);
+        })
+        .unwrap();
     }
-    let seconds = i64::try_from(left.as_secs()).unwrap_or(i64::MAX);
-    // Zero would mean "for ever".
-    let micros = i64::from(left.subsec_micros()).max(1);
-    setsockopt(socket, ReceiveTimeout, &TimeVal::new(seconds, micros))
 }
