@@ -94,6 +94,7 @@ fn the_end_of_stderr_does_not_reach_the_sink() {
         let (reader, writer) = nix::unistd::pipe().unwrap();
         let mut tail = Tail::new(Some(reader), Stderr::To(Box::new(|bytes| panic!("{bytes:?}")))).unwrap();
         drop(writer);
+        tail.pipe.as_ref().unwrap().readable().await.unwrap();
         tail.drain().unwrap();
     });
 }
