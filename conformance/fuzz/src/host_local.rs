@@ -8,7 +8,7 @@ use host_local::conf::Conf;
 use host_local::fuzzing;
 use host_local::range::Span;
 use host_local::store::Owner;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Its network config. Ranges are what the search through them relies on.
 pub fn host_local_conf(data: &[u8]) {
@@ -80,9 +80,10 @@ pub fn reservation(data: &[u8]) {
         assert_eq!(address.to_string(), text);
         address_holds(address);
     }
-    if let Some((address, line)) = fuzzing::released(text) {
+    for (address, line) in text.lines().filter_map(fuzzing::released) {
         address_holds(address);
-        assert_eq!(fuzzing::released(line.trim_end_matches('\n')), Some((address, line)));
+        let own = line.strip_suffix('\n').expect("a line is ended");
+        assert_eq!(fuzzing::released(own).as_ref(), Some(&(address, line.clone())));
     }
     if let Ok(args) = CniArgs::parse(text) {
         match fuzzing::requested_by(&args) {
@@ -135,8 +136,7 @@ pub fn index(data: &[u8]) {
             Span { first, last: Address { bits: first.bits.saturating_add(length).min(most), ..first } }
         })
         .collect();
-    let folder =
-        std::env::temp_dir().join(format!("fuzz-index-{}-{:?}", std::process::id(), std::thread::current().id()));
+    let folder = scratch();
     std::fs::create_dir_all(&folder).expect("a folder can be made");
     let answers = fuzzing::index_answers(&folder, &taken, &damage, &spans).expect("the folder can be read and written");
     remove(&folder);
@@ -153,6 +153,13 @@ pub fn index(data: &[u8]) {
         }
         assert!(answer.is_none_or(|answer| answer == right), "{span:?}: {answer:?}, but {right:?} is right");
     }
+}
+
+/// A folder's name that nobody else uses, in memory where there is such a place.
+fn scratch() -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };
+    parent.join(format!("fuzz-index-{}-{:?}", std::process::id(), std::thread::current().id()))
 }
 
 fn remove(folder: &Path) {

@@ -105,6 +105,9 @@ pub fn capability_args(data: &[u8]) {
         Ok(args) => args,
         Err(error) => return hold::is_sound(&error),
     };
+    let last: BTreeMap<String, Box<RawValue>> = serde_json::from_str(text).unwrap_or_default();
+    assert_eq!(last.len(), args.iter().count());
+    assert!(last.iter().all(|(name, value)| args.find(name) == Some(value.get())), "the last of equal names counts");
     let written = serde_json::to_string(&args).expect("text keys only");
     let again = CapabilityArgs::parse(&written).expect("what was read can be written and read");
     assert!(again.iter().eq(args.iter()));

@@ -1,7 +1,7 @@
 //! The words of the protocol: names, versions, addresses, `CNI_ARGS`, the error object.
 
 use crate::hold;
-use cni_spec::json::{parse_cidr, parse_ip};
+use cni_spec::json::{self, parse_cidr, parse_ip};
 use cni_spec::version::parse_number;
 use cni_spec::{CniArgs, CniError, Command, ContainerId, IfName, NetworkName, PluginPath, PluginType, SpecVersion};
 use std::path::Path;
@@ -61,6 +61,9 @@ pub fn version(data: &[u8]) {
     let (major, minor, patch) = number;
     assert_eq!(parse_number(&format!("{major}.{minor}.{patch}")).ok(), Some(number));
     assert!(text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.'), "{text:?} is no number");
+    let mut parts = text.split('.').map(|part| part.parse().unwrap_or(0));
+    let mut next = || parts.next().unwrap_or(0);
+    assert!(text.is_empty() || number == (next(), next(), next()), "{text:?} is not {number:?}");
     let Some(version) = SpecVersion::find(text) else { return };
     for other in SpecVersion::ALL {
         let other_number = parse_number(other.as_str()).expect("a known version is a number");
@@ -115,6 +118,12 @@ pub fn cni_args(data: &[u8]) {
 /// The error object: what is read as one is one in every version.
 pub fn error_object(data: &[u8]) {
     let Some(error) = CniError::find_in(data) else { return };
+    let value = json::parse(data).expect("an error object is JSON");
+    for (key, read) in [("msg", &error.msg), ("details", &error.details)] {
+        let keys = value.as_object().into_iter().flatten().filter(|(name, _)| name.eq_ignore_ascii_case(key));
+        let texts: Vec<&str> = keys.filter_map(|(_, value)| value.as_str()).collect();
+        assert_eq!(texts.last().copied().unwrap_or_default(), read, "{key} is the text that was sent");
+    }
     for version in SpecVersion::ALL {
         assert_eq!(CniError::find_in(error.to_json(version).as_bytes()).as_ref(), Some(&error));
     }
