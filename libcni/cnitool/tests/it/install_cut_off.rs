@@ -23,12 +23,13 @@ const CALLS: &[&str] = &[
 
 /// Installs release 2 over release 1 and a foreign file, under `strace` with these options.
 fn upgrade(tool: &Tool, options: &[String]) -> Ended {
-    multicall(tool, "1");
-    install(tool, &["--replace-foreign"]).ok();
+    let old = std::fs::read_to_string(multicall(tool, "1")).unwrap();
+    for (name, text) in [("bridge", old.as_str()), ("cnitool", old.as_str()), ("host-local", "theirs")] {
+        // What is there may be one file of many names.
+        std::fs::remove_file(tool.path("target").join(name)).ok();
+        tool.executable(&format!("target/{name}"), text);
+    }
     multicall(tool, "2");
-    // A file of its own: ours share one.
-    std::fs::remove_file(tool.path("target/host-local")).unwrap();
-    tool.executable("target/host-local", "theirs");
     let mut command = tool.on_path(Path::new("strace"));
     command.arg("-o").arg(tool.path("trace")).args(options).arg(format!("-etrace={}", CALLS.join(",")));
     command.arg(env!("CARGO_BIN_EXE_cnitool")).args(["install", "--replace-foreign", "--bin-dir"]);
