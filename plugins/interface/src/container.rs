@@ -166,7 +166,11 @@ impl Sysctl {
     }
 
     fn write(&self, key: &Key) -> Result<()> {
-        match sysctl::write(key, self.value) {
+        let written = match self.name {
+            "disable_ipv6" => sysctl::ensure(key, self.value),
+            _ => sysctl::write(key, self.value),
+        };
+        match written {
             Err(error) if error.is_absent() && !self.required => Ok(()),
             written => written,
         }

@@ -93,15 +93,24 @@ pub fn write(key: &Key, value: &str) -> Result<()> {
     written.map_err(|error| OpError::io("write", format!("{} = {value}", key.object()), &error))
 }
 
-/// Writes a value unless the key has it: a read-only `/proc/sys` is no obstacle where all is set.
+/// Writes a value unless the key has it: a read-only `/proc/sys` is no obstacle where all is set, and some writes
+/// (`forwarding`, `disable_ipv6`) spin until nobody else works on links.
 ///
 /// # Errors
 /// As [`write()`].
 pub fn ensure(key: &Key, value: &str) -> Result<()> {
-    match read(key)? == value {
-        true => Ok(()),
-        false => write(key, value),
+    match has(key, value) {
+        Ok(true) => Ok(()),
+        Ok(false) => write(key, value),
+        Err(error) => Err(OpError::io("read", key.object(), &error)),
     }
+}
+
+fn has(key: &Key, value: &str) -> std::io::Result<bool> {
+    use std::io::Read;
+    let mut text = [0; 64];
+    let length = std::fs::File::open(key.path())?.read(&mut text)?;
+    Ok(text.get(..length).is_some_and(|text| text.trim_ascii_end() == value.as_bytes()))
 }
 
 /// Runs `work` where `/proc/sys/net` is that of `netns`.
@@ -155,6 +164,19 @@ mod tests {
         assert_eq!(in_netns(&netns, || read(&key)).unwrap().unwrap(), "1");
         assert_eq!(read(&key).unwrap(), "0");
         netns.run(forward_ipv6).unwrap().unwrap();
+    }
+
+    #[test]
+    fn what_is_so_is_not_written() {
+        // The kernel refuses to write this one, and says nothing to who does not try.
+        let fixed = Key::new(&["ipv4", "tcp_available_congestion_control"]).unwrap();
+        let value = read(&fixed).unwrap();
+        ensure(&fixed, &value).unwrap();
+        ensure(&fixed, "none").unwrap_err();
+        let key = Key::new(&["ipv4", "ip_default_ttl"]).unwrap();
+        let netns = Netns::create().unwrap();
+        let after = in_netns(&netns, || ensure(&key, "77").and_then(|()| read(&key))).unwrap();
+        assert_eq!(after.unwrap(), "77");
     }
 
     #[test]
