@@ -157,6 +157,10 @@ pub struct TraceContext {
 
 impl TraceContext {
     /// The variables for a child. An empty one is set only where the child would inherit somebody else's.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "trace context is passed on from the environment, as the reference does"
+    )]
     pub(crate) fn variables(&self) -> Vec<(String, String)> {
         let variable = |name: &str, value: &String| {
             let is_due = !value.is_empty() || std::env::var_os(name).is_some();

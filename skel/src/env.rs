@@ -50,6 +50,7 @@ const TABLE: [Row; 5] = [
 impl Environment {
     /// Reads the process's own variables.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn of_process() -> Self {
         let mut not_utf8 = Vec::new();
         let mut read = |name: &'static str| match env::var(name) {
@@ -76,6 +77,7 @@ impl Environment {
 
     /// How much to log, from `CNI_LOG`: `error`, `warn` (the default), `info`, `debug` or `trace`.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn log_level() -> tracing::Level {
         env::var("CNI_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(tracing::Level::WARN)
     }

@@ -9,6 +9,7 @@ mod story;
 
 use std::process::ExitCode;
 
+#[expect(clippy::disallowed_methods, reason = "tells whether this program was called as a plugin")]
 fn main() -> ExitCode {
     if std::env::var_os("CNI_COMMAND").is_some() {
         return cni_plugins::main();

@@ -127,6 +127,7 @@ impl Netns {
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN` over the namespace; `EINVAL` if the path is another kind of namespace.
+    #[expect(clippy::disallowed_methods, reason = "the one place that enters a namespace")]
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
         let entered = on_thread(|| {
             setns(&self.file, CloneFlags::CLONE_NEWNET)?;
@@ -142,6 +143,7 @@ impl Netns {
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`; `ENOSPC` at the limit of namespaces.
+    #[expect(clippy::disallowed_methods, reason = "the one place that makes a namespace")]
     pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
         let made = on_thread(|| {
             nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
