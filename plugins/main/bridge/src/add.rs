@@ -90,7 +90,7 @@ impl Adding<'_> {
         if plan.container_up {
             let Places { netns, inside, .. } = self.places;
             container::configure(inside, netns, &container, &plan.container).await.map_err(failed)?;
-            self.until_up(&host_veth).await?;
+            self.until_up(&host_veth, &container).await?;
         }
         let links = self.read_again(&shared, &host_veth, &container).map_err(failed)?;
         // Last, as it is for the whole node and not taken back.
@@ -186,14 +186,19 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
-    async fn until_up(&self, host_veth: &Link) -> Result<(), CniError> {
-        let host = &self.places.host;
-        if link::get(host, &host_veth.into()).map_err(failed)?.oper_up {
-            return Ok(());
+    /// Both ends, as the kernel gets round to one after the other, and until then an end drops what it is given to
+    /// send. Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
+    async fn until_up(&self, host_veth: &Link, container: &Link) -> Result<(), CniError> {
+        let Places { host, netns, inside } = self.places;
+        if !link::get(host, &host_veth.into()).map_err(failed)?.oper_up {
+            let mut watch = Watch::host().map_err(failed)?;
+            watch.until_up(host, host_veth, UP_DEADLINE).await.map_err(failed)?;
         }
-        let mut watch = Watch::host().map_err(failed)?;
-        watch.until_up(host, host_veth, UP_DEADLINE).await.map(drop).map_err(failed)
+        if !link::get(inside, &container.into()).map_err(failed)?.oper_up {
+            let mut watch = Watch::in_netns(netns).map_err(failed)?;
+            watch.until_up(inside, container, UP_DEADLINE).await.map_err(failed)?;
+        }
+        Ok(())
     }
 
     /// The links as they are now: a bridge may have taken its new port's address.
