@@ -1,5 +1,6 @@
 //! The specification as tests: a module per section, then one per plugin.
 
+#![expect(clippy::disallowed_methods, reason = "a subject is asked for by a variable")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
@@ -19,3 +20,5 @@ mod concurrency;
 mod crash;
 mod interop;
 mod security;
+
+mod documents;

@@ -264,3 +264,15 @@ fn dns_of_the_config_replaces_that_of_ipam() {
         assert!(emptied.is_null() || emptied == json!({}), "{emptied}");
     });
 }
+
+/// SPEC 1: what a plugin does not know it may ignore, and `args` may hold anything.
+#[test]
+fn unknown_keys_are_ignored() {
+    each(|_, node| {
+        let own =
+            json!({"networkScaling": true, "x": {"y": [1, null]}, "args": {"labels": [{"key": "a", "value": 1}]}});
+        let attached = Attached::add(node, &bridge(own), &node.container());
+        attached.check().ok();
+        attached.del().ok();
+    });
+}

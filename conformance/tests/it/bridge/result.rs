@@ -125,3 +125,31 @@ fn routes_of_ipam_are_set_and_passed_on() {
         if who.is_ours() { drop(check.ok()) } else { assert!(check.fails().msg.contains("not found in routing table")) }
     });
 }
+
+/// SPEC 2, ADD: prevResult is passed on. The reference ignores it.
+#[test]
+fn prev_result_is_passed_on_before_the_own_interfaces() {
+    each(|who, node| {
+        let earlier = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "ens1", "mac": "0a:00:00:00:00:09"}],
+            "ips": [{"interface": 0, "address": "192.0.2.9/24"}], "dns": {"domain": "earlier"}});
+        let pod = node.container();
+        let attached = Attached::add(node, &bridge(json!({"isGateway": true, "prevResult": earlier})), &pod);
+        let names = |result: &Value| -> Vec<String> {
+            let interfaces = result["interfaces"].as_array().unwrap();
+            interfaces.iter().map(|interface| interface["name"].as_str().unwrap().to_owned()).collect()
+        };
+        let names = names(&attached.result);
+        if !who.is_ours() {
+            assert_eq!(names.len(), 3);
+            return;
+        }
+        assert_eq!((names.len(), names[0].as_str(), names[1].as_str(), names[3].as_str()), (4, "ens1", "br0", "eth0"));
+        assert_eq!(attached.result["ips"][0], earlier["ips"][0]);
+        assert_eq!(attached.result["ips"][1]["interface"], 3);
+        assert_eq!(attached.result["dns"], earlier["dns"]);
+        assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
+        attached.check().ok();
+        attached.del().ok();
+        node.assert_as_before_except(super::stays);
+    });
+}

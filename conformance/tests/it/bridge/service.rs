@@ -55,6 +55,20 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     node.call(Verb::Del, config(json!({})), keeper).ok(); // nothing left to do
 }
 
+/// SPEC 2, GC: errors are told in the end; what can be removed is.
+#[test]
+fn gc_carries_on_past_errors() {
+    let node = node();
+    let lost = Attached::add(&node, &config(json!({})), &node.container());
+    let broken = config(json!({"ipam": {"type": "absent"}, "cni.dev/valid-attachments": []}));
+    let failure = node.call(Verb::Gc, broken, Attachment::none()).fails();
+    assert!(failure.msg.contains("absent"), "{failure:?}");
+    assert!(node.host().find_link(lost.host_veth()).is_none());
+    assert_eq!(node.host().nft(), [""; 0]);
+    gc(&node, &[]);
+    node.assert_as_before_except(stays);
+}
+
 /// SPEC 2, GC: only this network's.
 #[test]
 fn gc_leaves_other_networks_alone() {
