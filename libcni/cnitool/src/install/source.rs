@@ -11,32 +11,27 @@ const CNI_PLUGINS: &str = "cni-plugins";
 /// The name of this program where plugins are.
 pub(super) const CNITOOL: &str = crate::attachments::OWN_NAME;
 
-/// The two executables that are installed, under many names.
+/// The executables that are installed, under many names.
 pub(super) struct Source {
     plugins: PathBuf,
     cnitool: PathBuf,
+    /// The plugins in `plugins`.
+    names: Vec<String>,
 }
 
 impl Source {
-    /// `from`, or the file beside this program; and this program.
+    /// `from`, or the file beside this program; and this program, unless the plugins' executable is `cnitool`, too.
     pub(super) fn find(from: Option<&Path>) -> anyhow::Result<Self> {
         let cnitool = std::env::current_exe().context("cannot find the file of this program")?;
-        let plugins = match from {
-            Some(file) => file.to_owned(),
-            None => cnitool.with_file_name(CNI_PLUGINS),
-        };
+        let plugins = from.map_or_else(|| cnitool.with_file_name(CNI_PLUGINS), Path::to_owned);
         for file in [&plugins, &cnitool] {
-            match is_ours(file) {
-                Ok(true) => {}
-                Ok(false) => bail!("cannot install {}: it is no executable of this suite", file.display()),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-                    "cannot install: {} not found. Build it with `cargo build --release`, or name it with --from",
-                    file.display()
-                ),
-                Err(error) => return Err(error).with_context(|| format!("cannot read {}", file.display())),
-            }
+            check_ours(file)?;
         }
-        Ok(Self { plugins, cnitool })
+        let mut names = list(&plugins)?;
+        let count = names.len();
+        names.retain(|name| name != CNITOOL);
+        let cnitool = if names.len() < count { plugins.clone() } else { cnitool };
+        Ok(Self { plugins, cnitool, names })
     }
 
     /// The file that is installed as `name`.
@@ -46,34 +41,46 @@ impl Source {
 
     /// The plugins that are asked for; without a wish, all there are.
     pub(super) fn choose(&self, wanted: &[String]) -> anyhow::Result<Vec<String>> {
-        let have = self.list()?;
-        if let Some(absent) = wanted.iter().find(|name| !have.contains(name)) {
-            bail!("cannot install plugin {absent}: {} contains {}", self.plugins.display(), have.join(", "));
+        if let Some(absent) = wanted.iter().find(|name| !self.names.contains(name)) {
+            bail!("cannot install plugin {absent}: {} contains {}", self.plugins.display(), self.names.join(", "));
         }
-        Ok(have.into_iter().filter(|name| wanted.is_empty() || wanted.contains(name)).collect())
+        let is_wanted = |name: &&String| wanted.is_empty() || wanted.contains(name);
+        Ok(self.names.iter().filter(is_wanted).cloned().collect())
     }
+}
 
-    /// What the executable says it contains, called by no plugin's name and without a verb.
-    fn list(&self) -> anyhow::Result<Vec<String>> {
-        use std::os::unix::process::CommandExt;
-        let failed = || format!("cannot ask {} what it contains", self.plugins.display());
-        let output = Command::new(&self.plugins)
-            .arg0(CNI_PLUGINS)
-            .env_remove("CNI_COMMAND")
-            .stdin(Stdio::null())
-            .output()
-            .with_context(failed)?;
-        let text = String::from_utf8(output.stdout).with_context(failed)?;
-        let names: Vec<String> = text.lines().map(str::to_owned).collect();
-        if !output.status.success() || names.is_empty() {
-            let stderr = String::from_utf8_lossy(&output.stderr);
-            bail!("{}: {}, {} names, stderr {:?}", failed(), output.status, names.len(), stderr.trim());
-        }
-        for name in &names {
-            PluginType::parse(name).with_context(failed)?;
-        }
-        Ok(names)
+fn check_ours(file: &Path) -> anyhow::Result<()> {
+    match is_ours(file) {
+        Ok(true) => Ok(()),
+        Ok(false) => bail!("cannot install {}: it is no executable of this suite", file.display()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
+            "cannot install: {} not found. Build it with `cargo build --release`, or name it with --from",
+            file.display()
+        ),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),
     }
+}
+
+/// What the executable says it contains, called by no plugin's name and without a verb.
+fn list(plugins: &Path) -> anyhow::Result<Vec<String>> {
+    use std::os::unix::process::CommandExt;
+    let failed = || format!("cannot ask {} what it contains", plugins.display());
+    let output = Command::new(plugins)
+        .arg0(CNI_PLUGINS)
+        .env_remove("CNI_COMMAND")
+        .stdin(Stdio::null())
+        .output()
+        .with_context(failed)?;
+    let text = String::from_utf8(output.stdout).with_context(failed)?;
+    let names: Vec<String> = text.lines().map(str::to_owned).collect();
+    if !output.status.success() || names.is_empty() {
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        bail!("{}: {}, {} names, stderr {:?}", failed(), output.status, names.len(), stderr.trim());
+    }
+    for name in &names {
+        PluginType::parse(name).with_context(failed)?;
+    }
+    Ok(names)
 }
 
 /// Whether a file has the suite's mark among its bytes.

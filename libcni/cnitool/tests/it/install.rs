@@ -66,6 +66,18 @@ fn plugins_are_links_of_one_copy() {
 }
 
 #[test]
+fn an_executable_that_is_cnitool_too_is_copied_once() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let both = tool.read("from/cni-plugins").replace(r"host-local\n'", r"host-local\ncnitool\n'");
+    tool.executable("from/cni-plugins", &both.replace("*' VERSION')", "'cnitool ') ;;\n*' VERSION')"));
+    install(&tool, &[]).ok();
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+    assert_eq!(tool.path("target/cnitool").metadata().unwrap().nlink(), 3);
+    assert_eq!(install(&tool, &["--plugin", "cnitool"]).code, 1, "it is always installed, and no plugin");
+}
+
+#[test]
 fn an_upgrade_replaces_ours() {
     let tool = Tool::new();
     multicall(&tool, "1");
