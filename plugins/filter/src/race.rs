@@ -55,6 +55,7 @@ mod tests {
 
     use super::*;
 
+    #[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
     fn in_netns(test: impl FnOnce() + Send + 'static) {
         let thread = std::thread::spawn(move || {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();

@@ -8,10 +8,11 @@ use std::os::fd::AsRawFd;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoBridge, InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags,
-    LinkInfo, LinkMessage, State,
+    InfoBridge, InfoBridgePort, InfoData, InfoPortData, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
+    LinkMessage, State,
 };
 use nix::errno::Errno;
+use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
 
 use crate::error::{Cause, OpError, Result};
 use crate::kernel::{Kernel, Reply, Request};
@@ -102,12 +103,10 @@ impl Target {
     }
 
     pub(crate) fn message(&self) -> LinkMessage {
-        let mut message = LinkMessage::default();
-        message.header.index = self.index;
-        if self.index == 0 {
-            message.attributes.push(LinkAttribute::IfName(self.name.clone()));
+        match self.index {
+            0 => LinkUnspec::new_with_name(&self.name).build(),
+            index => LinkUnspec::new_with_index(index).build(),
         }
-        message
     }
 }
 
@@ -212,16 +211,16 @@ pub struct Bridge {
 /// # Errors
 /// `EEXIST`: the name is taken. `EOPNOTSUPP`: the kernel has no bridges, or no VLAN filtering if that is asked for.
 pub fn create_bridge(name: &str, bridge: &Bridge) -> Request {
-    let mut message = Target::named(name).message();
-    message.attributes.extend(bridge.mtu_bytes.map(LinkAttribute::Mtu));
-    let mut info = vec![LinkInfo::Kind(InfoKind::Bridge)];
+    let mut message = LinkMessageBuilder::<LinkBridge>::new(name);
     let mut words = format!("RTM_NEWLINK kind=bridge name={name}");
+    if let Some(mtu) = bridge.mtu_bytes {
+        message = message.mtu(mtu);
+    }
     if bridge.vlan_filtering {
-        info.push(LinkInfo::Data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)])));
+        message = message.set_info_data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
         words.push_str(" vlan_filtering=1");
     }
-    message.attributes.push(LinkAttribute::LinkInfo(info));
-    Request::new("create", format!("bridge {name}"), RouteNetlinkMessage::NewLink(message))
+    Request::new("create", format!("bridge {name}"), RouteNetlinkMessage::NewLink(message.build()))
         .flags(NLM_F_CREATE | NLM_F_EXCL)
         .words(words)
 }
@@ -275,17 +274,22 @@ pub fn create_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
 }
 
 fn new_veth(veth: &Veth<'_>) -> Request {
-    let mut peer = Target::named(veth.peer_name).message();
-    peer.attributes.extend(veth.peer_mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())));
-    peer.attributes.extend(veth.mtu_bytes.map(LinkAttribute::Mtu));
-    peer.attributes.extend(veth.peer_netns.map(|netns| LinkAttribute::NetNsFd(netns.as_raw_fd())));
-    let mut message = Target::named(veth.name).message();
-    message.attributes.extend(veth.mtu_bytes.map(LinkAttribute::Mtu));
-    message.attributes.extend(veth.master.map(LinkAttribute::Controller));
-    message.attributes.push(LinkAttribute::LinkInfo(vec![
-        LinkInfo::Kind(InfoKind::Veth),
-        LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(peer))),
-    ]));
+    let mut peer = LinkUnspec::new_with_name(veth.peer_name);
+    let mut message = LinkVeth::new(veth.name, veth.peer_name);
+    if let Some(mac) = veth.peer_mac {
+        peer = peer.address(mac.0.to_vec());
+    }
+    if let Some(mtu) = veth.mtu_bytes {
+        peer = peer.mtu(mtu);
+        message = message.mtu(mtu);
+    }
+    if let Some(netns) = veth.peer_netns {
+        peer = peer.setns_by_fd(netns.as_raw_fd());
+    }
+    if let Some(master) = veth.master {
+        message = message.controller(master);
+    }
+    let message = message.set_info_data(InfoData::Veth(InfoVeth::Peer(peer.build())));
     let place = match veth.peer_netns {
         Some(netns) => format!(" in {}", netns.path().display()),
         None => String::new(),
@@ -293,7 +297,7 @@ fn new_veth(veth: &Veth<'_>) -> Request {
     Request::new(
         "create",
         format!("veth {} with peer {}{place}", veth.name, veth.peer_name),
-        RouteNetlinkMessage::NewLink(message),
+        RouteNetlinkMessage::NewLink(message.build()),
     )
     .flags(NLM_F_CREATE | NLM_F_EXCL)
     .words(format!("RTM_NEWLINK kind=veth name={} peer={}", veth.name, veth.peer_name))

@@ -17,6 +17,7 @@ const TABLE: Table = Table::new(Family::Inet, "t");
 const SOURCES: Set = Set { table: TABLE, name: Name::Borrowed("sources"), key: &[KeyType::Ip4], is_verdict_map: true };
 
 /// Runs a test on a thread that has its own network namespace.
+#[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
 fn in_netns(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();

@@ -11,6 +11,7 @@ use nix::sched::{CloneFlags, setns, unshare};
 pub(crate) const ETH0: Attachment<'static> = Attachment { network: "office", container: "c1", ifname: "eth0" };
 
 /// Runs a test on a thread that has its own network namespace; so have its threads and children.
+#[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
 pub(crate) fn in_netns(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -80,6 +81,7 @@ impl Drop for Pod {
 }
 
 /// A socket keeps the namespace it was made in.
+#[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
 pub(crate) fn in_pod<T: Send + 'static>(pod: &Pod, work: impl FnOnce() -> T + Send + 'static) -> T {
     let netns = std::fs::File::open(pod.netns()).unwrap();
     let thread = std::thread::spawn(move || {
