@@ -6,6 +6,7 @@ use crate::subjects::node;
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Barrier;
+use testns::Verb;
 
 const MANY: usize = 256;
 
@@ -64,6 +65,44 @@ fn adds_and_dels_at_once_never_run_out_of_what_is_free() {
         }
     });
     node.assert_as_before_except(stays);
+}
+
+/// ADDs that fail take back what they made of the shared bridge, unless others are on it by then.
+#[test]
+fn failing_adds_do_not_take_the_bridge_from_the_others() {
+    for _ in 0..4 {
+        let node = node();
+        let config = bridge(json!({"isGateway": true, "ipMasq": true, "ipam": dual()}));
+        let pods: Vec<_> = (0..12).map(|_| node.container()).collect();
+        let (good, bad) = pods.split_at(6);
+        for pod in bad {
+            pod.namespace().add_link("eth0", "bridge"); // the name is taken
+        }
+        let start = Barrier::new(pods.len());
+        let made = std::sync::Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let (start, node, config, made) = (&start, &node, &config, &made);
+            for pod in good {
+                scope.spawn(move || {
+                    start.wait();
+                    let attached = Attached::add(node, config, pod);
+                    attached.check().ok();
+                    made.lock().unwrap().push(attached);
+                });
+            }
+            for pod in bad {
+                scope.spawn(move || {
+                    start.wait();
+                    node.call(Verb::Add, config, pod).fails();
+                });
+            }
+        });
+        let made = made.into_inner().unwrap();
+        made.iter().for_each(|attached| drop(attached.check().ok()));
+        good.iter().for_each(|pod| pod.namespace().ping(ip("10.7.0.1")));
+        made.iter().for_each(|attached| drop(attached.del().ok()));
+        node.assert_as_before_except(stays);
+    }
 }
 
 /// The first ADDs of a node race for the bridge, its address and the tables; none is refused, and one bridge comes of it.

@@ -153,3 +153,19 @@ fn a_host_veth_gives_way_to_a_link_of_that_name() {
     assert!(node.host().find_link(second.host_veth()).is_none());
     assert!(node.host().find_link(&name).is_some());
 }
+
+/// prevResult comes in the form of the config's version, of which the oldest have no interfaces.
+#[test]
+fn del_takes_prev_result_of_every_version() {
+    let node = node();
+    for version in crate::configs::VERSIONS {
+        for remains in [Remains::Alive, Remains::EmptyPath] {
+            let pod = node.container();
+            let mut attached = Attached::add(&node, &full(json!({"cniVersion": version})), &pod);
+            let _held = File::open(pod.namespace().path()).unwrap();
+            attached.attachment = pod.leave(remains);
+            attached.del().ok();
+            node.assert_as_before_except(stays);
+        }
+    }
+}

@@ -37,12 +37,19 @@ fn the_strongest_channel_sets_the_hardware_address() {
 /// Nonsense is an error before anything is made.
 #[test]
 fn a_bad_hardware_address_is_an_error() {
-    each(|_, node| {
+    each(|who, node| {
         for own in [json!({"args": {"cni": {"mac": "nonsense"}}}), json!({"runtimeConfig": {"mac": "0a:00:00:00:00"}})]
         {
             let pod = node.container();
             node.call(Verb::Add, bridge(own), &pod).fails();
             assert!(pod.namespace().find_link("eth0").is_none());
+        }
+        for mac in ["01:00:5e:00:00:01", "00:00:00:00:00:00", "0a:00:00:00:00:00:00:01"] {
+            let pod = node.container();
+            node.call(Verb::Add, bridge(json!({"runtimeConfig": {"mac": mac}})), &pod).fails();
+            if who.is_ours() {
+                assert!(pod.namespace().find_link("eth0").is_none(), "{mac}");
+            }
         }
         Call::new(Verb::Add, bridge(json!({})), &node.container()).args("MAC=x;IgnoreUnknown=1").run(node).fails();
         Call::new(Verb::Add, bridge(json!({})), &node.container()).args("K=V").run(node).fails();

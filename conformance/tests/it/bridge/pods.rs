@@ -4,7 +4,7 @@ use super::stays;
 use crate::configs::{Attached, addresses, bridge, dual, ip, v4, v6};
 use crate::subjects::each;
 use serde_json::{Value, json};
-use testns::Verb;
+use testns::{Attachment, Namespace, Verb};
 
 /// Two pods reach each other and the gateway by each address, and are torn down without a trace.
 fn pods_reach_each_other(ipam: Value, first: &[&str], second: &[&str], gateways: &[&str]) {
@@ -95,5 +95,52 @@ fn addresses_are_usable_when_add_returns() {
         let all = pod.namespace().addresses();
         let global: Vec<_> = all.iter().filter(|address| address.link == "eth0" && address.scope == 0).collect();
         assert!(global.len() == 2 && global.iter().all(|address| !address.is_tentative()), "{global:?}");
+    });
+}
+
+/// A namespace may be named by the process in it, as Docker and CRI-O do.
+#[test]
+fn a_namespace_may_be_named_by_its_process() {
+    each(|_, node| {
+        let config = bridge(json!({"isGateway": true}));
+        let pod = node.container();
+        let (tell, told) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let inside = pod.namespace();
+            scope.spawn(move || {
+                inside.enter(move || {
+                    tell.send(Namespace::of_this_thread()).unwrap();
+                    ended.recv().unwrap_err(); // until the test drops its end
+                });
+            });
+            let path = told.recv().unwrap().path().display().to_string();
+            let attachment = Attachment { netns: path.clone(), ..pod.attachment() };
+            let attached = Attached::add(node, &config, attachment);
+            assert_eq!(attached.result["interfaces"][2]["sandbox"], json!(path));
+            pod.namespace().ping(ip("10.7.0.1"));
+            attached.check().ok();
+            attached.del().ok();
+            assert!(pod.namespace().find_link("eth0").is_none());
+            drop(end);
+        });
+        node.assert_as_before_except(stays);
+    });
+}
+
+/// A node on which IPv6 is off serves IPv4.
+#[test]
+fn ipv4_works_where_ipv6_is_off() {
+    each(|_, node| {
+        for key in ["all", "default"] {
+            node.host().set_sysctl(&format!("net/ipv6/conf/{key}/disable_ipv6"), "1");
+        }
+        let config = bridge(json!({"isDefaultGateway": true, "ipMasq": true}));
+        let (one, two) = (node.container(), node.container());
+        let attached = [Attached::add(node, &config, &one), Attached::add(node, &config, &two)];
+        one.namespace().ping(ip("10.7.0.3"));
+        one.namespace().ping(ip("10.7.0.1"));
+        attached.iter().for_each(|attached| drop(attached.check().ok()));
+        attached.iter().for_each(|attached| drop(attached.del().ok()));
     });
 }

@@ -2,6 +2,7 @@
 
 mod allocation;
 mod config;
+mod opt_in;
 mod requested;
 mod service;
 mod store;

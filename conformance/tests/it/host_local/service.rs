@@ -104,19 +104,6 @@ fn addresses_of_gone_containers_stay_reserved_unless_told() {
     });
 }
 
-/// Opt-in key `exclude`: ranges that are never given out, not on request either.
-#[test]
-fn excluded_addresses_are_never_given_out() {
-    let node = node();
-    let ipam = json!({"subnet": "10.7.0.0/29", "exclude": ["10.7.0.2/31", "10.7.0.5"]});
-    let given: Vec<_> = ["a", "b"].map(|id| add(&node, &ipam, id).unwrap().concat()).into();
-    assert_eq!(given, ["10.7.0.4/29", "10.7.0.6/29"]);
-    add(&node, &ipam, "c").unwrap_err();
-    let asked = with(host_local(ipam), json!({"runtimeConfig": {"ips": ["10.7.0.3"]}}));
-    add_with(&node, &asked, pod("d")).unwrap_err();
-    assert_eq!(reservations().len(), 2);
-}
-
 /// Nothing is left in a store of which every reservation was released, but what the reference leaves too.
 #[test]
 fn a_store_at_rest_has_no_reservation() {

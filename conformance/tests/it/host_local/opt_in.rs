@@ -1,0 +1,106 @@
+//! Keys that the reference does not have: off unless told.
+
+use super::{FOLDER, add, add_with, del, pod, reservations};
+use crate::configs::{host_local, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::time::SystemTime;
+
+/// Five addresses, .2 to .6.
+fn small(own: Value) -> Value {
+    with(json!({"subnet": "10.7.0.0/29"}), own)
+}
+
+/// A reservation as the reference made it before the machine was last started.
+fn reserve_before_boot(address: &str, id: &str) {
+    fs::create_dir_all(FOLDER).unwrap();
+    let path = format!("{FOLDER}/{address}");
+    fs::write(&path, format!("{id}\r\neth0")).unwrap();
+    File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+}
+
+/// `exclude`: addresses, networks and spans that are never given out, not on request either.
+#[test]
+fn excluded_addresses_are_never_given_out() {
+    let node = node();
+    let ipam = small(json!({"exclude": ["10.7.0.2/31", "10.7.0.5-10.7.0.5", "fd07::5"]}));
+    let given: Vec<_> = ["a", "b"].map(|id| add(&node, &ipam, id).unwrap().concat()).into();
+    assert_eq!(given, ["10.7.0.4/29", "10.7.0.6/29"]);
+    add(&node, &ipam, "c").unwrap_err();
+    let asked = with(host_local(ipam), json!({"runtimeConfig": {"ips": ["10.7.0.3"]}}));
+    add_with(&node, &asked, pod("d")).unwrap_err();
+    assert_eq!(reservations().len(), 2);
+}
+
+/// `reuseAddress`: a repeated ADD gets the address that it has, which otherwise is an error.
+#[test]
+fn an_attachment_may_get_its_address_again() {
+    let node = node();
+    let reuse = small(json!({"reuseAddress": true}));
+    assert_eq!(add(&node, &reuse, "a").unwrap(), ["10.7.0.2/29"]);
+    assert_eq!(add(&node, &reuse, "a").unwrap(), ["10.7.0.2/29"]);
+    assert_eq!(add(&node, &reuse, "b").unwrap(), ["10.7.0.3/29"]);
+    add(&node, &small(json!({})), "a").unwrap_err();
+    assert_eq!(reservations().len(), 2);
+}
+
+/// `coolDownSeconds`: a released address rests; with `reuseAddress` its container gets it back at once.
+#[test]
+fn a_released_address_rests() {
+    let node = node();
+    let cool = small(json!({"coolDownSeconds": 3600}));
+    for id in ["a", "b", "c", "d", "e"] {
+        add(&node, &cool, id).unwrap();
+    }
+    del(&node, &cool, "b");
+    del(&node, &cool, "c");
+    let failure = add(&node, &cool, "f").unwrap_err();
+    assert!(failure.contains("no IP addresses available"), "{failure}");
+    let reuse = small(json!({"coolDownSeconds": 3600, "reuseAddress": true}));
+    assert_eq!(add(&node, &reuse, "c").unwrap(), ["10.7.0.4/29"]);
+    add(&node, &reuse, "f").unwrap_err();
+    let short = small(json!({"coolDownSeconds": 0}));
+    assert_eq!(add(&node, &short, "f").unwrap(), ["10.7.0.3/29"]);
+}
+
+/// `reclaimEarlierBoot`: what was reserved before the machine was started belongs to nobody; never, when needed, or always.
+#[test]
+fn reservations_of_an_earlier_boot_are_reclaimed_as_told() {
+    for (mode, first, stay) in [(None, 6, 3), (Some("never"), 6, 3), (Some("exhausted"), 6, 3), (Some("always"), 6, 0)]
+    {
+        let node = node();
+        let ipam = small(mode.map_or_else(|| json!({}), |mode| json!({"reclaimEarlierBoot": mode})));
+        for (address, id) in [("10.7.0.2", "old1"), ("10.7.0.3", "old2"), ("10.7.0.4", "old3")] {
+            reserve_before_boot(address, id);
+        }
+        fs::write(format!("{FOLDER}/10.7.0.5"), "new\r\neth0").unwrap();
+        fs::write(format!("{FOLDER}/last_reserved_ip.0"), "10.7.0.5").unwrap();
+        assert_eq!(add(&node, &ipam, "a").unwrap(), [format!("10.7.0.{first}/29")], "{mode:?}");
+        let old = || reservations().iter().filter(|(_, owner)| owner.starts_with("old")).count();
+        assert_eq!(old(), stay, "{mode:?}");
+        let next = add(&node, &ipam, "b");
+        match mode {
+            None | Some("never") => assert!(next.unwrap_err().contains("no IP addresses available")),
+            _ => assert_eq!((next.unwrap(), old()), (vec!["10.7.0.2/29".to_owned()], 0), "{mode:?}"),
+        }
+        assert!(fs::exists(format!("{FOLDER}/10.7.0.5")).unwrap(), "{mode:?} took one of this boot");
+    }
+}
+
+/// What is no such key's value is refused, as any other key's.
+#[test]
+fn values_that_are_none_are_refused() {
+    let node = node();
+    for own in [
+        json!({"exclude": ["10.7.0.300"]}),
+        json!({"exclude": "10.7.0.3"}),
+        json!({"reuseAddress": "yes"}),
+        json!({"coolDownSeconds": -1}),
+        json!({"reclaimEarlierBoot": "sometimes"}),
+        json!({"lockTimeoutSeconds": "soon"}),
+    ] {
+        assert!(add(&node, &small(own.clone()), "a").is_err(), "{own}");
+    }
+    assert!(!fs::exists(FOLDER).unwrap());
+}
