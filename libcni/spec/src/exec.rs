@@ -168,7 +168,7 @@ pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
 pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
     let until = Instant::now() + call.deadline;
     let child = spawn_unless_busy(&call).await?;
-    let running = Running { child: Some(child), group: call.group };
+    let running = Running { child: Some(child), group: call.group, told: false };
     Ok(Started { call, running, until })
 }
 
@@ -273,6 +273,8 @@ fn spawn(call: &Call<'_>) -> io::Result<Child> {
 struct Running {
     child: Option<Child>,
     group: Group,
+    /// SIGTERM was sent.
+    told: bool,
 }
 
 impl Running {
@@ -313,38 +315,50 @@ impl Running {
 
     /// Ends the child: SIGTERM, and after [`GRACE`] SIGKILL.
     async fn end(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        signal(&child, self.group, Signal::SIGTERM);
+        let Some(child) = &mut self.child else { return };
+        let group = number(child); // none any more once it was waited for
+        if !self.told {
+            signal(child, self.group, Signal::SIGTERM);
+            self.told = true;
+        }
         if timeout(GRACE, child.wait()).await.is_err() {
-            signal(&child, self.group, Signal::SIGKILL);
+            signal(child, self.group, Signal::SIGKILL);
             if let Err(error) = child.wait().await {
                 tracing::warn!(%error, "cannot wait for a killed plugin");
             }
-        } else if self.group == Group::Own {
-            // What the plugin left running in its group ends with it.
-            signal(&child, self.group, Signal::SIGKILL);
+        } else if let (Group::Own, Some(group)) = (self.group, group) {
+            // What the plugin left running in its group ends with it; ESRCH: nothing.
+            killpg(group, Signal::SIGKILL).ok();
         }
+        self.child = None;
     }
 }
 
 impl Drop for Running {
+    /// Tells the child to end at once: the runtime may never get to the task that waits for it.
     fn drop(&mut self) {
         let Some(child) = self.child.take() else { return };
-        let mut rest = Running { child: Some(child), group: self.group };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn(async move { rest.end().await })),
-            Err(_) => {
-                if let Some(child) = rest.child.take() {
-                    signal(&child, rest.group, Signal::SIGKILL);
-                }
-            }
+        if self.told {
+            // The runtime ends before the grace period did.
+            signal(&child, self.group, Signal::SIGKILL);
+            return;
+        }
+        signal(&child, self.group, Signal::SIGTERM);
+        let mut rest = Running { child: Some(child), group: self.group, told: true };
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            drop(runtime.spawn(async move { rest.end().await }));
         }
     }
 }
 
+/// The child's process number, until it was waited for.
+fn number(child: &Child) -> Option<Pid> {
+    child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
+}
+
 /// Sends a signal to the child, or its whole group. The child is not reaped yet, so the number is still its own.
 fn signal(child: &Child, group: Group, signal: Signal) {
-    let Some(pid) = child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw) else { return };
+    let Some(pid) = number(child) else { return };
     let sent = match group {
         Group::Own => killpg(pid, signal),
         Group::Callers => kill(pid, signal),

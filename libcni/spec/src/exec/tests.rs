@@ -40,10 +40,52 @@ fn an_orphan_holding_stdout_does_not_block() {
     assert!(start.elapsed() < SOON);
 }
 
+/// Waits until a process is gone.
+#[track_caller]
+fn assert_ends(pid: &str) {
+    let start = Clock::now();
+    let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    while !state().is_empty() && !state().contains(") Z ") {
+        assert!(start.elapsed() < SOON, "process {pid} is left: {}", state());
+        std::thread::yield_now();
+    }
+}
+
 #[test]
 fn a_plugin_that_does_not_end_is_ended_with_its_children() {
-    let error = call("trap 'exit 0' TERM; sleep 1000 & wait", b"", Duration::from_millis(200)).unwrap_err();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let script = format!("trap 'exit 0' TERM; sleep 1000 & echo $! > {}; wait", file.path().display());
+    let error = call(&script, b"", Duration::from_millis(200)).unwrap_err();
     assert_eq!(error.code, Code::TIMEOUT);
+    assert_ends(std::fs::read_to_string(file.path()).unwrap().trim());
+}
+
+/// Dropped as the last thing that a runtime sees: no task of it runs any more.
+#[test]
+fn a_plugin_whose_call_is_dropped_is_told_to_end() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("plugin");
+    std::fs::write(&path, format!("#!/bin/sh\necho $$ > {}\nexec sleep 1000\n", file.path().display())).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let env = CallEnv::default();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let pid = || std::fs::read_to_string(file.path()).unwrap().trim().to_owned();
+    runtime.block_on(async {
+        let (executable, command, group) = (path.as_path(), Command::Add, Group::Callers);
+        let call = Call { executable, command, env: &env, stdin: b"", group, stderr: Stderr::Inherit, deadline: SOON };
+        let started = async {
+            while pid().is_empty() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = run(call) => panic!("it ended by itself"),
+            () = started => {}
+        }
+    });
+    drop(runtime);
+    assert_ends(&pid());
 }
 
 #[test]
