@@ -16,8 +16,8 @@ pub use cni_spec::Attachment as AttachmentId;
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let attachment = Attachment::new("c1", "eth0")?
 ///     .netns("/run/netns/c1")
-///     .arg("K8S_POD_NAME", "web-0")
-///     .arg("IgnoreUnknown", "1")
+///     .arg("K8S_POD_NAME", "web-0")?
+///     .arg("IgnoreUnknown", "1")?
 ///     .capability("mac", &"0a:00:00:00:00:05")?;
 /// assert_eq!(attachment.args.to_string(), "K8S_POD_NAME=web-0;IgnoreUnknown=1");
 /// # Ok(())
@@ -53,12 +53,12 @@ impl Attachment {
     }
 
     /// Adds a pair to `CNI_ARGS`.
-    #[must_use]
-    pub fn arg(mut self, key: &str, value: &str) -> Self {
-        let mut pairs = self.args.pairs().to_vec();
-        pairs.push((key.to_owned(), value.to_owned()));
-        self.args = CniArgs::from_pairs(pairs);
-        self
+    ///
+    /// # Errors
+    /// Code 4 when key or value would read as more than one pair.
+    pub fn arg(mut self, key: &str, value: &str) -> Result<Self, CniError> {
+        self.args.push(key, value)?;
+        Ok(self)
     }
 
     /// Adds a capability argument, such as `portMappings`.

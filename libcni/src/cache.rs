@@ -208,9 +208,14 @@ impl Cache {
         Ok(Entry { path, bytes })
     }
 
-    /// Removes an entry; absence is fine.
+    /// Removes an entry; absence is fine, and so is another attachment's entry under the same file name, which stays.
     pub(crate) fn remove(&self, network: &NetworkName, id: &AttachmentId) -> Result<(), Error> {
         let path = self.path(network, id);
+        if let Ok(Some(other)) = read_entry(&path)
+            && (&other.network, &other.attachment.id) != (network, id)
+        {
+            return Ok(());
+        }
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             outcome => outcome.map_err(failed("remove", &path)),

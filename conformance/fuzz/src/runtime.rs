@@ -11,7 +11,7 @@ const RESULT: &str = r#"{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}
 fn attachment() -> Attachment {
     let attachment =
         Attachment::new("c1", "eth0").and_then(|attachment| attachment.capability("mac", &"0a:00:00:00:00:05"));
-    attachment.expect("these names are valid").netns("/run/netns/a").arg("K", "V")
+    attachment.expect("these names are valid").netns("/run/netns/a").arg("K", "V").expect("a pair")
 }
 
 /// A list, or a single plugin's file; and each plugin's stdin that comes of it.

@@ -24,6 +24,21 @@ impl CniArgs {
         Self(pairs)
     }
 
+    /// Adds a pair.
+    ///
+    /// # Errors
+    /// Code 4 if key or value has a `;` or `=`, which would read as another pair, or the key is empty.
+    pub fn push(&mut self, key: &str, value: &str) -> Result<(), CniError> {
+        if key.is_empty() || [key, value].iter().any(|text| text.contains([';', '=', '\0'])) {
+            return Err(CniError::new(
+                Code::INVALID_ENVIRONMENT,
+                format!("cannot put {key:?} = {value:?} into CNI_ARGS: a pair has no other = and no ; in it"),
+            ));
+        }
+        self.0.push((key.to_owned(), value.to_owned()));
+        Ok(())
+    }
+
     /// All pairs, in order.
     #[must_use]
     pub fn pairs(&self) -> &[(String, String)] {
@@ -87,6 +102,16 @@ mod tests {
         assert_eq!(args.find("ip"), None);
         assert_eq!(args.to_string(), "IgnoreUnknown=TRUE;IP=10.0.0.1;K8S_POD_NAME=");
         assert!(args.expect_known(&["IP"]).is_ok());
+    }
+
+    #[test]
+    fn a_value_cannot_smuggle_in_another_pair() {
+        let mut args = CniArgs::default();
+        args.push("K8S_POD_NAME", "web").unwrap();
+        for (key, value) in [("A", "b;IP=10.0.0.1"), ("A", "b=c"), ("A;B", "c"), ("", "x")] {
+            assert!(args.push(key, value).is_err(), "{key}={value}");
+        }
+        assert_eq!(args.to_string(), "K8S_POD_NAME=web");
     }
 
     #[test]

@@ -50,6 +50,9 @@ name! {
     PluginType
 }
 
+/// A name becomes a file's or folder's, and those end at `NAME_MAX` (linux/limits.h).
+const NAME_BYTES_MAX: usize = 255;
+
 /// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`
 fn is_plain(text: &str) -> bool {
     text.starts_with(|first: char| first.is_ascii_alphanumeric())
@@ -62,6 +65,9 @@ impl ContainerId {
     pub fn parse(text: &str) -> Result<Self, CniError> {
         match text {
             "" => Err(CniError::new(Code::INVALID_ENVIRONMENT, "missing containerID")),
+            _ if text.len() > NAME_BYTES_MAX => {
+                Err(CniError::new(Code::INVALID_ENVIRONMENT, "containerID is too long: at most 255 bytes").detail(text))
+            }
             _ if is_plain(text) => Ok(Self(text.to_owned())),
             _ => Err(CniError::new(Code::INVALID_ENVIRONMENT, "invalid characters in containerID").detail(text)),
         }
@@ -74,6 +80,9 @@ impl NetworkName {
     pub fn parse(text: &str) -> Result<Self, CniError> {
         match text {
             "" => Err(CniError::new(Code::INVALID_CONFIG, "missing network name")),
+            _ if text.len() > NAME_BYTES_MAX => {
+                Err(CniError::new(Code::INVALID_CONFIG, "network name is too long: at most 255 bytes").detail(text))
+            }
             _ if is_plain(text) => Ok(Self(text.to_owned())),
             _ => Err(CniError::new(Code::INVALID_CONFIG, "invalid characters found in network name").detail(text)),
         }
@@ -176,7 +185,9 @@ mod tests {
         for good in ["a", "0", "a-b_c.d", "A..b"] {
             assert!(ContainerId::parse(good).is_ok() && NetworkName::parse(good).is_ok(), "{good}");
         }
-        for bad in ["", ".", "..", "../a", "-a", "_a", "a/b", "a b", "ä", "a\n", "a\0"] {
+        let (longest, too_long) = ("a".repeat(255), "a".repeat(256));
+        assert!(ContainerId::parse(&longest).is_ok() && NetworkName::parse(&longest).is_ok());
+        for bad in [&too_long, "", ".", "..", "../a", "-a", "_a", "a/b", "a b", "ä", "a\n", "a\0"] {
             assert!(ContainerId::parse(bad).is_err() && NetworkName::parse(bad).is_err(), "{bad:?}");
         }
     }

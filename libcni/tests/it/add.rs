@@ -33,7 +33,7 @@ fn a_result_is_converted_to_the_networks_version() {
 #[test]
 fn a_plugin_is_told_everything_about_the_attachment() {
     let folder = Folder::with(&[("a", r#"env | grep -E '^(CNI_|TRACE|BAGGAGE)' | sort > "$dir/env"; echo {}"#)]);
-    let attachment = eth0().arg("K8S_POD_NAME", "web").arg("IgnoreUnknown", "1");
+    let attachment = eth0().arg("K8S_POD_NAME", "web").unwrap().arg("IgnoreUnknown", "1").unwrap();
     let trace = TraceContext { traceparent: "00-1-2-01".into(), tracestate: "a=b".into(), baggage: String::new() };
     wait(folder.runtime().traced(trace).add(&network("1.0.0", &["a"]), &attachment)).unwrap();
     expect![[r#"

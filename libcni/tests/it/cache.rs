@@ -13,7 +13,7 @@ const THEIRS: &str = r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbm
 fn the_file_is_byte_for_byte_the_references() {
     let folder = Folder::with(&[("a", GOOD)]);
     let office = NetworkConf::parse(br#"{"cniVersion":"1.0.0","name":"office","plugins":[{"type":"a"}]}"#).unwrap();
-    let mut attachment = eth0().netns("/run/netns/a").arg("K", "V");
+    let mut attachment = eth0().netns("/run/netns/a").arg("K", "V").unwrap();
     attachment.capability_args =
         libcni::CapabilityArgs::parse(r#"{"mac":"0a:00:00:00:00:05","big":12345678901234567890123}"#).unwrap();
     wait(folder.runtime().add(&office, &attachment)).unwrap();
@@ -151,6 +151,9 @@ fn an_entry_of_another_attachment_counts_as_missing() {
     assert_eq!(cache.path(&named("one"), &outer.id), cache.path(&named("one-two"), &inner.id));
     assert!(cache.find(&named("one"), &outer.id).unwrap().is_some());
     assert!(cache.find(&named("one-two"), &inner.id).unwrap().is_none());
+    "one-two".clone_into(&mut network.name);
+    wait(runtime.del(&network, &inner)).unwrap();
+    assert!(cache.find(&named("one"), &outer.id).unwrap().is_some(), "DEL took another attachment's entry");
 }
 
 #[test]

@@ -12,7 +12,7 @@ fn attached(script: &str) -> Folder {
     let mut other = net.clone();
     other.name = "other".into();
     for container in ["c1", "c2", "c3"] {
-        let attachment = Attachment::new(container, "eth0").unwrap().netns("/gone").arg("K", container);
+        let attachment = Attachment::new(container, "eth0").unwrap().netns("/gone").arg("K", container).unwrap();
         wait(runtime.add(&net, &attachment)).unwrap();
     }
     wait(runtime.add(&other, &eth0())).unwrap();
