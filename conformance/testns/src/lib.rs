@@ -20,6 +20,8 @@
 //! Everything here fails by panicking with a sentence, as a test would. Nothing needs `ip`, `nft`
 //! or any other program, and nothing sleeps: each wait has a deadline.
 
+#![expect(clippy::disallowed_methods, reason = "nodes are made of namespaces, on threads of their own")]
+
 mod must;
 mod netlink;
 
@@ -41,6 +43,7 @@ mod snapshot;
 mod tc;
 
 mod cable;
+mod crowd;
 mod icmp;
 mod traffic;
 

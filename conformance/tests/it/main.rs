@@ -15,9 +15,11 @@ mod loopback;
 mod masquerade;
 mod noop;
 
+mod cnitool;
 mod concurrency;
 
 mod crash;
+mod errors;
 mod interop;
 mod security;
 

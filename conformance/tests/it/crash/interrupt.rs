@@ -1,6 +1,6 @@
 //! SIGTERM at every point of ADD: it is rolled back, or it had come to its end.
 
-use super::{FILTERED, GATEWAY, Scenario, assert_clean, each_point, inside};
+use super::{FILTERED, GATEWAY, Scenario, assert_clean, assert_new, each_point};
 use crate::subjects::node;
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
@@ -12,7 +12,6 @@ fn interrupted(scenario: Scenario) {
     let mut ends = BTreeMap::<String, usize>::new();
     each_point(&format!("ADD {} told to end", scenario.name), |n| {
         let pod = node.container();
-        let before = inside(&pod);
         let traced = scenario.add(&pod).signal_before(&node, n, Signal::SIGTERM);
         let reply = &traced.reply;
         let point = format!("{}, {n}: {:?}\n{reply}", scenario.name, traced.hit.map(|hit| hit.to_string()));
@@ -25,12 +24,12 @@ fn interrupted(scenario: Scenario) {
             scenario.del(&pod).prev_result(&reply.ok()).run(&node).ok();
         }
         assert_clean(&node, &point);
-        assert_eq!(testns::changes(&before, &inside(&pod)), "", "{point}: left in the container");
+        assert_new(&node, &pod, &point);
         *ends.entry(end).or_default() += 1;
         pod.leave(Remains::Gone);
         traced.hit.is_some()
     });
-    println!("ENDS {ends:?}");
+    testns::note(&format!("ENDS {ends:?}"));
     assert!(ends.contains_key("code 109"), "{ends:?}");
     scenario.assert_addresses_are_free(&node, "after all points");
 }

@@ -61,7 +61,7 @@ fn del_killed(scenario: Scenario) {
             Some(hit) => format!("{}, {n}: {hit}, then DEL with {remains:?}, prevResult {knows_result}", scenario.name),
             None => format!("{}, not killed", scenario.name),
         };
-        let again = scenario.del(&pod.leave(remains));
+        let again = scenario.del(pod.leave(remains));
         let again = if knows_result { again.prev_result(&result) } else { again };
         let reply = again.run(&node);
         assert_eq!(reply.output.code(), 0, "{point}: {reply}");

@@ -12,7 +12,8 @@ mod store;
 
 use crate::configs::{self, with};
 use serde_json::{Value, json};
-use testns::{Attachment, Call, Container, Node, Remains, Verb};
+use std::sync::OnceLock;
+use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
 
 /// What an attachment is made of.
 #[derive(Debug, Clone, Copy)]
@@ -123,12 +124,16 @@ fn is_bookkeeping(line: &str) -> bool {
 fn each_point(what: &str, mut at: impl FnMut(usize) -> bool) {
     let count = (1..).take_while(|n| at(*n)).count();
     assert!(count > 3, "{what}: only {count} points were found");
-    println!("POINTS {what}: {count}");
+    testns::note(&format!("POINTS {what}: {count}"));
 }
 
-/// The container as it is.
-fn inside(pod: &Container) -> testns::Snapshot {
-    pod.namespace().snapshot()
+/// Checks that a container is as new. All new ones are alike, so one look serves for all.
+#[track_caller]
+fn assert_new(node: &Node, pod: &Container, point: &str) {
+    static NEW: OnceLock<Snapshot> = OnceLock::new();
+    let new = NEW.get_or_init(|| node.container().namespace().snapshot());
+    let left = testns::changes(new, &pod.namespace().snapshot());
+    assert!(left.is_empty(), "{point}: left in the container:\n{left}");
 }
 
 /// Names of the container's links.

@@ -34,7 +34,7 @@ fn a_leak_after_a_failed_add_is_seen() {
     }
     let veths = leaks.iter().filter(|leak| leak.contains("+ link veth")).count();
     assert!(veths > 0, "{leaks:#?}");
-    println!("POINTS of the reference's ADD that leave a veth: {veths} of {}", leaks.len());
+    testns::note(&format!("POINTS of the reference's ADD that leave a veth: {veths} of {}", leaks.len()));
 }
 
 /// Its address stays reserved when ADD is killed and the namespace is gone before DEL, or its veth stays when it is there.

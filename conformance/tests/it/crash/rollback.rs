@@ -1,6 +1,6 @@
 //! ADD with each step failing in turn.
 
-use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, changes, each_point, inside};
+use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, changes, each_point};
 use crate::subjects::node;
 use nix::errno::Errno;
 use serde_json::Value;
@@ -63,7 +63,6 @@ fn on_a_new_node(scenario: Scenario, failing: Failing) {
 
 /// One ADD with its `n`th step failing; false if it had no such step.
 fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, tolerated: &mut Tolerated) -> bool {
-    let before = inside(pod);
     let call = s.add(pod);
     let Traced { reply, hit, .. } = (failing.at)(&call, node, n);
     let Some(hit) = hit else {
@@ -84,8 +83,7 @@ fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, t
     }
     assert_error_object(&reply, &point);
     assert_clean_but_for(node, &hit, &point);
-    let after = inside(pod);
-    assert_eq!(testns::changes(&before, &after), "", "{point}: left in the container");
+    assert_new(node, pod, &point);
     true
 }
 
@@ -134,7 +132,7 @@ impl Tolerated {
     }
 
     fn print(&self) {
-        println!("TOLERATED {:?}", self.0);
+        testns::note(&format!("TOLERATED {:?}", self.0));
     }
 }
 

@@ -49,7 +49,7 @@ fn add_on_a_full_store_leaves_nothing() {
     assert!((2..19).contains(&by_inodes), "{by_inodes} failures for want of inodes");
     let by_bytes = (1..20).take_while(|pages| !add_with_room(PLAIN, *pages));
     let by_bytes = by_bytes.count();
-    println!("POINTS full store: {by_inodes} by inodes, {by_bytes} by bytes");
+    testns::note(&format!("POINTS full store: {by_inodes} by inodes, {by_bytes} by bytes"));
 }
 
 /// ADD with so many pages free; a full tmpfs has one less than it has pages.

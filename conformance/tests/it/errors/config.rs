@@ -1,0 +1,160 @@
+//! Failures whose cause is in what the runtime was told: config, environment.
+
+use super::Trouble;
+use crate::configs::{bridge, with};
+use expect_test::expect;
+use serde_json::json;
+use testns::{Attachment, Call, Verb};
+
+/// The runtime names a namespace that is not there.
+#[test]
+fn no_namespace() {
+    let trouble = Trouble::new();
+    let attachment = Attachment { netns: "/run/netns/gone".into(), ..trouble.pod.attachment() };
+    trouble.calling(&Call::new(Verb::Add, bridge(json!({})), &attachment), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 8,
+            "msg": "cannot open network namespace /run/netns/gone: no such file or directory",
+            "details": "The container has ended, or CNI_NETNS is wrong: it is the path of a network namespace, such as /run/netns/NAME."
+        }
+    "#]]);
+}
+
+/// It is the plugin's own.
+#[test]
+fn the_hosts_namespace() {
+    let trouble = Trouble::new();
+    let call = trouble.add(&bridge(json!({}))).variable("CNI_NETNS", "/proc/self/ns/net");
+    trouble.calling(
+        &call,
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 8,
+            "msg": "plugin's netns and netns from CNI_NETNS should not be the same",
+            "details": "CNI_NETNS is /proc/self/ns/net. Set CNI_NETNS_OVERRIDE=1 if this is intended."
+        }
+    "#]],
+    );
+}
+
+/// The config is cut off in the middle.
+#[test]
+fn bad_json() {
+    let trouble = Trouble::new();
+    let text = bridge(json!({})).to_string();
+    let call = Call::new(Verb::Add, &text[..text.len() - 2], &trouble.pod).plugin("bridge");
+    trouble.calling(
+        &call,
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 6,
+            "msg": "cannot parse network config on stdin: EOF while parsing an object at line 1 column 116"
+        }
+    "#]],
+    );
+}
+
+/// A version that is not written yet.
+#[test]
+fn unknown_version() {
+    Trouble::new().adding(&bridge(json!({"cniVersion": "2.0.0"})), &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 1,
+            "msg": "incompatible CNI versions",
+            "details": "config is \"2.0.0\", plugin supports [\"0.1.0\", \"0.2.0\", \"0.3.0\", \"0.3.1\", \"0.4.0\", \"1.0.0\", \"1.1.0\"]. Set cniVersion to one of these."
+        }
+    "#]]);
+}
+
+/// The executable that `ipam.type` names is not in `CNI_PATH`.
+#[test]
+fn missing_ipam_executable() {
+    Trouble::new().adding(
+        &bridge(json!({"ipam": {"type": "host-locale", "subnet": "10.7.0.0/24"}})),
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 108,
+            "msg": "cannot find plugin host-locale: executable not found in /run/testns/bin",
+            "details": "Install host-locale into one of these folders, or correct the type."
+        }
+    "#]],
+    );
+}
+
+/// The gateway is no address.
+#[test]
+fn bad_gateway() {
+    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/24", "gateway": "10.7.0.256"});
+    Trouble::new().adding(&bridge(json!({"ipam": ipam})), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 7,
+            "msg": "cannot use network config: key ipam.gateway = \"10.7.0.256\": \"10.7.0.256\" is no IP address (invalid IP address syntax)",
+            "details": "Reported by plugin host-local."
+        }
+    "#]]);
+}
+
+/// A text where a number belongs.
+#[test]
+fn wrong_type_for_a_key() {
+    Trouble::new().adding(
+        &bridge(json!({"mtu": "1500"})),
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 7,
+            "msg": "cannot use network config: key mtu = \"1500\": expected a whole number from 0 to 4294967295"
+        }
+    "#]],
+    );
+}
+
+/// Unknown keys are ignored, as the reference does; the error about the missing one names its misspelt form.
+#[test]
+fn misspelt_key() {
+    let ipam = json!({"type": "host-local", "subnett": "10.7.0.0/24"});
+    Trouble::new().adding(&bridge(json!({"ipam": ipam})), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 7,
+            "msg": "no IP ranges specified",
+            "details": "Set ipam.ranges, ipam.subnet or runtimeConfig.ipRanges. Key ipam.subnett is unknown and was ignored: did you mean subnet? Reported by plugin host-local."
+        }
+    "#]]);
+}
+
+/// Two sets that share addresses.
+#[test]
+fn overlapping_ranges() {
+    let ranges = json!([[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.7.0.128/25"}]]);
+    Trouble::new().adding(&bridge(json!({"ipam": {"type": "host-local", "ranges": ranges}})), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 7,
+            "msg": "range set 0 overlaps with 1",
+            "details": "Key ipam.ranges[0] is 10.7.0.1-10.7.0.254, key ipam.ranges[1] is 10.7.0.129-10.7.0.254. Reported by plugin host-local."
+        }
+    "#]]);
+}
+
+/// Keys that exclude each other.
+#[test]
+fn keys_that_exclude_each_other() {
+    let own = json!({"hairpinMode": true, "promiscMode": true});
+    Trouble::new().adding(
+        &with(bridge(json!({})), own),
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 7,
+            "msg": "cannot use network config: hairpinMode and promiscMode exclude each other"
+        }
+    "#]],
+    );
+}

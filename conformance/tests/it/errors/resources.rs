@@ -1,0 +1,183 @@
+//! Failures of the address plugin: addresses, its folder, its lock, the plugin itself.
+
+use super::Trouble;
+use crate::configs::{bridge, v4, with};
+use expect_test::expect;
+use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount};
+use serde_json::{Value, json};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::time::Duration;
+use testns::{Call, Verb};
+
+const STORE: &str = "/var/lib/cni/networks";
+
+fn ipam(own: Value) -> Value {
+    bridge(json!({"ipam": with(v4(), own)}))
+}
+
+/// Mounts a small file system where the store is.
+fn mount_store(options: &str, flags: MsFlags) {
+    fs::create_dir_all(STORE).expect("make a folder for the store");
+    mount(Some("tmpfs"), STORE, Some("tmpfs"), flags, Some(options)).expect("mount a tmpfs");
+}
+
+/// All addresses are reserved.
+#[test]
+fn a_full_range() {
+    let trouble = Trouble::new();
+    let config = ipam(json!({"subnet": "10.7.0.0/30"}));
+    let other = trouble.node.container();
+    trouble.node.call(Verb::Add, &config, &other).ok();
+    trouble.adding(&config, &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 105,
+            "msg": "failed to allocate for range 0: no IP addresses available in range set: 10.7.0.1-10.7.0.2",
+            "details": "All of set 0 are reserved in /var/lib/cni/networks/net. Widen the range, run GC, or set reclaimEarlierBoot. Reported by plugin host-local."
+        }
+    "#]]);
+}
+
+/// The store cannot be written to.
+#[test]
+fn a_read_only_store() {
+    let trouble = Trouble::new();
+    mount_store("size=1m", MsFlags::MS_RDONLY);
+    trouble.adding(&bridge(json!({})), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 106,
+            "msg": "cannot create store /var/lib/cni/networks/net: read-only file system",
+            "details": "EROFS (30). The file system of dataDir cannot be written to: mount it writable, or move dataDir. Reported by plugin host-local."
+        }
+    "#]]);
+}
+
+/// There is no room for a reservation.
+#[test]
+fn a_full_disk() {
+    let trouble = Trouble::new();
+    // The root, the network's folder, the lock.
+    mount_store("nr_inodes=3", MsFlags::empty());
+    trouble.adding(&bridge(json!({})), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 106,
+            "msg": "failed to allocate for range 0: cannot create reservation 10.7.0.2: no space left on device",
+            "details": "link /var/lib/cni/networks/net/10.7.0.2: ENOSPC (28). The file system of dataDir is full: make room, or move dataDir. Reported by plugin host-local."
+        }
+    "#]]);
+}
+
+/// Another process holds the lock and does not let go.
+#[test]
+fn a_held_lock() {
+    let trouble = Trouble::new();
+    fs::create_dir_all(format!("{STORE}/net")).expect("make the network's folder");
+    let lock = File::create(format!("{STORE}/net/lock")).expect("make the lock");
+    let _held = Flock::lock(lock, FlockArg::LockExclusiveNonblock).expect("take the lock");
+    trouble.adding(&ipam(json!({"lockTimeoutSeconds": 1})), &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 11,
+            "msg": "cannot take lock /var/lib/cni/networks/net/lock: process PID (NAME) held it for 1000 ms",
+            "details": "flock LOCK_EX. Nothing was changed. Try again; if the holder hangs, end it. Reported by plugin host-local."
+        }
+    "#]]);
+}
+
+/// The address plugin says no: its error is the caller's.
+#[test]
+fn an_ipam_error() {
+    let trouble = Trouble::new();
+    script(
+        &trouble,
+        "echo '{\"code\": 11, \"msg\": \"no lease yet\", \"details\": \"The server did not answer.\"}'; exit 1",
+    );
+    trouble.adding(
+        &bridge(json!({"ipam": {"type": "script"}})),
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 11,
+            "msg": "no lease yet",
+            "details": "The server did not answer. Reported by plugin script."
+        }
+    "#]],
+    );
+}
+
+/// The address plugin crashes.
+#[test]
+fn a_crash_of_the_ipam_plugin() {
+    let trouble = Trouble::new();
+    script(&trouble, "echo 'out of memory' >&2; kill -ABRT $$");
+    trouble.adding(
+        &bridge(json!({"ipam": {"type": "script"}})),
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 108,
+            "msg": "netplugin failed with no error message: killed by SIGABRT",
+            "details": "The plugin ended with killed by SIGABRT. Reported by plugin script."
+        }
+    "#]],
+    );
+}
+
+/// The address plugin answers something else than a result.
+#[test]
+fn nonsense_from_the_ipam_plugin() {
+    let trouble = Trouble::new();
+    script(&trouble, "echo 'hello'");
+    trouble.adding(
+        &bridge(json!({"ipam": {"type": "script"}})),
+        &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 108,
+            "msg": "cannot use the result of plugin script: cannot parse JSON: expected value at line 1 column 1",
+            "details": "It printed \"hello\\n\"."
+        }
+    "#]],
+    );
+}
+
+/// The address plugin does not come to an end.
+#[test]
+#[ignore = "takes the three minutes that a delegate may take"]
+fn an_ipam_plugin_that_never_ends() {
+    let trouble = Trouble::new();
+    script(&trouble, "exec sleep 1000");
+    let call = trouble.add(&bridge(json!({"ipam": {"type": "script"}}))).deadline(Duration::from_secs(300));
+    trouble.calling(&call, &expect![[""]]);
+}
+
+/// STATUS tells beforehand that ADD will find no address.
+#[test]
+fn status_of_a_full_range() {
+    let trouble = Trouble::new();
+    let config = with(ipam(json!({"subnet": "10.7.0.0/30"})), json!({"cniVersion": "1.1.0"}));
+    let other = trouble.node.container();
+    trouble.node.call(Verb::Add, &config, &other).ok();
+    trouble.calling(
+        &Call::new(Verb::Status, &config, &trouble.pod),
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 50,
+            "msg": "no IP addresses available in range set: 10.7.0.1-10.7.0.2",
+            "details": "All are reserved in /var/lib/cni/networks/net. Reported by plugin host-local."
+        }
+    "#]],
+    );
+}
+
+/// Makes an address plugin `script` out of shell commands.
+fn script(trouble: &Trouble, commands: &str) {
+    let path = trouble.node.bin_dir().join("script");
+    fs::write(&path, format!("#!/bin/sh\n{commands}\n")).expect("write the script");
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("make it executable");
+}
