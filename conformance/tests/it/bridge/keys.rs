@@ -1,6 +1,6 @@
 //! Keys of the bridge, its ports and the container's end.
 
-use super::{left_by, stays};
+use super::{left_by, stays, wait_until_settled};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, v6, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
@@ -78,14 +78,6 @@ fn an_existing_interface_of_that_name_is_an_error() {
         if who.is_ours() {
             node.assert_as_before_except(stays);
         }
-    });
-}
-
-/// Until the link is up and has its link-local address for good.
-fn wait_until_settled(namespace: &testns::Namespace, link: &str) {
-    namespace.wait_for("a link to be up", |namespace| namespace.link(link).state == "up");
-    namespace.wait_for("a link-local address", |namespace| {
-        namespace.addresses().iter().any(|address| address.link == link && !address.is_tentative())
     });
 }
 

@@ -13,6 +13,7 @@ mod service;
 mod vlan;
 
 use crate::subjects::Who;
+use testns::Namespace;
 
 /// What DEL leaves on purpose, as line of a snapshot: the bridge with its gateway address, forwarding, the store of
 /// host-local without reservations.
@@ -44,4 +45,12 @@ fn is_empty_store(line: &str) -> bool {
     let names = ["/lock ", "/last_reserved_ip.", "/.index "];
     line.starts_with("+ folder /var/lib/cni/networks")
         || (line.contains("file /var/lib/cni/networks/net/") && names.iter().any(|name| line.contains(name)))
+}
+
+/// Waits until a link is up and has its link-local address for good, both of which the kernel does when it gets round to it.
+pub(crate) fn wait_until_settled(namespace: &Namespace, link: &str) {
+    namespace.wait_for("a link to be up", |namespace| namespace.link(link).state == "up");
+    namespace.wait_for("a link-local address", |namespace| {
+        namespace.addresses().iter().any(|address| address.link == link && !address.is_tentative())
+    });
 }

@@ -74,7 +74,7 @@ fn what_stays_does_not_grow() {
         let round = || {
             let pod = node.container();
             let attached = Attached::add(node, &config, &pod);
-            node.host().wait_for_addresses();
+            super::wait_until_settled(node.host(), "br0");
             attached.check().ok();
             attached.del().ok();
         };
