@@ -1,0 +1,126 @@
+//! `cnitool` with the suite's own executables: installed as on a node, then called as in its tour.
+
+use crate::subjects::ours;
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use testns::{Node, Remains, Subject};
+
+/// A node with a network in its configuration folder and nothing installed.
+struct Tour {
+    node: Node,
+    bin_dir: PathBuf,
+}
+
+impl Tour {
+    fn new() -> Self {
+        let node = Node::with(&ours());
+        let bin_dir = node.work_dir().join("opt-cni-bin");
+        std::fs::create_dir_all(&bin_dir).unwrap();
+        std::fs::create_dir_all("/etc/cni/net.d").unwrap();
+        let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
+            {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
+             "ipam": {"type": "host-local", "subnet": "10.7.0.0/24"}}]});
+        std::fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
+        Self { node, bin_dir }
+    }
+
+    fn run(&self, executable: &Path, words: &[&str]) -> Output {
+        Command::new(executable).args(words).env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
+    }
+
+    /// The installed `cnitool`; its stdout, after checking that it succeeded.
+    fn cnitool(&self, words: &[&str]) -> String {
+        let output = self.run(&self.bin_dir.join("cnitool"), words);
+        assert!(output.status.success(), "cnitool {words:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn install(&self, more: &[&str]) -> Output {
+        let Subject::Multicall(plugins) = ours() else { panic!("ours is one executable") };
+        let bin_dir = self.bin_dir.display().to_string();
+        let plugins = plugins.display().to_string();
+        let words = [&["install", "--bin-dir", &bin_dir, "--from", &plugins], more].concat();
+        self.run(Path::new(env!("CARGO_BIN_EXE_cnitool-under-test")), &words)
+    }
+
+    fn installed(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.bin_dir).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().to_string_lossy().into_owned()).collect();
+        names.retain(|name| !name.starts_with('.'));
+        names.sort();
+        names
+    }
+}
+
+/// Installed, the set is one file under many names, and cnitool; a second installation over a first works.
+#[test]
+fn install_puts_every_plugin_and_cnitool_there() {
+    use std::os::unix::fs::MetadataExt;
+    let tour = Tour::new();
+    for _ in 0..2 {
+        let output = tour.install(&[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(tour.installed(), ["bridge", "cnitool", "host-local", "loopback", "noop"]);
+        let inode = |name: &str| tour.bin_dir.join(name).metadata().unwrap().ino();
+        assert_eq!(inode("bridge"), inode("host-local"));
+    }
+}
+
+/// A file of another make is not touched unless that is asked for, and then it is kept.
+#[test]
+fn install_leaves_foreign_files_alone() {
+    let tour = Tour::new();
+    let foreign = tour.bin_dir.join("bridge");
+    std::fs::write(&foreign, "somebody else's").unwrap();
+    let refused = tour.install(&[]);
+    assert_eq!(refused.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("bridge"), "{refused:?}");
+    assert_eq!(
+        (std::fs::read_to_string(&foreign).unwrap().as_str(), tour.installed()),
+        ("somebody else's", vec!["bridge".into()])
+    );
+    let replaced = tour.install(&["--replace-foreign"]);
+    assert!(replaced.status.success(), "{}", String::from_utf8_lossy(&replaced.stderr));
+    assert_eq!(std::fs::read_to_string(tour.bin_dir.join(".replaced/bridge")).unwrap(), "somebody else's");
+    assert!(tour.cnitool(&["version"]).contains("bridge"));
+}
+
+/// The tour: add, check, attachments, del; nothing is left but what the network keeps.
+#[test]
+fn the_tour_works_on_the_installed_set() {
+    let tour = Tour::new();
+    assert!(tour.install(&[]).status.success());
+    let pod = tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    tour.cnitool(&["validate", "office"]);
+    tour.cnitool(&["status", "office"]);
+    let result: Value = serde_json::from_str(&tour.cnitool(&["add", "office", &netns])).unwrap();
+    assert_eq!(result["ips"][0]["address"], "10.7.0.2/24");
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
+    tour.cnitool(&["check", "office", &netns]);
+    let attachments: Value = serde_json::from_str(&tour.cnitool(&["attachments", "--json"])).unwrap();
+    assert_eq!(attachments.as_array().map(Vec::len), Some(1), "{attachments}");
+    tour.cnitool(&["del", "office", &netns]);
+    assert!(!Path::new("/var/lib/cni/networks/office/10.7.0.2").exists());
+    assert_eq!(tour.cnitool(&["attachments", "--json"]).trim(), "[]");
+}
+
+/// GC removes the attachments whose namespace is gone, and says before what it would do.
+#[test]
+fn gc_removes_what_has_no_namespace_any_more() {
+    let tour = Tour::new();
+    assert!(tour.install(&[]).status.success());
+    let (gone, stays) = (tour.node.container(), tour.node.container());
+    for pod in [&gone, &stays] {
+        tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+    }
+    drop(gone.leave(Remains::Gone));
+    let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(format!("10.7.0.{last}")).exists();
+    assert!(tour.cnitool(&["gc", "office", "--dry-run"]).contains("would be deleted"));
+    assert!(reservation(2) && reservation(3));
+    tour.cnitool(&["gc", "office"]);
+    assert!(!reservation(2) && reservation(3));
+    tour.cnitool(&["check", "office", &stays.namespace().path().display().to_string()]);
+}
