@@ -152,7 +152,14 @@ fn an_ipam_plugin_that_never_ends() {
     let trouble = Trouble::new();
     script(&trouble, "exec sleep 1000");
     let call = trouble.add(&bridge(json!({"ipam": {"type": "script"}}))).deadline(Duration::from_secs(300));
-    trouble.calling(&call, &expect![[""]]);
+    trouble.calling(&call, &expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 104,
+            "msg": "cannot finish ADD of plugin /run/testns/bin/script: it did not end within 180000 ms",
+            "details": "It was sent SIGTERM, and SIGKILL where that did not end it. Left behind: addresses released: not done within 30s."
+        }
+    "#]]);
 }
 
 /// STATUS tells beforehand that ADD will find no address.
