@@ -147,14 +147,14 @@ fn leftovers(out: &mut impl Write, node: &Node) -> Result<()> {
     writeln!(out, "\nLeft of the pods: {}", if left.is_empty() { "nothing".to_owned() } else { left.join("\n  ") })?;
     writeln!(
         out,
-        "The network's own, kept for its next pods (the bridge, its gateway addresses, forwarding, the empty"
+        "The network's own, kept for its next pods: the bridge with its gateway addresses, and host-local's"
     )?;
-    writeln!(out, "masquerade table, and host-local's folder): {} lines of the node's state", stays.len())?;
+    writeln!(out, "folder ({} lines of the node's state)", stays.len())?;
     ensure!(left.is_empty(), "the pods left something behind");
     Ok(())
 }
 
 /// What an interface plugin makes once for all pods of a network, as the reference does.
 fn is_the_networks(line: &str) -> bool {
-    ["cni0", "forwarding", "ip_forward", "cni_masquerade", "/var/lib/cni"].iter().any(|word| line.contains(word))
+    ["cni0", "/var/lib/cni"].iter().any(|word| line.contains(word))
 }

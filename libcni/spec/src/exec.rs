@@ -129,7 +129,7 @@ impl Output {
                 stdout.chars().take(1000).collect::<String>()
             ),
         };
-        Err(CniError::new(Code::DELEGATE, msg).detail(format!("The plugin ended with {}.", self.exit)))
+        Err(CniError::new(Code::DELEGATE, msg).detail(format!("How it ended: {}.", self.exit)))
     }
 }
 

@@ -144,8 +144,8 @@ async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>) -> (Vec<Strin
         match tokio::time::timeout(UNDO_DEADLINE, work).await {
             Ok(Ok(Ok(()))) => undone.push(undo.to_string()),
             Ok(Ok(Err(why))) => left.push(why),
-            Ok(Err(_panic)) => left.push(format!("{undo}: a defect in the undo itself")),
-            Err(_elapsed) => left.push(format!("{undo}: not done within {UNDO_DEADLINE:?}")),
+            Ok(Err(_panic)) => left.push(format!("not done for a defect: {undo}")),
+            Err(_elapsed) => left.push(format!("not done within {UNDO_DEADLINE:?}: {undo}")),
         }
     }
     (undone, left)
@@ -276,9 +276,9 @@ mod tests {
         .unwrap_err();
         assert_eq!(failed.why, Why::Error("no"));
         assert_eq!(failed.undone, ["b", "a"]);
-        assert_eq!(failed.left, ["stuck stays", "broken: a defect in the undo itself"]);
+        assert_eq!(failed.left, ["stuck stays", "not done for a defect: broken"]);
         assert_eq!(*book.0.borrow(), ["b", "stuck", "broken", "a"]);
-        let text = "Undone: b; a. Left behind: stuck stays; broken: a defect in the undo itself.";
+        let text = "Undone: b; a. Left behind: stuck stays; not done for a defect: broken.";
         assert_eq!(failed.aftermath(), text);
     }
 

@@ -121,7 +121,7 @@ fn a_crash_of_the_ipam_plugin() {
             "cniVersion": "1.0.0",
             "code": 108,
             "msg": "netplugin failed with no error message: killed by SIGABRT",
-            "details": "The plugin ended with killed by SIGABRT. Reported by plugin script."
+            "details": "How it ended: killed by SIGABRT. Reported by plugin script."
         }
     "#]],
     );
@@ -157,7 +157,7 @@ fn an_ipam_plugin_that_never_ends() {
             "cniVersion": "1.0.0",
             "code": 104,
             "msg": "cannot finish ADD of plugin /run/testns/bin/script: it did not end within 180000 ms",
-            "details": "It was sent SIGTERM, and SIGKILL where that did not end it. Left behind: addresses released: not done within 30s."
+            "details": "It was sent SIGTERM, and SIGKILL where that did not end it. Left behind: not done within 30s: addresses released."
         }
     "#]]);
 }
