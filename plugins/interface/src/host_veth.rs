@@ -136,7 +136,7 @@ mod tests {
 
     #[test]
     fn long_names_still_fit_and_differ() {
-        for (network, container) in [(4, 300), (300, 300), (300, 4), (170, 70)] {
+        for (network, container) in [(4, 255), (255, 255), (255, 4), (170, 70)] {
             let network = "n".repeat(network);
             let one = owned(&network, &"c".repeat(container), |owner| owner.alias());
             let two = owned(&network, &format!("{}d", "c".repeat(container - 1)), |owner| owner.alias());
