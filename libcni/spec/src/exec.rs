@@ -4,6 +4,7 @@
 //! deadline. Its stdout is read until it *ends*, not until the pipe closes: a grandchild that holds the pipe
 //! open blocks nobody.
 
+use self::pipe::{Limited, Reading, Tail};
 use crate::Command;
 use crate::error::{CniError, Code};
 use crate::names::PluginPath;
@@ -16,8 +17,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::unix::pipe;
+use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -282,9 +282,10 @@ impl Running {
     async fn talk(&mut self, input: &[u8], stderr: Stderr) -> io::Result<Option<Output>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         let mut stdin = child.stdin.take();
-        let mut stdout =
-            Collected::new(child.stdout.take().map(|pipe| pipe.into_owned_fd()).transpose()?, MAX_STDOUT_BYTES)?;
-        let mut kept = Tail::new(child.stderr.take().map(|pipe| pipe.into_owned_fd()).transpose()?, stderr)?;
+        let stdout = child.stdout.take().map(|pipe| pipe.into_owned_fd()).transpose()?;
+        let mut stdout = Reading::new(stdout, Limited::new(MAX_STDOUT_BYTES))?;
+        let pipe = child.stderr.take().map(|pipe| pipe.into_owned_fd()).transpose()?;
+        let mut stderr = Reading::new(pipe, Tail::new(stderr, KEPT_STDERR_BYTES))?;
         let feed = async {
             if let Some(pipe) = &mut stdin {
                 // A plugin need not read its config: a closed pipe is its own business.
@@ -297,7 +298,7 @@ impl Running {
             Ok(())
         };
         let status = {
-            let talk = async { tokio::try_join!(feed, stdout.read_to_end(), kept.read_to_end()).map(drop) };
+            let talk = async { tokio::try_join!(feed, stdout.read_to_end(), stderr.read_to_end()).map(drop) };
             let mut talk = std::pin::pin!(talk);
             let mut closed = false;
             loop {
@@ -308,9 +309,10 @@ impl Running {
             }
         };
         stdout.drain()?;
-        kept.drain()?;
+        stderr.drain()?;
         self.child = None;
-        Ok((!stdout.full).then_some(Output { exit: status.into(), stdout: stdout.bytes, stderr: kept.text() }))
+        let stdout = stdout.into_taken().into_bytes();
+        Ok(stdout.map(|stdout| Output { exit: status.into(), stdout, stderr: stderr.into_taken().into_text() }))
     }
 
     /// Ends the child: SIGTERM, and after [`GRACE`] SIGKILL.
@@ -368,102 +370,7 @@ fn signal(child: &Child, group: Group, signal: Signal) {
     }
 }
 
-/// A pipe read into memory, up to a limit; past it the rest is read and dropped, so that the child ends.
-struct Collected {
-    pipe: Option<pipe::Receiver>,
-    bytes: Vec<u8>,
-    limit: usize,
-    full: bool,
-}
-
-impl Collected {
-    fn new(fd: Option<std::os::fd::OwnedFd>, limit: usize) -> io::Result<Self> {
-        let pipe = fd.map(pipe::Receiver::from_owned_fd).transpose()?;
-        Ok(Self { pipe, bytes: Vec::new(), limit, full: false })
-    }
-
-    fn take(&mut self, chunk: &[u8]) {
-        let room = self.limit - self.bytes.len();
-        self.full |= chunk.len() > room;
-        self.bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
-    }
-
-    async fn read_to_end(&mut self) -> io::Result<()> {
-        let mut buffer = vec![0; 16 << 10];
-        while let Some(pipe) = &mut self.pipe {
-            match pipe.read(&mut buffer).await? {
-                0 => self.pipe = None,
-                count => self.take(&buffer[..count]),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes what is in the pipe now; more can only come from somebody else than the child.
-    fn drain(&mut self) -> io::Result<()> {
-        let mut buffer = vec![0; 16 << 10];
-        while let Some(pipe) = &mut self.pipe {
-            match pipe.try_read(&mut buffer) {
-                Ok(0) => self.pipe = None,
-                Ok(count) if !self.full => self.take(&buffer[..count]),
-                Ok(_) => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-}
-
-/// stderr on its way to a sink, with its end kept.
-struct Tail {
-    pipe: Option<pipe::Receiver>,
-    sink: Stderr,
-    kept: Vec<u8>,
-}
-
-impl Tail {
-    fn new(fd: Option<std::os::fd::OwnedFd>, sink: Stderr) -> io::Result<Self> {
-        Ok(Self { pipe: fd.map(pipe::Receiver::from_owned_fd).transpose()?, sink, kept: Vec::new() })
-    }
-
-    fn take(&mut self, chunk: &[u8]) {
-        if let Stderr::To(sink) = &mut self.sink {
-            sink(chunk);
-        }
-        self.kept.extend_from_slice(chunk);
-        let excess = self.kept.len().saturating_sub(KEPT_STDERR_BYTES);
-        self.kept.drain(..excess);
-    }
-
-    async fn read_to_end(&mut self) -> io::Result<()> {
-        let mut buffer = vec![0; 4 << 10];
-        while let Some(pipe) = &mut self.pipe {
-            match pipe.read(&mut buffer).await? {
-                0 => self.pipe = None,
-                count => self.take(&buffer[..count]),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes what is in the pipe now, at most a pipe's worth: a grandchild may go on writing.
-    fn drain(&mut self) -> io::Result<()> {
-        let mut buffer = vec![0; 64 << 10];
-        let Some(pipe) = &mut self.pipe else { return Ok(()) };
-        match pipe.try_read(&mut buffer) {
-            Ok(0) => {}
-            Ok(count) => self.take(&buffer[..count]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-        Ok(())
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8_lossy(&self.kept).into_owned()
-    }
-}
+mod pipe;
 
 #[cfg(test)]
 mod tests;

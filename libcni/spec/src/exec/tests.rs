@@ -134,7 +134,8 @@ fn the_end_of_stderr_does_not_reach_the_sink() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let (reader, writer) = nix::unistd::pipe().unwrap();
-        let mut tail = Tail::new(Some(reader), Stderr::To(Box::new(|bytes| panic!("{bytes:?}")))).unwrap();
+        let tail = Tail::new(Stderr::To(Box::new(|bytes| panic!("{bytes:?}"))), KEPT_STDERR_BYTES);
+        let mut tail = Reading::new(Some(reader), tail).unwrap();
         drop(writer);
         tail.pipe.as_ref().unwrap().readable().await.unwrap();
         tail.drain().unwrap();

@@ -1,0 +1,118 @@
+//! Reading what a child writes until the child ends, not until its pipe closes.
+
+use super::Stderr;
+use std::io;
+use std::os::fd::OwnedFd;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+
+/// A pipe's capacity (pipe(7)), so a read takes all that a child had written when it ended.
+const PIPE_BYTES: usize = 64 << 10;
+
+/// Takes what is read.
+pub(super) trait Take {
+    /// Takes the next piece, which is not empty.
+    fn take(&mut self, chunk: &[u8]);
+}
+
+/// A pipe, until it closes, and what was read from it.
+pub(super) struct Reading<T> {
+    pub(super) pipe: Option<pipe::Receiver>,
+    taken: T,
+}
+
+impl<T: Take> Reading<T> {
+    /// # Errors
+    /// The pipe cannot be waited for.
+    pub(super) fn new(fd: Option<OwnedFd>, taken: T) -> io::Result<Self> {
+        Ok(Self { pipe: fd.map(pipe::Receiver::from_owned_fd).transpose()?, taken })
+    }
+
+    pub(super) fn into_taken(self) -> T {
+        self.taken
+    }
+
+    /// Reads until everybody has closed the other end. May be dropped at any await: nothing is read and not taken.
+    pub(super) async fn read_to_end(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; PIPE_BYTES];
+        while let Some(pipe) = &mut self.pipe {
+            match pipe.read(&mut buffer).await? {
+                0 => self.pipe = None,
+                count => self.taken.take(&buffer[..count]),
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is in the pipe now, a pipe's worth at most: more can only come from somebody else than the child.
+    pub(super) fn drain(&mut self) -> io::Result<()> {
+        let mut buffer = vec![0; PIPE_BYTES];
+        let mut room = PIPE_BYTES;
+        while let Some(pipe) = self.pipe.as_mut().filter(|_| room > 0) {
+            match pipe.try_read(&mut buffer[..room]) {
+                Ok(0) => self.pipe = None,
+                Ok(count) => {
+                    self.taken.take(&buffer[..count]);
+                    room -= count;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes up to a limit; past it they are dropped, so that the child ends.
+pub(super) struct Limited {
+    bytes: Vec<u8>,
+    limit: usize,
+    is_past: bool,
+}
+
+impl Limited {
+    pub(super) fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), limit, is_past: false }
+    }
+
+    /// All bytes; `None` if there were more than the limit.
+    pub(super) fn into_bytes(self) -> Option<Vec<u8>> {
+        (!self.is_past).then_some(self.bytes)
+    }
+}
+
+impl Take for Limited {
+    fn take(&mut self, chunk: &[u8]) {
+        let room = self.limit - self.bytes.len();
+        self.is_past |= chunk.len() > room;
+        self.bytes.extend_from_slice(&chunk[..chunk.len().min(room)]);
+    }
+}
+
+/// stderr on its way to a sink, with its end kept.
+pub(super) struct Tail {
+    sink: Stderr,
+    kept: Vec<u8>,
+    limit: usize,
+}
+
+impl Tail {
+    pub(super) fn new(sink: Stderr, limit: usize) -> Self {
+        Self { sink, kept: Vec::new(), limit }
+    }
+
+    pub(super) fn into_text(self) -> String {
+        String::from_utf8_lossy(&self.kept).into_owned()
+    }
+}
+
+impl Take for Tail {
+    fn take(&mut self, chunk: &[u8]) {
+        if let Stderr::To(sink) = &mut self.sink {
+            sink(chunk);
+        }
+        self.kept.extend_from_slice(chunk);
+        let excess = self.kept.len().saturating_sub(self.limit);
+        self.kept.drain(..excess);
+    }
+}
