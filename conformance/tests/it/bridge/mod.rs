@@ -13,7 +13,7 @@ mod service;
 mod vlan;
 
 use crate::subjects::Who;
-use testns::Namespace;
+use testns::{Namespace, Route};
 
 /// What DEL leaves on purpose, as line of a snapshot: the bridge with its gateway address, forwarding, the store of
 /// host-local without reservations.
@@ -47,10 +47,16 @@ fn is_empty_store(line: &str) -> bool {
         || (line.contains("file /var/lib/cni/networks/net/") && names.iter().any(|name| line.contains(name)))
 }
 
-/// Waits until a link is up and has its link-local address for good, both of which the kernel does when it gets round to it.
+/// Waits until a link is up and the kernel has done what it does when it gets round to it: its link-local address,
+/// that address's route, and on a router the anycast route of the subnet (RFC 4291, 2.6.1), which comes last.
 pub(crate) fn wait_until_settled(namespace: &Namespace, link: &str) {
+    const LOCAL: u8 = 2; // RTN_LOCAL, linux/rtnetlink.h
+    const ANYCAST: u8 = 4; // RTN_ANYCAST
     namespace.wait_for("a link to be up", |namespace| namespace.link(link).state == "up");
+    let is_router = namespace.sysctl(&format!("net/ipv6/conf/{link}/forwarding")) == "1";
+    let last = if is_router { ANYCAST } else { LOCAL };
     namespace.wait_for("a link-local address", |namespace| {
-        namespace.addresses().iter().any(|address| address.link == link && !address.is_tentative())
+        let is_on_link = |route: &Route| route.hops.iter().any(|hop| hop.link == link);
+        namespace.routes().iter().any(|route| route.kind == last && route.to.starts_with("fe80:") && is_on_link(route))
     });
 }
