@@ -47,16 +47,19 @@ fn is_empty_store(line: &str) -> bool {
         || (line.contains("file /var/lib/cni/networks/net/") && names.iter().any(|name| line.contains(name)))
 }
 
-/// Waits until a link is up and the kernel has done what it does when it gets round to it: its link-local address,
-/// that address's route, and on a router the anycast route of the subnet (RFC 4291, 2.6.1), which comes last.
+/// Waits until a link is up and the kernel has done what it does when it gets round to it: a link-local address, and for
+/// each IPv6 address its route and, on a router, the anycast route of its subnet (RFC 4291, 2.6.1), which comes last.
 pub(crate) fn wait_until_settled(namespace: &Namespace, link: &str) {
     const LOCAL: u8 = 2; // RTN_LOCAL, linux/rtnetlink.h
     const ANYCAST: u8 = 4; // RTN_ANYCAST
     namespace.wait_for("a link to be up", |namespace| namespace.link(link).state == "up");
     let is_router = namespace.sysctl(&format!("net/ipv6/conf/{link}/forwarding")) == "1";
     let last = if is_router { ANYCAST } else { LOCAL };
-    namespace.wait_for("a link-local address", |namespace| {
-        let is_on_link = |route: &Route| route.hops.iter().any(|hop| hop.link == link);
-        namespace.routes().iter().any(|route| route.kind == last && route.to.starts_with("fe80:") && is_on_link(route))
+    namespace.wait_for("the routes of a link's addresses", |namespace| {
+        let addresses = namespace.addresses().into_iter();
+        let addresses: Vec<_> = addresses.filter(|address| address.link == link && address.ip.is_ipv6()).collect();
+        let is_on_link = |route: &&Route| route.kind == last && route.hops.iter().any(|hop| hop.link == link);
+        let routes = namespace.routes().iter().filter(is_on_link).count();
+        addresses.iter().any(|address| address.scope == 253) && routes >= addresses.len()
     });
 }
