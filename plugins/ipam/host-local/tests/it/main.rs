@@ -5,6 +5,7 @@
 mod plugin;
 
 mod crash;
+mod measure;
 mod race;
 mod reference;
 mod trouble;
