@@ -145,16 +145,20 @@ fn wait(file: &File, path: &Path, mode: Mode, deadline: Duration) -> Result<()> 
     }
 }
 
+/// The kernel gives out `/proc/locks` a page at a time, and lines are skipped when locks before them go meanwhile: one
+/// look may miss a lock that is held all the time.
+const LOOKS: usize = 10;
+
 /// Who holds the lock, by `/proc/locks` and `/proc/PID/comm`.
 fn holder(file: &File) -> String {
     let unknown = || "another process".to_owned();
     let Ok(stat) = file.metadata() else {
         return unknown();
     };
-    let locks = std::fs::read_to_string("/proc/locks").unwrap_or_default();
     let device = stat.dev();
     let id = format!("{:02x}:{:02x}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device), stat.ino());
-    let Some(pid) = holder_in(&locks, &id) else {
+    let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
+    let Some(pid) = (0..LOOKS).find_map(|_| look()) else {
         return unknown();
     };
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
