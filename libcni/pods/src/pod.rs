@@ -1,0 +1,135 @@
+//! What a runtime says of a pod: whose it is, and what its network is to be like.
+
+use cni_spec::{CniError, ContainerId, IfName, NetworkName};
+use ipnetwork::IpNetwork;
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Which pod, and which try of it: a pod that is started anew gets a new sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PodId {
+    /// `metadata.namespace`; goes into `K8S_POD_NAMESPACE`.
+    pub namespace: String,
+    /// `metadata.name`; goes into `K8S_POD_NAME`.
+    pub name: String,
+    /// `metadata.uid`; goes into `K8S_POD_UID`. May be empty.
+    pub uid: String,
+    /// The container that holds the namespaces: `CNI_CONTAINERID` and `K8S_POD_INFRA_CONTAINER_ID`.
+    pub sandbox: ContainerId,
+}
+
+/// A pod that is to have a network.
+#[derive(Debug, Clone)]
+pub struct Pod {
+    /// Which pod.
+    pub id: PodId,
+    /// Path of its network namespace.
+    pub netns: String,
+    /// `metadata.annotations`. `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth` are read here;
+    /// all go to plugins that ask for `io.kubernetes.cri.pod-annotations`.
+    pub annotations: BTreeMap<String, String>,
+    /// The networks it is to have, in order. Empty: the default network.
+    pub networks: Vec<NetworkRequest>,
+    /// Ports of the node that lead to it.
+    pub port_mappings: Vec<PortMapping>,
+    /// What resolvers in it are told; plugins with the capability `dns` get it.
+    pub dns: Option<Dns>,
+    /// Bandwidth, before the annotations.
+    pub bandwidth: Option<Bandwidth>,
+    /// Where its addresses are to come from: the node's pod CIDRs. One set of ranges for each address.
+    pub ip_ranges: Vec<Vec<IpNetwork>>,
+    /// Other names of the pod.
+    pub aliases: Vec<String>,
+    /// Its cgroup.
+    pub cgroup_path: Option<String>,
+    /// More capability arguments, by capability; these win over all of the above.
+    pub capabilities: BTreeMap<String, Value>,
+    /// More pairs for `CNI_ARGS`, after the standard ones.
+    pub args: Vec<(String, String)>,
+}
+
+/// One network that a pod asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct NetworkRequest {
+    /// Which network; `None` is the default one.
+    pub network: Option<NetworkName>,
+    /// Its interface; `None` is the first free `<prefix>N`.
+    pub ifname: Option<IfName>,
+    /// Addresses it is to have: capability `ips`, and `IP` in `CNI_ARGS`.
+    pub ips: Vec<IpAddr>,
+    /// Hardware address: capability `mac`, and `MAC` in `CNI_ARGS`.
+    pub mac: Option<String>,
+}
+
+/// A port of the node that leads to a port of the pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortMapping {
+    /// Port of the node; 0 is none, and the mapping is left out.
+    pub host_port: u16,
+    /// Port of the pod.
+    pub container_port: u16,
+    /// `tcp`, `udp` or `sctp`, in any case.
+    pub protocol: String,
+    /// Address of the node; `None` is every one.
+    pub host_ip: Option<IpAddr>,
+}
+
+/// Bandwidth of a pod, in bits a second, seen from the pod: ingress is what it receives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Bandwidth {
+    /// `None` is unlimited.
+    pub ingress_bits_per_second: Option<u64>,
+    /// `None` is unlimited.
+    pub egress_bits_per_second: Option<u64>,
+}
+
+/// What resolvers are told.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Dns {
+    /// Addresses of servers.
+    pub servers: Vec<String>,
+    /// Domains to search.
+    pub searches: Vec<String>,
+    /// Options as in resolv.conf(5).
+    pub options: Vec<String>,
+}
+
+impl PodId {
+    /// A pod, with its sandbox's ID checked.
+    ///
+    /// # Errors
+    /// Code 4 when the sandbox's ID is not what the specification allows.
+    pub fn new(namespace: &str, name: &str, uid: &str, sandbox: &str) -> Result<Self, CniError> {
+        let (namespace, name, uid) = (namespace.to_owned(), name.to_owned(), uid.to_owned());
+        Ok(Self { namespace, name, uid, sandbox: ContainerId::parse(sandbox)? })
+    }
+}
+
+impl fmt::Display for PodId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+impl Pod {
+    /// A pod that asks for the default network and nothing else.
+    #[must_use]
+    pub fn new(id: PodId, netns: impl Into<String>) -> Self {
+        Self {
+            id,
+            netns: netns.into(),
+            annotations: BTreeMap::new(),
+            networks: Vec::new(),
+            port_mappings: Vec::new(),
+            dns: None,
+            bandwidth: None,
+            ip_ranges: Vec::new(),
+            aliases: Vec::new(),
+            cgroup_path: None,
+            capabilities: BTreeMap::new(),
+            args: Vec::new(),
+        }
+    }
+}
