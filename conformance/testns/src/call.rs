@@ -112,6 +112,28 @@ impl Call {
         self.reply(output)
     }
 
+    /// As [`Call::run`], or `None` when it takes longer than the deadline.
+    ///
+    /// # Panics
+    /// When the plugin is not there.
+    #[must_use]
+    #[track_caller]
+    pub fn try_run(&self, node: &Node) -> Option<Reply> {
+        let mut command = Command::new(self.executable(node));
+        command.env_clear().envs(self.variables(node));
+        process::try_run(command, self.config.as_bytes(), self.deadline).map(|output| self.reply(output))
+    }
+
+    /// What the call says: the executable, its whole environment, its stdin.
+    ///
+    /// # Panics
+    /// When neither the config nor the call names a plugin.
+    #[must_use]
+    #[track_caller]
+    pub fn told(&self, node: &Node) -> (PathBuf, Vec<(String, String)>, String) {
+        (self.executable(node), self.variables(node), self.config.clone())
+    }
+
     pub(crate) fn reply(&self, output: Output) -> Reply {
         Reply { call: format!("{} with {}", self.verb, self.config), output }
     }

@@ -61,6 +61,20 @@ impl Node {
         node
     }
 
+    /// A node with every executable of some folders as plugins; of equal names the first folder's.
+    ///
+    /// # Panics
+    /// As [`Node::new`].
+    #[must_use]
+    #[track_caller]
+    pub fn with_folders<'a>(folders: impl DoubleEndedIterator<Item = &'a Path>) -> Self {
+        let node = Self::bare();
+        for folder in folders.rev() {
+            node.install(&Subject::Folder(folder.to_owned()));
+        }
+        node
+    }
+
     #[track_caller]
     fn bare() -> Self {
         if let Some(why) = mounts::refusal() {

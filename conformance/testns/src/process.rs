@@ -47,7 +47,17 @@ enum News {
 /// # Panics
 /// When it cannot be started, and when it (or a child that holds its output) is not through within `deadline`: the group is killed first.
 #[track_caller]
-pub fn run(mut command: Command, stdin: &[u8], deadline: Duration) -> Output {
+pub fn run(command: Command, stdin: &[u8], deadline: Duration) -> Output {
+    let what = format!("run {} within {} ms", command.get_program().display(), deadline.as_millis());
+    try_run(command, stdin, deadline).must(what)
+}
+
+/// As [`run`], or `None` when it is not through within `deadline`.
+///
+/// # Panics
+/// When it cannot be started.
+#[track_caller]
+pub fn try_run(mut command: Command, stdin: &[u8], deadline: Duration) -> Option<Output> {
     let start = Instant::now();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let what = format!("run {}", command.get_program().display());
@@ -68,7 +78,6 @@ pub fn run(mut command: Command, stdin: &[u8], deadline: Duration) -> Output {
         }
         output
     })
-    .must(format_args!("{what} within {} ms", deadline.as_millis()))
 }
 
 pub(crate) fn group_of(child: &Child) -> Pid {

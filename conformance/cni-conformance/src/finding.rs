@@ -1,0 +1,102 @@
+//! What a case found: what was expected, what was seen, and the calls that a person needs to see it too.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// A rule that is broken.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Finding {
+    /// What should have been.
+    pub expected: String,
+    /// What was.
+    pub seen: String,
+    /// Lines of the node that went (`-`) and came (`+`), where that is the point.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub diff: String,
+}
+
+impl Finding {
+    /// A finding without a difference of the node.
+    pub fn new(expected: impl Into<String>, seen: impl Into<String>) -> Self {
+        Self { expected: expected.into(), seen: seen.into(), diff: String::new() }
+    }
+
+    /// The same with a difference of the node.
+    #[must_use]
+    pub fn with_diff(mut self, diff: impl Into<String>) -> Self {
+        self.diff = diff.into();
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected {}, but {}", self.expected, self.seen)
+    }
+}
+
+/// Why a case ended before its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stop {
+    /// The rule is broken.
+    Fails(Finding),
+    /// The case says nothing of this subject or cannot run on this kernel, for this reason.
+    Skips(String),
+}
+
+impl From<Finding> for Stop {
+    fn from(finding: Finding) -> Self {
+        Self::Fails(finding)
+    }
+}
+
+/// One call that was made, with all that is needed to make it again.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallRecord {
+    /// The executable.
+    pub executable: String,
+    /// All of its environment.
+    pub environment: Vec<(String, String)>,
+    /// All of its stdin.
+    pub stdin: String,
+    /// Exit status; 128 and the number for a signal; `None` if it did not end in time.
+    pub exit: Option<i32>,
+    /// What it printed.
+    pub stdout: String,
+    /// What it logged.
+    pub stderr: String,
+    /// How long it took, in milliseconds.
+    pub milliseconds: u64,
+}
+
+impl CallRecord {
+    /// The call as a command for a shell.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        let variables: String =
+            self.environment.iter().map(|(name, value)| format!("{name}={} ", quoted(value))).collect();
+        format!("printf %s {} | env -i {variables}{}", quoted(&self.stdin), quoted(&self.executable))
+    }
+}
+
+/// `text` as one word of a shell.
+fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    #[test]
+    fn a_shell_reads_quoted_words_as_they_were() {
+        for text in ["", "plain-1.0/x", "two words", "it's", r#"{"a":"$HOME `id` \"}"#, "line\nbreak"] {
+            let output = std::process::Command::new("sh").args(["-c", &format!("printf %s {}", quoted(text))]).output();
+            assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), text);
+        }
+    }
+}

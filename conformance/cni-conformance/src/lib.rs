@@ -1,0 +1,36 @@
+//! The CNI specification as a program that tests any plugin and any runtime.
+//!
+//! A [`Rule`] is one sentence of the specification with its level and the [`Case`]s that show whether a subject keeps
+//! to it. A [`Subject`] is a folder of executables; a [`Profile`] says how one of them is to be used. One case with one
+//! profile is a [`Trial`]: a child process in user, mount, network and process namespaces of its own, in which the case
+//! works on a [`Bench`]: a throwaway node, and calls of the plugin that are recorded so that a person can repeat them.
+//!
+//! The kit looks at executables from outside only: environment, stdin, stdout, exit status, and the kernel.
+//!
+//! Reading order: what is asked ([`rule`], [`rules`]), of whom ([`subject`], [`profile`]), how it is found out
+//! ([`bench`], [`trial`], [`schedule`]), and what is said about it ([`finding`], [`report`]).
+
+// What is asked.
+pub mod rule;
+pub mod rules;
+
+// Of whom.
+pub mod profile;
+pub mod subject;
+
+// How it is found out.
+pub mod bench;
+pub mod isolate;
+pub mod schedule;
+pub mod trial;
+
+// What is said about it.
+pub mod finding;
+pub mod report;
+
+pub use bench::Bench;
+pub use finding::{Finding, Stop};
+pub use profile::{Profile, Role};
+pub use rule::{Case, Level, Rule};
+pub use subject::Subject;
+pub use trial::{Trial, Verdict};

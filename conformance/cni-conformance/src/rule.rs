@@ -1,0 +1,93 @@
+//! A rule: one sentence of the specification, and how it is shown.
+
+use crate::bench::Bench;
+use crate::finding::Stop;
+use crate::profile::Role;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How binding a rule is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The specification says MUST. Breaking it fails the run.
+    Must,
+    /// The specification says SHOULD, or MAY with a consequence.
+    Should,
+    /// CONVENTIONS: agreed on beside the specification.
+    Convention,
+    /// Written nowhere, but runtimes depend on it: texts that they match, the case of keys, exit codes.
+    Relied,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Must => "MUST",
+            Self::Should => "SHOULD",
+            Self::Convention => "CONVENTION",
+            Self::Relied => "RELIED ON",
+        })
+    }
+}
+
+/// One sentence of the specification.
+#[derive(Debug, Clone, Copy)]
+pub struct Rule {
+    /// Its name: `verb.what-it-says`, lower case.
+    pub id: &'static str,
+    /// Where it is written, such as `SPEC 2, DEL`.
+    pub section: &'static str,
+    /// How binding it is.
+    pub level: Level,
+    /// What it says, in our words.
+    pub sentence: &'static str,
+    /// Whom it binds.
+    pub roles: &'static [Role],
+    /// How it is shown.
+    pub proof: Proof,
+}
+
+/// How a rule is shown.
+#[derive(Debug, Clone, Copy)]
+pub enum Proof {
+    /// By these cases; all have to pass.
+    Cases(&'static [Case]),
+    /// Not at all, for this reason.
+    Untestable(&'static str),
+}
+
+/// One way to find out whether a subject keeps to a rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    /// Its name within the rule; the only one of a rule may be empty.
+    pub name: &'static str,
+    /// With which versions it is tried.
+    pub versions: Versions,
+    /// Tries it.
+    pub run: fn(&Bench) -> Result<(), Stop>,
+}
+
+/// With which of the subject's versions a case is tried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Versions {
+    /// The newest that the subject speaks.
+    Newest,
+    /// Each that the subject speaks.
+    Each,
+    /// The newest, if it is this one or newer.
+    From(&'static str),
+    /// The newest that the subject speaks and that is older than this one.
+    Before(&'static str),
+}
+
+impl Rule {
+    /// Its cases.
+    #[must_use]
+    pub fn cases(&self) -> &'static [Case] {
+        match self.proof {
+            Proof::Cases(cases) => cases,
+            Proof::Untestable(_) => &[],
+        }
+    }
+}
