@@ -39,6 +39,7 @@ pub mod request;
 mod run;
 
 pub use call::Call;
+pub use cni_spec;
 pub use delegate::Delegate;
 pub use interrupt::interrupted;
 pub use plugin::{Entry, Plugin};

@@ -233,6 +233,20 @@ pub struct PluginConf<T> {
     pub own: T,
 }
 
+impl<T> PluginConf<T> {
+    /// What the plugins before this one made, for a plugin that only changes it.
+    ///
+    /// # Errors
+    /// Code 7: the plugin is the first of its list, or the runtime passed no result on.
+    pub fn get_prev_result(&self) -> Result<&AddResult, CniError> {
+        self.prev_result.as_ref().ok_or_else(|| {
+            let msg = format!("cannot use network config: plugin {} needs key prevResult", self.plugin_type);
+            CniError::new(Code::INVALID_CONFIG, msg)
+                .detail("It changes what others have made: in the list of plugins it stands after an interface plugin.")
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

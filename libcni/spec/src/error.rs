@@ -101,6 +101,12 @@ impl CniError {
         Self { code, msg: msg.into(), details: String::new() }
     }
 
+    /// Code 7 for a key whose value the plugin cannot use, in the words of a value that does not decode.
+    #[must_use]
+    pub fn invalid_key(key: &str, value: impl fmt::Display, why: &str) -> Self {
+        Self::new(Code::INVALID_CONFIG, format!("cannot use network config: key {key} = {value}: {why}"))
+    }
+
     /// Adds a sentence to the details, after what is there.
     #[must_use]
     pub fn detail(mut self, text: impl AsRef<str>) -> Self {
@@ -161,6 +167,21 @@ mod tests {
     fn an_error_object_survives_the_wire() {
         let error = CniError::new(Code::INVALID_CONFIG, "missing network name").detail("one").detail("two");
         assert_eq!(CniError::find_in(error.to_json(SpecVersion::V1_1_0).as_bytes()), Some(error));
+    }
+
+    #[test]
+    fn a_key_is_told_as_one_that_does_not_decode() {
+        let refused = CniError::invalid_key("mtu", 0, "expected a whole number from 1 to 9000");
+        let conf = crate::ConfObject::parse(br#"{"name":"n","mtu":-1}"#).unwrap();
+        #[derive(Debug, Deserialize)]
+        struct Conf {
+            #[expect(dead_code, reason = "it does not decode")]
+            mtu: u8,
+        }
+        let undecodable = conf.decode::<Conf>().unwrap_err();
+        assert_eq!((refused.code, undecodable.code), (Code::INVALID_CONFIG, Code::INVALID_CONFIG));
+        assert_eq!(refused.msg, "cannot use network config: key mtu = 0: expected a whole number from 1 to 9000");
+        assert_eq!(undecodable.msg, "cannot use network config: key mtu = -1: expected a whole number from 0 to 255");
     }
 
     #[test]

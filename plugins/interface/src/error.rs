@@ -3,7 +3,7 @@
 use cni_spec::{CniError, Code};
 use netops::error::{Cause, Errno};
 use netops::netns::NetnsError;
-use netops::{Netns, OpError};
+use netops::{Kernel, Netns, OpError};
 use skel::NetnsPath;
 
 /// The error object for a failed operation: its code, its line, its details and, where there is one, the remedy.
@@ -76,6 +76,14 @@ fn feature(request: &str) -> String {
 /// Code 8 with the path; the words `no such file or directory` are what runtimes look for.
 pub fn open_netns(path: &NetnsPath) -> Result<Netns, CniError> {
     Netns::open(path.as_path()).map_err(invalid_netns)
+}
+
+/// A connection that acts on the container's namespace.
+///
+/// # Errors
+/// As [`open_netns`], and what the kernel says to who may not enter.
+pub fn open_kernel(path: &NetnsPath) -> Result<Kernel, CniError> {
+    Kernel::in_netns(&open_netns(path)?).map_err(failed)
 }
 
 /// The namespace to clean up in; `None` if there is none any more, which DEL counts as done.

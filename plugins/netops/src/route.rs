@@ -8,10 +8,12 @@ use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
 
 use crate::addr::family;
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
+use crate::link::{self, Target};
 
 /// The main table.
 pub const MAIN_TABLE: u32 = 254; // RT_TABLE_MAIN
@@ -161,6 +163,41 @@ pub fn delete(route: &Route) -> Request {
     message.header.protocol = RouteProtocol::Unspec;
     Request::new("delete", format!("route {route}"), RouteNetlinkMessage::DelRoute(message))
         .words(format!("RTM_DELROUTE {route} oif={}", route.link))
+}
+
+/// Puts routes in the place of others: all of them, or none.
+///
+/// The kernel's own replacement goes by destination and metric only, and so may hit another link's route.
+///
+/// # Errors
+/// As [`add`] and [`delete`], for the first that is refused. The old routes are back by then, unless the kernel refuses
+/// them too, which is logged.
+pub fn replace(net: &Kernel, old: &[Route], new: &[Route]) -> Result<()> {
+    let swap = |old: &[Route], new: &[Route]| net.call_all(old.iter().map(delete).chain(new.iter().map(add)).collect());
+    let refused = match swap(old, new).into_iter().find_map(std::result::Result::err) {
+        None => return Ok(()),
+        Some(error) => error,
+    };
+    // Of the new ones only some are there, and old ones may have stayed.
+    for error in swap(new, old).into_iter().filter_map(std::result::Result::err) {
+        let is_so_already = matches!(error.os_errno(), Some(Errno::ESRCH | Errno::EEXIST));
+        if !is_so_already {
+            tracing::warn!(%error, "a route is lost");
+        }
+    }
+    Err(refused)
+}
+
+/// The default routes of both families that leave by the link of this name, in the main table.
+///
+/// # Errors
+/// `ENODEV`: there is no such link.
+pub fn list_default(net: &Kernel, link: &str) -> Result<Vec<Route>> {
+    let link = link::get(net, &Target::named(link))?.index;
+    let mut routes = list(net, Some(link), Some(MAIN_TABLE), false)?;
+    routes.extend(list(net, Some(link), Some(MAIN_TABLE), true)?);
+    routes.retain(|route| route.dst.prefix() == 0);
+    Ok(routes)
 }
 
 /// The unicast routes of one family: those that leave by one link or (`None`) any, in one table or (`None`) all.

@@ -293,6 +293,40 @@ fn routes_keep_table_metric_mtu_and_equal_destinations() {
 }
 
 #[test]
+fn routes_are_replaced_all_or_none() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        veth(net, container, &br0);
+        up(net, &Target::named("vethx"));
+        let inside = Kernel::in_netns(container).unwrap();
+        let eth0 = up(&inside, &Target::named("eth0"));
+        for address in ["10.1.0.5/24", "fd01::5/64"] {
+            inside
+                .run(addr::add(
+                    &eth0,
+                    &Address { nodad: true, ..Address::from(address.parse::<ipnetwork::IpNetwork>().unwrap()) },
+                ))
+                .unwrap();
+        }
+        let default = |dst: &str, via: &str| Route::new(dst.parse().unwrap(), Some(via.parse().unwrap()), eth0.index);
+        let routes = [default("0.0.0.0/0", "10.1.0.1"), default("::/0", "fd01::1")];
+        inside.run_all(routes.iter().map(route::add).collect()).unwrap();
+        let old = route::list_default(&inside, "eth0").unwrap();
+        assert_eq!(old.len(), 2);
+        let smaller: Vec<Route> = old.iter().map(|old| Route { mtu_bytes: Some(1300), ..old.clone() }).collect();
+        route::replace(&inside, &old, &smaller).unwrap();
+        assert_eq!(route::list_default(&inside, "eth0").unwrap(), smaller);
+        // The second has a gateway that no link leads to.
+        let mut refused = old;
+        refused[1].gateway = Some("fd99::1".parse().unwrap());
+        let error = route::replace(&inside, &smaller, &refused).unwrap_err();
+        assert!(error.to_string().contains("via fd99::1"), "{error}");
+        assert_eq!(route::list_default(&inside, "eth0").unwrap(), smaller);
+        assert_eq!(route::list_default(&inside, "eth7").unwrap_err().os_errno(), Some(Errno::ENODEV));
+    });
+}
+
+#[test]
 fn vlans_of_a_port() {
     on_node(|net, container| {
         let made = net.run(link::create_bridge("br0", &Bridge { mtu_bytes: None, vlan_filtering: true }));

@@ -5,7 +5,7 @@
 
 use cni_spec::{AddResult, CniError, Code, Interface, Ip};
 use interface::check::differs;
-use interface::error::{find_netns, open_netns};
+use interface::error::{find_netns, open_kernel};
 use interface::failed;
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
@@ -22,7 +22,7 @@ impl Plugin for Loopback {
     type Conf = ();
 
     async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
-        let net = open(&request.netns)?;
+        let net = open_kernel(&request.netns)?;
         let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
         // `lo` gets its own addresses when it goes up: what is there and is none of them can be told before.
         own_addresses(&net, &lo)?;
@@ -42,7 +42,7 @@ impl Plugin for Loopback {
     }
 
     async fn check(request: &CheckRequest<()>) -> Result<(), CniError> {
-        let net = open(&request.netns)?;
+        let net = open_kernel(&request.netns)?;
         match link::get(&net, &Target::named(LO)).map_err(failed)?.up {
             true => Ok(()),
             false => Err(differs(format!("link {LO} in {}", request.netns), "it is down")),
@@ -58,10 +58,6 @@ impl Plugin for Loopback {
     async fn status(_: &StatusRequest<()>) -> Result<(), CniError> {
         Ok(())
     }
-}
-
-fn open(path: &NetnsPath) -> Result<Kernel, CniError> {
-    Kernel::in_netns(&open_netns(path)?).map_err(failed)
 }
 
 fn up(up: bool) -> Settings {
