@@ -1,0 +1,196 @@
+//! `egress-mtu` on a node: chained after bridge as its conflist says, and called alone with what it has to refuse.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+use expect_test::expect;
+use libcni::cni_spec::{AddResult, PluginType};
+use libcni::{Attachment, Error, NetworkConf, Runtime};
+use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
+use testns::{Container, Node, Subject, Verb};
+
+const CONFLIST: &str = include_str!("../10-pods.conflist");
+const DEFAULTS: [&str; 2] = ["0.0.0.0/0", "::/0"];
+
+/// A node with the suite's plugins and this one, and a runtime on it.
+fn node() -> (Node, Runtime) {
+    let node = Node::with(&Subject::Multicall(env!("CARGO_BIN_EXE_plugins-before").into()));
+    symlink(env!("CARGO_BIN_EXE_egress-mtu"), node.bin_dir().join("egress-mtu")).unwrap();
+    let runtime = Runtime::builder().plugin_dirs([node.bin_dir()]).build();
+    (node, runtime)
+}
+
+fn network() -> NetworkConf {
+    NetworkConf::parse(CONFLIST.as_bytes()).unwrap()
+}
+
+fn attachment(pod: &Container) -> Attachment {
+    Attachment::new(pod.id(), "eth0").unwrap().netns(pod.namespace().path().to_str().unwrap())
+}
+
+fn wait<T>(verb: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(verb)
+}
+
+fn add(runtime: &Runtime, pod: &Container) -> AddResult {
+    wait(runtime.add(&network(), &attachment(pod))).unwrap()
+}
+
+fn check(runtime: &Runtime, pod: &Container) -> Result<(), Error> {
+    wait(runtime.check(&network(), &attachment(pod)))
+}
+
+/// The path MTU of each route of the main table, by its destination.
+fn mtu_of(pod: &Container, destination: &str) -> u32 {
+    let routes = pod.namespace().routes();
+    let mut found = routes.iter().filter(|route| route.table == 254 && route.to == destination);
+    let route = found.next().unwrap_or_else(|| panic!("no route to {destination}: {routes:#?}"));
+    assert!(found.next().is_none(), "two routes to {destination}");
+    route.mtu_bytes
+}
+
+#[test]
+fn default_routes_get_the_mtu_and_the_subnet_keeps_the_links() {
+    let (node, runtime) = node();
+    let (pod, neighbour) = (node.container(), node.container());
+    let result = add(&runtime, &pod);
+    add(&runtime, &neighbour);
+
+    assert_eq!(DEFAULTS.map(|to| mtu_of(&pod, to)), [1420, 1420]);
+    assert_eq!(["10.88.0.0/16", "fd00:88::/64"].map(|to| mtu_of(&pod, to)), [0, 0], "the link's");
+    assert_eq!(pod.namespace().link("eth0").mtu_bytes, 9000);
+    assert_eq!(result.routes.iter().map(|route| route.mtu).collect::<Vec<_>>(), [1420, 1420]);
+    assert_eq!(result.ips.len(), 2, "the rest of the result is bridge's: {result:?}");
+    pod.namespace().ping([10, 88, 0, 1]);
+    pod.namespace().ping([10, 88, 0, 3]);
+    check(&runtime, &pod).unwrap();
+
+    for pod in [&pod, &neighbour] {
+        wait(runtime.del(&network(), &attachment(pod))).unwrap();
+        wait(runtime.del(&network(), &attachment(pod))).unwrap();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        assert!(!pod.namespace().routes().iter().any(|route| DEFAULTS.contains(&route.to.as_str())));
+    }
+}
+
+#[test]
+fn check_notices_a_changed_route() {
+    let (node, runtime) = node();
+    let pod = node.container();
+    add(&runtime, &pod);
+    let config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "egress-mtu", "mtu": 1500});
+    let larger = testns::Call::new(Verb::Add, config, &pod).prev_result(&json!({"cniVersion": "1.1.0"}));
+    larger.run(&node).ok(); // a second hand on the routes
+    assert_eq!(DEFAULTS.map(|to| mtu_of(&pod, to)), [1500, 1500]);
+    let error = check(&runtime, &pod).unwrap_err().to_string();
+    expect![[r#"plugin type="egress-mtu" failed (check): route default via 10.88.0.1 table 254 scope 0 mtu 1500 is not as ADD left it: its MTU is not 1420"#]]
+        .assert_eq(&error);
+}
+
+#[test]
+fn a_repeated_add_is_as_one() {
+    let (node, runtime) = node();
+    let pod = node.container();
+    let first = add(&runtime, &pod);
+    let own = json!({"cniVersion": "1.1.0", "name": "pods", "type": "egress-mtu", "mtu": 1420});
+    let prev = first.to_value(libcni::cni_spec::SpecVersion::V1_1_0).unwrap();
+    let again = testns::Call::new(Verb::Add, own, &pod).prev_result(&prev).run(&node).ok();
+    assert_eq!(again, prev);
+    check(&runtime, &pod).unwrap();
+}
+
+#[test]
+fn a_container_without_default_route_is_left_as_it_is() {
+    let (node, _) = node();
+    let pod = node.container();
+    let before = pod.namespace().snapshot();
+    let own = json!({"cniVersion": "1.0.0", "name": "pods", "type": "egress-mtu", "mtu": 1420});
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "lo"}]});
+    let result = testns::Call::new(Verb::Add, own, pod.attachment_as("lo")).prev_result(&prev).run(&node).ok();
+    assert_eq!(result["interfaces"], prev["interfaces"]);
+    assert_eq!(testns::changes(&before, &pod.namespace().snapshot()), "");
+}
+
+#[test]
+fn a_config_that_cannot_be_used_is_told_with_key_and_value() {
+    let (node, _) = node();
+    let pod = node.container();
+    let refused = |own: Value| {
+        let mut config = json!({"cniVersion": "1.1.0", "name": "pods", "type": "egress-mtu"});
+        config.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let error = node.call(Verb::Add, config, &pod).fails_with(7);
+        if error.details.is_empty() { error.msg } else { format!("{}\n  {}", error.msg, error.details) }
+    };
+    let texts = [
+        json!({"mtu": 1279}),
+        json!({"mtu": 65536}),
+        json!({"mtu": "1420"}),
+        json!({"mtu": -1}),
+        json!({}),
+        json!({"mtuu": 1420}),
+        json!({"mtu": 1420}),
+    ]
+    .map(refused);
+    expect![[r#"
+        cannot use network config: key mtu = 1279: expected a whole number from 1280 to 65535
+        cannot use network config: key mtu = 65536: expected a whole number from 1280 to 65535
+        cannot use network config: key mtu = "1420": expected a whole number from 0 to 4294967295
+        cannot use network config: key mtu = -1: expected a whole number from 0 to 4294967295
+        cannot use network config: missing field `mtu`
+        cannot use network config: missing field `mtu`
+          Key mtuu is unknown and was ignored: did you mean mtu?
+        cannot use network config: plugin egress-mtu needs key prevResult
+          It changes what others have made: in the list of plugins it stands after an interface plugin."#]]
+    .assert_eq(&texts.join("\n"));
+    node.assert_as_before();
+}
+
+#[test]
+fn version_gc_and_status() {
+    let (_node, runtime) = node();
+    let versions = wait(runtime.version(&PluginType::parse("egress-mtu").unwrap())).unwrap();
+    for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
+        assert!(versions.supports(version), "{version}: {versions:?}");
+    }
+    assert!(!versions.supports("9.0.0"));
+    wait(runtime.validate(&network())).unwrap();
+    wait(runtime.status(&network())).unwrap();
+    wait(runtime.gc(&network(), &[])).unwrap();
+}
+
+/// Without the container there is nothing to do, and an attachment that GC finds stale is deleted.
+#[test]
+fn del_and_gc_after_the_namespace_is_gone() {
+    let (node, runtime) = node();
+    let pod = node.container();
+    add(&runtime, &pod);
+    drop(pod.leave(testns::Remains::Gone));
+    wait(runtime.gc(&network(), &[])).unwrap();
+    wait(runtime.del(&network(), &attachment(&pod))).unwrap();
+    assert!(runtime.cache().list(None).unwrap().cached.is_empty());
+}
+
+#[test]
+fn the_plugin_has_at_most_sixty_lines() {
+    let lines = include_str!("../src/main.rs").lines();
+    assert!(lines.clone().count() <= 60, "{} lines", lines.count());
+    let longest = lines.map(|line| line.chars().count()).max().unwrap();
+    assert!(longest <= 120, "{longest} characters in a line");
+}
+
+/// What the README shows is what is compiled and tested here.
+#[test]
+fn the_readme_shows_the_plugin_and_the_conflist() {
+    let readme = include_str!("../README.md");
+    let blocks = |language: &str| {
+        let opening = format!("```{language}\n");
+        let blocks = readme.split(&opening).skip(1).map(|rest| rest.split("```").next().unwrap());
+        blocks.map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(blocks("json"), [CONFLIST]);
+    let shown = blocks("rust");
+    assert_eq!(shown.len(), 3);
+    for block in shown {
+        assert!(include_str!("../src/main.rs").contains(&block), "the plugin is another one:\n{block}");
+    }
+}

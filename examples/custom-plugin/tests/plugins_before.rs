@@ -1,0 +1,7 @@
+//! The suite's plugins, which the tests chain `egress-mtu` after.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cni_plugins::main()
+}
