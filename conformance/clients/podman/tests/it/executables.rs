@@ -1,0 +1,64 @@
+//! Whose plugins are in podman's folder.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use testns::{Output, run};
+
+use crate::machine;
+
+/// The folder that `containers.conf` names.
+pub(crate) const BIN_DIR: &str = "/run/testns/opt-cni-bin";
+
+/// Who made bridge, host-local and loopback.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    Ours,
+    Reference,
+}
+
+/// Puts all of the reference's plugins there.
+pub(crate) fn install_reference() {
+    for entry in fs::read_dir("/usr/lib/cni").unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), Path::new(BIN_DIR).join(entry.file_name())).unwrap();
+    }
+}
+
+/// Puts one maker's plugins in the place of the other's, as an operator does: `cnitool install`, and back again from
+/// the folder in which that keeps what it replaced.
+pub(crate) fn install(maker: Maker) {
+    match maker {
+        Maker::Ours => {
+            let plugins = env!("CARGO_BIN_EXE_podman-plugins");
+            cnitool(&["install", "--replace-foreign", "--bin-dir", BIN_DIR, "--from", plugins]);
+        }
+        Maker::Reference => {
+            for entry in fs::read_dir(Path::new(BIN_DIR).join(".replaced")).unwrap() {
+                let entry = entry.unwrap();
+                fs::rename(entry.path(), Path::new(BIN_DIR).join(entry.file_name())).unwrap();
+            }
+        }
+    }
+    assert_eq!(maker_of("bridge"), maker);
+    assert_eq!(maker_of("host-local"), maker);
+    assert_eq!(maker_of("portmap"), Maker::Reference);
+}
+
+/// The suite's names are one file.
+fn maker_of(plugin: &str) -> Maker {
+    use std::os::unix::fs::MetadataExt;
+    let links = Path::new(BIN_DIR).join(plugin).metadata().unwrap().nlink();
+    if links > 1 { Maker::Ours } else { Maker::Reference }
+}
+
+/// Runs `cnitool`, which succeeds.
+pub(crate) fn cnitool(words: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_podman-cnitool"));
+    command.args(words).env_clear().env("PATH", machine::PATH).env("CNI_PATH", BIN_DIR);
+    let output = run(command, b"", Duration::from_secs(60));
+    assert!(output.status.success(), "cnitool {words:?}: {}{}", output.stdout, output.stderr);
+    output
+}
