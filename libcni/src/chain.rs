@@ -1,88 +1,41 @@
 //! The plugins of a network, run in order: forward for ADD and CHECK, backward for DEL, carrying on past errors for
-//! GC and for the rollback of a failed ADD.
+//! GC.
 
 use crate::attachment::{Attachment, AttachmentId};
-use crate::cache::Cached;
-use crate::cancellation::Cancellation;
+use crate::call::{Failure, PluginCall, Stage};
 use crate::conflist::NetworkConf;
 use crate::derive::{self, Added};
 use crate::error::{Error, PluginError};
+use crate::limits::Limits;
+use crate::namespace::Namespace;
 use crate::plugin_object::PluginObject;
-use crate::{DelErrors, Runtime};
-use cni_spec::exec::{self, Call, CallEnv, Group, Output};
-use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
+use crate::{AbsenceErrors, DelErrors, Runtime};
+use cni_spec::exec::CallEnv;
+use cni_spec::{AddResult, CniError, Code, Command, SpecVersion};
 use nix::unistd::{AccessFlags, access};
 use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 /// One operation on one network.
 pub(crate) struct Chain<'a> {
-    runtime: &'a Runtime,
-    network: &'a NetworkConf,
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) network: &'a NetworkConf,
     command: Command,
-    /// When the operation has to be over.
-    until: Option<Instant>,
-    /// Who may call it off.
-    cancellation: Option<&'a Cancellation>,
-}
-
-/// A plugin that did not do what it should, and whether it had been started at all.
-struct Failure {
-    error: CniError,
-    has_run: bool,
-}
-
-impl Failure {
-    fn before(error: CniError) -> Self {
-        Self { error, has_run: false }
-    }
-
-    fn after(error: CniError) -> Self {
-        Self { error, has_run: true }
-    }
+    limits: Limits,
 }
 
 impl<'a> Chain<'a> {
     pub(crate) fn new(runtime: &'a Runtime, network: &'a NetworkConf, command: Command) -> Self {
-        let until = runtime.settings.operation_deadline.map(|limit| Instant::now() + limit);
-        Self { runtime, network, command, until, cancellation: runtime.cancellation.as_ref() }
+        Self { runtime, network, command, limits: Limits::of(runtime) }
     }
 
-    /// ADD. All plugins or none.
-    pub(crate) async fn add(&self, name: &NetworkName, attachment: &Attachment) -> Result<AddResult, Error> {
-        let version = self.network.version().map_err(Error::Invalid)?;
-        let executables = self.find_executables()?;
-        let cache = &self.runtime.settings.cache;
-        cache.prepare()?;
-        // A repeated ADD must not tear down what the first one made.
-        let is_held = holds(cache.find(name, &attachment.id)?.as_ref(), attachment);
-        let mut last = None;
-        for (index, (plugin, executable)) in self.network.plugins.iter().zip(&executables).enumerate() {
-            match self.add_one(plugin, executable, attachment, version, &mut last).await {
-                Ok(()) => {}
-                Err(failure) => {
-                    let ran = index + usize::from(failure.has_run);
-                    let error = self.told(plugin, failure.error);
-                    return Err(self.give_up(error, &executables[..ran], attachment, last.as_ref(), is_held).await);
-                }
-            }
-        }
-        let Some(Step { result, json }) = last else {
-            return Err(Error::Invalid(CniError::new(
-                Code::INVALID_CONFIG,
-                format!("cannot add to network {name}: it has no plugins"),
-            )));
-        };
-        if let Err(error) = self.write_cache(name, attachment, json.clone()).await {
-            let last = Step { result, json };
-            return Err(self.give_up(error, &executables, attachment, Some(&last), is_held).await);
-        }
-        Ok(result)
+    /// The DELs of a rollback.
+    pub(crate) fn rollback(&self) -> Self {
+        Self { command: Command::Del, limits: Limits::of_rollback(self.runtime), ..*self }
     }
 
     /// One plugin of ADD; its result replaces `last`.
-    async fn add_one(
+    pub(crate) async fn add_one(
         &self,
         plugin: &PluginObject,
         executable: &Path,
@@ -92,48 +45,8 @@ impl<'a> Chain<'a> {
     ) -> Result<(), Failure> {
         let prev_result = last.as_ref().map(|step| step.json.get());
         let stdout = self.call(plugin, executable, attachment, prev_result).await?;
-        *last = Some(Step::read(&stdout, version).map_err(Failure::after)?);
+        *last = Some(Step::read(&stdout, version).map_err(Failure::at(Stage::Ran))?);
         Ok(())
-    }
-
-    async fn write_cache(&self, name: &NetworkName, attachment: &Attachment, json: Box<RawValue>) -> Result<(), Error> {
-        self.runtime.settings.cache.entry(self.network, name, attachment, json)?.write().await
-    }
-
-    /// Rolls a failed ADD back over the plugins that ran, newest first, and tells what became of it in the error.
-    async fn give_up(
-        &self,
-        error: Error,
-        ran: &[PathBuf],
-        attachment: &Attachment,
-        last: Option<&Step>,
-        is_held: bool,
-    ) -> Error {
-        if is_held {
-            return with_details(
-                error,
-                &["Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first.".into()],
-            );
-        }
-        let chain = Chain { command: Command::Del, until: None, cancellation: None, ..*self };
-        let mut undone = Vec::new();
-        let mut told = Vec::new();
-        for (plugin, executable) in self.network.plugins.iter().zip(ran).rev() {
-            // The result as far as it had got; versions without it in DEL get none.
-            let prev_result = last.filter(|_| self.has_del_result()).map(|step| step.json.get());
-            match chain.call(plugin, executable, attachment, prev_result).await {
-                Ok(_) => undone.push(plugin.plugin_type.as_str()),
-                Err(failure) => told.push(format!("Left behind: {}.", chain.told(plugin, failure.error))),
-            }
-        }
-        if !undone.is_empty() {
-            told.insert(0, format!("Rolled back: {}.", undone.join(", ")));
-        }
-        with_details(error, &told)
-    }
-
-    fn has_del_result(&self) -> bool {
-        self.network.version().is_ok_and(SpecVersion::has_check)
     }
 
     /// CHECK. The first error ends it.
@@ -151,7 +64,7 @@ impl<'a> Chain<'a> {
         let mut errors = Vec::new();
         for plugin in self.network.plugins.iter().rev() {
             let outcome = match self.find_executable(plugin) {
-                Ok(executable) => self.call(plugin, &executable, attachment, prev_result).await.map_err(|f| f.error),
+                Ok(executable) => self.del_one(plugin, &executable, attachment, prev_result).await,
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
@@ -162,6 +75,26 @@ impl<'a> Chain<'a> {
             }
         }
         Error::join(errors).map_or(Ok(()), Err)
+    }
+
+    async fn del_one(
+        &self,
+        plugin: &PluginObject,
+        executable: &Path,
+        attachment: &Attachment,
+        prev_result: Option<&str>,
+    ) -> Result<(), CniError> {
+        let Err(failure) = self.call(plugin, executable, attachment, prev_result).await else { return Ok(()) };
+        let may_be_done = self.runtime.settings.absence_errors == AbsenceErrors::CountAsDone;
+        if may_be_done && is_about_absence(&failure) && Namespace::of(&attachment.netns) != Namespace::Present {
+            tracing::warn!(
+                plugin = plugin.plugin_type.as_str(),
+                error = %failure.error,
+                "what is absent needs no deletion, and the namespace is gone: the plugin's error counts as done"
+            );
+            return Ok(());
+        }
+        Err(failure.error)
     }
 
     /// GC. Carries on past errors.
@@ -184,7 +117,7 @@ impl<'a> Chain<'a> {
     }
 
     /// Finds all executables before the first one runs, so that a missing last one leaks nothing.
-    fn find_executables(&self) -> Result<Vec<PathBuf>, Error> {
+    pub(crate) fn find_executables(&self) -> Result<Vec<PathBuf>, Error> {
         let find = |plugin| self.find_executable(plugin).map_err(|error| self.told(plugin, error));
         self.network.plugins.iter().map(find).collect()
     }
@@ -193,11 +126,11 @@ impl<'a> Chain<'a> {
         find_executable(self.runtime, plugin)
     }
 
-    fn told(&self, plugin: &PluginObject, error: CniError) -> Error {
+    pub(crate) fn told(&self, plugin: &PluginObject, error: CniError) -> Error {
         tell(plugin, self.command, error)
     }
 
-    async fn call(
+    pub(crate) async fn call(
         &self,
         plugin: &PluginObject,
         executable: &Path,
@@ -208,103 +141,52 @@ impl<'a> Chain<'a> {
             derive::stdin(self.network, plugin, &Added { prev_result, attachment: Some(attachment), valid: None });
         let env = CallEnv {
             container_id: attachment.id.container_id.to_string(),
-            netns: attachment.netns.clone(),
+            netns: self.netns(attachment).to_owned(),
             ifname: attachment.id.ifname.to_string(),
             args: attachment.args.to_string(),
-            path: self.runtime.settings.path.clone(),
-            more: self.runtime.trace_variables(),
+            ..self.env()
         };
-        self.run(plugin, executable, &env, &stdin).await
+        self.make(plugin, executable, env, &stdin).await
     }
 
     async fn call_for_network(&self, plugin: &PluginObject, valid: Option<&[AttachmentId]>) -> Result<(), CniError> {
         let executable = self.find_executable(plugin)?;
         let stdin = derive::stdin(self.network, plugin, &Added { valid, ..Added::default() });
-        let env = CallEnv {
-            path: self.runtime.settings.path.clone(),
-            more: self.runtime.trace_variables(),
-            ..CallEnv::default()
-        };
-        self.run(plugin, &executable, &env, &stdin).await.map(drop).map_err(|failure| failure.error)
+        self.make(plugin, &executable, self.env(), &stdin).await.map(drop).map_err(|failure| failure.error)
     }
 
-    async fn run(
+    fn env(&self) -> CallEnv {
+        CallEnv { path: self.runtime.settings.path.clone(), ..CallEnv::default() }
+    }
+
+    /// `CNI_NETNS`. DEL of an attachment whose namespace is gone says so with an empty one (SPEC 2, DEL: it is optional
+    /// there). With the path of what is gone host-device 1.1.1 of the reference fails, and sbr leaves a plain file at
+    /// that path on which the plugins after it fail; all others take both.
+    fn netns<'b>(&self, attachment: &'b Attachment) -> &'b str {
+        match (self.command, Namespace::of(&attachment.netns)) {
+            (Command::Del, Namespace::Gone) => "",
+            _ => &attachment.netns,
+        }
+    }
+
+    async fn make(
         &self,
         plugin: &PluginObject,
         executable: &Path,
-        env: &CallEnv,
+        env: CallEnv,
         stdin: &[u8],
     ) -> Result<Vec<u8>, Failure> {
-        let begin = Instant::now();
-        let outcome = self.run_once(plugin, executable, env, stdin).await;
-        tracing::debug!(
-            network = self.network.name,
-            plugin = plugin.plugin_type.as_str(),
-            command = self.command.as_str(),
-            container = env.container_id,
-            ifname = env.ifname,
-            elapsed_us = u64::try_from(begin.elapsed().as_micros()).unwrap_or(u64::MAX),
-            error = outcome.as_ref().err().map(|failure| tracing::field::display(&failure.error)),
-            "plugin ran"
-        );
-        outcome
-    }
-
-    async fn run_once(
-        &self,
-        plugin: &PluginObject,
-        executable: &Path,
-        env: &CallEnv,
-        stdin: &[u8],
-    ) -> Result<Vec<u8>, Failure> {
-        let call = Call {
-            executable,
-            command: self.command,
-            env,
-            stdin,
-            group: Group::Own,
-            stderr: self.runtime.settings.stderr.of(plugin.plugin_type.as_str(), self.command, env),
-            deadline: self.time_left().map_err(Failure::before)?,
-        };
-        let started = exec::start(call).await.map_err(Failure::before)?;
-        let output: Output = started.finish_unless(self.cancelled()).await.map_err(Failure::after)?;
-        output.into_stdout().map_err(Failure::after)
-    }
-
-    /// Waits until the operation is called off.
-    async fn cancelled(&self) -> CniError {
-        match &self.cancellation {
-            Some(cancellation) => cancellation.cancelled().await,
-            None => std::future::pending().await,
-        }
-        self.called_off()
-    }
-
-    fn called_off(&self) -> CniError {
-        CniError::new(Code::INTERRUPTED, format!("cannot finish {}: the operation was cancelled", self.command))
-    }
-
-    /// How long the next plugin may take.
-    fn time_left(&self) -> Result<Duration, CniError> {
-        if self.cancellation.is_some_and(Cancellation::is_cancelled) {
-            return Err(self.called_off());
-        }
-        let each = self.runtime.settings.plugin_deadline;
-        let Some(until) = self.until else { return Ok(each) };
-        match until.saturating_duration_since(Instant::now()) {
-            Duration::ZERO => Err(CniError::new(
-                Code::TIMEOUT,
-                format!("cannot start {}: the deadline of the whole operation has passed", self.command),
-            )),
-            left => Ok(each.min(left)),
-        }
+        let (runtime, limits, command) = (self.runtime, &self.limits, self.command);
+        PluginCall { runtime, limits, command, plugin: plugin.plugin_type.as_str(), executable, env, stdin }
+            .make()
+            .await
     }
 }
 
 /// What a plugin of ADD printed: as types, and as the next plugin and the cache get it.
-struct Step {
-    result: AddResult,
-    json: Box<RawValue>,
+pub(crate) struct Step {
+    pub(crate) result: AddResult,
+    pub(crate) json: Box<RawValue>,
 }
 
 impl Step {
@@ -337,32 +219,13 @@ pub(crate) fn tell(plugin: &PluginObject, command: Command, error: CniError) -> 
     Error::from(PluginError { plugin, name, command, error })
 }
 
-/// Whether an earlier ADD of this very attachment holds: it is cached, for the same namespace, and that exists.
-fn holds(cached: Option<&Cached>, attachment: &Attachment) -> bool {
-    cached.is_some_and(|cached| {
-        cached.attachment.netns == attachment.netns && Path::new(&attachment.netns).try_exists().unwrap_or(true)
-    })
-}
-
-fn with_details(error: Error, sentences: &[String]) -> Error {
-    let add = |mut error: CniError| {
-        // What plugins write need not be a sentence.
-        if !error.details.is_empty() && !error.details.ends_with(['.', '!', '?']) {
-            error.details.push('.');
-        }
-        sentences.iter().fold(error, CniError::detail)
-    };
-    match error {
-        Error::Plugin(mut plugin) => {
-            plugin.error = add(plugin.error);
-            Error::Plugin(plugin)
-        }
-        // Only a cache that cannot be written gets here, and its cause stays a cause.
-        Error::Cache { verb, path, source } => {
-            let told = sentences.join(" ");
-            let source = std::io::Error::new(source.kind(), format!("{source}; {told}"));
-            Error::Cache { verb, path, source }
-        }
-        other => other,
-    }
+/// Whether a plugin printed that something is absent which is no executable: the phrase of Go programs, which name
+/// `exec` beside it when it was a program that they could not start.
+fn is_about_absence(failure: &Failure) -> bool {
+    let CniError { code, msg, details } = &failure.error;
+    let says = |phrase: &str| msg.contains(phrase) || details.contains(phrase);
+    failure.stage == Stage::Printed
+        && *code != Code::DELEGATE
+        && says("no such file or directory")
+        && !["exec ", "exec:", "executable"].into_iter().any(says)
 }

@@ -92,6 +92,9 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
     Err(Error::NoNetwork { dir: dir.to_owned(), name: name.to_owned(), passed_over })
 }
 
+/// What the error of a list without plugins ends with.
+pub const NO_PLUGINS: &str = "no plugins in list";
+
 /// The files of `dir` with one of these extensions, exactly so spelled, sorted by name. No folder is no files.
 ///
 /// # Errors
@@ -138,7 +141,7 @@ impl NetworkConf {
             None => list.into_network(bytes),
         };
         if network.plugins.is_empty() {
-            return Err(config_error(path, invalid("no plugins in list".into())));
+            return Err(config_error(path, invalid(NO_PLUGINS.into())));
         }
         Ok(Self { path: Some(path.to_owned()), ..network })
     }
@@ -188,6 +191,21 @@ impl NetworkConf {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
+    }
+
+    /// The same network under another name: for files without one, to which some runtimes give the file's. The cache
+    /// keeps that name too.
+    #[must_use]
+    pub fn named(mut self, name: &str) -> Self {
+        let object = RawObject::parse(&self.bytes).unwrap_or_default();
+        let mut list = ObjectWriter::new();
+        list.text("name", name);
+        for (key, value) in object.iter().filter(|(key, _)| *key != "name") {
+            list.raw(key, value.get());
+        }
+        self.bytes = list.finish();
+        self.name = name.to_owned();
+        self
     }
 
     /// The name, checked: it becomes part of paths and rules.
@@ -329,7 +347,7 @@ fn parse_plugins(plugins: &RawValue) -> Result<Vec<PluginObject>, CniError> {
         .map_err(invalid)?
         .ok_or_else(|| invalid("key plugins = null: want an array of plugin objects".into()))?;
     if plugins.is_empty() {
-        return Err(invalid("no plugins in list".into()));
+        return Err(invalid(NO_PLUGINS.into()));
     }
     plugins.iter().enumerate().map(|(index, text)| PluginObject::parse(text, Some(index))).collect()
 }

@@ -1,7 +1,8 @@
 //! What can go wrong at the runtime's end.
 
+use crate::attachment::AttachmentId;
 use crate::conflist::PassedOver;
-use cni_spec::{CniError, Code, Command};
+use cni_spec::{CniError, Code, Command, NetworkName};
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -76,6 +77,28 @@ pub enum Error {
         /// What is wrong with it.
         error: CniError,
     },
+    /// The network configuration that ADD left in the cache cannot be used; nothing has run.
+    #[error("cannot use cached network config {}: {error}", path.display())]
+    CachedConf {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        error: CniError,
+    },
+    /// The attachment's ADD was begun and not finished, so there is nothing to check.
+    #[error("cannot check {}/{} in network {network}: its ADD was not finished; DEL and then ADD are the way on", id.container_id, id.ifname)]
+    Incomplete {
+        /// The network.
+        network: NetworkName,
+        /// The attachment.
+        id: AttachmentId,
+    },
+    /// Plugins that a runtime left running for the attachment could not be ended; nothing has run.
+    #[error("{error}")]
+    Orphans {
+        /// Code 104, 109 or 5, and which process it is.
+        error: CniError,
+    },
     /// Several of one operation that carries on past errors.
     #[error("{}", Error::lines(errors))]
     Several {
@@ -131,12 +154,17 @@ impl Error {
     pub fn cni_error(&self) -> Option<&CniError> {
         match self {
             Error::Plugin(plugin) => Some(&plugin.error),
-            Error::Config { error, .. } | Error::Invalid(error) | Error::CachedResult { error, .. } => Some(error),
+            Error::Config { error, .. }
+            | Error::Invalid(error)
+            | Error::CachedResult { error, .. }
+            | Error::CachedConf { error, .. }
+            | Error::Orphans { error } => Some(error),
             Error::Several { errors } => errors.iter().find_map(Error::cni_error),
             Error::NoConfig { .. }
             | Error::NoNetwork { .. }
             | Error::ReadConfig { .. }
             | Error::NoCheck { .. }
+            | Error::Incomplete { .. }
             | Error::Cache { .. } => None,
         }
     }

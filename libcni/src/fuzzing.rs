@@ -41,13 +41,13 @@ pub fn cached(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<
     cache::parse(bytes, network, id)
 }
 
-/// The file that an ADD of this network leaves; `None` if it cannot be written.
+/// The file that an ADD of this network leaves, or, without a result, begins with; `None` if it cannot be written.
 #[must_use]
 pub fn cache_file(
     network: &NetworkConf,
     name: &NetworkName,
     attachment: &Attachment,
-    result: Box<RawValue>,
+    result: Option<Box<RawValue>>,
 ) -> Option<Vec<u8>> {
     Cache::new(Path::new("/")).entry(network, name, attachment, result).ok().map(|entry| entry.bytes)
 }

@@ -37,17 +37,24 @@ mod plugin_object;
 mod raw;
 
 // What runs.
+mod add;
+mod call;
 mod cancellation;
 mod chain;
 mod derive;
+mod limits;
+mod settings;
 mod stderr;
 mod versions;
+mod watch;
 
 // What stays, and what goes wrong.
 pub mod cache;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod namespace;
+mod orphans;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use cache::{Cache, Cached};
@@ -55,17 +62,20 @@ pub use cancellation::Cancellation;
 pub use cni_spec;
 pub use conflist::{Found, NetworkConf, PassedOver};
 pub use error::{Error, PluginError};
+pub use namespace::Namespace;
 pub use plugin_object::PluginObject;
+pub use settings::{AbsenceErrors, Builder, DelErrors};
 pub use stderr::Origin;
 pub use versions::VersionInfo;
 
+use add::Add;
 use chain::Chain;
-use cni_spec::{AddResult, Command, NetworkName, PluginPath, PluginType, SpecVersion};
+use cni_spec::{AddResult, CniError, Code, Command, NetworkName, PluginPath, PluginType, SpecVersion};
+use limits::Limits;
+use settings::Settings;
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
-use stderr::StderrTo;
+use std::time::{Duration, Instant};
 
 /// Where runtimes keep plugins.
 pub const DEFAULT_PLUGIN_DIR: &str = "/opt/cni/bin";
@@ -80,106 +90,16 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
 pub struct Runtime {
     settings: Arc<Settings>,
     trace: Option<TraceContext>,
+    /// When every operation has to be over.
+    until: Option<Instant>,
     cancellation: Option<Cancellation>,
-}
-
-#[derive(Debug, Clone)]
-struct Settings {
-    path: PluginPath,
-    cache: Cache,
-    plugin_deadline: Duration,
-    operation_deadline: Option<Duration>,
-    del_errors: DelErrors,
-    stderr: StderrTo,
-}
-
-/// What DEL does when a plugin fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DelErrors {
-    /// Stops, as the specification says: an address is not given back while, say, port mappings still lead to it.
-    #[default]
-    Stop,
-    /// Goes on to the plugins before it and reports all errors together.
-    CarryOn,
-}
-
-/// Builds a [`Runtime`]; see [`Runtime::builder`].
-#[derive(Debug)]
-pub struct Builder {
-    settings: Settings,
-}
-
-impl Builder {
-    /// Sets the folders in which executables are looked up, first one first. Default: [`DEFAULT_PLUGIN_DIR`].
-    #[must_use]
-    pub fn plugin_dirs<T: Into<PathBuf>>(self, dirs: impl IntoIterator<Item = T>) -> Self {
-        self.plugin_path(PluginPath::from_dirs(dirs.into_iter().map(Into::into).collect()))
-    }
-
-    /// Sets the same folders from a `CNI_PATH`.
-    #[must_use]
-    pub fn plugin_path(mut self, path: PluginPath) -> Self {
-        self.settings.path = path;
-        self
-    }
-
-    /// Sets the folder of the cache. Default: [`cache::DEFAULT_DIR`].
-    #[must_use]
-    pub fn cache_dir(mut self, dir: impl AsRef<Path>) -> Self {
-        self.settings.cache = Cache::new(dir.as_ref());
-        self
-    }
-
-    /// Sets how long one plugin may take before it is told to end (SIGTERM to its process group, later SIGKILL).
-    /// Default: [`DEFAULT_DEADLINE`].
-    #[must_use]
-    pub fn plugin_deadline(mut self, deadline: Duration) -> Self {
-        self.settings.plugin_deadline = deadline;
-        self
-    }
-
-    /// Sets how long all plugins of an operation may take together. The rollback of a failed ADD comes on top, with a
-    /// plugin's deadline each. Default: no limit but the plugins' own.
-    #[must_use]
-    pub fn operation_deadline(mut self, deadline: Duration) -> Self {
-        self.settings.operation_deadline = Some(deadline);
-        self
-    }
-
-    /// Sets what DEL does when a plugin fails.
-    #[must_use]
-    pub fn del_errors(mut self, errors: DelErrors) -> Self {
-        self.settings.del_errors = errors;
-        self
-    }
-
-    /// Sets who takes the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's own.
-    #[must_use]
-    pub fn stderr(mut self, sink: impl Fn(&Origin, &[u8]) + Send + Sync + 'static) -> Self {
-        self.settings.stderr = StderrTo::sink(sink);
-        self
-    }
-
-    /// The runtime.
-    #[must_use]
-    pub fn build(self) -> Runtime {
-        Runtime { settings: Arc::new(self.settings), trace: None, cancellation: None }
-    }
 }
 
 impl Runtime {
     /// A builder with the usual folders and deadlines.
     #[must_use]
     pub fn builder() -> Builder {
-        let settings = Settings {
-            path: PluginPath::from_dirs(vec![DEFAULT_PLUGIN_DIR.into()]),
-            cache: Cache::new(Path::new(cache::DEFAULT_DIR)),
-            plugin_deadline: DEFAULT_DEADLINE,
-            operation_deadline: None,
-            del_errors: DelErrors::default(),
-            stderr: StderrTo::own(),
-        };
-        Builder { settings }
+        Builder::default()
     }
 
     /// The same runtime with its plugins in `trace`.
@@ -207,6 +127,33 @@ impl Runtime {
         Self { cancellation: Some(cancellation), ..self.clone() }
     }
 
+    /// The same runtime with operations that are over at `deadline`, whatever [`Builder::operation_deadline`] and
+    /// [`Builder::plugin_deadline`] would still allow; of several deadlines the first counts.
+    ///
+    /// A plugin that runs then is told to end (SIGTERM to its process group, later SIGKILL), no other is started, and
+    /// the operation fails with code 104. A failed ADD is rolled back all the same, in time of its own: see
+    /// [`Builder::rollback_deadline`].
+    ///
+    /// ```
+    /// # use libcni::Runtime;
+    /// # use std::time::{Duration, Instant};
+    /// # let runtime = Runtime::builder().build();
+    /// let runtime = runtime.until(Instant::now() + Duration::from_secs(220)); // for all networks of a pod together
+    /// ```
+    #[must_use]
+    pub fn until(&self, deadline: Instant) -> Self {
+        let until = self.until.map_or(deadline, |until| until.min(deadline));
+        Self { until: Some(until), ..self.clone() }
+    }
+
+    /// The same runtime for one operation that begins now.
+    fn bounded(&self) -> Self {
+        match self.settings.operation_deadline {
+            Some(limit) => self.until(Instant::now() + limit),
+            None => self.clone(),
+        }
+    }
+
     /// The cache.
     #[must_use]
     pub fn cache(&self) -> &Cache {
@@ -229,7 +176,10 @@ impl Runtime {
     /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for a name or version that cannot be used;
     /// [`Error::Cache`].
     pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
-        Chain::new(self, network, Command::Add).add(&name(network)?, attachment).await
+        watch::operation(Command::Add, Some(&network.name), Some(&attachment.id), async {
+            Add::new(self, network, &name(network)?, attachment).run().await
+        })
+        .await
     }
 
     /// CHECK: runs the plugins in order with the cached result; the first error ends it.
@@ -240,16 +190,23 @@ impl Runtime {
     /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::CachedResult`] when the cached result does not fit the
     /// network's version; [`Error::Plugin`].
     pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        let name = name(network)?;
-        let version = network.version().map_err(Error::Invalid)?;
-        if !version.has_check() {
-            return Err(Error::NoCheck { network: network.name.clone(), version: version.to_string() });
-        }
-        if network.disable_check {
-            return Ok(());
-        }
-        let prev_result = self.cached_result(&name, attachment, version)?;
-        Chain::new(self, network, Command::Check).check(attachment, prev_result.as_deref()).await
+        watch::operation(Command::Check, Some(&network.name), Some(&attachment.id), async {
+            let name = name(network)?;
+            let version = network.version().map_err(Error::Invalid)?;
+            if !version.has_check() {
+                return Err(Error::NoCheck { network: network.name.clone(), version: version.to_string() });
+            }
+            if network.disable_check {
+                return Ok(());
+            }
+            let cached = self.settings.cache.find(&name, &attachment.id)?;
+            if cached.as_ref().is_some_and(|cached| !cached.is_complete()) {
+                return Err(Error::Incomplete { network: name, id: attachment.id.clone() });
+            }
+            let prev_result = self.prev_result(cached.as_ref(), version)?;
+            Chain::new(self, network, Command::Check).check(attachment, prev_result.as_deref()).await
+        })
+        .await
     }
 
     /// DEL: runs the plugins in reverse order, from version 0.4.0 on with the cached result, and forgets the result.
@@ -260,21 +217,57 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`]; [`Error::Several`] when it carries on; [`Error::Cache`] when the result cannot be forgotten.
     pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
+        watch::operation(Command::Del, Some(&network.name), Some(&attachment.id), async {
+            self.bounded().del_in_span(network, attachment).await
+        })
+        .await
+    }
+
+    async fn del_in_span(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
         let name = name(network)?;
         let version = network.version().map_err(Error::Invalid)?;
-        let prev_result = match self.cached_result(&name, attachment, version) {
+        let cached = self.find_cached(&name, attachment);
+        if let Some(intent) = cached.as_ref().filter(|cached| !cached.is_complete()) {
+            orphans::end(&intent.attachment, &Limits::of(self), Command::Del).await?;
+        }
+        let prev_result = match self.prev_result(cached.as_ref(), version) {
             Ok(result) => result.filter(|_| version.has_check()),
             // DEL must work without a result: what cannot be used is dropped.
             Err(error) => {
                 tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
-                if matches!(error, Error::CachedResult { .. }) {
-                    self.settings.cache.remove(&name, &attachment.id)?;
-                }
+                self.settings.cache.remove(&name, &attachment.id)?;
                 None
             }
         };
         Chain::new(self, network, Command::Del).del(attachment, prev_result.as_deref()).await?;
         self.settings.cache.remove(&name, &attachment.id)
+    }
+
+    /// What is cached, for DEL, which must work without it.
+    fn find_cached(&self, name: &NetworkName, attachment: &Attachment) -> Option<Cached> {
+        self.settings.cache.find(name, &attachment.id).unwrap_or_else(|error| {
+            tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
+            None
+        })
+    }
+
+    /// DEL with nothing but the cache: the network configuration, namespace and arguments that ADD left there. What a
+    /// runtime needs after a restart, when the configuration's file has changed or is gone, and for an ADD that was
+    /// cut off.
+    ///
+    /// # Errors
+    /// [`Error::CachedConf`] if the configuration cannot be used, as in files of the oldest format, which have none:
+    /// nothing has run, and [`Runtime::del`] with a configuration from elsewhere is the way. Else as
+    /// [`Runtime::del`].
+    pub async fn del_cached(&self, cached: &Cached) -> Result<(), Error> {
+        let unusable =
+            |error| Error::CachedConf { path: self.settings.cache.path(&cached.network, &cached.attachment.id), error };
+        let network = cached.network_conf().map_err(unusable)?;
+        if network.name != cached.network.as_str() {
+            let other = format!("it is that of network {:?}", network.name);
+            return Err(unusable(CniError::new(Code::INVALID_CONFIG, other)));
+        }
+        self.del(&network, &cached.attachment).await
     }
 
     /// GC: DEL for every cached attachment of the network that is not in `valid`, then, from version 1.1.0 on, GC for
@@ -286,6 +279,13 @@ impl Runtime {
     /// # Errors
     /// Every error that happened, as one or as [`Error::Several`]; a cache folder that cannot be read is one of them.
     pub async fn gc(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<(), Error> {
+        watch::operation(Command::Gc, Some(&network.name), None, async {
+            self.bounded().gc_in_span(network, valid).await
+        })
+        .await
+    }
+
+    async fn gc_in_span(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<(), Error> {
         if network.disable_gc {
             return Ok(());
         }
@@ -325,11 +325,14 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`].
     pub async fn status(&self, network: &NetworkConf) -> Result<(), Error> {
-        name(network)?;
-        if !network.version().map_err(Error::Invalid)?.has_gc() {
-            return Ok(());
-        }
-        Chain::new(self, network, Command::Status).status().await
+        watch::operation(Command::Status, Some(&network.name), None, async {
+            name(network)?;
+            if !network.version().map_err(Error::Invalid)?.has_gc() {
+                return Ok(());
+            }
+            Chain::new(self, network, Command::Status).status().await
+        })
+        .await
     }
 
     /// Checks that every plugin is there and speaks the network's version, and returns the capabilities that the
@@ -338,7 +341,7 @@ impl Runtime {
     /// # Errors
     /// Every error that was found, as one or as [`Error::Several`].
     pub async fn validate(&self, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
-        versions::validate(self, network).await
+        watch::operation(Command::Version, Some(&network.name), None, versions::validate(self, network)).await
     }
 
     /// VERSION: asks one plugin which versions it speaks.
@@ -346,26 +349,24 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`].
     pub async fn version(&self, plugin: &PluginType) -> Result<VersionInfo, Error> {
-        versions::version(self, plugin).await
+        watch::operation(Command::Version, None, None, versions::version(self, plugin)).await
     }
 
     /// The cached result in the form of `version`.
-    fn cached_result(
-        &self,
-        name: &NetworkName,
-        attachment: &Attachment,
-        version: SpecVersion,
-    ) -> Result<Option<String>, Error> {
-        let Some(cached) = self.settings.cache.find(name, &attachment.id)? else { return Ok(None) };
+    fn prev_result(&self, cached: Option<&Cached>, version: SpecVersion) -> Result<Option<String>, Error> {
+        let Some(cached) = cached else { return Ok(None) };
         let convert = || match cached.result(version)? {
             Some(result) => result.to_value(version).map(|value| Some(value.to_string())),
             None => Ok(None),
         };
-        convert().map_err(|error| Error::CachedResult { path: self.settings.cache.path(name, &attachment.id), error })
+        let path = || self.settings.cache.path(&cached.network, &cached.attachment.id);
+        convert().map_err(|error| Error::CachedResult { path: path(), error })
     }
 
+    /// The trace variables of a plugin whose span is the current one.
     fn trace_variables(&self) -> Vec<(String, String)> {
-        self.trace.as_ref().map(TraceContext::variables).unwrap_or_default()
+        let current = || self.settings.trace_context.as_ref()?.current();
+        self.trace.clone().or_else(current).as_ref().map(TraceContext::variables).unwrap_or_default()
     }
 }
 

@@ -1,10 +1,12 @@
 //! Which versions a plugin speaks (SPEC 2, VERSION).
 
+use crate::call::{Failure, PluginCall};
 use crate::chain::{find_executable, tell};
 use crate::error::{Error, PluginError};
+use crate::limits::Limits;
 use crate::plugin_object::PluginObject;
 use crate::{NetworkConf, Runtime};
-use cni_spec::exec::{self, Call, CallEnv, Group};
+use cni_spec::exec::CallEnv;
 use cni_spec::{CniError, Code, Command, PluginPath, PluginType, SpecVersion};
 use futures::future::join_all;
 use serde::Deserialize;
@@ -54,7 +56,7 @@ impl VersionInfo {
 }
 
 /// Asks one executable.
-pub(crate) async fn ask(runtime: &Runtime, plugin: &str, executable: &Path) -> Result<VersionInfo, CniError> {
+async fn ask(runtime: &Runtime, limits: &Limits, plugin: &str, executable: &Path) -> Result<VersionInfo, CniError> {
     // Plugins of the first days look at these variables before the verb.
     let env = CallEnv {
         netns: "dummy".into(),
@@ -62,20 +64,11 @@ pub(crate) async fn ask(runtime: &Runtime, plugin: &str, executable: &Path) -> R
         path: PluginPath::parse("dummy"),
         ..CallEnv::default()
     };
-    let output = exec::run(Call {
-        executable,
-        command: Command::Version,
-        env: &env,
-        stdin: br#"{"cniVersion":"1.1.0"}"#,
-        group: Group::Own,
-        stderr: runtime.settings.stderr.of(plugin, Command::Version, &env),
-        deadline: runtime.settings.plugin_deadline,
-    })
-    .await?;
-    match output.into_stdout() {
+    let (command, stdin) = (Command::Version, br#"{"cniVersion":"1.1.0"}"#);
+    match (PluginCall { runtime, limits, command, plugin, executable, env, stdin }).make().await {
         Ok(stdout) => VersionInfo::parse(&stdout),
-        Err(error) if error.msg == BEFORE_VERSION => Ok(VersionInfo::of(&[SpecVersion::V0_1_0])),
-        Err(error) => Err(error),
+        Err(Failure { error, .. }) if error.msg == BEFORE_VERSION => Ok(VersionInfo::of(&[SpecVersion::V0_1_0])),
+        Err(Failure { error, .. }) => Err(error),
     }
 }
 
@@ -83,7 +76,7 @@ pub(crate) async fn ask(runtime: &Runtime, plugin: &str, executable: &Path) -> R
 pub(crate) async fn version(runtime: &Runtime, plugin: &PluginType) -> Result<VersionInfo, Error> {
     let answer = async {
         let executable = runtime.settings.path.find_executable(plugin)?;
-        ask(runtime, plugin.as_str(), &executable).await
+        ask(runtime, &Limits::of(runtime), plugin.as_str(), &executable).await
     };
     answer.await.map_err(|error| {
         Error::from(PluginError { plugin: plugin.to_string(), name: None, command: Command::Version, error })
@@ -92,9 +85,10 @@ pub(crate) async fn version(runtime: &Runtime, plugin: &PluginType) -> Result<Ve
 
 /// Asks every plugin of a network, at the same time.
 pub(crate) async fn validate(runtime: &Runtime, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
+    let limits = &Limits::of(runtime);
     let check = async |plugin: &PluginObject| {
         let executable = find_executable(runtime, plugin)?;
-        let answer = ask(runtime, plugin.plugin_type.as_str(), &executable).await?;
+        let answer = ask(runtime, limits, plugin.plugin_type.as_str(), &executable).await?;
         if answer.supports(&network.cni_version) {
             return Ok(());
         }

@@ -1,12 +1,12 @@
 //! The verbs of the protocol.
 
 use crate::args::{Gc, Target};
-use crate::attachments::{self, Namespace};
+use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
 use anyhow::Context;
 use libcni::cni_spec::{Code, PluginType};
-use libcni::{AttachmentId, Cached, Error, NetworkConf};
+use libcni::{AttachmentId, Cached, Error, Namespace, NetworkConf};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 use std::collections::BTreeSet;

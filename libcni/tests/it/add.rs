@@ -67,7 +67,7 @@ fn what_cannot_be_rolled_back_is_told() {
     let folder = Folder::with(&[("a", &failing("DEL")), ("b", GOOD), ("c", &failing("ADD DEL"))]);
     let error = fail(&folder, "0.3.1", &["a", "b", "c"]);
     expect!["ADD a, ADD b, ADD c, DEL c, DEL b, DEL a"].assert_eq(&folder.log());
-    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: b. Left behind: plugin type="c" failed (delete): c cannot; more words. Left behind: plugin type="a" failed (delete): a cannot; more words."#]]
+    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: b. Left behind: plugin type="c" failed (delete): c cannot; more words. Left behind: plugin type="a" failed (delete): a cannot; more words. The cache keeps the attachment as incomplete: DEL finishes it."#]]
     .assert_eq(&error.to_string());
     // DEL has no prevResult before 0.4.0.
     expect![[r#"{"cniVersion":"0.3.1","name":"net","type":"b"}"#]].assert_eq(&folder.read("stdin.b.DEL"));
@@ -165,11 +165,11 @@ fn a_cache_that_cannot_be_written_fails_the_add_before_or_after() {
     // The folder is there, but the file's place is taken.
     let folder = Folder::with(&[(
         "a",
-        r#"mkdir -p "$dir/cache/results/net-c1-eth0/x"; echo "$CNI_COMMAND a" >> "$dir/log"; echo {}"#,
+        r#"[ $CNI_COMMAND = DEL ] || { rm "$dir/cache/results/net-c1-eth0"; mkdir -p "$dir/cache/results/net-c1-eth0/x"; }; echo "$CNI_COMMAND a" >> "$dir/log"; echo {}"#,
     )]);
     let error = fail(&folder, "1.0.0", &["a"]);
     expect!["ADD a, DEL a"].assert_eq(&folder.log());
-    expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory (os error 21); Rolled back: a."]
+    expect!["cannot write cache $DIR/cache/results/net-c1-eth0: Is a directory (os error 21); Rolled back: a. Left behind: cannot remove cache $DIR/cache/results/net-c1-eth0: Is a directory (os error 21)."]
         .assert_eq(&folder.stable(&error.with_causes()));
     assert_eq!(folder.cache_files(), ["net-c1-eth0"], "no unfinished file is left");
 }

@@ -23,10 +23,10 @@ fn attached(script: &str) -> Folder {
 #[test]
 fn gc_deletes_what_is_not_valid_and_tells_the_plugins_what_is() {
     let folder = attached(GOOD);
-    folder.plugin("a", &format!("{GOOD}\necho \"$CNI_CONTAINERID $CNI_NETNS $CNI_ARGS\" >> \"$dir/log\""));
+    folder.plugin("a", &format!("{GOOD}\necho \"$CNI_CONTAINERID [$CNI_NETNS] $CNI_ARGS\" >> \"$dir/log\""));
     let valid = [Attachment::new("c2", "eth0").unwrap().id];
     wait(folder.runtime().gc(&network("1.1.0", &["a", "b"]), &valid)).unwrap();
-    expect!["DEL b, DEL a, c1 /gone K=c1, DEL b, DEL a, c3 /gone K=c3, GC a,   , GC b"].assert_eq(&folder.log());
+    expect!["DEL b, DEL a, c1 [] K=c1, DEL b, DEL a, c3 [] K=c3, GC a,  [] , GC b"].assert_eq(&folder.log());
     assert_eq!(folder.cache_files(), ["net-c2-eth0", "other-c1-eth0"]);
     expect![[r#"{"cniVersion":"1.1.0","name":"net","type":"b","cni.dev/valid-attachments":[{"containerID":"c2","ifname":"eth0"}],"cni.dev/attachments":[{"containerID":"c2","ifname":"eth0"}]}"#]]
     .assert_eq(&folder.read("stdin.b.GC"));

@@ -8,5 +8,6 @@ mod check_del;
 mod conflist;
 mod folder;
 mod gc_status;
+mod intent;
 mod reference;
 mod versions;

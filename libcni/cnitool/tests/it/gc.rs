@@ -20,10 +20,10 @@ fn attachments_are_listed() {
     tool.write("cache/results/broken", "{");
     expect![[r#"
         0
-        stdout: NETWORK  CONTAINER  IFNAME  NETNS                 STATE    ADDRESSES
-        net      c1         eth0    /proc/self/ns/net     present  10.7.0.5/24
-        net      c2         eth0    /run/netns/gone       gone     10.7.0.5/24
-        net      c3         eth0    $DIR/file  gone     10.7.0.5/24
+        stdout: NETWORK  CONTAINER  IFNAME  NETNS                 STATE    ADD       ADDRESSES
+        net      c1         eth0    /proc/self/ns/net     present  complete  10.7.0.5/24
+        net      c2         eth0    /run/netns/gone       gone     complete  10.7.0.5/24
+        net      c3         eth0    $DIR/file  gone     complete  10.7.0.5/24
 
         stderr: warning: $DIR/cache/results/broken passed over: EOF while parsing an object at line 1 column 1
     "#]]
@@ -36,6 +36,7 @@ fn attachments_are_listed() {
                 "ifname": "eth0",
                 "netns": "/proc/self/ns/net",
                 "state": "present",
+                "add": "complete",
                 "addresses": [
                     "10.7.0.5/24"
                 ]
@@ -44,6 +45,26 @@ fn attachments_are_listed() {
     "#]]
     .assert_eq(&tool.run(&["--json", "attachments", "net", "--container-id", "c1"]).ok());
     assert_eq!(tool.run(&["attachments", "other"]).ok(), "");
+}
+
+#[test]
+fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
+    let tool = Tool::new();
+    tool.plugin("good", "exit 1");
+    let target = ["net", NETNS, "--container-id", "half"];
+    tool.run(&[&["add"], &target[..]].concat());
+    let listed = tool.run(&["attachments"]).ok();
+    expect![[r#"
+        NETWORK  CONTAINER  IFNAME  NETNS              STATE    ADD         ADDRESSES
+        net      half       eth0    /proc/self/ns/net  present  incomplete  -
+    "#]]
+    .assert_eq(&listed);
+    expect![[r#"
+        cannot check half/eth0 in network net: its ADD was not finished; DEL and then ADD are the way on
+    "#]].assert_eq(&tool.run(&[&["check"], &target[..]].concat()).stderr);
+    tool.plugin("good", crate::tool::GOOD);
+    tool.run(&[&["del"], &target[..]].concat()).ok();
+    assert_eq!(tool.run(&["attachments"]).ok(), "");
 }
 
 #[test]
@@ -65,8 +86,8 @@ fn gc_keeps_what_has_a_namespace() {
     "#]]
     .assert_eq(&tool.run(&["gc", "net", NETNS]).ok());
     expect![[r#"
-        DEL c2 eth0 /run/netns/gone []
-        DEL c3 eth0 $DIR/file []
+        DEL c2 eth0  []
+        DEL c3 eth0  []
         GC    []
     "#]]
     .assert_eq(&tool.log());

@@ -1,0 +1,78 @@
+//! One call of one plugin on behalf of an operation: in its span, within its limits.
+
+use crate::limits::Limits;
+use crate::{Runtime, watch};
+use cni_spec::exec::{self, CallEnv, Group};
+use cni_spec::{CniError, Command};
+use std::path::Path;
+
+/// One call, ready to be made.
+pub(crate) struct PluginCall<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) limits: &'a Limits,
+    pub(crate) command: Command,
+    /// `type` of the plugin.
+    pub(crate) plugin: &'a str,
+    pub(crate) executable: &'a Path,
+    pub(crate) env: CallEnv,
+    pub(crate) stdin: &'a [u8],
+}
+
+/// A plugin that did not do what it should.
+pub(crate) struct Failure {
+    pub(crate) error: CniError,
+    pub(crate) stage: Stage,
+}
+
+/// How far a failed call had got.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// The plugin was not started, so there is nothing to undo.
+    Before,
+    /// It was started, and the error is about how it ran.
+    Ran,
+    /// The error is what it printed itself.
+    Printed,
+}
+
+impl Failure {
+    pub(crate) fn at(stage: Stage) -> impl Fn(CniError) -> Self {
+        move |error| Self { error, stage }
+    }
+
+    pub(crate) fn has_run(&self) -> bool {
+        self.stage != Stage::Before
+    }
+}
+
+impl AsRef<CniError> for Failure {
+    fn as_ref(&self) -> &CniError {
+        &self.error
+    }
+}
+
+impl PluginCall<'_> {
+    /// Makes the call; the outcome is the plugin's stdout.
+    pub(crate) async fn make(self) -> Result<Vec<u8>, Failure> {
+        watch::call(self.command, self.plugin, self.make_in_span()).await
+    }
+
+    async fn make_in_span(mut self) -> Result<Vec<u8>, Failure> {
+        // The trace context is that of the plugin's own span.
+        self.env.more = self.runtime.trace_variables();
+        let call = exec::Call {
+            executable: self.executable,
+            command: self.command,
+            env: &self.env,
+            stdin: self.stdin,
+            group: Group::Own,
+            stderr: self.runtime.settings.stderr.of(self.plugin, self.command, &self.env),
+            deadline: self.limits.time_left(self.command).map_err(Failure::at(Stage::Before))?,
+        };
+        let started = exec::start(call).await.map_err(Failure::at(Stage::Before))?;
+        let called_off = self.limits.cancelled(self.command);
+        let output = started.finish_unless(called_off).await.map_err(Failure::at(Stage::Ran))?;
+        let stage = if CniError::find_in(&output.stdout).is_some() { Stage::Printed } else { Stage::Ran };
+        output.into_stdout().map_err(Failure::at(stage))
+    }
+}

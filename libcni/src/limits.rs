@@ -1,0 +1,88 @@
+//! How long an operation may go on, and who may call it off.
+
+use crate::Runtime;
+use crate::cancellation::Cancellation;
+use cni_spec::{CniError, Code, Command};
+use std::time::{Duration, Instant};
+use tokio::time::sleep_until;
+
+/// What bounds the plugins of one operation.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// How long each plugin may take.
+    each: Duration,
+    /// When all of them have to be over, and what that bounds, for error texts.
+    until: Option<Instant>,
+    whole: &'static str,
+    /// Who may call it off.
+    cancellation: Option<Cancellation>,
+}
+
+impl Limits {
+    /// Those of an operation that begins now.
+    pub(crate) fn of(runtime: &Runtime) -> Self {
+        Self {
+            each: runtime.settings.plugin_deadline,
+            until: runtime.bounded().until,
+            whole: "the whole operation",
+            cancellation: runtime.cancellation.clone(),
+        }
+    }
+
+    /// Those of a rollback that begins now: an operation that ran out of time or was called off is rolled back too.
+    pub(crate) fn of_rollback(runtime: &Runtime) -> Self {
+        Self {
+            each: runtime.settings.plugin_deadline,
+            until: runtime.settings.rollback_deadline.map(|limit| Instant::now() + limit),
+            whole: "the rollback",
+            cancellation: None,
+        }
+    }
+
+    /// How long the next plugin may take.
+    ///
+    /// # Errors
+    /// Code 104 or 109 when it may not begin.
+    pub(crate) fn time_left(&self, command: Command) -> Result<Duration, CniError> {
+        if self.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
+            return Err(called_off(command));
+        }
+        let Some(until) = self.until else { return Ok(self.each) };
+        match until.saturating_duration_since(Instant::now()) {
+            Duration::ZERO => Err(self.passed(command)),
+            left => Ok(self.each.min(left)),
+        }
+    }
+
+    /// Waits until the operation is called off, and says so.
+    pub(crate) async fn cancelled(&self, command: Command) -> CniError {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.cancelled().await,
+            None => std::future::pending().await,
+        }
+        called_off(command)
+    }
+
+    /// Waits until the operation is called off or its time has passed, and says which.
+    pub(crate) async fn reached(&self, command: Command) -> CniError {
+        let passed = async {
+            match self.until {
+                Some(until) => sleep_until(until.into()).await,
+                None => std::future::pending().await,
+            }
+            self.passed(command)
+        };
+        tokio::select! {
+            error = self.cancelled(command) => error,
+            error = passed => error,
+        }
+    }
+
+    fn passed(&self, command: Command) -> CniError {
+        CniError::new(Code::TIMEOUT, format!("cannot start {command}: the deadline of {} has passed", self.whole))
+    }
+}
+
+fn called_off(command: Command) -> CniError {
+    CniError::new(Code::INTERRUPTED, format!("cannot finish {command}: the operation was cancelled"))
+}

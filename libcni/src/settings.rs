@@ -1,0 +1,180 @@
+//! What a [`Runtime`] is built with.
+
+use crate::attachment::TraceContext;
+use crate::cache::{self, Cache};
+use crate::stderr::{Origin, StderrTo};
+use crate::{DEFAULT_DEADLINE, DEFAULT_PLUGIN_DIR, Runtime};
+use cni_spec::PluginPath;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Settings {
+    pub(crate) path: PluginPath,
+    pub(crate) cache: Cache,
+    pub(crate) plugin_deadline: Duration,
+    pub(crate) operation_deadline: Option<Duration>,
+    pub(crate) rollback_deadline: Option<Duration>,
+    pub(crate) del_errors: DelErrors,
+    pub(crate) absence_errors: AbsenceErrors,
+    pub(crate) stderr: StderrTo,
+    pub(crate) trace_context: Option<TraceSource>,
+}
+
+/// What DEL does when a plugin fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum DelErrors {
+    /// Stops, as the specification says: an address is not given back while, say, port mappings still lead to it.
+    #[default]
+    Stop,
+    /// Goes on to the plugins before it and reports all errors together.
+    CarryOn,
+}
+
+/// What DEL makes of a plugin that printed an error with `no such file or directory` in it, when the namespace is gone.
+///
+/// Some of the reference's plugins do so on every DEL after a restart of the node. An executable that is missing, the
+/// plugin's own or one that the plugin needs, is an error either way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AbsenceErrors {
+    /// An error like any other.
+    #[default]
+    Report,
+    /// The plugin is done, and the error is logged: what is absent needs no deletion. Kubelets do so.
+    CountAsDone,
+}
+
+/// Tells the trace context of the span that it is called in.
+#[derive(Clone)]
+pub(crate) struct TraceSource(Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>);
+
+impl TraceSource {
+    pub(crate) fn current(&self) -> Option<TraceContext> {
+        (self.0)()
+    }
+}
+
+impl fmt::Debug for TraceSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TraceSource")
+    }
+}
+
+/// Builds a [`Runtime`]; see [`Runtime::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+}
+
+impl Default for Builder {
+    /// The usual folders and deadlines.
+    fn default() -> Self {
+        let settings = Settings {
+            path: PluginPath::from_dirs(vec![DEFAULT_PLUGIN_DIR.into()]),
+            cache: Cache::new(Path::new(cache::DEFAULT_DIR)),
+            plugin_deadline: DEFAULT_DEADLINE,
+            operation_deadline: None,
+            rollback_deadline: None,
+            del_errors: DelErrors::default(),
+            absence_errors: AbsenceErrors::default(),
+            stderr: StderrTo::own(),
+            trace_context: None,
+        };
+        Self { settings }
+    }
+}
+
+impl Builder {
+    /// Sets the folders in which executables are looked up, first one first. Default: [`DEFAULT_PLUGIN_DIR`].
+    #[must_use]
+    pub fn plugin_dirs<T: Into<PathBuf>>(self, dirs: impl IntoIterator<Item = T>) -> Self {
+        self.plugin_path(PluginPath::from_dirs(dirs.into_iter().map(Into::into).collect()))
+    }
+
+    /// Sets the same folders from a `CNI_PATH`.
+    #[must_use]
+    pub fn plugin_path(mut self, path: PluginPath) -> Self {
+        self.settings.path = path;
+        self
+    }
+
+    /// Sets the folder of the cache. Default: [`cache::DEFAULT_DIR`].
+    #[must_use]
+    pub fn cache_dir(mut self, dir: impl AsRef<Path>) -> Self {
+        self.settings.cache = Cache::new(dir.as_ref());
+        self
+    }
+
+    /// Sets how long one plugin may take before it is told to end (SIGTERM to its process group, later SIGKILL).
+    /// Default: [`DEFAULT_DEADLINE`].
+    #[must_use]
+    pub fn plugin_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.plugin_deadline = deadline;
+        self
+    }
+
+    /// Sets how long all plugins of an operation may take together. The rollback of a failed ADD comes on top: see
+    /// [`Builder::rollback_deadline`]. Default: no limit but the plugins' own. [`Runtime::until`] is the same for
+    /// several operations.
+    #[must_use]
+    pub fn operation_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.operation_deadline = Some(deadline);
+        self
+    }
+
+    /// Sets how long all plugins of the rollback of a failed ADD may take together. Default: no limit but the plugins'
+    /// own.
+    #[must_use]
+    pub fn rollback_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.rollback_deadline = Some(deadline);
+        self
+    }
+
+    /// Sets what DEL does when a plugin fails.
+    #[must_use]
+    pub fn del_errors(mut self, errors: DelErrors) -> Self {
+        self.settings.del_errors = errors;
+        self
+    }
+
+    /// Sets what DEL makes of errors about absent things when the namespace is gone.
+    #[must_use]
+    pub fn absence_errors(mut self, errors: AbsenceErrors) -> Self {
+        self.settings.absence_errors = errors;
+        self
+    }
+
+    /// Sets who takes the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's own.
+    #[must_use]
+    pub fn stderr(mut self, sink: impl Fn(&Origin, &[u8]) + Send + Sync + 'static) -> Self {
+        self.settings.stderr = StderrTo::sink(sink);
+        self
+    }
+
+    /// Sets who knows the trace context of the current span. It is asked inside the span of each plugin, so that what
+    /// the plugin records hangs below that span.
+    ///
+    /// [`Runtime::traced`] is stronger: what is said for one operation counts more than what is set for all. Without
+    /// either, or with `None`, plugins inherit the environment's.
+    ///
+    /// ```
+    /// # use libcni::{Runtime, TraceContext};
+    /// # fn current_traceparent() -> Option<String> { None }
+    /// let runtime = Runtime::builder()
+    ///     .trace_context(|| Some(TraceContext { traceparent: current_traceparent()?, ..TraceContext::default() }))
+    ///     .build();
+    /// ```
+    #[must_use]
+    pub fn trace_context(mut self, current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static) -> Self {
+        self.settings.trace_context = Some(TraceSource(Arc::new(current)));
+        self
+    }
+
+    /// The runtime.
+    #[must_use]
+    pub fn build(self) -> Runtime {
+        Runtime { settings: Arc::new(self.settings), trace: None, until: None, cancellation: None }
+    }
+}

@@ -1,0 +1,93 @@
+//! What a runtime can watch: a `tracing` span for each operation and, in it, one for each call of a plugin. The last
+//! event in each says how it ended.
+
+use crate::attachment::AttachmentId;
+use crate::error::Error;
+use cni_spec::{CniError, Code, Command};
+use std::fmt::Display;
+use std::time::Instant;
+use tracing::Instrument;
+
+/// Does the work of an operation in a span `operation` with its name, network, container and ifname.
+pub(crate) async fn operation<T>(
+    command: Command,
+    network: Option<&str>,
+    id: Option<&AttachmentId>,
+    work: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    let span = tracing::info_span!(
+        "operation",
+        operation = command.as_str(),
+        network,
+        container = id.map(|id| id.container_id.as_str()),
+        ifname = id.map(|id| id.ifname.as_str()),
+    );
+    async {
+        let ending = Ending::of("operation ended");
+        let outcome = work.await;
+        match &outcome {
+            Ok(_) => ending.ok(),
+            Err(error) => ending.error(error.code(), &error.with_causes()),
+        }
+        outcome
+    }
+    .instrument(span)
+    .await
+}
+
+/// Makes a call in a span `plugin` with the plugin's type and what it is asked to do.
+pub(crate) async fn call<T, E: AsRef<CniError>>(
+    command: Command,
+    plugin: &str,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, E> {
+    let span = tracing::info_span!("plugin", plugin, command = command.as_str());
+    async {
+        let ending = Ending::of("plugin ended");
+        let outcome = work.await;
+        match &outcome {
+            Ok(_) => ending.ok(),
+            Err(error) => ending.error(Some(error.as_ref().code), error.as_ref()),
+        }
+        outcome
+    }
+    .instrument(span)
+    .await
+}
+
+/// The last event in a span: `duration_us`, `outcome` (`ok`, `error`, or `dropped` where nobody waits for the future
+/// any more), and of an error its `code` and text.
+struct Ending {
+    what: &'static str,
+    begin: Instant,
+    is_told: bool,
+}
+
+impl Ending {
+    fn of(what: &'static str) -> Self {
+        Self { what, begin: Instant::now(), is_told: false }
+    }
+
+    fn ok(mut self) {
+        self.tell("ok", None, None);
+    }
+
+    fn error(mut self, code: Option<Code>, error: &dyn Display) {
+        self.tell("error", code, Some(error));
+    }
+
+    fn tell(&mut self, outcome: &str, code: Option<Code>, error: Option<&dyn Display>) {
+        self.is_told = true;
+        let duration_us = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let error = error.map(tracing::field::display);
+        tracing::debug!(duration_us, outcome, code = code.map(|code| code.0), error, "{}", self.what);
+    }
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        if !self.is_told {
+            self.tell("dropped", None, None);
+        }
+    }
+}

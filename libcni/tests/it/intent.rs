@@ -1,0 +1,144 @@
+//! What the cache knows of an ADD that is not finished.
+
+use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use expect_test::expect;
+use libcni::cni_spec::{Code, NetworkName};
+use libcni::{Attachment, Cached, Error};
+
+const FILE: &str = "cache/results/net-c1-eth0";
+
+/// A plugin that keeps a copy of the cache's entry as it is while the plugin runs.
+const COPYING: &str = r#"
+[ "$CNI_COMMAND" != ADD ] || cp "$dir/cache/results/net-c1-eth0" "$dir/seen"
+echo "$CNI_COMMAND $name [$CNI_NETNS] [$CNI_ARGS]" >> "$dir/log"; echo '{"cniVersion":"1.0.0"}'
+"#;
+
+/// The attachment of this test alone: ending what an unfinished ADD left running must not end other tests' plugins.
+fn own() -> Attachment {
+    eth0().netns(format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid()))
+}
+
+fn cached(folder: &Folder) -> Option<Cached> {
+    folder.runtime().cache().find(&NetworkName::parse("net").unwrap(), &eth0().id).unwrap()
+}
+
+fn log(folder: &Folder) -> String {
+    folder.log().replace(&own().netns, "$NETNS")
+}
+
+/// A folder where DEL of `b` has failed in the rollback of a failed ADD.
+fn half_rolled_back() -> Folder {
+    let folder = Folder::with(&[("a", COPYING), ("b", &failing("ADD DEL"))]);
+    let attachment = own().arg("K", "V").unwrap();
+    let error = wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &attachment)).unwrap_err();
+    assert!(error.to_string().ends_with("The cache keeps the attachment as incomplete: DEL finishes it."), "{error}");
+    folder.plugin("b", GOOD);
+    folder.clear_log();
+    folder
+}
+
+#[test]
+fn the_first_plugin_finds_the_intent_and_the_result_comes_last() {
+    let folder = Folder::with(&[("a", COPYING)]);
+    wait(folder.runtime().add(&network("1.0.0", &["a"]), &eth0().arg("K", "V").unwrap())).unwrap();
+    expect![[r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"/proc/self/ns/net","cniArgs":[["K","V"]]}"#]].assert_eq(&folder.read("seen"));
+    assert!(cached(&folder).unwrap().is_complete());
+    assert_eq!(folder.cache_files(), ["net-c1-eth0"]);
+}
+
+#[test]
+fn an_add_that_was_rolled_back_leaves_no_intent() {
+    let folder = Folder::with(&[("a", COPYING), ("b", &failing("ADD"))]);
+    wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err();
+    assert!(folder.path().join("seen").exists(), "it had one");
+    assert_eq!(folder.cache_files(), [""; 0]);
+}
+
+#[test]
+fn what_a_rollback_left_is_deleted_from_the_cache_alone() {
+    let folder = half_rolled_back();
+    let intent = cached(&folder).unwrap();
+    assert!(!intent.is_complete() && intent.result_json().is_none());
+    wait(folder.runtime().del_cached(&intent)).unwrap();
+    expect!["DEL b, DEL a [$NETNS] [K=V]"].assert_eq(&log(&folder));
+    expect![[r#"{"cniVersion":"1.0.0","name":"net","type":"b"}"#]].assert_eq(&folder.read("stdin.b.DEL"));
+    assert_eq!(folder.cache_files(), [""; 0]);
+}
+
+#[test]
+fn a_del_that_fails_keeps_the_intent() {
+    let folder = half_rolled_back();
+    folder.plugin("b", &failing("DEL"));
+    wait(folder.runtime().del_cached(&cached(&folder).unwrap())).unwrap_err();
+    assert!(!cached(&folder).unwrap().is_complete());
+}
+
+#[test]
+fn check_of_an_intent_says_so_and_runs_nothing() {
+    let folder = half_rolled_back();
+    let error = wait(folder.runtime().check(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
+    expect!["cannot check c1/eth0 in network net: its ADD was not finished; DEL and then ADD are the way on"]
+        .assert_eq(&error.to_string());
+    assert!(matches!(error, Error::Incomplete { .. }) && folder.log().is_empty());
+}
+
+#[test]
+fn an_intent_is_listed_and_gc_deletes_it() {
+    let folder = half_rolled_back();
+    let (runtime, net) = (folder.runtime(), network("1.1.0", &["a", "b"]));
+    let stale = runtime.stale(&net, &[]).unwrap();
+    assert!(matches!(&stale[..], [intent] if !intent.is_complete()), "{stale:?}");
+    wait(runtime.gc(&net, &[eth0().id])).unwrap();
+    assert!(cached(&folder).is_some(), "it is valid");
+    folder.clear_log();
+    wait(runtime.gc(&net, &[])).unwrap();
+    expect!["DEL b, DEL a [$NETNS] [K=V], GC a [] [], GC b"].assert_eq(&log(&folder));
+    assert_eq!(folder.cache_files(), [""; 0]);
+}
+
+#[test]
+fn a_repeated_add_keeps_the_complete_entry_while_it_runs() {
+    let folder = Folder::with(&[("a", COPYING)]);
+    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
+    wait(runtime.add(&net, &eth0())).unwrap();
+    let complete = folder.read(FILE);
+    wait(runtime.add(&net, &eth0())).unwrap();
+    assert_eq!(folder.read("seen"), complete);
+    // For another namespace too: what DEL has to undo is in the first one until the second is done.
+    wait(runtime.add(&net, &eth0().netns("/proc/1/ns/net"))).unwrap();
+    assert_eq!(folder.read("seen"), complete);
+    assert_ne!(folder.read(FILE), complete);
+}
+
+#[test]
+fn an_add_after_an_unfinished_one_finishes_it_or_leaves_that_to_del() {
+    let folder = half_rolled_back();
+    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
+    folder.plugin("a", &failing("ADD"));
+    let error = wait(runtime.add(&net, &own())).unwrap_err();
+    // Plugin b did not run this time, but the time before it did.
+    expect![[r#"plugin type="a" failed (add): a cannot; more words. Rolled back: a. The cache keeps the attachment as incomplete: DEL finishes it."#]].assert_eq(&error.to_string());
+    assert!(!cached(&folder).unwrap().is_complete());
+    folder.plugin("a", GOOD);
+    wait(runtime.add(&net, &own())).unwrap();
+    assert!(cached(&folder).unwrap().is_complete());
+}
+
+#[test]
+fn an_entry_without_a_usable_config_cannot_be_deleted_from_the_cache_alone() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let oldest = r#"{"cniVersion":"1.0.0","ips":[{"address":"10.7.0.5/24"}]}"#;
+    let named = r#"{"kind":"cniCacheV1","containerId":"c1","config":"CONF","ifName":"eth0","networkName":"net"}"#;
+    let foreign = named.replace("CONF", "eyJuYW1lIjoib3RoZXIiLCJwbHVnaW5zIjpbeyJ0eXBlIjoiYSJ9XX0=");
+    let texts = [oldest, &named.replace("CONF", "e30="), &foreign].map(|text| {
+        folder.write(FILE, text);
+        let error = wait(folder.runtime().del_cached(&cached(&folder).unwrap())).unwrap_err();
+        assert!(matches!(error, Error::CachedConf { .. }) && error.code() == Some(Code::INVALID_CONFIG));
+        folder.stable(&error.to_string())
+    });
+    expect![[r#"
+        cannot use cached network config $DIR/cache/results/net-c1-eth0: the file is of the oldest format, which has none
+        cannot use cached network config $DIR/cache/results/net-c1-eth0: cannot use network config: missing network name
+        cannot use cached network config $DIR/cache/results/net-c1-eth0: it is that of network "other""#]].assert_eq(&texts.join("\n"));
+    assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("", 1));
+}
