@@ -1,5 +1,9 @@
 //! A container and its network agree with the result of ADD.
 
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::thread;
+
 use serde_json::Value;
 
 use crate::container::Container;
@@ -35,32 +39,28 @@ fn on_a_network_of_the_operator_a_container_has_what_the_result_says() {
     assert_nothing_left(&podman, |podman| two_containers(podman, "office"));
 }
 
-/// Containers that start at the same time get addresses of their own.
+/// Containers that start at the same time get addresses of their own, and may end at the same time.
 #[test]
 fn containers_may_start_and_end_all_at_once() {
     let Some(podman) = Podman::or_skip() else { return };
     assert_nothing_left(&podman, |podman| {
-        let many: Vec<_> = (0..4).map(|_| "--network=podman").collect();
-        let containers = in_parallel(podman, &many);
-        let mut addresses: Vec<_> = containers.iter().map(|container| container.address("podman")).collect();
-        addresses.sort();
-        addresses.dedup();
-        assert_eq!(addresses.len(), 4);
-        containers[0].namespace().ping(containers[3].address("podman").parse::<std::net::Ipv4Addr>().unwrap());
-        podman.node.host().enter(|| {
-            std::thread::scope(|scope| {
-                for container in &containers {
-                    scope.spawn(|| container.remove());
-                }
-            });
+        let containers = start_at_once(podman, 4);
+        let addresses: BTreeSet<_> = containers.iter().map(|container| container.address("podman")).collect();
+        assert_eq!(addresses.len(), containers.len());
+        let last: Ipv4Addr = containers[3].address("podman").parse().unwrap();
+        containers[0].namespace().ping(last);
+        thread::scope(|scope| {
+            for container in &containers {
+                scope.spawn(|| container.remove());
+            }
         });
-        [addresses, containers.iter().map(|container| container.id.clone()).collect()].concat()
+        addresses.into_iter().chain(containers.iter().map(|container| container.id.clone())).collect()
     });
 }
 
-fn in_parallel<'p>(podman: &'p Podman, options: &[&str]) -> Vec<Container<'p>> {
-    std::thread::scope(|scope| {
-        let starts: Vec<_> = options.iter().map(|option| scope.spawn(|| podman.start(&[option]))).collect();
+fn start_at_once(podman: &Podman, number: usize) -> Vec<Container<'_>> {
+    thread::scope(|scope| {
+        let starts: Vec<_> = (0..number).map(|_| scope.spawn(|| podman.start(&[]))).collect();
         starts.into_iter().map(|start| start.join().unwrap()).collect()
     })
 }

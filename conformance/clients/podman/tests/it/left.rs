@@ -1,5 +1,7 @@
 //! What may be left of a container: nothing.
 
+use std::net::Ipv4Addr;
+
 use crate::engine::Podman;
 
 /// Runs `cycle`, which starts and removes containers and returns all that was theirs (IDs, addresses), twice. Nothing may
@@ -27,5 +29,12 @@ pub(crate) fn is_kept(line: &str) -> bool {
 
 fn names_one_of(line: &str, theirs: &[String]) -> bool {
     let words: Vec<_> = line.split(|byte: char| !byte.is_ascii_alphanumeric() && !".:".contains(byte)).collect();
-    theirs.iter().any(|own| words.contains(&own.as_str()) || (own.len() > 20 && line.contains(own.as_str())))
+    let names = |own: &str| words.contains(&own) || (own.len() > 20 && line.contains(own));
+    theirs.iter().any(|own| names(own) || in_hex(own).is_some_and(|hex| line.contains(&hex)))
+}
+
+/// An address as packet filter rules show it.
+fn in_hex(own: &str) -> Option<String> {
+    let address: Ipv4Addr = own.parse().ok()?;
+    Some(format!("{:08x}", address.to_bits()))
 }

@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::attached::assert_as_the_result;
 use crate::container::Container;
 use crate::engine::Podman;
 use crate::executables::{Maker, cnitool, install};
@@ -68,6 +69,6 @@ fn after_a_downgrade_the_own_masquerade_stays_until_a_del_of_ours() {
 /// A container with a published port, so that portmap takes part.
 fn start<'p>(podman: &'p Podman, network: &str) -> Container<'p> {
     let container = podman.start(&["--network", network, "-p", "8080:80"]);
-    crate::attached::assert_as_the_result(&container, network);
+    assert_as_the_result(&container, network);
     container
 }
