@@ -240,6 +240,22 @@ impl Cache {
             outcome => outcome.map_err(failed("remove", &path)),
         }
     }
+
+    /// Removes what writers left that died before a file was in its place.
+    pub(crate) fn remove_unfinished(&self) -> Result<(), Error> {
+        let failed = failed("list", &self.results);
+        let entries = match std::fs::read_dir(&self.results) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(&failed)?,
+        };
+        for entry in entries {
+            let path = entry.map_err(&failed)?.path();
+            if is_abandoned(&path) {
+                std::fs::remove_file(&path).map_err(self::failed("remove", &path))?;
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A cache file that is not written yet.
@@ -268,6 +284,13 @@ fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
 fn may_be_of(path: &Path, container: Option<&ContainerId>) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     !name.starts_with('.') && container.is_none_or(|id| name.contains(&format!("-{id}-")))
+}
+
+/// Whether it is an unfinished file whose writer is gone. A process that is there may write just now.
+fn is_abandoned(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    let Some((writer, _)) = name.and_then(|name| name.strip_prefix(UNFINISHED)?.split_once('-')) else { return false };
+    writer.parse::<u32>().is_ok_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
 /// `Ok(None)`: it has just been deleted, or it is of the oldest format, which does not say whose it is.

@@ -298,6 +298,7 @@ impl Runtime {
             }
             Err(error) => errors.push(error),
         }
+        errors.extend(self.settings.cache.remove_unfinished().err());
         if network.version().map_err(Error::Invalid)?.has_gc() {
             errors.extend(Chain::new(self, network, Command::Gc).gc(valid).await);
         }

@@ -25,12 +25,20 @@ case " {verbs} " in *" $CNI_COMMAND "*) echo '{{"code":'${{code:-11}}',"msg":"'$
 }
 
 pub(crate) struct Folder {
-    dir: TempDir,
+    path: PathBuf,
+    /// Removes it at the end, where this process has made it.
+    _dir: Option<TempDir>,
 }
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        Self { dir: tempfile::tempdir().unwrap() }
+        let dir = tempfile::tempdir().unwrap();
+        Self { path: dir.path().to_owned(), _dir: Some(dir) }
+    }
+
+    /// A folder that another process has made.
+    pub(crate) fn at(path: &Path) -> Self {
+        Self { path: path.to_owned(), _dir: None }
     }
 
     /// A folder with these plugins, by name and script.
@@ -43,7 +51,7 @@ impl Folder {
     }
 
     pub(crate) fn path(&self) -> &Path {
-        self.dir.path()
+        &self.path
     }
 
     /// Puts a shell script there as a plugin; `$dir` is the folder and `$name` its own name.
@@ -106,6 +114,11 @@ pub(crate) fn network(version: &str, plugins: &[&str]) -> NetworkConf {
 /// Container c1's eth0 in a namespace that is always there.
 pub(crate) fn eth0() -> Attachment {
     Attachment::new("c1", "eth0").unwrap().netns("/proc/self/ns/net")
+}
+
+/// The attachment of this test alone: ending what an unfinished ADD left running must not end other tests' plugins.
+pub(crate) fn own() -> Attachment {
+    eth0().netns(format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid()))
 }
 
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {

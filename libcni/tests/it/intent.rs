@@ -1,9 +1,9 @@
 //! What the cache knows of an ADD that is not finished.
 
-use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use crate::folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, NetworkName};
-use libcni::{Attachment, Cached, Error};
+use libcni::{Cached, Error};
 
 const FILE: &str = "cache/results/net-c1-eth0";
 
@@ -12,11 +12,6 @@ const COPYING: &str = r#"
 [ "$CNI_COMMAND" != ADD ] || cp "$dir/cache/results/net-c1-eth0" "$dir/seen"
 echo "$CNI_COMMAND $name [$CNI_NETNS] [$CNI_ARGS]" >> "$dir/log"; echo '{"cniVersion":"1.0.0"}'
 "#;
-
-/// The attachment of this test alone: ending what an unfinished ADD left running must not end other tests' plugins.
-fn own() -> Attachment {
-    eth0().netns(format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid()))
-}
 
 fn cached(folder: &Folder) -> Option<Cached> {
     folder.runtime().cache().find(&NetworkName::parse("net").unwrap(), &eth0().id).unwrap()

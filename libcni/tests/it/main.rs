@@ -9,5 +9,6 @@ mod conflist;
 mod folder;
 mod gc_status;
 mod intent;
+mod killed;
 mod reference;
 mod versions;

@@ -1,0 +1,282 @@
+//! A runtime that is killed in the middle of ADD, and the DEL of the next one, which has nothing but the cache.
+
+use crate::folder::{Folder, eth0, network, own, wait};
+use expect_test::expect;
+use libcni::{Attachment, Cached};
+use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use std::fs::{File, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+/// Makes and removes a file, and stops in ADD where a FIFO `at.<name>` says so: it tells there that it has begun, and
+/// goes on until somebody ends it.
+const STEPPING: &str = r#"
+echo "$CNI_COMMAND $name" >> "$dir/log"
+case $CNI_COMMAND in
+DEL) rm -f "$dir/made.$name";;
+ADD)
+    echo > "$dir/made.$name"
+    if [ -p "$dir/at.$name" ]; then
+        trap 'echo "SIGTERM $name" >> "$dir/log"; exit 1' TERM
+        sleep 1000 & echo $! > "$dir/sleeping"
+        echo > "$dir/at.$name"
+        wait
+    fi
+    echo '{"cniVersion":"1.0.0"}';;
+esac
+"#;
+
+/// The runtime that is killed, in a process of its own: the tests below start it in their folder. Elsewhere it does
+/// nothing.
+#[test]
+fn the_runtime_that_is_killed() {
+    let dir = std::env::current_dir().unwrap();
+    let Ok(netns) = std::fs::read_to_string(dir.join("netns")) else { return };
+    let folder = Folder::at(&dir);
+    std::fs::read(dir.join("begin")).unwrap();
+    wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &eth0().netns(netns))).unwrap();
+    // Both wait for somebody at the other end.
+    std::fs::write(dir.join("end"), "").unwrap();
+    std::fs::read(dir.join("never")).unwrap();
+}
+
+/// A runtime that was started and waits before its ADD.
+struct Killed {
+    folder: Folder,
+    attachment: Attachment,
+    process: Child,
+}
+
+/// What `work` waits for, if it comes soon.
+fn soon<T: Send + 'static>(what: &str, work: impl FnOnce() -> T + Send + 'static) -> T {
+    let (send, receive) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(work()));
+    receive.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|error| panic!("{what}: {error}"))
+}
+
+impl Killed {
+    /// With FIFOs of these names besides.
+    fn start(fifos: &[&str]) -> Self {
+        let folder = Folder::with(&[("a", STEPPING), ("b", STEPPING)]);
+        let attachment = own();
+        for fifo in ["begin", "end", "never"].iter().chain(fifos) {
+            mkfifo(&folder.path().join(fifo), Mode::S_IRWXU).unwrap();
+        }
+        std::fs::create_dir_all(folder.path().join("cache/results")).unwrap();
+        folder.write("netns", &attachment.netns);
+        let process = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "killed::the_runtime_that_is_killed"])
+            .current_dir(folder.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self { folder, attachment, process }
+    }
+
+    /// Waits until it is about to ADD; closing the file lets it.
+    fn ready(&self) -> File {
+        let path = self.folder.path().join("begin");
+        soon("the runtime begins", move || OpenOptions::new().write(true).open(path).unwrap())
+    }
+
+    /// Waits until everybody has closed the other end of a FIFO.
+    fn reach(&self, fifo: &str) {
+        let path = self.folder.path().join(fifo);
+        soon(fifo, move || std::fs::read(path).unwrap());
+    }
+
+    /// Kills it, and tells what the cache knows then.
+    fn kill(&mut self) -> Option<Cached> {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        let mut listing = self.folder.runtime().cache().list(None).unwrap();
+        assert!(listing.passed_over.is_empty(), "{listing:?}");
+        listing.cached.pop()
+    }
+
+    /// DEL by the next runtime, and what ran since the beginning.
+    fn del(&self, cached: &Cached) -> String {
+        assert_eq!(cached.attachment.netns, self.attachment.netns);
+        wait(self.folder.runtime().del_cached(cached)).unwrap();
+        for name in ["made.a", "made.b", "cache/results/net-c1-eth0"] {
+            assert!(!self.folder.path().join(name).exists(), "{name} is left");
+        }
+        self.folder.log()
+    }
+}
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+/// Whether a process has ended, be it that nobody has waited for it yet.
+fn has_ended(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).map_or(true, |stat| stat.contains(") Z "))
+}
+
+#[test]
+fn before_the_intent_there_is_nothing_to_undo() {
+    let mut killed = Killed::start(&[]);
+    let _gate = killed.ready();
+    assert!(killed.kill().is_none());
+    assert!(killed.folder.log().is_empty() && killed.folder.cache_files().is_empty());
+}
+
+#[test]
+fn after_the_intent() {
+    let mut killed = Killed::start(&[]);
+    let gate = killed.ready();
+    let inotify = Inotify::init(InitFlags::IN_CLOEXEC).unwrap();
+    inotify.add_watch(&killed.folder.path().join("cache/results"), AddWatchFlags::IN_MOVED_TO).unwrap();
+    // An executable that is open for writing is busy, and the runtime tries again for a while.
+    let busy = OpenOptions::new().append(true).open(killed.folder.path().join("a")).unwrap();
+    drop(gate);
+    soon("the intent", move || inotify.read_events().unwrap());
+    let intent = killed.kill().unwrap();
+    drop(busy);
+    assert!(!intent.is_complete() && killed.folder.log().is_empty());
+    expect!["DEL b, DEL a"].assert_eq(&killed.del(&intent));
+}
+
+#[test]
+fn in_the_first_plugin() {
+    let mut killed = Killed::start(&["at.a"]);
+    drop(killed.ready());
+    killed.reach("at.a");
+    let intent = killed.kill().unwrap();
+    assert!(!intent.is_complete());
+    expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
+    assert!(has_ended(&killed.folder.read("sleeping")), "what the plugin had started is left");
+}
+
+#[test]
+fn in_the_second_plugin() {
+    let mut killed = Killed::start(&["at.b"]);
+    drop(killed.ready());
+    killed.reach("at.b");
+    let intent = killed.kill().unwrap();
+    expect!["ADD a, ADD b, SIGTERM b, DEL b, DEL a"].assert_eq(&killed.del(&intent));
+    assert!(has_ended(&killed.folder.read("sleeping")), "what the plugin had started is left");
+}
+
+#[test]
+fn before_the_complete_entry() {
+    let mut killed = Killed::start(&["done.b"]);
+    // The runtime cannot write the entry: it is stuck in opening a FIFO where its second unfinished file should be.
+    let stopping = r#"
+        [ $CNI_COMMAND = DEL ] || { exec 3> "$dir/done.b"; mkfifo "$dir/cache/results/.unfinished-$PPID-1"; }
+    "#;
+    killed.folder.plugin("b", &format!("{stopping}{STEPPING}"));
+    drop(killed.ready());
+    killed.reach("done.b");
+    let intent = killed.kill().unwrap();
+    assert!(!intent.is_complete());
+    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&killed.del(&intent));
+    assert_eq!(killed.folder.cache_files(), [format!(".unfinished-{}-1", killed.process.id())]);
+    wait(killed.folder.runtime().gc(&network("1.0.0", &["a"]), &[])).unwrap();
+    assert_eq!(killed.folder.cache_files(), [""; 0], "GC clears away what dead writers left");
+}
+
+#[test]
+fn after_the_complete_entry() {
+    let mut killed = Killed::start(&[]);
+    drop(killed.ready());
+    killed.reach("end");
+    let cached = killed.kill().unwrap();
+    assert!(cached.is_complete());
+    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&killed.del(&cached));
+}
+
+/// As the DEL of the same attachment does, GC's and the next ADD end what still runs first.
+#[test]
+fn gc_and_add_end_it_too() {
+    let mut killed = Killed::start(&["at.a"]);
+    drop(killed.ready());
+    killed.reach("at.a");
+    killed.kill().unwrap();
+    let (runtime, net) = (killed.folder.runtime(), network("1.0.0", &["a", "b"]));
+    std::fs::remove_file(killed.folder.path().join("at.a")).unwrap();
+    wait(runtime.add(&net, &killed.attachment)).unwrap();
+    expect!["ADD a, SIGTERM a, ADD a, ADD b"].assert_eq(&killed.folder.log());
+
+    let mut killed = Killed::start(&["at.a"]);
+    drop(killed.ready());
+    killed.reach("at.a");
+    killed.kill().unwrap();
+    wait(killed.folder.runtime().gc(&net, &[])).unwrap();
+    expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.folder.log());
+}
+
+#[test]
+fn a_plugin_that_does_not_heed_sigterm_is_killed() {
+    let mut killed = Killed::start(&["at.a"]);
+    let deaf = r#"[ $CNI_COMMAND = DEL ] || trap '' TERM"#;
+    killed.folder.plugin("a", &format!("{deaf}\n{}", STEPPING.replace("trap", ": trap")));
+    drop(killed.ready());
+    killed.reach("at.a");
+    let intent = killed.kill().unwrap();
+    expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
+    assert!(has_ended(&killed.folder.read("sleeping")), "what the plugin had started is left");
+}
+
+/// The deadline of the operation holds for what a dead runtime left, too: the intent stays for another DEL.
+#[test]
+fn a_deadline_ends_the_wait() {
+    let mut killed = Killed::start(&["at.a"]);
+    killed.folder.plugin("a", &format!("trap '' TERM\n{}", STEPPING.replace("trap", ": trap")));
+    drop(killed.ready());
+    killed.reach("at.a");
+    let intent = killed.kill().unwrap();
+    let runtime = killed.folder.runtime().until(std::time::Instant::now() + Duration::from_millis(200));
+    let error = wait(runtime.del_cached(&intent)).unwrap_err();
+    expect!["cannot start DEL: the deadline of the whole operation has passed"].assert_eq(&error.to_string());
+    expect!["ADD a"].assert_eq(&killed.folder.log());
+    expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
+}
+
+/// A plugin that links this library runs for the attachment as well, and must not end itself or who called it.
+#[test]
+fn who_deletes_is_not_ended() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let attachment = own();
+    folder.write(
+        "cache/results/net-c1-eth0",
+        &format!(
+            r#"{{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"{}"}}"#,
+            attachment.netns
+        ),
+    );
+    // A shell that is called as the plugin is, and that starts the process below and waits for it.
+    let status = Command::new("/bin/sh")
+        .args(["-c", r#""$0" --exact killed::the_plugin_that_deletes; exit $?"#])
+        .arg(std::env::current_exe().unwrap())
+        .current_dir(folder.path())
+        .process_group(0)
+        .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c1"), ("CNI_IFNAME", "eth0")])
+        .env("CNI_NETNS", &attachment.netns)
+        .stdout(Stdio::null())
+        .status()
+        .unwrap();
+    assert!(status.success(), "{status}");
+    expect!["DEL a"].assert_eq(&folder.log());
+}
+
+/// See above. Elsewhere it does nothing.
+#[test]
+fn the_plugin_that_deletes() {
+    let dir = std::env::current_dir().unwrap();
+    if dir.join("netns").exists() || !dir.join("cache").exists() {
+        return;
+    }
+    let runtime = Folder::at(Path::new(&dir)).runtime();
+    let [intent] = &runtime.cache().list(None).unwrap().cached[..] else { panic!("one attachment") };
+    wait(runtime.del_cached(intent)).unwrap();
+}
