@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
 
-use crate::Namespace;
 use crate::must::Must;
+use crate::{Namespace, Route};
 
 /// Time for the kernel to come to rest, or for a packet to arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -40,6 +40,27 @@ impl Namespace {
     pub fn wait_for_addresses(&self) {
         self.wait_for("duplicate address detection", |namespace| {
             !namespace.addresses().iter().any(crate::Address::is_tentative)
+        });
+    }
+
+    /// Waits until a link is up and the kernel has done what it does when it gets round to it: a link-local address, and
+    /// for each IPv6 address its route and, on a router, the anycast route of its subnet (RFC 4291, 2.6.1), which comes last.
+    ///
+    /// # Panics
+    /// When it has not after 20 s.
+    #[track_caller]
+    pub fn wait_until_settled(&self, link: &str) {
+        const LOCAL: u8 = 2; // RTN_LOCAL, linux/rtnetlink.h
+        const ANYCAST: u8 = 4; // RTN_ANYCAST
+        self.wait_for("a link to be up", |namespace| namespace.link(link).state == "up");
+        let is_router = self.sysctl(&format!("net/ipv6/conf/{link}/forwarding")) == "1";
+        let last = if is_router { ANYCAST } else { LOCAL };
+        self.wait_for("the routes of a link's addresses", |namespace| {
+            let addresses = namespace.addresses().into_iter();
+            let addresses: Vec<_> = addresses.filter(|address| address.link == link && address.ip.is_ipv6()).collect();
+            let is_on_link = |route: &&Route| route.kind == last && route.hops.iter().any(|hop| hop.link == link);
+            let routes = namespace.routes().iter().filter(is_on_link).count();
+            addresses.iter().any(|address| address.scope == 253) && routes >= addresses.len()
         });
     }
 }

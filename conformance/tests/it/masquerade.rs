@@ -1,6 +1,6 @@
 //! ipMasq: what pods send outside shows the node's address, and nothing else does.
 
-use crate::bridge::{left_by, wait_until_settled};
+use crate::bridge::left_by;
 use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
 use crate::subjects::{Who, each, node, skip};
 use serde_json::{Value, json};
@@ -147,7 +147,7 @@ fn rules_do_not_grow_with_the_number_of_containers() {
 fn del_removes_one_containers_masquerade() {
     each(|who, node| {
         let (remote, one, two) = (remote(node), node.container(), node.container());
-        wait_until_settled(node.host(), "uplink");
+        node.host().wait_until_settled("uplink");
         node.host().wait_for_addresses();
         node.remember();
         let first = Attached::add(node, &config(json!({})), &one);

@@ -1,6 +1,6 @@
 //! Keys of the bridge, its ports and the container's end.
 
-use super::{left_by, stays, wait_until_settled};
+use super::{left_by, stays};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, v6, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ fn the_bridge_is_cni0_unless_told() {
 fn a_link_of_another_kind_is_not_taken_for_a_bridge() {
     each(|who, node| {
         node.host().add_veth("br0", node.container().namespace(), "other");
-        wait_until_settled(node.host(), "br0");
+        node.host().wait_until_settled("br0");
         node.remember();
         let failure = node.call(Verb::Add, bridge(json!({})), &node.container()).fails();
         assert!(failure.msg.contains("br0"), "{failure:?}");
@@ -68,8 +68,8 @@ fn an_existing_interface_of_that_name_is_an_error() {
     each(|who, node| {
         let pod = node.container();
         node.host().add_veth("other", pod.namespace(), "eth0");
-        wait_until_settled(node.host(), "other");
-        wait_until_settled(pod.namespace(), "eth0");
+        node.host().wait_until_settled("other");
+        pod.namespace().wait_until_settled("eth0");
         node.remember();
         let before = pod.namespace().link("eth0");
         let failure = node.call(Verb::Add, bridge(json!({})), &pod).fails();

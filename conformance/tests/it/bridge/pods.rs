@@ -74,7 +74,7 @@ fn what_stays_does_not_grow() {
         let round = || {
             let pod = node.container();
             let attached = Attached::add(node, &config, &pod);
-            super::wait_until_settled(node.host(), "br0");
+            node.host().wait_until_settled("br0");
             attached.check().ok();
             attached.del().ok();
         };

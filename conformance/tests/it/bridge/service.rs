@@ -1,6 +1,6 @@
 //! GC and STATUS, which the reference of Debian 12 does not have.
 
-use super::{stays, wait_until_settled};
+use super::stays;
 use crate::configs::{Attached, bridge, dual, ip, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     let kept = Attached::add(&node, &config(json!({})), keeper);
     let kept_net1 = Attached::add(&node, &config(json!({})), keeper.attachment_as("net1"));
     for link in ["br0", kept.host_veth(), kept_net1.host_veth()] {
-        wait_until_settled(node.host(), link);
+        node.host().wait_until_settled(link);
     }
     node.remember();
     let lost = [
