@@ -1,0 +1,269 @@
+//! The messages of `runtime.v1` (`api.proto` of `k8s.io/cri-api`) that the tests exchange, with the fields they use.
+//!
+//! Fields left out travel as their defaults; unknown ones of an answer are skipped.
+
+use std::collections::HashMap;
+
+/// `PodSandboxMetadata`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxMetadata {
+    /// Name of the pod.
+    #[prost(string, tag = "1")]
+    pub name: String,
+    /// UID of the pod.
+    #[prost(string, tag = "2")]
+    pub uid: String,
+    /// Namespace of the pod.
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+}
+
+/// `DNSConfig`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct DnsConfig {
+    /// Addresses of name servers.
+    #[prost(string, repeated, tag = "1")]
+    pub servers: Vec<String>,
+    /// Search domains.
+    #[prost(string, repeated, tag = "2")]
+    pub searches: Vec<String>,
+    /// Options of resolv.conf.
+    #[prost(string, repeated, tag = "3")]
+    pub options: Vec<String>,
+}
+
+/// `PortMapping`; `protocol` is left at TCP.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PortMapping {
+    /// Port in the container.
+    #[prost(int32, tag = "2")]
+    pub container_port: i32,
+    /// Port of the node.
+    #[prost(int32, tag = "3")]
+    pub host_port: i32,
+}
+
+/// `LinuxPodSandboxConfig`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct LinuxPodSandboxConfig {
+    /// Cgroup that the pod's are made in.
+    #[prost(string, tag = "1")]
+    pub cgroup_parent: String,
+}
+
+/// `PodSandboxConfig`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxConfig {
+    /// Who the pod is.
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<PodSandboxMetadata>,
+    /// Its host name.
+    #[prost(string, tag = "2")]
+    pub hostname: String,
+    /// Folder of its containers' logs.
+    #[prost(string, tag = "3")]
+    pub log_directory: String,
+    /// Its resolver.
+    #[prost(message, optional, tag = "4")]
+    pub dns_config: Option<DnsConfig>,
+    /// Its ports on the node.
+    #[prost(message, repeated, tag = "5")]
+    pub port_mappings: Vec<PortMapping>,
+    /// Its annotations.
+    #[prost(map = "string, string", tag = "7")]
+    pub annotations: HashMap<String, String>,
+    /// What concerns Linux.
+    #[prost(message, optional, tag = "8")]
+    pub linux: Option<LinuxPodSandboxConfig>,
+}
+
+/// `RunPodSandboxRequest`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RunPodSandboxRequest {
+    /// The pod.
+    #[prost(message, optional, tag = "1")]
+    pub config: Option<PodSandboxConfig>,
+}
+
+/// The requests and answers that are just a sandbox's ID: `RunPodSandboxResponse`, `StopPodSandboxRequest`,
+/// `RemovePodSandboxRequest`, `PodSandboxStatusRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct SandboxId {
+    /// The ID.
+    #[prost(string, tag = "1")]
+    pub id: String,
+}
+
+/// The answers without any field.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Nothing {}
+
+/// `PodIP`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodIp {
+    /// The address.
+    #[prost(string, tag = "1")]
+    pub ip: String,
+}
+
+/// `PodSandboxNetworkStatus`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxNetworkStatus {
+    /// The pod's first address.
+    #[prost(string, tag = "1")]
+    pub ip: String,
+    /// Its others.
+    #[prost(message, repeated, tag = "2")]
+    pub additional_ips: Vec<PodIp>,
+}
+
+/// `PodSandboxStatus`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxStatus {
+    /// 0 ready, 1 not.
+    #[prost(int32, tag = "3")]
+    pub state: i32,
+    /// Its network.
+    #[prost(message, optional, tag = "5")]
+    pub network: Option<PodSandboxNetworkStatus>,
+}
+
+/// `PodSandboxStatusResponse`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct PodSandboxStatusResponse {
+    /// The status.
+    #[prost(message, optional, tag = "1")]
+    pub status: Option<PodSandboxStatus>,
+}
+
+/// `RuntimeCondition`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RuntimeCondition {
+    /// `RuntimeReady` or `NetworkReady`.
+    #[prost(string, tag = "1")]
+    pub kind: String,
+    /// Whether it is.
+    #[prost(bool, tag = "2")]
+    pub status: bool,
+    /// Why not, in a word.
+    #[prost(string, tag = "3")]
+    pub reason: String,
+    /// Why not, in a sentence.
+    #[prost(string, tag = "4")]
+    pub message: String,
+}
+
+/// `RuntimeStatus`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct RuntimeStatus {
+    /// The conditions.
+    #[prost(message, repeated, tag = "1")]
+    pub conditions: Vec<RuntimeCondition>,
+}
+
+/// `StatusResponse`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct StatusResponse {
+    /// The status.
+    #[prost(message, optional, tag = "1")]
+    pub status: Option<RuntimeStatus>,
+}
+
+/// `ImageSpec`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ImageSpec {
+    /// Name of the image.
+    #[prost(string, tag = "1")]
+    pub image: String,
+}
+
+/// `ImageStatusRequest`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ImageStatusRequest {
+    /// Which image.
+    #[prost(message, optional, tag = "1")]
+    pub image: Option<ImageSpec>,
+}
+
+/// `ImageStatusResponse`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ImageStatusResponse {
+    /// The image, if it is there.
+    #[prost(message, optional, tag = "1")]
+    pub image: Option<ImageSpec>,
+}
+
+/// `ContainerMetadata`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerMetadata {
+    /// Its name within the pod.
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+/// `ContainerConfig`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerConfig {
+    /// Who the container is.
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ContainerMetadata>,
+    /// Its image.
+    #[prost(message, optional, tag = "2")]
+    pub image: Option<ImageSpec>,
+    /// What it runs.
+    #[prost(string, repeated, tag = "3")]
+    pub command: Vec<String>,
+    /// Its log, below the pod's folder.
+    #[prost(string, tag = "11")]
+    pub log_path: String,
+}
+
+/// `CreateContainerRequest`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CreateContainerRequest {
+    /// The pod it is for.
+    #[prost(string, tag = "1")]
+    pub pod_sandbox_id: String,
+    /// The container.
+    #[prost(message, optional, tag = "2")]
+    pub config: Option<ContainerConfig>,
+    /// The pod again.
+    #[prost(message, optional, tag = "3")]
+    pub sandbox_config: Option<PodSandboxConfig>,
+}
+
+/// The requests and answers that are just a container's ID: `CreateContainerResponse`, `StartContainerRequest`.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ContainerId {
+    /// The ID.
+    #[prost(string, tag = "1")]
+    pub id: String,
+}
+
+/// `ExecSyncRequest`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ExecSyncRequest {
+    /// The container.
+    #[prost(string, tag = "1")]
+    pub container_id: String,
+    /// What to run in it.
+    #[prost(string, repeated, tag = "2")]
+    pub cmd: Vec<String>,
+    /// After how many seconds it is killed.
+    #[prost(int64, tag = "3")]
+    pub timeout_s: i64,
+}
+
+/// `ExecSyncResponse`
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct ExecSyncResponse {
+    /// What it wrote to stdout.
+    #[prost(bytes = "vec", tag = "1")]
+    pub stdout: Vec<u8>,
+    /// What it wrote to stderr.
+    #[prost(bytes = "vec", tag = "2")]
+    pub stderr: Vec<u8>,
+    /// Its exit status.
+    #[prost(int32, tag = "3")]
+    pub exit_code: i32,
+}

@@ -1,0 +1,27 @@
+//! The networks of the tests.
+
+use serde_json::{Value, json};
+
+/// Name of the network.
+pub(crate) const NAME: &str = "pods";
+
+/// Gateways of containers, the bridge's addresses.
+pub(crate) const GATEWAYS: [&str; 2] = ["10.88.0.1", "fd00:88::1"];
+
+/// What nodes have: a bridge with addresses of both families, ours; then, of the reference, what we do not have yet.
+pub(crate) fn pods() -> Value {
+    json!({"cniVersion": "1.0.0", "name": NAME, "plugins": [
+        {"type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "hairpinMode": true,
+         "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}], [{"subnet": "fd00:88::/64"}]]}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "firewall", "backend": "iptables"},
+        {"type": "tuning", "sysctl": {"net.core.somaxconn": "512"}},
+        {"type": "bandwidth", "capabilities": {"bandwidth": true}}]})
+}
+
+/// A line of a node's changes that is about where host-local goes on counting, in the reference's form or in ours.
+pub(crate) fn is_counter(line: &str) -> bool {
+    let folder = format!("/var/lib/cni/networks/{NAME}/");
+    let file = line.split_once(&folder).map_or("", |(_, file)| file);
+    file.starts_with("last_reserved_ip.") || file.starts_with(".index ")
+}

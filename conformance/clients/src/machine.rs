@@ -1,0 +1,201 @@
+//! A machine for a container runtime: a node that also has cgroups, `/opt/cni/bin` and programs.
+
+use std::fs;
+use std::net::IpAddr;
+use std::ops::Deref;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use nix::mount::{MsFlags, mount};
+use serde_json::Value;
+use testns::{Node, Subject, skip};
+
+use crate::cgroup;
+
+/// Where Debian has the runtimes and what they call.
+const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+
+/// Whose plugins a machine has under the names that both sides have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Ours, and the reference's beside them for those we do not have: a node on the day of the switch.
+    Ours,
+    /// The reference's alone, to compare with.
+    Reference,
+}
+
+/// A [`Node`] that a container runtime can be installed on.
+///
+/// The runtime's own files belong into [`Node::work_dir`].
+#[derive(Debug)]
+pub struct Machine {
+    node: Node,
+}
+
+/// What a cache entry in `/var/lib/cni/results` says.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cached {
+    /// The file.
+    pub path: PathBuf,
+    /// All of it.
+    pub entry: Value,
+}
+
+impl Machine {
+    /// A machine with our plugins, if these programs are installed and containers can be started; else says `SKIP` and why.
+    ///
+    /// # Panics
+    /// As [`Node::new`], and when a file system cannot be mounted.
+    #[must_use]
+    #[track_caller]
+    pub fn with_programs(programs: &[&str]) -> Option<Self> {
+        Self::with(Whose::Ours, programs)
+    }
+
+    /// As [`Machine::with_programs`], with plugins of either side.
+    ///
+    /// # Panics
+    /// As [`Machine::with_programs`].
+    #[must_use]
+    #[track_caller]
+    pub fn with(whose: Whose, programs: &[&str]) -> Option<Self> {
+        if let Some(why) = obstacle(programs) {
+            let test = std::thread::current();
+            skip(test.name().unwrap_or("test"), &why);
+            return None;
+        }
+        let node = Node::new();
+        cgroup::mount_hierarchies();
+        cover("/opt");
+        let machine = Self { node };
+        machine.install(whose);
+        machine.node.remember();
+        Some(machine)
+    }
+
+    /// [`Node::remember`], once the kernel is through with what it does later for links that came up.
+    ///
+    /// # Panics
+    /// When it is not within 20 s.
+    #[track_caller]
+    pub fn remember_settled(&self) {
+        let links = self.host().links().into_iter();
+        for link in links.filter(|link| link.up && ["bridge", "veth"].contains(&link.kind.as_str())) {
+            self.host().wait_until_settled(&link.name);
+        }
+        self.remember();
+    }
+
+    /// Where runtimes look for plugins.
+    #[must_use]
+    pub fn plugin_dir(&self) -> &'static Path {
+        Path::new("/opt/cni/bin")
+    }
+
+    fn install(&self, whose: Whose) {
+        fs::create_dir_all(self.plugin_dir()).unwrap();
+        for plugin in fs::read_dir(reference_dir()).unwrap() {
+            let plugin = plugin.unwrap();
+            symlink(plugin.path(), self.plugin_dir().join(plugin.file_name())).unwrap();
+        }
+        if whose == Whose::Ours {
+            self.install_ours();
+        }
+    }
+
+    /// One file under the name of each plugin it has, as `cnitool install` leaves it.
+    fn install_ours(&self) {
+        let Subject::Multicall(executable) = Subject::ours() else { panic!("ours is one executable") };
+        let first = self.plugin_dir().join("noop");
+        fs::copy(executable, &first).unwrap();
+        for name in ["bridge", "host-local", "loopback"] {
+            let path = self.plugin_dir().join(name);
+            fs::remove_file(&path).unwrap();
+            fs::hard_link(&first, &path).unwrap();
+        }
+    }
+
+    /// Writes a network list into a configuration folder, which is made if need be.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn configure(&self, folder: impl AsRef<Path>, file: &str, list: &Value) {
+        let folder = folder.as_ref();
+        fs::create_dir_all(folder).unwrap();
+        // A runtime that watches the folder must never see half a file.
+        let unfinished = folder.join(format!(".{file}"));
+        fs::write(&unfinished, list.to_string()).unwrap();
+        fs::rename(unfinished, folder.join(file)).unwrap();
+    }
+
+    /// The cache entries of a container on a network, as the runtime's own library wrote them.
+    ///
+    /// # Panics
+    /// When one is not JSON.
+    #[must_use]
+    pub fn cached(&self, container_id: &str) -> Vec<Cached> {
+        let entries = fs::read_dir("/var/lib/cni/results").into_iter().flatten().flatten();
+        let entries = entries.map(|entry| {
+            let path = entry.path();
+            let entry = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+            Cached { path, entry }
+        });
+        entries.filter(|cached| cached.entry["containerId"] == container_id).collect()
+    }
+
+    /// Files of host-local for a network: one for each address, named by it.
+    #[must_use]
+    pub fn reservations(&self, network: &str) -> Vec<String> {
+        let folder = Path::new("/var/lib/cni/networks").join(network);
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+        names.retain(|name| name.parse::<IpAddr>().is_ok());
+        names.sort();
+        names
+    }
+}
+
+impl Cached {
+    /// The addresses of the result, with prefix lengths.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        let ips = self.entry["result"]["ips"].as_array().into_iter().flatten();
+        ips.filter_map(|ip| ip["address"].as_str()).map(str::to_owned).collect()
+    }
+}
+
+impl Deref for Machine {
+    type Target = Node;
+
+    fn deref(&self) -> &Node {
+        &self.node
+    }
+}
+
+/// Why no runtime can run here, if none can.
+fn obstacle(programs: &[&str]) -> Option<String> {
+    let uids = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    if uids.split_whitespace().ne(["0", "0", "4294967295"]) || !nix::unistd::geteuid().is_root() {
+        return Some("needs the machine's root: conformance/clients/run, as root".to_owned());
+    }
+    if !reference_dir().join("portmap").exists() {
+        return Some(format!("no reference plugins in {}", reference_dir().display()));
+    }
+    let programs = programs.iter().chain(&["busybox", "tar"]);
+    let mut missing = programs.filter(|program| find_program(program).is_none());
+    missing.next().map(|program| format!("{program} is not installed"))
+}
+
+fn find_program(name: &str) -> Option<PathBuf> {
+    let mut paths = PROGRAM_FOLDERS.iter().map(|folder| Path::new(folder).join(name));
+    paths.find(|path| path.exists())
+}
+
+fn reference_dir() -> &'static Path {
+    Path::new("/usr/lib/cni")
+}
+
+fn cover(folder: &str) {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=0755")).unwrap();
+}
