@@ -153,3 +153,18 @@ fn prev_result_is_passed_on_before_the_own_interfaces() {
         node.assert_as_before_except(super::stays);
     });
 }
+
+/// Chained after loopback, as in nomad's bridge network, bridge tells of its own interface only: whoever takes the first
+/// address of the result, as portmap does, takes one that reaches the container.
+#[test]
+fn loopback_before_bridge_is_not_told_of() {
+    same(|node| {
+        let pod = node.container();
+        let lo = json!({"cniVersion": "1.0.0", "name": "net", "type": "loopback"});
+        let earlier = node.call(testns::Verb::Add, lo, &pod).ok();
+        assert_eq!(earlier["ips"][0]["address"], "127.0.0.1/8");
+        let mut result = Attached::add(node, &bridge(json!({"prevResult": earlier})), &pod).result;
+        drop_empty_dns(&mut result);
+        normalised(&result)
+    });
+}

@@ -240,7 +240,7 @@ fn explain(error: OpError, bridge: &Link) -> CniError {
 
 /// What was made, after what earlier plugins of the chain made.
 fn result(request: &AddRequest<Conf>, lease: AddResult, links: &Links) -> AddResult {
-    let mut result = request.conf.prev_result.clone().unwrap_or_default();
+    let mut result = request.conf.prev_result.clone().map(without_loopback).unwrap_or_default();
     let first = result.interfaces.len();
     // Results have MTUs from 1.1.0 on.
     let with_mtu = request.conf.cni_version >= SpecVersion::V1_1_0;
@@ -261,6 +261,27 @@ fn result(request: &AddRequest<Conf>, lease: AddResult, links: &Links) -> AddRes
     result
 }
 
+/// A result without interfaces that have loopback addresses only, as plugin loopback before this one tells of `lo` (nomad's
+/// bridge network has it there). Nobody reaches the container by them, but whoever takes the first address of a result
+/// does: portmap would map ports to 127.0.0.1. The reference's bridge tells nothing of earlier results.
+fn without_loopback(mut result: AddResult) -> AddResult {
+    let count = result.interfaces.len();
+    let had_addresses: Vec<bool> = (0..count).map(|index| has_address(&result, index)).collect();
+    result.ips.retain(|ip| !ip.address.ip().is_loopback());
+    let stays: Vec<bool> =
+        had_addresses.iter().enumerate().map(|(index, had)| !had || has_address(&result, index)).collect();
+    for ip in &mut result.ips {
+        ip.interface = ip.interface.map(|old| stays.iter().take(old).filter(|stays| **stays).count());
+    }
+    let mut stays = stays.iter();
+    result.interfaces.retain(|_| stays.next().is_none_or(|stays| *stays));
+    result
+}
+
+fn has_address(result: &AddResult, index: usize) -> bool {
+    result.ips.iter().any(|ip| ip.interface == Some(index))
+}
+
 fn interface(link: &Link, sandbox: &str) -> Interface {
     Interface {
         name: link.name.clone(),
@@ -268,5 +289,42 @@ fn interface(link: &Link, sandbox: &str) -> Interface {
         mtu: link.mtu_bytes,
         sandbox: sandbox.to_owned(),
         ..Interface::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    #[expect(clippy::needless_pass_by_value, reason = "reads as a table")]
+    fn check(result: &str, expected: Expect) {
+        let prev =
+            AddResult::from_value(&cni_spec::json::parse(result.as_bytes()).unwrap(), SpecVersion::V1_0_0).unwrap();
+        let AddResult { interfaces, ips, .. } = without_loopback(prev);
+        let names: Vec<&str> = interfaces.iter().map(|entry| entry.name.as_str()).collect();
+        let ips: Vec<String> = ips.iter().map(|ip| format!("{} on {:?}", ip.address, ip.interface)).collect();
+        expected.assert_eq(&format!("{} | {}", names.join(" "), ips.join(", ")));
+    }
+
+    #[test]
+    fn loopback_is_left_out_of_an_earlier_result() {
+        check(
+            r#"{"interfaces": [{"name": "lo", "sandbox": "/n"}],
+                "ips": [{"interface": 0, "address": "127.0.0.1/8"}, {"interface": 0, "address": "::1/128"}]}"#,
+            expect![" | "],
+        );
+        check(
+            r#"{"interfaces": [{"name": "ens1"}, {"name": "lo"}, {"name": "net1", "sandbox": "/n"}],
+                "ips": [{"interface": 1, "address": "127.0.0.1/8"}, {"interface": 2, "address": "192.0.2.9/24"},
+                        {"address": "198.51.100.1/24"}]}"#,
+            expect!["ens1 net1 | 192.0.2.9/24 on Some(1), 198.51.100.1/24 on None"],
+        );
+        // With an address that others reach it by, it is no mere loopback.
+        check(
+            r#"{"interfaces": [{"name": "lo", "sandbox": "/n"}],
+                "ips": [{"interface": 0, "address": "127.0.0.1/8"}, {"interface": 0, "address": "192.0.2.9/32"}]}"#,
+            expect!["lo | 192.0.2.9/32 on Some(0)"],
+        );
     }
 }
