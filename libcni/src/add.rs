@@ -125,11 +125,11 @@ impl<'a> Add<'a> {
         if !undone.is_empty() {
             told.push(format!("Rolled back: {}.", undone.join(", ")));
         }
-        told.extend(left.iter().map(|error| format!("Left behind: {error}.")));
+        told.extend(left.iter().map(|error| left_behind(&error.to_string())));
         match (before, is_clean) {
             (Before::Nothing, true) => {
                 let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
-                told.extend(removed.err().map(|error| format!("Left behind: {}.", error.with_causes())));
+                told.extend(removed.err().map(|error| left_behind(&error.with_causes())));
             }
             // Plugins after the one that failed may have left something in the ADD before this one.
             (Before::Nothing | Before::Intent, _) => {
@@ -155,6 +155,10 @@ impl<'a> Add<'a> {
         }
         (undone, left)
     }
+}
+
+fn left_behind(error: &str) -> String {
+    format!("Left behind: {}.", error.trim_end_matches('.'))
 }
 
 fn with_details(error: Error, sentences: &[String]) -> Error {

@@ -196,12 +196,18 @@ impl Step {
             return Err(CniError::new(Code::DELEGATE, "cannot use result: the plugin ended well but printed none"));
         }
         let value = cni_spec::json::parse(stdout)
-            .map_err(|error| CniError { msg: format!("cannot use result: {}", error.msg), ..error })?;
+            .map_err(|error| CniError { msg: format!("cannot use result: {}", error.msg), ..error })
+            .map_err(|error| error.detail(format!("It printed {:?}.", start(stdout))))?;
         let result = AddResult::from_value(&value, version)?;
         let broken = |error| CniError::new(Code::INTERNAL, format!("cannot write result: {error}"));
         let json = serde_json::value::to_raw_value(&result.to_value(version)?).map_err(broken)?;
         Ok(Self { result, json })
     }
+}
+
+/// The start of what a plugin printed, for an error text.
+fn start(stdout: &[u8]) -> String {
+    String::from_utf8_lossy(stdout.trim_ascii()).chars().take(100).collect()
 }
 
 /// Finds a plugin's executable, which must be one.

@@ -295,10 +295,10 @@ impl Runtime {
                 for cached in stale {
                     errors.extend(self.del(network, &cached.attachment).await.err());
                 }
+                errors.extend(self.settings.cache.remove_unfinished().err());
             }
             Err(error) => errors.push(error),
         }
-        errors.extend(self.settings.cache.remove_unfinished().err());
         if network.version().map_err(Error::Invalid)?.has_gc() {
             errors.extend(Chain::new(self, network, Command::Gc).gc(valid).await);
         }

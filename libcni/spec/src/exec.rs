@@ -56,8 +56,8 @@ pub enum Group {
     Callers,
 }
 
-/// Takes stderr as it comes.
-pub type StderrSink = Box<dyn FnMut(&[u8]) + Send>;
+/// Takes stderr as it comes. `Sync`, so that a call may be part of a task that moves between threads.
+pub type StderrSink = Box<dyn FnMut(&[u8]) + Send + Sync>;
 
 /// Where the child's stderr goes.
 pub enum Stderr {
@@ -167,7 +167,7 @@ pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
 /// Code 108 if it cannot be started.
 pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
     let until = Instant::now() + call.deadline;
-    let child = spawn_unless_busy(&call).await?;
+    let child = spawn_unless_busy(command(&call), call.executable).await?;
     let running = Running { child: Some(child), group: call.group, told: false };
     Ok(Started { call, running, until })
 }
@@ -229,25 +229,25 @@ impl Started<'_> {
 /// Starts the child, again and again while its executable is open for writing. There is no event to wait for
 /// that is not itself a race, so the pauses grow from 5 ms up.
 #[expect(clippy::disallowed_methods, reason = "nothing announces that a file is no longer open for writing")]
-async fn spawn_unless_busy(call: &Call<'_>) -> Result<Child, CniError> {
+async fn spawn_unless_busy(mut command: tokio::process::Command, executable: &Path) -> Result<Child, CniError> {
     let until = Instant::now() + BUSY_DEADLINE;
     let mut pause = Duration::from_millis(5);
     loop {
-        match spawn(call) {
+        match command.spawn() {
             Err(error) if error.raw_os_error() == Some(Errno::ETXTBSY as i32) && Instant::now() + pause < until => {
                 sleep(pause).await;
                 pause *= 2;
             }
             outcome => {
                 return outcome.map_err(|error| {
-                    CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {error}", call.executable.display()))
+                    CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {error}", executable.display()))
                 });
             }
         }
     }
 }
 
-fn spawn(call: &Call<'_>) -> io::Result<Child> {
+fn command(call: &Call<'_>) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(call.executable);
     command
         .env("CNI_COMMAND", call.command.as_str())
@@ -266,7 +266,7 @@ fn spawn(call: &Call<'_>) -> io::Result<Child> {
     if call.group == Group::Own {
         command.process_group(0);
     }
-    command.spawn()
+    command
 }
 
 /// A started child. Dropped before it ended, it is told to end.

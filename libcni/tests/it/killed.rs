@@ -143,7 +143,7 @@ fn after_the_intent() {
     let intent = killed.kill().unwrap();
     drop(busy);
     assert!(!intent.is_complete() && killed.folder.log().is_empty());
-    expect!["DEL b, DEL a"].assert_eq(&killed.del(&intent));
+    expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! Deadlines of whole operations, and what they leave out.
+
+use crate::folder::{Folder, GOOD, eth0, network, own, wait};
+use expect_test::expect;
+use libcni::cni_spec::{Code, PluginType};
+use libcni::{Attachment, Runtime};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_millis(300);
+/// Far more than any deadline here, far less than the plugins would take.
+const BOUND: Duration = Duration::from_secs(60);
+
+/// Never ends with the verbs of `verbs`, and ends with the others at once.
+fn stuck(verbs: &str) -> String {
+    format!(
+        r#"
+echo "$CNI_COMMAND $name" >> "$dir/log"
+case " {verbs} " in *" $CNI_COMMAND "*) exec sleep 1000;; esac
+[ $CNI_COMMAND != ADD ] || echo '{{"cniVersion":"1.0.0"}}'
+"#
+    )
+}
+
+fn soon() -> Instant {
+    Instant::now() + SOON
+}
+
+#[test]
+fn an_operation_that_is_over_ends_its_plugin_and_is_rolled_back() {
+    let folder = Folder::with(&[("a", GOOD), ("b", &stuck("ADD")), ("c", GOOD)]);
+    let begin = Instant::now();
+    // Of all deadlines the first one counts.
+    let runtime = folder.builder().operation_deadline(BOUND).build().until(soon()).until(Instant::now() + BOUND);
+    let error = wait(runtime.add(&network("1.0.0", &["a", "b", "c"]), &eth0())).unwrap_err();
+    assert_eq!(error.code(), Some(Code::TIMEOUT));
+    assert!(error.to_string().ends_with("Rolled back: b, a."), "{error}");
+    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
+    assert!(folder.cache_files().is_empty() && begin.elapsed() < BOUND);
+}
+
+#[test]
+fn nothing_begins_when_the_time_is_over() {
+    let folder = Folder::with(&[("a", &stuck("ADD DEL CHECK GC STATUS VERSION"))]);
+    let net = network("1.1.0", &["a"]);
+    wait(folder.runtime().until(Instant::now()).add(&net, &eth0())).unwrap_err();
+    assert!(folder.cache_files().is_empty(), "nothing ran, so there is nothing to undo");
+    let runtime = folder.runtime().until(Instant::now());
+    let a = PluginType::parse("a").unwrap();
+    let errors = [
+        wait(runtime.add(&net, &eth0())).unwrap_err(),
+        wait(runtime.check(&net, &eth0())).unwrap_err(),
+        wait(runtime.del(&net, &eth0())).unwrap_err(),
+        wait(runtime.gc(&net, &[])).unwrap_err(),
+        wait(runtime.status(&net)).unwrap_err(),
+        wait(runtime.validate(&net)).unwrap_err(),
+        wait(runtime.version(&a)).unwrap_err(),
+    ];
+    for error in &errors {
+        assert_eq!(error.code(), Some(Code::TIMEOUT), "{error}");
+    }
+    expect![[r#"plugin type="a" failed (gc): cannot start GC: the deadline of the whole operation has passed"#]]
+        .assert_eq(&errors[3].to_string());
+    expect![""].assert_eq(&folder.log());
+}
+
+#[test]
+fn validation_is_over_in_time() {
+    let folder = Folder::with(&[("a", &stuck("VERSION"))]);
+    let begin = Instant::now();
+    let error = wait(folder.runtime().until(soon()).validate(&network("1.0.0", &["a"]))).unwrap_err();
+    assert!(error.code() == Some(Code::TIMEOUT) && begin.elapsed() < BOUND, "{error}");
+}
+
+/// GC is one operation with all its DELs.
+#[test]
+fn the_deadline_of_gc_is_that_of_its_dels_together() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let (runtime, net) = (folder.runtime(), network("1.1.0", &["a"]));
+    for container in ["c1", "c2", "c3"] {
+        wait(runtime.add(&net, &Attachment::new(container, "eth0").unwrap())).unwrap();
+    }
+    folder.plugin("a", &stuck("DEL"));
+    folder.clear_log();
+    let error = wait(folder.builder().operation_deadline(SOON).build().gc(&net, &[])).unwrap_err();
+    expect![[r#"
+        plugin type="a" failed (delete): cannot finish DEL of plugin $DIR/a: it did not end within N ms; It was sent SIGTERM, and SIGKILL where that did not end it.
+        plugin type="a" failed (delete): cannot start DEL: the deadline of the whole operation has passed
+        plugin type="a" failed (delete): cannot start DEL: the deadline of the whole operation has passed
+        plugin type="a" failed (gc): cannot start GC: the deadline of the whole operation has passed"#]]
+    .assert_eq(&without_numbers(&folder.stable(&error.to_string())));
+    expect!["DEL a"].assert_eq(&folder.log());
+    assert_eq!(folder.cache_files().len(), 3);
+}
+
+/// The time that was left depends on how fast the machine is.
+fn without_numbers(text: &str) -> String {
+    let one = |line: &str| match line.split_once("within ") {
+        Some((before, rest)) => format!("{before}within N{}", rest.trim_start_matches(|c: char| c.is_ascii_digit())),
+        None => line.to_owned(),
+    };
+    text.lines().map(one).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_rollback_has_a_deadline_of_its_own() {
+    let folder = Folder::with(&[("a", GOOD), ("b", &stuck("DEL")), ("c", &crate::folder::failing("ADD"))]);
+    let begin = Instant::now();
+    let runtime: Runtime = folder.builder().rollback_deadline(SOON).build();
+    let error = wait(runtime.add(&network("1.0.0", &["a", "b", "c"]), &own())).unwrap_err();
+    expect![[r#"plugin type="c" failed (add): c cannot; more words. Rolled back: c. Left behind: plugin type="b" failed (delete): cannot finish DEL of plugin $DIR/b: it did not end within N ms; It was sent SIGTERM, and SIGKILL where that did not end it. Left behind: plugin type="a" failed (delete): cannot start DEL: the deadline of the rollback has passed. The cache keeps the attachment as incomplete: DEL finishes it."#]]
+    .assert_eq(&without_numbers(&folder.stable(&error.to_string())));
+    assert!(begin.elapsed() < BOUND);
+    expect!["ADD a, ADD b, ADD c, DEL c, DEL b"].assert_eq(&folder.log());
+    folder.plugin("b", GOOD);
+    wait(folder.runtime().del_cached(&folder.runtime().cache().list(None).unwrap().cached[0])).unwrap();
+    assert!(folder.cache_files().is_empty());
+}
