@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 mod configs;
+mod runtime;
 mod subjects;
 
 mod protocol;
@@ -21,6 +22,7 @@ mod concurrency;
 mod crash;
 mod errors;
 mod interop;
+mod reference_chain;
 mod security;
 
 mod documents;

@@ -1,0 +1,231 @@
+//! A chain of the reference's executables, unchanged, driven by our library and our command line: what comes of it is what
+//! comes of calling each executable as the specification says. And the same chain with our bridge and host-local in it.
+
+use crate::configs::{addresses, drop_empty_dns, normalised};
+use crate::runtime::{Chain, Driver, Set, wait};
+use libcni::{NetworkConf, Runtime};
+use serde_json::{Value, json};
+use testns::{Feature, Snapshot};
+
+const MAC: &str = "c2:11:22:33:44:55";
+/// The first makes what stays on purpose: the bridge, empty chains, the store. Of the second nothing may be left.
+const CONTAINERS: [&str; 2] = ["first", "second"];
+
+/// bridge, portmap, firewall, bandwidth and tuning. firewall of 1.1.1 speaks no version below 0.4.0.
+fn network(version: &str) -> Value {
+    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
+    let mut network = json!({"cniVersion": version, "name": "net", "plugins": [
+        {"type": "bridge", "bridge": "br0", "isGateway": true, "ipMasq": true, "ipMasqBackend": "iptables", "ipam": ipam},
+        {"type": "portmap", "capabilities": {"portMappings": true}, "snat": true},
+        {"type": "firewall", "backend": "iptables"},
+        {"type": "bandwidth", "capabilities": {"bandwidth": true}},
+        {"type": "tuning", "capabilities": {"mac": true}, "mtu": 1400,
+         "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1", "net.core.somaxconn": "500"}}]});
+    if version == "0.3.1" {
+        network["plugins"].as_array_mut().unwrap().retain(|plugin| plugin["type"] != "firewall");
+    }
+    network
+}
+
+/// With mapped ports CHECK of the reference's portmap always fails, see [`check_fails_alike`]; with IFNAME in the name of a
+/// sysctl that of tuning.
+fn capabilities(with_ports: bool) -> Value {
+    let mut all = json!({
+        "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000},
+        "mac": MAC, "unheard-of": {"nobody": "asks"},
+    });
+    if with_ports {
+        all["portMappings"] = json!([
+            {"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+            {"hostPort": 5353, "containerPort": 53, "protocol": "udp", "hostIP": "10.7.0.1"},
+        ]);
+    }
+    all
+}
+
+/// What happened, in words that are the same whoever drives the chain: results, the node while attached, errors.
+struct Course {
+    result: Value,
+    node: Vec<String>,
+    container: Vec<String>,
+    checks: [Result<(), String>; 2],
+}
+
+/// ADD, CHECK, CHECK of a container that was tampered with, DEL twice, and again for a second container, of which nothing
+/// is left.
+fn course(set: Set, driver: Driver, version: &str, with_ports: bool) -> Option<Course> {
+    if !Feature::Ifb.or_skip() {
+        return None;
+    }
+    let node = set.node()?;
+    let (network, capabilities) = (network(version), capabilities(with_ports));
+    let mut course = None;
+    for id in CONTAINERS {
+        let pod = node.container_named(id);
+        let before = pod.namespace().snapshot();
+        let attachment = pod.attachment();
+        let chain = Chain { node: &node, driver, network: &network, capabilities: &capabilities, attachment };
+        let mut result = chain.add().unwrap_or_else(|error| panic!("{driver:?}: {error}"));
+        assert_eq!(pod.namespace().link("eth0").mac, MAC);
+        assert_eq!(pod.namespace().global_addresses("eth0"), addresses(&result));
+        let (on_node, inside) = (lines(&node.snapshot()), lines(&pod.namespace().snapshot()));
+        let check = || match version {
+            "0.3.1" => Ok(()), // has no CHECK
+            _ => chain.check(&result).map_err(|error| told(&error)),
+        };
+        let untouched = check();
+        pod.namespace().set_sysctl("net/ipv4/conf/eth0/arp_filter", "0");
+        let checks = [untouched, check()];
+        chain.del(&result).unwrap_or_else(|error| panic!("{driver:?}: {error}"));
+        chain.del(&result).unwrap_or_else(|error| panic!("{driver:?}, again: {error}"));
+        // Sysctls that are not of an interface stay: the container ends with them.
+        let left = testns::changes(&before, &pod.namespace().snapshot());
+        assert!(left.lines().all(|line| line.contains("sysctl net/core/somaxconn")), "{driver:?}: {left}");
+        drop_empty_dns(&mut result);
+        match id {
+            "first" => {
+                node.remember();
+                course = Some(Course { result: normalised(&result), node: on_node, container: inside, checks });
+            }
+            _ => node.assert_as_before_except(comes_and_goes),
+        }
+    }
+    course
+}
+
+/// Which address was given last, and a bridge's link-local routes, which come and go with its carrier.
+pub(crate) fn comes_and_goes(line: &str) -> bool {
+    ["/last_reserved_ip.", "/.index ", " fe80::"].iter().any(|word| line.contains(word))
+}
+
+/// The lines without what is another from one ADD to the next: hardware addresses, what is made of them, names of veths,
+/// the runtime's own cache.
+fn lines(snapshot: &Snapshot) -> Vec<String> {
+    let is_stable = |line: &&String| {
+        !["fe80::", "/var/lib/cni/results", "/run/cni/tuning", "/.index ", "sysctl "]
+            .iter()
+            .any(|word| line.contains(word))
+    };
+    let lines = snapshot.lines().iter().filter(is_stable);
+    let mut lines: Vec<String> = lines.map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" ")).collect();
+    lines.sort();
+    lines
+}
+
+fn word(word: &str) -> String {
+    let Value::String(word) = normalised(&json!(word)) else { panic!("text stays text") };
+    let alias_is_ours = word.starts_with("\"cni:");
+    let digits = word.strip_prefix("veth").filter(|digits| digits.len() == 8);
+    if digits.is_some() || alias_is_ours { "VETH".to_owned() } else { word }
+}
+
+/// An error without what stands around it: which command or library tells it.
+fn told(error: &str) -> String {
+    let from = error.find("plugin type=").unwrap_or_default();
+    error[from..].trim_end().to_owned()
+}
+
+fn all_alike(set: Set, version: &str, with_ports: bool) -> Option<Course> {
+    let by_hand = course(set, Driver::Nobody, version, with_ports)?;
+    for driver in [Driver::Libcni, Driver::Cnitool] {
+        let driven = course(set, driver, version, with_ports)?;
+        assert_eq!(driven.result, by_hand.result, "left: {driver:?}, right: each executable called by hand");
+        assert_eq!(driven.checks, by_hand.checks, "left: {driver:?}, right: each executable called by hand");
+        for (driven, by_hand) in [(driven.node, &by_hand.node), (driven.container, &by_hand.container)] {
+            let more: Vec<_> = driven.iter().filter(|line| !by_hand.contains(line)).collect();
+            let less: Vec<_> = by_hand.iter().filter(|line| !driven.contains(line)).collect();
+            assert!(more.is_empty() && less.is_empty(), "{driver:?} makes {more:#?} instead of {less:#?}");
+        }
+    }
+    Some(by_hand)
+}
+
+/// CHECK notices the sysctl, and nothing before that.
+fn is_noticed(course: &Course) {
+    assert_eq!(course.checks[0], Ok(()));
+    let error = course.checks[1].as_ref().unwrap_err();
+    assert!(error.starts_with(r#"plugin type="tuning" failed (check): "#) && error.contains("arp_filter"), "{error}");
+}
+
+#[test]
+fn results_and_errors_are_what_the_reference_prints_0_3_1() {
+    all_alike(Set::Reference, "0.3.1", true);
+}
+
+#[test]
+fn results_and_errors_are_what_the_reference_prints_0_4_0() {
+    all_alike(Set::Reference, "0.4.0", false).iter().for_each(is_noticed);
+}
+
+#[test]
+fn results_and_errors_are_what_the_reference_prints_1_0_0() {
+    all_alike(Set::Reference, "1.0.0", false).iter().for_each(is_noticed);
+}
+
+/// portmap of 1.1.1 looks for the rules of one family among those of the other. We pass its error on as it is.
+#[test]
+fn check_fails_alike() {
+    let Some(course) = all_alike(Set::Reference, "1.0.0", true) else { return };
+    let error = course.checks[0].as_ref().unwrap_err();
+    assert!(error.starts_with(r#"plugin type="portmap" failed (check): could not check ipv6 dnat"#), "{error}");
+}
+
+#[test]
+fn our_bridge_in_the_references_chain() {
+    let Some(mixed) = all_alike(Set::OursFirst, "1.0.0", false) else { return };
+    is_noticed(&mixed);
+    let theirs = course(Set::Reference, Driver::Nobody, "1.0.0", false).unwrap();
+    assert_eq!(mixed.result, theirs.result, "left: with our bridge, right: all theirs");
+}
+
+/// A network of 1.0.0 has no GC of its own: stale attachments get DEL, with what the cache knows of them.
+#[test]
+fn gc_deletes_what_is_stale() {
+    for set in Set::ALL {
+        if !Feature::Ifb.or_skip() {
+            return;
+        }
+        let Some(node) = set.node() else { return };
+        let (network, capabilities) = (network("1.0.0"), capabilities(true));
+        let conf = NetworkConf::parse(network.to_string().as_bytes()).unwrap();
+        let runtime = Runtime::builder().plugin_dirs([node.bin_dir()]).build();
+        let attach = |id: &str| {
+            let pod = node.container_named(id);
+            let attachment = pod.attachment();
+            let driver = Driver::Libcni;
+            let chain = Chain { node: &node, driver, network: &network, capabilities: &capabilities, attachment };
+            chain.add().unwrap();
+        };
+        attach("first");
+        wait(runtime.gc(&conf, &[])).unwrap();
+        node.remember();
+        attach("stale");
+        wait(runtime.gc(&conf, &[])).unwrap();
+        node.assert_as_before_except(comes_and_goes);
+    }
+}
+
+/// The reference of Debian 12 does not speak 1.1.0. Such a network does not validate, ADD and GC fail with its code, and
+/// nothing happens to the node.
+#[test]
+fn a_network_of_a_version_that_they_do_not_speak_is_refused() {
+    let Some(node) = Set::Reference.node() else { return };
+    let (network, capabilities) = (network("1.1.0"), capabilities(true));
+    let conf = NetworkConf::parse(network.to_string().as_bytes()).unwrap();
+    let runtime = Runtime::builder().plugin_dirs([node.bin_dir()]).build();
+    let invalid = wait(runtime.validate(&conf)).unwrap_err().to_string();
+    for plugin in ["bridge", "portmap", "firewall", "bandwidth", "tuning"] {
+        assert!(invalid.contains(plugin), "{invalid}");
+    }
+    let pod = node.container();
+    node.remember();
+    let attachment = pod.attachment();
+    let chain =
+        Chain { node: &node, driver: Driver::Libcni, network: &network, capabilities: &capabilities, attachment };
+    let error = chain.add().unwrap_err();
+    assert!(error.contains("incompatible CNI versions"), "{error}");
+    let error = wait(runtime.gc(&conf, &[])).unwrap_err().to_string();
+    assert!(error.contains(r#"plugin type="tuning" failed (gc)"#), "{error}");
+    // The attachment is kept for a DEL that can be done: here the rollback was refused, too.
+    node.assert_as_before_except(|line| line.contains("/var/lib/cni/results"));
+}
