@@ -21,6 +21,7 @@ mod concurrency;
 
 mod crash;
 mod errors;
+mod conflists;
 mod interop;
 mod reference_chain;
 mod security;

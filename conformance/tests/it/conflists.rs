@@ -1,0 +1,196 @@
+//! The conflists of `examples/conflists`: each one is a network on a node, with our plugins and, for the types that we do not
+//! have, the reference's.
+
+use crate::configs::addresses;
+use crate::reference_chain::comes_and_goes;
+use crate::runtime::{Chain, Driver, Set, wait};
+use crate::subjects::skip;
+use libcni::{NetworkConf, Runtime};
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use testns::{Attachment, Container, Feature, Node};
+
+/// Name of the runtime's folder, name of the file, name of the network.
+const FILES: [[&str; 3]; 5] = [
+    ["containerd", "10-containerd-net.conflist", "containerd-net"],
+    ["crio", "10-crio-bridge.conflist", "crio-bridge"],
+    ["nomad", "nomad.conflist", "nomad"],
+    ["nomad", "services.conflist", "services"],
+    ["podman", "87-podman.conflist", "podman"],
+];
+
+/// The folder of the conflists, if the source is on this machine.
+fn folder() -> Option<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/conflists");
+    if !folder.exists() {
+        skip("the source is not on this machine");
+        return None;
+    }
+    Some(folder)
+}
+
+fn network(folder: &Path, [runtime, file, _]: [&str; 3]) -> Value {
+    let text = std::fs::read(folder.join(runtime).join(file)).unwrap();
+    serde_json::from_slice(&text).unwrap()
+}
+
+/// What a runtime may offer; each plugin gets what it has a capability for.
+fn offers() -> Value {
+    json!({
+        "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
+        "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000},
+        "mac": "0a:00:00:00:00:17",
+    })
+}
+
+fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files_below(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "conflist") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every file is in the list above, has the network's name, and stands in the README.
+#[test]
+fn every_conflist_is_known_and_parses() {
+    let Some(folder) = folder() else { return };
+    let mut found = Vec::new();
+    files_below(&folder, &mut found);
+    found.sort();
+    let mut known = FILES.map(|[runtime, file, _]| folder.join(runtime).join(file));
+    known.sort();
+    assert_eq!(found, known);
+    let readme = std::fs::read_to_string(folder.join("README.md")).unwrap();
+    for [runtime, file, name] in FILES {
+        let read = NetworkConf::read(&folder.join(runtime).join(file)).unwrap();
+        assert_eq!(read.name, name);
+        assert!(readme.contains(&format!("[`{runtime}/{file}`]({runtime}/{file})")), "{runtime}/{file}");
+    }
+}
+
+/// Lines that name a container or what it alone has.
+fn is_of(attachment: &Attachment, addresses: &[String]) -> impl Fn(&str) -> bool + use<> {
+    let id = attachment.container_id.clone();
+    let ips: Vec<_> = addresses.iter().filter_map(|address| address.split('/').next()).map(str::to_owned).collect();
+    move |line| line.contains(&id) || line.contains("veth") || ips.iter().any(|ip| line.contains(&format!("/{ip} ")))
+}
+
+/// ADD, CHECK, DEL, and nothing is left: not of the first container, and of a second one not a line.
+fn gives_a_container_its_network_and_takes_it_again(file: [&str; 3]) {
+    let Some((folder, node)) = folder().zip(Set::OursFirst.node()) else { return };
+    let network = network(&folder, file);
+    if asks_for(&network, "bandwidth") && !Feature::Ifb.or_skip() {
+        return;
+    }
+    let conf = NetworkConf::parse(network.to_string().as_bytes()).unwrap();
+    wait(Runtime::builder().plugin_dirs([node.bin_dir()]).build().validate(&conf)).unwrap();
+    for container in ["first", "second"] {
+        let offers = offers();
+        let pod = node.container_named(container);
+        let chain = Chain {
+            node: &node,
+            driver: Driver::Libcni,
+            network: &network,
+            capabilities: &offers,
+            attachment: pod.attachment(),
+        };
+        let result = chain.add().unwrap();
+        works(&node, &pod, &network, &result);
+        check(&chain, &result);
+        chain.del(&result).unwrap();
+        chain.del(&result).unwrap();
+        if container == "first" {
+            let changes = node.changes();
+            let is_of_pod = is_of(&chain.attachment, &addresses(&result));
+            let left: Vec<_> = changes.lines().filter(|line| is_of_pod(line)).collect();
+            assert!(left.is_empty(), "{left:#?}");
+            node.remember();
+        }
+    }
+    node.assert_as_before_except(comes_and_goes);
+}
+
+#[test]
+fn containerds_network() {
+    gives_a_container_its_network_and_takes_it_again(FILES[0]);
+}
+
+#[test]
+fn cri_os_network() {
+    gives_a_container_its_network_and_takes_it_again(FILES[1]);
+}
+
+#[test]
+fn nomads_own_bridge_network() {
+    gives_a_container_its_network_and_takes_it_again(FILES[2]);
+}
+
+#[test]
+fn a_network_for_nomad() {
+    gives_a_container_its_network_and_takes_it_again(FILES[3]);
+}
+
+#[test]
+fn podmans_network() {
+    gives_a_container_its_network_and_takes_it_again(FILES[4]);
+}
+
+fn asks_for(network: &Value, capability: &str) -> bool {
+    let mut plugins = network["plugins"].as_array().unwrap().iter();
+    plugins.any(|plugin| plugin["capabilities"][capability] == json!(true))
+}
+
+/// CHECK succeeds. The reference's portmap, if ports are mapped, looks for the rules of one family among those of the other,
+/// and so fails at every container: then it is enough to get as far as that.
+fn check(chain: &Chain<'_>, result: &Value) {
+    let portmap_is_ours = cni_plugins::ENTRIES.iter().any(|entry| entry.name == "portmap");
+    let has_portmap = chain.network.to_string().contains("portMappings");
+    match chain.check(result) {
+        Err(error) if has_portmap && !portmap_is_ours => {
+            assert!(error.contains("could not check ipv6 dnat"), "{error}")
+        }
+        checked => checked.unwrap_or_else(|error| panic!("{}: {error}", chain.network["name"])),
+    }
+}
+
+/// What the network promises is so: addresses, gateway, a mapped port, a queue that shapes, the asked-for MAC.
+fn works(node: &Node, pod: &Container, network: &Value, result: &Value) {
+    let all = addresses(result);
+    assert_eq!(pod.namespace().global_addresses("eth0"), all);
+    assert!(!all.is_empty());
+    for ip in result["ips"].as_array().unwrap() {
+        pod.namespace().ping(ip["gateway"].as_str().unwrap().parse::<std::net::IpAddr>().unwrap());
+    }
+    if asks_for(network, "portMappings") {
+        let gateway = result["ips"][0]["gateway"].as_str().unwrap().parse().unwrap();
+        assert_eq!(speak(pod, SocketAddr::new(gateway, 8080)), "served");
+    }
+    let is_shaped = node.snapshot().lines().iter().any(|line| line.contains("tbf"));
+    assert_eq!(is_shaped, asks_for(network, "bandwidth"));
+    assert_eq!(pod.namespace().link("eth0").mac == "0a:00:00:00:00:17", asks_for(network, "mac"));
+}
+
+/// Connects to an address of the node, where the container listens on port 80, and reads what comes.
+fn speak(pod: &Container, to: SocketAddr) -> String {
+    const WITHIN: Duration = Duration::from_secs(5);
+    let listener = pod.namespace().enter(|| TcpListener::bind("0.0.0.0:80")).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(move || listener.accept().unwrap().0.write_all(b"served").unwrap());
+        let mut stream = TcpStream::connect_timeout(&to, WITHIN).unwrap_or_else(|error| {
+            // Lets the other thread end.
+            pod.namespace().enter(|| TcpStream::connect("127.0.0.1:80")).unwrap();
+            panic!("{to}, mapped to port 80 of {}: {error}", pod.id())
+        });
+        stream.set_read_timeout(Some(WITHIN)).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        text
+    })
+}
