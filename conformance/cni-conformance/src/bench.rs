@@ -1,190 +1,228 @@
 //! What a case works with: a throwaway node with the subject's executables, and calls that are recorded.
 
+mod answer;
+mod chain;
+mod left;
+
 use crate::finding::{CallRecord, Finding, Stop};
+use crate::isolate::Shown;
+use crate::kit_ipam::{self, KitIpam};
+use crate::machine::Machine;
 use crate::profile::Profile;
+use crate::random::Random;
+use crate::trial::Trial;
+use crate::{form, stage};
 use serde_json::Value;
-use std::cell::RefCell;
 use std::path::Path;
+use std::process::Child;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
-use testns::{Attachment, Call, Container, Node, Verb};
+use testns::{Attachment, Call, Container, Node, Output, Verb};
 
-/// How long a call may take before that is a finding.
-pub const CALL_DEADLINE: Duration = Duration::from_secs(30);
+pub use answer::{Answer, ErrorObject};
 
-/// One throwaway node for one case.
+/// One throwaway node for one case. Threads may share it.
+#[derive(Debug)]
 pub struct Bench {
-    /// The node; containers are made on it.
+    /// The node. Make containers with [`Bench::pod`], which also lays what the profile needs.
     pub node: Node,
     /// How the plugin is to be used.
     pub profile: Profile,
     /// `cniVersion` of the config.
     pub version: String,
-    /// For random parts.
+    /// For random parts: see [`Bench::random`].
     pub seed: u64,
-    calls: RefCell<Vec<CallRecord>>,
+    /// What the machine allows.
+    pub machine: Machine,
+    shown: Shown,
+    call_deadline: Duration,
+    calls: Mutex<Vec<CallRecord>>,
+    pods: Mutex<Vec<Pod>>,
+    memory: Mutex<Option<left::Memory>>,
+    daemons: Mutex<Vec<Child>>,
 }
 
-/// What a call came to.
+/// A container, and what was laid in it.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    record: CallRecord,
-}
-
-/// An error object as a plugin printed it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ErrorObject {
-    /// `code`.
-    pub code: u64,
-    /// `msg`.
-    pub msg: String,
-    /// The whole object.
-    pub object: Value,
+struct Pod {
+    container: Container,
+    /// In the newest form.
+    prev_result: Option<Value>,
 }
 
 impl Bench {
-    pub(crate) fn new(node: Node, profile: Profile, version: String, seed: u64) -> Self {
-        Self { node, profile, version, seed, calls: RefCell::default() }
+    /// The bench of a trial.
+    ///
+    /// # Panics
+    /// When the kernel refuses something.
+    pub(crate) fn new(node: Node, trial: &Trial, machine: Machine, shown: Shown, kit: &Path) -> Self {
+        let installed = kit_ipam::install(&node.bin_dir(), kit);
+        installed.unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
+        let daemons = stage::on_node(&node, &trial.profile.stage);
+        Self {
+            node,
+            profile: trial.profile.clone(),
+            version: trial.version.clone(),
+            seed: trial.seed,
+            machine,
+            shown,
+            call_deadline: Duration::from_secs(trial.call_seconds),
+            calls: Mutex::default(),
+            pods: Mutex::default(),
+            memory: Mutex::default(),
+            daemons: Mutex::new(daemons),
+        }
     }
 
-    /// A new container.
+    /// A new container, with what the profile lays for each. Its ID is part of no other's.
+    ///
+    /// # Panics
+    /// When the kernel refuses something.
     #[must_use]
     pub fn pod(&self) -> Container {
-        self.node.container()
+        let number = held(&self.pods).len() + 1;
+        self.pod_named(&format!("pod-{number:05}"))
     }
 
-    /// The config of the tested plugin.
+    /// The same with an ID of the case's choice.
+    ///
+    /// # Panics
+    /// When there is one of that ID, or the kernel refuses something.
+    #[must_use]
+    pub fn pod_named(&self, id: &str) -> Container {
+        let mut pods = held(&self.pods);
+        let container = self.node.container_named(id);
+        let prev_result = stage::for_pod(&self.node, &self.profile.stage, &container, pods.len() + 1);
+        pods.push(Pod { container: container.clone(), prev_result });
+        container
+    }
+
+    /// The containers so far.
+    #[must_use]
+    pub fn pods(&self) -> Vec<Container> {
+        held(&self.pods).iter().map(|pod| pod.container.clone()).collect()
+    }
+
+    /// A generator of random numbers: the same ones in each run with the same seed. Take it once.
+    #[must_use]
+    pub fn random(&self) -> Random {
+        Random::new(self.seed, &self.profile.name)
+    }
+
+    /// The kit's own IPAM plugin on this bench. It is used if [`kit_ipam::config`] is the config's `ipam`.
+    #[must_use]
+    pub fn ipam(&self) -> KitIpam {
+        KitIpam
+    }
+
+    /// The config of the tested plugin for no container in particular.
     #[must_use]
     pub fn config(&self) -> Value {
-        self.profile.config(0, &self.version)
+        self.profile.config(0, &self.version, 0)
     }
 
-    /// A call of the tested plugin, to be changed before it is made with [`Bench::make`].
+    /// The config with the kit's own IPAM plugin in place of the profile's. `None` if the plugin delegates to none.
+    #[must_use]
+    pub fn config_with_kit_ipam(&self) -> Option<Value> {
+        let mut config = self.config();
+        let delegates = config.pointer("/ipam/type").is_some() && self.profile.role == crate::Role::Interface;
+        config["ipam"] = kit_ipam::config(false);
+        delegates.then_some(config)
+    }
+
+    /// The config of the tested plugin as a runtime would send it in the first call with a verb: on ADD a chained
+    /// plugin gets the prevResult of [`Bench::prev_result`].
+    #[must_use]
+    pub fn config_for(&self, verb: Verb, attachment: &Attachment) -> Value {
+        self.config_of(0, verb, attachment)
+    }
+
+    fn config_of(&self, index: usize, verb: Verb, attachment: &Attachment) -> Value {
+        let number = held(&self.pods).iter().position(|pod| pod.container.id() == attachment.container_id);
+        let mut config = self.profile.config(index, &self.version, number.map_or(0, |number| number + 1));
+        let prev_result = (verb == Verb::Add).then(|| self.prev_result(&attachment.container_id)).flatten();
+        if let Some(result) = prev_result.filter(|_| self.profile.is_chained()) {
+            config["prevResult"] = result;
+        }
+        config
+    }
+
+    /// What the plugins before a chained one made for a container, in the form of the config's version.
+    #[must_use]
+    pub fn prev_result(&self, container_id: &str) -> Option<Value> {
+        let pods = held(&self.pods);
+        let pod = pods.iter().find(|pod| pod.container.id() == container_id)?;
+        pod.prev_result.as_ref().map(|newest| form::in_version(newest, &self.version))
+    }
+
+    /// A call of the tested plugin, to be changed before it is made with [`Bench::make`]; of a list its first.
+    ///
+    /// Its config is that of [`Bench::config_for`].
     #[must_use]
     pub fn call(&self, verb: Verb, attachment: impl Into<Attachment>) -> Call {
-        self.call_with(verb, &self.config(), attachment)
+        let attachment = attachment.into();
+        self.call_with(verb, &self.config_for(verb, &attachment), attachment)
     }
 
-    /// The same with another config.
+    /// The same with another config, as it stands.
     #[must_use]
-    pub fn call_with(&self, verb: Verb, config: &Value, attachment: impl Into<Attachment>) -> Call {
-        Call::new(verb, config, attachment).plugin(&self.profile.executable).deadline(CALL_DEADLINE)
+    pub fn call_with(&self, verb: Verb, config: impl std::fmt::Display, attachment: impl Into<Attachment>) -> Call {
+        self.call_executable(self.profile.executable(0), verb, config, attachment)
     }
 
-    /// Makes a call.
+    /// The same of any executable of the bench.
+    #[must_use]
+    pub fn call_executable(
+        &self,
+        executable: &str,
+        verb: Verb,
+        config: impl std::fmt::Display,
+        attachment: impl Into<Attachment>,
+    ) -> Call {
+        Call::new(verb, config, attachment).plugin(executable).deadline(self.call_deadline)
+    }
+
+    /// Makes a call and records it.
     ///
     /// # Errors
     /// A finding if it does not end in time.
     pub fn make(&self, call: &Call) -> Result<Answer, Stop> {
-        let (executable, environment, stdin) = call.told(&self.node);
         let reply = call.try_run(&self.node);
-        let output = reply.as_ref().map(|reply| &reply.output);
-        let record = CallRecord {
-            executable: real_path(&executable),
-            environment,
-            stdin,
-            exit: output.map(testns::Output::code),
-            stdout: output.map(|output| output.stdout.clone()).unwrap_or_default(),
-            stderr: output.map(|output| output.stderr.clone()).unwrap_or_default(),
-            milliseconds: output
-                .map_or(CALL_DEADLINE, |output| output.elapsed)
-                .as_millis()
-                .try_into()
-                .unwrap_or(u64::MAX),
-        };
-        self.calls.borrow_mut().push(record.clone());
+        self.record(call, reply.as_ref().map(|reply| &reply.output))
+    }
+
+    /// Records a call that the case made itself, with what came of it: a traced one, for example.
+    ///
+    /// # Errors
+    /// A finding if it did not end in time.
+    pub fn record(&self, call: &Call, output: Option<&Output>) -> Result<Answer, Stop> {
+        let record = CallRecord::new(call.told(&self.node), output, self.call_deadline, &self.shown);
+        held(&self.calls).push(record.clone());
         match record.exit {
-            Some(_) => Ok(Answer { record }),
+            Some(_) => Ok(Answer::new(record)),
             None => {
-                Err(Finding::new("an answer", format!("the plugin did not end within {} s", CALL_DEADLINE.as_secs()))
-                    .into())
+                let seconds = self.call_deadline.as_secs();
+                Err(Finding::new("an answer", format!("the plugin did not end within {seconds} s")).into())
             }
         }
     }
 
-    /// ADD as the specification has it; has to succeed.
-    ///
-    /// # Errors
-    /// A finding if it fails.
-    pub fn add(&self, pod: &Container) -> Result<Value, Stop> {
-        self.make(&self.call(Verb::Add, pod))?.succeeds()
-    }
-
-    /// DEL with the result of ADD; has to succeed.
-    ///
-    /// # Errors
-    /// A finding if it fails.
-    pub fn del(&self, pod: &Container, result: &Value) -> Result<(), Stop> {
-        self.make(&self.call(Verb::Del, pod).prev_result(result))?.succeeds().map(drop)
-    }
-
-    /// What is left of what happened since the node was last remembered: changes, but not those of files that were
-    /// there before and still are. Bookkeeping is not a leak.
-    #[must_use]
-    pub fn left_behind(&self) -> String {
-        let changes = self.node.changes();
-        let is_kept = |line: &str| {
-            let path =
-                |sign: char| line.strip_prefix(sign)?.strip_prefix(" file ")?.split_once(' ').map(|(path, _)| path);
-            let has = |sign: char, path: &str| {
-                changes.lines().any(|other| other.starts_with(&format!("{sign} file {path} ")))
-            };
-            path('-').is_some_and(|path| has('+', path)) || path('+').is_some_and(|path| has('-', path))
-        };
-        changes.lines().filter(|line| !is_kept(line)).map(|line| format!("{line}\n")).collect()
-    }
-
-    /// The calls so far.
+    /// The calls so far, in the order in which they ended.
     pub(crate) fn take_calls(&self) -> Vec<CallRecord> {
-        self.calls.take()
+        std::mem::take(&mut held(&self.calls))
     }
 }
 
-impl Answer {
-    /// What the plugin printed, if it succeeded; `null` for nothing.
-    ///
-    /// # Errors
-    /// A finding if it failed, or printed something else than one JSON value.
-    pub fn succeeds(&self) -> Result<Value, Stop> {
-        let CallRecord { exit, stdout, stderr, .. } = &self.record;
-        if *exit != Some(0) {
-            let seen = format!("it ended with {} and printed {stdout:?}, stderr {stderr:?}", exit.unwrap_or(-1));
-            return Err(Finding::new("exit status 0", seen).into());
+impl Drop for Bench {
+    fn drop(&mut self) {
+        for daemon in held(&self.daemons).iter_mut() {
+            daemon.kill().ok();
+            daemon.wait().ok();
         }
-        match stdout.trim() {
-            "" => Ok(Value::Null),
-            text => serde_json::from_str(text).map_err(|error| {
-                Finding::new("nothing or one JSON value on stdout", format!("{error}: {text:?}")).into()
-            }),
-        }
-    }
-
-    /// The error object, if the plugin failed.
-    ///
-    /// # Errors
-    /// A finding if it succeeded, or printed no error object.
-    pub fn fails(&self) -> Result<ErrorObject, Stop> {
-        let CallRecord { exit, stdout, .. } = &self.record;
-        if *exit == Some(0) {
-            return Err(Finding::new("a failure", format!("it succeeded and printed {stdout:?}")).into());
-        }
-        let object: Value = serde_json::from_str(stdout)
-            .map_err(|error| Stop::from(Finding::new("an error object on stdout", format!("{error}: {stdout:?}"))))?;
-        let code = object.get("code").and_then(Value::as_u64);
-        let msg = object.get("msg").and_then(Value::as_str).map(str::to_owned);
-        match (code, msg) {
-            (Some(code), Some(msg)) => Ok(ErrorObject { code, msg, object }),
-            _ => Err(Finding::new("an error object with code and msg", format!("it printed {stdout:?}")).into()),
-        }
-    }
-
-    /// The call and its answer.
-    #[must_use]
-    pub fn record(&self) -> &CallRecord {
-        &self.record
     }
 }
 
-/// The executable itself, not the link to it on the bench.
-fn real_path(path: &Path) -> String {
-    std::fs::read_link(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+/// A case that panicked with a lock in its hand is over; what it left can still be told.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

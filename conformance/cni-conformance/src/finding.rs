@@ -1,7 +1,12 @@
 //! What a case found: what was expected, what was seen, and the calls that a person needs to see it too.
 
+use crate::isolate::Shown;
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use testns::Output;
 
 /// A rule that is broken.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +56,7 @@ impl From<Finding> for Stop {
 }
 
 /// One call that was made, with all that is needed to make it again.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallRecord {
     /// The executable.
     pub executable: String,
@@ -70,17 +75,49 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// The call as a command for a shell.
+    /// A call as [`testns::Call::told`] tells it, and what came of it; `None` if it did not end within `deadline`.
+    pub(crate) fn new(
+        told: (PathBuf, Vec<(String, String)>, String),
+        output: Option<&Output>,
+        deadline: Duration,
+        shown: &Shown,
+    ) -> Self {
+        let (executable, environment, stdin) = told;
+        // The executable itself, not the link to it on the bench.
+        let executable = fs::read_link(&executable).unwrap_or(executable);
+        let text = |of: fn(&Output) -> &String| output.map(|output| of(output).clone()).unwrap_or_default();
+        let elapsed = output.map_or(deadline, |output| output.elapsed);
+        Self {
+            executable: shown.real(&executable).display().to_string(),
+            environment,
+            stdin,
+            exit: output.map(Output::code),
+            stdout: text(|output| &output.stdout),
+            stderr: text(|output| &output.stderr),
+            milliseconds: elapsed.as_millis().try_into().unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The call as a command for a shell. `CNI_PATH` is the folder of the executable; the namespace that `CNI_NETNS`
+    /// names has to be made first.
     #[must_use]
     pub fn command_line(&self) -> String {
-        let variables: String =
-            self.environment.iter().map(|(name, value)| format!("{name}={} ", quoted(value))).collect();
+        let folder = Path::new(&self.executable).parent().unwrap_or(Path::new("/")).display().to_string();
+        let value = |name: &str, value: &str| match name {
+            "CNI_PATH" if value == BENCH_BIN_DIR => quoted(&folder),
+            _ => quoted(value),
+        };
+        let variables = self.environment.iter().map(|(name, set)| format!("{name}={} ", value(name, set)));
+        let variables: String = variables.collect();
         format!("printf %s {} | env -i {variables}{}", quoted(&self.stdin), quoted(&self.executable))
     }
 }
 
+/// [`testns::Node::bin_dir`], which is gone with the bench.
+const BENCH_BIN_DIR: &str = "/run/testns/bin";
+
 /// `text` as one word of a shell.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=,@%+".contains(c);
     match !text.is_empty() && text.chars().all(plain) {
         true => text.to_owned(),

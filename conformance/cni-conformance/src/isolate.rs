@@ -1,32 +1,105 @@
 //! Namespaces of one's own: user, mount, network, processes.
 
 use nix::mount::{MsFlags, mount};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl;
+use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid};
+use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+/// Folders that a bench's node hides under empty ones.
+const HIDDEN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
+
+/// Where [`Shown`] puts what they hide. The folder is part of the Filesystem Hierarchy Standard; what is in it is
+/// hidden from the trial, and the machine sees nothing of that.
+const SHOWN: &str = "/mnt";
 
 /// Moves this process, which must have one thread only, into namespaces of its own: user (as root there), mount and
-/// network; its next child is the first process of a new process namespace.
+/// network; with `own_processes`, its next child is the first process of a new process namespace.
 ///
 /// # Errors
 /// What the kernel says; most often that user namespaces are forbidden.
 #[expect(clippy::disallowed_methods, reason = "a trial is a process in namespaces of its own, before its first thread")]
-pub fn leave_the_machine() -> io::Result<()> {
+pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
     let (user, group) = (Uid::effective(), Gid::effective());
-    let all = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWPID;
-    unshare(all)?;
+    let mut all = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
+    all.set(CloneFlags::CLONE_NEWPID, own_processes);
+    unshare(all).map_err(|errno| io::Error::other(format!("unshare: {errno}")))?;
     // Without it an ordinary user may not write gid_map (user_namespaces(7)).
-    std::fs::write("/proc/self/setgroups", "deny")?;
-    std::fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
-    std::fs::write("/proc/self/gid_map", format!("0 {group} 1"))
+    for (file, text) in
+        [("setgroups", "deny"), ("uid_map", &format!("0 {user} 1")), ("gid_map", &format!("0 {group} 1"))]
+    {
+        fs::write(format!("/proc/self/{file}"), text).map_err(|error| io::Error::other(format!("{file}: {error}")))?;
+    }
+    Ok(())
 }
 
-/// Gives the first process of a new process namespace the `/proc` that goes with it.
+/// Ends this process as soon as the one that reads its stdout, or its parent, has ended.
+///
+/// Comes after [`leave_the_machine`]: the kernel forgets it with a change of credentials (PR_SET_PDEATHSIG(2const)).
+///
+/// # Errors
+/// If they have ended already.
+pub fn die_with_parent() -> io::Result<()> {
+    prctl::set_pdeathsig(Signal::SIGKILL)?;
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(stdout.as_fd(), PollFlags::empty())];
+    poll(&mut fds, PollTimeout::ZERO)?;
+    let broken = fds.iter().filter_map(PollFd::revents).any(|events| events.contains(PollFlags::POLLERR));
+    match broken {
+        true => Err(io::Error::other("nobody waits for this trial any more")),
+        false => Ok(()),
+    }
+}
+
+/// Makes the mounts private, and gives the first process of a new process namespace the `/proc` that goes with it.
 ///
 /// # Errors
 /// `EPERM` where the machine hides parts of its own `/proc`, as containers do.
-pub fn own_proc() -> io::Result<()> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+pub fn own_mounts(own_processes: bool) -> io::Result<()> {
     mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_PRIVATE, None::<&str>)?;
-    Ok(mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>)?)
+    if own_processes {
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        let mounted = mount(Some("proc"), "/proc", Some("proc"), flags, None::<&str>);
+        mounted.map_err(|errno| io::Error::other(format!("mount /proc: {errno}")))?;
+    }
+    Ok(())
+}
+
+/// What the bench's node hides, bound where it is seen.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Shown {
+    /// Where it is seen, and where it is.
+    bound: Vec<(PathBuf, PathBuf)>,
+}
+
+impl Shown {
+    /// The path under which a file or folder will be seen: itself, unless a node hides it.
+    pub(crate) fn see(&mut self, path: &Path) -> io::Result<PathBuf> {
+        let real = path.canonicalize()?;
+        if !HIDDEN.iter().any(|folder| real.starts_with(folder)) {
+            return Ok(path.to_owned());
+        }
+        if self.bound.is_empty() {
+            mount(Some("tmpfs"), SHOWN, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, None::<&str>)?;
+        }
+        let place = Path::new(SHOWN).join(self.bound.len().to_string());
+        match real.is_dir() {
+            true => fs::create_dir(&place)?,
+            false => drop(File::create_new(&place)?),
+        }
+        mount(Some(&real), &place, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?;
+        self.bound.push((place.clone(), real));
+        Ok(place)
+    }
+
+    /// Where something really is.
+    pub(crate) fn real(&self, seen: &Path) -> PathBuf {
+        let real = |(place, real): &(PathBuf, PathBuf)| seen.strip_prefix(place).ok().map(|rest| real.join(rest));
+        self.bound.iter().find_map(real).unwrap_or_else(|| seen.to_owned())
+    }
 }

@@ -8,9 +8,11 @@
 //! The kit looks at executables from outside only: environment, stdin, stdout, exit status, and the kernel.
 //!
 //! Reading order: what is asked ([`rule`], [`rules`]), of whom ([`subject`], [`profile`]), how it is found out
-//! ([`bench`], [`trial`], [`schedule`]), and what is said about it ([`finding`], [`report`]).
+//! ([`bench`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
 
 // What is asked.
+pub mod form;
+pub mod random;
 pub mod rule;
 pub mod rules;
 
@@ -20,17 +22,25 @@ pub mod subject;
 
 // How it is found out.
 pub mod bench;
+pub mod errand;
 pub mod isolate;
+pub mod kit_ipam;
+pub mod machine;
 pub mod schedule;
+mod stage;
 pub mod trial;
 
 // What is said about it.
+pub mod cli;
 pub mod finding;
+pub mod progress;
 pub mod report;
+pub mod run;
 
-pub use bench::Bench;
+pub use bench::{Answer, Bench};
 pub use finding::{Finding, Stop};
 pub use profile::{Profile, Role};
 pub use rule::{Case, Level, Rule};
+pub use run::Run;
 pub use subject::Subject;
 pub use trial::{Trial, Verdict};

@@ -1,9 +1,9 @@
 //! The command line of the kit.
 
 use clap::{Parser, Subcommand};
-use cni_conformance::{Profile, Subject, report, schedule, trial};
+use cni_conformance::run::Outcome;
+use cni_conformance::{cli, errand, kit_ipam, rules};
 use std::io::{self, Write};
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 /// Tests CNI plugins and runtimes of any make against the specification.
@@ -16,41 +16,37 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Test plugins.
-    Plugin {
-        /// Folder of the executables.
-        #[arg(long)]
-        bin_dir: PathBuf,
-    },
-    #[command(name = trial::OUTSIDE, hide = true)]
-    Outside,
-    #[command(name = trial::INSIDE, hide = true)]
-    Inside,
+    /// Test plugins. Status 0: every applicable MUST holds; 1: one does not; 2: something could not be tried
+    Plugin(Box<cli::Options>),
+    /// Print all rules
+    Rules,
+    #[command(name = errand::OUTSIDE, hide = true)]
+    Outside { own_processes: String },
+    #[command(name = errand::INSIDE, hide = true)]
+    Inside { own_processes: String },
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().what {
-        What::Outside => trial::outside().map(|()| true),
-        What::Inside => trial::inside().map(|()| true),
-        What::Plugin { bin_dir } => plugin(bin_dir),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            writeln!(io::stderr(), "cni-conformance: {error}").ok();
-            ExitCode::from(2)
-        }
+    let called_as = std::env::args_os().next().unwrap_or_default();
+    if std::path::Path::new(&called_as).file_name().is_some_and(|name| name == kit_ipam::NAME) {
+        return ExitCode::from(kit_ipam::main());
     }
-}
-
-fn plugin(bin_dir: PathBuf) -> io::Result<bool> {
-    let subject = Subject { label: bin_dir.display().to_string(), bin_dir, also: Vec::new() };
-    let versions = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0"].map(str::to_owned);
-    let known = Profile::built_in().into_iter().filter(|profile| subject.find(&profile.executable).is_some());
-    let trials = known.flat_map(|profile| schedule::trials(&subject, &profile, &versions, 0)).collect();
-    let reports = schedule::run(trials, 2, |report| {
-        writeln!(io::stderr(), "{}", report::line(report)).ok();
-    });
-    Ok(reports.iter().all(|report| report.verdict == trial::Verdict::Pass))
+    let done = match Arguments::parse().what {
+        What::Outside { own_processes } => errand::outside(own_processes == "true").map_err(|error| error.to_string()),
+        What::Inside { own_processes } => errand::inside(own_processes == "true").map_err(|error| error.to_string()),
+        What::Rules => {
+            let all: Vec<_> = rules::all().collect();
+            let printed = rules::table(&all, &mut io::stdout().lock());
+            printed.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
+        }
+        What::Plugin(options) => options.run().map(|run| match run.map(|run| run.outcome()) {
+            None | Some(Outcome::Passed) => ExitCode::SUCCESS,
+            Some(Outcome::Failed) => ExitCode::FAILURE,
+            Some(Outcome::Broken) => ExitCode::from(2),
+        }),
+    };
+    done.unwrap_or_else(|error| {
+        writeln!(io::stderr(), "cni-conformance: {error}").ok();
+        ExitCode::from(2)
+    })
 }

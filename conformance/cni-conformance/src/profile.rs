@@ -1,8 +1,15 @@
 //! How a plugin is to be used: its config, and what the node must have for it. Data, so that it can be printed, sent to
 //! a child and read from a file.
 
+mod built_in;
+mod given;
+
+use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
+
+/// Name of the network in each config.
+pub const NETWORK: &str = "conformance";
 
 /// What kind of plugin it is, which decides the rules that bind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]
@@ -23,74 +30,215 @@ impl Role {
     pub const ALL: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam, Self::List];
     /// Those that are one executable.
     pub const PLUGINS: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam];
+    /// Those after whose ADD a container has an interface.
+    pub const ATTACHING: &'static [Self] = &[Self::Interface, Self::List];
 }
 
 /// How a plugin is to be used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// What reports call it; for a built-in one the name of the executable.
+    /// What reports call it; for a built-in one the name of the executable, or that and a variant, `bridge-dual-stack`.
     pub name: String,
     /// What kind of plugin it is.
     pub role: Role,
     /// The plugin objects in order, without `name` and `cniVersion`; one unless it is a list.
+    ///
+    /// `capabilities` stand in them as in a file; what a runtime makes of them is [`Profile::config`]'s. `{n}` in a text
+    /// is the number of the pod, from 1; a text that is nothing but `{30000+n}` becomes the number 30000 and that.
     pub plugins: Vec<Value>,
-    /// The executable that is tested; for an IPAM plugin not the `type` of its config.
+    /// The executable that is tested, for a list that of its first plugin; for an IPAM plugin not the `type` of its
+    /// config.
     pub executable: String,
     /// What the node must have before ADD.
     #[serde(default)]
     pub stage: Vec<Stage>,
-    /// Names of kernel features without which it cannot work.
+    /// Names of kernel features without which it cannot work: [`testns::Feature`] as displayed.
     #[serde(default)]
     pub needs: Vec<String>,
+    /// Why it cannot be tried here, if it cannot.
+    #[serde(default)]
+    pub unfit: Option<String>,
 }
 
 /// One thing that is laid on the node before ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// A link of the node that is up and has a neighbour, to be somebody's master or to be moved.
+    /// A link of the node that is up and has a neighbour, to be somebody's master. It has the node's default route.
     Cable {
         /// Its name.
         name: String,
     },
+    /// For each pod a link of the node that is to be moved into its container.
+    Device {
+        /// Its name, with `{n}`.
+        name: String,
+    },
+    /// For each pod a veth from a bridge of the node to its container with addresses: what a plugin before made.
+    Attached,
+    /// A process that has to run, started before the first call.
+    Daemon {
+        /// An executable of the subject.
+        executable: String,
+        /// Its arguments.
+        arguments: Vec<String>,
+        /// The socket that exists as soon as it is ready.
+        socket: String,
+    },
 }
 
 impl Profile {
-    /// The built-in profile of an executable of the reference set.
+    /// The built-in profile of that name.
     #[must_use]
-    pub fn find(executable: &str) -> Option<Self> {
-        Self::built_in().into_iter().find(|profile| profile.name == executable)
+    pub fn find(name: &str) -> Option<Self> {
+        Self::built_in().into_iter().find(|profile| profile.name == name)
     }
 
     /// All built-in profiles.
     #[must_use]
     pub fn built_in() -> Vec<Self> {
-        let range = json!({ "type": "host-local", "ranges": [[{ "subnet": "10.77.0.0/24" }]] });
-        let profile = |name: &str, role, object: Value| Self {
-            name: name.to_owned(),
-            role,
-            plugins: vec![object],
-            executable: name.to_owned(),
-            stage: Vec::new(),
-            needs: Vec::new(),
-        };
-        vec![
-            profile(
-                "bridge",
-                Role::Interface,
-                json!({ "type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "ipam": range }),
-            ),
-            profile("host-local", Role::Ipam, json!({ "type": "ipam-user", "ipam": range })),
-            profile("loopback", Role::Interface, json!({ "type": "loopback" })),
-        ]
+        built_in::profiles()
     }
 
-    /// The network config of one of its plugins: the object with name and version.
+    /// The profile of a config that somebody wrote: the text of a `.conf` (one plugin) or `.conflist`.
+    ///
+    /// # Errors
+    /// What is wrong with the text.
+    pub fn given(name: &str, text: &str, role: Option<Role>) -> Result<Self, String> {
+        given::profile(name, text, role)
+    }
+
+    /// The same with the kit's own IPAM plugin in place of any that the subject does not have.
     #[must_use]
-    pub fn config(&self, index: usize, version: &str) -> Value {
-        let mut config = self.plugins.get(index).cloned().unwrap_or_default();
-        config["name"] = json!("conformance");
-        config["cniVersion"] = json!(version);
+    pub fn for_subject(mut self, subject: &Subject) -> Self {
+        for plugin in &mut self.plugins {
+            let ipam = plugin.pointer("/ipam/type").and_then(Value::as_str).unwrap_or_default();
+            let is_missing = !ipam.is_empty() && ipam != self.executable && subject.find(ipam).is_none();
+            if is_missing {
+                plugin["ipam"] = crate::kit_ipam::config(plugin["ipam"].to_string().contains("::"));
+            }
+        }
+        self
+    }
+
+    /// Whether it is called with a prevResult on ADD.
+    #[must_use]
+    pub fn is_chained(&self) -> bool {
+        self.role == Role::Chained
+    }
+
+    /// The executable of one of its plugins.
+    #[must_use]
+    pub fn executable(&self, index: usize) -> &str {
+        let kind = || self.plugins.get(index)?.get("type")?.as_str();
+        match self.role {
+            Role::List => kind().unwrap_or(&self.executable),
+            _ => &self.executable,
+        }
+    }
+
+    /// The config of one of its plugins as a runtime writes it to stdin, for the pod of that number: with name, version
+    /// and sample values of its capabilities.
+    #[must_use]
+    pub fn config(&self, index: usize, version: &str, pod: usize) -> Value {
+        let mut config = self.plugins.get(index).cloned().unwrap_or_else(|| json!({}));
+        if let Some(object) = config.as_object_mut() {
+            let capabilities = object.remove("capabilities");
+            let samples = samples(capabilities.as_ref().and_then(Value::as_object));
+            object.insert("cniVersion".to_owned(), json!(version));
+            object.insert("name".to_owned(), json!(NETWORK));
+            if !samples.is_empty() {
+                object.insert("runtimeConfig".to_owned(), Value::Object(samples));
+            }
+        }
+        fill(&mut config, pod);
         config
+    }
+}
+
+/// A sample value of each capability that is enabled and known.
+fn samples(capabilities: Option<&Map<String, Value>>) -> Map<String, Value> {
+    let enabled = capabilities.into_iter().flatten().filter(|(_, enabled)| **enabled == json!(true));
+    enabled.filter_map(|(name, _)| Some((name.clone(), sample(name)?))).collect()
+}
+
+/// What a runtime could pass for a capability (CONVENTIONS, "Dynamic Plugin specific fields").
+fn sample(capability: &str) -> Option<Value> {
+    Some(match capability {
+        "portMappings" => json!([
+            { "hostPort": "{20000+n}", "containerPort": 80, "protocol": "tcp" },
+            { "hostPort": "{20000+n}", "containerPort": 53, "protocol": "udp" },
+        ]),
+        "bandwidth" => json!({
+            "ingressRate": 8_000_000, "ingressBurst": 8_000_000, "egressRate": 8_000_000, "egressBurst": 8_000_000,
+        }),
+        "ipRanges" => json!([[{ "subnet": "10.76.0.0/16" }]]),
+        "dns" => json!({ "servers": ["10.76.0.1"], "searches": ["conformance.test"], "options": ["ndots:5"] }),
+        "mac" => json!("0a:00:00:00:00:{n:02x}"),
+        "aliases" => json!(["pod-{n}"]),
+        _ => return None,
+    })
+}
+
+/// Puts the number of the pod in.
+fn fill(value: &mut Value, pod: usize) {
+    match value {
+        Value::String(text) => {
+            let base = text.strip_prefix('{').and_then(|text| text.strip_suffix("+n}")?.parse::<usize>().ok());
+            match base {
+                Some(base) => *value = json!(base + pod),
+                None => *text = fill_text(text, pod),
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| fill(value, pod)),
+        Value::Object(object) => object.values_mut().for_each(|value| fill(value, pod)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+/// The same in a name.
+#[must_use]
+pub fn fill_text(text: &str, pod: usize) -> String {
+    text.replace("{n:02x}", &format!("{:02x}", pod % 256)).replace("{n}", &pod.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Profile, Role};
+    use serde_json::json;
+
+    #[test]
+    fn names_of_built_in_profiles_differ_and_start_with_their_executable() {
+        let all = Profile::built_in();
+        for profile in &all {
+            assert_eq!(all.iter().filter(|other| other.name == profile.name).count(), 1, "{}", profile.name);
+            assert!(profile.name.starts_with(&profile.executable), "{}", profile.name);
+            assert_eq!(profile.plugins.len(), 1, "{}", profile.name);
+        }
+    }
+
+    #[test]
+    fn needs_are_features_that_can_be_tried_out() {
+        for need in Profile::built_in().iter().flat_map(|profile| &profile.needs) {
+            assert!(testns::Feature::ALL.iter().any(|feature| feature.to_string() == *need), "{need}");
+        }
+    }
+
+    #[test]
+    fn a_runtime_turns_capabilities_into_runtime_config() {
+        let mut profile = Profile::find("bridge").unwrap();
+        profile.plugins = vec![json!({ "type": "x", "capabilities": { "mac": true, "dns": false, "odd": true } })];
+        let config = profile.config(0, "0.4.0", 11);
+        let expected = json!({
+            "type": "x", "name": "conformance", "cniVersion": "0.4.0", "runtimeConfig": { "mac": "0a:00:00:00:00:0b" },
+        });
+        assert_eq!(config, expected);
+        profile.plugins = vec![json!({ "device": "dev{n}", "port": "{8000+n}", "text": "{8000+n} " })];
+        let config = profile.config(0, "1.0.0", 3);
+        assert_eq!(
+            (&config["device"], &config["port"], &config["text"]),
+            (&json!("dev3"), &json!(8003), &json!("{8000+n} "))
+        );
+        assert_eq!(profile.role, Role::Interface);
     }
 }

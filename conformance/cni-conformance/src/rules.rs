@@ -3,7 +3,8 @@
 mod del;
 mod version;
 
-use crate::rule::{Case, Rule};
+use crate::rule::{Case, Proof, Rule};
+use std::io::{self, Write};
 
 /// All rules, in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
@@ -15,4 +16,46 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
 pub fn find(rule: &str, case: &str) -> Option<&'static Case> {
     let rule = all().find(|other| other.id == rule)?;
     rule.cases().iter().find(|other| other.name == case)
+}
+
+/// Writes rules as a table in Markdown.
+///
+/// # Errors
+/// If `out` fails.
+pub fn table(rules: &[&Rule], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "| Rule | Level | Section | Says | Binds | Shown by |\n|---|---|---|---|---|---|")?;
+    for Rule { id, section, level, sentence, roles, proof } in rules.iter().copied() {
+        let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+        let proof = match proof {
+            Proof::Cases([case]) if case.name.is_empty() => "one case".to_owned(),
+            Proof::Cases(cases) => cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "),
+            Proof::Untestable(why) => format!("nothing: {why}"),
+        };
+        writeln!(out, "| {id} | {level} | {section} | {sentence} | {} | {proof} |", roles.join(", "))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::all;
+    use crate::rule::Proof;
+
+    #[test]
+    fn names_of_rules_and_cases_differ_and_say_what_is_said() {
+        for rule in all() {
+            assert_eq!(all().filter(|other| other.id == rule.id).count(), 1, "{}", rule.id);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+            assert!(rule.id.contains('.') && rule.id.chars().all(plain), "{}", rule.id);
+            assert!(rule.sentence.ends_with('.') && !rule.sentence.contains('|'), "{}", rule.id);
+            assert!(!rule.roles.is_empty(), "{}", rule.id);
+            if let Proof::Cases(cases) = rule.proof {
+                assert!(!cases.is_empty(), "{}", rule.id);
+                for case in cases {
+                    assert_eq!(cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
+                    assert!(!case.name.is_empty() || cases.len() == 1, "{}", rule.id);
+                }
+            }
+        }
+    }
 }

@@ -1,8 +1,9 @@
 //! Which trials there are, and running them side by side.
 
-use crate::profile::{Profile, Role};
+use crate::form::{is_from, rank};
+use crate::machine::Machine;
+use crate::profile::Profile;
 use crate::rule::{Rule, Versions};
-use crate::rules;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial};
 use std::collections::VecDeque;
@@ -11,29 +12,72 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-/// How long one trial may take. The longest tries hundreds of cut-off calls, each on a node of its own.
-pub const TRIAL_DEADLINE: Duration = Duration::from_secs(300);
+/// A trial that is to be run, or the reason why it is not.
+#[derive(Debug, Clone)]
+pub struct Planned {
+    /// What is tried.
+    pub trial: Trial,
+    /// Why it is not.
+    pub skip: Option<String>,
+}
 
-/// The trials of a profile with a subject that speaks `versions`, oldest first.
+/// One subject and how one of its executables is to be used.
+#[derive(Debug, Clone)]
+pub struct Candidate {
+    /// Whose executable.
+    pub subject: Subject,
+    /// How it is used.
+    pub profile: Profile,
+    /// Versions that it speaks, oldest first; not empty.
+    pub versions: Vec<String>,
+}
+
+/// What is wanted of a run.
+#[derive(Debug, Clone)]
+pub struct Wanted {
+    /// Rules, each with the names of the cases that are to be tried.
+    pub rules: Vec<&'static Rule>,
+    /// Names of cases; all of them if there are none.
+    pub cases: Vec<String>,
+    /// For random parts.
+    pub seed: u64,
+    /// How often each trial is run, the seed growing by one.
+    pub repeat: u64,
+    /// How many seconds a call may take.
+    pub call_seconds: u64,
+}
+
+/// The trials of a candidate.
 #[must_use]
-pub fn trials(subject: &Subject, profile: &Profile, versions: &[String], seed: u64) -> Vec<Trial> {
-    let applies = |rule: &&Rule| rule.roles.contains(&profile.role);
-    let mut trials = Vec::new();
-    for rule in rules::all().filter(applies) {
-        for case in rule.cases() {
-            for version in chosen(case.versions, versions) {
-                trials.push(Trial {
+pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<Planned> {
+    let Candidate { subject, profile, versions } = candidate;
+    let lacks = machine.lacks(&profile.needs).map(|feature| format!("the kernel has no {feature}"));
+    let unfit = profile.unfit.clone().or(lacks);
+    let mut planned = Vec::new();
+    for rule in wanted.rules.iter().filter(|rule| rule.roles.contains(&profile.role)) {
+        let is_wanted = |name: &str| wanted.cases.is_empty() || wanted.cases.iter().any(|case| case == name);
+        for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
+            let (chosen, none) = match chosen(case.versions, versions) {
+                chosen if chosen.is_empty() => (versions.last().into_iter().collect(), no_version(case.versions)),
+                chosen => (chosen, None),
+            };
+            for (version, repetition) in
+                chosen.into_iter().flat_map(|version| (0..wanted.repeat).map(move |n| (version, n)))
+            {
+                let trial = Trial {
                     rule: rule.id.to_owned(),
                     case: case.name.to_owned(),
                     subject: subject.clone(),
                     profile: profile.clone(),
                     version: version.clone(),
-                    seed,
-                });
+                    seed: wanted.seed.wrapping_add(repetition),
+                    call_seconds: wanted.call_seconds,
+                };
+                planned.push(Planned { trial, skip: unfit.clone().or(none.clone()) });
             }
         }
     }
-    trials
+    planned
 }
 
 /// The versions with which a case is tried, out of those that the subject speaks.
@@ -42,43 +86,84 @@ fn chosen(which: Versions, spoken: &[String]) -> Vec<&String> {
     match which {
         Versions::Each => spoken.iter().collect(),
         Versions::Newest => newest(&|_| true),
-        Versions::From(oldest) => newest(&|version| version >= oldest),
-        Versions::Before(limit) => newest(&|version| version < limit),
+        Versions::From(oldest) => newest(&|version| is_from(version, oldest)),
+        Versions::Before(limit) => newest(&|version| rank(version) < rank(limit)),
     }
 }
 
-/// Runs trials, `side_by_side` at a time, and tells of each as it ends.
+fn no_version(which: Versions) -> Option<String> {
+    match which {
+        Versions::Each | Versions::Newest => None,
+        Versions::From(oldest) => Some(format!("it speaks no version from {oldest} on")),
+        Versions::Before(limit) => Some(format!("it speaks no version before {limit}")),
+    }
+}
+
+/// What happens in a run.
+#[derive(Debug)]
+pub enum News<'a> {
+    /// A trial starts.
+    Starts(&'a Trial),
+    /// A trial ended.
+    Ends(&'a Report),
+}
+
+/// Runs trials, `side_by_side` at a time, and tells of each as it starts and ends.
 ///
 /// The reports come back in the order of the trials.
-pub fn run(trials: Vec<Trial>, side_by_side: usize, mut told: impl FnMut(&Report)) -> Vec<Report> {
-    let mut reports: Vec<Option<Report>> = trials.iter().map(|_| None).collect();
-    let queue: Mutex<VecDeque<(usize, Trial)>> = Mutex::new(trials.into_iter().enumerate().collect());
-    let (done, ended) = channel();
+pub fn run(
+    planned: Vec<Planned>,
+    machine: &Machine,
+    side_by_side: usize,
+    deadline: Duration,
+    mut told: impl FnMut(News<'_>),
+) -> Vec<Report> {
+    let mut reports: Vec<Option<Report>> = planned.iter().map(|_| None).collect();
+    let queue: Mutex<VecDeque<(usize, Planned)>> = Mutex::new(planned.into_iter().enumerate().collect());
+    let (news, events) = channel();
     thread::scope(|scope| {
         for _ in 0..side_by_side.max(1) {
-            let (done, queue) = (done.clone(), &queue);
+            let (news, queue) = (news.clone(), &queue);
             scope.spawn(move || {
                 let next = || queue.lock().ok()?.pop_front();
-                while let Some((index, trial)) = next() {
-                    if done.send((index, trial.run(TRIAL_DEADLINE))).is_err() {
+                while let Some((index, Planned { trial, skip })) = next() {
+                    let started = news.send(Err(trial.clone()));
+                    let report = skip.map_or_else(|| trial.run(machine, deadline), |why| trial.skipped(why));
+                    if started.is_err() || news.send(Ok((index, report))).is_err() {
                         return;
                     }
                 }
             });
         }
-        drop(done);
-        for (index, report) in ended {
-            told(&report);
-            if let Some(place) = reports.get_mut(index) {
-                *place = Some(report);
+        drop(news);
+        for event in events {
+            match event {
+                Err(trial) => told(News::Starts(&trial)),
+                Ok((index, report)) => {
+                    told(News::Ends(&report));
+                    if let Some(place) = reports.get_mut(index) {
+                        *place = Some(report);
+                    }
+                }
             }
         }
     });
     reports.into_iter().flatten().collect()
 }
 
-/// Whether a role is one executable.
-#[must_use]
-pub fn is_plugin(role: Role) -> bool {
-    Role::PLUGINS.contains(&role)
+#[cfg(test)]
+mod tests {
+    use super::{Versions, chosen};
+
+    #[test]
+    fn cases_choose_versions() {
+        let spoken = ["0.1.0", "0.4.0", "1.0.0"].map(str::to_owned);
+        let names = |which| chosen(which, &spoken).into_iter().map(String::as_str).collect::<Vec<_>>();
+        assert_eq!(names(Versions::Each), ["0.1.0", "0.4.0", "1.0.0"]);
+        assert_eq!(names(Versions::Newest), ["1.0.0"]);
+        assert_eq!(names(Versions::From("0.4.0")), ["1.0.0"]);
+        assert!(names(Versions::From("1.1.0")).is_empty());
+        assert_eq!(names(Versions::Before("0.4.0")), ["0.1.0"]);
+        assert_eq!(names(Versions::Before("1.0.0")), ["0.4.0"]);
+    }
 }

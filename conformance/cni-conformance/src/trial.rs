@@ -1,23 +1,18 @@
 //! One case with one profile of one subject: a child process in namespaces of its own.
-//!
-//! The parent writes a [`Trial`] as JSON to the child's stdin and reads a [`Report`] from its stdout.
 
 use crate::bench::Bench;
+use crate::errand::Errand;
 use crate::finding::{CallRecord, Finding, Stop};
+use crate::isolate::Shown;
+use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::rules;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Write};
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testns::Node;
-
-/// Word of the command line by which the kit starts itself as a trial, still outside.
-pub const OUTSIDE: &str = "trial";
-/// The same, as first process of its own namespaces.
-pub const INSIDE: &str = "trial-inside";
 
 /// What is to be tried.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +29,8 @@ pub struct Trial {
     pub version: String,
     /// For random parts.
     pub seed: u64,
+    /// How many seconds a call may take before that is a finding.
+    pub call_seconds: u64,
 }
 
 /// What came of it.
@@ -73,77 +70,58 @@ pub struct Report {
 impl Trial {
     /// Runs it in a child and waits.
     #[must_use]
-    pub fn run(&self, deadline: Duration) -> Report {
+    pub fn run(&self, machine: &Machine, deadline: Duration) -> Report {
         let start = Instant::now();
-        let child = || -> io::Result<Report> {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.arg(OUTSIDE);
-            let input = serde_json::to_vec(self)?;
-            let Some(output) = testns::try_run(command, &input, deadline) else {
-                return Err(io::Error::other(format!("it did not end within {} s", deadline.as_secs())));
-            };
-            serde_json::from_str(&output.stdout).map_err(|error| {
-                io::Error::other(format!("{error}; stdout {:?}, stderr {:?}", output.stdout, output.stderr))
-            })
-        };
-        child().unwrap_or_else(|error| {
+        let errand = Errand::Try { trial: Box::new(self.clone()), machine: machine.clone() };
+        errand.run(machine.own_processes, deadline).unwrap_or_else(|error| {
             let why = format!("the trial's process gave no report: {error}");
             self.report(Verdict::Broken { why }, Vec::new(), start.elapsed())
         })
     }
 
-    fn report(&self, verdict: Verdict, calls: Vec<CallRecord>, took: Duration) -> Report {
+    /// A report of it that took no time.
+    #[must_use]
+    pub fn skipped(&self, why: impl Into<String>) -> Report {
+        self.report(Verdict::Skip { why: why.into() }, Vec::new(), Duration::ZERO)
+    }
+
+    pub(crate) fn report(&self, verdict: Verdict, calls: Vec<CallRecord>, took: Duration) -> Report {
         let calls = if verdict == Verdict::Pass { Vec::new() } else { calls };
         Report { trial: self.clone(), verdict, calls, milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX) }
     }
 
     /// Tries the case here: the process must be in namespaces of its own.
-    fn here(&self) -> Report {
+    pub(crate) fn here(&self, machine: Machine) -> io::Result<Report> {
         let start = Instant::now();
         let Some(case) = rules::find(&self.rule, &self.case) else {
             let why = format!("there is no case {:?} of rule {:?}", self.case, self.rule);
-            return self.report(Verdict::Broken { why }, Vec::new(), start.elapsed());
+            return Ok(self.report(Verdict::Broken { why }, Vec::new(), start.elapsed()));
         };
-        let node = Node::with_folders(self.subject.dirs());
-        let bench = Bench::new(node, self.profile.clone(), self.version.clone(), self.seed);
+        let mut shown = Shown::default();
+        let subject = self.subject.seen_through(&mut shown)?;
+        let kit = shown.see(&std::env::current_exe()?)?;
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            let node = Node::with_folders(subject.dirs());
+            Bench::new(node, self, machine, shown, &kit)
+        }));
+        let bench = match made {
+            Ok(bench) => bench,
+            Err(panic) => {
+                let why = format!("the bench cannot be laid: {}", panic_text(&*panic));
+                return Ok(self.report(Verdict::Broken { why }, Vec::new(), start.elapsed()));
+            }
+        };
         let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))) {
             Ok(Ok(())) => Verdict::Pass,
             Ok(Err(Stop::Fails(finding))) => Verdict::Fail(finding),
             Ok(Err(Stop::Skips(why))) => Verdict::Skip { why },
             Err(panic) => Verdict::Broken { why: panic_text(&*panic) },
         };
-        self.report(verdict, bench.take_calls(), start.elapsed())
+        Ok(self.report(verdict, bench.take_calls(), start.elapsed()))
     }
 }
 
 fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
-}
-
-/// The child's `main`, outside: enters new namespaces and starts itself inside.
-///
-/// # Errors
-/// If namespaces cannot be had or the child cannot be started.
-pub fn outside() -> io::Result<()> {
-    crate::isolate::leave_the_machine()?;
-    let mut command = Command::new(std::env::current_exe()?);
-    let status = command.arg(INSIDE).stdin(Stdio::inherit()).stdout(Stdio::inherit()).status()?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(format!("the trial ended with {status}"))),
-    }
-}
-
-/// The child's `main`, inside: reads the trial, tries it, writes the report.
-///
-/// # Errors
-/// If stdin or stdout fail.
-pub fn inside() -> io::Result<()> {
-    crate::isolate::own_proc()?;
-    let trial: Trial = serde_json::from_reader(io::stdin().lock())?;
-    let report = trial.here();
-    let mut stdout = io::stdout().lock();
-    serde_json::to_writer(&mut stdout, &report)?;
-    stdout.flush()
 }

@@ -1,6 +1,7 @@
 //! What the kernel under the tests can do, and how a test says that it was skipped.
 
 use std::fmt;
+use std::fs::File;
 use std::io::Write;
 use std::sync::OnceLock;
 use std::thread;
@@ -26,12 +27,22 @@ pub enum Feature {
     Vrf,
     /// ifb links.
     Ifb,
+    /// tun and tap links: `/dev/net/tun` is there and may be opened.
+    Tun,
 }
 
 impl Feature {
     /// Each of them.
-    pub const ALL: [Self; 7] =
-        [Self::Vlan, Self::BridgeVlanFiltering, Self::Ipvlan, Self::Macvlan, Self::Dummy, Self::Vrf, Self::Ifb];
+    pub const ALL: [Self; 8] = [
+        Self::Vlan,
+        Self::BridgeVlanFiltering,
+        Self::Ipvlan,
+        Self::Macvlan,
+        Self::Dummy,
+        Self::Vrf,
+        Self::Ifb,
+        Self::Tun,
+    ];
 
     /// Whether this kernel has it, tried out in a namespace of its own.
     #[must_use]
@@ -79,6 +90,7 @@ impl Feature {
             Self::Dummy => try_link("dummy", None, &[]),
             Self::Vrf => try_link("vrf", None, &[(1, one_u32)]),
             Self::Ifb => try_link("ifb", None, &[]),
+            Self::Tun => File::options().read(true).write(true).open("/dev/net/tun").is_ok(),
         }
     }
 }
@@ -93,6 +105,7 @@ impl fmt::Display for Feature {
             Self::Dummy => "dummy",
             Self::Vrf => "vrf",
             Self::Ifb => "ifb",
+            Self::Tun => "tun",
         })
     }
 }

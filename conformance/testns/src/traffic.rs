@@ -21,15 +21,27 @@ impl Namespace {
     /// # Panics
     /// When it is not true after 20 s.
     #[track_caller]
-    pub fn wait_for(&self, what: &str, mut condition: impl FnMut(&Self) -> bool) {
+    pub fn wait_for(&self, what: &str, condition: impl FnMut(&Self) -> bool) {
+        assert!(self.wait_within(PATIENCE, condition), "waited {PATIENCE:?} in vain for {what}");
+    }
+
+    /// As [`Namespace::wait_for`], and says whether `condition` came true within the time.
+    ///
+    /// # Panics
+    /// When the namespace cannot be entered.
+    #[track_caller]
+    pub fn wait_within(&self, time: Duration, mut condition: impl FnMut(&Self) -> bool) -> bool {
         let events = self.enter(open_events).must("listen for network changes");
         let start = Instant::now();
         while !condition(self) {
-            let left = PATIENCE.saturating_sub(start.elapsed());
-            assert!(!left.is_zero(), "waited {PATIENCE:?} in vain for {what}");
+            let left = time.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return false;
+            }
             wait_readable(&events, left).must("wait for network changes");
             drain(&events);
         }
+        true
     }
 
     /// Waits until duplicate address detection is through on all links.

@@ -19,8 +19,8 @@ fn leaves_nothing(bench: &Bench) -> Result<(), Stop> {
     let first = bench.pod();
     let result = bench.add(&first)?;
     bench.del(&first, &result)?;
-    bench.node.remember();
     let second = bench.pod();
+    bench.remember();
     let result = bench.add(&second)?;
     bench.del(&second, &result)?;
     match bench.left_behind() {

@@ -1,0 +1,149 @@
+//! What a call came to.
+
+use crate::finding::{CallRecord, Finding, Stop};
+use serde_json::Value;
+
+/// What a call came to.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    record: CallRecord,
+}
+
+/// An error object as a plugin printed it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ErrorObject {
+    /// `code`.
+    pub code: u64,
+    /// `msg`.
+    pub msg: String,
+    /// `details`; empty if left out.
+    pub details: String,
+    /// The whole object.
+    pub object: Value,
+}
+
+impl Answer {
+    pub(crate) fn new(record: CallRecord) -> Self {
+        Self { record }
+    }
+
+    /// What the plugin printed, if it succeeded; `null` for nothing.
+    ///
+    /// # Errors
+    /// A finding if it failed, or printed something else than one JSON value.
+    pub fn succeeds(&self) -> Result<Value, Stop> {
+        let CallRecord { exit, stdout, stderr, .. } = &self.record;
+        if *exit != Some(0) {
+            let seen = format!("it ended with {} and printed {stdout:?}, stderr {stderr:?}", exit.unwrap_or(-1));
+            return Err(Finding::new("exit status 0", seen).into());
+        }
+        match stdout.trim() {
+            "" => Ok(Value::Null),
+            text => serde_json::from_str(text).map_err(|error| {
+                Finding::new("nothing or one JSON value on stdout", format!("it printed {text:?} ({error})")).into()
+            }),
+        }
+    }
+
+    /// Checks that it succeeded and printed nothing.
+    ///
+    /// # Errors
+    /// A finding if it failed or printed something.
+    pub fn prints_nothing(&self) -> Result<(), Stop> {
+        match self.succeeds()? {
+            Value::Null if self.record.stdout.is_empty() => Ok(()),
+            _ => Err(Finding::new("nothing on stdout", format!("it printed {:?}", self.record.stdout)).into()),
+        }
+    }
+
+    /// The error object, if the plugin failed.
+    ///
+    /// # Errors
+    /// A finding if it succeeded, was ended by a signal, or printed no error object.
+    pub fn fails(&self) -> Result<ErrorObject, Stop> {
+        let CallRecord { exit, stdout, stderr, .. } = &self.record;
+        if *exit == Some(0) {
+            return Err(Finding::new("a failure", format!("it succeeded and printed {stdout:?}")).into());
+        }
+        if let Some(signal) = self.signal() {
+            return Err(Finding::new("an error", format!("signal {signal} ended it, stderr {stderr:?}")).into());
+        }
+        let told = || format!("it printed {stdout:?}, stderr {stderr:?}");
+        let Ok(object) = serde_json::from_str::<Value>(stdout) else {
+            return Err(Finding::new("an error object on stdout", told()).into());
+        };
+        let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
+        match (object.get("code").and_then(Value::as_u64), text("msg")) {
+            (Some(code), Some(msg)) => {
+                let details = text("details").unwrap_or_default();
+                Ok(ErrorObject { code, msg, details, object })
+            }
+            _ => Err(Finding::new("an error object with code and msg", told()).into()),
+        }
+    }
+
+    /// The same, if the error has this code.
+    ///
+    /// # Errors
+    /// As [`Answer::fails`], and a finding if the code is another one.
+    pub fn fails_with(&self, code: u64) -> Result<ErrorObject, Stop> {
+        let error = self.fails()?;
+        match error.code == code {
+            true => Ok(error),
+            false => Err(Finding::new(format!("error code {code}"), format!("it printed {}", error.object)).into()),
+        }
+    }
+
+    /// Whether it succeeded.
+    #[must_use]
+    pub fn is_success(&self) -> bool {
+        self.record.exit == Some(0)
+    }
+
+    /// The signal that ended it, if one did.
+    #[must_use]
+    pub fn signal(&self) -> Option<i32> {
+        self.record.exit.filter(|exit| *exit > 128).map(|exit| exit - 128)
+    }
+
+    /// The call and its answer.
+    #[must_use]
+    pub fn record(&self) -> &CallRecord {
+        &self.record
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Answer;
+    use crate::finding::CallRecord;
+
+    fn answer(exit: i32, stdout: &str) -> Answer {
+        Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() })
+    }
+
+    #[test]
+    fn success_is_status_0_and_nothing_or_one_value() {
+        for good in ["", "{}", " {\"a\": 1}\n"] {
+            assert!(answer(0, good).succeeds().is_ok(), "{good:?}");
+        }
+        for (exit, bad) in [(1, "{}"), (0, "{} {}"), (0, "text"), (0, "{"), (139, "")] {
+            assert!(answer(exit, bad).succeeds().is_err(), "{exit} {bad:?}");
+        }
+        assert!(answer(0, "").prints_nothing().is_ok());
+        for something in ["{}", "null", "\n"] {
+            assert!(answer(0, something).prints_nothing().is_err(), "{something:?}");
+        }
+    }
+
+    #[test]
+    fn failure_is_an_error_object() {
+        let object = r#"{"cniVersion": "1.0.0", "code": 7, "msg": "m", "details": "d"}"#;
+        let error = answer(1, object).fails_with(7).unwrap();
+        assert_eq!((error.code, error.msg.as_str(), error.details.as_str()), (7, "m", "d"));
+        assert!(answer(1, object).fails_with(4).is_err());
+        for (exit, bad) in [(0, object), (139, object), (1, ""), (1, "{}"), (1, r#"{"code": "7", "msg": "m"}"#)] {
+            assert!(answer(exit, bad).fails().is_err(), "{exit} {bad:?}");
+        }
+    }
+}

@@ -1,0 +1,107 @@
+//! Whole operations as a runtime makes them (SPEC 3): one plugin, or each of a list in the right order.
+
+use super::Bench;
+use crate::finding::Stop;
+use crate::form;
+use crate::profile::Role;
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Verb};
+
+impl Bench {
+    /// How many plugins an operation calls: one, unless the profile is a list.
+    #[must_use]
+    pub fn plugin_count(&self) -> usize {
+        match self.profile.role {
+            Role::List => self.profile.plugins.len(),
+            _ => 1,
+        }
+    }
+
+    /// A call of one of the list's plugins, with a prevResult if there is one.
+    #[must_use]
+    pub fn call_plugin(&self, index: usize, verb: Verb, attachment: &Attachment, prev_result: Option<&Value>) -> Call {
+        let mut config = self.config_of(index, verb, attachment);
+        if let Some(result) = prev_result.filter(|result| !result.is_null()) {
+            config["prevResult"] = result.clone();
+        }
+        self.call_executable(self.profile.executable(index), verb, &config, attachment)
+    }
+
+    /// ADD, of a list of each plugin with the result of the one before; has to succeed. The last result.
+    ///
+    /// # Errors
+    /// A finding if it fails.
+    pub fn add(&self, attachment: impl Into<Attachment>) -> Result<Value, Stop> {
+        let attachment = attachment.into();
+        let mut result = None;
+        for index in 0..self.plugin_count() {
+            let call = self.call_plugin(index, Verb::Add, &attachment, result.as_ref());
+            result = Some(self.make(&call)?.succeeds()?);
+        }
+        Ok(result.unwrap_or_default())
+    }
+
+    /// DEL with the result of ADD, of a list of each plugin in reverse order; has to succeed.
+    ///
+    /// # Errors
+    /// A finding if it fails.
+    pub fn del(&self, attachment: impl Into<Attachment>, result: &Value) -> Result<(), Stop> {
+        let attachment = attachment.into();
+        // From 0.4.0 on: before, runtimes had no result by then.
+        let result = Some(result).filter(|_| form::is_from(&self.version, "0.4.0"));
+        for index in (0..self.plugin_count()).rev() {
+            self.make(&self.call_plugin(index, Verb::Del, &attachment, result))?.succeeds()?;
+        }
+        Ok(())
+    }
+
+    /// DEL as after a lost cache, without prevResult and without `runtimeConfig`; has to succeed.
+    ///
+    /// # Errors
+    /// A finding if it fails.
+    pub fn del_blindly(&self, attachment: impl Into<Attachment>) -> Result<(), Stop> {
+        let attachment = attachment.into();
+        for index in (0..self.plugin_count()).rev() {
+            let mut config = self.config_of(index, Verb::Del, &attachment);
+            if let Some(config) = config.as_object_mut() {
+                config.shift_remove("runtimeConfig");
+            }
+            let call = self.call_executable(self.profile.executable(index), Verb::Del, &config, &attachment);
+            self.make(&call)?.succeeds()?;
+        }
+        Ok(())
+    }
+
+    /// CHECK with the result of ADD, of a list of each plugin; has to succeed.
+    ///
+    /// # Errors
+    /// A finding if it fails.
+    pub fn check(&self, attachment: impl Into<Attachment>, result: &Value) -> Result<(), Stop> {
+        let attachment = attachment.into();
+        for index in 0..self.plugin_count() {
+            self.make(&self.call_plugin(index, Verb::Check, &attachment, Some(result)))?.succeeds()?;
+        }
+        Ok(())
+    }
+
+    /// Calls of GC that leave these attachments alone, one for each plugin.
+    #[must_use]
+    pub fn gc_calls(&self, valid: &[Attachment]) -> Vec<Call> {
+        let entry = |a: &Attachment| json!({ "containerID": a.container_id, "ifname": a.ifname });
+        let valid: Vec<_> = valid.iter().map(entry).collect();
+        let call = |index| {
+            let mut config = self.config_of(index, Verb::Gc, &Attachment::none());
+            config["cni.dev/valid-attachments"] = json!(valid);
+            self.call_executable(self.profile.executable(index), Verb::Gc, &config, Attachment::none())
+        };
+        (0..self.plugin_count()).map(call).collect()
+    }
+
+    /// GC that leaves these attachments alone; has to succeed.
+    ///
+    /// # Errors
+    /// A finding if it fails.
+    pub fn gc(&self, valid: &[Attachment]) -> Result<(), Stop> {
+        self.gc_calls(valid).iter().try_for_each(|call| self.make(call)?.succeeds().map(drop))
+    }
+}

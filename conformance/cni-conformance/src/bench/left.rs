@@ -1,0 +1,170 @@
+//! What is left of an attachment: on the node, in containers, in files, as processes.
+
+use super::Bench;
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use testns::{Container, Snapshot};
+
+/// How long a namespace that lost its path may take to go, and its links with it.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What was, as [`Bench::remember`] saw it.
+#[derive(Debug)]
+pub(super) struct Memory {
+    node: Snapshot,
+    pods: Vec<(Container, Snapshot)>,
+    processes: BTreeSet<i32>,
+}
+
+impl Bench {
+    /// Makes what is now the state that [`Bench::left_behind`] compares with: the node, each container that is there,
+    /// and the processes. Make the pods first: a profile may lay something for them.
+    pub fn remember(&self) {
+        *self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(self.look());
+    }
+
+    fn look(&self) -> Memory {
+        let pods = self.pods().into_iter().filter(|pod| is_namespace(pod.namespace().path()));
+        Memory {
+            node: self.node.snapshot(),
+            pods: pods.map(|pod| (pod.clone(), pod.namespace().snapshot())).collect(),
+            processes: self.process_ids(),
+        }
+    }
+
+    /// What is left of what happened since [`Bench::remember`], a line each: changes of the node and of containers that
+    /// are still there, and processes. Empty if nothing is.
+    ///
+    /// Not changes of files that were there before and still are: bookkeeping is not a leak. Nor what the kernel does
+    /// by itself: link-local addresses and the routes that come with them. Waits a while for namespaces to go.
+    ///
+    /// # Panics
+    /// If nothing was remembered.
+    #[must_use]
+    pub fn left_behind(&self) -> String {
+        let memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let memory = memory.as_ref().unwrap_or_else(|| panic!("the case has not remembered the bench"));
+        let mut left = String::new();
+        self.node.host().wait_within(PATIENCE, |_| {
+            left = self.left_since(memory);
+            left.is_empty() || !self.is_pending(memory)
+        });
+        left
+    }
+
+    /// Whether a container has gone since, so that the kernel may still be at work.
+    fn is_pending(&self, memory: &Memory) -> bool {
+        let has_gone = |pod: &Container| !is_namespace(pod.namespace().path());
+        memory.pods.iter().any(|(pod, _)| has_gone(pod)) || self.pods().iter().any(has_gone)
+    }
+
+    fn left_since(&self, memory: &Memory) -> String {
+        let mut lines = lasting(&testns::changes(&memory.node, &self.node.snapshot()));
+        for (pod, before) in memory.pods.iter().filter(|(pod, _)| is_namespace(pod.namespace().path())) {
+            let changes = lasting(&testns::changes(before, &pod.namespace().snapshot()));
+            lines.extend(changes.iter().map(|line| format!("{line} (in {})", pod.id())));
+        }
+        let came = self.process_ids().into_iter().filter(|id| !memory.processes.contains(id));
+        lines.extend(came.map(|id| format!("+ process {id} {}", command_of(id))));
+        lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Processes of the bench: everything in its process namespace but the kit itself. None where the bench has no
+    /// process namespace of its own.
+    fn process_ids(&self) -> BTreeSet<i32> {
+        if !self.machine.own_processes {
+            return BTreeSet::new();
+        }
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        ids.filter(|id| *id != 1 && !is_zombie(*id)).collect()
+    }
+
+    /// Files below `/run`, `/var/lib/cni` and `/etc/cni` that still name a container, in their path or content.
+    ///
+    /// Those of the bench itself are left out.
+    #[must_use]
+    pub fn files_naming(&self, pod: &Container) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        for folder in ["/run", "/var/lib/cni", "/etc/cni"] {
+            files_naming(Path::new(folder), pod.id(), &mut found);
+        }
+        found
+    }
+}
+
+/// Lines of changes that somebody has to answer for.
+fn lasting(changes: &str) -> Vec<String> {
+    let by_kernel = |line: &str| {
+        let is_address = line.contains(" address ") && line.contains(" fe80:");
+        let is_route = ["route fe80:", "route ff00::/8"].iter().any(|start| line[2..].starts_with(start));
+        is_address || is_route
+    };
+    let file = |line: &str, sign: char| {
+        let path = line.strip_prefix(sign)?.strip_prefix(" file ")?.split_once(' ').map(|(path, _)| path.to_owned());
+        path
+    };
+    let files = |sign| changes.lines().filter_map(move |line| file(line, sign)).collect::<BTreeSet<_>>();
+    let (gone, new) = (files('-'), files('+'));
+    let is_kept = |line: &str| {
+        file(line, '-').is_some_and(|path| new.contains(&path))
+            || file(line, '+').is_some_and(|path| gone.contains(&path))
+    };
+    changes.lines().filter(|line| !by_kernel(line) && !is_kept(line)).map(str::to_owned).collect()
+}
+
+/// Whether a container's path still is a namespace, not a plain file or nothing.
+fn is_namespace(path: &Path) -> bool {
+    const NSFS_MAGIC: nix::sys::statfs::FsType = nix::sys::statfs::NSFS_MAGIC;
+    nix::sys::statfs::statfs(path).is_ok_and(|about| about.filesystem_type() == NSFS_MAGIC)
+}
+
+fn files_naming(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if [Path::new("/run/netns"), Path::new("/run/testns")].contains(&path.as_path()) {
+            continue;
+        }
+        let Ok(about) = fs::symlink_metadata(&path) else {
+            continue;
+        };
+        let in_name = entry.file_name().to_string_lossy().contains(name);
+        let in_content = || {
+            let content = if about.is_file() { fs::read(&path).unwrap_or_default() } else { Vec::new() };
+            content.windows(name.len()).any(|window| window == name.as_bytes())
+        };
+        if in_name || in_content() {
+            found.push(path.clone());
+        }
+        if about.is_dir() {
+            files_naming(&path, name, found);
+        }
+    }
+}
+
+/// Third field of `/proc/PID/stat` (proc_pid_stat(5)), after the name in brackets.
+fn is_zombie(process: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_none_or(|(_, rest)| rest.trim_start().starts_with(['Z', 'X']))
+}
+
+fn command_of(process: i32) -> String {
+    let words = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&words).trim_end_matches('\0').replace('\0', " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::lasting;
+
+    #[test]
+    fn bookkeeping_and_link_local_addresses_are_no_leak() {
+        let kept = "- file /run/a 0644 \"1\"\n+ file /run/a 0644 \"2\"\n+ address fe80::1/64 on cni0 scope 253\n\
+                    + route fe80::/64 table 254 dev cni0\n- route ff00::/8 table 255 dev cni0\n";
+        assert_eq!(lasting(kept), Vec::<String>::new());
+        let leak = "+ file /run/b 0644 \"\"\n+ route 10.1.0.0/16 table 254\n- file /run/c 0644 \"\"\n";
+        assert_eq!(lasting(leak).len(), 3);
+    }
+}

@@ -1,0 +1,223 @@
+//! The command line of `plugin`: which subjects, which rules.
+
+use crate::profile::{Profile, Role};
+use crate::report::{self, Format};
+use crate::rule::{Level, Rule};
+use crate::run::{self, Order, Run};
+use crate::schedule::Wanted;
+use crate::subject::{self, Subject};
+use crate::{progress::Progress, rules};
+use clap::{Args, ValueEnum};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+/// Options of `plugin`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// Folder of executables to test, with a name for reports if wanted; once for each subject to compare
+    #[arg(long, value_name = "[LABEL=]DIR", required_unless_present = "list_rules")]
+    bin_dir: Vec<String>,
+    /// Network config to test with, .conf or .conflist; else each known executable is tested with a built-in one
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// What kind of plugin the config is of, where that cannot be told from it
+    #[arg(long, requires = "config")]
+    role: Option<Role>,
+    /// Folder in which a plugin finds others to delegate to, beside its own
+    #[arg(long, value_name = "DIR")]
+    also: Vec<PathBuf>,
+    /// Executable or built-in profile; may be repeated
+    #[arg(long, value_name = "PLUGIN", conflicts_with = "config")]
+    only: Vec<String>,
+    /// Rule or start of the name of some; may be repeated
+    #[arg(long, value_name = "ID")]
+    rule: Vec<String>,
+    /// Case of the rules; may be repeated
+    #[arg(long, value_name = "NAME")]
+    case: Vec<String>,
+    /// Rules of this level and of those that bind more
+    #[arg(long, default_value = "relied")]
+    level: Level,
+    /// Of the random parts; by default another one each time
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How often each case is tried
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    repeat: u64,
+    /// How many trials run at a time; by default one for each processor
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// How many seconds a plugin may take for a call
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    call_deadline: u64,
+    /// How many seconds a case may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    case_deadline: u64,
+    /// Print the rules that would be tried, and try nothing
+    #[arg(long)]
+    list_rules: bool,
+    /// How to report, and into which file if not stdout; may be repeated
+    #[arg(long, value_name = "FORMAT[=FILE]", default_value = "terminal", value_parser = parse_target)]
+    report: Vec<Target>,
+}
+
+/// A report to be written.
+#[derive(Debug, Clone)]
+struct Target {
+    format: Format,
+    file: Option<PathBuf>,
+}
+
+fn parse_target(text: &str) -> Result<Target, String> {
+    let (format, file) = match text.split_once('=') {
+        Some((format, file)) if !file.is_empty() => (format, Some(PathBuf::from(file))),
+        Some(_) => return Err("no file after =".to_owned()),
+        None => (text, None),
+    };
+    let names: Vec<_> = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
+    let names: Vec<_> = names.iter().map(|name| name.get_name()).collect();
+    let format = Format::from_str(format, false).map_err(|_unknown| unknown("format", format, &names))?;
+    Ok(Target { format, file })
+}
+
+impl Options {
+    /// Does what they say. `None` if nothing was to be tried.
+    ///
+    /// # Errors
+    /// What is wrong with them, or why nothing can be tested.
+    pub fn run(&self) -> Result<Option<Run>, String> {
+        let wanted = self.wanted()?;
+        if self.list_rules {
+            let mut stdout = std::io::stdout().lock();
+            return rules::table(&wanted.rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
+        }
+        let mut notes = Vec::new();
+        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let order = Order {
+            pairs: self.pairs(&mut notes)?,
+            wanted,
+            side_by_side: self.jobs.map_or(processors, usize::from),
+            deadline: Duration::from_secs(self.case_deadline),
+            command: std::env::args().skip(1).collect(),
+            notes,
+        };
+        let mut progress = Progress::on_stderr();
+        let run = run::run(order, |count, news| progress.tell(count, &news));
+        progress.end();
+        let run = run?;
+        self.report.iter().try_for_each(|target| target.write(&run))?;
+        Ok(Some(run))
+    }
+
+    fn wanted(&self) -> Result<Wanted, String> {
+        let ids: Vec<_> = rules::all().map(|rule| rule.id).collect();
+        for name in &self.rule {
+            if !ids.iter().any(|id| id.starts_with(name.as_str())) {
+                return Err(unknown("rule", name, &ids));
+            }
+        }
+        let is_named =
+            |rule: &&Rule| self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()));
+        let rules: Vec<_> = rules::all().filter(|rule| rule.level <= self.level).filter(is_named).collect();
+        let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
+        if let Some(name) = self.case.iter().find(|name| !cases.contains(&name.as_str())) {
+            return Err(unknown("case", name, &cases));
+        }
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let seed = self.seed.unwrap_or_else(|| u64::from(now.subsec_nanos()) ^ now.as_secs());
+        let (repeat, call_seconds) = (self.repeat, self.call_deadline);
+        Ok(Wanted { rules, cases: self.case.clone(), seed, repeat, call_seconds })
+    }
+
+    fn pairs(&self, notes: &mut Vec<String>) -> Result<Vec<(Subject, Profile)>, String> {
+        let also: Vec<_> = self.also.iter().map(|dir| subject::folder(dir)).collect::<Result<_, _>>()?;
+        let subjects: Vec<_> = self.bin_dir.iter().map(|text| Subject::parse(text, &also)).collect::<Result<_, _>>()?;
+        if let Some(label) = subjects
+            .iter()
+            .map(|subject| &subject.label)
+            .find(|label| subjects.iter().filter(|other| other.label == **label).count() > 1)
+        {
+            return Err(format!("two subjects are called {label}"));
+        }
+        let profiles = match &self.config {
+            Some(file) => vec![given(file, self.role)?],
+            None => Profile::built_in(),
+        };
+        let names: Vec<_> = profiles.iter().flat_map(|profile| [profile.name.as_str(), &profile.executable]).collect();
+        if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
+            return Err(unknown("plugin", name, &names));
+        }
+        let is_named = |profile: &&Profile| {
+            self.only.is_empty() || self.only.iter().any(|name| [&profile.name, &profile.executable].contains(&name))
+        };
+        let profiles: Vec<_> = profiles.iter().filter(is_named).collect();
+        let mut pairs = Vec::new();
+        for subject in &subjects {
+            for profile in &profiles {
+                let absent = absent(subject, profile);
+                match (absent, self.config.is_some()) {
+                    (None, _) => pairs.push((subject.clone(), (*profile).clone().for_subject(subject))),
+                    (Some(executable), true) => {
+                        return Err(format!("{} has no executable {executable}", subject.bin_dir.display()));
+                    }
+                    (Some(_), false) => {}
+                }
+            }
+            notes.extend(self.unknown_executables(subject));
+        }
+        match pairs.is_empty() {
+            true => Err("nothing to test: the folder has no executable of these names".to_owned()),
+            false => Ok(pairs),
+        }
+    }
+
+    /// Says which executables are there for which there is no profile, unless the caller has chosen some.
+    fn unknown_executables(&self, subject: &Subject) -> Option<String> {
+        let known = Profile::built_in();
+        let is_unknown = |name: &String| !known.iter().any(|profile| profile.executable == *name);
+        let others: Vec<_> = subject.executables().into_iter().filter(is_unknown).collect();
+        let is_told = self.only.is_empty() && self.config.is_none() && !others.is_empty();
+        is_told
+            .then(|| format!("not tested, for want of a config (--config): {} of {}", others.join(", "), subject.label))
+    }
+}
+
+impl Target {
+    fn write(&self, run: &Run) -> Result<(), String> {
+        let Some(file) = &self.file else {
+            let written = report::write(self.format, run, &mut std::io::stdout().lock());
+            return written.map_err(|error| format!("cannot write to stdout: {error}"));
+        };
+        let written = || -> std::io::Result<()> {
+            let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
+            report::write(self.format, run, &mut out)?;
+            out.flush()
+        };
+        written().map_err(|error| format!("cannot write {}: {error}", file.display()))
+    }
+}
+
+/// The executable of a profile that a subject does not have.
+fn absent<'a>(subject: &Subject, profile: &'a Profile) -> Option<&'a str> {
+    let count = if profile.role == Role::List { profile.plugins.len() } else { 1 };
+    (0..count).map(|index| profile.executable(index)).find(|name| subject.find(name).is_none())
+}
+
+fn given(file: &Path, role: Option<Role>) -> Result<Profile, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    Profile::given(&name, &text, role).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+/// That there is no such thing, and which are called nearly so.
+fn unknown(what: &str, name: &str, names: &[&str]) -> String {
+    let mut near: Vec<_> = names.iter().map(|other| (strsim::jaro_winkler(name, other), *other)).collect();
+    near.sort_by(|(one, _), (other, _)| other.total_cmp(one));
+    let mut near: Vec<_> = near.into_iter().filter(|(likeness, _)| *likeness > 0.7).map(|(_, name)| name).collect();
+    near.dedup();
+    near.truncate(3);
+    let hint = if near.is_empty() { String::new() } else { format!(": did you mean {}?", near.join(" or ")) };
+    format!("there is no {what} {name:?}{hint}")
+}

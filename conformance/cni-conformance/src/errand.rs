@@ -1,0 +1,140 @@
+//! What a child process in namespaces of its own is sent for, and how it gets there.
+//!
+//! The parent writes an [`Errand`] as JSON to the child's stdin and reads the answer, JSON too, from its stdout. The
+//! child starts twice: [`outside`] enters new namespaces and starts [`inside`], the first process there.
+
+use crate::finding::CallRecord;
+use crate::form;
+use crate::isolate::{self, Shown};
+use crate::machine::Machine;
+use crate::subject::Subject;
+use crate::trial::Trial;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::io::{self, Write};
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+use testns::{Attachment, Call, Node, Verb};
+
+/// Word of the command line by which the kit starts itself as a child, still outside.
+pub const OUTSIDE: &str = "errand";
+/// The same, as first process of its own namespaces.
+pub const INSIDE: &str = "errand-inside";
+
+/// How long a plugin may take to say its versions.
+const VERSION_DEADLINE: Duration = Duration::from_secs(10);
+
+/// What a child is sent for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Errand {
+    /// To see what the machine allows: a [`Machine`].
+    Look,
+    /// To ask an executable for its versions: [`Spoken`].
+    Versions {
+        /// Whose.
+        subject: Subject,
+        /// Which.
+        executable: String,
+    },
+    /// To try a case: a [`crate::trial::Report`].
+    Try {
+        /// Which.
+        trial: Box<Trial>,
+        /// On what.
+        machine: Machine,
+    },
+}
+
+/// What an executable said to VERSION.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spoken {
+    /// Versions that the kit knows, oldest first; empty if there was no sensible answer.
+    pub versions: Vec<String>,
+    /// The call.
+    pub call: CallRecord,
+}
+
+impl Errand {
+    /// Sends a child and waits for its answer.
+    ///
+    /// # Errors
+    /// If it cannot be started, does not end in time or gives no answer, which it explains.
+    pub(crate) fn run<T: DeserializeOwned>(&self, own_processes: bool, deadline: Duration) -> io::Result<T> {
+        let mut command = Command::new(std::env::current_exe()?);
+        command.args([OUTSIDE, &own_processes.to_string()]);
+        let Some(output) = testns::try_run(command, &serde_json::to_vec(self)?, deadline) else {
+            return Err(io::Error::other(format!("it did not end within {} s", deadline.as_secs())));
+        };
+        serde_json::from_str(&output.stdout).map_err(|_no_answer| {
+            let ended = if output.code() == 0 { String::new() } else { format!(" (status {})", output.code()) };
+            io::Error::other(format!("{}{ended}", output.stderr.trim()))
+        })
+    }
+
+    /// Does it here: the process must be in namespaces of its own.
+    fn here(self, own_processes: bool) -> io::Result<Value> {
+        Ok(match self {
+            Self::Look => json!(Machine::look(own_processes)),
+            Self::Versions { subject, executable } => {
+                let mut shown = Shown::default();
+                json!(ask_versions(&subject.seen_through(&mut shown)?, &executable, &shown))
+            }
+            Self::Try { trial, machine } => json!(trial.here(machine)?),
+        })
+    }
+}
+
+impl Subject {
+    /// The same with folders that a node does not hide.
+    pub(crate) fn seen_through(&self, shown: &mut Shown) -> io::Result<Self> {
+        let also: io::Result<_> = self.also.iter().map(|dir| shown.see(dir)).collect();
+        Ok(Self { label: self.label.clone(), bin_dir: shown.see(&self.bin_dir)?, also: also? })
+    }
+}
+
+/// Asks as runtimes do: with the newest version that the kit knows.
+fn ask_versions(subject: &Subject, executable: &str, shown: &Shown) -> Spoken {
+    let node = Node::with_folders(subject.dirs());
+    let newest = form::VERSIONS.last().copied().unwrap_or_default();
+    let call = Call::new(Verb::Version, json!({ "cniVersion": newest }), Attachment::none());
+    let call = call.plugin(executable).deadline(VERSION_DEADLINE);
+    let reply = call.try_run(&node);
+    let call = CallRecord::new(call.told(&node), reply.as_ref().map(|reply| &reply.output), VERSION_DEADLINE, shown);
+    let answer: Value = serde_json::from_str(&call.stdout).unwrap_or_default();
+    let listed: Vec<_> =
+        answer["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let versions = form::VERSIONS.iter().filter(|version| call.exit == Some(0) && listed.contains(version));
+    Spoken { versions: versions.map(|version| (*version).to_owned()).collect(), call }
+}
+
+/// The child's `main`, outside: enters new namespaces and starts itself inside.
+///
+/// # Errors
+/// If namespaces cannot be had or the child cannot be started.
+pub fn outside(own_processes: bool) -> io::Result<ExitCode> {
+    let kit = std::env::current_exe()?;
+    isolate::leave_the_machine(own_processes)?;
+    isolate::die_with_parent()?;
+    let mut command = Command::new(kit);
+    command.args([INSIDE, &own_processes.to_string()]).stdin(Stdio::inherit()).stdout(Stdio::inherit());
+    Ok(match command.status()?.success() {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE, // it has said why
+    })
+}
+
+/// The child's `main`, inside: reads the errand, does it, writes the answer.
+///
+/// # Errors
+/// If it cannot be done.
+pub fn inside(own_processes: bool) -> io::Result<ExitCode> {
+    isolate::die_with_parent()?;
+    isolate::own_mounts(own_processes)?;
+    let errand: Errand = serde_json::from_reader(io::stdin().lock())?;
+    let answer = errand.here(own_processes)?;
+    let mut stdout = io::stdout().lock();
+    serde_json::to_writer(&mut stdout, &answer)?;
+    stdout.flush()?;
+    Ok(ExitCode::SUCCESS)
+}

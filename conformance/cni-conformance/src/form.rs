@@ -1,0 +1,122 @@
+//! Results as the kit itself writes them, in the form of each version (SPEC 5 of each).
+
+use serde_json::{Map, Value, json};
+
+/// Every version there is, oldest first.
+pub const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
+
+/// Where a version stands in [`VERSIONS`].
+#[must_use]
+pub fn rank(version: &str) -> Option<usize> {
+    VERSIONS.iter().position(|known| *known == version)
+}
+
+/// Whether a version is this one or newer; an unknown one is not.
+#[must_use]
+pub fn is_from(version: &str, oldest: &str) -> bool {
+    rank(version).is_some_and(|rank_of_it| Some(rank_of_it) >= rank(oldest))
+}
+
+/// A result in the newest form in that of `version`.
+#[must_use]
+pub fn in_version(newest: &Value, version: &str) -> Value {
+    match version {
+        "0.1.0" | "0.2.0" => by_family(newest, version),
+        "0.3.0" | "0.3.1" | "0.4.0" => with_families(newest, version),
+        _ => {
+            let mut result = newest.clone();
+            result["cniVersion"] = json!(version);
+            if version == "1.0.0" {
+                keep_only(&mut result, "interfaces", &["name", "mac", "sandbox"]);
+                keep_only(&mut result, "routes", &["dst", "gw"]);
+            }
+            result
+        }
+    }
+}
+
+/// 0.1.0 and 0.2.0: at most one address of each family, no interfaces.
+fn by_family(newest: &Value, version: &str) -> Value {
+    let mut result = json!({ "cniVersion": version });
+    for (key, is_six) in [("ip4", false), ("ip6", true)] {
+        let is_it = |entry: &&Value, key: &str| entry[key].as_str().is_some_and(|text| text.contains(':') == is_six);
+        let Some(address) = list(newest, "ips").find(|ip| is_it(ip, "address")) else {
+            continue;
+        };
+        let routes: Vec<_> =
+            list(newest, "routes").filter(|route| is_it(route, "dst")).map(|r| only(r, &["dst", "gw"])).collect();
+        result[key] = json!({ "ip": address["address"] });
+        if !address["gateway"].is_null() {
+            result[key]["gateway"] = address["gateway"].clone();
+        }
+        if !routes.is_empty() {
+            result[key]["routes"] = json!(routes);
+        }
+    }
+    result["dns"] = newest.get("dns").cloned().unwrap_or_else(|| json!({}));
+    result
+}
+
+/// 0.3.0 to 0.4.0: each address says its family.
+fn with_families(newest: &Value, version: &str) -> Value {
+    let mut result = newest.clone();
+    result["cniVersion"] = json!(version);
+    for ip in result.get_mut("ips").and_then(Value::as_array_mut).into_iter().flatten() {
+        let is_six = ip["address"].as_str().is_some_and(|text| text.contains(':'));
+        ip["version"] = json!(if is_six { "6" } else { "4" });
+    }
+    keep_only(&mut result, "interfaces", &["name", "mac", "sandbox"]);
+    keep_only(&mut result, "routes", &["dst", "gw"]);
+    if result.get("dns").is_none() {
+        result["dns"] = json!({});
+    }
+    result
+}
+
+fn list<'a>(result: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
+    result.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn only(entry: &Value, keys: &[&str]) -> Value {
+    let kept = entry.as_object().into_iter().flatten().filter(|(key, _)| keys.contains(&key.as_str()));
+    Value::Object(kept.map(|(key, value)| (key.clone(), value.clone())).collect::<Map<_, _>>())
+}
+
+fn keep_only(result: &mut Value, list: &str, keys: &[&str]) {
+    for entry in result.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+        *entry = only(entry, keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{in_version, is_from};
+    use serde_json::json;
+
+    #[test]
+    fn a_result_has_the_form_of_each_version() {
+        let newest = json!({
+            "cniVersion": "1.1.0",
+            "interfaces": [{ "name": "eth0", "mac": "0a:00:00:00:00:01", "mtu": 1500, "sandbox": "/run/netns/a" }],
+            "ips": [{ "address": "10.1.0.2/16", "gateway": "10.1.0.1", "interface": 0 }, { "address": "fd01::2/64" }],
+            "routes": [{ "dst": "0.0.0.0/0", "gw": "10.1.0.1", "mtu": 1400 }],
+        });
+        let oldest = json!({
+            "cniVersion": "0.2.0", "dns": {},
+            "ip4": { "ip": "10.1.0.2/16", "gateway": "10.1.0.1", "routes": [{ "dst": "0.0.0.0/0", "gw": "10.1.0.1" }] },
+            "ip6": { "ip": "fd01::2/64" },
+        });
+        assert_eq!(in_version(&newest, "0.2.0"), oldest);
+        let middle = in_version(&newest, "0.3.1");
+        assert_eq!(middle["ips"][1], json!({ "version": "6", "address": "fd01::2/64" }));
+        assert_eq!(middle["routes"][0], json!({ "dst": "0.0.0.0/0", "gw": "10.1.0.1" }));
+        assert_eq!(in_version(&newest, "1.0.0")["interfaces"][0].get("mtu"), None);
+        assert_eq!(in_version(&newest, "1.1.0"), newest);
+    }
+
+    #[test]
+    fn versions_are_ordered() {
+        assert!(is_from("1.0.0", "0.4.0") && is_from("0.4.0", "0.4.0"));
+        assert!(!is_from("0.3.1", "0.4.0") && !is_from("9.9.9", "0.4.0") && !is_from("", "0.1.0"));
+    }
+}

@@ -1,0 +1,323 @@
+//! The kit's own IPAM plugin: it stands in where a subject has none, and is the witness of how a plugin delegates.
+//!
+//! It is the kit's executable under the name [`NAME`] in the bench's bin dir. It hands out an address to each
+//! attachment, writes down each call, and does what it is ordered to. What it knows lies below the bench's work dir.
+
+use crate::form;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// Its name: `ipam.type`, and the name of the executable.
+pub const NAME: &str = "kit-ipam";
+
+/// As [`testns::Node::work_dir`] has it: the plugin is a process of its own, whom nobody can tell.
+const FOLDER: &str = "/run/testns/kit-ipam";
+
+/// The `ipam` object of a config that uses it, with IPv6 addresses beside those of IPv4 if wanted.
+#[must_use]
+pub fn config(with_ipv6: bool) -> Value {
+    json!({ "type": NAME, "withIPv6": with_ipv6 })
+}
+
+/// One call of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IpamCall {
+    /// `CNI_COMMAND`.
+    pub verb: String,
+    /// All of its environment.
+    pub environment: BTreeMap<String, String>,
+    /// All of its stdin.
+    pub stdin: String,
+}
+
+impl IpamCall {
+    /// Its config; `null` if that was no JSON.
+    #[must_use]
+    pub fn config(&self) -> Value {
+        serde_json::from_str(&self.stdin).unwrap_or_default()
+    }
+}
+
+/// What it does in place of its work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Order {
+    /// Prints an error object and fails.
+    Fail {
+        /// `code`.
+        code: u64,
+        /// `msg`.
+        msg: String,
+    },
+    /// Prints this text and ends with this status.
+    Print {
+        /// All of stdout.
+        stdout: String,
+        /// Exit status.
+        exit: u8,
+    },
+    /// Does not end.
+    Hang,
+}
+
+/// What it knows.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+struct Ledger {
+    /// By verb.
+    orders: BTreeMap<String, Order>,
+    /// Container ID and interface name of each attachment that has an address, with its number.
+    held: BTreeMap<String, u16>,
+    last: u16,
+}
+
+/// The kit's end of it: that of the calling process's bench.
+#[derive(Debug, Clone, Copy)]
+pub struct KitIpam;
+
+impl KitIpam {
+    /// Its calls since the bench was made or they were last forgotten, in order.
+    ///
+    /// # Panics
+    /// If they cannot be read.
+    #[must_use]
+    pub fn calls(&self) -> Vec<IpamCall> {
+        let text = with_ledger(|_| fs::read_to_string(path("calls")).unwrap_or_default());
+        let read = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("cannot read {line}: {error}"));
+        text.lines().map(read).collect()
+    }
+
+    /// Verbs of its calls, in order.
+    #[must_use]
+    pub fn verbs(&self) -> Vec<String> {
+        self.calls().into_iter().map(|call| call.verb).collect()
+    }
+
+    /// Forgets its calls.
+    pub fn forget_calls(&self) {
+        with_ledger(|_| fs::remove_file(path("calls")).ok());
+    }
+
+    /// Orders what it does when it is called with a verb, from now on; `None` for its work.
+    pub fn order(&self, verb: testns::Verb, order: Option<Order>) {
+        with_ledger(|ledger| match order {
+            Some(order) => ledger.orders.insert(verb.to_string(), order),
+            None => ledger.orders.remove(&verb.to_string()),
+        });
+    }
+
+    /// Attachments that have an address, as `CONTAINERID IFNAME`.
+    #[must_use]
+    pub fn held(&self) -> Vec<String> {
+        with_ledger(|ledger| ledger.held.keys().cloned().collect())
+    }
+}
+
+/// The ledger, locked.
+///
+/// # Panics
+/// If it cannot be read or written.
+fn with_ledger<T>(work: impl FnOnce(&mut Ledger) -> T) -> T {
+    try_with_ledger(work).unwrap_or_else(|error| panic!("cannot use the ledger in {FOLDER}: {error}"))
+}
+
+fn try_with_ledger<T>(work: impl FnOnce(&mut Ledger) -> T) -> io::Result<T> {
+    fs::create_dir_all(FOLDER)?;
+    let lock = File::create(path("lock"))?;
+    lock.lock()?;
+    let mut ledger: Ledger = match fs::read(path("ledger")) {
+        Ok(bytes) => serde_json::from_slice(&bytes)?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ledger::default(),
+        Err(error) => return Err(error),
+    };
+    let done = work(&mut ledger);
+    // A caller may be killed at any time, and this process with it.
+    fs::write(path("ledger.new"), serde_json::to_vec(&ledger)?)?;
+    fs::rename(path("ledger.new"), path("ledger"))?;
+    Ok(done)
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name)
+}
+
+/// Adds a line: reading and writing all of them would take long after thousands of calls.
+fn write_down(call: &IpamCall) -> io::Result<()> {
+    let mut file = File::options().create(true).append(true).open(path("calls"))?;
+    file.write_all(format!("{}\n", serde_json::to_string(call)?).as_bytes())
+}
+
+/// Puts it into a bin dir.
+///
+/// # Errors
+/// If the link cannot be made.
+pub fn install(bin_dir: &Path, kit: &Path) -> io::Result<PathBuf> {
+    let path = bin_dir.join(NAME);
+    std::os::unix::fs::symlink(kit, &path)?;
+    Ok(path)
+}
+
+/// What a call comes to.
+struct Reply {
+    stdout: String,
+    exit: u8,
+}
+
+/// The plugin's `main`. Returns the exit status.
+#[must_use]
+pub fn main() -> u8 {
+    let mut stdin = String::new();
+    io::stdin().lock().read_to_string(&mut stdin).ok(); // what is not UTF-8 is no config
+    let environment = std::env::vars_os();
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let environment: BTreeMap<_, _> = environment.map(|(name, value)| (text(name), text(value))).collect();
+    let verb = environment.get("CNI_COMMAND").cloned().unwrap_or_default();
+    let call = IpamCall { verb, environment, stdin };
+    let reply = match try_with_ledger(|ledger| write_down(&call).map(|()| ledger.answer(&call))).flatten() {
+        Ok(Some(reply)) => reply,
+        Ok(None) => loop {
+            std::thread::park(); // ordered to hang
+        },
+        Err(error) => failed(&call.config(), 5, &format!("cannot use the kit's ledger: {error}")),
+    };
+    match io::stdout().write_all(reply.stdout.as_bytes()) {
+        Ok(()) => reply.exit,
+        Err(_closed) => 1,
+    }
+}
+
+impl Ledger {
+    /// Answers a call; `None`: never.
+    fn answer(&mut self, call: &IpamCall) -> Option<Reply> {
+        match self.orders.get(&call.verb) {
+            Some(Order::Hang) => None,
+            Some(Order::Print { stdout, exit }) => Some(Reply { stdout: stdout.clone(), exit: *exit }),
+            Some(Order::Fail { code, msg }) => Some(failed(&call.config(), *code, msg)),
+            None => Some(self.work(call)),
+        }
+    }
+
+    fn work(&mut self, call: &IpamCall) -> Reply {
+        let config = call.config();
+        let version = config["cniVersion"].as_str().unwrap_or("0.1.0");
+        let variable = |name: &str| call.environment.get(name).map(String::as_str).unwrap_or_default();
+        let attachment = format!("{} {}", variable("CNI_CONTAINERID"), variable("CNI_IFNAME"));
+        let printed = |value: Value| Reply { stdout: value.to_string(), exit: 0 };
+        let nothing = Reply { stdout: String::new(), exit: 0 };
+        match call.verb.as_str() {
+            "VERSION" => printed(json!({ "cniVersion": version, "supportedVersions": form::VERSIONS })),
+            "ADD" => {
+                let number = self.reserve(attachment);
+                printed(form::in_version(&result(number, &config["ipam"]), version))
+            }
+            "DEL" => {
+                self.held.remove(&attachment);
+                nothing
+            }
+            "CHECK" if !self.held.contains_key(&attachment) => {
+                failed(&config, 100, &format!("{attachment} has no address"))
+            }
+            "GC" => {
+                let valid = config["cni.dev/valid-attachments"].as_array().cloned().unwrap_or_default();
+                let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
+                let valid: Vec<_> =
+                    valid.iter().map(|a| format!("{} {}", text(a, "containerID"), text(a, "ifname"))).collect();
+                self.held.retain(|held, _| valid.contains(held));
+                nothing
+            }
+            "CHECK" | "STATUS" => nothing,
+            other => failed(&config, 4, &format!("unknown CNI_COMMAND: {other}")),
+        }
+    }
+
+    /// The number of an attachment, a new one if it has none.
+    fn reserve(&mut self, attachment: String) -> u16 {
+        let held: Vec<u16> = self.held.values().copied().collect();
+        let last = &mut self.last;
+        *self.held.entry(attachment).or_insert_with(|| {
+            let after = |number: u16| if number < 60_000 { number + 1 } else { 2 };
+            let mut next = after((*last).max(1));
+            while held.contains(&next) && next != *last {
+                next = after(next);
+            }
+            *last = next;
+            next
+        })
+    }
+}
+
+/// The result for an attachment in the newest form: `ipam.addresses`, `ipam.routes` and `ipam.dns` if the config has
+/// them, else an address of 10.88.0.0/16, perhaps one of fd88::/64, and default routes.
+fn result(number: u16, ipam: &Value) -> Value {
+    let [high, low] = number.to_be_bytes();
+    let mut ips = vec![json!({ "address": format!("10.88.{high}.{low}/16"), "gateway": "10.88.0.1" })];
+    let mut routes = vec![json!({ "dst": "0.0.0.0/0" })];
+    if ipam["withIPv6"] == json!(true) {
+        ips.push(json!({ "address": format!("fd88::{number:x}/64"), "gateway": "fd88::1" }));
+        routes.push(json!({ "dst": "::/0" }));
+    }
+    let given = |key: &str| ipam.get(key).cloned();
+    let mut result = json!({
+        "cniVersion": "1.1.0",
+        "ips": given("addresses").unwrap_or(Value::Array(ips)),
+        "routes": given("routes").unwrap_or(Value::Array(routes)),
+    });
+    if let Some(dns) = given("dns") {
+        result["dns"] = dns;
+    }
+    result
+}
+
+fn failed(config: &Value, code: u64, msg: &str) -> Reply {
+    let version = config["cniVersion"].as_str().unwrap_or("0.1.0");
+    Reply { stdout: json!({ "cniVersion": version, "code": code, "msg": msg }).to_string(), exit: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{IpamCall, Ledger, Order};
+    use serde_json::{Value, json};
+    use std::collections::BTreeMap;
+
+    fn call(verb: &str, id: &str, config: &Value) -> IpamCall {
+        let variables = [("CNI_COMMAND", verb), ("CNI_CONTAINERID", id), ("CNI_IFNAME", "eth0")];
+        let environment: BTreeMap<_, _> = variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
+        IpamCall { verb: verb.to_owned(), environment, stdin: config.to_string() }
+    }
+
+    #[test]
+    fn each_attachment_has_an_address_until_del_or_gc() {
+        let mut ledger = Ledger::default();
+        let config = json!({ "cniVersion": "0.4.0", "ipam": {} });
+        let mut address = |verb: &str, id: &str, config: &Value| {
+            let reply = ledger.answer(&call(verb, id, config)).unwrap();
+            let result: Value = serde_json::from_str(&reply.stdout).unwrap_or_default();
+            (reply.exit, result["ips"][0]["address"].as_str().map(str::to_owned))
+        };
+        let given = |address: &str| (0, Some(address.to_owned()));
+        assert_eq!(address("ADD", "a", &config), given("10.88.0.2/16"));
+        assert_eq!(address("ADD", "b", &config), given("10.88.0.3/16"));
+        assert_eq!(address("ADD", "a", &config), given("10.88.0.2/16"));
+        assert_eq!(address("CHECK", "a", &config), (0, None));
+        assert_eq!(address("DEL", "a", &config), (0, None));
+        assert_eq!(address("DEL", "a", &config), (0, None));
+        assert_eq!(address("CHECK", "a", &config), (1, None));
+        let valid = json!({ "cni.dev/valid-attachments": [{ "containerID": "c", "ifname": "eth0" }] });
+        assert_eq!(address("GC", "", &valid), (0, None));
+        assert_eq!(address("CHECK", "b", &config), (1, None));
+    }
+
+    #[test]
+    fn it_does_as_ordered() {
+        let mut ledger = Ledger::default();
+        let config = json!({ "cniVersion": "1.0.0" });
+        ledger.orders.insert("ADD".to_owned(), Order::Fail { code: 11, msg: "later".to_owned() });
+        ledger.orders.insert("DEL".to_owned(), Order::Hang);
+        let reply = ledger.answer(&call("ADD", "a", &config)).unwrap();
+        assert_eq!((reply.exit, reply.stdout.as_str()), (1, r#"{"cniVersion":"1.0.0","code":11,"msg":"later"}"#));
+        assert!(ledger.answer(&call("DEL", "a", &config)).is_none());
+    }
+}

@@ -1,0 +1,34 @@
+//! What the machine under the kit allows, found out once by trying.
+
+use serde::{Deserialize, Serialize};
+
+/// What the machine under the kit allows.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The kernel's release.
+    pub kernel: String,
+    /// Kernel features that are there, by the names that profiles use.
+    pub features: Vec<String>,
+    /// Whether trials have a process namespace of their own, with a `/proc` that goes with it.
+    pub own_processes: bool,
+}
+
+impl Machine {
+    /// Looks, in namespaces of one's own.
+    #[must_use]
+    pub(crate) fn look(own_processes: bool) -> Self {
+        let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let features = testns::Feature::ALL.into_iter().filter(|feature| feature.is_here());
+        Self {
+            kernel: kernel.trim().to_owned(),
+            features: features.map(|feature| feature.to_string()).collect(),
+            own_processes,
+        }
+    }
+
+    /// The first of some features that is not there.
+    #[must_use]
+    pub fn lacks<'a>(&self, needs: &'a [String]) -> Option<&'a str> {
+        needs.iter().find(|need| !self.features.contains(need)).map(String::as_str)
+    }
+}

@@ -1,0 +1,114 @@
+//! Profiles of the reference set.
+
+use super::{Profile, Role, Stage};
+use serde_json::{Value, json};
+
+/// The link that is somebody's master.
+const UPLINK: &str = "uplink";
+
+pub(super) fn profiles() -> Vec<Profile> {
+    [interfaces(), address_plugins(), chained()].concat()
+}
+
+fn profile(name: &str, executable: &str, role: Role, object: Value) -> Profile {
+    Profile {
+        name: name.to_owned(),
+        role,
+        plugins: vec![object],
+        executable: executable.to_owned(),
+        stage: Vec::new(),
+        needs: Vec::new(),
+        unfit: None,
+    }
+}
+
+impl Profile {
+    fn on(mut self, stage: Stage) -> Self {
+        self.stage.push(stage);
+        self
+    }
+
+    fn needs(mut self, feature: &str) -> Self {
+        self.needs.push(feature.to_owned());
+        self
+    }
+}
+
+fn range() -> Value {
+    json!({ "type": "host-local", "ranges": [[{ "subnet": "10.77.0.0/16" }]], "routes": [{ "dst": "0.0.0.0/0" }] })
+}
+
+fn ranges() -> Value {
+    json!({
+        "type": "host-local",
+        "ranges": [[{ "subnet": "10.77.0.0/16" }], [{ "subnet": "fd77::/64" }]],
+        "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }],
+    })
+}
+
+fn interfaces() -> Vec<Profile> {
+    let interface = |name: &str, object| profile(name, name, Role::Interface, object);
+    let cable = || Stage::Cable { name: UPLINK.to_owned() };
+    let gateway = |ipam: Value| {
+        // Without routes: the plugin makes the default routes itself.
+        let ranges = ipam["ranges"].clone();
+        let ipam = json!({ "type": "host-local", "ranges": ranges });
+        json!({ "type": "bridge", "bridge": "cni0", "isDefaultGateway": true, "ipMasq": true, "ipam": ipam })
+    };
+    vec![
+        interface("bridge", gateway(range())),
+        profile("bridge-dual-stack", "bridge", Role::Interface, gateway(ranges())),
+        profile("bridge-layer-2", "bridge", Role::Interface, json!({ "type": "bridge", "bridge": "cni0", "ipam": {} })),
+        interface("ptp", json!({ "type": "ptp", "ipMasq": true, "ipam": range() })),
+        interface("macvlan", json!({ "type": "macvlan", "master": UPLINK, "ipam": range() }))
+            .on(cable())
+            .needs("macvlan"),
+        interface("ipvlan", json!({ "type": "ipvlan", "master": UPLINK, "ipam": range() })).on(cable()).needs("ipvlan"),
+        interface("vlan", json!({ "type": "vlan", "master": UPLINK, "vlanId": "{99+n}", "ipam": range() }))
+            .on(cable())
+            .needs("8021q"),
+        interface("host-device", json!({ "type": "host-device", "device": "dev{n}", "ipam": range() }))
+            .on(Stage::Device { name: "dev{n}".to_owned() }),
+        interface("dummy", json!({ "type": "dummy", "ipam": range() })).needs("dummy"),
+        interface("tap", json!({ "type": "tap", "ipam": range() })).needs("tun"),
+        interface("loopback", json!({ "type": "loopback" })),
+    ]
+}
+
+fn address_plugins() -> Vec<Profile> {
+    let ipam = |name: &str, executable: &str, ipam: Value| {
+        profile(name, executable, Role::Ipam, json!({ "type": "kit-user", "ipam": ipam }))
+    };
+    let mut dhcp = ipam("dhcp", "dhcp", json!({ "type": "dhcp" }));
+    dhcp.unfit = Some("it needs a DHCP server, which the kit does not have yet".to_owned());
+    vec![
+        ipam("host-local", "host-local", range()),
+        ipam("host-local-dual-stack", "host-local", ranges()),
+        ipam(
+            "static",
+            "static",
+            json!({
+                "type": "static",
+                "addresses": [{ "address": "10.78.0.5/16", "gateway": "10.78.0.1" }],
+                "routes": [{ "dst": "0.0.0.0/0" }],
+            }),
+        ),
+        dhcp,
+    ]
+}
+
+fn chained() -> Vec<Profile> {
+    let chained = |name: &str, object| profile(name, name, Role::Chained, object).on(Stage::Attached);
+    let limits = json!({
+        "type": "bandwidth",
+        "ingressRate": 8_000_000, "ingressBurst": 8_000_000, "egressRate": 8_000_000, "egressBurst": 8_000_000,
+    });
+    vec![
+        chained("portmap", json!({ "type": "portmap", "capabilities": { "portMappings": true } })),
+        chained("bandwidth", limits).needs("ifb"),
+        chained("firewall", json!({ "type": "firewall", "backend": "iptables" })),
+        chained("tuning", json!({ "type": "tuning", "sysctl": { "net.core.somaxconn": "500" }, "mtu": 1400 })),
+        chained("sbr", json!({ "type": "sbr" })),
+        chained("vrf", json!({ "type": "vrf", "vrfname": "blue" })).needs("vrf"),
+    ]
+}

@@ -1,0 +1,234 @@
+//! A whole run: what was asked, of whom, on what machine, and what came of it. Reports are written from it.
+
+use crate::errand::{Errand, Spoken};
+use crate::finding::Finding;
+use crate::form;
+use crate::machine::Machine;
+use crate::profile::{Profile, Role};
+use crate::rule::{Level, Rule};
+use crate::schedule::{self, Candidate, News, Planned, Wanted};
+use crate::subject::Subject;
+use crate::trial::{Report, Trial, Verdict};
+use std::collections::BTreeMap;
+use std::io;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// The rule that an executable breaks which does not say its versions.
+const VERSION_RULE: &str = "version.lists-versions";
+
+/// How long looking at the machine, or asking for versions, may take.
+const ERRAND_DEADLINE: Duration = Duration::from_secs(60);
+
+/// A whole run.
+#[derive(Debug, Clone)]
+pub struct Run {
+    /// Rules that were asked for, in the order of the specification.
+    pub rules: Vec<&'static Rule>,
+    /// Whose executables, in the order of the command line.
+    pub subjects: Vec<Subject>,
+    /// What came of each trial, in the order of subjects, profiles and rules.
+    pub reports: Vec<Report>,
+    /// On what machine.
+    pub machine: Machine,
+    /// What a reader has to know beside the reports, a sentence each.
+    pub notes: Vec<String>,
+    /// The command line, without the executable.
+    pub command: Vec<String>,
+    /// Of the random parts.
+    pub seed: u64,
+    /// When it began.
+    pub began: SystemTime,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What a run came to, for the exit status.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// Every applicable required rule passed.
+    Passed,
+    /// A required rule is broken.
+    Failed,
+    /// A trial could not be tried.
+    Broken,
+}
+
+impl Run {
+    /// What it came to.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let is_broken = |report: &&Report| matches!(report.verdict, Verdict::Broken { .. });
+        let is_failed =
+            |report: &&Report| matches!(report.verdict, Verdict::Fail(_)) && self.level(report) == Level::Must;
+        if self.reports.iter().any(|report| is_broken(&report)) {
+            Outcome::Broken
+        } else if self.reports.iter().any(|report| is_failed(&report)) {
+            Outcome::Failed
+        } else {
+            Outcome::Passed
+        }
+    }
+
+    /// The rule of a report.
+    #[must_use]
+    pub fn rule(&self, report: &Report) -> Option<&'static Rule> {
+        crate::rules::all().find(|rule| rule.id == report.trial.rule)
+    }
+
+    /// The level of a report's rule; an unknown rule binds.
+    #[must_use]
+    pub fn level(&self, report: &Report) -> Level {
+        self.rule(report).map_or(Level::Must, |rule| rule.level)
+    }
+
+    /// How many reports have each verdict: passed, failed, skipped, broken.
+    #[must_use]
+    pub fn counts(&self) -> [usize; 4] {
+        let mut counts = [0; 4];
+        for report in &self.reports {
+            let place = match report.verdict {
+                Verdict::Pass => 0,
+                Verdict::Fail(_) => 1,
+                Verdict::Skip { .. } => 2,
+                Verdict::Broken { .. } => 3,
+            };
+            counts[place] += 1;
+        }
+        counts
+    }
+}
+
+/// Finds out what the machine allows.
+///
+/// # Errors
+/// Why nothing can be tested on it, and what its owner could do.
+pub fn look() -> Result<Machine, String> {
+    let look = |own_processes| Errand::Look.run::<Machine>(own_processes, ERRAND_DEADLINE);
+    look(true).or_else(|_no_proc| look(false)).map_err(|error| {
+        format!(
+            "nothing can be tested here: {error}\nEach test runs in namespaces of its own, for which this machine has \
+             to allow user namespaces: see user.max_user_namespaces, kernel.unprivileged_userns_clone, \
+             kernel.apparmor_restrict_unprivileged_userns (sysctl), and a container's seccomp profile"
+        )
+    })
+}
+
+/// Asks what versions each candidate speaks. Of those that do not say, the failures.
+///
+/// # Errors
+/// If no child process can be started.
+pub fn ask_versions(
+    pairs: Vec<(Subject, Profile)>,
+    wanted: &Wanted,
+    machine: &Machine,
+    side_by_side: usize,
+) -> io::Result<(Vec<Candidate>, Vec<Report>)> {
+    let mut questions: BTreeMap<(String, String), (Subject, String)> = BTreeMap::new();
+    for (subject, profile) in pairs.iter().filter(|(_, profile)| profile.unfit.is_none()) {
+        for executable in executables(profile) {
+            questions.insert((subject.label.clone(), executable.clone()), (subject.clone(), executable));
+        }
+    }
+    let mut answers: BTreeMap<(String, String), Spoken> = BTreeMap::new();
+    let questions: Vec<_> = questions.into_iter().collect();
+    for some in questions.chunks(side_by_side.max(1)) {
+        let asked: Vec<io::Result<Spoken>> = thread::scope(|scope| {
+            let ask = |(subject, executable): &(Subject, String)| {
+                let errand = Errand::Versions { subject: subject.clone(), executable: executable.clone() };
+                scope.spawn(move || errand.run(machine.own_processes, ERRAND_DEADLINE))
+            };
+            let threads: Vec<_> = some.iter().map(|(_, question)| ask(question)).collect();
+            let lost = || Err(io::Error::other("a thread of the kit panicked"));
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_panic| lost())).collect()
+        });
+        for ((key, _), answer) in some.iter().zip(asked) {
+            answers.insert(key.clone(), answer?);
+        }
+    }
+    let (mut candidates, mut failures) = (Vec::new(), Vec::new());
+    for (subject, profile) in pairs {
+        let spoken: Vec<&Spoken> = executables(&profile)
+            .into_iter()
+            .filter_map(|executable| answers.get(&(subject.label.clone(), executable)))
+            .collect();
+        let speaks = |version: &&str| spoken.iter().all(|spoken| spoken.versions.iter().any(|other| other == version));
+        let versions: Vec<_> = form::VERSIONS.iter().copied().filter(speaks).map(str::to_owned).collect();
+        match spoken.iter().find(|spoken| spoken.versions.is_empty()) {
+            Some(silent) => failures.push(silence(&subject, &profile, silent, wanted)),
+            None => candidates.push(Candidate { subject, profile, versions }),
+        }
+    }
+    Ok((candidates, failures))
+}
+
+fn executables(profile: &Profile) -> Vec<String> {
+    let count = if profile.role == Role::List { profile.plugins.len() } else { 1 };
+    (0..count).map(|index| profile.executable(index).to_owned()).collect()
+}
+
+/// The report of an executable that does not say its versions.
+fn silence(subject: &Subject, profile: &Profile, spoken: &Spoken, wanted: &Wanted) -> Report {
+    let trial = Trial {
+        rule: VERSION_RULE.to_owned(),
+        case: String::new(),
+        subject: subject.clone(),
+        profile: profile.clone(),
+        version: form::VERSIONS.last().copied().unwrap_or_default().to_owned(),
+        seed: wanted.seed,
+        call_seconds: wanted.call_seconds,
+    };
+    let call = &spoken.call;
+    let ended = call.exit.map_or("it did not end".to_owned(), |exit| format!("it ended with {exit}"));
+    let seen = format!("{ended} and printed {:?}, stderr {:?}; nothing else of it was tried", call.stdout, call.stderr);
+    let finding = Finding::new("an answer to VERSION with a version that there is", seen);
+    trial.report(Verdict::Fail(finding), vec![call.clone()], Duration::from_millis(call.milliseconds))
+}
+
+/// What a run is made of.
+#[derive(Debug)]
+pub struct Order {
+    /// Whom to test.
+    pub pairs: Vec<(Subject, Profile)>,
+    /// With what.
+    pub wanted: Wanted,
+    /// How many trials at a time.
+    pub side_by_side: usize,
+    /// How long a trial may take.
+    pub deadline: Duration,
+    /// The command line, for reports.
+    pub command: Vec<String>,
+    /// What a reader has to know.
+    pub notes: Vec<String>,
+}
+
+/// Runs all trials. `told` hears how many there are, then what happens.
+///
+/// # Errors
+/// Why nothing can be tested.
+pub fn run(order: Order, mut told: impl FnMut(usize, News<'_>)) -> Result<Run, String> {
+    let (start, began) = (Instant::now(), SystemTime::now());
+    let Order { pairs, wanted, side_by_side, deadline, command, mut notes } = order;
+    let machine = look()?;
+    if !machine.own_processes {
+        notes.push(
+            "this machine hides parts of its /proc, so that trials share its process namespace: processes that a \
+             plugin leaves behind are not noticed, and may outlive the run"
+                .to_owned(),
+        );
+    }
+    let mut subjects: Vec<Subject> = Vec::new();
+    for (subject, _) in &pairs {
+        if !subjects.contains(subject) {
+            subjects.push(subject.clone());
+        }
+    }
+    let (candidates, mut reports) = ask_versions(pairs, &wanted, &machine, side_by_side)
+        .map_err(|error| format!("cannot ask for versions: {error}"))?;
+    let planned: Vec<Planned> =
+        candidates.iter().flat_map(|candidate| schedule::trials(candidate, &wanted, &machine)).collect();
+    let count = planned.len();
+    reports.extend(schedule::run(planned, &machine, side_by_side, deadline, |news| told(count, news)));
+    let Wanted { rules, seed, .. } = wanted;
+    Ok(Run { rules, subjects, reports, machine, notes, command, seed, began, took: start.elapsed() })
+}

@@ -1,0 +1,118 @@
+//! Lays what a profile says that the node must have.
+
+use crate::profile::{Stage, fill_text};
+use serde_json::{Value, json};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use testns::{Container, Namespace, Node};
+
+/// The bridge of [`Stage::Attached`].
+const BRIDGE: &str = "kit0";
+
+/// Lays what the node has once.
+///
+/// Returns the processes that it started.
+///
+/// # Panics
+/// When the kernel refuses something.
+pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
+    // Duplicate address detection of links of the node takes a second or two, and says nothing of a plugin.
+    if Path::new("/proc/sys/net/ipv6").exists() {
+        node.host().set_sysctl("net/ipv6/conf/default/accept_dad", "0");
+    }
+    let mut children = Vec::new();
+    for (number, part) in stage.iter().enumerate() {
+        match part {
+            Stage::Cable { name } => cable(node, name, number),
+            Stage::Attached => {
+                node.host().add_link(BRIDGE, "bridge");
+                node.host().add_address(BRIDGE, "10.99.0.1/16");
+            }
+            Stage::Daemon { executable, arguments, socket } => {
+                children.push(daemon(&node.bin_dir().join(executable), arguments, Path::new(socket)));
+            }
+            Stage::Device { .. } => {}
+        }
+    }
+    children
+}
+
+/// A link with a neighbour; the first one leads to the rest of the world.
+fn cable(node: &Node, name: &str, number: usize) {
+    let remote = node.remote(&format!("beyond-{name}"));
+    node.host().add_veth(name, &remote, "near");
+    node.host().add_address(name, &format!("192.0.2.{}/28", 16 * number + 1));
+    remote.add_address("near", &format!("192.0.2.{}/28", 16 * number + 2));
+    if number == 0 {
+        node.host().add_route("0.0.0.0/0", "192.0.2.2", name);
+    }
+}
+
+fn daemon(executable: &Path, arguments: &[String], socket: &Path) -> Child {
+    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+    let folder = socket.parent().unwrap_or(Path::new("/run"));
+    std::fs::create_dir_all(folder).unwrap_or_else(|error| panic!("cannot create {}: {error}", folder.display()));
+    let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
+        .unwrap_or_else(|error| panic!("inotify: {error}"));
+    watch.add_watch(folder, AddWatchFlags::IN_CREATE).unwrap_or_else(|error| panic!("cannot watch a folder: {error}"));
+    let mut command = Command::new(executable);
+    command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.process_group(0).spawn();
+    let child = child.unwrap_or_else(|error| panic!("cannot start {}: {error}", executable.display()));
+    let mut fds = [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(&watch), nix::poll::PollFlags::POLLIN)];
+    while !socket.exists() {
+        let came = nix::poll::poll(&mut fds, 10_000_u16).unwrap_or(0);
+        assert!(came > 0, "{} made no socket {} within 10 s", executable.display(), socket.display());
+        watch.read_events().ok();
+    }
+    child
+}
+
+/// Lays what each pod has. Returns the prevResult of a chained plugin, in the newest form.
+///
+/// # Panics
+/// When the kernel refuses something.
+pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, number: usize) -> Option<Value> {
+    let mut prev_result = None;
+    for part in stage {
+        match part {
+            Stage::Device { name } => device(node, &fill_text(name, number)),
+            Stage::Attached => prev_result = Some(attached(node, pod, number)),
+            Stage::Cable { .. } | Stage::Daemon { .. } => {}
+        }
+    }
+    prev_result
+}
+
+/// A link of its own: one end of a veth, down and without addresses, as hardware that nobody uses.
+fn device(node: &Node, name: &str) {
+    if node.host().find_link(name).is_some() {
+        return; // a name without {n} is one device for all pods
+    }
+    let remote = node.remote(&format!("beyond-{name}"));
+    node.host().add_veth(name, &remote, "near");
+    node.host().set_down(name);
+}
+
+fn attached(node: &Node, pod: &Container, number: usize) -> Value {
+    let (host_veth, eth0) = (format!("kit{number}"), "eth0");
+    let inside: &Namespace = pod.namespace();
+    node.host().add_veth(&host_veth, inside, eth0);
+    node.host().set_master(&host_veth, BRIDGE);
+    let [_, _, high, low] = u32::try_from(number + 1).unwrap_or(2).to_be_bytes();
+    let address = format!("10.99.{high}.{low}/16");
+    inside.add_address(eth0, &address);
+    inside.add_route("0.0.0.0/0", "10.99.0.1", eth0);
+    let mac = |namespace: &Namespace, link: &str| namespace.link(link).mac;
+    json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [
+            { "name": BRIDGE, "mac": mac(node.host(), BRIDGE) },
+            { "name": host_veth, "mac": mac(node.host(), &host_veth) },
+            { "name": eth0, "mac": mac(inside, eth0), "sandbox": inside.path() },
+        ],
+        "ips": [{ "address": address, "gateway": "10.99.0.1", "interface": 2 }],
+        "routes": [{ "dst": "0.0.0.0/0", "gw": "10.99.0.1" }],
+    })
+}
