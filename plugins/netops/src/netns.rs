@@ -143,13 +143,28 @@ impl Netns {
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`; `ENOSPC` at the limit of namespaces.
-    #[expect(clippy::disallowed_methods, reason = "the one place that makes a namespace")]
     pub fn run_in_new<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
+        Self::in_new(CloneFlags::CLONE_NEWNET, work)
+    }
+
+    /// As [`Netns::run_in_new`], in a fresh UTS namespace as well: host and domain name can be set without the
+    /// node's changing.
+    ///
+    /// # Errors
+    /// As [`Netns::run_in_new`].
+    pub fn run_in_new_with_uts<T: Send>(work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
+        Self::in_new(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS, work)
+    }
+
+    #[expect(clippy::disallowed_methods, reason = "the one place that makes a namespace")]
+    fn in_new<T: Send>(flags: CloneFlags, work: impl FnOnce() -> T + Send) -> Result<T, OpError> {
         let made = on_thread(|| {
-            nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
+            nix::sched::unshare(flags)?;
             Ok(work())
         });
-        made.map_err(|errno| OpError::errno("create", "network namespace", errno).request("unshare CLONE_NEWNET"))
+        // CLONE_NEWNET or CLONE_NEWNET|CLONE_NEWUTS, as in the headers.
+        let request = flags.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join("|");
+        made.map_err(|errno| OpError::errno("create", "network namespace", errno).request(format!("unshare {request}")))
     }
 
     /// A fresh namespace, alive as long as the returned handle (or whoever enters it).
@@ -230,6 +245,16 @@ mod tests {
         assert!(before.is_current().unwrap());
         let inside = made.run(|| Netns::current().unwrap().identity()).unwrap();
         assert_eq!(inside, made.identity());
+    }
+
+    #[test]
+    fn a_hostname_set_in_a_new_namespace_is_not_the_nodes() {
+        const HOSTNAME: &str = "/proc/sys/kernel/hostname";
+        let read = || std::fs::read_to_string(HOSTNAME).unwrap();
+        let before = read();
+        let inside = Netns::run_in_new_with_uts(|| std::fs::write(HOSTNAME, "somebody").map(|()| read()));
+        assert_eq!(inside.unwrap().unwrap(), "somebody\n");
+        assert_eq!(read(), before);
     }
 
     #[test]
