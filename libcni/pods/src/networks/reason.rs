@@ -1,0 +1,161 @@
+//! Why a file, or a whole folder, cannot be used: as data, and as one line for an operator.
+
+use cni_spec::{CniError, PluginType, SpecVersion};
+use nix::errno::Errno;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A file that cannot be used.
+#[derive(Debug)]
+pub struct PassedOver {
+    /// The file.
+    pub path: PathBuf,
+    /// Why.
+    pub reason: Reason,
+}
+
+impl fmt::Display for PassedOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} passed over: {}", self.path.display(), self.reason)
+    }
+}
+
+/// Why a file cannot be used. Its text is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Reason {
+    /// The file, or one in the list's own folder, cannot be read.
+    #[error("cannot read {}: {error}", path.display())]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It is not JSON (code 6), or a key is missing or wrong (code 7).
+    #[error("{}{error}", within(path.as_deref()))]
+    Invalid {
+        /// The file, if it is one in the list's own folder.
+        path: Option<PathBuf>,
+        /// What is wrong.
+        error: CniError,
+    },
+    /// A list without any plugin, also in its own folder.
+    #[error("it has no plugins")]
+    NoPlugins,
+    /// The network's name, or the file's that stands in for it, cannot be one.
+    #[error("cannot use {name:?} as network name: {}", error.msg)]
+    BadName {
+        /// The name.
+        name: String,
+        /// The rule it breaks.
+        error: CniError,
+    },
+    /// The network's version is none that this library knows.
+    #[error("cniVersion {version:?} is not known; known are {}", SpecVersion::ALL.map(SpecVersion::as_str).join(", "))]
+    UnknownVersion {
+        /// The version.
+        version: String,
+    },
+    /// A plugin's executable is in none of the folders.
+    #[error("executable of plugin {plugin} not found in {}", list(looked_in))]
+    MissingExecutable {
+        /// `type` of the plugin.
+        plugin: PluginType,
+        /// The folders.
+        looked_in: Vec<PathBuf>,
+    },
+    /// A plugin's file is there but cannot be run.
+    #[error("cannot run {} of plugin {plugin}: {errno}", path.display())]
+    NotExecutable {
+        /// `type` of the plugin.
+        plugin: PluginType,
+        /// The file.
+        path: PathBuf,
+        /// Why; `EACCES` where the file's mode does not allow it.
+        errno: Errno,
+    },
+    /// A plugin does not answer VERSION, in time or in a way that can be understood.
+    #[error("plugin {plugin} does not answer VERSION: {error}")]
+    NoVersion {
+        /// `type` of the plugin.
+        plugin: PluginType,
+        /// Its executable.
+        path: PathBuf,
+        /// What it said, or did not say.
+        error: CniError,
+    },
+    /// A plugin does not speak the network's version.
+    #[error("plugin {plugin} does not speak cniVersion {version:?}; it speaks {}", speaks.join(", "))]
+    UnsupportedVersion {
+        /// `type` of the plugin.
+        plugin: PluginType,
+        /// The network's version; empty text is 0.1.0.
+        version: String,
+        /// The versions it speaks, in its order.
+        speaks: Vec<String>,
+    },
+    /// An earlier file has a network of this name.
+    #[error("network name {name:?} is taken by {}", by.display())]
+    NameTaken {
+        /// The name.
+        name: String,
+        /// The earlier file.
+        by: PathBuf,
+    },
+}
+
+/// What is wrong with a folder. Its text is one line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// There is no folder, yet.
+    #[error("no folder {}: no such file or directory", dir.display())]
+    NoFolder {
+        /// The folder.
+        dir: PathBuf,
+    },
+    /// It cannot be listed.
+    #[error("cannot read {}: {error}", dir.display())]
+    Unreadable {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// It was read, but not all that it depends on can be watched: [`super::Folder::networks`] reads anew each time, and
+    /// [`super::Folder::changed`] may miss a change.
+    #[error(transparent)]
+    NotWatched(WatchError),
+}
+
+/// A folder or file that cannot be watched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot watch {}: {errno}{}", path.display(), remedy(*errno))]
+pub struct WatchError {
+    /// The folder or file.
+    pub path: PathBuf,
+    /// Why. `EMFILE`: no more inotify instances, or open files. `ENOSPC`: no more watches.
+    pub errno: Errno,
+}
+
+/// What to do, by inotify_init(2) and inotify_add_watch(2).
+fn remedy(errno: Errno) -> &'static str {
+    match errno {
+        Errno::EMFILE => "; raise sysctl fs.inotify.max_user_instances, or the limit of open files",
+        Errno::ENOSPC => "; raise sysctl fs.inotify.max_user_watches",
+        _ => "",
+    }
+}
+
+fn within(path: Option<&Path>) -> String {
+    path.map(|path| format!("{}: ", path.display())).unwrap_or_default()
+}
+
+fn list(dirs: &[PathBuf]) -> String {
+    if dirs.is_empty() {
+        return "no folder: none is configured".into();
+    }
+    dirs.iter().map(|dir| dir.display().to_string()).collect::<Vec<_>>().join(":")
+}

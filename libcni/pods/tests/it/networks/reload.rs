@@ -1,0 +1,163 @@
+//! Changes of the folder and of the executables are announced, and nothing else is.
+
+use super::node::{ALL_VERSIONS, Node, names, network, wait};
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+
+/// A node with plugin `a` and network `n`.
+fn ready() -> Node {
+    let node = Node::new();
+    node.plugin("bin/a", ALL_VERSIONS).network("net.d/5.conflist", "n");
+    node
+}
+
+#[test]
+fn files_come_change_and_go() {
+    wait(async {
+        let node = ready();
+        let folder = node.open();
+        node.after(&folder, |node| drop(node.network("net.d/1.conflist", "m").path("")), "m n").await;
+        node.after(&folder, |node| drop(node.network("net.d/1.conflist", "k").path("")), "k n").await;
+        let swap =
+            |node: &Node| drop(node.network("net.d/.new", "j").rename("net.d/.new", "net.d/1.conflist").path(""));
+        node.after(&folder, swap, "j n").await;
+        node.after(&folder, |node| drop(node.rename("net.d/1.conflist", "net.d/9.conflist").path("")), "n j").await;
+        node.after(&folder, |node| drop(node.rename("net.d/9.conflist", "net.d/9.off").path("")), "n").await;
+        node.after(&folder, |node| drop(node.remove("net.d/5.conflist").path("")), "").await;
+    });
+}
+
+/// A name of a file that is written, not another's, and only when it is closed.
+#[test]
+fn a_file_counts_when_it_is_closed() {
+    wait(async {
+        let node = ready();
+        let folder = node.open();
+        folder.networks().await;
+        let mut new = None;
+        node.unmoved(&folder, |node| new = Some(fs::File::create(node.path("net.d/1.conflist")).unwrap())).await;
+        let mut new = new.unwrap();
+        node.unmoved(&folder, |_| new.write_all(network("m").as_bytes()).unwrap()).await;
+        node.after(&folder, |_| drop(new), "m n").await;
+        let mut old = None;
+        node.unmoved(&folder, |node| {
+            let mut file = OpenOptions::new().write(true).truncate(true).open(node.path("net.d/1.conflist")).unwrap();
+            file.write_all(network("k").as_bytes()).unwrap();
+            old = Some(file);
+        })
+        .await;
+        node.after(&folder, |_| drop(old), "k n").await;
+    });
+}
+
+#[test]
+fn what_is_no_network_is_no_change() {
+    wait(async {
+        let node = ready();
+        let folder = node.open();
+        for name in ["net.d/x.txt", "net.d/.5.conflist.swp", "bin/b", "net.e", "x/y"] {
+            node.unmoved(&folder, |node| drop(node.write(name, "x").remove(name).path(""))).await;
+        }
+        node.unmoved(&folder, |node| drop(fs::read(node.path("net.d/5.conflist")).unwrap())).await;
+    });
+}
+
+#[test]
+fn the_folder_comes_and_goes_with_its_parents() {
+    wait(async {
+        let node = Node::bare();
+        node.make_dir("bin").plugin("bin/a", ALL_VERSIONS);
+        let folder = node.open_at(&node.path("etc/cni/net.d"));
+        let empty = folder.networks().await;
+        assert_eq!(names(&empty), "");
+        assert!(empty.problem.is_some());
+        node.after(&folder, |node| drop(node.network("etc/cni/net.d/1.conflist", "n").path("")), "n").await;
+        node.after(&folder, |node| drop(node.remove("etc").path("")), "").await;
+        node.after(&folder, |node| drop(node.network("etc/cni/net.d/1.conflist", "m").path("")), "m").await;
+        node.after(&folder, |node| drop(node.remove("etc/cni/net.d").make_dir("etc/cni/net.d").path("")), "").await;
+        node.after(&folder, |node| drop(node.network("etc/cni/net.d/1.conflist", "k").path("")), "k").await;
+        let whole = |node: &Node| {
+            node.network("new/net.d/1.conflist", "j").rename("etc/cni", "etc/old").rename("new", "etc/cni");
+        };
+        node.after(&folder, whole, "j").await;
+        node.after(&folder, |node| drop(node.rename("etc", "off").path("")), "").await;
+        node.after(&folder, |node| drop(node.rename("off", "etc").path("")), "j").await;
+        // The watch followed the folder back; what has become of the old one is nobody's business.
+        node.unmoved(&folder, |node| drop(node.network("etc/old/net.d/1.conflist", "x").path(""))).await;
+        node.after(&folder, |node| drop(node.network("etc/cni/net.d/2.conflist", "i").path("")), "j i").await;
+    });
+}
+
+#[test]
+fn plugins_in_a_lists_own_folder_come_and_go() {
+    wait(async {
+        let node = ready();
+        node.plugin("bin/b", ALL_VERSIONS);
+        let folder = node.open();
+        folder.networks().await;
+        node.after(&folder, |node| drop(node.write("net.d/n/1.conf", r#"{"type":"c"}"#).path("")), "").await;
+        node.after(&folder, |node| drop(node.write("net.d/n/1.conf", r#"{"type":"b"}"#).path("")), "n").await;
+        assert_eq!(node.show(&folder.networks().await), "n a+b");
+        node.unmoved(&folder, |node| drop(node.write("net.d/n/1.json", "x").path(""))).await;
+        node.after(&folder, |node| drop(node.remove("net.d/n").path("")), "n").await;
+        assert_eq!(node.show(&folder.networks().await), "n a");
+        // A broken one hides its list; the list's folder is still known.
+        node.after(&folder, |node| drop(node.write("net.d/n/2.conf", "{").path("")), "").await;
+        node.after(&folder, |node| drop(node.remove("net.d/n/2.conf").path("")), "n").await;
+    });
+}
+
+#[test]
+fn executables_come_change_and_go() {
+    wait(async {
+        let node = Node::bare();
+        node.network("net.d/1.conflist", "n");
+        let folder = node.open();
+        assert_eq!(names(&folder.networks().await), "");
+        let old = r#"echo '{"cniVersion":"0.4.0","supportedVersions":["0.4.0"]}'"#;
+        node.after(&folder, |node| drop(node.make_dir("more/bin").plugin("more/bin/a", ALL_VERSIONS).path("")), "n")
+            .await;
+        // Earlier folders win, whatever they hold.
+        node.after(&folder, |node| drop(node.make_dir("bin").plugin("bin/a", old).path("")), "").await;
+        node.after(&folder, |node| drop(node.plugin("bin/a", ALL_VERSIONS).path("")), "n").await;
+        node.after(&folder, |node| drop(node.mode("bin/a", 0o644).path("")), "").await;
+        node.after(&folder, |node| drop(node.mode("bin/a", 0o755).path("")), "n").await;
+        node.after(&folder, |node| drop(node.write("bin/a", "#!/bin/false").path("")), "").await;
+        node.after(&folder, |node| drop(node.remove("bin/a").path("")), "n").await;
+        node.after(&folder, |node| drop(node.remove("more").path("")), "").await;
+        node.after(&folder, |node| drop(node.make_dir("more/bin").plugin("more/bin/a", ALL_VERSIONS).path("")), "n")
+            .await;
+    });
+}
+
+#[test]
+fn only_executables_that_changed_are_asked_again() {
+    wait(async {
+        let node = ready();
+        node.plugin("bin/b", ALL_VERSIONS).plugin("bin/bad", "exit 3").network("net.d/9.conflist", "z");
+        node.write("net.d/6.conf", r#"{"cniVersion":"1.0.0","name":"o","type":"b"}"#);
+        node.write("net.d/7.conf", r#"{"cniVersion":"1.0.0","name":"p","type":"bad"}"#);
+        let folder = node.open();
+        folder.networks().await;
+        assert_eq!(node.asked(), "a b bad");
+        node.network("net.d/1.conflist", "m").remove("net.d/9.conflist");
+        assert_eq!(names(&folder.networks().await), "m n o");
+        assert_eq!(node.asked(), "");
+        node.plugin("bin/b", ALL_VERSIONS);
+        assert_eq!(names(&folder.networks().await), "m n o");
+        assert_eq!(node.asked(), "b");
+    });
+}
+
+/// Two names of one file may be two plugins: each is asked, once.
+#[test]
+fn names_of_one_executable_are_asked_apart() {
+    wait(async {
+        let node = ready();
+        node.write("net.d/6.conf", r#"{"cniVersion":"1.0.0","name":"o","type":"b"}"#);
+        fs::hard_link(node.path("bin/a"), node.path("bin/b")).unwrap();
+        let folder = node.open();
+        assert_eq!(names(&folder.networks().await), "n o");
+        assert_eq!(node.asked(), "a b");
+    });
+}
