@@ -92,26 +92,35 @@ impl Machine {
         Path::new("/opt/cni/bin")
     }
 
-    fn install(&self, whose: Whose) {
+    /// Puts one side's plugins in place of the other's, as an upgrade or its reversal does.
+    ///
+    /// # Panics
+    /// When they cannot be read or written.
+    pub fn install(&self, whose: Whose) {
         fs::create_dir_all(self.plugin_dir()).unwrap();
         for plugin in fs::read_dir(reference_dir()).unwrap() {
             let plugin = plugin.unwrap();
-            symlink(plugin.path(), self.plugin_dir().join(plugin.file_name())).unwrap();
+            self.put(plugin.file_name(), |path| symlink(plugin.path(), path));
         }
         if whose == Whose::Ours {
             self.install_ours();
         }
     }
 
+    /// Makes a file beside the one of that name and renames it: a runtime finds one or the other, never none.
+    fn put(&self, name: impl AsRef<Path>, make: impl FnOnce(&Path) -> std::io::Result<()>) {
+        let new = self.plugin_dir().join(".new");
+        make(&new).unwrap();
+        fs::rename(new, self.plugin_dir().join(name)).unwrap();
+    }
+
     /// One file under the name of each plugin it has, as `cnitool install` leaves it.
     fn install_ours(&self) {
         let Subject::Multicall(executable) = Subject::ours() else { panic!("ours is one executable") };
         let first = self.plugin_dir().join("noop");
-        fs::copy(executable, &first).unwrap();
+        self.put("noop", |path| fs::copy(executable, path).map(drop));
         for name in ["bridge", "host-local", "loopback"] {
-            let path = self.plugin_dir().join(name);
-            fs::remove_file(&path).unwrap();
-            fs::hard_link(&first, &path).unwrap();
+            self.put(name, |path| fs::hard_link(&first, path));
         }
     }
 

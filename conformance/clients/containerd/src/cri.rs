@@ -35,14 +35,26 @@ pub struct Pod {
 }
 
 impl<'daemon> Cri<'daemon> {
+    /// Connects.
+    ///
+    /// # Panics
+    /// When nothing listens, or refuses to answer for too long.
+    #[must_use]
+    pub fn connect(daemon: &'daemon Daemon) -> Self {
+        let cri = Self { daemon, channel: Channel::open(&daemon.socket()) };
+        // containerd says that it is ready before its CRI plugin is.
+        until("the CRI plugin", || cri.runtime::<StatusResponse>("Status", &Nothing {}).ok());
+        cri
+    }
+
     /// Connects, and gives the runtime its images.
     ///
     /// # Panics
     /// When it does not take them.
     #[must_use]
-    pub fn of(daemon: &'daemon Daemon) -> Self {
+    pub fn with_images(daemon: &'daemon Daemon) -> Self {
         daemon.import_images(CRI_NAMESPACE);
-        let cri = Self { daemon, channel: Channel::open(&daemon.socket()) };
+        let cri = Self::connect(daemon);
         // The CRI plugin hears of imported images by containerd's own events.
         until("the images", || cri.has_image(IMAGE).then_some(()));
         until("the images", || cri.has_image(crate::daemon::PAUSE).then_some(()));
@@ -120,11 +132,20 @@ impl<'daemon> Cri<'daemon> {
 
     /// Ends a pod's processes and takes its network down.
     ///
+    /// # Errors
+    /// What the runtime said.
+    pub fn try_stop(&self, pod: &Pod) -> Result<(), Refusal> {
+        let _: Nothing = self.runtime("StopPodSandbox", &SandboxId { id: pod.id.clone() })?;
+        Ok(())
+    }
+
+    /// Ends a pod's processes and takes its network down.
+    ///
     /// # Panics
     /// With what the runtime said instead.
     #[track_caller]
     pub fn stop(&self, pod: &Pod) {
-        let _: Nothing = self.must("StopPodSandbox", &SandboxId { id: pod.id.clone() });
+        self.try_stop(pod).unwrap_or_else(|refusal| panic!("StopPodSandbox: {refusal}"));
     }
 
     /// Forgets a pod.

@@ -50,6 +50,16 @@ impl Daemon {
         Some(Self { process, machine })
     }
 
+    /// Kills it in the middle of whatever it does and starts it again, as after a crash. Containers go on running.
+    ///
+    /// # Panics
+    /// As [`Daemon::start`].
+    pub fn crash_and_start(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+        self.process = spawn(&self.machine);
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
@@ -122,11 +132,13 @@ fn spawn(machine: &Machine) -> Child {
     let work = machine.work_dir();
     let config = work.join("config.toml");
     fs::write(&config, config_toml(machine)).unwrap();
-    let notified = UnixDatagram::bind(work.join("notify.sock")).unwrap();
+    let notify_socket = work.join("notify.sock");
+    fs::remove_file(&notify_socket).ok(); // there is one after a crash
+    let notified = UnixDatagram::bind(&notify_socket).unwrap();
     notified.set_read_timeout(Some(DEADLINE)).unwrap();
-    let log = File::create(log_path(machine)).unwrap();
+    let log = File::options().create(true).append(true).open(log_path(machine)).unwrap();
     let mut command = Command::new("containerd");
-    command.arg("--config").arg(config).env("NOTIFY_SOCKET", work.join("notify.sock"));
+    command.arg("--config").arg(config).env("NOTIFY_SOCKET", notify_socket);
     let process = command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap();
     let mut message = [0; 256];
     let length = match notified.recv(&mut message) {

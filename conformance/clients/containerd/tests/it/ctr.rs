@@ -1,5 +1,6 @@
 //! `ctr run --cni`: containerd's library calls the plugins, with `/proc/PID/ns/net` for ADD and no namespace for DEL.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 use std::sync::mpsc::channel;
@@ -100,8 +101,11 @@ fn ctr_run_leaves_nothing() {
     daemon.remember_settled();
     let goes = Running::start(&daemon, "goes");
     assert_eq!(daemon.cached(&goes.container_id()).len(), 1);
+    // The namespace outlives the container here, so that a link goes with DEL, which is told of no namespace, or not at all.
+    let held = File::open(goes.namespace().path()).unwrap();
     goes.end();
     daemon.assert_as_before_except(networks::is_counter);
+    drop(held);
     let id = stays.container_id();
     stays.end();
     assert_eq!((daemon.reservations(NAME), daemon.cached(&id)), (vec![], vec![]));

@@ -1,5 +1,9 @@
 //! containerd on our plugins: through `ctr run --cni`, and through CRI as a kubelet uses it.
 
+mod networks;
+
+mod arguments;
 mod cri;
 mod ctr;
-mod networks;
+mod removal;
+mod times;

@@ -1,5 +1,8 @@
 //! The networks of the tests.
 
+use std::fs;
+use std::path::Path;
+
 use serde_json::{Value, json};
 
 /// Name of the network.
@@ -17,6 +20,22 @@ pub(crate) fn pods() -> Value {
         {"type": "firewall", "backend": "iptables"},
         {"type": "tuning", "sysctl": {"net.core.somaxconn": "512"}},
         {"type": "bandwidth", "capabilities": {"bandwidth": true}}]})
+}
+
+/// The same, and at the end [noop](../../../../../plugins/meta/noop), which writes down how it was called.
+pub(crate) fn recorded(control_file: &Path, log: &Path) -> Value {
+    let mut list = pods();
+    let capabilities = json!({"portMappings": true, "bandwidth": true, "dns": true});
+    let noop = json!({"type": "noop", "debugFile": control_file, "commandLog": log, "capabilities": capabilities});
+    fs::write(control_file, r#"{"ReportResult": "PASSTHROUGH"}"#).unwrap();
+    fs::write(log, "").unwrap();
+    list["plugins"].as_array_mut().unwrap().push(noop);
+    list
+}
+
+/// Tells noop to print nothing.
+pub(crate) fn print_nothing(control_file: &Path) {
+    fs::write(control_file, "{}").unwrap();
 }
 
 /// A line of a node's changes that is about where host-local goes on counting, in the reference's form or in ours.
