@@ -1,1 +1,272 @@
-//! Quantities as Kubernetes writes them.
+//! Quantities as Kubernetes writes them: `10M`, `1.5Gi`, `3e6`. Exact: no floating point, no limit of digits.
+
+use std::fmt;
+
+/// A quantity, exact.
+///
+/// ```
+/// use pods::quantity::Quantity;
+///
+/// let value = |text| Quantity::parse(text).map(|quantity| quantity.value());
+/// assert_eq!(value("10M"), Ok(10_000_000));
+/// assert_eq!(value("1.5Ki"), Ok(1536));
+/// assert_eq!(value("100m"), Ok(1)); // a tenth: fractions round up
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Quantity {
+    is_negative: bool,
+    /// Decimal digits, the first one right behind the point of `0.DIGITS`.
+    digits: Vec<u8>,
+    /// The power of ten that `0.DIGITS` is multiplied with.
+    point: i64,
+}
+
+/// Text that is no quantity.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text:?} is no quantity: {reason}")]
+pub struct QuantityError {
+    /// The text.
+    pub text: String,
+    /// Which rule it breaks.
+    pub reason: QuantityRule,
+}
+
+/// The rules of the grammar (`apimachinery/pkg/api/resource`: `<number><suffix>`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum QuantityRule {
+    /// There is no digit.
+    Number,
+    /// What follows the number is no suffix.
+    Suffix,
+    /// What follows `e` or `E` is no whole number.
+    Exponent,
+}
+
+impl fmt::Display for QuantityRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            QuantityRule::Number => "it has to start with a number, such as 10 or 1.5",
+            QuantityRule::Suffix => "after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3",
+            QuantityRule::Exponent => "after e or E comes a whole number",
+        })
+    }
+}
+
+/// What the suffix multiplies with.
+enum Factor {
+    TenTo(i64),
+    TwoTo(u32),
+}
+
+impl Quantity {
+    /// Parses a sign, a decimal number and a suffix.
+    ///
+    /// # Errors
+    /// The rule that the text breaks.
+    pub fn parse(text: &str) -> Result<Self, QuantityError> {
+        Self::read(text).map_err(|reason| QuantityError { text: text.to_owned(), reason })
+    }
+
+    fn read(text: &str) -> Result<Self, QuantityRule> {
+        let (is_negative, unsigned) = match text.strip_prefix('-') {
+            Some(rest) => (true, rest),
+            None => (false, text.strip_prefix('+').unwrap_or(text)),
+        };
+        let suffix_at = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+        let (number, suffix) = unsigned.split_at(suffix_at);
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let digits: Vec<u8> = whole.bytes().chain(fraction.bytes()).map(|byte| byte.wrapping_sub(b'0')).collect();
+        // A second point is not a digit either.
+        if digits.is_empty() || fraction.contains('.') {
+            return Err(QuantityRule::Number);
+        }
+        let mut quantity = Self { is_negative, digits, point: i64::try_from(whole.len()).unwrap_or(i64::MAX) };
+        match factor(suffix)? {
+            Factor::TenTo(exponent) => quantity.point = quantity.point.saturating_add(exponent),
+            Factor::TwoTo(exponent) => (0..exponent).for_each(|_| quantity.double()),
+        }
+        Ok(quantity)
+    }
+
+    fn double(&mut self) {
+        let mut carry = 0;
+        for digit in self.digits.iter_mut().rev() {
+            let doubled = *digit * 2 + carry;
+            (*digit, carry) = (doubled % 10, doubled / 10);
+        }
+        if carry > 0 {
+            self.digits.insert(0, carry);
+            self.point = self.point.saturating_add(1);
+        }
+    }
+
+    /// The value as a whole number: fractions are rounded away from zero, and what does not fit is the most that does,
+    /// both as Kubernetes has it.
+    #[must_use]
+    pub fn value(&self) -> i64 {
+        let whole = usize::try_from(self.point.max(0)).unwrap_or(usize::MAX);
+        let split = whole.min(self.digits.len());
+        let push = |value: Option<i64>, digit: u8| value?.checked_mul(10)?.checked_add(i64::from(digit));
+        let mut value = self.digits[..split].iter().copied().fold(Some(0), push);
+        // Zeros up to the point; zero stays zero however many there are.
+        for _ in split..whole {
+            if matches!(value, None | Some(0)) {
+                break;
+            }
+            value = push(value, 0);
+        }
+        if self.digits[split..].iter().any(|digit| *digit > 0) {
+            value = value.and_then(|value| value.checked_add(1));
+        }
+        let value = value.unwrap_or(i64::MAX);
+        if self.is_negative { -value } else { value }
+    }
+}
+
+fn factor(suffix: &str) -> Result<Factor, QuantityRule> {
+    Ok(match suffix {
+        "" => Factor::TenTo(0),
+        "n" => Factor::TenTo(-9),
+        "u" => Factor::TenTo(-6),
+        "m" => Factor::TenTo(-3),
+        "k" => Factor::TenTo(3),
+        "M" => Factor::TenTo(6),
+        "G" => Factor::TenTo(9),
+        "T" => Factor::TenTo(12),
+        "P" => Factor::TenTo(15),
+        "E" => Factor::TenTo(18),
+        "Ki" => Factor::TwoTo(10),
+        "Mi" => Factor::TwoTo(20),
+        "Gi" => Factor::TwoTo(30),
+        "Ti" => Factor::TwoTo(40),
+        "Pi" => Factor::TwoTo(50),
+        "Ei" => Factor::TwoTo(60),
+        _ => {
+            let exponent = suffix.strip_prefix(['e', 'E']).ok_or(QuantityRule::Suffix)?;
+            let unsigned = exponent.strip_prefix(['-', '+']).unwrap_or(exponent);
+            if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
+                return Err(QuantityRule::Exponent);
+            }
+            // More digits than fit are all the same: nothing, or the most there is.
+            let most = if exponent.starts_with('-') { i64::from(i32::MIN) } else { i64::from(i32::MAX) };
+            Factor::TenTo(exponent.parse::<i32>().map_or(most, i64::from))
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    fn check(texts: &str, expected: &Expect) {
+        let told = texts.split_whitespace().map(|text| match Quantity::parse(text) {
+            Ok(quantity) => format!("{text} = {}\n", quantity.value()),
+            Err(error) => format!("{text}: {}\n", error.reason),
+        });
+        expected.assert_eq(&told.collect::<String>());
+    }
+
+    #[test]
+    fn suffixes_multiply() {
+        check(
+            "0 12 +12 -12 1k 1M 1G 1T 1P 1E 1Ki 1Mi 1Gi 1Ti 1Pi 1Ei 3e3 3E3 12e-1 1500e+1 007k",
+            &expect![[r#"
+                0 = 0
+                12 = 12
+                +12 = 12
+                -12 = -12
+                1k = 1000
+                1M = 1000000
+                1G = 1000000000
+                1T = 1000000000000
+                1P = 1000000000000000
+                1E = 1000000000000000000
+                1Ki = 1024
+                1Mi = 1048576
+                1Gi = 1073741824
+                1Ti = 1099511627776
+                1Pi = 1125899906842624
+                1Ei = 1152921504606846976
+                3e3 = 3000
+                3E3 = 3000
+                12e-1 = 2
+                1500e+1 = 15000
+                007k = 7000
+            "#]],
+        );
+    }
+
+    #[test]
+    fn fractions_round_away_from_zero_and_nothing_is_lost_before() {
+        check(
+            "1.5k 1. .5 -.5 100m 1n 999999u 1000000u 0.1Ki 1.0000000000000000000000000001 -1.1 0.0 0n \
+             4.6566128730773926e9 0.30000000000000000000000000000000000001Mi",
+            &expect![[r#"
+                1.5k = 1500
+                1. = 1
+                .5 = 1
+                -.5 = -1
+                100m = 1
+                1n = 1
+                999999u = 1
+                1000000u = 1
+                0.1Ki = 103
+                1.0000000000000000000000000001 = 2
+                -1.1 = -2
+                0.0 = 0
+                0n = 0
+                4.6566128730773926e9 = 4656612874
+                0.30000000000000000000000000000000000001Mi = 314573
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_does_not_fit_is_the_most_that_does() {
+        check(
+            "9223372036854775807 9223372036854775808 -9223372036854775808 8Ei 1e99 0e99999999999 1e99999999999 \
+             1e-99999999999 99999999999999999999999999999999999999999999n",
+            &expect![[r#"
+                9223372036854775807 = 9223372036854775807
+                9223372036854775808 = 9223372036854775807
+                -9223372036854775808 = -9223372036854775807
+                8Ei = 9223372036854775807
+                1e99 = 9223372036854775807
+                0e99999999999 = 0
+                1e99999999999 = 9223372036854775807
+                1e-99999999999 = 1
+                99999999999999999999999999999999999999999999n = 9223372036854775807
+            "#]],
+        );
+    }
+
+    #[test]
+    fn what_is_no_quantity_says_which_rule_it_breaks() {
+        check(
+            ". - + k 1.2.3 1x 1K 1kb 1ki 1e 1e+ 1e1.5 1e1k 1_000 ١ 1.5.Gi",
+            &expect![[r#"
+                .: it has to start with a number, such as 10 or 1.5
+                -: it has to start with a number, such as 10 or 1.5
+                +: it has to start with a number, such as 10 or 1.5
+                k: it has to start with a number, such as 10 or 1.5
+                1.2.3: it has to start with a number, such as 10 or 1.5
+                1x: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+                1K: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+                1kb: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+                1ki: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+                1e: after e or E comes a whole number
+                1e+: after e or E comes a whole number
+                1e1.5: after e or E comes a whole number
+                1e1k: after e or E comes a whole number
+                1_000: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+                ١: it has to start with a number, such as 10 or 1.5
+                1.5.Gi: it has to start with a number, such as 10 or 1.5
+            "#]],
+        );
+        assert_eq!(
+            Quantity::parse("").unwrap_err().to_string(),
+            r#""" is no quantity: it has to start with a number, such as 10 or 1.5"#
+        );
+    }
+}
