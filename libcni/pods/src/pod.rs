@@ -30,17 +30,18 @@ pub struct Pod {
     /// `metadata.annotations`. `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth` are read here;
     /// all go to plugins that ask for `io.kubernetes.cri.pod-annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// The networks it is to have, in order. Empty: the default network.
+    /// The networks it is to have, in order. Empty: the default network. The first that is on the default network, or
+    /// else the first of all, has the pod's primary interface.
     pub networks: Vec<NetworkRequest>,
-    /// Ports of the node that lead to it.
+    /// Ports of the node that lead to it, by its primary interface.
     pub port_mappings: Vec<PortMapping>,
     /// What resolvers in it are told; plugins with the capability `dns` get it.
     pub dns: Option<Dns>,
-    /// Bandwidth, before the annotations.
+    /// Bandwidth; each direction that is set wins over its annotation.
     pub bandwidth: Option<Bandwidth>,
     /// Where its addresses are to come from: the node's pod CIDRs. One set of ranges for each address.
     pub ip_ranges: Vec<Vec<IpNetwork>>,
-    /// Other names of the pod.
+    /// Other names of the pod; each network gets them as `{"<network>": [..]}`.
     pub aliases: Vec<String>,
     /// Its cgroup.
     pub cgroup_path: Option<String>,
@@ -57,9 +58,10 @@ pub struct NetworkRequest {
     pub network: Option<NetworkName>,
     /// Its interface; `None` is the first free `<prefix>N`.
     pub ifname: Option<IfName>,
-    /// Addresses it is to have: capability `ips`, and `IP` in `CNI_ARGS`.
-    pub ips: Vec<IpAddr>,
-    /// Hardware address: capability `mac`, and `MAC` in `CNI_ARGS`.
+    /// Addresses it is to have: capability `ips`, and, if it is one only, `IP` in `CNI_ARGS`, where older plugins
+    /// look. Whole ones (`/32`, `/128`) are passed on without prefix length; the plugin `static` needs one.
+    pub ips: Vec<IpNetwork>,
+    /// Hardware address, six octets in hex with colons: capability `mac`, and `MAC` in `CNI_ARGS`.
     pub mac: Option<String>,
 }
 
@@ -107,9 +109,10 @@ impl PodId {
     }
 }
 
+/// As `namespace/name (sandbox ID)`.
 impl fmt::Display for PodId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
+        write!(f, "{}/{} (sandbox {})", self.namespace, self.name, self.sandbox)
     }
 }
 

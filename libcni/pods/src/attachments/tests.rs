@@ -1,0 +1,278 @@
+use super::*;
+use crate::pod::{Bandwidth, PodId};
+use expect_test::{Expect, expect};
+
+/// Two networks, `office` the default one, and a file that was passed over.
+fn with_choice<T>(test: impl FnOnce(&Choice<'_>) -> T) -> T {
+    let conf = |name: &str| {
+        let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":[{{"type":"noop"}}]}}"#);
+        NetworkConf::parse(text.as_bytes()).unwrap()
+    };
+    let (office, lab) = (conf("office"), conf("lab"));
+    test(&Choice {
+        usable: vec![&office, &lab],
+        default: Some(&office),
+        fixed: None,
+        passed_over: vec!["/etc/cni/net.d/00-broken.conf passed over: EOF while parsing".into()],
+    })
+}
+
+fn pod() -> Pod {
+    Pod::new(PodId::new("default", "web-0", "u1", "c1").unwrap(), "/run/netns/c1")
+}
+
+/// Each attachment: network and interface, then `CNI_ARGS` and capability arguments without what is the same for all.
+fn check(pod: &Pod, expected: &Expect) {
+    let told = with_choice(|choice| match plan(pod, choice, "eth") {
+        Err(error) => format!("{error}\n"),
+        Ok(planned) => planned.iter().map(text).collect(),
+    });
+    expected.assert_eq(&told);
+}
+
+fn text(planned: &Planned<'_>) -> String {
+    let Attachment { id, args, capability_args, .. } = &planned.attachment;
+    let mut text = format!("{} {}\n", planned.network, id.ifname);
+    let pairs = args.pairs().iter().filter(|(key, _)| !key.starts_with("K8S_") && key != "IgnoreUnknown");
+    text.extend(pairs.map(|(key, value)| format!("  {key}={value}\n")));
+    text.extend(capability_args.iter().map(|(name, value)| format!("  {name} {value}\n")));
+    text
+}
+
+fn on(network: Option<&str>, ifname: Option<&str>) -> NetworkRequest {
+    NetworkRequest {
+        network: network.map(|name| NetworkName::parse(name).unwrap()),
+        ifname: ifname.map(|name| IfName::parse(name).unwrap()),
+        ..NetworkRequest::default()
+    }
+}
+
+#[test]
+fn a_pod_that_asks_for_nothing_gets_the_default_network() {
+    check(
+        &pod(),
+        &expect![[r#"
+            office eth0
+              pods.place {"index":0,"is_primary":true}
+        "#]],
+    );
+}
+
+#[test]
+fn standard_arguments_come_first_and_in_order() {
+    let mut pod = pod();
+    pod.networks = vec![NetworkRequest {
+        ips: vec!["10.1.0.7".parse().unwrap()],
+        mac: Some("0A:00:00:00:00:05".into()),
+        ..NetworkRequest::default()
+    }];
+    pod.args = vec![("COLOUR".into(), "red".into())];
+    let args = with_choice(|choice| plan(&pod, choice, "eth").unwrap()[0].attachment.args.to_string());
+    expect!["IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=u1;IP=10.1.0.7;MAC=0a:00:00:00:00:05;COLOUR=red"].assert_eq(&args);
+    pod.id.uid.clear();
+    pod.args = vec![("A".into(), "b;IP=10.0.0.1".into())];
+    check(
+        &pod,
+        &expect![[r#"
+            cannot put "A" = "b;IP=10.0.0.1" into CNI_ARGS: a pair has no other = and no ; in it
+        "#]],
+    );
+}
+
+#[test]
+fn interfaces_are_the_first_free_or_those_given() {
+    let mut pod = pod();
+    pod.networks = vec![
+        on(None, None),
+        on(Some("lab"), Some("eth1")),
+        on(Some("lab"), None),
+        on(Some("office"), Some("net0")),
+        on(None, None),
+    ];
+    check(
+        &pod,
+        &expect![[r#"
+            office eth0
+              pods.place {"index":0,"is_primary":true}
+            lab eth1
+              pods.place {"index":1,"is_primary":false}
+            lab eth2
+              pods.place {"index":2,"is_primary":false}
+            office net0
+              pods.place {"index":3,"is_primary":false}
+            office eth3
+              pods.place {"index":4,"is_primary":false}
+        "#]],
+    );
+    pod.networks = vec![on(None, Some("eth1")), on(Some("lab"), Some("eth1"))];
+    check(
+        &pod,
+        &expect![[r#"
+            interface name eth1 is asked for twice
+        "#]],
+    );
+}
+
+#[test]
+fn an_unknown_network_tells_which_there_are_and_what_was_passed_over() {
+    let mut pod = pod();
+    pod.networks = vec![on(None, None), on(Some("attic"), None)];
+    check(
+        &pod,
+        &expect![[r#"
+            network attic not found: there is office, lab; /etc/cni/net.d/00-broken.conf passed over: EOF while parsing
+        "#]],
+    );
+    let nothing = Choice { passed_over: vec!["no folder /etc/cni/net.d".into()], ..Choice::default() };
+    expect!["there is no default network: there is no usable network; no folder /etc/cni/net.d"]
+        .assert_eq(&plan(&Pod::new(pod.id, ""), &nothing, "eth").unwrap_err().to_string());
+}
+
+/// The primary interface is the default network's wherever it stands, else the first.
+#[test]
+fn ports_bandwidth_and_ranges_are_the_primary_interfaces() {
+    let mut pod = pod();
+    let port = |host_port, protocol: &str, host_ip: Option<&str>| PortMapping {
+        host_port,
+        container_port: 80,
+        protocol: protocol.into(),
+        host_ip: host_ip.map(|ip| ip.parse().unwrap()),
+    };
+    pod.port_mappings = vec![
+        port(8080, "TCP", None),
+        port(0, "TCP", None),
+        port(53, "UDP", Some("127.0.0.1")),
+        port(9, "sctp", Some("::1")),
+    ];
+    pod.bandwidth = Some(Bandwidth { ingress_bits_per_second: Some(1_000_000), egress_bits_per_second: None });
+    pod.ip_ranges =
+        vec![vec!["10.1.0.0/24".parse().unwrap(), "10.2.0.0/24".parse().unwrap()], vec!["fd00::/64".parse().unwrap()]];
+    pod.networks = vec![on(Some("lab"), None), on(None, None)];
+    check(
+        &pod,
+        &expect![[r#"
+            lab eth0
+              pods.place {"index":0,"is_primary":false}
+            office eth1
+              bandwidth {"ingressRate":1000000,"ingressBurst":4294967295}
+              ipRanges [[{"subnet":"10.1.0.0/24"},{"subnet":"10.2.0.0/24"}],[{"subnet":"fd00::/64"}]]
+              pods.place {"index":1,"is_primary":true}
+              portMappings [{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"hostPort":53,"containerPort":80,"protocol":"udp","hostIP":"127.0.0.1"},{"hostPort":9,"containerPort":80,"protocol":"sctp","hostIP":"::1"}]
+        "#]],
+    );
+    pod.networks = vec![on(Some("lab"), None)];
+    (pod.bandwidth, pod.ip_ranges) = (None, Vec::new());
+    pod.port_mappings.truncate(1);
+    check(
+        &pod,
+        &expect![[r#"
+            lab eth0
+              pods.place {"index":0,"is_primary":true}
+              portMappings [{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]
+        "#]],
+    );
+    // Nothing to map is no mapping.
+    pod.port_mappings = vec![port(0, "TCP", None)];
+    check(
+        &pod,
+        &expect![[r#"
+            lab eth0
+              pods.place {"index":0,"is_primary":true}
+        "#]],
+    );
+}
+
+#[test]
+fn what_concerns_every_interface_goes_to_each() {
+    let mut pod = pod();
+    pod.dns =
+        Some(Dns { servers: vec!["10.1.0.1".into()], searches: vec!["a.b".into()], options: vec!["ndots:5".into()] });
+    pod.aliases = vec!["web".into(), "www".into()];
+    pod.cgroup_path = Some("/kubepods/pod1".into());
+    pod.annotations = BTreeMap::from([("team".into(), "blue".into())]);
+    pod.capabilities =
+        BTreeMap::from([("deviceID".into(), json!("0000:03:00.1")), ("dns".into(), json!({"servers": ["9.9.9.9"]}))]);
+    pod.networks = vec![
+        NetworkRequest { ips: vec!["10.1.0.7/24".parse().unwrap(), "fd00::7".parse().unwrap()], ..on(None, None) },
+        NetworkRequest { mac: Some("0a:00:00:00:00:05".into()), ..on(Some("lab"), None) },
+    ];
+    check(
+        &pod,
+        &expect![[r#"
+            office eth0
+              aliases {"office":["web","www"]}
+              cgroupPath "/kubepods/pod1"
+              deviceID "0000:03:00.1"
+              dns {"servers":["9.9.9.9"]}
+              io.kubernetes.cri.pod-annotations {"team":"blue"}
+              ips ["10.1.0.7/24","fd00::7"]
+              pods.place {"index":0,"is_primary":true}
+            lab eth1
+              MAC=0a:00:00:00:00:05
+              aliases {"lab":["web","www"]}
+              cgroupPath "/kubepods/pod1"
+              deviceID "0000:03:00.1"
+              dns {"servers":["9.9.9.9"]}
+              io.kubernetes.cri.pod-annotations {"team":"blue"}
+              mac "0a:00:00:00:00:05"
+              pods.place {"index":1,"is_primary":false}
+        "#]],
+    );
+}
+
+#[test]
+fn a_hardware_address_is_six_octets() {
+    for bad in ["", "0a:00:00:00:00", "0a:00:00:00:00:0g", "0a-00-00-00-00-05", "a:0:0:0:0:5", "0a:00:00:00:00:05:06"] {
+        assert_eq!(mac(bad), Err(RequestError::Mac(bad.into())));
+    }
+}
+
+#[test]
+fn bandwidth_comes_from_annotations() {
+    let mut pod = pod();
+    let mut told = String::new();
+    for (ingress, egress) in [
+        ("1M", None),
+        ("1.5Ki", Some("1k")),
+        ("1P", Some("999")),
+        ("1.0001P", None),
+        ("999.1", None),
+        ("10Mbit", None),
+        ("-1M", None),
+        ("1e99", None),
+        ("", None),
+    ] {
+        pod.annotations = BTreeMap::from([(INGRESS.to_owned(), ingress.to_owned())]);
+        pod.annotations.extend(egress.map(|egress| (EGRESS.to_owned(), egress.to_owned())));
+        told += &match bandwidth(&pod) {
+            Ok(value) => format!("{}\n", value.unwrap()),
+            Err(error) => format!("{error}\n"),
+        };
+    }
+    // What the runtime says itself wins, and an annotation that is not needed is not read.
+    pod.bandwidth = Some(Bandwidth { ingress_bits_per_second: Some(5), egress_bits_per_second: None });
+    told += &bandwidth(&pod).unwrap().unwrap().to_string();
+    expect![[r#"
+        {"ingressRate":1000000,"ingressBurst":4294967295}
+        {"ingressRate":1536,"ingressBurst":4294967295,"egressRate":1000,"egressBurst":4294967295}
+        annotation kubernetes.io/egress-bandwidth = "999": a bandwidth is at least 1k and at most 1P bits a second
+        annotation kubernetes.io/ingress-bandwidth = "1.0001P": a bandwidth is at least 1k and at most 1P bits a second
+        {"ingressRate":1000,"ingressBurst":4294967295}
+        annotation kubernetes.io/ingress-bandwidth = "10Mbit": "10Mbit" is no quantity: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+        annotation kubernetes.io/ingress-bandwidth = "-1M": a bandwidth is at least 1k and at most 1P bits a second
+        annotation kubernetes.io/ingress-bandwidth = "1e99": a bandwidth is at least 1k and at most 1P bits a second
+        annotation kubernetes.io/ingress-bandwidth = "": "" is no quantity: it has to start with a number, such as 10 or 1.5
+        {"ingressRate":5,"ingressBurst":4294967295}"#]]
+    .assert_eq(&told);
+}
+
+#[test]
+fn a_tear_down_is_told_what_can_be_used() {
+    let mut pod = pod();
+    pod.networks = vec![on(Some("attic"), None), on(Some("lab"), None)];
+    pod.annotations = BTreeMap::from([(INGRESS.to_owned(), "much".to_owned())]);
+    with_choice(|choice| {
+        let planned = plan(&usable_part(&pod, choice), choice, "eth").unwrap();
+        assert_eq!(planned.iter().map(|planned| planned.network.as_str()).collect::<Vec<_>>(), ["lab"]);
+    });
+}

@@ -1,0 +1,316 @@
+//! The handle: what a runtime keeps for as long as it runs.
+
+use crate::attachments::{self, Choice};
+use crate::error::Error;
+use crate::lock::Locks;
+use crate::loopback::{self, Loopback};
+use crate::networks::{Folder, Networks};
+use cni_spec::exec::GRACE;
+use cni_spec::{ContainerId, NetworkName};
+use libcni::{Cached, Cancellation, Origin, Runtime, TraceContext};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Where networks are configured.
+pub const DEFAULT_CONF_DIR: &str = "/etc/cni/net.d";
+/// How long an operation may take: a kubelet gives up after 240 s.
+pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
+/// How long undoing a failed set-up may take after that, so that both are over before a kubelet gives up.
+pub const DEFAULT_UNDO_DEADLINE: Duration = Duration::from_secs(15);
+/// How long a pod's [`crate::NotReady`] may take to find out.
+pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Pods' networks. Cheap to clone; all methods take `&self`, and keep order among themselves.
+///
+/// One for each cache folder: two processes that work on one folder do not know of each other.
+#[derive(Debug, Clone)]
+pub struct Pods {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) cancellation: Option<Cancellation>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) settings: Settings,
+    pub(crate) runtime: Runtime,
+    pub(crate) folder: Folder,
+    pub(crate) locks: Locks,
+}
+
+#[derive(Debug)]
+pub(crate) struct Settings {
+    pub(crate) conf_dir: PathBuf,
+    pub(crate) cache_dir: PathBuf,
+    pub(crate) default: Option<NetworkName>,
+    pub(crate) prefix: String,
+    pub(crate) loopback: Loopback,
+    pub(crate) min_networks: usize,
+    pub(crate) deadline: Duration,
+    pub(crate) undo_deadline: Duration,
+    pub(crate) order: Order,
+}
+
+/// In which order a pod's networks are set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Order {
+    /// Different networks at the same time; those of one and the same network in the order of the request.
+    #[default]
+    Together,
+    /// One after the other, in the order of the request; the first that fails is the last.
+    InTurn,
+}
+
+/// Builds [`Pods`]; see [`Pods::builder`].
+#[derive(Debug)]
+pub struct Builder {
+    settings: Settings,
+    runtime: libcni::Builder,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        let settings = Settings {
+            conf_dir: DEFAULT_CONF_DIR.into(),
+            cache_dir: libcni::cache::DEFAULT_DIR.into(),
+            default: None,
+            prefix: "eth".into(),
+            loopback: Loopback::default(),
+            min_networks: 1,
+            deadline: DEFAULT_DEADLINE,
+            undo_deadline: DEFAULT_UNDO_DEADLINE,
+            order: Order::default(),
+        };
+        Self { settings, runtime: Runtime::builder() }
+    }
+}
+
+impl Builder {
+    /// Sets the folder of network configurations. It need not exist yet. Default: [`DEFAULT_CONF_DIR`].
+    #[must_use]
+    pub fn conf_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.settings.conf_dir = dir.into();
+        self
+    }
+
+    /// Sets the folders in which executables are looked up. Default: [`libcni::DEFAULT_PLUGIN_DIR`].
+    #[must_use]
+    pub fn plugin_dirs<T: Into<PathBuf>>(mut self, dirs: impl IntoIterator<Item = T>) -> Self {
+        self.runtime = self.runtime.plugin_dirs(dirs);
+        self
+    }
+
+    /// Sets the folder of the cache, which must be this runtime's own: [`Pods::gc`] takes down what it finds there.
+    /// Default: [`libcni::cache::DEFAULT_DIR`].
+    #[must_use]
+    pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.settings.cache_dir = dir.into();
+        self
+    }
+
+    /// Fixes the default network by its name. Default: the first of the folder that can be used.
+    #[must_use]
+    pub fn default_network(mut self, name: NetworkName) -> Self {
+        self.settings.default = Some(name);
+        self
+    }
+
+    /// Sets what interfaces without a given name are called, before the number. Default: `eth`.
+    #[must_use]
+    pub fn ifname_prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.settings.prefix = prefix.into();
+        self
+    }
+
+    /// Sets who sets `lo` up.
+    #[must_use]
+    pub fn loopback(mut self, loopback: Loopback) -> Self {
+        self.settings.loopback = loopback;
+        self
+    }
+
+    /// Sets how many networks there have to be for [`Pods::ready`]. Default: 1.
+    #[must_use]
+    pub fn min_networks(mut self, count: usize) -> Self {
+        self.settings.min_networks = count;
+        self
+    }
+
+    /// Sets how long an operation may take, waiting for its turn included. Plugins that run then are told to end
+    /// (SIGTERM to their process groups, after [`GRACE`] SIGKILL). Default: [`DEFAULT_DEADLINE`].
+    #[must_use]
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.settings.deadline = deadline;
+        self
+    }
+
+    /// Sets how long undoing a failed set-up may take, counted from the failure, but at most from the deadline on.
+    /// Default: [`DEFAULT_UNDO_DEADLINE`].
+    #[must_use]
+    pub fn undo_deadline(mut self, deadline: Duration) -> Self {
+        self.settings.undo_deadline = deadline;
+        self
+    }
+
+    /// Sets whether networks are set up at the same time.
+    #[must_use]
+    pub fn order(mut self, order: Order) -> Self {
+        self.settings.order = order;
+        self
+    }
+
+    /// Sets who takes the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's own.
+    #[must_use]
+    pub fn stderr(mut self, sink: impl Fn(&Origin, &[u8]) + Send + Sync + 'static) -> Self {
+        self.runtime = self.runtime.stderr(sink);
+        self
+    }
+
+    /// Sets who tells the trace context of the span that is current, which is handed to each plugin.
+    #[must_use]
+    pub fn trace_context(mut self, current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static) -> Self {
+        self.runtime = self.runtime.trace_context(current);
+        self
+    }
+
+    /// The handle. Needs to be called in a tokio runtime with I/O and time enabled, as all else here.
+    ///
+    /// # Errors
+    /// [`Error::Setting`]; [`Error::Folder`] when the kernel gives no notification of changes.
+    pub fn build(self) -> Result<Pods, Error> {
+        let Self { settings, runtime } = self;
+        attachments::check_prefix(&settings.prefix).map_err(|error| Error::Setting {
+            setting: "ifname_prefix",
+            value: settings.prefix.clone(),
+            reason: error.msg,
+        })?;
+        let runtime = runtime
+            .cache_dir(&settings.cache_dir)
+            // The whole operation's deadline bounds each plugin.
+            .plugin_deadline(settings.deadline)
+            .rollback_deadline(settings.undo_time())
+            .del_errors(libcni::DelErrors::CarryOn)
+            .absence_errors(libcni::AbsenceErrors::CountAsDone)
+            .build();
+        let folder =
+            Folder::open(&settings.conf_dir, runtime.clone()).map_err(|error| Error::Folder(error.to_string()))?;
+        let inner = Inner { settings, runtime, folder, locks: Locks::default() };
+        Ok(Pods { inner: Arc::new(inner), cancellation: None })
+    }
+}
+
+impl Settings {
+    /// What of the time for undoing plugins may use: the rest is for ending one that does not end by itself.
+    pub(crate) fn undo_time(&self) -> Duration {
+        self.undo_deadline.checked_sub(GRACE).unwrap_or(self.undo_deadline / 2)
+    }
+}
+
+impl Pods {
+    /// A builder with the usual folders and deadlines.
+    #[must_use]
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The same pods with operations that `cancellation` can call off.
+    ///
+    /// Plugins that run are told to end, no others are started, and the operation fails with code 109. A set-up is undone
+    /// all the same, which is what dropping its future could not do.
+    #[must_use]
+    pub fn cancelled_by(&self, cancellation: Cancellation) -> Self {
+        Self { cancellation: Some(cancellation), ..self.clone() }
+    }
+
+    /// The networks of the folder as they are now.
+    pub async fn networks(&self) -> Arc<Networks> {
+        self.inner.folder.networks().await
+    }
+
+    /// Waits until [`Pods::networks`], and with it [`Pods::ready`], may have another answer.
+    pub async fn networks_changed(&self) {
+        self.inner.folder.changed().await;
+    }
+
+    /// The sandboxes that the cache knows, each with its pod as far as the cache says: those a runtime that was started
+    /// anew has to set up again, take down, or keep.
+    ///
+    /// # Errors
+    /// [`Error::Cache`].
+    pub fn known(&self) -> Result<Vec<crate::PodId>, Error> {
+        let mut known = Vec::<crate::PodId>::new();
+        for cached in self.cached(None)? {
+            let pod = pod_of(&cached);
+            // A later entry of one sandbox may say more, if another runtime wrote the first.
+            match known.iter_mut().find(|other| other.sandbox == pod.sandbox) {
+                Some(other) if other.name.is_empty() => *other = pod,
+                Some(_) => {}
+                None => known.push(pod),
+            }
+        }
+        Ok(known)
+    }
+
+    /// The runtime for one operation.
+    pub(crate) fn runtime(&self, until: Instant) -> Runtime {
+        let runtime = self.inner.runtime.until(until);
+        match &self.cancellation {
+            Some(cancellation) => runtime.cancelled_by(cancellation.clone()),
+            None => runtime,
+        }
+    }
+
+    pub(crate) fn settings(&self) -> &Settings {
+        &self.inner.settings
+    }
+
+    pub(crate) fn cache_dir(&self) -> &Path {
+        &self.inner.settings.cache_dir
+    }
+
+    /// What pods may choose from.
+    pub(crate) fn choice<'a>(&'a self, networks: &'a Networks) -> Choice<'a> {
+        let fixed = self.inner.settings.default.as_ref();
+        let default = match fixed {
+            Some(name) => networks.find(name.as_str()),
+            None => networks.default(),
+        };
+        let problem = networks.problem.iter().map(ToString::to_string);
+        let passed_over = networks.passed_over.iter().map(ToString::to_string);
+        Choice {
+            usable: networks.usable.iter().map(|network| &network.conf).collect(),
+            default: default.map(|network| &network.conf),
+            fixed,
+            passed_over: problem.chain(passed_over).collect(),
+        }
+    }
+
+    /// What is cached, of one sandbox or of all, in the order of set-up: loopback first.
+    pub(crate) fn cached(&self, sandbox: Option<&ContainerId>) -> Result<Vec<Cached>, Error> {
+        let listing = self.inner.runtime.cache().list(sandbox).map_err(Error::Cache)?;
+        for file in &listing.passed_over {
+            tracing::warn!(path = %file.path.display(), reason = file.reason, "a cache file is broken and counts as missing");
+        }
+        let mut cached = listing.cached;
+        cached.sort_by_cached_key(rank);
+        Ok(cached)
+    }
+}
+
+/// The order of set-up, also of what other runtimes cached: `eth2` before `eth10`.
+fn rank(cached: &Cached) -> (bool, usize, usize, String) {
+    let ifname = cached.attachment.id.ifname.as_str();
+    let index = attachments::Place::find_in(&cached.attachment.capability_args).map_or(usize::MAX, |place| place.index);
+    (cached.network.as_str() != loopback::NETWORK, index, ifname.len(), ifname.to_owned())
+}
+
+/// Which pod an entry is of.
+pub(crate) fn pod_of(cached: &Cached) -> crate::PodId {
+    let text = |key| cached.attachment.args.find(key).unwrap_or_default().to_owned();
+    crate::PodId {
+        namespace: text("K8S_POD_NAMESPACE"),
+        name: text("K8S_POD_NAME"),
+        uid: text("K8S_POD_UID"),
+        sandbox: cached.attachment.id.container_id.clone(),
+    }
+}

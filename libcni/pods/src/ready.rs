@@ -1,0 +1,160 @@
+//! Ready or not: whether pods can be given networks, and if not, every reason why.
+
+use crate::error::Known;
+use crate::pods::{Pods, READY_DEADLINE};
+use cni_spec::{Code, NetworkName};
+use futures::future::join_all;
+use libcni::NetworkConf;
+use std::fmt;
+use std::time::Instant;
+
+/// Why pods cannot be given networks. As text: one line, as a kubelet shows it for `NetworkReady`.
+#[derive(Debug)]
+pub struct NotReady {
+    /// At least one.
+    pub reasons: Vec<NotReadyReason>,
+    /// The networks there are, and what was passed over.
+    pub known: Known,
+}
+
+/// One reason.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum NotReadyReason {
+    /// There is no default network.
+    NoDefault {
+        /// Its name, if it is fixed.
+        name: Option<NetworkName>,
+    },
+    /// There are fewer networks that can be used than there have to be.
+    TooFew {
+        /// How many there are.
+        have: usize,
+        /// How many there have to be.
+        want: usize,
+    },
+    /// A network says by STATUS that it cannot serve ADD (code 50).
+    NotAvailable {
+        /// The network.
+        network: String,
+        /// The plugin's words.
+        error: libcni::Error,
+    },
+    /// A network says by STATUS that it cannot serve ADD, and that pods that are up may have limited connectivity
+    /// (code 51).
+    LimitedConnectivity {
+        /// The network.
+        network: String,
+        /// The plugin's words.
+        error: libcni::Error,
+    },
+    /// A network cannot be asked: an executable is missing, or the plugin fails otherwise.
+    Failing {
+        /// The network.
+        network: String,
+        /// What went wrong.
+        error: libcni::Error,
+    },
+}
+
+impl fmt::Display for NotReadyReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoDefault { name: None } => f.write_str("no default network"),
+            Self::NoDefault { name: Some(name) } => write!(f, "default network {name} not found"),
+            Self::TooFew { have, want } => write!(f, "{have} usable networks, {want} wanted"),
+            Self::NotAvailable { network, error } => {
+                write!(f, "network {network} cannot take pods: {}", error.with_causes())
+            }
+            Self::LimitedConnectivity { network, error } => write!(
+                f,
+                "network {network} cannot take pods, and those that are up may have limited connectivity: {}",
+                error.with_causes()
+            ),
+            Self::Failing { network, error } => write!(f, "network {network} fails: {}", error.with_causes()),
+        }
+    }
+}
+
+impl fmt::Display for NotReady {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::from("network is not ready: ");
+        let reasons = self.reasons.iter().map(ToString::to_string);
+        text.push_str(&reasons.chain(self.known.passed_over.iter().cloned()).collect::<Vec<_>>().join("; "));
+        // Plugins' words may have lines.
+        f.write_str(&text.replace('\n', "; "))
+    }
+}
+
+impl std::error::Error for NotReady {}
+
+impl NotReady {
+    /// Whether pods that are up may have limited connectivity, too (code 51).
+    #[must_use]
+    pub fn limits_connectivity(&self) -> bool {
+        self.reasons.iter().any(|reason| matches!(reason, NotReadyReason::LimitedConnectivity { .. }))
+    }
+}
+
+impl NotReadyReason {
+    fn of(network: &NetworkConf, error: libcni::Error) -> Self {
+        let network = network.name.clone();
+        match error.code() {
+            Some(Code::NOT_AVAILABLE) => Self::NotAvailable { network, error },
+            Some(Code::LIMITED_CONNECTIVITY) => Self::LimitedConnectivity { network, error },
+            _ => Self::Failing { network, error },
+        }
+    }
+}
+
+impl Pods {
+    /// Whether pods can be given networks: there is a default network, its executables are there, its plugins say so by
+    /// STATUS (from version 1.1.0 on), and there are as many such networks as [`crate::Builder::min_networks`] wants.
+    ///
+    /// All networks of the folder are asked, at the same time, for 30 s at most. Another than the default one that cannot
+    /// serve does not count, but does no harm while there are enough.
+    ///
+    /// # Errors
+    /// Every reason, and every file that was passed over.
+    pub async fn ready(&self) -> Result<(), NotReady> {
+        let networks = self.networks().await;
+        let choice = self.choice(&networks);
+        let runtime = self.runtime(Instant::now() + READY_DEADLINE.min(self.settings().deadline));
+        let ask = async |conf: &NetworkConf| {
+            for plugin in &conf.plugins {
+                // Below 1.1.0 nothing would be run, and nothing found to be missing.
+                if let Err(error) = runtime.plugin_path().find_executable(&plugin.plugin_type) {
+                    return Err(libcni::Error::Invalid(error));
+                }
+            }
+            Box::pin(runtime.status(conf)).await
+        };
+        let answers = join_all(choice.usable.iter().map(|conf| ask(conf))).await;
+        let failing: Vec<_> =
+            choice.usable.iter().zip(answers).filter_map(|(conf, answer)| Some((*conf, answer.err()?))).collect();
+        let have = choice.usable.len() - failing.len();
+        let want = self.settings().min_networks;
+        let is_default = |conf: &NetworkConf| choice.default.is_some_and(|default| default.name == conf.name);
+        let default_fails = failing.iter().any(|(conf, _)| is_default(conf));
+        if choice.default.is_some() && !default_fails && have >= want {
+            for (conf, error) in failing {
+                tracing::warn!(
+                    network = conf.name,
+                    error = error.with_causes(),
+                    "a network that is not the default fails"
+                );
+            }
+            return Ok(());
+        }
+        let mut reasons = Vec::new();
+        if choice.default.is_none() {
+            reasons.push(NotReadyReason::NoDefault { name: choice.fixed.cloned() });
+        }
+        // One default network and nothing else is the usual case, and told already.
+        if have < want && (want > 1 || failing.is_empty() && choice.default.is_some()) {
+            reasons.push(NotReadyReason::TooFew { have, want });
+        }
+        reasons.extend(failing.into_iter().map(|(conf, error)| NotReadyReason::of(conf, error)));
+        Err(NotReady { reasons, known: choice.known() })
+    }
+}

@@ -1,0 +1,192 @@
+//! Set-up: loopback, then the networks, all or nothing.
+
+use crate::attachments::{self, Planned};
+use crate::error::{Error, SetUpError};
+use crate::lock::Operation;
+use crate::loopback::{self, Loopback};
+use crate::pod::Pod;
+use crate::pods::{Order, Pods};
+use crate::standing::{self, Standing};
+use crate::status::Status;
+use crate::watch;
+use cni_spec::{AddResult, IfName, NetworkName};
+use futures::future::join_all;
+use libcni::{Attachment, AttachmentId, NetworkConf};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+impl Pods {
+    /// Gives a pod its network: `lo`, then the networks it asks for, or the default one.
+    ///
+    /// Different networks are set up at the same time, unless told otherwise by [`crate::Builder::order`]. If one fails the
+    /// others are let finish, within the deadline; then all are taken down, newest first, `lo` last. What could not be
+    /// taken down stays in the cache, so that [`Pods::tear_down`] finishes it.
+    ///
+    /// A pod that is up as asked for is left as it is, and its status returned; whether the configuration has changed
+    /// since makes no difference. One whose set-up did not finish, because the runtime ended in the middle of it, is taken
+    /// down first.
+    ///
+    /// Dropping the future ends the plugins that run and starts no others; nothing is undone then. Call
+    /// [`Pods::tear_down`] afterwards, which knows from the cache what had begun. [`Pods::cancelled_by`] is the better
+    /// way: it undoes.
+    ///
+    /// # Errors
+    /// Every error of every network, and what undoing left behind. [`Error::Request`], [`Error::Busy`] and
+    /// [`Error::AlreadyUp`] come alone: nothing has run.
+    pub async fn set_up(&self, pod: &Pod) -> Result<Status, SetUpError> {
+        watch::pod(Operation::SetUp, &pod.id, async { self.set_up_in_span(pod).await }).await
+    }
+
+    async fn set_up_in_span(&self, pod: &Pod) -> Result<Status, SetUpError> {
+        let until = Instant::now() + self.settings().deadline;
+        let failed = |error| SetUpError { pod: pod.id.clone(), errors: vec![error], left: Vec::new() };
+        let _turn = self.inner.locks.pod(Operation::SetUp, &pod.id, until).await.map_err(|busy| failed(busy.into()))?;
+        let networks = self.networks().await;
+        let choice = self.choice(&networks);
+        let planned = attachments::plan(pod, &choice, &self.settings().prefix).map_err(|error| failed(error.into()))?;
+        let cached = self.cached(Some(&pod.id.sandbox)).map_err(failed)?;
+        match standing::of(pod, &planned, &cached).await.map_err(failed)? {
+            Standing::Nothing => {}
+            Standing::Up(status) => {
+                tracing::info!("the pod is up already");
+                return Ok(status);
+            }
+            Standing::Unfinished => {
+                tracing::warn!(entries = cached.len(), "taking down what an unfinished set-up left");
+                let left = Box::pin(self.del_all(&cached, &choice, until)).await;
+                Error::all(left).map_err(failed)?;
+            }
+        }
+        self.attach(pod, &planned, until).await
+    }
+
+    async fn attach(&self, pod: &Pod, planned: &[Planned<'_>], until: Instant) -> Result<Status, SetUpError> {
+        let lo = match self.lo_up(pod, until).await {
+            Ok(lo) => lo,
+            Err((error, left)) => return Err(SetUpError { pod: pod.id.clone(), errors: vec![error], left }),
+        };
+        let done = self.add_all(planned, until).await;
+        if done.errors.is_empty() {
+            return Ok(Status::of_results(planned, done.results));
+        }
+        let begin = Instant::now().min(until);
+        let newest_first = done.finished.iter().rev().filter_map(|index| planned.get(*index));
+        let mut left = Vec::new();
+        // Called off or out of time, what was made is undone all the same.
+        let runtime = self.inner.runtime.until(begin + self.settings().undo_time());
+        for Planned { conf, network, attachment } in newest_first {
+            let outcome = Box::pin(runtime.del(conf, attachment)).await;
+            left.extend(outcome.err().map(|error| told(network, &attachment.id.ifname, error)));
+        }
+        left.extend(self.lo_down(lo, &pod.netns, &runtime).await.err());
+        Err(SetUpError { pod: pod.id.clone(), errors: done.errors, left })
+    }
+
+    /// All networks, as far as they can be.
+    async fn add_all(&self, planned: &[Planned<'_>], until: Instant) -> Done {
+        let runtime = self.runtime(until);
+        let done = Mutex::new(Progress::default());
+        let note = |note: &dyn Fn(&mut Progress)| note(&mut done.lock().unwrap_or_else(PoisonError::into_inner));
+        let in_turn = async |group: Vec<usize>| {
+            for (index, Planned { conf, network, attachment }) in
+                group.into_iter().filter_map(|index| Some((index, planned.get(index)?)))
+            {
+                match Box::pin(runtime.add(conf, attachment)).await {
+                    Ok(result) => note(&|done| {
+                        done.finished.push(index);
+                        done.results.insert(index, result.clone());
+                    }),
+                    Err(error) => {
+                        let error = told(network, &attachment.id.ifname, error);
+                        let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                        done.errors.insert(index, error);
+                        return;
+                    }
+                }
+            }
+        };
+        join_all(groups(planned, self.settings().order).into_iter().map(in_turn)).await;
+        let Progress { results, errors, finished } = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+        Done { results: results.into_values().collect(), errors: errors.into_values().collect(), finished }
+    }
+
+    /// `lo` up; on failure also what that left behind.
+    async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Lo, (Error, Vec<Error>)> {
+        match self.settings().loopback {
+            Loopback::None => Ok(Lo::Nobodys),
+            Loopback::InProcess => {
+                loopback::set(&pod.netns, true).await.map_err(|error| (error, Vec::new()))?;
+                Ok(Lo::Own)
+            }
+            Loopback::Plugin => {
+                let (conf, attachment) = lo_attachment(pod).map_err(|error| (error, Vec::new()))?;
+                let outcome = Box::pin(self.runtime(until).add(&conf, &attachment)).await;
+                outcome.map_err(|error| (lo_told(error), Vec::new()))?;
+                Ok(Lo::Plugins(Box::new((conf, attachment))))
+            }
+        }
+    }
+
+    async fn lo_down(&self, lo: Lo, netns: &str, runtime: &libcni::Runtime) -> Result<(), Error> {
+        match lo {
+            Lo::Nobodys => Ok(()),
+            Lo::Own => loopback::set(netns, false).await,
+            Lo::Plugins(made) => Box::pin(runtime.del(&made.0, &made.1)).await.map_err(lo_told),
+        }
+    }
+}
+
+/// Who set `lo` up.
+enum Lo {
+    Nobodys,
+    Own,
+    Plugins(Box<(NetworkConf, Attachment)>),
+}
+
+/// What became of the networks, by their place in the request.
+#[derive(Default)]
+struct Progress {
+    results: BTreeMap<usize, AddResult>,
+    errors: BTreeMap<usize, Error>,
+    /// In the order of time.
+    finished: Vec<usize>,
+}
+
+struct Done {
+    results: Vec<AddResult>,
+    errors: Vec<Error>,
+    finished: Vec<usize>,
+}
+
+/// What is set up one after the other; the groups are set up at the same time.
+fn groups(planned: &[Planned<'_>], order: Order) -> Vec<Vec<usize>> {
+    if order == Order::InTurn {
+        return vec![(0..planned.len()).collect()];
+    }
+    let mut by_network = BTreeMap::<&NetworkName, Vec<usize>>::new();
+    for (index, planned) in planned.iter().enumerate() {
+        by_network.entry(&planned.network).or_default().push(index);
+    }
+    by_network.into_values().collect()
+}
+
+fn lo_attachment(pod: &Pod) -> Result<(NetworkConf, Attachment), Error> {
+    let made = || -> Result<_, cni_spec::CniError> {
+        let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname: IfName::parse(loopback::IFNAME)? };
+        let mut attachment = Attachment::from(id).netns(&pod.netns);
+        for (key, value) in attachments::pod_args(&pod.id) {
+            attachment.args.push(key, &value)?;
+        }
+        Ok((loopback::network()?, attachment))
+    };
+    made().map_err(|error| Error::Request(crate::RequestError::Argument(error)))
+}
+
+fn lo_told(error: libcni::Error) -> Error {
+    Error::Loopback { verb: "set up", reason: error.with_causes() }
+}
+
+pub(crate) fn told(network: &NetworkName, ifname: &IfName, error: libcni::Error) -> Error {
+    Error::Network { network: network.clone(), ifname: ifname.clone(), error: Box::new(error) }
+}

@@ -1,0 +1,73 @@
+//! What a set-up finds of its sandbox in the cache.
+
+use crate::attachments::Planned;
+use crate::error::Error;
+use crate::loopback;
+use crate::pod::Pod;
+use crate::status::Status;
+use libcni::{Attachment, Cached};
+use std::collections::BTreeMap;
+
+/// How things stand.
+pub(crate) enum Standing {
+    /// There is nothing.
+    Nothing,
+    /// All is there as asked for.
+    Up(Status),
+    /// A set-up began and did not finish, or what it made is gone.
+    Unfinished,
+}
+
+/// Compares what is asked for with what is there. The networks' configuration does not count: a pod stays as it was set
+/// up when its network's file changes.
+pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) -> Result<Standing, Error> {
+    if cached.is_empty() {
+        return Ok(Standing::Nothing);
+    }
+    let networks: Vec<_> = cached.iter().filter(|cached| cached.network.as_str() != loopback::NETWORK).collect();
+    if cached.iter().any(|cached| !cached.is_complete()) || networks.is_empty() {
+        return Ok(Standing::Unfinished);
+    }
+    let already = |difference| Error::AlreadyUp { pod: pod.id.clone(), difference };
+    for cached in &networks {
+        let is_it = |planned: &&Planned| is_same(planned, cached);
+        let (network, ifname) = (&cached.network, &cached.attachment.id.ifname);
+        match planned.iter().find(is_it).map(|planned| difference(&planned.attachment, &cached.attachment)) {
+            None => return Err(already(format!("on network {network} as {ifname}, which is not asked for"))),
+            Some(Some(difference)) => return Err(already(format!("{difference} of network {network} is another"))),
+            Some(None) => {}
+        }
+    }
+    let is_there = |planned: &Planned| networks.iter().any(|cached| is_same(planned, cached));
+    if !planned.iter().all(is_there) {
+        return Ok(Standing::Unfinished);
+    }
+    let status = Status::of_cached(networks.iter().copied())?;
+    for network in &status.networks {
+        let result = network.result.as_ref();
+        let is_in_pod = result.is_some_and(|result| result.find_in_sandbox(network.ifname.as_str()).is_some());
+        // The same path may show another namespace by now.
+        if is_in_pod && loopback::has_link(&pod.netns, network.ifname.as_str()).await == Some(false) {
+            return Ok(Standing::Unfinished);
+        }
+    }
+    Ok(Standing::Up(status))
+}
+
+fn is_same(planned: &Planned<'_>, cached: &Cached) -> bool {
+    planned.network == cached.network && planned.attachment.id == cached.attachment.id
+}
+
+/// What the plugins were told differently.
+fn difference(wanted: &Attachment, had: &Attachment) -> Option<&'static str> {
+    let capabilities = |attachment: &Attachment| -> BTreeMap<String, String> {
+        attachment.capability_args.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    };
+    if wanted.netns != had.netns {
+        return Some("the network namespace");
+    }
+    if wanted.args != had.args {
+        return Some("an argument (CNI_ARGS)");
+    }
+    (capabilities(wanted) != capabilities(had)).then_some("a capability argument")
+}

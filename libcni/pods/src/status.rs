@@ -1,0 +1,158 @@
+//! Status: what a pod has, from the cache; and whether it still has it, by CHECK.
+
+use crate::attachments::{Place, Planned};
+use crate::error::Error;
+use crate::lock::Operation;
+use crate::loopback::{self, Loopback};
+use crate::pod::PodId;
+use crate::pods::Pods;
+use crate::set_up::told;
+use crate::watch;
+use cni_spec::{AddResult, IfName, NetworkName, SpecVersion};
+use futures::future::join_all;
+use libcni::Cached;
+use std::net::IpAddr;
+use std::time::Instant;
+
+/// The networks of a pod.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Status {
+    /// In the order of the request.
+    pub networks: Vec<NetworkStatus>,
+}
+
+/// One network of a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkStatus {
+    /// The network.
+    pub network: NetworkName,
+    /// Its interface in the pod.
+    pub ifname: IfName,
+    /// Path of the pod's network namespace.
+    pub netns: String,
+    /// Whether this is the interface whose addresses are the pod's: the default network's, or the first if the pod is not
+    /// on that.
+    pub is_primary: bool,
+    /// What ADD made; `None` when it did not finish.
+    pub result: Option<AddResult>,
+}
+
+impl Status {
+    /// The pod's addresses: those of its primary interface, IPv4 first, as a kubelet reports them.
+    ///
+    /// An address that the result gives no interface counts for the primary one: networks below version 0.3.0 and some
+    /// plugins name none.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let primary = self.networks.iter().find(|network| network.is_primary).or_else(|| self.networks.first());
+        let mut addresses = primary.map(NetworkStatus::addresses).unwrap_or_default();
+        addresses.sort_by_key(IpAddr::is_ipv6);
+        addresses
+    }
+
+    pub(crate) fn of_results(planned: &[Planned<'_>], results: Vec<AddResult>) -> Self {
+        let network = |(planned, result): (&Planned<'_>, AddResult)| NetworkStatus {
+            network: planned.network.clone(),
+            ifname: planned.attachment.id.ifname.clone(),
+            netns: planned.attachment.netns.clone(),
+            is_primary: Place::find_in(&planned.attachment.capability_args).is_some_and(|place| place.is_primary),
+            result: Some(result),
+        };
+        Self { networks: planned.iter().zip(results).map(network).collect() }
+    }
+
+    pub(crate) fn of_cached<'a>(cached: impl Iterator<Item = &'a Cached>) -> Result<Self, Error> {
+        Ok(Self { networks: cached.map(NetworkStatus::of_cached).collect::<Result<_, _>>()? })
+    }
+}
+
+impl NetworkStatus {
+    /// The addresses of the interface in the pod, in the order of the result.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let Some(result) = &self.result else { return Vec::new() };
+        // Some plugins leave the sandbox out; a link of the node may have the same name.
+        let named = |in_sandbox: bool| {
+            let is_it = move |interface: &cni_spec::Interface| {
+                interface.name == self.ifname.as_str() && interface.sandbox.is_empty() != in_sandbox
+            };
+            result.interfaces.iter().position(is_it)
+        };
+        let own = named(true).or_else(|| named(false));
+        let is_own = |index: Option<usize>| index.is_none() || index == own;
+        result.ips.iter().filter(|ip| is_own(ip.interface)).map(|ip| ip.address.ip()).collect()
+    }
+
+    fn of_cached(cached: &Cached) -> Result<Self, Error> {
+        // Results name their version, but for the oldest.
+        let version = cached.network_conf().ok().and_then(|conf| conf.version().ok()).unwrap_or(SpecVersion::V0_1_0);
+        let (network, ifname) = (cached.network.clone(), cached.attachment.id.ifname.clone());
+        let unusable = |error| told(&network, &ifname, libcni::Error::Invalid(error));
+        Ok(Self {
+            netns: cached.attachment.netns.clone(),
+            is_primary: Place::find_in(&cached.attachment.capability_args).is_some_and(|place| place.is_primary),
+            result: cached.result(version).map_err(unusable)?,
+            network,
+            ifname,
+        })
+    }
+}
+
+impl Pods {
+    /// What a pod has, as its set-up left it: from the cache, so after a restart too. Waits for nobody.
+    ///
+    /// # Errors
+    /// [`Error::NotUp`] when the cache knows nothing of the sandbox; [`Error::Cache`]; [`Error::Network`] for a cached
+    /// result that cannot be read.
+    pub async fn status(&self, pod: &PodId) -> Result<Status, Error> {
+        Status::of_cached(self.networks_of(pod)?.iter())
+    }
+
+    /// CHECK: whether a pod still has what its set-up left, and the status. All networks are asked at the same time; those
+    /// below version 0.4.0 have no CHECK and are taken to be well.
+    ///
+    /// # Errors
+    /// As [`Pods::status`]; [`Error::Busy`]; [`Error::Unfinished`]; and what each network's CHECK found.
+    pub async fn check(&self, pod: &PodId) -> Result<Status, Error> {
+        watch::pod(Operation::Check, pod, async { self.check_in_span(pod).await }).await
+    }
+
+    async fn check_in_span(&self, pod: &PodId) -> Result<Status, Error> {
+        let until = Instant::now() + self.settings().deadline;
+        let _turn = self.inner.locks.pod(Operation::Check, pod, until).await?;
+        let cached = self.networks_of(pod)?;
+        let mut errors = Vec::new();
+        if let (Loopback::InProcess, Some(first)) = (self.settings().loopback, cached.first()) {
+            errors.extend(loopback::check(&first.attachment.netns).await.err());
+        }
+        let runtime = self.runtime(until);
+        let check = async |cached: &Cached| {
+            let (network, id) = (&cached.network, &cached.attachment.id);
+            if !cached.is_complete() {
+                return Err(Error::Unfinished { network: network.clone(), ifname: id.ifname.clone() });
+            }
+            let conf = cached.network_conf().map_err(libcni::Error::Invalid);
+            let outcome = match &conf {
+                Ok(conf) => Box::pin(runtime.check(conf, &cached.attachment)).await,
+                Err(_) => Ok(()),
+            };
+            match conf.and(outcome) {
+                Ok(()) | Err(libcni::Error::NoCheck { .. }) => Ok(()),
+                Err(error) => Err(told(network, &id.ifname, error)),
+            }
+        };
+        errors.extend(join_all(cached.iter().map(check)).await.into_iter().filter_map(Result::err));
+        Error::all(errors)?;
+        Status::of_cached(cached.iter())
+    }
+
+    /// What is cached of a pod, without loopback.
+    fn networks_of(&self, pod: &PodId) -> Result<Vec<Cached>, Error> {
+        let mut cached = self.cached(Some(&pod.sandbox))?;
+        cached.retain(|cached| cached.network.as_str() != loopback::NETWORK);
+        if cached.is_empty() {
+            return Err(Error::NotUp { pod: pod.clone(), cache: self.cache_dir().to_owned() });
+        }
+        Ok(cached)
+    }
+}

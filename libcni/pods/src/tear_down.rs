@@ -1,0 +1,129 @@
+//! Tear-down: from the cache alone, newest first, carrying on past errors.
+
+use crate::attachments::{self, Choice};
+use crate::error::Error;
+use crate::lock::Operation;
+use crate::loopback::{self, Loopback};
+use crate::pod::{Pod, PodId};
+use crate::pods::Pods;
+use crate::set_up::told;
+use crate::watch;
+use cni_spec::IfName;
+use libcni::{Attachment, AttachmentId, Cached, Runtime};
+use std::time::Instant;
+
+/// Which pod is to be taken down: its [`PodId`], or all of the [`Pod`] that was to be set up, which helps where the cache
+/// knows nothing.
+#[derive(Debug, Clone)]
+pub struct TearDown(Pod);
+
+impl From<&PodId> for TearDown {
+    fn from(id: &PodId) -> Self {
+        Self(Pod::new(id.clone(), ""))
+    }
+}
+
+impl From<&Pod> for TearDown {
+    fn from(pod: &Pod) -> Self {
+        Self(pod.clone())
+    }
+}
+
+impl Pods {
+    /// Takes a pod's network away: all that the cache knows of the sandbox, with the configuration, arguments and
+    /// namespace of its set-up, newest first, `lo` last. So it works after a restart, with the namespace gone, and with the
+    /// configuration changed or removed. It finishes what a set-up began that was cut off, after ending the plugins that
+    /// one left running.
+    ///
+    /// An error, such as a missing plugin, does not keep the rest from being taken down. What has failed stays in the
+    /// cache, so a repetition finishes it. One network that takes long leaves the others their share of the time.
+    ///
+    /// When nothing is cached, the networks that the pod asks for (or the default one) are told to delete all the same:
+    /// another runtime may have set it up, or the cache may be lost. So it may be repeated, and succeeds where there is
+    /// no network at all.
+    ///
+    /// # Errors
+    /// [`Error::Busy`]; [`Error::Cache`]; each network's error, as one or as [`Error::Several`].
+    pub async fn tear_down(&self, pod: impl Into<TearDown>) -> Result<(), Error> {
+        let TearDown(pod) = pod.into();
+        watch::pod(Operation::TearDown, &pod.id, async { self.tear_down_in_span(&pod).await }).await
+    }
+
+    async fn tear_down_in_span(&self, pod: &Pod) -> Result<(), Error> {
+        let until = Instant::now() + self.settings().deadline;
+        let _turn = self.inner.locks.pod(Operation::TearDown, &pod.id, until).await?;
+        let networks = self.networks().await;
+        let choice = self.choice(&networks);
+        let cached = self.cached(Some(&pod.id.sandbox))?;
+        let mut errors = if cached.is_empty() {
+            self.del_requested(pod, &choice, until).await
+        } else {
+            self.del_all(&cached, &choice, until).await
+        };
+        let netns = cached.iter().map(|cached| cached.attachment.netns.as_str()).find(|netns| !netns.is_empty());
+        let netns = netns.unwrap_or(&pod.netns);
+        if self.settings().loopback == Loopback::InProcess && !netns.is_empty() {
+            errors.extend(loopback::set(netns, false).await.err());
+        }
+        Error::all(errors)
+    }
+
+    /// DEL for cached attachments, which are in the order of set-up: the last one first.
+    pub(crate) async fn del_all(&self, cached: &[Cached], choice: &Choice<'_>, until: Instant) -> Vec<Error> {
+        let mut errors = Vec::new();
+        for (left, cached) in cached.iter().enumerate().rev() {
+            let now = Instant::now();
+            // One that never ends must not leave the others nothing, however often it is tried.
+            let share = until.saturating_duration_since(now) / u32::try_from(left + 1).unwrap_or(u32::MAX);
+            let outcome = del_cached(&self.runtime(now + share), cached, choice).await;
+            errors.extend(outcome.err().map(|error| told(&cached.network, &cached.attachment.id.ifname, error)));
+        }
+        errors
+    }
+
+    /// DEL for what a pod asks for, as far as that is known.
+    async fn del_requested(&self, pod: &Pod, choice: &Choice<'_>, until: Instant) -> Vec<Error> {
+        let (asks, pod) = (!pod.networks.is_empty(), attachments::usable_part(pod, choice));
+        if asks && pod.networks.is_empty() {
+            tracing::warn!("nothing is cached, and there is none of the networks that the pod asks for");
+            return Vec::new();
+        }
+        let planned = match attachments::plan(&pod, choice, &self.settings().prefix) {
+            Ok(planned) => planned,
+            Err(reason) => {
+                tracing::warn!(%reason, "nothing is cached, and it cannot be told what there was to delete");
+                return Vec::new();
+            }
+        };
+        let mut errors = Vec::new();
+        for planned in planned.iter().rev() {
+            let outcome = Box::pin(self.runtime(until).del(planned.conf, &planned.attachment)).await;
+            errors.extend(outcome.err().map(|error| told(&planned.network, &planned.attachment.id.ifname, error)));
+        }
+        if self.settings().loopback == Loopback::Plugin {
+            let outcome = self.del_lo(&pod, until).await;
+            errors.extend(outcome.err());
+        }
+        errors
+    }
+
+    async fn del_lo(&self, pod: &Pod, until: Instant) -> Result<(), Error> {
+        let down = |reason: String| Error::Loopback { verb: "set down", reason };
+        let ifname = IfName::parse(loopback::IFNAME).map_err(|error| down(error.to_string()))?;
+        let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname };
+        let conf = loopback::network().map_err(|error| down(error.to_string()))?;
+        let attachment = Attachment::from(id).netns(&pod.netns);
+        Box::pin(self.runtime(until).del(&conf, &attachment)).await.map_err(|error| down(error.with_causes()))
+    }
+}
+
+/// DEL with the cached configuration; where that cannot be used, with the folder's of the same name.
+async fn del_cached(runtime: &Runtime, cached: &Cached, choice: &Choice<'_>) -> Result<(), libcni::Error> {
+    match (Box::pin(runtime.del_cached(cached)).await, choice.find(&cached.network)) {
+        (Err(error @ libcni::Error::CachedConf { .. }), Some(conf)) => {
+            tracing::warn!(error = error.with_causes(), "DEL uses the configuration of the folder");
+            Box::pin(runtime.del(conf, &cached.attachment)).await
+        }
+        (outcome, _) => outcome,
+    }
+}

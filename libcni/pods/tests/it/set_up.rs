@@ -1,0 +1,386 @@
+//! Set-up: all or nothing, in order where order was asked for, at the same time where not.
+
+use crate::site::{GOOD, Site, but, failing, on_node};
+use expect_test::expect;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use pods::libcni::cni_spec::{IfName, NetworkName};
+use pods::{Loopback, NetworkRequest, Order, Pod, PortMapping, SetUpError};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+pub(crate) fn on(network: &str) -> NetworkRequest {
+    NetworkRequest { network: Some(NetworkName::parse(network).unwrap()), ..NetworkRequest::default() }
+}
+
+/// What differs from run to run is the node's work folder only, which is always the same.
+fn told(error: &SetUpError) -> String {
+    error.to_string()
+}
+
+#[test]
+fn a_pod_is_set_up_on_the_default_network_and_taken_down() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        site.bridge("20-lab", "lab", 2);
+        let pods = site.pods();
+        let (pod, container) = site.pod("web");
+        let status = pods.set_up(&pod).await.unwrap();
+
+        let namespace = container.namespace();
+        assert!(namespace.link("lo").up && namespace.link("eth0").up);
+        assert_eq!(status.networks.len(), 1);
+        assert_eq!((status.networks[0].network.as_str(), status.networks[0].is_primary), ("office", true));
+        // The result has the IPv6 address first; a kubelet reports IPv4 first.
+        let ips: Vec<_> = status.networks[0].result.as_ref().unwrap().ips.iter().map(|ip| ip.address.ip()).collect();
+        assert!(ips[0].is_ipv6() && ips[1].is_ipv4());
+        assert_eq!(status.addresses(), [ips[1], ips[0]]);
+        namespace.ping("10.1.0.1".parse::<std::net::IpAddr>().unwrap());
+        assert_eq!(pods.status(&pod.id).await.unwrap(), status);
+        assert_eq!(pods.check(&pod.id).await.unwrap(), status);
+        assert_eq!(site.pods().known().unwrap(), std::slice::from_ref(&pod.id));
+
+        pods.tear_down(&pod.id).await.unwrap();
+        assert!(namespace.find_link("eth0").is_none() && !namespace.link("lo").up);
+        site.assert_nothing_left();
+        assert!(pods.known().unwrap().is_empty());
+        expect!["pod default/web (sandbox sandbox-web) has no network: not found in the cache /run/testns/cache"]
+            .assert_eq(&pods.status(&pod.id).await.unwrap_err().to_string());
+    });
+}
+
+#[test]
+fn several_networks_are_set_up_in_the_order_of_the_request() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        site.bridge("20-lab", "lab", 2);
+        let pods = site.pods();
+        let (mut pod, container) = site.pod("web");
+        pod.networks = vec![
+            on("lab"),
+            NetworkRequest { ifname: Some(IfName::parse("net7").unwrap()), ..NetworkRequest::default() },
+            NetworkRequest {
+                ips: vec!["10.2.0.77".parse().unwrap()],
+                mac: Some("0A:00:00:00:00:77".into()),
+                ..on("lab")
+            },
+        ];
+        let status = pods.set_up(&pod).await.unwrap();
+        let names = status.networks.iter().map(|network| (network.network.as_str(), network.ifname.as_str()));
+        assert_eq!(names.collect::<Vec<_>>(), [("lab", "eth0"), ("office", "net7"), ("lab", "eth1")]);
+        // The default network is the second one asked for, and its addresses are the pod's.
+        assert_eq!(status.addresses(), status.networks[1].addresses().into_iter().rev().collect::<Vec<_>>());
+        let eth1 = container.namespace().link("eth1");
+        assert_eq!(eth1.mac, "0a:00:00:00:00:77");
+        assert!(container.namespace().global_addresses("eth1").contains(&"10.2.0.77/24".to_owned()));
+        // After a restart the order is still that of the request.
+        assert_eq!(site.pods().status(&pod.id).await.unwrap(), status);
+        pods.tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+fn three_networks(site: &Site, scripts: [&str; 3]) -> Pod {
+    for (name, script) in ["a", "b", "c"].iter().zip(scripts) {
+        site.plugin(name, script);
+        site.network(&format!("10-{name}"), &format!("net-{name}"), &[name]);
+    }
+    let (mut pod, _) = site.pod("web");
+    pod.networks = vec![on("net-a"), on("net-b"), on("net-c")];
+    pod
+}
+
+/// Each waits for the other in its ADD, so one after the other would never end.
+#[test]
+fn different_networks_are_set_up_at_the_same_time() {
+    on_node(async |site| {
+        for fifo in ["ab", "ba"] {
+            mkfifo(&site.dir().join(fifo), Mode::S_IRWXU).unwrap();
+        }
+        let first = but("ADD", r#"echo > "$dir/ab"; read line < "$dir/ba""#);
+        let second = but("ADD", r#"read line < "$dir/ab"; echo > "$dir/ba""#);
+        let pod = three_networks(site, [&first, &second, GOOD]);
+        let status = site.pods().set_up(&pod).await.unwrap();
+        let names = status.networks.iter().map(|network| network.network.as_str());
+        assert_eq!(names.collect::<Vec<_>>(), ["net-a", "net-b", "net-c"]);
+        site.pods().tear_down(&pod).await.unwrap();
+        assert!(site.log().ends_with("DEL c eth2, DEL b eth1, DEL a eth0"), "{}", site.log());
+    });
+}
+
+#[test]
+fn one_networks_attachments_are_set_up_in_the_order_of_the_request() {
+    on_node(async |site| {
+        let mut pod = three_networks(site, [&but("ADD", r#"echo "begin $CNI_IFNAME" >> "$dir/log""#), GOOD, GOOD]);
+        pod.networks = vec![on("net-a"), on("net-a"), on("net-a")];
+        site.pods().set_up(&pod).await.unwrap();
+        assert_eq!(site.log(), "begin eth0, ADD a eth0, begin eth1, ADD a eth1, begin eth2, ADD a eth2");
+    });
+}
+
+#[test]
+fn in_turn_the_first_that_fails_is_the_last() {
+    on_node(async |site| {
+        let pod = three_networks(site, [GOOD, &but("ADD", &failing(11, "not now")), GOOD]);
+        let pods = site.builder().order(Order::InTurn).build().unwrap();
+        let error = pods.set_up(&pod).await.unwrap_err();
+        assert_eq!(site.log(), "ADD a eth0, ADD b eth1, DEL b eth1, DEL a eth0");
+        expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-b, interface eth1: plugin type="b" failed (add): not now; Rolled back: b."#]]
+        .assert_eq(&told(&error));
+        assert_eq!(site.cache_files(), [""; 0]);
+    });
+}
+
+/// Both failures are told, and the network that succeeded is taken down.
+#[test]
+fn a_failed_set_up_tells_every_error_and_leaves_nothing() {
+    on_node(async |site| {
+        let full = but("ADD", &failing(105, "no address is free"));
+        three_networks(site, [&but("ADD", &failing(11, "not now")), &full, GOOD]);
+        site.bridge("01-office", "office", 1);
+        let (mut pod, container) = site.pod("api");
+        pod.networks = vec![on("net-a"), on("office"), on("net-b")];
+        let before = container.namespace().snapshot();
+        let error = site.pods().set_up(&pod).await.unwrap_err();
+        expect![[r#"cannot set up the network of pod default/api (sandbox sandbox-api): network net-a, interface eth0: plugin type="a" failed (add): not now; Rolled back: a.; network net-b, interface eth2: plugin type="b" failed (add): no address is free; Rolled back: b."#]]
+        .assert_eq(&told(&error));
+        assert_eq!(error.errors.iter().map(|error| error.code().unwrap().0).collect::<Vec<_>>(), [11, 105]);
+        assert!(error.left.is_empty());
+        site.assert_nothing_left();
+        assert!(!container.namespace().link("lo").up);
+        // The kernel leaves lo its addresses when it goes down.
+        let changes = testns::changes(&before, &container.namespace().snapshot());
+        assert!(changes.lines().all(|line| line.contains(" lo ")), "{changes}");
+    });
+}
+
+#[test]
+fn what_undoing_could_not_take_down_is_told_and_finished_by_a_tear_down() {
+    on_node(async |site| {
+        let pod = three_networks(site, [&but("ADD", &failing(11, "not now")), &but("DEL", &failing(5, "stuck")), GOOD]);
+        let pods = site.pods();
+        let error = pods.set_up(&pod).await.unwrap_err();
+        expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-a, interface eth0: plugin type="a" failed (add): not now; Rolled back: a.; left behind: network net-b, interface eth1: plugin type="b" failed (delete): stuck"#]]
+        .assert_eq(&told(&error));
+        assert_eq!(site.cache_files(), ["net-b-sandbox-web-eth1"]);
+        pods.tear_down(&pod.id).await.unwrap_err();
+        assert_eq!(site.cache_files(), ["net-b-sandbox-web-eth1"]);
+        site.plugin("b", GOOD);
+        pods.tear_down(&pod.id).await.unwrap();
+        assert_eq!(site.cache_files(), [""; 0]);
+    });
+}
+
+#[test]
+fn a_pod_that_is_up_stays_as_it_is() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let pods = site.pods();
+        let (pod, container) = site.pod("web");
+        let status = pods.set_up(&pod).await.unwrap();
+        let link = container.namespace().link("eth0");
+        // Also when the configuration is another by now.
+        site.bridge("10-office", "office", 9);
+        assert_eq!(pods.set_up(&pod).await.unwrap(), status);
+        assert_eq!(container.namespace().link("eth0"), link);
+
+        let mut other = pod.clone();
+        other.annotations = BTreeMap::from([("kubernetes.io/ingress-bandwidth".to_owned(), "1M".to_owned())]);
+        let mut told = vec![pods.set_up(&other).await.unwrap_err().to_string()];
+        other = pod.clone();
+        other.netns = "/proc/self/ns/net".into();
+        told.push(pods.set_up(&other).await.unwrap_err().to_string());
+        other = pod.clone();
+        other.networks =
+            vec![NetworkRequest { ifname: Some(IfName::parse("net1").unwrap()), ..NetworkRequest::default() }];
+        told.push(pods.set_up(&other).await.unwrap_err().to_string());
+        expect![[r#"
+            cannot set up the network of pod default/web (sandbox sandbox-web): cannot set up pod default/web (sandbox sandbox-web): it is up, but a capability argument of network office is another; tear it down first
+            cannot set up the network of pod default/web (sandbox sandbox-web): cannot set up pod default/web (sandbox sandbox-web): it is up, but the network namespace of network office is another; tear it down first
+            cannot set up the network of pod default/web (sandbox sandbox-web): cannot set up pod default/web (sandbox sandbox-web): it is up, but on network office as eth0, which is not asked for; tear it down first"#]]
+        .assert_eq(&told.join("\n"));
+        assert_eq!(container.namespace().link("eth0"), link);
+    });
+}
+
+/// The sandbox's path shows a new namespace: what the cache has is gone.
+#[test]
+fn a_pod_whose_interface_is_gone_is_set_up_anew() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let pods = site.pods();
+        let (pod, old) = site.pod("web");
+        pods.set_up(&pod).await.unwrap();
+        old.leave(testns::Remains::Gone);
+        let (pod, new) = site.pod("web");
+        let status = pods.set_up(&pod).await.unwrap();
+        let addresses = new.namespace().global_addresses("eth0");
+        let reported: Vec<_> = status.addresses().iter().map(ToString::to_string).collect();
+        assert!(addresses.iter().any(|address| address.starts_with(&reported[0])), "{addresses:?} {reported:?}");
+        assert_eq!(site.leases("office").len(), 2);
+        pods.tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_request_that_cannot_be_met_runs_nothing() {
+    on_node(async |site| {
+        let pod = three_networks(site, [GOOD, GOOD, GOOD]);
+        site.write("net.d/00-broken.conflist", "{");
+        let pods = site.pods();
+        let mut told = Vec::new();
+        let mut try_it = async |change: &dyn Fn(&mut Pod)| {
+            let mut pod = pod.clone();
+            change(&mut pod);
+            told.push(pods.set_up(&pod).await.unwrap_err().errors[0].to_string());
+        };
+        try_it(&|pod| pod.networks[1] = on("attic")).await;
+        let eth0 = Some(IfName::parse("eth0").unwrap());
+        try_it(&|pod| pod.networks[..2].iter_mut().for_each(|request| request.ifname.clone_from(&eth0))).await;
+        try_it(&|pod| pod.networks[0].mac = Some("0a:00".into())).await;
+        let limit = ("kubernetes.io/egress-bandwidth".to_owned(), "1k b".to_owned());
+        try_it(&|pod| pod.annotations.extend([limit.clone()])).await;
+        try_it(&|pod| pod.args.push(("a;b".into(), "c".into()))).await;
+        try_it(&|pod| pod.netns = "/run/netns/gone".into()).await;
+        try_it(&|pod| pod.netns = "/proc/thread-self/ns/net".into()).await;
+        expect![[r#"
+            network attic not found: there is net-a, net-b, net-c; /run/testns/net.d/00-broken.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1
+            interface name eth0 is asked for twice
+            hardware address "0a:00": want six octets in hex, such as 0a:00:00:00:00:05
+            annotation kubernetes.io/egress-bandwidth = "1k b": "1k b" is no quantity: after the number come nothing, n u m k M G T P E, Ki Mi Gi Ti Pi Ei, or e3
+            cannot put "a;b" = "c" into CNI_ARGS: a pair has no other = and no ; in it
+            cannot set up lo: cannot open network namespace /run/netns/gone: no such file or directory
+            cannot set up lo: network namespace /proc/thread-self/ns/net is the node's own"#]]
+        .assert_eq(&told.join("\n"));
+        assert_eq!((site.log().as_str(), site.cache_files().len()), ("", 0));
+    });
+}
+
+#[test]
+fn loopback_is_the_plugins_or_nobodys_if_told_so() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let pods = site.builder().loopback(Loopback::None).build().unwrap();
+        let (pod, container) = site.pod("none");
+        pods.set_up(&pod).await.unwrap();
+        assert!(!container.namespace().link("lo").up);
+        pods.tear_down(&pod.id).await.unwrap();
+
+        let pods = site.builder().loopback(Loopback::Plugin).build().unwrap();
+        let (pod, container) = site.pod("plugin");
+        let status = pods.set_up(&pod).await.unwrap();
+        assert!(container.namespace().link("lo").up);
+        assert_eq!(site.cache_files(), ["cni-loopback-sandbox-plugin-lo", "office-sandbox-plugin-eth0"]);
+        assert_eq!((status.networks.len(), pods.set_up(&pod).await.unwrap()), (1, status));
+        pods.tear_down(&pod.id).await.unwrap();
+        assert!(!container.namespace().link("lo").up);
+        site.assert_nothing_left();
+
+        // Of a set-up that fails after it, too.
+        site.plugin("bad", &but("ADD", &failing(11, "not now")));
+        site.network("01-bad", "bad", &["bad"]);
+        let (pod, container) = site.pod("undone");
+        pods.set_up(&pod).await.unwrap_err();
+        assert!(!container.namespace().link("lo").up);
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn plugins_are_told_whose_pod_it_is_and_what_it_asks_for() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.write(
+            "net.d/10-a.conflist",
+            r#"{"cniVersion":"1.0.0","name":"net-a","plugins":[{"type":"a",
+                "capabilities":{"portMappings":true,"bandwidth":true,"io.kubernetes.cri.pod-annotations":true}}]}"#,
+        );
+        let (mut pod, _) = site.pod("web");
+        pod.id.uid = "0f1e".into();
+        pod.port_mappings =
+            vec![PortMapping { host_port: 8080, container_port: 80, protocol: "TCP".into(), host_ip: None }];
+        pod.annotations = BTreeMap::from([("kubernetes.io/ingress-bandwidth".to_owned(), "1M".to_owned())]);
+        site.pods().set_up(&pod).await.unwrap();
+        let stdin = site.read("stdin.a.eth0.ADD");
+        expect![[r#"{"cniVersion":"1.0.0","name":"net-a","type":"a","runtimeConfig":{"bandwidth":{"ingressRate":1000000,"ingressBurst":4294967295},"io.kubernetes.cri.pod-annotations":{"kubernetes.io/ingress-bandwidth":"1M"},"portMappings":[{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]}}"#]]
+        .assert_eq(&stdin);
+        let args = site.read("args.a.eth0.ADD");
+        expect![[r#"
+            IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=sandbox-web;K8S_POD_UID=0f1e
+        "#]]
+        .assert_eq(&args);
+        // DEL is told the same, by the cache alone.
+        site.pods().tear_down(&pod.id).await.unwrap();
+        assert_eq!(site.read("args.a.eth0.DEL"), args);
+        let runtime_config =
+            |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap()["runtimeConfig"].clone();
+        assert_eq!(runtime_config(&site.read("stdin.a.eth0.DEL")), runtime_config(&stdin));
+    });
+}
+
+#[test]
+fn addresses_without_interface_count_for_the_primary_one() {
+    on_node(async |site| {
+        let pod = three_networks(site, [GOOD, GOOD, GOOD]);
+        let status = site.pods().set_up(&pod).await.unwrap();
+        assert_eq!(status.addresses(), ["10.7.0.5".parse::<std::net::IpAddr>().unwrap()]);
+    });
+}
+
+/// The pod's name is the same, the sandbox is another: the new one waits for the old one's end.
+#[test]
+fn two_sandboxes_of_one_pod_do_not_overlap() {
+    on_node(async |site| {
+        for fifo in ["begun", "go"] {
+            mkfifo(&site.dir().join(fifo), Mode::S_IRWXU).unwrap();
+        }
+        site.plugin("a", &but("DEL", r#"echo > "$dir/begun"; read line < "$dir/go""#));
+        site.network("10-a", "net-a", &["a"]);
+        let pods = site.pods();
+        let (old, _) = site.pod("web");
+        pods.set_up(&old).await.unwrap();
+        let container = site.node.container_named("sandbox-new");
+        let mut new = Pod::new(pods::PodId::new("default", "web", "", container.id()).unwrap(), "");
+        new.netns = container.namespace().path().display().to_string();
+        let (begun, go) = (site.dir().join("begun"), site.dir().join("go"));
+        let tear_down = pods.tear_down(&old.id);
+        let impatient = site.builder().deadline(Duration::from_millis(200)).build().unwrap();
+        let second = async {
+            tokio::task::spawn_blocking(move || std::fs::read(begun)).await.unwrap().unwrap();
+            let begin = Instant::now();
+            let set_up = pods.set_up(&new);
+            let mut set_up = std::pin::pin!(set_up);
+            assert!(tokio::time::timeout(Duration::from_millis(200), set_up.as_mut()).await.is_err());
+            assert!(begin.elapsed() >= Duration::from_millis(200));
+            assert_eq!(site.log(), "ADD a eth0");
+            tokio::task::spawn_blocking(move || std::fs::write(go, "\n")).await.unwrap().unwrap();
+            set_up.await.unwrap()
+        };
+        let (down, _) = futures::future::join(tear_down, second).await;
+        down.unwrap();
+        drop(impatient);
+        assert_eq!(site.log(), "ADD a eth0, DEL a eth0, ADD a eth0");
+    });
+}
+
+/// Runtimes spawn them, and have them in futures of their own.
+#[test]
+fn futures_can_be_sent_between_threads_and_are_small() {
+    fn is_send<T: Send>(future: T) {
+        assert!(size_of_val(&future) < 16384, "{} has {} bytes", std::any::type_name::<T>(), size_of_val(&future));
+    }
+    on_node(async |site| {
+        let pods = site.pods();
+        let (pod, _) = site.pod("web");
+        is_send(pods.set_up(&pod));
+        is_send(pods.tear_down(&pod));
+        is_send(pods.tear_down(&pod.id));
+        is_send(pods.status(&pod.id));
+        is_send(pods.check(&pod.id));
+        is_send(pods.ready());
+        is_send(pods.gc(&[]));
+        is_send(pods.networks());
+        is_send(pods.networks_changed());
+    });
+}
