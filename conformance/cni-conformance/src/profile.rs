@@ -4,6 +4,7 @@
 mod built_in;
 mod given;
 
+use crate::form;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -55,6 +56,9 @@ pub struct Profile {
     /// Names of kernel features without which it cannot work: [`testns::Feature`] as displayed.
     #[serde(default)]
     pub needs: Vec<String>,
+    /// The oldest version with which it makes sense: there were no chains before 0.3.0, and no results without addresses.
+    #[serde(default)]
+    pub oldest: Option<String>,
     /// Why it cannot be tried here, if it cannot.
     #[serde(default)]
     pub unfit: Option<String>,
@@ -119,6 +123,12 @@ impl Profile {
             }
         }
         self
+    }
+
+    /// Whether it makes sense with a version.
+    #[must_use]
+    pub fn allows(&self, version: &str) -> bool {
+        self.oldest.as_deref().is_none_or(|oldest| form::is_from(version, oldest))
     }
 
     /// Whether it is called with a prevResult on ADD.

@@ -153,7 +153,8 @@ pub fn ask_versions(
             .filter_map(|executable| answers.get(&(subject.label.clone(), executable)))
             .collect();
         let speaks = |version: &&str| spoken.iter().all(|spoken| spoken.versions.iter().any(|other| other == version));
-        let versions: Vec<_> = form::VERSIONS.iter().copied().filter(speaks).map(str::to_owned).collect();
+        let versions = form::VERSIONS.iter().copied().filter(speaks);
+        let versions: Vec<_> = versions.filter(|version| profile.allows(version)).map(str::to_owned).collect();
         match spoken.iter().find(|spoken| spoken.versions.is_empty()) {
             Some(silent) => failures.push(silence(&subject, &profile, silent, wanted)),
             None => candidates.push(Candidate { subject, profile, versions }),
@@ -228,6 +229,10 @@ pub fn run(order: Order, mut told: impl FnMut(usize, News<'_>)) -> Result<Run, S
     let planned: Vec<Planned> =
         candidates.iter().flat_map(|candidate| schedule::trials(candidate, &wanted, &machine)).collect();
     let count = planned.len();
+    let is_mute = |candidate: &&Candidate| candidate.versions.is_empty();
+    notes.extend(candidates.iter().filter(is_mute).map(|Candidate { subject, profile, .. }| {
+        format!("{} of {} speaks no version with which it could be tested", profile.name, subject.label)
+    }));
     reports.extend(schedule::run(planned, &machine, side_by_side, deadline, |news| told(count, news)));
     let Wanted { rules, seed, .. } = wanted;
     Ok(Run { rules, subjects, reports, machine, notes, command, seed, began, took: start.elapsed() })

@@ -38,7 +38,7 @@ impl Bench {
     /// are still there, and processes. Empty if nothing is.
     ///
     /// Not changes of files that were there before and still are: bookkeeping is not a leak. Nor what the kernel does
-    /// by itself: link-local addresses and the routes that come with them. Waits a while for namespaces to go.
+    /// by itself: link-local addresses and the routes that come with them, 127.0.0.1 on `lo`. Waits a while for namespaces to go.
     ///
     /// # Panics
     /// If nothing was remembered.
@@ -100,7 +100,10 @@ fn lasting(changes: &str) -> Vec<String> {
     let by_kernel = |line: &str| {
         let is_address = line.contains(" address ") && line.contains(" fe80:");
         let is_route = ["route fe80:", "route ff00::/8"].iter().any(|start| line[2..].starts_with(start));
-        is_address || is_route
+        // Comes with the first time that lo is up, and stays.
+        let is_lo = ["address 127.0.0.1/8 on lo ", "route 127.0.0."].iter().any(|start| line[2..].starts_with(start));
+        // What a link has that nobody gave a qdisc, once it was up.
+        is_address || is_route || is_lo || line[2..].starts_with("qdisc noqueue 0 ")
     };
     let file = |line: &str, sign: char| {
         let path = line.strip_prefix(sign)?.strip_prefix(" file ")?.split_once(' ').map(|(path, _)| path.to_owned());

@@ -18,6 +18,7 @@ fn profile(name: &str, executable: &str, role: Role, object: Value) -> Profile {
         executable: executable.to_owned(),
         stage: Vec::new(),
         needs: Vec::new(),
+        oldest: None,
         unfit: None,
     }
 }
@@ -25,6 +26,11 @@ fn profile(name: &str, executable: &str, role: Role, object: Value) -> Profile {
 impl Profile {
     fn on(mut self, stage: Stage) -> Self {
         self.stage.push(stage);
+        self
+    }
+
+    fn from(mut self, oldest: &str) -> Self {
+        self.oldest = Some(oldest.to_owned());
         self
     }
 
@@ -58,7 +64,8 @@ fn interfaces() -> Vec<Profile> {
     vec![
         interface("bridge", gateway(range())),
         profile("bridge-dual-stack", "bridge", Role::Interface, gateway(ranges())),
-        profile("bridge-layer-2", "bridge", Role::Interface, json!({ "type": "bridge", "bridge": "cni0", "ipam": {} })),
+        profile("bridge-layer-2", "bridge", Role::Interface, json!({ "type": "bridge", "bridge": "cni0", "ipam": {} }))
+            .from("0.3.0"),
         interface("ptp", json!({ "type": "ptp", "ipMasq": true, "ipam": range() })),
         interface("macvlan", json!({ "type": "macvlan", "master": UPLINK, "ipam": range() }))
             .on(cable())
@@ -98,7 +105,7 @@ fn address_plugins() -> Vec<Profile> {
 }
 
 fn chained() -> Vec<Profile> {
-    let chained = |name: &str, object| profile(name, name, Role::Chained, object).on(Stage::Attached);
+    let chained = |name: &str, object| profile(name, name, Role::Chained, object).on(Stage::Attached).from("0.3.0");
     let limits = json!({
         "type": "bandwidth",
         "ingressRate": 8_000_000, "ingressBurst": 8_000_000, "egressRate": 8_000_000, "egressBurst": 8_000_000,

@@ -30,7 +30,8 @@ pub(super) fn profile(name: &str, text: &str, role: Option<Role>) -> Result<Prof
         plugins.iter().filter_map(kind).filter_map(Profile::find).flat_map(|known| known.needs).collect();
     needs.dedup();
     let stage = stage(&plugins, role);
-    Ok(Profile { name: name.to_owned(), role, plugins, executable, stage, needs, unfit: None })
+    let oldest = [Role::Chained, Role::List].contains(&role).then(|| "0.3.0".to_owned());
+    Ok(Profile { name: name.to_owned(), role, plugins, executable, stage, needs, oldest, unfit: None })
 }
 
 /// The role of one plugin object: that of the known plugin of its type, else what it looks like.

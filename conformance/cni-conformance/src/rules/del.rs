@@ -10,7 +10,7 @@ pub(super) const RULES: &[Rule] = &[Rule {
     section: "SPEC 2, DEL",
     level: Level::Must,
     sentence: "DEL takes back everything that ADD did, on the node and in the container.",
-    roles: &[Role::Interface],
+    roles: Role::ATTACHING,
     proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: leaves_nothing }]),
 }];
 

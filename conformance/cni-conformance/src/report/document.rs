@@ -1,0 +1,305 @@
+//! What reports are written from: a run, or several, as plain data. Its JSON is the format `json`, and is read back to
+//! be merged with others. A key may be added without a new [`VERSION`]; one that goes or changes its meaning needs it.
+
+use super::again;
+use crate::finding::{CallRecord, Finding};
+use crate::profile::Role;
+use crate::rule::{Level, Proof, Rule};
+use crate::run::Run;
+use crate::trial::{Report, Verdict};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// What the key `format` says.
+pub const FORMAT: &str = "cni-conformance";
+/// The version of the shape.
+pub const VERSION: u32 = 1;
+
+/// Everything that is known of one or more runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Document {
+    /// [`FORMAT`].
+    pub format: String,
+    /// [`VERSION`].
+    pub version: u32,
+    /// Where, when and how; more than one if documents were merged.
+    pub runs: Vec<Origin>,
+    /// Whose executables. Their labels differ.
+    pub subjects: Vec<Who>,
+    /// How the executables of each were used.
+    pub profiles: Vec<Use>,
+    /// Rules that were asked for, in the order of the specification.
+    pub rules: Vec<Asked>,
+    /// What came of each trial.
+    pub trials: Vec<Tried>,
+}
+
+/// Where, when and how a run was.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Version of the kit.
+    pub kit: String,
+    /// When it began: RFC 3339, UTC, to the second.
+    pub began: String,
+    /// How long it took.
+    pub milliseconds: u64,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Of the random parts.
+    pub seed: u64,
+    /// The command line, without the executable.
+    pub command: Vec<String>,
+    /// Labels of its subjects.
+    pub subjects: Vec<String>,
+    /// What a reader has to know, a sentence each.
+    pub notes: Vec<String>,
+}
+
+/// A subject.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    /// What reports call it.
+    pub label: String,
+    /// Its folder.
+    pub folder: String,
+    /// More folders in which its executables find others.
+    pub also: Vec<String>,
+}
+
+/// How an executable of a subject was used.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Use {
+    /// Label of the subject.
+    pub subject: String,
+    /// Name of the profile.
+    pub name: String,
+    /// What kind of plugin it is.
+    pub role: Role,
+    /// Name of the executable.
+    pub executable: String,
+    /// The plugin objects of its config.
+    pub plugins: Vec<Value>,
+}
+
+/// A rule.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// Its name.
+    pub id: String,
+    /// Where it is written.
+    pub section: String,
+    /// How binding it is.
+    pub level: Level,
+    /// What it says.
+    pub sentence: String,
+    /// Whom it binds.
+    pub roles: Vec<Role>,
+    /// Why it cannot be shown, if it cannot.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub untestable: Option<String>,
+}
+
+/// A trial, and what came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// Name of the rule.
+    pub rule: String,
+    /// Name of the case; may be empty.
+    pub case: String,
+    /// Label of the subject.
+    pub subject: String,
+    /// Name of the profile.
+    pub profile: String,
+    /// `cniVersion`.
+    pub cni_version: String,
+    /// For random parts.
+    pub seed: u64,
+    /// `verdict`: `pass`; `fail` with `expected`, `seen` and perhaps `diff`; `skip` or `broken` with `why`.
+    #[serde(flatten)]
+    pub verdict: Verdict,
+    /// The calls, in order, unless it passed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub calls: Vec<CallRecord>,
+    /// How long it took.
+    pub milliseconds: u64,
+    /// The command that tries just this again, if it did not pass.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub again: String,
+}
+
+impl Document {
+    /// Of one run.
+    #[must_use]
+    pub fn new(run: &Run) -> Self {
+        let subjects = run.subjects.iter().map(|subject| Who {
+            label: subject.label.clone(),
+            folder: subject.bin_dir.display().to_string(),
+            also: subject.also.iter().map(|dir| dir.display().to_string()).collect(),
+        });
+        let mut rules: Vec<Asked> = run.rules.iter().map(|rule| Asked::new(rule)).collect();
+        let mut profiles: Vec<Use> = Vec::new();
+        for Report { trial, .. } in &run.reports {
+            let is_it = |known: &Use| known.subject == trial.subject.label && known.name == trial.profile.name;
+            if !profiles.iter().any(is_it) {
+                profiles.push(Use {
+                    subject: trial.subject.label.clone(),
+                    name: trial.profile.name.clone(),
+                    role: trial.profile.role,
+                    executable: trial.profile.executable.clone(),
+                    plugins: trial.profile.plugins.clone(),
+                });
+            }
+            // An executable that does not even say its versions breaks a rule that may not have been asked for.
+            if !rules.iter().any(|rule| rule.id == trial.rule) {
+                rules.extend(crate::rules::all().find(|rule| rule.id == trial.rule).map(Asked::new));
+            }
+        }
+        let origin = Origin {
+            kit: env!("CARGO_PKG_VERSION").to_owned(),
+            began: rfc_3339(run.began),
+            milliseconds: run.took.as_millis().try_into().unwrap_or(u64::MAX),
+            kernel: run.machine.kernel.clone(),
+            seed: run.seed,
+            command: run.command.clone(),
+            subjects: run.subjects.iter().map(|subject| subject.label.clone()).collect(),
+            notes: run.notes.clone(),
+        };
+        Self {
+            format: FORMAT.to_owned(),
+            version: VERSION,
+            runs: vec![origin],
+            subjects: subjects.collect(),
+            profiles,
+            rules,
+            trials: run.reports.iter().map(|report| Tried::new(report, run)).collect(),
+        }
+    }
+
+    /// Reads what the format `json` wrote.
+    ///
+    /// # Errors
+    /// If it is something else, or of a newer version.
+    pub fn parse(text: &[u8]) -> Result<Self, String> {
+        let value: Value = serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
+        if value.get("format") != Some(&Value::from(FORMAT)) {
+            return Err("it is no JSON report of this kit".to_owned());
+        }
+        match value.get("version") {
+            Some(version) if *version == Value::from(VERSION) => {}
+            other => return Err(format!("its version is {}, not {VERSION}", other.unwrap_or(&Value::Null))),
+        }
+        serde_json::from_value(value).map_err(|error| format!("it is no JSON report of this kit: {error}"))
+    }
+
+    /// Whether every trial could be tried and none broke a required rule: the exit status.
+    #[must_use]
+    pub fn outcome(&self) -> crate::run::Outcome {
+        use crate::run::Outcome;
+        let level = |trial: &Tried| self.rule(&trial.rule).map_or(Level::Must, |rule| rule.level);
+        let fails = |trial: &Tried| matches!(trial.verdict, Verdict::Fail(_)) && level(trial) == Level::Must;
+        if self.trials.iter().any(|trial| matches!(trial.verdict, Verdict::Broken { .. })) {
+            Outcome::Broken
+        } else if self.trials.iter().any(fails) {
+            Outcome::Failed
+        } else {
+            Outcome::Passed
+        }
+    }
+
+    /// A rule by its name.
+    #[must_use]
+    pub fn rule(&self, id: &str) -> Option<&Asked> {
+        self.rules.iter().find(|rule| rule.id == id)
+    }
+}
+
+impl Asked {
+    fn new(rule: &Rule) -> Self {
+        let untestable = match rule.proof {
+            Proof::Cases(_) => None,
+            Proof::Untestable(why) => Some(why.to_owned()),
+        };
+        Self {
+            id: rule.id.to_owned(),
+            section: rule.section.to_owned(),
+            level: rule.level,
+            sentence: rule.sentence.to_owned(),
+            roles: rule.roles.to_vec(),
+            untestable,
+        }
+    }
+}
+
+impl Tried {
+    fn new(report: &Report, run: &Run) -> Self {
+        let Report { trial, verdict, calls, milliseconds } = report;
+        let is_worth_it = matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. });
+        Self {
+            rule: trial.rule.clone(),
+            case: trial.case.clone(),
+            subject: trial.subject.label.clone(),
+            profile: trial.profile.name.clone(),
+            cni_version: trial.version.clone(),
+            seed: trial.seed,
+            verdict: verdict.clone(),
+            calls: calls.clone(),
+            milliseconds: *milliseconds,
+            again: is_worth_it.then(|| again(trial, run)).unwrap_or_default(),
+        }
+    }
+
+    /// What it found.
+    #[must_use]
+    pub fn finding(&self) -> Option<&Finding> {
+        match &self.verdict {
+            Verdict::Fail(finding) => Some(finding),
+            Verdict::Pass | Verdict::Skip { .. } | Verdict::Broken { .. } => None,
+        }
+    }
+}
+
+/// A moment as RFC 3339 in UTC, to the second. By hand: it is all of a calendar that the kit needs.
+fn rfc_3339(moment: SystemTime) -> String {
+    let seconds = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    let (mut day, time) = (seconds / 86_400, seconds % 86_400);
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let mut year = 1970;
+    while day >= 365 + u64::from(is_leap(year)) {
+        day -= 365 + u64::from(is_leap(year));
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    let (hour, minute, second) = (time / 3600, time / 60 % 60, time % 60);
+    format!("{year:04}-{month:02}-{:02}T{hour:02}:{minute:02}:{second:02}Z", day + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Document, rfc_3339};
+    use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn moments_are_those_of_date() {
+        for seconds in [0, 951_782_399, 951_782_400, 951_868_799, 1_735_689_599, 1_735_689_600, 1_795_269_845, 4_107_542_399] {
+            let date = std::process::Command::new("date").args(["-u", "-d", &format!("@{seconds}"), "+%FT%TZ"]).output();
+            let date = String::from_utf8(date.unwrap().stdout).unwrap();
+            assert_eq!(rfc_3339(UNIX_EPOCH + Duration::from_secs(seconds)), date.trim());
+        }
+    }
+
+    #[test]
+    fn what_is_no_report_is_refused() {
+        for text in ["", "[]", "{}", r#"{"format":"cni-conformance","version":2}"#, r#"{"format":"cni-conformance","version":1}"#] {
+            assert!(Document::parse(text.as_bytes()).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! Texts of others, made fit to be shown: a plugin prints what it likes.
+
+use crate::finding::CallRecord;
+
+/// How much of an output a report for people shows, in bytes; the JSON report has all of it.
+pub(super) const SHOWN_BYTES: usize = 4096;
+
+/// The text with its control characters and those that turn the direction of writing around shown as signs. Lines stay
+/// lines, tabs stay tabs.
+pub(super) fn visible(text: &str) -> String {
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        match c {
+            '\n' | '\t' => shown.push(c),
+            '\0'..='\x1f' => shown.push(char::from_u32(0x2400 + u32::from(c)).unwrap_or(c)),
+            '\x7f' => shown.push('\u{2421}'),
+            _ if is_harmful(c) => shown.extend(c.escape_unicode()),
+            _ => shown.push(c),
+        }
+        shown
+    })
+}
+
+/// C1 controls, marks and overrides of direction, line ends that are none of ours, and what XML has no place for.
+fn is_harmful(c: char) -> bool {
+    matches!(c, '\u{80}'..='\u{9f}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(c, '\u{feff}' | '\u{fffe}' | '\u{ffff}')
+}
+
+/// The same on one line.
+pub(super) fn one_line(text: &str) -> String {
+    visible(text).replace('\n', "\u{240a}").replace('\t', " ")
+}
+
+/// The text, or its start and end with a note of what is missing between.
+pub(super) fn shortened(text: &str, limit: usize) -> String {
+    if text.len() <= limit {
+        return text.to_owned();
+    }
+    let head = text.floor_char_boundary(limit / 4 * 3);
+    let tail = text.ceil_char_boundary(text.len() - limit / 4);
+    let (start, left_out, end) = (&text[..head], tail - head, &text[tail..]);
+    format!("{start}\n[... {left_out} of {} bytes left out here; the JSON report has them ...]\n{end}", text.len())
+}
+
+/// Both, as an output of a plugin is shown.
+pub(super) fn output(text: &str) -> String {
+    visible(&shortened(text, SHOWN_BYTES))
+}
+
+/// The call as a command for any POSIX shell in which no character is invisible.
+///
+/// A control character of an argument stands in single quotes (see [`CallRecord::command_line`]); the quotes are closed
+/// around a substitution that makes it.
+pub(super) fn command(call: &CallRecord) -> String {
+    let line = call.command_line();
+    let is_plain = |c: char| c == '\n' || c == '\t' || visible(c.encode_utf8(&mut [0; 4])) == c.to_string();
+    if line.chars().all(is_plain) {
+        return line;
+    }
+    line.chars().fold(String::with_capacity(line.len()), |mut shown, c| {
+        if is_plain(c) {
+            shown.push(c);
+        } else {
+            let octal: String = c.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("\\{byte:03o}")).collect();
+            shown.push_str(&format!("'\"$(printf '{octal}')\"'"));
+        }
+        shown
+    })
+}
+
+/// The verb of a call, for a heading.
+pub(super) fn verb(call: &CallRecord) -> &str {
+    let verb = call.environment.iter().find(|(name, _)| name == "CNI_COMMAND");
+    verb.map_or("no CNI_COMMAND", |(_, verb)| verb)
+}
+
+/// How a call ended.
+pub(super) fn ending(call: &CallRecord) -> String {
+    let ended = match call.exit {
+        None => "did not end".to_owned(),
+        Some(status @ 129..=192) => format!("ended by signal {}", status - 128),
+        Some(status) => format!("status {status}"),
+    };
+    format!("{ended}, {} ms", call.milliseconds)
+}
+
+/// `1 rule`, `2 rules`.
+pub(super) fn plural(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{command, shortened, visible};
+    use crate::finding::CallRecord;
+
+    #[test]
+    fn nothing_that_acts_is_left() {
+        assert_eq!(visible("a\x1b[31m\r\n\tb\0\u{9b}\u{202e}\u{7f}é"), "a␛[31m␍\n\tb␀\\u{9b}\\u{202e}␡é");
+    }
+
+    #[test]
+    fn long_texts_keep_both_ends_and_characters_whole() {
+        let text = "é".repeat(1000);
+        let short = shortened(&text, 101);
+        assert!(short.starts_with("éé") && short.ends_with("éé") && short.contains("of 2000 bytes left out"), "{short}");
+        assert_eq!(shortened("abc", 3), "abc");
+    }
+
+    #[test]
+    fn a_shell_runs_the_command_as_it_was() {
+        let stdin = "{\"a\":\"it's \x1b[1m\u{202e}\r\n\u{1}\"}".to_owned();
+        let call = CallRecord { executable: "/bin/cat".to_owned(), stdin: stdin.clone(), ..CallRecord::default() };
+        let command = command(&call);
+        assert!(!command.contains(['\x1b', '\r', '\u{202e}']), "{command}");
+        let output = std::process::Command::new("sh").args(["-c", &command]).output().unwrap();
+        assert_eq!(String::from_utf8(output.stdout).unwrap(), stdin);
+    }
+}

@@ -1,0 +1,35 @@
+//! Machines that forbid something.
+
+use crate::kit::{Bin, HONEST, Said, plugin, say};
+use std::process::Command;
+
+/// Runs the kit on a folder after a line of shell, in user and mount namespaces of its own.
+fn after(line: &str, bin: &Bin, arguments: &[&str]) -> Said {
+    let kit = plugin(bin, arguments);
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "sh", "-c", &format!("{line} && exec \"$0\" \"$@\"")]);
+    command.arg(kit.get_program()).args(kit.get_args());
+    say(command)
+}
+
+/// Whether this machine lets a user namespace have its own `/proc`.
+pub(crate) fn may_mount_proc() -> bool {
+    let mut command = Command::new("unshare");
+    command.args(["--map-root-user", "--mount", "--pid", "--fork", "mount", "-t", "proc", "proc", "/proc"]);
+    command.output().is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn without_user_namespaces_nothing_is_tried_and_it_is_said_why() {
+    let bin = Bin::with("loopback", HONEST);
+    let said = after("echo 0 >/proc/sys/user/max_user_namespaces", &bin, &["--only", "loopback"]);
+    said.has(2, &["nothing can be tested here: cni-conformance: unshare: ENOSPC", "user.max_user_namespaces"]);
+}
+
+#[test]
+fn with_a_hidden_proc_processes_are_shared_and_it_is_said_once() {
+    let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 0 </dev/null >/dev/null 2>&1 &"));
+    let said = after("mount -t tmpfs none /proc/fs", &bin, &["--only", "loopback"]);
+    said.has(0, &["note: this machine hides parts of its /proc", " 0 failed, 0 skipped, 0 broken"]);
+    assert_eq!(said.stdout.matches("hides parts").count(), 1, "{}", said.stdout);
+}

@@ -1,0 +1,7 @@
+//! The frame itself: what the kit says of plugins that do as they should, that do not, that hang, and of machines that
+//! forbid it to work.
+
+mod kit;
+mod machine;
+mod verdicts;
+mod words;

@@ -1,0 +1,125 @@
+//! Pass, fail, skip, broken.
+
+use crate::kit::{Bin, HONEST, plugin, say};
+use std::fs::File;
+use std::io::Read;
+use std::process::Stdio;
+
+const LEAVES: [&str; 2] = ["--rule", "del.leaves-nothing"];
+
+#[test]
+fn an_honest_plugin_passes() {
+    let bin = Bin::with("mine", HONEST);
+    let config = bin.config("a.conf", r#"{"type":"mine","ipam":{"type":"host-local"}}"#);
+    let said = say(plugin(&bin, &["--config", config.to_str().unwrap(), LEAVES[0], LEAVES[1]]));
+    said.has(0, &["1 passed, 0 failed, 0 skipped, 0 broken"]);
+    assert!(said.stderr.is_empty(), "{}", said.stderr);
+}
+
+/// And a folder that each bench hides under an empty one.
+#[test]
+fn a_plugin_below_run_passes() {
+    let bin = Bin::hidden();
+    bin.put("loopback", HONEST);
+    say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]])).has(0, &["1 passed, 0 failed"]);
+}
+
+#[test]
+fn a_plugin_that_leaves_a_link_fails() {
+    let leave = "ADD) ip link add left type ifb; echo '{\"cniVersion\":\"1.0.0\"}' ;;";
+    let bin = Bin::with("loopback", &HONEST.replace("ADD)", &format!("{leave}\nNEVER)")));
+    // The second ADD finds the link of the first, which counts as the network's; so the name has to be new.
+    bin.put(
+        "loopback",
+        &HONEST.replace("ADD)", &format!("{}\nNEVER)", leave.replace("left", "\"l$CNI_CONTAINERID\""))),
+    );
+    let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--seed", "7"]));
+    said.has(1, &[
+        "FAILED del.leaves-nothing: loopback of",
+        "SPEC 2, DEL (MUST) DEL takes back everything",
+        "expected: the node as before ADD",
+        "+ link lpod-00002 kind \"ifb\"",
+        "$ printf %s '{\"type\":\"loopback\",\"cniVersion\":\"1.0.0\",\"name\":\"conformance\"}' | env -i CNI_COMMAND=ADD",
+        "--only loopback --rule del.leaves-nothing --seed 7",
+    ]);
+    assert!(said.stdout.contains("0 passed, 1 failed, 0 skipped, 0 broken"), "{}", said.stdout);
+}
+
+#[test]
+fn a_plugin_that_leaves_a_process_fails() {
+    let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4321 </dev/null >/dev/null 2>&1 &"));
+    let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]]));
+    let expected = if crate::machine::may_mount_proc() { 1 } else { 0 };
+    said.has(expected, if expected == 1 { &["+ process", "sleep 4321"] } else { &["shares its process namespace"] });
+}
+
+#[test]
+fn a_plugin_that_does_not_say_its_versions_fails_and_no_more_is_tried() {
+    for silent in ["exit 1", "echo '{}'", "echo '{\"supportedVersions\":[\"7.0.0\"]}'", "echo text; kill -9 $$"] {
+        let said = say(plugin(&Bin::with("loopback", silent), &["--only", "loopback"]));
+        said.has(1, &["FAILED version.lists-versions", "0 passed, 1 failed, 0 skipped, 0 broken"]);
+    }
+}
+
+#[test]
+fn a_call_that_hangs_is_a_finding() {
+    let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4322;"));
+    let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--call-deadline", "1"]));
+    said.has(1, &["the plugin did not end within 1 s", "no end after 1000 ms"]);
+}
+
+#[test]
+fn a_case_that_hangs_is_broken() {
+    let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4323;"));
+    let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--case-deadline", "1"]));
+    said.has(2, &["BROKEN del.leaves-nothing", "did not end within 1 s", "0 passed, 0 failed, 0 skipped, 1 broken"]);
+}
+
+#[test]
+fn what_cannot_be_tried_is_skipped() {
+    let said = say(plugin(&Bin::with("dhcp", "exit 1"), &["--only", "dhcp"]));
+    said.has(0, &["of", "dhcp: it needs a DHCP server", "0 passed, 0 failed"]);
+}
+
+/// Each plugin of a list is called, ADD forward and DEL backward.
+#[test]
+fn a_list_is_driven_as_a_runtime_does() {
+    let bin = Bin::new();
+    let log = bin.path().join("log");
+    let tell = r#"stdin=$(cat); has() { case "$stdin" in *$1*) echo $1 ;; esac; }"#;
+    let said = "${0##*/} $CNI_COMMAND $(has prevResult) $(has runtimeConfig) $(has capabilities)";
+    let script = format!("{tell}\necho {said} >>{}\n{HONEST}", log.display());
+    bin.put("one", &script);
+    bin.put("two", &script);
+    let config = bin.config("a.conflist", r#"{"plugins":[{"type":"one"},{"type":"two","capabilities":{"mac":true}}]}"#);
+    let said = say(plugin(&bin, &["--config", config.to_str().unwrap(), LEAVES[0], LEAVES[1]]));
+    said.has(0, &["1 passed, 0 failed"]);
+    let once = "one ADD\ntwo ADD prevResult runtimeConfig\ntwo DEL prevResult runtimeConfig\none DEL prevResult\n";
+    let calls = std::fs::read_to_string(log).unwrap();
+    let calls: String =
+        calls.lines().filter(|line| !line.contains("VERSION")).map(|line| format!("{line}\n")).collect();
+    assert_eq!(calls, once.repeat(2));
+}
+
+/// kill -9 of the kit takes every process of its trials with it.
+#[test]
+fn nothing_outlives_the_kit() {
+    if !crate::machine::may_mount_proc() {
+        return testns::skip("nothing_outlives_the_kit", "this machine hides parts of its /proc");
+    }
+    let bin = Bin::new();
+    let fifo = bin.path().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    bin.put("loopback", &HONEST.replace("ADD)", &format!("ADD) exec 3>{}; exec sleep 4324;", fifo.display())));
+    let mut command = plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]]);
+    let mut kit = command.stdout(Stdio::null()).spawn().unwrap();
+    let mut held_by_plugin = File::open(&fifo).unwrap(); // waits for the plugin
+    kit.kill().unwrap();
+    kit.wait().unwrap();
+    let (ended, news) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        held_by_plugin.read_to_end(&mut Vec::new()).unwrap(); // waits for the plugin's end
+        ended.send(()).unwrap();
+    });
+    news.recv_timeout(std::time::Duration::from_secs(10)).expect("the plugin still runs");
+}
