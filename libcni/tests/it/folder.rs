@@ -1,7 +1,9 @@
 //! A throwaway folder with plugins, a cache and a log of what ran.
 
 use libcni::{Attachment, NetworkConf, Runtime};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::future::Future;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
@@ -119,6 +121,18 @@ pub(crate) fn eth0() -> Attachment {
 /// The attachment of this test alone: ending what an unfinished ADD left running must not end other tests' plugins.
 pub(crate) fn own() -> Attachment {
     eth0().netns(format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid()))
+}
+
+/// Waits until a process that nobody needs any more has ended.
+#[track_caller]
+pub(crate) fn assert_ends(pid: &str) {
+    let number = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
+    let pidfd = match rustix::process::pidfd_open(number, rustix::process::PidfdFlags::empty()) {
+        Err(rustix::io::Errno::SRCH) => return,
+        pidfd => pidfd.unwrap(),
+    };
+    let mut fds = [PollFd::new(pidfd.as_fd(), PollFlags::POLLIN)];
+    assert_eq!(poll(&mut fds, PollTimeout::from(30_000_u16)), Ok(1), "process {pid} is left");
 }
 
 pub(crate) fn wait<T>(future: impl Future<Output = T>) -> T {

@@ -1,7 +1,7 @@
 //! Plugins that do not keep to the protocol. The error names the plugin and says what it did, an ADD is rolled back, and
 //! nothing is left of it. (What they print that is no result, or none, is in `add`.)
 
-use crate::folder::{Folder, GOOD, eth0, network, own, wait};
+use crate::folder::{Folder, GOOD, assert_ends, eth0, network, own, wait};
 use expect_test::{Expect, expect};
 use libcni::cni_spec::Code;
 use libcni::{NetworkConf, Runtime};
@@ -32,12 +32,12 @@ fn with_bad(verb: &str, script: &str) -> Folder {
 }
 
 /// A DEL through a plugin that misbehaves: the plugins before it keep what they have, and DEL can be repeated.
-fn del_fails(script: &str, expected: &Expect) {
+fn del_fails(script: &str, deadline: Duration, expected: &Expect) {
     let folder = with_bad("DEL", script);
     let net = network("1.0.0", &["a", "bad", "c"]);
     wait(folder.runtime().add(&net, &own())).unwrap();
     folder.clear_log();
-    let error = wait(folder.builder().plugin_deadline(DEADLINE).build().del(&net, &own())).unwrap_err();
+    let error = wait(folder.builder().plugin_deadline(deadline).build().del(&net, &own())).unwrap_err();
     expected.assert_eq(&folder.stable(&error.to_string()));
     assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("DEL c, DEL bad", 1));
     folder.plugin("bad", GOOD);
@@ -50,10 +50,6 @@ const DEADLINE: Duration = Duration::from_secs(2);
 /// Ignores SIGTERM, as does what it has started: only SIGKILL for the whole group ends them.
 const NEVER_ENDS: &str = r#"trap "" TERM; sleep 1000 & echo $! > "$dir/sleeping"; wait; sleep 1000"#;
 
-fn has_ended(pid: &str) -> bool {
-    std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).map_or(true, |stat| stat.contains(") Z "))
-}
-
 #[test]
 fn add_of_a_plugin_that_never_ends() {
     let folder = with_bad("ADD", NEVER_ENDS);
@@ -65,8 +61,8 @@ fn add_of_a_plugin_that_never_ends() {
             r#"plugin type="bad" failed (add): cannot finish ADD of plugin $DIR/bad: it did not end within 2000 ms; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: bad, a."#
         ]],
     );
-    let sleeping = folder.read("sleeping");
-    assert!(begin.elapsed() < BOUND && has_ended(&sleeping), "process {sleeping} is left");
+    assert!(begin.elapsed() < BOUND);
+    assert_ends(&folder.read("sleeping"));
 }
 
 #[test]
@@ -75,7 +71,9 @@ fn add_of_a_plugin_that_prints_garbage() {
     add_fails(
         &folder,
         &folder.runtime(),
-        &expect![[r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1; It printed "garbage <&>". Rolled back: bad, a."#]],
+        &expect![[
+            r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1; It printed "garbage <&>". Rolled back: bad, a."#
+        ]],
     );
     let folder = with_bad("ADD", r#"echo garbage; echo "and why" >&2; exit 1"#);
     add_fails(
@@ -89,7 +87,9 @@ fn add_of_a_plugin_that_prints_garbage() {
     add_fails(
         &folder,
         &folder.runtime(),
-        &expect![[r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: EOF while parsing a string at line 1 column 35; It printed "{\"cniVersion\":\"1.0.0\",\"ips\":[{\"addr". Rolled back: bad, a."#]],
+        &expect![[
+            r#"plugin type="bad" failed (add): cannot use result: cannot parse JSON: EOF while parsing a string at line 1 column 35; It printed "{\"cniVersion\":\"1.0.0\",\"ips\":[{\"addr". Rolled back: bad, a."#
+        ]],
     );
 }
 
@@ -174,6 +174,7 @@ fn del_of_a_plugin_that_never_ends() {
     let begin = Instant::now();
     del_fails(
         &NEVER_ENDS.replace(r#"echo $! > "$dir/sleeping";"#, ""),
+        DEADLINE,
         &expect![[
             r#"plugin type="bad" failed (delete): cannot finish DEL of plugin $DIR/bad: it did not end within 2000 ms; It was sent SIGTERM, and SIGKILL where that did not end it."#
         ]],
@@ -185,29 +186,33 @@ fn del_of_a_plugin_that_never_ends() {
 fn del_of_a_plugin_that_fails_in_its_own_way() {
     del_fails(
         "kill -KILL $$",
+        BOUND,
         &expect![[
             r#"plugin type="bad" failed (delete): netplugin failed with no error message: killed by SIGKILL; How it ended: killed by SIGKILL."#
         ]],
     );
     del_fails(
         "echo garbage; exit 1",
+        BOUND,
         &expect![[
             r#"plugin type="bad" failed (delete): netplugin failed but its stdout is no error object: stdout "garbage", stderr ""; How it ended: exit status 1."#
         ]],
     );
     del_fails(
         "exit 1",
+        BOUND,
         &expect![[
             r#"plugin type="bad" failed (delete): netplugin failed with no error message: exit status 1; How it ended: exit status 1."#
         ]],
     );
     del_fails(
         "head -c 100000000 /dev/zero; exit 0",
+        BOUND,
         &expect![[
             r#"plugin type="bad" failed (delete): cannot use plugin $DIR/bad: it printed more than 16777216 bytes"#
         ]],
     );
-    del_fails(r#"echo '{"code":7,"msg":"no"}'; exit 0"#, &expect![[r#"plugin type="bad" failed (delete): no"#]]);
+    del_fails(r#"echo '{"code":7,"msg":"no"}'; exit 0"#, BOUND, &expect![[r#"plugin type="bad" failed (delete): no"#]]);
 }
 
 /// DEL has no result, so what is no error object is nothing.

@@ -7,7 +7,7 @@ use libcni::{Builder, Runtime, TraceContext};
 use std::fmt::{Debug, Write};
 use std::future::Future;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use tokio::sync::Notify;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id};
 use tracing::{Event, Subscriber};
@@ -71,7 +71,10 @@ fn an_operation_is_a_span_with_a_span_for_each_plugin() {
         runtime.check(&net, &eth0()).await.unwrap();
         runtime.del(&net, &eth0()).await.unwrap();
     };
-    record(&folder, work, &expect![[r#"
+    record(
+        &folder,
+        work,
+        &expect![[r#"
         operation: operation="ADD" network="net" container="c1" ifname="eth0"
           plugin: plugin="a" command="ADD"
             plugin ended duration_us outcome="ok"
@@ -90,14 +93,18 @@ fn an_operation_is_a_span_with_a_span_for_each_plugin() {
           plugin: plugin="a" command="DEL"
             plugin ended duration_us outcome="ok"
           operation ended duration_us outcome="ok"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn errors_are_told_with_their_code_and_the_rollback_is_in_the_span_of_the_add() {
     let folder = Folder::with(&[("a", GOOD), ("b", &failing("ADD"))]);
     let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
-    record(&folder, async { drop(runtime.add(&net, &eth0()).await) }, &expect![[r#"
+    record(
+        &folder,
+        async { drop(runtime.add(&net, &eth0()).await) },
+        &expect![[r#"
         operation: operation="ADD" network="net" container="c1" ifname="eth0"
           plugin: plugin="a" command="ADD"
             plugin ended duration_us outcome="ok"
@@ -108,7 +115,8 @@ fn errors_are_told_with_their_code_and_the_rollback_is_in_the_span_of_the_add() 
           plugin: plugin="a" command="DEL"
             plugin ended duration_us outcome="ok"
           operation ended duration_us outcome="error" code=11 error=plugin type="b" failed (add): b cannot; more words. Rolled back: b, a.
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -118,12 +126,16 @@ fn an_error_before_any_plugin_has_no_span_of_one() {
         drop(folder.runtime().add(&network("1.0.0", &["absent"]), &eth0()).await);
         drop(folder.runtime().check(&network("0.3.1", &["absent"]), &eth0()).await);
     };
-    record(&folder, work, &expect![[r#"
+    record(
+        &folder,
+        work,
+        &expect![[r#"
         operation: operation="ADD" network="net" container="c1" ifname="eth0"
           operation ended duration_us outcome="error" code=108 error=plugin type="absent" failed (add): cannot find plugin absent: executable not found in $DIR; Install absent into one of these folders, or correct the type.
         operation: operation="CHECK" network="net" container="c1" ifname="eth0"
           operation ended duration_us outcome="error" error=configuration version "0.3.1" of network net does not support the CHECK command
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
@@ -138,7 +150,10 @@ fn gc_holds_its_dels_and_operations_without_an_attachment_have_no_container() {
         runtime.validate(&net).await.unwrap();
         runtime.version(&PluginType::parse("a").unwrap()).await.unwrap();
     };
-    record(&folder, work, &expect![[r#"
+    record(
+        &folder,
+        work,
+        &expect![[r#"
         operation: operation="GC" network="net"
           operation: operation="DEL" network="net" container="c1" ifname="eth0"
             plugin: plugin="a" command="DEL"
@@ -159,22 +174,32 @@ fn gc_holds_its_dels_and_operations_without_an_attachment_have_no_container() {
           plugin: plugin="a" command="VERSION"
             plugin ended duration_us outcome="ok"
           operation ended duration_us outcome="ok"
-    "#]]);
+    "#]],
+    );
 }
 
 #[test]
 fn a_future_that_is_dropped_ends_its_spans_as_dropped() {
-    let folder = Folder::with(&[("a", "exec sleep 1000")]);
-    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
+    let folder = Folder::with(&[("a", "echo >&2; exec sleep 1000")]);
+    let (begun, net) = (Arc::new(Notify::new()), network("1.0.0", &["a"]));
+    let begins = begun.clone();
+    let runtime = folder.builder().stderr(move |_, _| begins.notify_one()).build();
     let work = async {
-        tokio::time::timeout(Duration::from_millis(200), runtime.add(&net, &own())).await.unwrap_err();
+        tokio::select! {
+            outcome = runtime.add(&net, &own()) => panic!("{outcome:?}"),
+            () = begun.notified() => {}
+        }
     };
-    record(&folder, work, &expect![[r#"
+    record(
+        &folder,
+        work,
+        &expect![[r#"
         operation: operation="ADD" network="net" container="c1" ifname="eth0"
           plugin: plugin="a" command="ADD"
             plugin ended duration_us outcome="dropped"
           operation ended duration_us outcome="dropped"
-    "#]]);
+    "#]],
+    );
     assert_eq!(folder.cache_files(), ["net-c1-eth0"], "the intent stays, for the DEL that is due");
 }
 
