@@ -24,6 +24,7 @@ mod errors;
 mod conflists;
 mod interop;
 mod reference_chain;
+mod upgrade;
 mod security;
 
 mod documents;

@@ -1,0 +1,278 @@
+//! Upgrades under load: the executables are replaced while containers come and go without pause, and no call notices.
+
+use crate::bridge::{left_by, stays};
+use crate::runtime::{Set, wait};
+use crate::subjects::{Who, node};
+use libcni::{Attachment, NetworkConf, Runtime};
+use serde_json::{Value, json};
+use std::fs;
+use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use testns::{Container, Node, note};
+
+const WORKERS: usize = 2;
+const DEADLINE: Duration = Duration::from_secs(60);
+/// What the network calls.
+const PLUGINS: [&str; 3] = ["bridge", "host-local", "loopback"];
+
+/// A node's folder of plugins, and a network whose plugins are all in it.
+struct Place<'a> {
+    node: &'a Node,
+    bin_dir: PathBuf,
+    network: NetworkConf,
+}
+
+impl<'a> Place<'a> {
+    fn new(node: &'a Node, version: &str, own: Value) -> Self {
+        let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]});
+        let bridge = json!({"type": "bridge", "bridge": "br0", "isDefaultGateway": true, "ipMasq": true, "ipam": ipam});
+        let plugins = [crate::configs::with(bridge, own), json!({"type": "loopback"})];
+        let network = json!({"cniVersion": version, "name": "net", "plugins": plugins});
+        let network = NetworkConf::parse(network.to_string().as_bytes()).unwrap();
+        let bin_dir = node.work_dir().join("opt-cni-bin");
+        fs::create_dir(&bin_dir).unwrap();
+        Self { node, bin_dir, network }
+    }
+
+    fn runtime(&self) -> Runtime {
+        Runtime::builder().plugin_dirs([&self.bin_dir]).build()
+    }
+
+    /// A release: `cnitool` and `cni-plugins`, with bytes behind their ends that no other release has.
+    fn build(&self, release: &str) -> PathBuf {
+        let folder = self.node.work_dir().join(release);
+        fs::create_dir(&folder).unwrap();
+        let executables = [
+            ("cnitool", env!("CARGO_BIN_EXE_cnitool-under-test")),
+            ("cni-plugins", env!("CARGO_BIN_EXE_plugins-under-test")),
+        ];
+        for (name, executable) in executables {
+            copy(executable.as_ref(), &folder.join(name), release);
+        }
+        folder
+    }
+
+    /// Installs a release by its own `cnitool`.
+    fn install(&self, release: &Path) {
+        let mut command = Command::new(release.join("cnitool"));
+        command.args(["install", "--replace-foreign", "--bin-dir"]).arg(&self.bin_dir).env_clear();
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+
+    /// All names in the folder, hidden ones too.
+    fn files(&self) -> Vec<String> {
+        let mut names: Vec<_> = fs::read_dir(&self.bin_dir)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn inode(&self, name: &str) -> u64 {
+        self.bin_dir.join(name).metadata().unwrap().ino()
+    }
+
+    /// Whether what is installed ends as that release does.
+    fn has(&self, release: &Path) -> bool {
+        let name = release.file_name().unwrap().as_encoded_bytes();
+        let mut file = fs::File::open(self.bin_dir.join("bridge")).unwrap();
+        file.seek(SeekFrom::End(-i64::try_from(name.len()).unwrap())).unwrap();
+        let mut end = Vec::new();
+        file.read_to_end(&mut end).unwrap();
+        end == name
+    }
+
+    fn add(&self, pod: &Container) -> Attachment {
+        let attachment = Attachment::new(pod.id(), "eth0").unwrap().netns(pod.namespace().path().to_str().unwrap());
+        let result = wait(self.runtime().add(&self.network, &attachment)).unwrap();
+        let all: Vec<_> =
+            result.ips.iter().map(|ip| ip.address.to_string()).filter(|ip| !ip.starts_with("127.")).collect();
+        assert_eq!(pod.namespace().global_addresses("eth0"), all);
+        attachment
+    }
+
+    fn del(&self, pod: &Container, attachment: &Attachment) {
+        wait(self.runtime().del(&self.network, attachment)).unwrap();
+        assert!(pod.namespace().find_link("eth0").is_none());
+    }
+
+    /// Adds and deletes by [`WORKERS`] without pause while `work` goes on; a failed call fails the test. Returns how many
+    /// ADDs began and ended during that time.
+    fn under_load(&self, work: impl FnOnce(&Load)) -> usize {
+        let load = Load::default();
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..WORKERS)
+                .map(|worker| {
+                    scope.spawn({
+                        let load = &load;
+                        move || self.work(worker, load)
+                    })
+                })
+                .collect();
+            let ends = EndsWork(&load);
+            load.wait_for_adds(WORKERS);
+            let before = load.adds();
+            work(&load);
+            let count = load.adds() - before;
+            drop(ends);
+            workers.into_iter().for_each(|worker| worker.join().unwrap());
+            count
+        })
+    }
+
+    fn work(&self, worker: usize, load: &Load) {
+        let _ends = EndsWork(load);
+        let pod = self.node.container_named(&format!("worker{worker}"));
+        while !load.has_ended() {
+            let attachment = self.add(&pod);
+            load.change(|state| state.added += 1);
+            self.del(&pod, &attachment);
+        }
+    }
+
+    /// Nothing is left of any container, and in the folder is what was installed and nothing else.
+    fn assert_clean(&self, who: Who, more: &[&str]) {
+        let mut files: Vec<_> = cni_plugins::ENTRIES.iter().map(|entry| entry.name).collect();
+        files.extend(more);
+        files.sort_unstable();
+        assert_eq!(self.files(), files);
+        let cache = fs::read_dir("/var/lib/cni/results").unwrap().flatten().count();
+        assert_eq!(cache, 0, "entries in the cache");
+        self.node.assert_as_before_except(|line| {
+            left_by(who)(line)
+                || stays(line)
+                || line.contains("folder /var/lib/cni/results ")
+                || line.contains(" fe80::")
+        });
+    }
+}
+
+/// How the workers are told, and what they tell.
+#[derive(Default)]
+struct Load {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    added: usize,
+    ended: bool,
+}
+
+impl Load {
+    fn adds(&self) -> usize {
+        self.state.lock().unwrap().added
+    }
+
+    fn has_ended(&self) -> bool {
+        self.state.lock().unwrap().ended
+    }
+
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.changed.notify_all();
+    }
+
+    /// Waits until so many more ADDs have succeeded, or a worker has failed.
+    fn wait_for_adds(&self, more: usize) {
+        let state = self.state.lock().unwrap();
+        let wanted = state.added + more;
+        let is_waiting = |state: &mut State| state.added < wanted && !state.ended;
+        let (_state, timeout) = self.changed.wait_timeout_while(state, DEADLINE, is_waiting).unwrap();
+        assert!(!timeout.timed_out(), "no ADD within {DEADLINE:?}");
+    }
+}
+
+/// Ends the workers, also when one of them, or the test, panics.
+struct EndsWork<'a>(&'a Load);
+
+impl Drop for EndsWork<'_> {
+    fn drop(&mut self) {
+        self.0.change(|state| state.ended = true);
+    }
+}
+
+/// Copies an executable and puts `end` behind it; one of ours without what only a debugger reads, where `strip` is there.
+///
+/// By processes of their own: what this one writes is open in each child that another test's thread is just starting, and
+/// the kernel runs no file that is open for writing.
+fn copy(from: &Path, to: &Path, end: &str) {
+    let lean = "{ [ -n \"$3\" ] && strip -o \"$2\" \"$1\" 2>/dev/null; } || cp \"$1\" \"$2\"";
+    let script = format!("{{ {lean}; }} && printf %s \"$3\" >> \"$2\"");
+    let status = Command::new("sh").args(["-c", &script, "sh"]).args([from, to]).arg(end).status().unwrap();
+    assert!(status.success(), "cannot copy {}", from.display());
+}
+
+/// Two builds by turns, 50 times. Each installation is in place when it has returned, and no call fails.
+#[test]
+fn fifty_upgrades_under_load() {
+    const TIMES: usize = 50;
+    let node = node();
+    let place = Place::new(&node, "1.1.0", json!({}));
+    let builds = [place.build("one"), place.build("two")];
+    place.install(&builds[1]);
+    let start = Instant::now();
+    let adds = place.under_load(|_| {
+        for build in builds.iter().cycle().take(TIMES) {
+            let before = PLUGINS.map(|name| place.inode(name));
+            place.install(build);
+            let after = PLUGINS.map(|name| place.inode(name));
+            assert!(before.iter().all(|inode| !after.contains(inode)), "{before:?} and {after:?}");
+            assert!(place.has(build));
+        }
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    note(&format!(
+        "{TIMES} upgrades in {seconds:.1} s, {adds} ADDs meanwhile, {:.0} per second",
+        adds as f64 / seconds
+    ));
+    assert!(adds >= TIMES / 2, "only {adds} ADDs during {TIMES} upgrades");
+    place.assert_clean(Who::Ours, &["cnitool"]);
+}
+
+/// From the reference to ours and back, as the README of `cnitool` says. Each time a container added by one is deleted by
+/// the other.
+#[test]
+fn from_the_reference_to_ours_and_back_under_load() {
+    const TIMES: usize = 3;
+    let Some(node) = Set::Reference.node() else { return };
+    let place = Place::new(&node, "1.0.0", json!({"ipMasqBackend": "iptables"}));
+    for name in PLUGINS {
+        copy(&Path::new("/usr/lib/cni").join(name), &place.bin_dir.join(name), "");
+    }
+    let build = place.build("one");
+    let start = Instant::now();
+    let adds = place.under_load(|load| {
+        for round in 0..TIMES {
+            let theirs = node.container_named(&format!("theirs{round}"));
+            let attachment = place.add(&theirs);
+            place.install(&build);
+            load.wait_for_adds(1);
+            place.del(&theirs, &attachment);
+            let ours = node.container_named(&format!("ours{round}"));
+            let attachment = place.add(&ours);
+            go_back(&place.bin_dir);
+            load.wait_for_adds(1);
+            place.del(&ours, &attachment);
+        }
+    });
+    let seconds = start.elapsed().as_secs_f64();
+    note(&format!("{TIMES} times there and back in {seconds:.1} s, {adds} ADDs meanwhile"));
+    assert!(adds >= 2 * TIMES, "only {adds} ADDs");
+    place.assert_clean(Who::Reference, &[".replaced", "cnitool"]);
+}
+
+/// `mv .replaced/* .`
+fn go_back(bin_dir: &Path) {
+    for entry in fs::read_dir(bin_dir.join(".replaced")).unwrap() {
+        let entry = entry.unwrap();
+        fs::rename(entry.path(), bin_dir.join(entry.file_name())).unwrap();
+    }
+}
