@@ -181,12 +181,12 @@ fn gc_holds_its_dels_and_operations_without_an_attachment_have_no_container() {
 #[test]
 fn a_future_that_is_dropped_ends_its_spans_as_dropped() {
     let folder = Folder::with(&[("a", "echo >&2; exec sleep 1000")]);
-    let (begun, net) = (Arc::new(Notify::new()), network("1.0.0", &["a"]));
+    let (begun, net, attachment) = (Arc::new(Notify::new()), network("1.0.0", &["a"]), own());
     let begins = begun.clone();
     let runtime = folder.builder().stderr(move |_, _| begins.notify_one()).build();
     let work = async {
         tokio::select! {
-            outcome = runtime.add(&net, &own()) => panic!("{outcome:?}"),
+            outcome = runtime.add(&net, &attachment) => panic!("{outcome:?}"),
             () = begun.notified() => {}
         }
     };
