@@ -30,7 +30,7 @@ thread_local! {
 pub struct Node {
     host: Namespace,
     search_path: Mutex<Option<&'static str>>,
-    before: Mutex<Snapshot>,
+    before: Mutex<Option<Snapshot>>,
     containers: AtomicU32,
 }
 
@@ -63,12 +63,15 @@ impl Node {
 
     /// A node with every executable of some folders as plugins; of equal names the first folder's.
     ///
+    /// Nothing is remembered of it until [`Node::remember`]: looking at all of a node takes as long as a call of a
+    /// plugin, and thousands of these nodes are made.
+    ///
     /// # Panics
     /// As [`Node::new`].
     #[must_use]
     #[track_caller]
     pub fn with_folders<'a>(folders: impl DoubleEndedIterator<Item = &'a Path>) -> Self {
-        let node = Self::bare();
+        let node = Self::unseen();
         for folder in folders.rev() {
             node.install(&Subject::Folder(folder.to_owned()));
         }
@@ -77,6 +80,13 @@ impl Node {
 
     #[track_caller]
     fn bare() -> Self {
+        let node = Self::unseen();
+        *node.before.lock().must("lock the snapshot") = Some(Snapshot::of_node());
+        node
+    }
+
+    #[track_caller]
+    fn unseen() -> Self {
         if let Some(why) = mounts::refusal() {
             panic!("{why}");
         }
@@ -94,7 +104,7 @@ impl Node {
         Self {
             host: Namespace::of_this_thread(),
             search_path: Mutex::new(None),
-            before: Mutex::new(Snapshot::of_node()),
+            before: Mutex::new(None),
             containers: AtomicU32::new(0),
         }
     }
@@ -210,13 +220,18 @@ impl Node {
 
     /// Makes the node as it is now the one that [`Node::assert_as_before`] compares with.
     pub fn remember(&self) {
-        *self.before.lock().must("lock the snapshot") = self.snapshot();
+        *self.before.lock().must("lock the snapshot") = Some(self.snapshot());
     }
 
     /// Lines that went (`-`) and came (`+`) since the node was made or last remembered.
+    ///
+    /// # Panics
+    /// When it comes from [`Node::with_folders`] and was never remembered.
     #[must_use]
+    #[track_caller]
     pub fn changes(&self) -> String {
-        changes(&self.before.lock().must("lock the snapshot"), &self.snapshot())
+        let before = self.before.lock().must("lock the snapshot");
+        changes(before.as_ref().must("find what the node was before"), &self.snapshot())
     }
 
     /// Checks that nothing is left of what happened since the node was made or last remembered.
