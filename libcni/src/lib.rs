@@ -20,9 +20,15 @@
 //! # }
 //! ```
 //!
-//! What differs from the reference library, on purpose: a failed ADD is rolled back; all executables are known to be
-//! there before the first one runs; a broken file in the configuration folder does not hide the networks after it;
-//! cache files appear whole or not at all; plugins run in a process group of their own, with a deadline.
+//! What differs from the reference library, on purpose:
+//!
+//! - A failed ADD is rolled back, and all executables are known to be there before the first one runs.
+//! - The cache knows of an ADD before its first plugin runs, so that DEL can finish what a killed runtime began; it ends
+//!   plugins that are still at it. See [`cache`].
+//! - DEL of an attachment whose namespace is gone says so with an empty `CNI_NETNS`, where the reference passes the path.
+//! - A broken file in the configuration folder does not hide the networks after it.
+//! - Cache files appear whole or not at all.
+//! - Plugins run in a process group of their own, with a deadline.
 //!
 //! The futures need a tokio runtime with I/O and time enabled. Dropping one ends the plugin that is running and starts
 //! no other: call [`Runtime::del`] then, as after any ADD that did not return. [`Cancellation`] is the better way: it
@@ -168,13 +174,14 @@ impl Runtime {
 
     /// ADD: runs the plugins in order, each with the result before it, and caches the last result.
     ///
-    /// Before the first one runs, all are known to be there and executable. If one fails, those that ran, itself
-    /// included, get DEL, newest first; the error's details end with what was rolled back. An attachment whose
-    /// earlier ADD is still cached for the same, existing namespace is not rolled back: it would lose what that made.
+    /// Before the first one runs, all are known to be there and executable, and the cache has an intent: an entry
+    /// without a result. If one fails, those that ran, itself included, get DEL, newest first; the error's details end
+    /// with what was rolled back. If something was left behind, the intent stays, for DEL. An attachment whose earlier
+    /// ADD is still cached for the same, existing namespace is not rolled back: it would lose what that made.
     ///
     /// # Errors
     /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for a name or version that cannot be used;
-    /// [`Error::Cache`].
+    /// [`Error::Cache`]; [`Error::Orphans`] if an earlier ADD was not finished and its plugins cannot be ended.
     pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
         watch::operation(Command::Add, Some(&network.name), Some(&attachment.id), async {
             Add::new(self, network, &name(network)?, attachment).run().await
@@ -187,7 +194,7 @@ impl Runtime {
     /// Succeeds without running anything when the network says `disableCheck`.
     ///
     /// # Errors
-    /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::CachedResult`] when the cached result does not fit the
+    /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::Incomplete`] for an intent; [`Error::CachedResult`] when the cached result does not fit the
     /// network's version; [`Error::Plugin`].
     pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
         watch::operation(Command::Check, Some(&network.name), Some(&attachment.id), async {
@@ -211,11 +218,15 @@ impl Runtime {
 
     /// DEL: runs the plugins in reverse order, from version 0.4.0 on with the cached result, and forgets the result.
     ///
+    /// If the cache has only an intent, plugins that still run ADD for the attachment are ended first, with what they
+    /// started: SIGTERM to their process groups, later SIGKILL. `CNI_NETNS` is empty if the namespace is gone.
+    ///
     /// Whether an error ends it is up to [`Builder::del_errors`]; after any, the cached result is kept, so that DEL can
     /// be tried again.
     ///
     /// # Errors
-    /// [`Error::Plugin`]; [`Error::Several`] when it carries on; [`Error::Cache`] when the result cannot be forgotten.
+    /// [`Error::Plugin`]; [`Error::Several`] when it carries on; [`Error::Cache`] when the result cannot be forgotten;
+    /// [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
     pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
         watch::operation(Command::Del, Some(&network.name), Some(&attachment.id), async {
             self.bounded().del_in_span(network, attachment).await
