@@ -23,7 +23,14 @@ fn busy_neighbours_cause_no_reading() {
             }
         }
         assert!(Arc::ptr_eq(&before, &folder.networks().await), "read again without a reason");
-        node.after(&folder, |node| drop(node.network("etc/cni/net.d/1.conflist", "m").path("")), "m").await;
+        node.after(
+            &folder,
+            |node| {
+                node.network("etc/cni/net.d/1.conflist", "m");
+            },
+            "m",
+        )
+        .await;
     });
 }
 
@@ -41,7 +48,9 @@ fn an_overflown_queue_is_a_change() {
         for _ in 0..limit / 2 + 1 {
             node.rename("asked", "net.d/x").rename("net.d/x", "asked");
         }
-        let overflow = |node: &Node| drop(node.network("net.d/0.conflist", "m").path(""));
+        let overflow = |node: &Node| {
+            node.network("net.d/0.conflist", "m");
+        };
         let before = folder.networks().await;
         for _ in 0..limit / 2 + 1 {
             node.rename("asked", "net.d/x").rename("net.d/x", "asked");
@@ -73,19 +82,19 @@ fn a_thousand_files_of_which_most_are_broken() {
         let folder = node.open();
         let begin = Instant::now();
         let networks = folder.networks().await;
-        println!("1000 files, first reading: {:?}", begin.elapsed());
+        let first = begin.elapsed();
         assert_eq!(names(&networks), "n000 n100 n200 n300 n400 n500 n600 n700 n800 n900");
         assert_eq!(networks.passed_over.len(), 990);
         assert_eq!(node.asked(), "a");
         let begin = Instant::now();
         node.plugin("bin/missing-501", ALL_VERSIONS);
         assert!(folder.networks().await.find("m501").is_some());
-        println!("1000 files, next reading: {:?}", begin.elapsed());
+        eprintln!("1000 files, first reading: {first:?}, next: {:?}", begin.elapsed());
         assert_eq!(node.asked(), "missing-501");
     });
 }
 
-/// Figures for the README; they are printed, not judged.
+/// The bounds are a hundred times what it takes: they catch a reading where none is needed, not a slow machine.
 #[test]
 fn what_it_costs() {
     wait(async {
@@ -97,7 +106,7 @@ fn what_it_costs() {
         for _ in 0..10_000 {
             folder.networks().await;
         }
-        println!("networks() unchanged: {:?}", begin.elapsed() / 10_000);
+        let unchanged = begin.elapsed() / 10_000;
         let (mut told, mut read) = (Vec::new(), Vec::new());
         for round in 0..200 {
             node.network("new", &format!("n{round}"));
@@ -110,6 +119,8 @@ fn what_it_costs() {
         }
         told.sort_unstable();
         read.sort_unstable();
-        println!("rename until changed(): {:?} (median), until read: {:?}", told[100], read[100]);
+        eprintln!("unchanged: {unchanged:?}; rename until changed(): {:?}, until read: {:?}", told[100], read[100]);
+        assert!(unchanged < Duration::from_micros(150), "{unchanged:?}");
+        assert!(told[100] < Duration::from_millis(40), "{:?}", told[100]);
     });
 }
