@@ -15,4 +15,3 @@ mod misbehaving;
 mod reference;
 mod vanished;
 mod versions;
-mod watching;

@@ -1,4 +1,14 @@
 //! What a runtime can watch: spans, their fields, the events that end them, and the trace context in them.
+//!
+//! A process of its own, in which nothing runs without a subscriber: `tracing` remembers of each span and event whether
+//! anybody is interested, and a thread that first meets one while there is no subscriber may remember that nobody is,
+//! just after another thread's subscriber has come.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[expect(dead_code, reason = "shared with the other tests")]
+#[path = "../it/folder.rs"]
+mod folder;
 
 use crate::folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::{Expect, expect};
@@ -143,7 +153,7 @@ fn gc_holds_its_dels_and_operations_without_an_attachment_have_no_container() {
     let script = r#"[ $CNI_COMMAND != VERSION ] || echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}'"#;
     let folder = Folder::with(&[("a", &format!("{GOOD}{script}"))]);
     let (runtime, net) = (folder.runtime(), network("1.1.0", &["a"]));
-    wait(runtime.add(&net, &eth0())).unwrap();
+    tracing::subscriber::with_default(Registry::default(), || wait(runtime.add(&net, &eth0())).unwrap());
     let work = async {
         runtime.gc(&net, &[]).await.unwrap();
         runtime.status(&net).await.unwrap();
