@@ -1,14 +1,13 @@
 //! The command line of `plugin`: which subjects, which rules.
 
 use crate::profile::{Profile, Role};
-use crate::report::{self, Format};
+use crate::report::{self, Document, Target};
 use crate::rule::{Level, Rule};
 use crate::run::{self, Order, Run};
 use crate::schedule::Wanted;
 use crate::subject::{self, Subject};
 use crate::{progress::Progress, rules};
-use clap::{Args, ValueEnum};
-use std::io::Write;
+use clap::Args;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -58,28 +57,9 @@ pub struct Options {
     /// Print the rules that would be tried, and try nothing
     #[arg(long)]
     list_rules: bool,
-    /// How to report, and into which file if not stdout; may be repeated
-    #[arg(long, value_name = "FORMAT[=FILE]", default_value = "terminal", value_parser = parse_target)]
+    /// terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
+    #[arg(long, value_name = "FORMAT[=FILE]")]
     report: Vec<Target>,
-}
-
-/// A report to be written.
-#[derive(Debug, Clone)]
-struct Target {
-    format: Format,
-    file: Option<PathBuf>,
-}
-
-fn parse_target(text: &str) -> Result<Target, String> {
-    let (format, file) = match text.split_once('=') {
-        Some((format, file)) if !file.is_empty() => (format, Some(PathBuf::from(file))),
-        Some(_) => return Err("no file after =".to_owned()),
-        None => (text, None),
-    };
-    let names: Vec<_> = Format::value_variants().iter().filter_map(ValueEnum::to_possible_value).collect();
-    let names: Vec<_> = names.iter().map(|name| name.get_name()).collect();
-    let format = Format::from_str(format, false).map_err(|_unknown| unknown("format", format, &names))?;
-    Ok(Target { format, file })
 }
 
 impl Options {
@@ -107,7 +87,7 @@ impl Options {
         let run = run::run(order, |count, news| progress.tell(count, &news));
         progress.end();
         let run = run?;
-        self.report.iter().try_for_each(|target| target.write(&run))?;
+        report::deliver(&Document::new(&run), &self.report)?;
         Ok(Some(run))
     }
 
@@ -181,21 +161,6 @@ impl Options {
         let is_told = self.only.is_empty() && self.config.is_none() && !others.is_empty();
         is_told
             .then(|| format!("not tested, for want of a config (--config): {} of {}", others.join(", "), subject.label))
-    }
-}
-
-impl Target {
-    fn write(&self, run: &Run) -> Result<(), String> {
-        let Some(file) = &self.file else {
-            let written = report::write(self.format, run, &mut std::io::stdout().lock());
-            return written.map_err(|error| format!("cannot write to stdout: {error}"));
-        };
-        let written = || -> std::io::Result<()> {
-            let mut out = std::io::BufWriter::new(std::fs::File::create(file)?);
-            report::write(self.format, run, &mut out)?;
-            out.flush()
-        };
-        written().map_err(|error| format!("cannot write {}: {error}", file.display()))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use cni_conformance::run::Outcome;
-use cni_conformance::{cli, errand, kit_ipam, rules};
+use cni_conformance::{cli, errand, kit_ipam, report, rules};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -18,6 +18,8 @@ struct Arguments {
 enum What {
     /// Test plugins. Status 0: every applicable MUST holds; 1: one does not; 2: something could not be tried
     Plugin(Box<cli::Options>),
+    /// Report runs that are over, one beside the other. Status as if all had been one run
+    Report(report::Options),
     /// Print all rules
     Rules,
     #[command(name = errand::OUTSIDE, hide = true)]
@@ -39,14 +41,21 @@ fn main() -> ExitCode {
             let printed = rules::table(&all, &mut io::stdout().lock());
             printed.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
         }
-        What::Plugin(options) => options.run().map(|run| match run.map(|run| run.outcome()) {
-            None | Some(Outcome::Passed) => ExitCode::SUCCESS,
-            Some(Outcome::Failed) => ExitCode::FAILURE,
-            Some(Outcome::Broken) => ExitCode::from(2),
-        }),
+        What::Report(options) => options.run().map(status),
+        What::Plugin(options) => {
+            options.run().map(|run| run.map_or(ExitCode::SUCCESS, |run| status(run.outcome())))
+        }
     };
     done.unwrap_or_else(|error| {
         writeln!(io::stderr(), "cni-conformance: {error}").ok();
         ExitCode::from(2)
     })
+}
+
+fn status(outcome: Outcome) -> ExitCode {
+    match outcome {
+        Outcome::Passed => ExitCode::SUCCESS,
+        Outcome::Failed => ExitCode::FAILURE,
+        Outcome::Broken => ExitCode::from(2),
+    }
 }

@@ -1,91 +1,56 @@
-//! What is said about a run.
+//! What is said about a run: for people at a terminal and in a browser, for harnesses, and for programs.
+
+mod document;
+mod html;
+mod junit;
+mod merge;
+mod table;
+mod tally;
+mod tap;
+mod target;
+mod terminal;
+mod text;
 
 use crate::run::Run;
-use crate::trial::{Report, Trial, Verdict};
-use std::io::{self, Write};
+use crate::trial::Trial;
+
+pub use document::{Asked, Document, FORMAT, Origin, Tried, Use, VERSION, Who};
+pub use merge::{Options, merged};
+pub use target::{Target, deliver};
 
 /// How it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For a person at a terminal: failures in full, then sums.
+    /// For a person at a terminal: failures in full, then a table of rules, then sums
     Terminal,
+    /// TAP, version 14
+    Tap,
+    /// JUnit's XML, as Jenkins and GitLab read it
+    Junit,
+    /// Everything, for programs, and for `cni-conformance report`
+    Json,
+    /// One page for a browser
+    Html,
 }
 
-/// Writes a run.
-///
-/// # Errors
-/// If `out` fails.
-pub fn write(format: Format, run: &Run, out: &mut dyn Write) -> io::Result<()> {
-    match format {
-        Format::Terminal => terminal(run, out),
+impl Format {
+    /// The report as text; that for a terminal without colours.
+    #[must_use]
+    pub fn text(self, document: &Document) -> String {
+        match self {
+            Self::Terminal => anstream::adapter::strip_str(&terminal::text(document, None)).to_string(),
+            Self::Tap => tap::text(document),
+            Self::Junit => junit::text(document),
+            Self::Json => serde_json::to_string_pretty(document).unwrap_or_default() + "\n",
+            Self::Html => html::text(document),
+        }
     }
-}
 
-fn terminal(run: &Run, out: &mut dyn Write) -> io::Result<()> {
-    for report in &run.reports {
-        match &report.verdict {
-            Verdict::Pass | Verdict::Skip { .. } => {}
-            Verdict::Fail(_) | Verdict::Broken { .. } => failure(run, report, out)?,
-        }
+    /// The report for a terminal of that width, in colours.
+    #[must_use]
+    pub fn for_terminal(document: &Document, columns: usize) -> String {
+        terminal::text(document, Some(columns))
     }
-    let mut skips: Vec<(String, usize)> = Vec::new();
-    for report in &run.reports {
-        if let Verdict::Skip { why } = &report.verdict {
-            let line = format!("{} {}: {why}", report.trial.subject.label, report.trial.profile.name);
-            match skips.iter_mut().find(|(other, _)| *other == line) {
-                Some((_, count)) => *count += 1,
-                None => skips.push((line, 1)),
-            }
-        }
-    }
-    for (line, count) in skips {
-        writeln!(out, "skipped {count} of {line}")?;
-    }
-    for note in &run.notes {
-        writeln!(out, "note: {note}")?;
-    }
-    let [passed, failed, skipped, broken] = run.counts();
-    let seconds = run.took.as_secs_f64();
-    writeln!(
-        out,
-        "{passed} passed, {failed} failed, {skipped} skipped, {broken} broken in {seconds:.1} s; seed {}, Linux {}",
-        run.seed, run.machine.kernel
-    )
-}
-
-fn failure(run: &Run, report: &Report, out: &mut dyn Write) -> io::Result<()> {
-    let trial = &report.trial;
-    let rule = run.rule(report);
-    let level = rule.map(|rule| format!("{} ({}) ", rule.section, rule.level)).unwrap_or_default();
-    let word = if matches!(report.verdict, Verdict::Broken { .. }) { "BROKEN" } else { "FAILED" };
-    let case = if trial.case.is_empty() { String::new() } else { format!(", case {}", trial.case) };
-    writeln!(
-        out,
-        "{word} {}{case}: {} of {}, version {}",
-        trial.rule, trial.profile.name, trial.subject.label, trial.version
-    )?;
-    writeln!(out, "  {level}{}", rule.map(|rule| rule.sentence).unwrap_or_default())?;
-    match &report.verdict {
-        Verdict::Fail(finding) => {
-            writeln!(out, "  expected: {}\n  but:      {}", finding.expected, finding.seen)?;
-            for line in finding.diff.lines() {
-                writeln!(out, "    {line}")?;
-            }
-        }
-        Verdict::Broken { why } | Verdict::Skip { why } => writeln!(out, "  {why}")?,
-        Verdict::Pass => {}
-    }
-    for call in &report.calls {
-        let exit = call.exit.map_or("no end".to_owned(), |exit| format!("status {exit}"));
-        writeln!(
-            out,
-            "  $ {}\n    {exit} after {} ms: {}",
-            call.command_line(),
-            call.milliseconds,
-            call.stdout.trim()
-        )?;
-    }
-    writeln!(out, "  again: {}\n", again(trial, run))
 }
 
 /// The command that tries just this again.

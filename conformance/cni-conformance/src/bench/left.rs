@@ -1,14 +1,21 @@
 //! What is left of an attachment: on the node, in containers, in files, as processes.
 
 use super::Bench;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::process::PidfdFlags;
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testns::{Container, Snapshot};
 
 /// How long a namespace that lost its path may take to go, and its links with it.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How long a process may outlive the call that started it: some wait for the kernel to be through with a link, whose
+/// removal is announced long before.
+const PROCESS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// What was, as [`Bench::remember`] saw it.
 #[derive(Debug)]
@@ -46,12 +53,28 @@ impl Bench {
     pub fn left_behind(&self) -> String {
         let memory = self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let memory = memory.as_ref().unwrap_or_else(|| panic!("the case has not remembered the bench"));
+        self.wait_for_processes(memory);
         let mut left = String::new();
         self.node.host().wait_within(PATIENCE, |_| {
             left = self.left_since(memory);
             left.is_empty() || !self.is_pending(memory)
         });
         left
+    }
+
+    /// Gives new processes the time to end.
+    fn wait_for_processes(&self, memory: &Memory) {
+        let start = Instant::now();
+        for id in self.process_ids().difference(&memory.processes) {
+            let pid = rustix::process::Pid::from_raw(*id);
+            // None, or an error: it has ended.
+            let Some(Ok(fd)) = pid.map(|pid| rustix::process::pidfd_open(pid, PidfdFlags::empty())) else {
+                continue;
+            };
+            let left = PROCESS_PATIENCE.saturating_sub(start.elapsed());
+            let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+            poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout).ok(); // what is left is told anyway
+        }
     }
 
     /// Whether a container has gone since, so that the kernel may still be at work.
@@ -100,10 +123,12 @@ fn lasting(changes: &str) -> Vec<String> {
     let by_kernel = |line: &str| {
         let is_address = line.contains(" address ") && line.contains(" fe80:");
         let is_route = ["route fe80:", "route ff00::/8"].iter().any(|start| line[2..].starts_with(start));
+        // The local and anycast routes of an address come and go with it and with the carrier, a moment later.
+        let is_local = line.contains(" table 255 ") && line.contains(" proto 2 ");
         // Comes with the first time that lo is up, and stays.
-        let is_lo = ["address 127.0.0.1/8 on lo ", "route 127.0.0."].iter().any(|start| line[2..].starts_with(start));
+        let is_lo = line[2..].starts_with("address 127.0.0.1/8 on lo ");
         // What a link has that nobody gave a qdisc, once it was up.
-        is_address || is_route || is_lo || line[2..].starts_with("qdisc noqueue 0 ")
+        is_address || is_route || is_local || is_lo || line[2..].starts_with("qdisc noqueue 0 ")
     };
     let file = |line: &str, sign: char| {
         let path = line.strip_prefix(sign)?.strip_prefix(" file ")?.split_once(' ').map(|(path, _)| path.to_owned());

@@ -1,6 +1,36 @@
 //! Several documents as one, so that subjects of different runs stand side by side.
 
 use super::document::{Document, FORMAT, VERSION};
+use super::target::{Target, deliver};
+use crate::run::Outcome;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Options of `report`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// JSON report of a run; once for each that is to stand beside the others
+    #[arg(long, value_name = "FILE", required = true)]
+    from: Vec<PathBuf>,
+    /// terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
+    #[arg(long, value_name = "FORMAT[=FILE]")]
+    report: Vec<Target>,
+}
+
+impl Options {
+    /// Writes reports of runs that are over. What they came to is what one run of all would have.
+    ///
+    /// # Errors
+    /// What cannot be read or written.
+    pub fn run(&self) -> Result<Outcome, String> {
+        let read = |file: &PathBuf| {
+            let read = std::fs::read(file).map_err(|error| error.to_string());
+            read.and_then(|text| Document::parse(&text)).map_err(|error| format!("{}: {error}", file.display()))
+        };
+        let document = merged(self.from.iter().map(read).collect::<Result<_, _>>()?);
+        deliver(&document, &self.report).map(|()| document.outcome())
+    }
+}
 
 /// All that some documents say. Labels that two of them give to different things are told apart by a number.
 #[must_use]

@@ -1,0 +1,233 @@
+//! What reports count: a mark for each rule and column, and what a subject came to at each level.
+
+use super::document::{Asked, Document, Tried};
+use crate::rule::Level;
+use crate::trial::Verdict;
+use std::collections::BTreeSet;
+
+/// What trials came to together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Mark {
+    /// One found the rule broken.
+    Fail,
+    /// None did, but one could not be tried.
+    Broken,
+    /// One passed, the others did too or were skipped.
+    Pass,
+    /// All were skipped.
+    Skip,
+    /// There can be none.
+    Untestable,
+    /// There is none: the rule does not bind these plugins.
+    Absent,
+}
+
+impl Mark {
+    pub(super) const ALL: [Self; 6] =
+        [Self::Pass, Self::Fail, Self::Broken, Self::Skip, Self::Untestable, Self::Absent];
+
+    /// One trial's.
+    pub(super) fn of(trial: &Tried) -> Self {
+        match trial.verdict {
+            Verdict::Fail(_) => Self::Fail,
+            Verdict::Broken { .. } => Self::Broken,
+            Verdict::Pass => Self::Pass,
+            Verdict::Skip { .. } => Self::Skip,
+        }
+    }
+
+    /// That of some trials of a rule.
+    pub(super) fn of_all<'a>(trials: impl IntoIterator<Item = &'a Tried>, rule: &Asked) -> Self {
+        let none = if rule.untestable.is_some() { Self::Untestable } else { Self::Absent };
+        trials.into_iter().map(Self::of).min().unwrap_or(none)
+    }
+
+    /// What it is called.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Self::Fail => "fail",
+            Self::Broken => "not tried",
+            Self::Pass => "pass",
+            Self::Skip => "skip",
+            Self::Untestable => "untestable",
+            Self::Absent => "not applicable",
+        }
+    }
+}
+
+/// Levels, the most binding first.
+pub(super) const LEVELS: [Level; 4] = [Level::Must, Level::Should, Level::Convention, Level::Relied];
+
+/// A column of the table of rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Column {
+    /// Label of the subject.
+    pub(super) subject: String,
+    /// Name of the profile; all of them if there is none.
+    pub(super) profile: Option<String>,
+}
+
+impl Column {
+    /// A column for each subject.
+    pub(super) fn by_subject(document: &Document) -> Vec<Self> {
+        let subjects = document.subjects.iter().map(|subject| subject.label.clone());
+        subjects.map(|subject| Self { subject, profile: None }).collect()
+    }
+
+    /// A column for each subject and profile.
+    pub(super) fn by_profile(document: &Document) -> Vec<Self> {
+        let of = |subject: &super::document::Who| {
+            let label = subject.label.clone();
+            let profiles = document.profiles.iter().filter(move |profile| profile.subject == label);
+            profiles.map(|profile| Self { subject: profile.subject.clone(), profile: Some(profile.name.clone()) })
+        };
+        document.subjects.iter().flat_map(of).collect()
+    }
+
+    /// Its trials of a rule.
+    pub(super) fn trials<'a>(&self, document: &'a Document, rule: &Asked) -> Vec<&'a Tried> {
+        let is_its = |trial: &&Tried| {
+            trial.rule == rule.id
+                && trial.subject == self.subject
+                && self.profile.as_ref().is_none_or(|name| trial.profile == *name)
+        };
+        document.trials.iter().filter(is_its).collect()
+    }
+}
+
+/// Names of all profiles, each once, in the order in which they were first used.
+pub(super) fn profiles(document: &Document) -> Vec<&str> {
+    let mut names: Vec<&str> = Vec::new();
+    for profile in &document.profiles {
+        if !names.contains(&profile.name.as_str()) {
+            names.push(&profile.name);
+        }
+    }
+    names
+}
+
+/// Whether subjects differ in a rule: in one and the same profile of theirs, for to a subject with other plugins it may
+/// just not apply. Of a single subject, whether its profiles differ.
+pub(super) fn differs(document: &Document, rule: &Asked) -> bool {
+    let columns = Column::by_profile(document);
+    let marks = |wanted: Option<&str>| {
+        let columns = columns.iter().filter(move |column| wanted.is_none() || column.profile.as_deref() == wanted);
+        let marks: BTreeSet<_> = columns.map(|column| Mark::of_all(column.trials(document, rule), rule)).collect();
+        marks.into_iter().filter(|mark| *mark != Mark::Absent).count()
+    };
+    match document.subjects.len() {
+        0 | 1 => marks(None) > 1,
+        _ => profiles(document).into_iter().any(|profile| marks(Some(profile)) > 1),
+    }
+}
+
+/// How many rules of a level have each mark for a column.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) pass: usize,
+    pub(super) fail: usize,
+    pub(super) broken: usize,
+    pub(super) skip: usize,
+    pub(super) untestable: usize,
+}
+
+impl Sum {
+    /// Of the rules of a level.
+    pub(super) fn of(document: &Document, column: &Column, level: Level) -> Self {
+        let mut sum = Self::default();
+        for rule in document.rules.iter().filter(|rule| rule.level == level) {
+            match Mark::of_all(column.trials(document, rule), rule) {
+                Mark::Pass => sum.pass += 1,
+                Mark::Fail => sum.fail += 1,
+                Mark::Broken => sum.broken += 1,
+                Mark::Skip => sum.skip += 1,
+                Mark::Untestable => sum.untestable += 1,
+                Mark::Absent => {}
+            }
+        }
+        sum
+    }
+
+    /// Rules of which something is known.
+    pub(super) fn tried(&self) -> usize {
+        self.pass + self.fail + self.broken
+    }
+}
+
+/// Trials of one rule, subject and case that found the same, or could not be tried for the same reason.
+#[derive(Debug, Clone)]
+pub(super) struct Failure<'a> {
+    pub(super) rule: &'a Asked,
+    /// The one that is told in full.
+    pub(super) first: &'a Tried,
+    /// The others.
+    pub(super) also: Vec<&'a Tried>,
+}
+
+impl Failure<'_> {
+    /// `subject, profile, version, case`, as far as there are such.
+    pub(super) fn place(trial: &Tried) -> String {
+        let case = if trial.case.is_empty() { String::new() } else { format!(", case {}", trial.case) };
+        format!("{}, {}, version {}{case}", trial.subject, trial.profile, trial.cni_version)
+    }
+
+    /// Profile and versions of the others: `bridge 0.4.0 1.0.0, ptp 1.0.0`.
+    pub(super) fn others(&self) -> String {
+        let mut by_profile: Vec<(&str, Vec<&str>)> = Vec::new();
+        for trial in &self.also {
+            let place = by_profile.iter().position(|(profile, _)| *profile == trial.profile);
+            let place = place.unwrap_or_else(|| {
+                by_profile.push((&trial.profile, Vec::new()));
+                by_profile.len() - 1
+            });
+            by_profile[place].1.push(&trial.cni_version);
+        }
+        let told = by_profile.into_iter().map(|(profile, versions)| format!("{profile} {}", versions.join(" ")));
+        told.collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// All failures of a rule, by subject.
+pub(super) fn failures<'a>(document: &'a Document, rule: &'a Asked) -> Vec<Failure<'a>> {
+    let mut failures: Vec<Failure<'a>> = Vec::new();
+    for trial in document.trials.iter().filter(|trial| trial.rule == rule.id && is_failure(trial)) {
+        let is_same = |failure: &&mut Failure<'a>| {
+            let first = failure.first;
+            first.subject == trial.subject && first.case == trial.case && said(first) == said(trial)
+        };
+        match failures.iter_mut().find(is_same) {
+            Some(failure) => failure.also.push(trial),
+            None => failures.push(Failure { rule, first: trial, also: Vec::new() }),
+        }
+    }
+    let place = |failure: &Failure<'a>| document.subjects.iter().position(|who| who.label == failure.first.subject);
+    failures.sort_by_key(place);
+    failures
+}
+
+fn is_failure(trial: &Tried) -> bool {
+    matches!(trial.verdict, Verdict::Fail(_) | Verdict::Broken { .. })
+}
+
+fn said(trial: &Tried) -> (&str, &str) {
+    match &trial.verdict {
+        Verdict::Fail(finding) => (&finding.expected, &finding.seen),
+        Verdict::Broken { why } | Verdict::Skip { why } => ("", why),
+        Verdict::Pass => ("", ""),
+    }
+}
+
+/// Why trials were skipped, with how many were, most first.
+pub(super) fn skips<'a>(trials: impl IntoIterator<Item = &'a Tried>) -> Vec<(usize, String, &'a str)> {
+    let mut skips: Vec<(usize, String, &'a str)> = Vec::new();
+    for trial in trials {
+        let Verdict::Skip { why } = &trial.verdict else { continue };
+        let who = format!("{}, {}", trial.subject, trial.profile);
+        match skips.iter_mut().find(|(_, other, reason)| *other == who && reason == why) {
+            Some((count, _, _)) => *count += 1,
+            None => skips.push((1, who, why)),
+        }
+    }
+    skips.sort_by_key(|(count, _, _)| std::cmp::Reverse(*count));
+    skips
+}

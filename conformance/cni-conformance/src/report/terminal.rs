@@ -1,0 +1,258 @@
+//! The report for a person at a terminal: sums, a table of rules, and failures in full.
+
+use super::document::{Document, Tried};
+use super::table::Table;
+use super::tally::{Column, Failure, LEVELS, Mark, Sum, failures, profiles, skips};
+use super::text;
+use crate::rule::Level;
+use crate::trial::Verdict;
+use anstyle::{AnsiColor, Style};
+use std::fmt::Write;
+
+/// How many calls of a failure are told; of more, the first few and the last.
+const CALLS: usize = 12;
+
+/// The report for lines of that width; without a width prose is not wrapped. Its styles are for an `anstream` to keep
+/// or to strip.
+pub(super) fn text(document: &Document, width: Option<usize>) -> String {
+    let mut out = String::new();
+    for rule in &document.rules {
+        for failure in failures(document, rule) {
+            tell(&mut out, &failure, width);
+        }
+    }
+    let narrow = width.unwrap_or(100);
+    let by_subject = Column::by_subject(document);
+    let (mut columns, mut table) = (Column::by_profile(document), None);
+    if columns.len() <= narrow / 4 {
+        table = Some(rules(document, &columns, narrow)).filter(|table| table.width() <= narrow);
+    }
+    let table = table.unwrap_or_else(|| {
+        columns.clone_from(&by_subject);
+        rules(document, &columns, narrow)
+    });
+    out += &table.text();
+    out.push('\n');
+    if columns == by_subject && profiles(document).len() > 1 {
+        out += &by_profile(document, narrow).text();
+        out.push('\n');
+    }
+    out += &levels(document, narrow).text();
+    out.push('\n');
+    notes(&mut out, document, width);
+    out
+}
+
+const BAD: Style = AnsiColor::Red.on_default().bold();
+const GOOD: Style = AnsiColor::Green.on_default();
+const ODD: Style = AnsiColor::Yellow.on_default();
+const DIM: Style = Style::new().dimmed();
+const BOLD: Style = Style::new().bold();
+
+fn style(mark: Mark) -> Style {
+    match mark {
+        Mark::Fail => BAD,
+        Mark::Broken => ODD.bold(),
+        Mark::Pass => GOOD,
+        Mark::Skip => ODD,
+        Mark::Untestable | Mark::Absent => DIM,
+    }
+}
+
+/// Rules by columns, with how many trials of all came to that.
+fn rules(document: &Document, columns: &[Column], width: usize) -> Table {
+    let heads = columns.iter().map(|column| match (&column.profile, document.subjects.len()) {
+        (None, _) => text::one_line(&column.subject),
+        (Some(profile), 1) => text::one_line(profile),
+        (Some(profile), _) => text::one_line(&format!("{}: {profile}", column.subject)),
+    });
+    let mut table = Table::new(["rule".to_owned(), "level".to_owned()].into_iter().chain(heads), width);
+    let mut section = "";
+    for rule in &document.rules {
+        if rule.section != section {
+            section = &rule.section;
+            table.heading(section);
+        }
+        let cells = columns.iter().map(|column| {
+            let trials = column.trials(document, rule);
+            let mark = Mark::of_all(trials.iter().copied(), rule);
+            let count = trials.iter().filter(|trial| Mark::of(trial) == mark).count();
+            let cell = match mark {
+                Mark::Fail => format!("FAIL {count}/{}", trials.len()),
+                Mark::Broken => format!("NOT TRIED {count}/{}", trials.len()),
+                Mark::Pass => format!("pass {count}"),
+                Mark::Skip => format!("skip {count}"),
+                Mark::Untestable => "untestable".to_owned(),
+                Mark::Absent => "-".to_owned(),
+            };
+            (cell, style(mark))
+        });
+        let first = [(rule.id.clone(), Style::new()), (rule.level.to_string(), DIM)];
+        table.row(first.into_iter().chain(cells));
+    }
+    table
+}
+
+/// Profiles by subjects: rules kept and broken.
+fn by_profile(document: &Document, width: usize) -> Table {
+    let subjects = document.subjects.iter().map(|subject| text::one_line(&subject.label));
+    let mut table = Table::new(std::iter::once("profile".to_owned()).chain(subjects), width);
+    for profile in profiles(document) {
+        let cells = document.subjects.iter().map(|subject| {
+            let column = Column { subject: subject.label.clone(), profile: Some(profile.to_owned()) };
+            let sums = LEVELS.map(|level| Sum::of(document, &column, level));
+            let total = |of: fn(&Sum) -> usize| sums.iter().map(of).sum::<usize>();
+            told([total(|sum| sum.pass), total(|sum| sum.fail), total(|sum| sum.broken), total(|sum| sum.skip)])
+        });
+        table.row(std::iter::once((text::one_line(profile), Style::new())).chain(cells));
+    }
+    table
+}
+
+/// Levels by subjects: the last thing that is read.
+fn levels(document: &Document, width: usize) -> Table {
+    let subjects = document.subjects.iter().map(|subject| text::one_line(&subject.label));
+    let mut table = Table::new(std::iter::once("rules".to_owned()).chain(subjects), width);
+    let columns = Column::by_subject(document);
+    for level in LEVELS {
+        let sums: Vec<_> = columns.iter().map(|column| Sum::of(document, column, level)).collect();
+        if sums.iter().any(|sum| *sum != Sum::default()) {
+            let cells = sums.iter().map(|sum| told([sum.pass, sum.fail, sum.broken, sum.skip]));
+            table.row(std::iter::once((level.to_string(), BOLD)).chain(cells));
+        }
+    }
+    table
+}
+
+fn told([pass, fail, broken, skip]: [usize; 4]) -> (String, Style) {
+    let words = [(pass, "kept"), (fail, "BROKEN"), (broken, "not tried"), (skip, "skipped")];
+    let words: Vec<_> = words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    let style = match (fail, broken, pass) {
+        (0, 0, 0) => DIM,
+        (0, 0, _) => GOOD,
+        (0, _, _) => ODD,
+        _ => BAD,
+    };
+    (if words.is_empty() { "-".to_owned() } else { words.join(", ") }, style)
+}
+
+fn tell(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
+    let Failure { rule, first, .. } = failure;
+    let (word, style) = match Mark::of(first) {
+        Mark::Broken => ("NOT TRIED", ODD.bold()),
+        _ if rule.level == Level::Must => ("FAILED", BAD),
+        _ => ("FAILED", ODD.bold()),
+    };
+    line(out, &format!("{style}{word}{style:#} {BOLD}{}{BOLD:#}  {}, {}", rule.id, rule.level, rule.section));
+    line(out, &format!("  {}", text::one_line(&Failure::place(first))));
+    prose(out, "", &rule.sentence, width);
+    match &first.verdict {
+        Verdict::Fail(finding) => {
+            prose(out, "expected: ", &finding.expected, width);
+            prose(out, "seen:     ", &finding.seen, width);
+            diff(out, &finding.diff);
+        }
+        Verdict::Broken { why } | Verdict::Skip { why } => prose(out, "the kit:  ", why, width),
+        Verdict::Pass => {}
+    }
+    calls(out, first);
+    if !failure.also.is_empty() {
+        prose(out, "the same: ", &failure.others(), width);
+    }
+    if !first.again.is_empty() {
+        line(out, &format!("  again:    {}", text::visible(&first.again)));
+    }
+    out.push('\n');
+}
+
+fn line(out: &mut String, text: &str) {
+    out.push_str(text);
+    out.push('\n');
+}
+
+/// Prose after a label, wrapped between words, later lines below the first.
+fn prose(out: &mut String, label: &str, prose: &str, width: Option<usize>) {
+    let indent = 2 + label.len();
+    let mut start = format!("  {DIM}{label}{DIM:#}");
+    for paragraph in text::output(prose).lines() {
+        let mut column = indent;
+        out.push_str(&start);
+        start = " ".repeat(indent);
+        for (number, word) in paragraph.split(' ').enumerate() {
+            let long = unicode_width::UnicodeWidthStr::width(word);
+            match (number, width) {
+                (0, _) => {}
+                (_, Some(width)) if column + 1 + long > width => {
+                    out.push('\n');
+                    out.push_str(&start);
+                    column = indent;
+                }
+                _ => {
+                    out.push(' ');
+                    column += 1;
+                }
+            }
+            out.push_str(word);
+            column += long;
+        }
+        out.push('\n');
+    }
+}
+
+fn diff(out: &mut String, diff: &str) {
+    for one in text::output(diff).lines() {
+        let style = match one.chars().next() {
+            Some('+') => GOOD,
+            Some('-') => AnsiColor::Red.on_default(),
+            _ => Style::new(),
+        };
+        line(out, &format!("    {style}{one}{style:#}"));
+    }
+}
+
+fn calls(out: &mut String, trial: &Tried) {
+    let count = trial.calls.len();
+    for (number, call) in trial.calls.iter().enumerate() {
+        let is_left_out = |number: usize| count > CALLS && (3..count + 3 - CALLS).contains(&number);
+        if is_left_out(number) {
+            if number == 3 {
+                line(out, &format!("  [... {} calls left out here; the JSON report has them ...]", count - CALLS));
+            }
+            continue;
+        }
+        line(out, &format!("  {DIM}{}. {}: {}{DIM:#}", number + 1, text::one_line(text::verb(call)), text::ending(call)));
+        line(out, &format!("  $ {}", text::shortened(&text::command(call), 4 * text::SHOWN_BYTES)));
+        for (name, printed) in [("", &call.stdout), ("stderr: ", &call.stderr)] {
+            for one in text::output(printed.trim_end()).lines() {
+                line(out, &format!("    {DIM}{name}{DIM:#}{one}"));
+            }
+        }
+    }
+}
+
+fn notes(out: &mut String, document: &Document, width: Option<usize>) {
+    for (count, who, why) in skips(&document.trials) {
+        prose(out, "skipped: ", &format!("{} of {who}: {why}", text::plural(count, "trial")), width);
+    }
+    for run in &document.runs {
+        for note in &run.notes {
+            prose(out, "note: ", note, width);
+        }
+        let seconds = std::time::Duration::from_millis(run.milliseconds).as_secs_f64();
+        let told = format!(
+            "{} {}: {seconds:.1} s on Linux {}, seed {}, cni-conformance {}",
+            run.subjects.join(", "),
+            run.began,
+            run.kernel,
+            run.seed,
+            run.kit
+        );
+        prose(out, "", &told, width);
+    }
+    let mut counts = String::new();
+    for mark in [Mark::Pass, Mark::Fail, Mark::Skip, Mark::Broken] {
+        let count = document.trials.iter().filter(|trial| Mark::of(trial) == mark).count();
+        write!(counts, "{}{count} {}", if counts.is_empty() { "" } else { ", " }, mark.word()).ok();
+    }
+    prose(out, "", &format!("{}: {counts}", text::plural(document.trials.len(), "trial")), width);
+}
