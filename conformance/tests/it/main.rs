@@ -19,12 +19,12 @@ mod noop;
 mod cnitool;
 mod concurrency;
 
+mod conflists;
 mod crash;
 mod errors;
-mod conflists;
 mod interop;
 mod reference_chain;
-mod upgrade;
 mod security;
+mod upgrade;
 
 mod documents;
