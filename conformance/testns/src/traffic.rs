@@ -9,7 +9,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, bind, recv, socket};
 
 use crate::must::Must;
-use crate::{Namespace, Route};
+use crate::{Address, Namespace};
 
 /// Time for the kernel to come to rest, or for a packet to arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -51,7 +51,7 @@ impl Namespace {
     #[track_caller]
     pub fn wait_for_addresses(&self) {
         self.wait_for("duplicate address detection", |namespace| {
-            !namespace.addresses().iter().any(crate::Address::is_tentative)
+            !namespace.addresses().iter().any(Address::is_tentative)
         });
     }
 
@@ -66,13 +66,19 @@ impl Namespace {
         const ANYCAST: u8 = 4; // RTN_ANYCAST
         self.wait_for("a link to be up", |namespace| namespace.link(link).state == "up");
         let is_router = self.sysctl(&format!("net/ipv6/conf/{link}/forwarding")) == "1";
-        let last = if is_router { ANYCAST } else { LOCAL };
         self.wait_for("the routes of a link's addresses", |namespace| {
             let addresses = namespace.addresses().into_iter();
             let addresses: Vec<_> = addresses.filter(|address| address.link == link && address.ip.is_ipv6()).collect();
-            let is_on_link = |route: &&Route| route.kind == last && route.hops.iter().any(|hop| hop.link == link);
-            let routes = namespace.routes().iter().filter(is_on_link).count();
-            addresses.iter().any(|address| address.scope == 253) && routes >= addresses.len()
+            let mut routes = namespace.routes();
+            routes.retain(|route| route.hops.iter().any(|hop| hop.link == link));
+            let has_route = |address: &Address| {
+                let to = format!("{}/128", address.ip);
+                routes.iter().any(|route| route.kind == LOCAL && route.to == to)
+            };
+            let anycast = routes.iter().filter(|route| route.kind == ANYCAST).count();
+            addresses.iter().any(|address| address.scope == 253)
+                && addresses.iter().all(has_route)
+                && (!is_router || anycast >= addresses.len())
         });
     }
 }
