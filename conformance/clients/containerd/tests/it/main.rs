@@ -5,5 +5,6 @@ mod networks;
 mod arguments;
 mod cri;
 mod ctr;
+mod failures;
 mod removal;
 mod times;
