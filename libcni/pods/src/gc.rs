@@ -76,8 +76,7 @@ impl Pods {
     /// What is to be kept: all that the cache still has, and what living sandboxes may have beyond it.
     fn valid(&self, live: &BTreeSet<&ContainerId>, left: &[Cached]) -> Result<Vec<AttachmentId>, Error> {
         let mut valid: BTreeSet<_> = left.iter().map(|cached| key(&cached.attachment.id)).collect();
-        let listing = self.inner.runtime.cache().list(None).map_err(Error::Cache)?;
-        let broken: Vec<_> = listing.passed_over.iter().filter_map(|file| file.path.file_name()?.to_str()).collect();
+        let broken = self.broken()?;
         let first = IfName::parse(&format!("{}0", self.settings().prefix));
         let first = first.map_err(|error| Error::Request(crate::RequestError::Argument(error)))?;
         for id in live {

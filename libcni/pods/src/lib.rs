@@ -42,3 +42,8 @@ pub use pods::{Builder, DEFAULT_CONF_DIR, DEFAULT_DEADLINE, DEFAULT_UNDO_DEADLIN
 pub use ready::{NotReady, NotReadyReason};
 pub use status::{NetworkStatus, Status};
 pub use tear_down::TearDown;
+
+/// The example of the README, compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -144,8 +144,9 @@ impl Builder {
         self
     }
 
-    /// Sets how long undoing a failed set-up may take, counted from the failure, but at most from the deadline on.
-    /// Default: [`DEFAULT_UNDO_DEADLINE`].
+    /// Sets how long undoing a failed set-up may take, counted from the failure, but at most from the deadline on. It
+    /// includes the time to end plugins that do not end by themselves, [`GRACE`] each in set-up and in undoing, so less
+    /// than twice that leaves nothing for undoing beside such a one. Default: [`DEFAULT_UNDO_DEADLINE`].
     #[must_use]
     pub fn undo_deadline(mut self, deadline: Duration) -> Self {
         self.settings.undo_deadline = deadline;
@@ -294,6 +295,13 @@ impl Pods {
         let mut cached = listing.cached;
         cached.sort_by_cached_key(rank);
         Ok(cached)
+    }
+
+    /// The names of cache files that cannot be read: `<network>-<sandbox>-<ifname>`.
+    pub(crate) fn broken(&self) -> Result<Vec<String>, Error> {
+        let listing = self.inner.runtime.cache().list(None).map_err(Error::Cache)?;
+        let names = listing.passed_over.iter().filter_map(|file| file.path.file_name()?.to_str().map(str::to_owned));
+        Ok(names.collect())
     }
 }
 

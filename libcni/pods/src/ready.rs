@@ -6,6 +6,7 @@ use cni_spec::{Code, NetworkName};
 use futures::future::join_all;
 use libcni::NetworkConf;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Why pods cannot be given networks. As text: one line, as a kubelet shows it for `NetworkReady`.
@@ -25,6 +26,8 @@ pub enum NotReadyReason {
     NoDefault {
         /// Its name, if it is fixed.
         name: Option<NetworkName>,
+        /// The folder.
+        dir: PathBuf,
     },
     /// There are fewer networks that can be used than there have to be.
     TooFew {
@@ -60,8 +63,10 @@ pub enum NotReadyReason {
 impl fmt::Display for NotReadyReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NoDefault { name: None } => f.write_str("no default network"),
-            Self::NoDefault { name: Some(name) } => write!(f, "default network {name} not found"),
+            Self::NoDefault { name: None, dir } => write!(f, "no network can be used in {}", dir.display()),
+            Self::NoDefault { name: Some(name), dir } => {
+                write!(f, "default network {name} not found in {}", dir.display())
+            }
             Self::TooFew { have, want } => write!(f, "{have} usable networks, {want} wanted"),
             Self::NotAvailable { network, error } => {
                 write!(f, "network {network} cannot take pods: {}", error.with_causes())
@@ -148,7 +153,8 @@ impl Pods {
         }
         let mut reasons = Vec::new();
         if choice.default.is_none() {
-            reasons.push(NotReadyReason::NoDefault { name: choice.fixed.cloned() });
+            reasons
+                .push(NotReadyReason::NoDefault { name: choice.fixed.cloned(), dir: self.settings().conf_dir.clone() });
         }
         // One default network and nothing else is the usual case, and told already.
         if have < want && (want > 1 || failing.is_empty() && choice.default.is_some()) {

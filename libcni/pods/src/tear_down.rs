@@ -8,7 +8,8 @@ use crate::pod::{Pod, PodId};
 use crate::pods::Pods;
 use crate::set_up::told;
 use crate::watch;
-use cni_spec::IfName;
+use cni_spec::exec::GRACE;
+use cni_spec::{CniArgs, IfName};
 use libcni::{Attachment, AttachmentId, Cached, Runtime};
 use std::time::Instant;
 
@@ -60,6 +61,7 @@ impl Pods {
         } else {
             self.del_all(&cached, &choice, until).await
         };
+        errors.extend(self.del_lost(pod, &cached, &choice, until).await);
         let netns = cached.iter().map(|cached| cached.attachment.netns.as_str()).find(|netns| !netns.is_empty());
         let netns = netns.unwrap_or(&pod.netns);
         if self.settings().loopback == Loopback::InProcess && !netns.is_empty() {
@@ -75,6 +77,8 @@ impl Pods {
             let now = Instant::now();
             // One that never ends must not leave the others nothing, however often it is tried.
             let share = until.saturating_duration_since(now) / u32::try_from(left + 1).unwrap_or(u32::MAX);
+            // Ending it takes time too, if it does not end by itself.
+            let share = if left > 0 && share > 2 * GRACE { share - GRACE } else { share };
             let outcome = del_cached(&self.runtime(now + share), cached, choice).await;
             errors.extend(outcome.err().map(|error| told(&cached.network, &cached.attachment.id.ifname, error)));
         }
@@ -103,6 +107,29 @@ impl Pods {
         if self.settings().loopback == Loopback::Plugin {
             let outcome = self.del_lo(&pod, until).await;
             errors.extend(outcome.err());
+        }
+        errors
+    }
+
+    /// DEL for attachments whose cache files are broken: they are known by the files' names, and the folder may still have
+    /// their networks.
+    async fn del_lost(&self, pod: &Pod, cached: &[Cached], choice: &Choice<'_>, until: Instant) -> Vec<Error> {
+        let netns = cached.first().map_or(&pod.netns, |cached| &cached.attachment.netns);
+        let names = self.broken().unwrap_or_default();
+        let mut errors = Vec::new();
+        for conf in &choice.usable {
+            let start = format!("{}-{}-", conf.name, pod.id.sandbox);
+            let ifnames = names.iter().filter_map(|name| IfName::parse(name.strip_prefix(&start)?).ok());
+            for ifname in ifnames {
+                let Ok(network) = conf.network_name() else { continue };
+                let id = AttachmentId { container_id: pod.id.sandbox.clone(), ifname };
+                let mut attachment = Attachment::from(id).netns(netns);
+                attachment.args = CniArgs::from_pairs(
+                    attachments::pod_args(&pod.id).into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
+                );
+                let outcome = Box::pin(self.runtime(until).del(conf, &attachment)).await;
+                errors.extend(outcome.err().map(|error| told(&network, &attachment.id.ifname, error)));
+            }
         }
         errors
     }

@@ -2,6 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod gc;
+mod killed;
+mod limits;
+mod misbehaving;
 mod networks;
+mod ready;
 mod set_up;
 mod site;
+mod tear_down;
+mod watching;

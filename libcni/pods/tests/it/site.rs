@@ -113,7 +113,8 @@ impl Site {
         self.write(&format!("net.d/{file}.conflist"), &list);
     }
 
-    /// A pod with a namespace.
+    /// A pod with a namespace. All tests have one process table, in which a tear-down looks for plugins of its sandbox that
+    /// a dead runtime left: tests in which plugins are left running need sandboxes of names of their own.
     pub(crate) fn pod(&self, name: &str) -> (Pod, Container) {
         let container = self.node.container_named(&format!("sandbox-{name}"));
         let id = PodId::new("default", name, "", container.id()).unwrap();
@@ -126,7 +127,6 @@ impl Site {
         let lines = log.lines().filter(|line| !line.starts_with("VERSION") && !line.starts_with("STATUS"));
         lines.collect::<Vec<_>>().join(", ")
     }
-
 
     pub(crate) fn cache_files(&self) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.cache_dir().join("results")) else { return Vec::new() };

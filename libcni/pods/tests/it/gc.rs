@@ -1,0 +1,176 @@
+//! Garbage collection, and many pods at once with one in the middle.
+
+use crate::set_up::on;
+use crate::site::{GOOD, but, failing, on_node};
+use expect_test::expect;
+use futures::future::join_all;
+use pods::libcni::cni_spec::ContainerId;
+use pods::{Loopback, Order};
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The valid attachments that a plugin's GC was told.
+fn valid(stdin: &str) -> Vec<String> {
+    let stdin: Value = serde_json::from_str(stdin).unwrap();
+    let valid = stdin["cni.dev/valid-attachments"].as_array().unwrap();
+    let text = |one: &Value| format!("{} {}", one["containerID"].as_str().unwrap(), one["ifname"].as_str().unwrap());
+    valid.iter().map(text).collect()
+}
+
+#[test]
+fn what_is_not_alive_is_taken_down_and_plugins_are_told_what_is() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        site.plugin("a", GOOD);
+        site.network("20-a", "net-a", &["a"]);
+        site.network("30-b", "net-b", &["a"]);
+        let pods = site.builder().loopback(Loopback::Plugin).order(Order::InTurn).build().unwrap();
+        let mut live = Vec::new();
+        for name in ["dead", "alive"] {
+            let (mut pod, _) = site.pod(name);
+            pod.networks = vec![on("office"), on("net-a"), on("net-b")];
+            pods.set_up(&pod).await.unwrap();
+            live = vec![pod.id.sandbox.clone(), ContainerId::parse("unknown").unwrap()];
+        }
+        // A lease of nobody, whose runtime lost its cache.
+        let (lost, _) = site.pod("lost");
+        pods.set_up(&lost).await.unwrap();
+        std::fs::remove_file(site.cache_dir().join("results/office-sandbox-lost-eth0")).unwrap();
+        std::fs::remove_file(site.cache_dir().join("results/cni-loopback-sandbox-lost-lo")).unwrap();
+        assert_eq!(site.leases("office").len(), 6);
+        // net-b is known to the cache only, and the cache has the configuration.
+        std::fs::remove_file(site.conf_dir().join("30-b.conflist")).unwrap();
+
+        let collected = site.pods().gc(&live).await.unwrap();
+        assert_eq!(collected.pods.iter().map(|pod| pod.name.as_str()).collect::<Vec<_>>(), ["dead"]);
+        assert_eq!(collected.networks, ["office", "net-a", "net-b"]);
+        assert_eq!(site.leases("office").len(), 2);
+        assert_eq!(
+            site.cache_files(),
+            [
+                "cni-loopback-sandbox-alive-lo",
+                "net-a-sandbox-alive-eth1",
+                "net-b-sandbox-alive-eth2",
+                "office-sandbox-alive-eth0"
+            ]
+        );
+        expect![[r#"
+            [
+                "sandbox-alive eth0",
+                "sandbox-alive eth1",
+                "sandbox-alive eth2",
+                "sandbox-alive lo",
+                "unknown eth0",
+            ]
+        "#]]
+        .assert_debug_eq(&valid(&site.read("stdin.a..GC")));
+        // Nobody is alive.
+        pods.gc(&[]).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_living_sandbox_with_a_broken_cache_file_keeps_what_it_has() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let (mut pod, container) = site.pod("web");
+        pod.networks = vec![on("office"), on("office")];
+        let pods = site.pods();
+        pods.set_up(&pod).await.unwrap();
+        let leases = site.leases("office");
+        std::fs::write(site.cache_dir().join("results/office-sandbox-web-eth1"), "").unwrap();
+        pods.gc(std::slice::from_ref(&pod.id.sandbox)).await.unwrap();
+        assert_eq!((site.leases("office"), leases.len()), (leases, 4));
+        assert!(container.namespace().find_link("eth1").is_some());
+        pods.tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn errors_are_told_after_going_on_and_what_failed_is_kept() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        site.plugin("a", &but("GC", &failing(11, "not now")));
+        site.network("20-a", "net-a", &["a"]);
+        let pods = site.pods();
+        let (mut pod, _) = site.pod("web");
+        pod.networks = vec![on("office"), on("net-a")];
+        pods.set_up(&pod).await.unwrap();
+        site.plugin("a", &but("DEL", &failing(11, "not now")).replace("GOOD", ""));
+        let error = pods.gc(&[]).await.unwrap_err();
+        expect![[r#"network net-a, interface eth1: plugin type="a" failed (delete): not now"#]]
+            .assert_eq(&error.to_string());
+        assert_eq!(site.cache_files(), ["net-a-sandbox-web-eth1"]);
+        assert_eq!(valid(&site.read("stdin.a..GC")), ["sandbox-web eth1"]);
+        site.plugin("a", &but("GC", &failing(11, "not now")));
+        let error = pods.gc(&[]).await.unwrap_err();
+        expect![[r#"network net-a: plugin type="a" failed (gc): not now"#]].assert_eq(&error.to_string());
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_network_that_forbids_it_is_left_alone() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.write(
+            "net.d/10-a.conflist",
+            r#"{"cniVersion":"1.1.0","name":"net-a","disableGC":true,"plugins":[{"type":"a"}]}"#,
+        );
+        let pods = site.pods();
+        let (pod, _) = site.pod("web");
+        pods.set_up(&pod).await.unwrap();
+        assert!(pods.gc(&[]).await.unwrap().pods.is_empty());
+        assert_eq!((site.log().as_str(), site.cache_files().len()), ("ADD a eth0", 1));
+    });
+}
+
+/// Half of them are alive when the collection comes, the other half is dead or coming up.
+#[test]
+fn sixty_four_pods_at_once_and_a_collection_in_the_middle() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        site.bridge("20-lab", "lab", 2);
+        let pods = site.pods();
+        // The first port makes the bridges' hardware addresses; results of ADDs beside it may have other ones.
+        let (mut first, _) = site.pod("first");
+        first.networks = vec![on("office"), on("lab")];
+        pods.set_up(&first).await.unwrap();
+        let all: Vec<_> = (0..64).map(|number| site.pod(&format!("p{number}"))).collect();
+        let live: Vec<_> = all.iter().map(|(pod, _)| pod).chain([&first]).map(|pod| pod.id.sandbox.clone()).collect();
+        let up = AtomicUsize::new(0);
+        let half = tokio::sync::Notify::new();
+        let run = async |number: usize| {
+            let mut pod = all[number].0.clone();
+            pod.networks = vec![on("office"), on("lab")];
+            let status = pods.set_up(&pod).await.unwrap();
+            if up.fetch_add(1, Ordering::SeqCst) == 31 {
+                half.notify_one();
+            }
+            status
+        };
+        let collection = async {
+            half.notified().await;
+            let collected = pods.gc(&live).await.unwrap();
+            assert!(collected.pods.is_empty(), "{collected:?}");
+            up.load(Ordering::SeqCst)
+        };
+        let (statuses, up_then) = futures::future::join(join_all((0..64).map(run)), collection).await;
+        assert!((32..=64).contains(&up_then));
+        let addresses: BTreeSet<_> =
+            statuses.iter().flat_map(|status| &status.networks).flat_map(|network| network.addresses()).collect();
+        assert_eq!(addresses.len(), 64 * 4);
+        for (pod, _) in &all {
+            pods.check(&pod.id).await.unwrap();
+        }
+        // The next collection finds the second half dead, while the first half goes down by itself.
+        let downs = join_all(all[..32].iter().map(|(pod, _)| pods.tear_down(&pod.id)));
+        let (downs, collected) = futures::future::join(downs, pods.gc(&live[..32])).await;
+        downs.into_iter().for_each(Result::unwrap);
+        assert_eq!(collected.unwrap().pods.len(), 33);
+        site.assert_nothing_left();
+    });
+}

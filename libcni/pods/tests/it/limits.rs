@@ -1,0 +1,160 @@
+//! Deadlines, cancellation, and futures that nobody waits for any more.
+
+use crate::set_up::on;
+use crate::site::{GOOD, PATIENCE, Site, but, on_node};
+use expect_test::expect;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use pods::libcni::Cancellation;
+use pods::{Error, Pod};
+use std::time::{Duration, Instant};
+
+/// Says that it has begun and what its children are, ignores SIGTERM as they do, and never ends.
+const NEVER_ENDS: &str = r#"trap "" TERM; sleep 1000 & echo $! > "$dir/begun"; wait; sleep 1000"#;
+/// Ends on SIGTERM, as plugins do.
+const WAITS: &str = r#"echo $$ > "$dir/begun"; exec sleep 1000"#;
+
+/// A pod on a bridge and a network whose ADD does not end.
+fn site_with(site: &Site, name: &str, script: &str) -> Pod {
+    mkfifo(&site.dir().join("begun"), Mode::S_IRWXU).unwrap();
+    site.bridge("10-office", "office", 1);
+    site.plugin("slow", &but("ADD", script));
+    site.network("20-slow", "slow", &["slow"]);
+    let (mut pod, _) = site.pod(name);
+    pod.networks = vec![on("office"), on("slow")];
+    pod
+}
+
+/// The process that has told its number.
+async fn begun(site: &Site) -> String {
+    let path = site.dir().join("begun");
+    let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
+    tokio::time::timeout(PATIENCE, read).await.unwrap().unwrap().unwrap().trim().to_owned()
+}
+
+fn has_ended(pid: &str) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).map_or(true, |stat| stat.contains(") Z "))
+}
+
+#[test]
+fn the_deadline_reaches_the_process_group_and_the_rest_is_undone() {
+    on_node(async |site| {
+        let pod = site_with(site, "deaf", NEVER_ENDS);
+        let pods = site.builder().deadline(Duration::from_secs(4)).build().unwrap();
+        let begin = Instant::now();
+        let (outcome, pid) = futures::future::join(pods.set_up(&pod), begun(site)).await;
+        let error = outcome.unwrap_err();
+        // 4 s, 5 s for those who ignore SIGTERM, and the undoing, in which nobody hangs.
+        assert!(begin.elapsed() < Duration::from_secs(13), "{:?}", begin.elapsed());
+        assert!(has_ended(&pid));
+        assert_eq!((error.errors.len(), error.errors[0].code().unwrap().0), (1, 104), "{error}");
+        assert!(error.left.is_empty(), "{error}");
+        site.assert_nothing_left();
+    });
+}
+
+/// The other pod is not kept waiting, and who waits for this one is told for what.
+#[test]
+fn others_go_on_and_who_waits_is_told_for_what() {
+    on_node(async |site| {
+        let mut slow = site_with(site, "called-off", WAITS);
+        slow.networks.remove(0);
+        let cancellation = Cancellation::default();
+        let pods = site.pods();
+        let slow_pods = pods.cancelled_by(cancellation.clone());
+        let set_up = slow_pods.set_up(&slow);
+        let others = async {
+            let pid = begun(site).await;
+            let (pod, _) = site.pod("quick");
+            pods.set_up(&pod).await.unwrap();
+            pods.tear_down(&pod.id).await.unwrap();
+            assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
+            cancellation.cancel();
+            pid
+        };
+        let (outcome, pid) = futures::future::join(set_up, others).await;
+        let error = outcome.unwrap_err();
+        assert!(has_ended(&pid));
+        expect![[r#"cannot set up the network of pod default/called-off (sandbox sandbox-called-off): network slow, interface eth0: plugin type="slow" failed (add): cannot finish ADD: the operation was cancelled; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: slow."#]]
+        .assert_eq(&error.to_string());
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
+    on_node(async |site| {
+        let slow = site_with(site, "long", WAITS);
+        let pods = site.builder().deadline(Duration::from_secs(3)).build().unwrap();
+        let set_up = pods.set_up(&slow);
+        let others = async {
+            begun(site).await;
+            let waits = [slow.id.clone(), pods::PodId::new("default", "long", "", "another").unwrap()];
+            let downs = waits.iter().map(|id| pods.tear_down(id));
+            let (downs, collected) = futures::future::join(futures::future::join_all(downs), pods.gc(&[])).await;
+            (downs, collected)
+        };
+        let begin = Instant::now();
+        let (first, (downs, collected)) = futures::future::join(set_up, others).await;
+        first.unwrap_err();
+        assert!(begin.elapsed() < Duration::from_secs(12));
+        // The set-up ends with its own deadline, shortly before those that waited for it began to.
+        for outcome in downs {
+            if let Err(error) = outcome {
+                assert!(matches!(error, Error::Busy(_)), "{error}");
+                assert!(
+                    error.to_string().contains("in its way set-up of pod default/long (sandbox sandbox-long)"),
+                    "{error}"
+                );
+            }
+        }
+        drop(collected);
+        site.pods().tear_down(&slow.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+/// Nothing is undone, the lock is free at once, and a tear-down finds all of it.
+#[test]
+fn a_dropped_set_up_is_taken_down_from_the_cache() {
+    on_node(async |site| {
+        let slow = site_with(site, "dropped", WAITS);
+        let pods = site.pods();
+        let mut set_up = Box::pin(pods.set_up(&slow));
+        let pid = tokio::select! {
+            outcome = set_up.as_mut() => panic!("it should not end: {outcome:?}"),
+            pid = begun(site) => pid,
+        };
+        drop(set_up);
+        assert_eq!(pods.known().unwrap(), std::slice::from_ref(&slow.id));
+        pods.tear_down(&slow.id).await.unwrap();
+        assert!(has_ended(&pid));
+        site.assert_nothing_left();
+        // And the same pod can be set up again, by the same handle.
+        site.plugin("slow", GOOD);
+        pods.set_up(&slow).await.unwrap();
+        pods.tear_down(&slow.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+/// As if the caller had forgotten the tear-down: the next set-up of the same sandbox takes down what there is.
+#[test]
+fn a_set_up_after_a_dropped_one_begins_from_nothing() {
+    on_node(async |site| {
+        let slow = site_with(site, "forgotten", WAITS);
+        let pods = site.pods();
+        let mut set_up = Box::pin(pods.set_up(&slow));
+        tokio::select! {
+            outcome = set_up.as_mut() => panic!("it should not end: {outcome:?}"),
+            _ = begun(site) => {}
+        }
+        drop(set_up);
+        site.plugin("slow", GOOD);
+        let status = pods.set_up(&slow).await.unwrap();
+        assert!(status.networks.iter().all(|network| network.result.is_some()));
+        assert_eq!(site.leases("office").len(), 2);
+        pods.tear_down(&slow.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}

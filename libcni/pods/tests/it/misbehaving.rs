@@ -1,0 +1,196 @@
+//! Plugins that do not keep to the protocol: a clear error on that pod only, others undisturbed, nothing lost.
+
+use crate::set_up::on;
+use crate::site::{GOOD, Site, but, on_node};
+use expect_test::{Expect, expect};
+use pods::libcni::cni_spec::NetworkName;
+use std::time::{Duration, Instant};
+
+/// A pod on a good network and on one whose plugin misbehaves in `verb`, while two others come up and go.
+fn check(verb: &str, script: &str, expected: &Expect) {
+    on_node(async |site| misbehave(site, verb, script, expected).await);
+}
+
+async fn misbehave(site: &Site, verb: &str, script: &str, expected: &Expect) {
+    site.bridge("10-office", "office", 1);
+    site.plugin("bad", &but(verb, script));
+    site.network("20-bad", "net-bad", &["bad"]);
+    let name = std::thread::current().name().unwrap().replace(':', ".").replace('_', "-");
+    let pods = site.builder().deadline(Duration::from_secs(20)).build().unwrap();
+    let (mut bad, container) = site.pod(&name);
+    bad.networks = vec![on("office"), on("net-bad")];
+    let (quick, quick_container) = site.pod("quick");
+    let (other, _) = site.pod("other");
+    pods.set_up(&other).await.unwrap();
+    let before = site.leases("office");
+
+    let begin = Instant::now();
+    let undisturbed = async {
+        let status = pods.set_up(&quick).await.unwrap();
+        assert!(quick_container.namespace().find_link("eth0").is_some());
+        pods.check(&quick.id).await.unwrap();
+        pods.tear_down(&quick.id).await.unwrap();
+        status
+    };
+    let (outcome, _) = futures::future::join(pods.set_up(&bad), undisturbed).await;
+    // The deadline, and undoing.
+    assert!(begin.elapsed() < Duration::from_secs(35), "{:?}", begin.elapsed());
+    let told = match (verb, outcome) {
+        ("ADD", outcome) => outcome.unwrap_err().to_string(),
+        (_, outcome) => {
+            outcome.unwrap();
+            let error = pods.tear_down(&bad.id).await.unwrap_err().to_string();
+            // What was good is gone, what is not is known.
+            assert_eq!(site.leases("office"), before);
+            assert_eq!(site.cache_files(), [&format!("net-bad-sandbox-{name}-eth1"), "office-sandbox-other-eth0"]);
+            site.plugin("bad", GOOD);
+            pods.tear_down(&bad.id).await.unwrap();
+            error
+        }
+    };
+    // The time that was left differs.
+    let digits = |text: &str| text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
+    let told = match told.split_once(" within ") {
+        Some((start, end)) => {
+            let mut end: Vec<char> = digits(end).chars().collect();
+            end.dedup_by(|one, other| (*one, *other) == ('#', '#'));
+            format!("{start} within {}", end.into_iter().collect::<String>())
+        }
+        None => told,
+    };
+    // It may also have written nothing that can be read.
+    expected.assert_eq(&told.replace(&name, "bad").replace("\\0", ""));
+    assert_eq!(site.leases("office"), before);
+    assert_eq!(site.cache_files(), ["office-sandbox-other-eth0"]);
+    assert!(container.namespace().find_link("eth0").is_none());
+    assert_eq!(pods.networks().await.default().unwrap().conf.network_name(), NetworkName::parse("office"));
+    pods.tear_down(&other.id).await.unwrap();
+    site.assert_nothing_left();
+}
+
+#[test]
+fn it_never_ends() {
+    check(
+        "ADD",
+        r#"trap "" TERM; sleep 1000 & wait; sleep 1000"#,
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot finish ADD of plugin /run/testns/bin/bad: it did not end within # ms; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: bad."#
+        ]],
+    );
+}
+
+#[test]
+fn it_never_ends_in_del() {
+    check(
+        "DEL",
+        r#"trap "" TERM; sleep 1000 & wait; sleep 1000"#,
+        &expect![[
+            r#"network net-bad, interface eth1: plugin type="bad" failed (delete): cannot finish DEL of plugin /run/testns/bin/bad: it did not end within # ms; It was sent SIGTERM, and SIGKILL where that did not end it."#
+        ]],
+    );
+}
+
+#[test]
+fn it_prints_garbage() {
+    check(
+        "ADD",
+        "echo '<html>'; exit 0",
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use result: cannot parse JSON: expected value at line 1 column 1; It printed "<html>". Rolled back: bad."#
+        ]],
+    );
+}
+
+#[test]
+fn it_prints_garbage_and_fails_in_del() {
+    check(
+        "DEL",
+        "echo '<html>'; exit 3",
+        &expect![[
+            r#"network net-bad, interface eth1: plugin type="bad" failed (delete): netplugin failed but its stdout is no error object: stdout "<html>", stderr ""; How it ended: exit status 3."#
+        ]],
+    );
+}
+
+#[test]
+fn it_prints_100_mb() {
+    check(
+        "ADD",
+        "exec head -c 100000000 /dev/zero",
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use plugin /run/testns/bin/bad: it printed more than 16777216 bytes; Rolled back: bad."#
+        ]],
+    );
+}
+
+#[test]
+fn it_prints_100_mb_to_stderr_and_fails() {
+    check(
+        "ADD",
+        "head -c 100000000 /dev/zero >&2; exit 1",
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): netplugin failed: ""; How it ended: exit status 1. Rolled back: bad."#
+        ]],
+    );
+}
+
+#[test]
+fn it_exits_with_0_and_nothing() {
+    check(
+        "ADD",
+        "exit 0",
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): cannot use result: the plugin ended well but printed none; Rolled back: bad."#
+        ]],
+    );
+}
+
+#[test]
+fn it_dies_by_a_signal() {
+    check(
+        "ADD",
+        "kill -SEGV $$",
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): netplugin failed with no error message: killed by SIGSEGV; How it ended: killed by SIGSEGV. Rolled back: bad."#
+        ]],
+    );
+}
+
+#[test]
+fn it_dies_by_a_signal_in_del() {
+    check(
+        "DEL",
+        "kill -KILL $$",
+        &expect![[
+            r#"network net-bad, interface eth1: plugin type="bad" failed (delete): netplugin failed with no error message: killed by SIGKILL; How it ended: killed by SIGKILL."#
+        ]],
+    );
+}
+
+/// It is not waited for: the plugin has ended, and its result is taken.
+#[test]
+fn it_leaves_a_child_that_holds_stdout() {
+    on_node(async |site| {
+        site.plugin("bad", &but("ADD", r#"sleep 1000 & echo $! > "$dir/sleeping""#));
+        site.network("20-bad", "net-bad", &["bad"]);
+        let pods = site.pods();
+        let (pod, _) = site.pod("bad");
+        let begin = Instant::now();
+        let status = pods.set_up(&pod).await.unwrap();
+        assert!(begin.elapsed() < Duration::from_secs(30), "{:?}", begin.elapsed());
+        assert_eq!(status.addresses().len(), 1);
+        pods.tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn it_fails_and_leaves_a_child_that_holds_stdout() {
+    check(
+        "ADD",
+        "sleep 1000 & echo '{\"code\":11,\"msg\":\"not now\"}'; exit 1",
+        &expect![[
+            r#"cannot set up the network of pod default/bad (sandbox sandbox-bad): network net-bad, interface eth1: plugin type="bad" failed (add): not now; Rolled back: bad."#
+        ]],
+    );
+}

@@ -1,0 +1,97 @@
+//! Ready or not, with every reason.
+
+use crate::site::{GOOD, Site, but, failing, on_node};
+use expect_test::{Expect, expect};
+use pods::libcni::cni_spec::NetworkName;
+use pods::{NotReadyReason, Pods};
+
+async fn not_ready(pods: &Pods, expected: &Expect) -> pods::NotReady {
+    let not_ready = pods.ready().await.unwrap_err();
+    expected.assert_eq(&not_ready.to_string());
+    assert!(!not_ready.to_string().contains('\n'));
+    not_ready
+}
+
+#[test]
+fn a_default_network_that_can_be_used() {
+    on_node(async |site| {
+        let pods = site.pods();
+        std::fs::remove_dir(site.conf_dir()).unwrap();
+        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; no folder /run/testns/net.d: no such file or directory"]).await;
+        std::fs::create_dir(site.conf_dir()).unwrap();
+        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d"]).await;
+        site.write("net.d/00-broken.conf", "{");
+        site.network("10-a", "net-a", &["a"]);
+        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist passed over: executable of plugin a not found in /run/testns/bin"]).await;
+        // Without anybody being told: the executable arrives.
+        site.plugin("a", GOOD);
+        pods.ready().await.unwrap();
+        std::fs::remove_file(site.node.bin_dir().join("a")).unwrap();
+        not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist passed over: executable of plugin a not found in /run/testns/bin"]).await;
+    });
+}
+
+#[test]
+fn a_fixed_default_network() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.network("10-a", "net-a", &["a"]);
+        let pods = site.builder().default_network(NetworkName::parse("net-b").unwrap()).build().unwrap();
+        not_ready(&pods, &expect!["network is not ready: default network net-b not found in /run/testns/net.d"]).await;
+        let (pod, _) = site.pod("web");
+        let error = pods.set_up(&pod).await.unwrap_err();
+        expect!["cannot set up the network of pod default/web (sandbox sandbox-web): there is no default network net-b: there is net-a"].assert_eq(&error.to_string());
+        site.network("20-b", "net-b", &["a"]);
+        pods.ready().await.unwrap();
+        assert_eq!(pods.set_up(&pod).await.unwrap().networks[0].network.as_str(), "net-b");
+    });
+}
+
+#[test]
+fn the_status_of_each_plugin() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.plugin("b", &but("STATUS", &failing(50, "the daemon is away")));
+        site.network("10-net", "net", &["a", "b"]);
+        let pods = site.pods();
+        let reasons = not_ready(&pods, &expect![[r#"network is not ready: network net cannot take pods: plugin type="b" failed (status): the daemon is away"#]]).await;
+        assert!(matches!(reasons.reasons[..], [NotReadyReason::NotAvailable { .. }]) && !reasons.limits_connectivity());
+        site.plugin("b", &but("STATUS", &failing(51, "the daemon is away")));
+        let reasons = not_ready(&pods, &expect![[r#"network is not ready: network net cannot take pods, and those that are up may have limited connectivity: plugin type="b" failed (status): the daemon is away"#]]).await;
+        assert!(matches!(reasons.reasons[..], [NotReadyReason::LimitedConnectivity { .. }]));
+        assert!(reasons.limits_connectivity());
+        site.plugin("b", &but("STATUS", &failing(999, "two\\nlines")));
+        not_ready(&pods, &expect![[r#"network is not ready: network net fails: plugin type="b" failed (status): netplugin failed but its stdout is no error object: stdout "{\"code\":999,\"msg\":\"two\nlines\"}", stderr ""; How it ended: exit status 1."#]]).await;
+        // Below 1.1.0 there is no STATUS.
+        site.write("net.d/10-net.conflist", r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"b"}]}"#);
+        pods.ready().await.unwrap();
+    });
+}
+
+#[test]
+fn as_many_networks_as_wanted() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.plugin("b", &but("STATUS", &failing(50, "full")));
+        site.network("10-a", "net-a", &["a"]);
+        site.network("20-b", "net-b", &["b"]);
+        let two = site.builder().min_networks(2).build().unwrap();
+        not_ready(&two, &expect![[r#"network is not ready: 1 usable networks, 2 wanted; network net-b cannot take pods: plugin type="b" failed (status): full"#]]).await;
+        // Another than the default one does no harm while there are enough.
+        site.pods().ready().await.unwrap();
+        site.plugin("b", GOOD);
+        two.ready().await.unwrap();
+    });
+}
+
+#[test]
+fn a_plugin_that_does_not_answer_holds_nobody_up() {
+    on_node(async |site: &Site| {
+        site.plugin("a", &but("STATUS", "exec sleep 1000"));
+        site.network("10-a", "net-a", &["a"]);
+        let pods = site.builder().deadline(std::time::Duration::from_secs(1)).build().unwrap();
+        let not_ready = pods.ready().await.unwrap_err();
+        let [NotReadyReason::Failing { error, .. }] = &not_ready.reasons[..] else { panic!("{not_ready}") };
+        assert_eq!(error.code().unwrap().0, 104);
+    });
+}

@@ -1,0 +1,190 @@
+//! Tear-down: from the cache alone, whatever became of everything else.
+
+use crate::set_up::on;
+use crate::site::{GOOD, Site, but, failing, on_node};
+use expect_test::expect;
+use pods::libcni::cni_spec::IfName;
+use pods::{NetworkRequest, Pod, PodId};
+use std::time::{Duration, Instant};
+use testns::{Container, Remains};
+
+/// A pod on a bridge and a chain of scripts, set up.
+async fn up(site: &Site, chain: &[&str]) -> (Pod, Container) {
+    site.bridge("10-office", "office", 1);
+    for name in chain {
+        site.plugin(name, GOOD);
+    }
+    site.network("20-lab", "lab", chain);
+    let (mut pod, container) = site.pod("web");
+    pod.networks = vec![on("office"), on("lab")];
+    site.pods().set_up(&pod).await.unwrap();
+    assert_eq!(site.cache_files().len(), 2);
+    (pod, container)
+}
+
+#[test]
+fn with_the_namespace_gone() {
+    for remains in [Remains::Gone, Remains::PlainFile] {
+        on_node(async |site| {
+            let (pod, container) = up(site, &["a"]).await;
+            container.leave(remains);
+            // The kernel removes the host's end some time after the last process has left.
+            site.pods().tear_down(&pod.id).await.unwrap();
+            site.node.host().wait_for("the end of veth", |host| host.links().iter().all(|link| link.kind != "veth"));
+            site.assert_nothing_left();
+        });
+    }
+}
+
+#[test]
+fn with_the_configuration_changed_or_removed() {
+    on_node(async |site| {
+        let (pod, _) = up(site, &["a", "b"]).await;
+        let pods = site.pods();
+        site.network("20-lab", "lab", &["b"]);
+        std::fs::remove_file(site.conf_dir().join("10-office.conflist")).unwrap();
+        pods.tear_down(&pod.id).await.unwrap();
+        assert_eq!(site.log(), "ADD a eth1, ADD b eth1, DEL b eth1, DEL a eth1");
+        site.assert_nothing_left();
+    });
+    on_node(async |site| {
+        let (pod, _) = up(site, &["a"]).await;
+        std::fs::remove_dir_all(site.conf_dir()).unwrap();
+        site.pods().tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn a_missing_plugin_is_reported_the_rest_is_done_and_a_repetition_finishes() {
+    on_node(async |site| {
+        let (pod, container) = up(site, &["a", "b", "c"]).await;
+        let pods = site.pods();
+        std::fs::remove_file(site.node.bin_dir().join("b")).unwrap();
+        let error = pods.tear_down(&pod.id).await.unwrap_err();
+        expect![[r#"network lab, interface eth1: plugin type="b" failed (delete): cannot find plugin b: executable not found in /run/testns/bin; Install b into one of these folders, or correct the type."#]]
+        .assert_eq(&error.to_string());
+        assert!(site.log().ends_with("DEL c eth1, DEL a eth1"), "{}", site.log());
+        // The other network is gone, as is lo.
+        assert_eq!(site.cache_files(), ["lab-sandbox-web-eth1"]);
+        assert!(container.namespace().find_link("eth0").is_none() && !container.namespace().link("lo").up);
+        site.plugin("b", GOOD);
+        pods.tear_down(&pod.id).await.unwrap();
+        assert!(site.log().ends_with("DEL c eth1, DEL b eth1, DEL a eth1"), "{}", site.log());
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn every_error_is_told() {
+    on_node(async |site| {
+        let (mut pod, _) = up(site, &["a"]).await;
+        site.pods().tear_down(&pod).await.unwrap();
+        pod.networks = vec![on("lab"), on("lab")];
+        let pods = site.pods();
+        pods.set_up(&pod).await.unwrap();
+        site.plugin("a", &but("DEL", &failing(11, "not now")));
+        let error = pods.tear_down(&pod).await.unwrap_err();
+        expect![[r#"network lab, interface eth1: plugin type="a" failed (delete): not now; network lab, interface eth0: plugin type="a" failed (delete): not now"#]]
+        .assert_eq(&error.to_string());
+        assert_eq!((error.each().count(), error.code().unwrap().0), (2, 11));
+        site.plugin("a", GOOD);
+        pods.tear_down(&pod).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn it_may_be_repeated_and_needs_no_network() {
+    on_node(async |site| {
+        let (pod, _) = up(site, &["a"]).await;
+        let pods = site.pods();
+        for _ in 0..3 {
+            pods.tear_down(&pod.id).await.unwrap();
+        }
+        std::fs::remove_dir_all(site.conf_dir()).unwrap();
+        for remains in ["", "/run/netns/gone", "/proc/self/ns/net"] {
+            let mut pod = pod.clone();
+            pod.netns = remains.into();
+            pods.tear_down(&pod).await.unwrap();
+        }
+        site.assert_nothing_left();
+    });
+}
+
+/// Another runtime set it up, or the cache is lost.
+#[test]
+fn with_nothing_cached_the_requested_networks_or_the_default_one_are_told() {
+    on_node(async |site| {
+        let (mut pod, container) = up(site, &["a"]).await;
+        std::fs::remove_dir_all(site.cache_dir()).unwrap();
+        let pods = site.pods();
+        // By the ID alone, that is the default network's eth0.
+        pods.tear_down(&pod.id).await.unwrap();
+        assert!(site.leases("office").is_empty());
+        assert_eq!(site.log(), "ADD a eth1");
+        // What never could be asked for does not keep the rest from being told.
+        pod.networks = vec![on("attic"), NetworkRequest { ifname: Some(IfName::parse("eth1").unwrap()), ..on("lab") }];
+        pod.annotations = [("kubernetes.io/ingress-bandwidth".to_owned(), "much".to_owned())].into();
+        pods.tear_down(&pod).await.unwrap();
+        assert_eq!(site.log(), "ADD a eth1, DEL a eth1");
+        assert!(site.read("args.a.eth1.DEL").contains("K8S_POD_NAME=web;"));
+        assert!(container.namespace().find_link("eth0").is_none());
+        site.assert_nothing_left();
+    });
+}
+
+#[test]
+fn broken_cache_files_are_made_up_for_by_the_folder() {
+    on_node(async |site| {
+        let (pod, _) = up(site, &["a"]).await;
+        std::fs::write(site.cache_dir().join("results/lab-sandbox-web-eth1"), "{\"kind\":").unwrap();
+        // A config that cannot be used, as other libraries have left it.
+        let entry = site.read("cache/results/office-sandbox-web-eth0");
+        let mut entry: serde_json::Value = serde_json::from_str(&entry).unwrap();
+        entry["config"] = "bm9uc2Vuc2U=".into();
+        site.write("cache/results/office-sandbox-web-eth0", &entry.to_string());
+        site.pods().tear_down(&pod.id).await.unwrap();
+        assert!(site.log().ends_with("DEL a eth1"), "{}", site.log());
+        site.assert_nothing_left();
+    });
+}
+
+/// However often it is tried, the network that hangs leaves the other its time.
+#[test]
+fn a_plugin_that_hangs_leaves_the_others_their_share_of_the_time() {
+    on_node(async |site| {
+        let (pod, _) = up(site, &["a"]).await;
+        site.plugin("a", &but("DEL", "exec sleep 1000"));
+        let pods = site.builder().deadline(Duration::from_secs(4)).build().unwrap();
+        let begin = Instant::now();
+        let error = pods.tear_down(&pod.id).await.unwrap_err();
+        assert!(begin.elapsed() < Duration::from_secs(4), "{:?}", begin.elapsed());
+        assert_eq!(error.code().unwrap().0, 104, "{error}");
+        assert_eq!(site.cache_files(), ["lab-sandbox-web-eth1"]);
+        assert!(site.leases("office").is_empty());
+        site.plugin("a", GOOD);
+        pods.tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
+/// Written by a runtime that keeps the same cache but knows no places.
+#[test]
+fn another_runtimes_pods_are_taken_down_too() {
+    on_node(async |site| {
+        let (pod, _) = up(site, &["a"]).await;
+        for name in site.cache_files() {
+            let mut entry: serde_json::Value =
+                serde_json::from_str(&site.read(&format!("cache/results/{name}"))).unwrap();
+            entry.as_object_mut().unwrap().remove("capabilityArgs");
+            site.write(&format!("cache/results/{name}"), &entry.to_string());
+        }
+        let pods = site.pods();
+        let status = pods.status(&pod.id).await.unwrap();
+        assert_eq!(status.addresses(), status.networks[0].addresses().into_iter().rev().collect::<Vec<_>>());
+        let by_sandbox = PodId::new("", "", "", pod.id.sandbox.as_str()).unwrap();
+        pods.tear_down(&by_sandbox).await.unwrap();
+        site.assert_nothing_left();
+    });
+}

@@ -1,0 +1,135 @@
+//! What a runtime can watch: spans for a pod's operation, for each network and each plugin, and how each ended.
+
+use crate::set_up::on;
+use crate::site::{GOOD, but, failing, on_node};
+use expect_test::expect;
+use pods::libcni::TraceContext;
+use std::cell::RefCell;
+use std::fmt::{Debug, Write};
+use std::sync::Once;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
+
+thread_local! {
+    /// What was told on this thread, on which a test and its runtime are.
+    static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes each event that tells how something ended, with the spans around it. For all threads: whether anybody listens
+/// is asked once for each place in the code, on whichever thread is there first.
+struct Recorder;
+
+fn record() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry().with(Recorder)).unwrap());
+    TOLD.take();
+}
+
+/// Fields as text, without what differs from run to run.
+#[derive(Default)]
+struct Fields {
+    text: String,
+    has_duration: bool,
+}
+
+impl Visit for Fields {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        match field.name() {
+            "duration_us" => self.has_duration = true,
+            "message" | "error" => {}
+            name => write!(self.text, " {name}={value:?}").unwrap(),
+        }
+    }
+}
+
+impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        context.span(id).unwrap().extensions_mut().insert(fields);
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        event.record(&mut fields);
+        if !fields.has_duration {
+            return;
+        }
+        let spans = context.event_scope(event).into_iter().flat_map(|scope| scope.from_root());
+        let spans: Vec<_> = spans
+            .map(|span| format!("{}{}", span.name(), span.extensions().get::<Fields>().unwrap().text.replace('"', "")))
+            .collect();
+        let line = format!("{}:{}", spans.join(" > "), fields.text.replace('"', ""));
+        TOLD.with_borrow_mut(|told| told.push(line));
+    }
+}
+
+#[test]
+fn each_operation_network_and_plugin_tells_how_it_ended() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.plugin("b", &but("ADD", &failing(11, "not now")));
+        site.network("10-a", "net-a", &["a"]);
+        site.network("20-b", "net-b", &["b"]);
+        let pods = site.pods();
+        pods.networks().await;
+        record();
+        let (mut pod, _) = site.pod("web");
+        pod.id.uid = "0f1e".into();
+        pods.set_up(&pod).await.unwrap();
+        pods.tear_down(&pod.id).await.unwrap();
+        pod.networks = vec![on("net-b")];
+        pods.set_up(&pod).await.unwrap_err();
+        pods.gc(&[]).await.unwrap();
+        let told = TOLD.take().join("\n");
+        expect![[r#"
+            pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-a container=sandbox-web ifname=eth0 > plugin plugin=a command=ADD: outcome=ok
+            pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-a container=sandbox-web ifname=eth0: outcome=ok
+            pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web: outcome=ok
+            pod operation=tear-down namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=DEL network=net-a container=sandbox-web ifname=eth0 > plugin plugin=a command=DEL: outcome=ok
+            pod operation=tear-down namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=DEL network=net-a container=sandbox-web ifname=eth0: outcome=ok
+            pod operation=tear-down namespace=default name=web uid=0f1e sandbox=sandbox-web: outcome=ok
+            pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-b container=sandbox-web ifname=eth0 > plugin plugin=b command=ADD: outcome=error code=11
+            pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-b container=sandbox-web ifname=eth0 > plugin plugin=b command=DEL: outcome=ok
+            pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-b container=sandbox-web ifname=eth0: outcome=error code=11
+            pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web: outcome=error
+            node operation=garbage collection live=0 > operation operation=GC network=net-a > plugin plugin=a command=GC: outcome=ok
+            node operation=garbage collection live=0 > operation operation=GC network=net-a: outcome=ok
+            node operation=garbage collection live=0 > operation operation=GC network=net-b > plugin plugin=b command=GC: outcome=ok
+            node operation=garbage collection live=0 > operation operation=GC network=net-b: outcome=ok
+            node operation=garbage collection live=0: outcome=ok"#]]
+        .assert_eq(&told);
+
+        let dropped = Box::pin(pods.set_up(&pod));
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, dropped).await.is_err());
+        // How far it came is chance.
+        expect!["pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web: outcome=dropped"]
+            .assert_eq(TOLD.take().last().unwrap());
+    });
+}
+
+#[test]
+fn trace_context_is_handed_to_each_plugin() {
+    on_node(async |site| {
+        site.plugin("a", &format!("echo \"$CNI_COMMAND $TRACEPARENT\" >> \"$dir/traces\"\n{GOOD}"));
+        site.network("10-a", "net-a", &["a"]);
+        let trace = || TraceContext {
+            traceparent: "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".into(),
+            ..TraceContext::default()
+        };
+        let pods = site.builder().trace_context(move || Some(trace())).build().unwrap();
+        let (pod, _) = site.pod("web");
+        pods.set_up(&pod).await.unwrap();
+        pods.tear_down(&pod.id).await.unwrap();
+        pods.ready().await.unwrap();
+        let traces = site.read("traces");
+        let expected = ["ADD", "DEL", "STATUS"]
+            .map(|verb| format!("{verb} 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
+        let lines: Vec<_> = traces.lines().filter(|line| !line.starts_with("VERSION")).collect();
+        assert_eq!(lines, expected);
+    });
+}
