@@ -161,7 +161,7 @@ impl Bench {
     #[must_use]
     pub fn call(&self, verb: Verb, attachment: impl Into<Attachment>) -> Call {
         let attachment = attachment.into();
-        self.call_with(verb, &self.config_for(verb, &attachment), attachment)
+        self.call_with(verb, self.config_for(verb, &attachment), attachment)
     }
 
     /// The same with another config, as it stands.

@@ -131,8 +131,8 @@ fn lasting(changes: &str) -> Vec<String> {
         is_address || is_route || is_local || is_lo || line[2..].starts_with("qdisc noqueue 0 ")
     };
     let file = |line: &str, sign: char| {
-        let path = line.strip_prefix(sign)?.strip_prefix(" file ")?.split_once(' ').map(|(path, _)| path.to_owned());
-        path
+        let (path, _content) = line.strip_prefix(sign)?.strip_prefix(" file ")?.split_once(' ')?;
+        Some(path.to_owned())
     };
     let files = |sign| changes.lines().filter_map(move |line| file(line, sign)).collect::<BTreeSet<_>>();
     let (gone, new) = (files('-'), files('+'));

@@ -77,6 +77,11 @@ pub(crate) fn say(mut command: Command) -> Said {
     Said { status: status.code(), stdout: text(stdout), stderr: text(stderr) }
 }
 
+/// The last line of the report: how many trials passed, failed, were skipped, could not be tried.
+pub(crate) fn sum(pass: usize, fail: usize, skip: usize, broken: usize) -> String {
+    format!(": {pass} pass, {fail} fail, {skip} skip, {broken} not tried")
+}
+
 impl Said {
     /// Checks the status and that each of some texts was said.
     #[track_caller]

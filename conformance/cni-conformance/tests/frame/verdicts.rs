@@ -1,6 +1,6 @@
 //! Pass, fail, skip, broken.
 
-use crate::kit::{Bin, HONEST, plugin, say};
+use crate::kit::{Bin, HONEST, plugin, say, sum};
 use std::fs::File;
 use std::io::Read;
 use std::process::Stdio;
@@ -12,7 +12,7 @@ fn an_honest_plugin_passes() {
     let bin = Bin::with("mine", HONEST);
     let config = bin.config("a.conf", r#"{"type":"mine","ipam":{"type":"host-local"}}"#);
     let said = say(plugin(&bin, &["--config", config.to_str().unwrap(), LEAVES[0], LEAVES[1]]));
-    said.has(0, &["1 passed, 0 failed, 0 skipped, 0 broken"]);
+    said.has(0, &[&sum(1, 0, 0, 0)]);
     assert!(said.stderr.is_empty(), "{}", said.stderr);
 }
 
@@ -21,7 +21,7 @@ fn an_honest_plugin_passes() {
 fn a_plugin_below_run_passes() {
     let bin = Bin::hidden();
     bin.put("loopback", HONEST);
-    say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]])).has(0, &["1 passed, 0 failed"]);
+    say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]])).has(0, &[&sum(1, 0, 0, 0)]);
 }
 
 #[test]
@@ -35,14 +35,14 @@ fn a_plugin_that_leaves_a_link_fails() {
     );
     let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--seed", "7"]));
     said.has(1, &[
-        "FAILED del.leaves-nothing: loopback of",
-        "SPEC 2, DEL (MUST) DEL takes back everything",
-        "expected: the node as before ADD",
+        "del.leaves-nothing",
+        "SPEC 2, DEL","DEL takes back everything",
+        "the node as before ADD",
         "+ link lpod-00002 kind \"ifb\"",
         "$ printf %s '{\"type\":\"loopback\",\"cniVersion\":\"1.0.0\",\"name\":\"conformance\"}' | env -i CNI_COMMAND=ADD",
         "--only loopback --rule del.leaves-nothing --seed 7",
     ]);
-    assert!(said.stdout.contains("0 passed, 1 failed, 0 skipped, 0 broken"), "{}", said.stdout);
+    said.has(1, &[&sum(0, 1, 0, 0)]);
 }
 
 #[test]
@@ -57,7 +57,7 @@ fn a_plugin_that_leaves_a_process_fails() {
 fn a_plugin_that_does_not_say_its_versions_fails_and_no_more_is_tried() {
     for silent in ["exit 1", "echo '{}'", "echo '{\"supportedVersions\":[\"7.0.0\"]}'", "echo text; kill -9 $$"] {
         let said = say(plugin(&Bin::with("loopback", silent), &["--only", "loopback"]));
-        said.has(1, &["FAILED version.lists-versions", "0 passed, 1 failed, 0 skipped, 0 broken"]);
+        said.has(1, &["version.lists-versions", &sum(0, 1, 0, 0)]);
     }
 }
 
@@ -65,20 +65,21 @@ fn a_plugin_that_does_not_say_its_versions_fails_and_no_more_is_tried() {
 fn a_call_that_hangs_is_a_finding() {
     let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4322;"));
     let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--call-deadline", "1"]));
-    said.has(1, &["the plugin did not end within 1 s", "no end after 1000 ms"]);
+    said.has(1, &["the plugin did not end within 1 s", "1000 ms"]);
 }
 
 #[test]
 fn a_case_that_hangs_is_broken() {
     let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4323;"));
     let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--case-deadline", "1"]));
-    said.has(2, &["BROKEN del.leaves-nothing", "did not end within 1 s", "0 passed, 0 failed, 0 skipped, 1 broken"]);
+    said.has(2, &["del.leaves-nothing", "did not end within 1 s", &sum(0, 0, 0, 1)]);
 }
 
 #[test]
 fn what_cannot_be_tried_is_skipped() {
-    let said = say(plugin(&Bin::with("dhcp", "exit 1"), &["--only", "dhcp"]));
-    said.has(0, &["of", "dhcp: it needs a DHCP server", "0 passed, 0 failed"]);
+    let said = say(plugin(&Bin::with("dhcp", "exit 1"), &["--only", "dhcp", "--rule", "version.lists-versions"]));
+    said.has(0, &["it needs a DHCP server", ": 0 pass, 0 fail, ", " skip, 0 not tried"]);
+    said.has_not(" 0 skip");
 }
 
 /// Each plugin of a list is called, ADD forward and DEL backward.
@@ -93,7 +94,7 @@ fn a_list_is_driven_as_a_runtime_does() {
     bin.put("two", &script);
     let config = bin.config("a.conflist", r#"{"plugins":[{"type":"one"},{"type":"two","capabilities":{"mac":true}}]}"#);
     let said = say(plugin(&bin, &["--config", config.to_str().unwrap(), LEAVES[0], LEAVES[1]]));
-    said.has(0, &["1 passed, 0 failed"]);
+    said.has(0, &[&sum(1, 0, 0, 0)]);
     let once = "one ADD\ntwo ADD prevResult runtimeConfig\ntwo DEL prevResult runtimeConfig\none DEL prevResult\n";
     let calls = std::fs::read_to_string(log).unwrap();
     let calls: String =
