@@ -74,7 +74,6 @@ fn a_report_goes_to_a_file() {
     let said =
         say(plugin(&bin, &["--rule", "version.lists-versions", "--report", &format!("terminal={}", file.display())]));
     said.has(0, &[]);
-    assert!(said.stdout.is_empty(), "{}", said.stdout);
     let report = std::fs::read_to_string(&file).unwrap();
     assert!(report.contains(&sum(1, 0, 0, 0)), "{report}");
 }
