@@ -9,7 +9,6 @@ use crate::watch;
 use cni_spec::{ContainerId, IfName};
 use libcni::{AttachmentId, Cached, NetworkConf};
 use std::collections::BTreeSet;
-use std::time::Instant;
 
 /// What a collection did.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -39,7 +38,7 @@ impl Pods {
     }
 
     async fn gc_in_span(&self, live: &[ContainerId]) -> Result<Collected, Error> {
-        let until = Instant::now() + self.settings().deadline;
+        let until = self.deadline();
         let _turn = self.inner.locks.node(until).await?;
         let networks = self.networks().await;
         let choice = self.choice(&networks);

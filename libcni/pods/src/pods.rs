@@ -28,6 +28,8 @@ pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(30);
 pub struct Pods {
     pub(crate) inner: Arc<Inner>,
     pub(crate) cancellation: Option<Cancellation>,
+    /// When operations have to be over, if before their own deadline.
+    pub(crate) until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -196,7 +198,7 @@ impl Builder {
         let folder =
             Folder::open(&settings.conf_dir, runtime.clone()).map_err(|error| Error::Folder(error.to_string()))?;
         let inner = Inner { settings, runtime, folder, locks: Locks::default() };
-        Ok(Pods { inner: Arc::new(inner), cancellation: None })
+        Ok(Pods { inner: Arc::new(inner), cancellation: None, until: None })
     }
 }
 
@@ -221,6 +223,19 @@ impl Pods {
     #[must_use]
     pub fn cancelled_by(&self, cancellation: Cancellation) -> Self {
         Self { cancellation: Some(cancellation), ..self.clone() }
+    }
+
+    /// The same pods with operations that are over at `deadline`, if that is before their own: what a request that has a
+    /// deadline still allows. Undoing a set-up comes on top, as ever.
+    #[must_use]
+    pub fn until(&self, deadline: Instant) -> Self {
+        Self { until: Some(self.until.map_or(deadline, |until| until.min(deadline))), ..self.clone() }
+    }
+
+    /// When an operation that begins now has to be over.
+    pub(crate) fn deadline(&self) -> Instant {
+        let own = Instant::now() + self.inner.settings.deadline;
+        self.until.map_or(own, |until| until.min(own))
     }
 
     /// The networks of the folder as they are now.

@@ -124,7 +124,7 @@ impl Pods {
     pub async fn ready(&self) -> Result<(), NotReady> {
         let networks = self.networks().await;
         let choice = self.choice(&networks);
-        let runtime = self.runtime(Instant::now() + READY_DEADLINE.min(self.settings().deadline));
+        let runtime = self.runtime(self.deadline().min(Instant::now() + READY_DEADLINE));
         let ask = async |conf: &NetworkConf| {
             for plugin in &conf.plugins {
                 // Below 1.1.0 nothing would be run, and nothing found to be missing.

@@ -39,7 +39,7 @@ impl Pods {
     }
 
     async fn set_up_in_span(&self, pod: &Pod) -> Result<Status, SetUpError> {
-        let until = Instant::now() + self.settings().deadline;
+        let until = self.deadline();
         let failed = |error| SetUpError { pod: pod.id.clone(), errors: vec![error], left: Vec::new() };
         let _turn = self.inner.locks.pod(Operation::SetUp, &pod.id, until).await.map_err(|busy| failed(busy.into()))?;
         let networks = self.networks().await;
@@ -62,10 +62,8 @@ impl Pods {
     }
 
     async fn attach(&self, pod: &Pod, planned: &[Planned<'_>], until: Instant) -> Result<Status, SetUpError> {
-        let lo = match self.lo_up(pod, until).await {
-            Ok(lo) => lo,
-            Err((error, left)) => return Err(SetUpError { pod: pod.id.clone(), errors: vec![error], left }),
-        };
+        let failed = |error| SetUpError { pod: pod.id.clone(), errors: vec![error], left: Vec::new() };
+        let lo = self.lo_up(pod, until).await.map_err(failed)?;
         let done = self.add_all(planned, until).await;
         if done.errors.is_empty() {
             return Ok(Status::of_results(planned, done.results));
@@ -111,18 +109,18 @@ impl Pods {
         Done { results: results.into_values().collect(), errors: errors.into_values().collect(), finished }
     }
 
-    /// `lo` up; on failure also what that left behind.
-    async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Lo, (Error, Vec<Error>)> {
+    /// `lo` up, by whom it is to be.
+    async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Lo, Error> {
         match self.settings().loopback {
             Loopback::None => Ok(Lo::Nobodys),
             Loopback::InProcess => {
-                loopback::set(&pod.netns, true).await.map_err(|error| (error, Vec::new()))?;
+                loopback::set(&pod.netns, true).await?;
                 Ok(Lo::Own)
             }
             Loopback::Plugin => {
-                let (conf, attachment) = lo_attachment(pod).map_err(|error| (error, Vec::new()))?;
+                let (conf, attachment) = lo_attachment(pod)?;
                 let outcome = Box::pin(self.runtime(until).add(&conf, &attachment)).await;
-                outcome.map_err(|error| (lo_told(error), Vec::new()))?;
+                outcome.map_err(|error| lo_told("set up", &error))?;
                 Ok(Lo::Plugins(Box::new((conf, attachment))))
             }
         }
@@ -132,7 +130,9 @@ impl Pods {
         match lo {
             Lo::Nobodys => Ok(()),
             Lo::Own => loopback::set(netns, false).await,
-            Lo::Plugins(made) => Box::pin(runtime.del(&made.0, &made.1)).await.map_err(lo_told),
+            Lo::Plugins(made) => {
+                Box::pin(runtime.del(&made.0, &made.1)).await.map_err(|error| lo_told("set down", &error))
+            }
         }
     }
 }
@@ -183,8 +183,8 @@ fn lo_attachment(pod: &Pod) -> Result<(NetworkConf, Attachment), Error> {
     made().map_err(|error| Error::Request(crate::RequestError::Argument(error)))
 }
 
-fn lo_told(error: libcni::Error) -> Error {
-    Error::Loopback { verb: "set up", reason: error.with_causes() }
+fn lo_told(verb: &'static str, error: &libcni::Error) -> Error {
+    Error::Loopback { verb, reason: error.with_causes() }
 }
 
 pub(crate) fn told(network: &NetworkName, ifname: &IfName, error: libcni::Error) -> Error {

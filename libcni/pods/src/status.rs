@@ -12,7 +12,6 @@ use cni_spec::{AddResult, IfName, NetworkName, SpecVersion};
 use futures::future::join_all;
 use libcni::Cached;
 use std::net::IpAddr;
-use std::time::Instant;
 
 /// The networks of a pod.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -118,7 +117,7 @@ impl Pods {
     }
 
     async fn check_in_span(&self, pod: &PodId) -> Result<Status, Error> {
-        let until = Instant::now() + self.settings().deadline;
+        let until = self.deadline();
         let _turn = self.inner.locks.pod(Operation::Check, pod, until).await?;
         let cached = self.networks_of(pod)?;
         let mut errors = Vec::new();
@@ -154,5 +153,62 @@ impl Pods {
             return Err(Error::NotUp { pod: pod.clone(), cache: self.cache_dir().to_owned() });
         }
         Ok(cached)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    /// Of a pod with two networks, each with a result of its own.
+    fn check(first: &str, second: &str, primary: usize, expected: &Expect) {
+        let network = |(index, result): (usize, &str)| NetworkStatus {
+            network: NetworkName::parse("net").unwrap(),
+            ifname: IfName::parse(&format!("eth{index}")).unwrap(),
+            netns: "/run/netns/c1".into(),
+            is_primary: index == primary,
+            result: Some(AddResult::from_value(&serde_json::from_str(result).unwrap(), SpecVersion::V1_0_0).unwrap()),
+        };
+        let status = Status { networks: [first, second].into_iter().enumerate().map(network).collect() };
+        expected.assert_eq(&status.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));
+    }
+
+    const OTHER: &str = r#"{"cniVersion":"1.0.0","ips":[{"address":"192.0.2.1/24"}]}"#;
+
+    #[test]
+    fn ipv4_comes_first_and_else_the_results_order() {
+        let text = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"/run/netns/c1"}],
+            "ips":[{"interface":0,"address":"fd00::2/64"},{"interface":0,"address":"10.0.0.3/24"},{"interface":0,"address":"10.0.0.2/24"}]}"#;
+        check(text, OTHER, 0, &expect!["10.0.0.3 10.0.0.2 fd00::2"]);
+    }
+
+    #[test]
+    fn addresses_of_other_interfaces_do_not_count_and_those_of_none_do() {
+        let text = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"eth0"},{"name":"veth1"},{"name":"eth0","sandbox":"/run/netns/c1"}],
+            "ips":[{"interface":0,"address":"10.0.0.1/24"},{"interface":1,"address":"10.0.0.2/24"},
+                   {"interface":2,"address":"10.0.0.3/24"},{"address":"10.0.0.4/24"}]}"#;
+        check(text, OTHER, 0, &expect!["10.0.0.3 10.0.0.4"]);
+        // Of an old form there is nothing else.
+        check(
+            r#"{"cniVersion":"0.2.0","ip6":{"ip":"fd00::2/64"},"ip4":{"ip":"10.0.0.5/24"}}"#,
+            OTHER,
+            0,
+            &expect!["10.0.0.5 fd00::2"],
+        );
+    }
+
+    #[test]
+    fn a_plugin_may_leave_the_sandbox_out() {
+        let text = r#"{"cniVersion":"1.0.0","interfaces":[{"name":"veth1"},{"name":"eth0"}],"ips":[{"interface":1,"address":"10.0.0.3/24"}]}"#;
+        check(text, OTHER, 0, &expect!["10.0.0.3"]);
+    }
+
+    #[test]
+    fn they_are_the_primary_interfaces() {
+        check(OTHER, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}"#, 1, &expect!["10.0.0.2"]);
+        // Another runtime's cache names none: the first.
+        check(OTHER, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}"#, 9, &expect!["192.0.2.1"]);
+        check(r#"{"cniVersion":"1.0.0"}"#, OTHER, 0, &expect![""]);
     }
 }

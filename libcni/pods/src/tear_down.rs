@@ -51,7 +51,7 @@ impl Pods {
     }
 
     async fn tear_down_in_span(&self, pod: &Pod) -> Result<(), Error> {
-        let until = Instant::now() + self.settings().deadline;
+        let until = self.deadline();
         let _turn = self.inner.locks.pod(Operation::TearDown, &pod.id, until).await?;
         let networks = self.networks().await;
         let choice = self.choice(&networks);

@@ -85,31 +85,35 @@ fn others_go_on_and_who_waits_is_told_for_what() {
 fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
     on_node(async |site| {
         let slow = site_with(site, "long", WAITS);
-        let pods = site.builder().deadline(Duration::from_secs(3)).build().unwrap();
-        let set_up = pods.set_up(&slow);
+        let cancellation = Cancellation::default();
+        let pods = site.pods();
+        let called_off = pods.cancelled_by(cancellation.clone());
         let others = async {
             begun(site).await;
-            let waits = [slow.id.clone(), pods::PodId::new("default", "long", "", "another").unwrap()];
-            let downs = waits.iter().map(|id| pods.tear_down(id));
-            let (downs, collected) = futures::future::join(futures::future::join_all(downs), pods.gc(&[])).await;
-            (downs, collected)
+            let soon = || pods.until(Instant::now() + Duration::from_millis(300));
+            let another = pods::PodId::new("default", "long", "", "another").unwrap();
+            let told = [
+                soon().tear_down(&slow.id).await.unwrap_err(),
+                soon().tear_down(&another).await.unwrap_err(),
+                soon().check(&slow.id).await.unwrap_err(),
+                soon().gc(&[]).await.unwrap_err(),
+            ];
+            let log = site.log();
+            cancellation.cancel();
+            (told, log)
         };
-        let begin = Instant::now();
-        let (first, (downs, collected)) = futures::future::join(set_up, others).await;
-        first.unwrap_err();
-        assert!(begin.elapsed() < Duration::from_secs(12));
-        // The set-up ends with its own deadline, shortly before those that waited for it began to.
-        for outcome in downs {
-            if let Err(error) = outcome {
-                assert!(matches!(error, Error::Busy(_)), "{error}");
-                assert!(
-                    error.to_string().contains("in its way set-up of pod default/long (sandbox sandbox-long)"),
-                    "{error}"
-                );
-            }
+        let (outcome, (told, log)) = futures::future::join(called_off.set_up(&slow), others).await;
+        outcome.unwrap_err();
+        for error in told {
+            assert!(matches!(error, Error::Busy(_)), "{error}");
+            let text = error.to_string();
+            assert!(
+                text.contains(": in its way set-up of pod default/long (sandbox sandbox-long), running for "),
+                "{text}"
+            );
         }
-        drop(collected);
-        site.pods().tear_down(&slow.id).await.unwrap();
+        // Nothing has run for them.
+        assert_eq!(log, "");
         site.assert_nothing_left();
     });
 }

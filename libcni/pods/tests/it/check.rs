@@ -1,0 +1,72 @@
+//! CHECK of a pod: whether it still has what its set-up left.
+
+use crate::set_up::on;
+use crate::site::{GOOD, but, failing, on_node};
+use expect_test::expect;
+use pods::Error;
+
+#[test]
+fn what_somebody_took_away_is_told_for_each_network() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        site.plugin("a", &but("CHECK", &failing(107, "it is not as it was")));
+        site.network("20-a", "net-a", &["a"]);
+        let pods = site.pods();
+        let (mut pod, container) = site.pod("web");
+        pod.networks = vec![on("office")];
+        pods.set_up(&pod).await.unwrap();
+        pods.check(&pod.id).await.unwrap();
+        pods.tear_down(&pod).await.unwrap();
+
+        pod.networks = vec![on("office"), on("net-a")];
+        pods.set_up(&pod).await.unwrap();
+        container.namespace().enter(|| {
+            let net = netops::Kernel::in_netns(&netops::Netns::current().unwrap()).unwrap();
+            let down = netops::link::Settings { up: Some(false), ..Default::default() };
+            net.run(netops::link::set(&netops::link::Target::named("lo"), &down)).unwrap();
+        });
+        let error = pods.check(&pod.id).await.unwrap_err();
+        expect![[r#"cannot use lo: in /run/netns/sandbox-web it is down; network net-a, interface eth1: plugin type="a" failed (check): it is not as it was"#]].assert_eq(&error.to_string());
+    });
+}
+
+/// They have no CHECK.
+#[test]
+fn networks_of_old_versions_are_taken_to_be_well() {
+    on_node(async |site| {
+        site.plugin(
+            "a",
+            &GOOD
+                .replace(r#""cniVersion":"1.0.0""#, r#""cniVersion":"0.3.1""#)
+                .replace(r#""address""#, r#""version":"4","address""#),
+        );
+        site.write("net.d/10-a.conflist", r#"{"cniVersion":"0.3.1","name":"net-a","plugins":[{"type":"a"}]}"#);
+        let pods = site.pods();
+        let (pod, _) = site.pod("web");
+        let status = pods.set_up(&pod).await.unwrap();
+        assert_eq!(pods.check(&pod.id).await.unwrap(), status);
+        assert_eq!((site.log().as_str(), status.addresses().len()), ("ADD a eth0", 1));
+    });
+}
+
+#[test]
+fn a_set_up_that_did_not_finish_is_told() {
+    on_node(async |site| {
+        site.plugin("a", &but("ADD", "exec sleep 1000"));
+        site.network("10-a", "net-a", &["a"]);
+        let pods = site.pods();
+        let (pod, _) = site.pod("unchecked");
+        let mut set_up = Box::pin(pods.set_up(&pod));
+        while pods.known().unwrap().is_empty() {
+            let step = tokio::time::timeout(std::time::Duration::from_millis(1), set_up.as_mut()).await;
+            assert!(step.is_err(), "it should not end");
+        }
+        drop(set_up);
+        let error = pods.check(&pod.id).await.unwrap_err();
+        assert!(matches!(error, Error::Unfinished { .. }), "{error}");
+        let status = pods.status(&pod.id).await.unwrap();
+        assert!(status.networks[0].result.is_none() && status.addresses().is_empty());
+        pods.tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
