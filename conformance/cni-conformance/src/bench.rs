@@ -126,7 +126,7 @@ impl Bench {
     pub fn config_with_kit_ipam(&self) -> Option<Value> {
         let mut config = self.config();
         let delegates = config.pointer("/ipam/type").is_some() && self.profile.role == crate::Role::Interface;
-        config["ipam"] = kit_ipam::config(false);
+        config["ipam"] = kit_ipam::in_place_of(&config["ipam"]);
         delegates.then_some(config)
     }
 

@@ -23,6 +23,15 @@ pub fn config(with_ipv6: bool) -> Value {
     json!({ "type": NAME, "withIPv6": with_ipv6 })
 }
 
+/// The same in place of another: families and routes as that one's. A plugin that makes default routes itself may not
+/// want more of them.
+#[must_use]
+pub fn in_place_of(ipam: &Value) -> Value {
+    let mut config = config(ipam.to_string().contains("::"));
+    config["routes"] = ipam.get("routes").cloned().unwrap_or_else(|| json!([]));
+    config
+}
+
 /// One call of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IpamCall {

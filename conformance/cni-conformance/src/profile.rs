@@ -119,7 +119,7 @@ impl Profile {
             let ipam = plugin.pointer("/ipam/type").and_then(Value::as_str).unwrap_or_default();
             let is_missing = !ipam.is_empty() && ipam != self.executable && subject.find(ipam).is_none();
             if is_missing {
-                plugin["ipam"] = crate::kit_ipam::config(plugin["ipam"].to_string().contains("::"));
+                plugin["ipam"] = crate::kit_ipam::in_place_of(&plugin["ipam"]);
             }
         }
         self
@@ -225,6 +225,18 @@ mod tests {
             assert!(profile.name.starts_with(&profile.executable), "{}", profile.name);
             assert_eq!(profile.plugins.len(), 1, "{}", profile.name);
         }
+    }
+
+    #[test]
+    fn the_kits_ipam_stands_in_for_one_that_is_not_there() {
+        let nowhere = crate::Subject { label: String::new(), bin_dir: "/nowhere".into(), also: Vec::new() };
+        let ipam = |name| Profile::find(name).unwrap().for_subject(&nowhere).plugins[0]["ipam"].clone();
+        assert_eq!(ipam("bridge"), json!({ "type": "kit-ipam", "withIPv6": false, "routes": [] }));
+        let routes = json!([{ "dst": "0.0.0.0/0" }]);
+        assert_eq!(ipam("ptp"), json!({ "type": "kit-ipam", "withIPv6": false, "routes": routes }));
+        assert_eq!(ipam("bridge-dual-stack")["withIPv6"], json!(true));
+        assert_eq!(ipam("host-local")["type"], json!("host-local"));
+        assert_eq!(ipam("bridge-layer-2"), json!({}));
     }
 
     #[test]
