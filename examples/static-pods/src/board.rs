@@ -1,0 +1,113 @@
+//! What is known of all pods, for those who look.
+
+use crate::manifest::Key;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+/// Where a pod is on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub(crate) enum Phase {
+    /// Something that is not its own has to happen first.
+    Waiting,
+    /// Its network is being made.
+    Starting,
+    /// It has all it asked for.
+    Running,
+    /// It is tried again after a while.
+    Failed,
+    /// It is being taken down.
+    Stopping,
+    /// It is gone, and nothing is left of it.
+    Gone,
+    /// This program ends, and what is left of the pod is taken down at the next start.
+    Left,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Padding is the table's.
+        f.pad(match self {
+            Phase::Waiting => "Waiting",
+            Phase::Starting => "Starting",
+            Phase::Running => "Running",
+            Phase::Failed => "Failed",
+            Phase::Stopping => "Stopping",
+            Phase::Gone => "Gone",
+            Phase::Left => "Left",
+        })
+    }
+}
+
+/// What is known of one pod.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(crate) struct PodStatus {
+    pub(crate) phase: Phase,
+    pub(crate) addresses: Vec<IpAddr>,
+    /// As `network:interface`.
+    pub(crate) networks: Vec<String>,
+    /// Whether it is in the node's network.
+    pub(crate) host_network: bool,
+    /// Its pause process.
+    pub(crate) pid: Option<u32>,
+    /// When its sandbox was made, in seconds since 1970.
+    pub(crate) created: Option<u64>,
+    /// The last error, or what is waited for.
+    pub(crate) error: Option<String>,
+}
+
+/// Whether pods can have a network.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// What earlier runs left is being taken away.
+    Collecting,
+    /// Why they cannot.
+    NotReady(String),
+    /// They can.
+    Ready {
+        /// The networks; the first is the default one.
+        names: Vec<String>,
+        /// Files that are none, and why.
+        passed_over: Vec<String>,
+    },
+}
+
+impl fmt::Display for Readiness {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Readiness::Collecting => f.write_str("collecting what earlier runs left"),
+            Readiness::NotReady(why) => write!(f, "not ready: {why}"),
+            Readiness::Ready { names, passed_over } => {
+                write!(f, "ready: {}", names.join(", "))?;
+                passed_over.iter().try_for_each(|file| write!(f, "; {file}"))
+            }
+        }
+    }
+}
+
+/// Everything at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Board {
+    pub(crate) network: Readiness,
+    pub(crate) pods: BTreeMap<Key, PodStatus>,
+    /// What is wrong with manifests, by file.
+    pub(crate) problems: BTreeMap<String, Vec<String>>,
+}
+
+impl Board {
+    pub(crate) fn new() -> Self {
+        Self { network: Readiness::Collecting, pods: BTreeMap::new(), problems: BTreeMap::new() }
+    }
+
+    /// Whether nothing happens any more unless something outside changes.
+    pub(crate) fn is_settled(&self) -> bool {
+        let settled = |pod: &PodStatus| matches!(pod.phase, Phase::Waiting | Phase::Running | Phase::Failed);
+        self.network != Readiness::Collecting && self.pods.values().all(settled)
+    }
+
+    /// Whether all that is wanted runs.
+    pub(crate) fn is_well(&self) -> bool {
+        self.problems.is_empty() && self.pods.values().all(|pod| pod.phase == Phase::Running)
+    }
+}

@@ -1,0 +1,36 @@
+//! The end, in order.
+
+use crate::program::Program;
+use crate::scene::Scene;
+use nix::sys::signal::Signal;
+
+/// All of the node is as a first pod left it, but for what the network remembers on purpose.
+#[test]
+fn a_node_is_as_before_when_all_pods_are_gone() {
+    let scene = Scene::new();
+    scene.write_pod("first", "");
+    let mut program = scene.start();
+    program.wait_for("pod default/first: Running");
+    scene.node.host().wait_until_settled("cni0");
+    assert!(program.terminate().success());
+    scene.remove_manifest("first.yaml");
+    scene.node.remember();
+    for name in ["one", "two", "three"] {
+        scene.write_pod(name, "");
+    }
+    let mut program = scene.start();
+    program.wait_for_all(["one", "two", "three"].map(|name| format!("pod default/{name}: Running")));
+    program.signal(Signal::SIGINT);
+    assert!(program.end().success(), "{}", program.text());
+    let own = ["last_reserved_ip", "pods/.index", "/run/manifests"];
+    scene.node.assert_as_before_except(|line| own.iter().any(|word| line.contains(word)));
+}
+
+#[test]
+fn a_table_is_drawn_where_it_is_asked_for() {
+    let scene = Scene::new();
+    scene.write_pod("one", "");
+    let mut program = Program::start(scene.command(&["--output", "table"]));
+    program.wait_for("default/one  Running");
+    assert!(program.terminate().success());
+}

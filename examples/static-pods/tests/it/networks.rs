@@ -1,0 +1,48 @@
+//! Networks that come late, or not.
+
+use crate::program::DEADLINE;
+use crate::scene::{Scene, Traces};
+
+const PODS: &str = r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0",
+    "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}], [{"subnet": "fd00:88::/64"}]]}}]}"#;
+
+#[test]
+fn pods_wait_for_a_folder_of_networks_and_host_network_pods_do_not() {
+    let scene = Scene::without_networks();
+    scene.write_pod("one", "");
+    scene.write_pod("agent", "hostNetwork: true");
+    let mut program = scene.start();
+    program.wait_for_all([
+        "network not ready: ",
+        "pod default/agent: Running",
+        "pod default/one: Waiting: network not",
+    ]);
+    let text = program.text();
+    assert!(text.contains("/etc/cni/net.d"), "{text}");
+    scene.write_network("10-pods.conflist", PODS);
+    program.wait_for("network ready: pods");
+    let line = program.wait_for("pod default/one: Running");
+    // IPv4 first.
+    assert!(line.contains("addresses=10.88.0.2,fd00:88::2 "), "{line}");
+}
+
+#[test]
+fn a_single_run_tells_by_its_status_that_a_pod_waits() {
+    let scene = Scene::without_networks();
+    scene.write_pod("one", "");
+    let output = testns::run(scene.command(&["--once", "--output", "table"]), b"", DEADLINE);
+    assert_eq!(output.code(), 1);
+    assert!(output.stdout.contains("default/one  Waiting"), "{}", output.stdout);
+    scene.assert_nothing_is_left();
+}
+
+#[test]
+fn loopback_by_the_plugin_is_a_network_like_another() {
+    let scene = Scene::new();
+    scene.write_pod("one", "");
+    let mut program = crate::program::Program::start(scene.command(&["--loopback", "plugin"]));
+    program.wait_for("pod default/one: Running");
+    assert_ne!(scene.traces(), Traces::of(1), "lo is cached too");
+    assert!(program.terminate().success());
+    scene.assert_nothing_is_left();
+}
