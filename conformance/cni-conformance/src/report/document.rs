@@ -182,11 +182,11 @@ impl Document {
     /// If it is something else, or of a newer version.
     pub fn parse(text: &[u8]) -> Result<Self, String> {
         let value: Value = serde_json::from_slice(text).map_err(|error| format!("it is not JSON: {error}"))?;
-        if value.get("format") != Some(&Value::from(FORMAT)) {
+        if value.get("format").and_then(Value::as_str) != Some(FORMAT) {
             return Err("it is no JSON report of this kit".to_owned());
         }
         match value.get("version") {
-            Some(version) if *version == Value::from(VERSION) => {}
+            Some(version) if version.as_u64() == Some(u64::from(VERSION)) => {}
             other => return Err(format!("its version is {}, not {VERSION}", other.unwrap_or(&Value::Null))),
         }
         serde_json::from_value(value).map_err(|error| format!("it is no JSON report of this kit: {error}"))
@@ -245,7 +245,7 @@ impl Tried {
             verdict: verdict.clone(),
             calls: calls.clone(),
             milliseconds: *milliseconds,
-            again: is_worth_it.then(|| again(trial, run)).unwrap_or_default(),
+            again: if is_worth_it { again(trial, run) } else { String::new() },
         }
     }
 
@@ -289,8 +289,11 @@ mod tests {
 
     #[test]
     fn moments_are_those_of_date() {
-        for seconds in [0, 951_782_399, 951_782_400, 951_868_799, 1_735_689_599, 1_735_689_600, 1_795_269_845, 4_107_542_399] {
-            let date = std::process::Command::new("date").args(["-u", "-d", &format!("@{seconds}"), "+%FT%TZ"]).output();
+        for seconds in
+            [0, 951_782_399, 951_782_400, 951_868_799, 1_735_689_599, 1_735_689_600, 1_795_269_845, 4_107_542_399]
+        {
+            let date =
+                std::process::Command::new("date").args(["-u", "-d", &format!("@{seconds}"), "+%FT%TZ"]).output();
             let date = String::from_utf8(date.unwrap().stdout).unwrap();
             assert_eq!(rfc_3339(UNIX_EPOCH + Duration::from_secs(seconds)), date.trim());
         }
@@ -298,7 +301,13 @@ mod tests {
 
     #[test]
     fn what_is_no_report_is_refused() {
-        for text in ["", "[]", "{}", r#"{"format":"cni-conformance","version":2}"#, r#"{"format":"cni-conformance","version":1}"#] {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"format":"cni-conformance","version":2}"#,
+            r#"{"format":"cni-conformance","version":1}"#,
+        ] {
             assert!(Document::parse(text.as_bytes()).is_err(), "{text}");
         }
     }

@@ -67,7 +67,8 @@ fn class(mark: Mark) -> &'static str {
 /// A mark as a shape, with words beside it; readers of the screen hear what the shape means.
 fn shape(mark: Mark, words: &str) -> String {
     let (class, word) = (class(mark), mark.word());
-    let words = if words.is_empty() { String::new() } else { format!(" <span class=\"count\">{}</span>", escaped(words)) };
+    let words =
+        if words.is_empty() { String::new() } else { format!(" <span class=\"count\">{}</span>", escaped(words)) };
     format!(
         "<span class=\"mark {class}\"><svg aria-hidden=\"true\"><use href=\"#shape-{class}\"/></svg>\
          <span class=\"heard\">{word}</span>{words}</span>"

@@ -72,13 +72,18 @@ fn case(document: &Document, trial: &Tried) -> String {
         Verdict::Skip { why } => format!("{start}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", escaped(why)),
         Verdict::Broken { why } => {
             let body = inner(&body(trial, ""));
-            format!("{start}>\n      <error type=\"kit\" message=\"{}\">{body}</error>\n    </testcase>\n", escaped(why))
+            format!(
+                "{start}>\n      <error type=\"kit\" message=\"{}\">{body}</error>\n    </testcase>\n",
+                escaped(why)
+            )
         }
         Verdict::Fail(finding) => {
             let about = rule.map(|rule| format!("{} ({}): {}\n", rule.section, rule.level, rule.sentence));
             let message = escaped(&text::shortened(&finding.to_string(), 1000));
             let body = inner(&body(trial, &about.unwrap_or_default()));
-            format!("{start}>\n      <failure type=\"{level}\" message=\"{message}\">{body}</failure>\n    </testcase>\n")
+            format!(
+                "{start}>\n      <failure type=\"{level}\" message=\"{message}\">{body}</failure>\n    </testcase>\n"
+            )
         }
     }
 }

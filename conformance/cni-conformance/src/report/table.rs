@@ -72,10 +72,16 @@ impl Table {
     /// Puts letters in place of the heads that are wider than their cells.
     fn shorten_heads(&mut self) {
         let rows = std::mem::take(&mut self.heads);
-        let blank = Self { heads: vec![String::new(); rows.len()], key: Vec::new(), rows: std::mem::take(&mut self.rows), room: 0 };
+        let blank = Self {
+            heads: vec![String::new(); rows.len()],
+            key: Vec::new(),
+            rows: std::mem::take(&mut self.rows),
+            room: 0,
+        };
         let cells = blank.widths();
         self.rows = blank.rows;
-        let letters = (b'A'..=b'Z').map(|letter| char::from(letter).to_string()).chain((1..).map(|number| format!("#{number}")));
+        let letters =
+            (b'A'..=b'Z').map(|letter| char::from(letter).to_string()).chain((1..).map(|number| format!("#{number}")));
         let mut letters = letters;
         for (place, head) in rows.into_iter().enumerate() {
             if place > 0 && head.width() > cells[place] && head.width() > 5 {
@@ -92,7 +98,8 @@ impl Table {
 fn line(cells: &[(String, Style)], widths: &[usize]) -> String {
     let mut out = String::new();
     for (place, ((text, style), width)) in cells.iter().zip(widths).enumerate() {
-        let gap = if place + 1 < cells.len() { " ".repeat(width - text.width().min(*width) + 2) } else { String::new() };
+        let gap =
+            if place + 1 < cells.len() { " ".repeat(width - text.width().min(*width) + 2) } else { String::new() };
         out += &format!("{style}{text}{style:#}{gap}");
     }
     out.push('\n');

@@ -217,17 +217,40 @@ fn said(trial: &Tried) -> (&str, &str) {
     }
 }
 
-/// Why trials were skipped, with how many were, most first.
-pub(super) fn skips<'a>(trials: impl IntoIterator<Item = &'a Tried>) -> Vec<(usize, String, &'a str)> {
-    let mut skips: Vec<(usize, String, &'a str)> = Vec::new();
+/// Trials that were skipped for one reason.
+#[derive(Debug)]
+pub(super) struct Skipped<'a> {
+    pub(super) count: usize,
+    pub(super) why: &'a str,
+    /// Subjects, each with profiles.
+    whose: Vec<(&'a str, Vec<&'a str>)>,
+}
+
+impl Skipped<'_> {
+    /// `subject: profile, profile; subject: profile`.
+    pub(super) fn whose(&self) -> String {
+        let each = self.whose.iter().map(|(subject, profiles)| format!("{subject}: {}", profiles.join(", ")));
+        each.collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// The trials that were skipped, by reasons, the most frequent first.
+pub(super) fn skips<'a>(trials: impl IntoIterator<Item = &'a Tried>) -> Vec<Skipped<'a>> {
+    let mut skips: Vec<Skipped<'a>> = Vec::new();
     for trial in trials {
         let Verdict::Skip { why } = &trial.verdict else { continue };
-        let who = format!("{}, {}", trial.subject, trial.profile);
-        match skips.iter_mut().find(|(_, other, reason)| *other == who && reason == why) {
-            Some((count, _, _)) => *count += 1,
-            None => skips.push((1, who, why)),
+        let place = skips.iter().position(|skipped| skipped.why == why).unwrap_or_else(|| {
+            skips.push(Skipped { count: 0, why, whose: Vec::new() });
+            skips.len() - 1
+        });
+        let Skipped { count, whose, .. } = &mut skips[place];
+        *count += 1;
+        match whose.iter_mut().find(|(subject, _)| *subject == trial.subject) {
+            Some((_, profiles)) if profiles.contains(&trial.profile.as_str()) => {}
+            Some((_, profiles)) => profiles.push(&trial.profile),
+            None => whose.push((&trial.subject, vec![&trial.profile])),
         }
     }
-    skips.sort_by_key(|(count, _, _)| std::cmp::Reverse(*count));
+    skips.sort_by_key(|skipped| std::cmp::Reverse(skipped.count));
     skips
 }

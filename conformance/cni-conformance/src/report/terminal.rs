@@ -126,7 +126,8 @@ fn levels(document: &Document, width: usize) -> Table {
 
 fn told([pass, fail, broken, skip]: [usize; 4]) -> (String, Style) {
     let words = [(pass, "kept"), (fail, "BROKEN"), (broken, "not tried"), (skip, "skipped")];
-    let words: Vec<_> = words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
+    let words: Vec<_> =
+        words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let style = match (fail, broken, pass) {
         (0, 0, 0) => DIM,
         (0, 0, _) => GOOD,
@@ -220,7 +221,10 @@ fn calls(out: &mut String, trial: &Tried) {
             }
             continue;
         }
-        line(out, &format!("  {DIM}{}. {}: {}{DIM:#}", number + 1, text::one_line(text::verb(call)), text::ending(call)));
+        line(
+            out,
+            &format!("  {DIM}{}. {}: {}{DIM:#}", number + 1, text::one_line(text::verb(call)), text::ending(call)),
+        );
         line(out, &format!("  $ {}", text::shortened(&text::command(call), 4 * text::SHOWN_BYTES)));
         for (name, printed) in [("", &call.stdout), ("stderr: ", &call.stderr)] {
             for one in text::output(printed.trim_end()).lines() {
@@ -231,8 +235,13 @@ fn calls(out: &mut String, trial: &Tried) {
 }
 
 fn notes(out: &mut String, document: &Document, width: Option<usize>) {
-    for (count, who, why) in skips(&document.trials) {
-        prose(out, "skipped: ", &format!("{} of {who}: {why}", text::plural(count, "trial")), width);
+    for skipped in skips(&document.trials) {
+        prose(
+            out,
+            "skipped: ",
+            &format!("{}: {} ({})", text::plural(skipped.count, "trial"), skipped.why, skipped.whose()),
+            width,
+        );
     }
     for run in &document.runs {
         for note in &run.notes {

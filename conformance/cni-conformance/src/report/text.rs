@@ -103,7 +103,10 @@ mod tests {
     fn long_texts_keep_both_ends_and_characters_whole() {
         let text = "é".repeat(1000);
         let short = shortened(&text, 101);
-        assert!(short.starts_with("éé") && short.ends_with("éé") && short.contains("of 2000 bytes left out"), "{short}");
+        assert!(
+            short.starts_with("éé") && short.ends_with("éé") && short.contains("of 2000 bytes left out"),
+            "{short}"
+        );
         assert_eq!(shortened("abc", 3), "abc");
     }
 

@@ -21,13 +21,15 @@ pub(super) fn of(document: &Document, rule: &Asked) -> String {
     out += &failures.iter().take(TOLD).map(finding).collect::<String>();
     if failures.len() > TOLD {
         let rest: String = failures.iter().skip(TOLD).map(|rest| format!("<li>{}</li>\n", brief(rest.first))).collect();
-        out += &format!("<p class=\"why\">And more of the same kind; the JSON report has them in full.</p>\n<ul>\n{rest}</ul>\n");
+        out += &format!(
+            "<p class=\"why\">And more of the same kind; the JSON report has them in full.</p>\n<ul>\n{rest}</ul>\n"
+        );
     }
     out += &by_profile(document, rule);
     let trials: Vec<_> = document.trials.iter().filter(|trial| trial.rule == rule.id).collect();
-    for (count, who, why) in skips(trials.iter().copied()) {
-        let count = plural(count, "trial");
-        out += &format!("<p class=\"why\">Skipped, {count} of {}: {}</p>\n", escaped(&who), escaped(why));
+    for skipped in skips(trials.iter().copied()) {
+        let (count, why, whose) = (plural(skipped.count, "trial"), escaped(skipped.why), escaped(&skipped.whose()));
+        out += &format!("<p class=\"why\">{count} skipped: {why} ({whose})</p>\n");
     }
     if trials.is_empty() && rule.untestable.is_none() {
         out += "<p class=\"why\">It binds none of the plugins that were tested.</p>\n";
@@ -92,7 +94,9 @@ fn finding(failure: &Failure<'_>) -> String {
             prose(&finding.seen),
             diff(&finding.diff)
         ),
-        Verdict::Broken { why } | Verdict::Skip { why } => format!("<dl>\n<dt>The kit</dt><dd>{}</dd>\n</dl>\n", prose(why)),
+        Verdict::Broken { why } | Verdict::Skip { why } => {
+            format!("<dl>\n<dt>The kit</dt><dd>{}</dd>\n</dl>\n", prose(why))
+        }
         Verdict::Pass => String::new(),
     };
     let also = match failure.also.is_empty() {
@@ -141,7 +145,10 @@ fn calls(trial: &Tried) -> String {
         if count <= CALLS || !(3..count + 3 - CALLS).contains(&number) {
             out += &call(number + 1, one);
         } else if number == 3 {
-            out += &format!("<li class=\"gap\">{} left out here; the JSON report has them</li>\n", plural(count - CALLS, "call"));
+            out += &format!(
+                "<li class=\"gap\">{} left out here; the JSON report has them</li>\n",
+                plural(count - CALLS, "call")
+            );
         }
     }
     out + "</ol>\n"

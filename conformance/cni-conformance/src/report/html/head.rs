@@ -9,7 +9,12 @@ use crate::rule::Level;
 pub(super) fn header(document: &Document) -> String {
     let cards: String = document.subjects.iter().map(|subject| card(document, subject)).collect();
     let about = document.runs.iter().map(|run| {
-        format!("<time datetime=\"{0}\">{1}</time>, Linux {2}", escaped(&run.began), day(&run.began), escaped(&run.kernel))
+        format!(
+            "<time datetime=\"{0}\">{1}</time>, Linux {2}",
+            escaped(&run.began),
+            day(&run.began),
+            escaped(&run.kernel)
+        )
     });
     let about = about.collect::<Vec<_>>().join("; ");
     format!(
@@ -30,14 +35,16 @@ fn card(document: &Document, subject: &Who) -> String {
     let (mark, verdict) = match must {
         Sum { fail: 0, broken: 0, pass: 0, .. } => (Mark::Skip, "No required rule was tried".to_owned()),
         Sum { fail: 0, broken: 0, .. } => (Mark::Pass, "Keeps every required rule that was tried".to_owned()),
-        Sum { fail: 0, broken, .. } => (Mark::Broken, format!("{} could not be tried", plural(broken, "required rule"))),
+        Sum { fail: 0, broken, .. } => {
+            (Mark::Broken, format!("{} could not be tried", plural(broken, "required rule")))
+        }
         Sum { fail, .. } => (Mark::Fail, format!("Breaks {}", plural(fail, "required rule"))),
     };
     let rows: String = LEVELS.iter().map(|level| row(*level, &Sum::of(document, &column, *level))).collect();
     format!(
         "<section class=\"card\">\n<h2>{}</h2>\n<p class=\"verdict\">{}{verdict}</p>\n<table class=\"levels\">\n\
          <thead><tr><th scope=\"col\">Level</th><th scope=\"col\">Kept</th><th scope=\"col\"><span class=\"heard\">Share</span></th>\
-         <th scope=\"col\">Broken</th><th scope=\"col\">Skipped</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</section>\n",
+         <th scope=\"col\">Broken</th><th scope=\"col\">No verdict</th></tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</section>\n",
         escaped(&subject.label),
         shape(mark, ""),
     )
@@ -45,7 +52,8 @@ fn card(document: &Document, subject: &Who) -> String {
 
 fn row(level: Level, sum: &Sum) -> String {
     let tried = sum.tried();
-    let kept = if tried == 0 { "&#8211;".to_owned() } else { format!("{}<span class=\"of\"> of {tried}</span>", sum.pass) };
+    let kept =
+        if tried == 0 { "&#8211;".to_owned() } else { format!("{}<span class=\"of\"> of {tried}</span>", sum.pass) };
     let bar = |class: &str, count: usize| match count {
         0 => String::new(),
         _ => format!("<i class=\"{class}\" style=\"flex-grow:{count}\"></i>"),

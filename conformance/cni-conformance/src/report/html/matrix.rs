@@ -16,19 +16,21 @@ pub(super) fn filters(document: &Document) -> String {
     let names = profiles(document);
     let profiles: String = names.iter().map(|name| format!("<option>{}</option>", escaped(name))).collect();
     let profiles = match document.subjects.len() > 1 && names.len() > 1 {
-        true => format!("<label>Profile <select name=\"profile\"><option value=\"\">all</option>{profiles}</select></label>\n"),
+        true => format!(
+            "<label><span class=\"heard\">Profile</span><select name=\"profile\"><option value=\"\">All profiles</option>{profiles}</select></label>\n"
+        ),
         false => String::new(),
     };
     let legend: String = Mark::ALL.iter().map(|mark| format!("<li>{}</li>", shape(*mark, mark.word()))).collect();
     format!(
-        "<form class=\"filters\" role=\"search\">\n<label class=\"text\"><span class=\"heard\">Search rules and findings</span>\
+        "<form class=\"filters\" id=\"filters\" role=\"search\">\n<label class=\"text\"><span class=\"heard\">Search rules and findings</span>\
          <input type=\"search\" name=\"text\" placeholder=\"Search rules and findings\" autocomplete=\"off\"/></label>\n\
          <fieldset><legend class=\"heard\">Level</legend>\n{levels}</fieldset>\n\
          <fieldset><legend class=\"heard\">Only</legend>\n\
          <label class=\"chip\"><input type=\"checkbox\" name=\"only\" value=\"failures\"/> Only failures</label>\n\
          <label class=\"chip\"><input type=\"checkbox\" name=\"only\" value=\"differences\"/> Only differences</label>\n</fieldset>\n\
-         {profiles}<output name=\"shown\" aria-live=\"polite\"></output>\n</form>\n\
-         <ul class=\"legend\" aria-label=\"What the shapes mean\">{legend}</ul>\n"
+         {profiles}</form>\n<div class=\"legend\"><ul aria-label=\"What the shapes mean\">{legend}</ul>\n\
+         <output form=\"filters\" name=\"shown\" aria-live=\"polite\"></output></div>\n"
     )
 }
 
@@ -102,19 +104,20 @@ fn breakable(id: &str) -> String {
 fn cell(document: &Document, rule: &Asked, column: &Column) -> String {
     let trials = column.trials(document, rule);
     let mark = Mark::of_all(trials.iter().copied(), rule);
-    let of_profile = |name: &str| -> Vec<&Tried> { trials.iter().copied().filter(|trial| trial.profile == name).collect() };
+    let of_profile =
+        |name: &str| -> Vec<&Tried> { trials.iter().copied().filter(|trial| trial.profile == name).collect() };
     // Of a subject's cell, how many profiles; of a profile's, how many trials.
-    let marks: BTreeMap<&str, Mark> = trials
-        .iter()
-        .map(|trial| (trial.profile.as_str(), Mark::of_all(of_profile(&trial.profile), rule)))
-        .collect();
+    let marks: BTreeMap<&str, Mark> =
+        trials.iter().map(|trial| (trial.profile.as_str(), Mark::of_all(of_profile(&trial.profile), rule))).collect();
     let (count, of) = match &column.profile {
         None => (marks.values().filter(|other| **other == mark).count(), marks.len()),
         Some(_) => (trials.iter().filter(|trial| Mark::of(trial) == mark).count(), trials.len()),
     };
-    let words = if matches!(mark, Mark::Fail | Mark::Broken) && of > 1 { format!("{count}/{of}") } else { String::new() };
+    let words =
+        if matches!(mark, Mark::Fail | Mark::Broken) && of > 1 { format!("{count}/{of}") } else { String::new() };
     let what = if column.profile.is_none() { "profiles" } else { "trials" };
-    let title = if words.is_empty() { mark.word().to_owned() } else { format!("{}: {count} of {of} {what}", mark.word()) };
+    let title =
+        if words.is_empty() { mark.word().to_owned() } else { format!("{}: {count} of {of} {what}", mark.word()) };
     let by_profile: Vec<_> = marks.iter().map(|(name, mark)| format!("{} {}", class(*mark), escaped(name))).collect();
     let by_profile = match column.profile {
         None => format!(" data-profiles=\"{}\"", by_profile.join(";")),
