@@ -44,10 +44,8 @@ pub enum Error {
         reason: String,
     },
     /// The sandbox has a network already, and not the one that is asked for; nothing was changed.
-    #[error("cannot set up pod {pod}: it is up, but {difference}; tear it down first")]
+    #[error("it is up, but {difference}; tear it down first")]
     AlreadyUp {
-        /// The pod.
-        pod: PodId,
         /// What is not as asked for.
         difference: String,
     },

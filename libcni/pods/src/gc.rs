@@ -75,7 +75,7 @@ impl Pods {
     /// What is to be kept: all that the cache still has, and what living sandboxes may have beyond it.
     fn valid(&self, live: &BTreeSet<&ContainerId>, left: &[Cached]) -> Result<Vec<AttachmentId>, Error> {
         let mut valid: BTreeSet<_> = left.iter().map(|cached| key(&cached.attachment.id)).collect();
-        let broken = self.broken()?;
+        let broken = self.broken(None)?;
         let first = IfName::parse(&format!("{}0", self.settings().prefix));
         let first = first.map_err(|error| Error::Request(crate::RequestError::Argument(error)))?;
         for id in live {

@@ -191,7 +191,8 @@ impl Builder {
             .cache_dir(&settings.cache_dir)
             // The whole operation's deadline bounds each plugin.
             .plugin_deadline(settings.deadline)
-            .rollback_deadline(settings.undo_time())
+            // A network that fails is rolled back before the others are undone.
+            .rollback_deadline(settings.undo_time() / 2)
             .del_errors(libcni::DelErrors::CarryOn)
             .absence_errors(libcni::AbsenceErrors::CountAsDone)
             .build();
@@ -313,8 +314,8 @@ impl Pods {
     }
 
     /// The names of cache files that cannot be read: `<network>-<sandbox>-<ifname>`.
-    pub(crate) fn broken(&self) -> Result<Vec<String>, Error> {
-        let listing = self.inner.runtime.cache().list(None).map_err(Error::Cache)?;
+    pub(crate) fn broken(&self, sandbox: Option<&ContainerId>) -> Result<Vec<String>, Error> {
+        let listing = self.inner.runtime.cache().list(sandbox).map_err(Error::Cache)?;
         let names = listing.passed_over.iter().filter_map(|file| file.path.file_name()?.to_str().map(str::to_owned));
         Ok(names.collect())
     }

@@ -28,7 +28,7 @@ pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) ->
     if cached.iter().any(|cached| !cached.is_complete()) || networks.is_empty() {
         return Ok(Standing::Unfinished);
     }
-    let already = |difference| Error::AlreadyUp { pod: pod.id.clone(), difference };
+    let already = |difference| Error::AlreadyUp { difference };
     for cached in &networks {
         let is_it = |planned: &&Planned| is_same(planned, cached);
         let (network, ifname) = (&cached.network, &cached.attachment.id.ifname);

@@ -115,7 +115,7 @@ impl Pods {
     /// their networks.
     async fn del_lost(&self, pod: &Pod, cached: &[Cached], choice: &Choice<'_>, until: Instant) -> Vec<Error> {
         let netns = cached.first().map_or(&pod.netns, |cached| &cached.attachment.netns);
-        let names = self.broken().unwrap_or_default();
+        let names = self.broken(Some(&pod.id.sandbox)).unwrap_or_default();
         let mut errors = Vec::new();
         for conf in &choice.usable {
             let start = format!("{}-{}-", conf.name, pod.id.sandbox);

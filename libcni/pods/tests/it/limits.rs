@@ -53,6 +53,28 @@ fn the_deadline_reaches_the_process_group_and_the_rest_is_undone() {
     });
 }
 
+/// In ADD and in the rollback: a kubelet still gets its answer before it gives up, and the cache knows what is left.
+#[test]
+fn the_worst_plugin_does_not_take_longer_than_both_deadlines() {
+    on_node(async |site| {
+        site.plugin(
+            "worst",
+            &format!("[ \"$CNI_COMMAND\" = VERSION ] || {{ trap '' TERM; sleep 1000 & wait; sleep 1000; }}\n{GOOD}"),
+        );
+        site.network("10-worst", "worst", &["worst"]);
+        let pods = site.builder().deadline(Duration::from_secs(1)).build().unwrap();
+        let (pod, _) = site.pod("worst");
+        let begin = Instant::now();
+        let error = pods.set_up(&pod).await.unwrap_err();
+        assert!(begin.elapsed() < Duration::from_secs(1) + pods::DEFAULT_UNDO_DEADLINE, "{:?}", begin.elapsed());
+        assert!(error.to_string().contains("Left behind: plugin type=\"worst\" failed (delete)"), "{error}");
+        assert_eq!(pods.known().unwrap(), std::slice::from_ref(&pod.id));
+        site.plugin("worst", GOOD);
+        pods.tear_down(&pod.id).await.unwrap();
+        site.assert_nothing_left();
+    });
+}
+
 /// The other pod is not kept waiting, and who waits for this one is told for what.
 #[test]
 fn others_go_on_and_who_waits_is_told_for_what() {

@@ -195,9 +195,9 @@ fn a_pod_that_is_up_stays_as_it_is() {
             vec![NetworkRequest { ifname: Some(IfName::parse("net1").unwrap()), ..NetworkRequest::default() }];
         told.push(pods.set_up(&other).await.unwrap_err().to_string());
         expect![[r#"
-            cannot set up the network of pod default/web (sandbox sandbox-web): cannot set up pod default/web (sandbox sandbox-web): it is up, but a capability argument of network office is another; tear it down first
-            cannot set up the network of pod default/web (sandbox sandbox-web): cannot set up pod default/web (sandbox sandbox-web): it is up, but the network namespace of network office is another; tear it down first
-            cannot set up the network of pod default/web (sandbox sandbox-web): cannot set up pod default/web (sandbox sandbox-web): it is up, but on network office as eth0, which is not asked for; tear it down first"#]]
+            cannot set up the network of pod default/web (sandbox sandbox-web): it is up, but a capability argument of network office is another; tear it down first
+            cannot set up the network of pod default/web (sandbox sandbox-web): it is up, but the network namespace of network office is another; tear it down first
+            cannot set up the network of pod default/web (sandbox sandbox-web): it is up, but on network office as eth0, which is not asked for; tear it down first"#]]
         .assert_eq(&told.join("\n"));
         assert_eq!(container.namespace().link("eth0"), link);
     });
