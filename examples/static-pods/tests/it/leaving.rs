@@ -34,3 +34,22 @@ fn a_table_is_drawn_where_it_is_asked_for() {
     program.wait_for("default/one  Running");
     assert!(program.terminate().success());
 }
+
+/// What cannot be taken down is told, kept in mind, and finished by the next start.
+#[test]
+fn a_pod_whose_plugin_is_missing_is_left_and_finished_later() {
+    let scene = Scene::new();
+    scene.write_pod("one", "");
+    let mut program = scene.start();
+    program.wait_for("pod default/one: Running");
+    let (plugin, away) = (scene.node.bin_dir().join("bridge"), scene.node.work_dir().join("bridge"));
+    std::fs::rename(&plugin, &away).unwrap();
+    assert_eq!(program.terminate().code(), Some(1));
+    let last = program.seen.last().unwrap();
+    assert!(last.starts_with("pod default/one: Left: ") && last.contains("bridge"), "{last}");
+    std::fs::rename(&away, &plugin).unwrap();
+    scene.remove_manifest("one.yaml");
+    let mut program = scene.start();
+    program.wait_for("pod default/one: Gone");
+    scene.assert_nothing_is_left();
+}

@@ -1,6 +1,8 @@
 //! A node with folders for manifests and networks, and what is looked at there.
 
 use crate::program::Program;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -168,14 +170,28 @@ fn names(dir: &str) -> Vec<String> {
     entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
-/// Pause processes of this node, which are those in its mount namespace.
+/// Pods outlive the program that made them, but not the test: nothing else is in the node's mount namespace.
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for pid in processes() {
+            // It may have ended by itself.
+            kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
+        }
+    }
+}
+
+/// Pause processes of this node.
 pub(crate) fn pauses() -> Vec<u32> {
+    let is_pause =
+        |pid: &u32| fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.starts_with(b"pause\0pause\0"));
+    processes().into_iter().filter(is_pause).collect()
+}
+
+/// Processes of this node, which are those in the mount namespace that this thread alone of the test's is in.
+fn processes() -> Vec<u32> {
     let mount_namespace = |process: &Path| fs::metadata(process.join("ns/mnt")).ok().map(|meta| meta.ino());
     let own = mount_namespace(Path::new("/proc/thread-self"));
-    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
-    let pids = processes.filter(|process| mount_namespace(process) == own).filter_map(|process| {
-        let pid = process.file_name()?.to_str()?.parse().ok()?;
-        fs::read(process.join("cmdline")).ok()?.starts_with(b"pause\0pause\0").then_some(pid)
-    });
-    pids.collect()
+    let all = fs::read_dir("/proc").into_iter().flatten().flatten().map(|entry| entry.path());
+    let pids = all.filter_map(|process| Some((process.file_name()?.to_str()?.parse().ok()?, process)));
+    pids.filter(|(_, process)| own.is_some() && mount_namespace(process) == own).map(|(pid, _)| pid).collect()
 }
