@@ -50,11 +50,15 @@ use tracer::Tracer;
 /// Stops itself so that the tracer can take hold, then becomes the program.
 const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\"";
 
-/// What happens at one state-changing system call.
+/// What happens at one system call.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Fate {
-    /// All processes are killed before it is made.
+pub enum Fate {
+    /// All processes are killed before a state-changing one is made.
     Kill,
+    /// The process that is about to make a state-changing one is killed; others go on.
+    KillCaller,
+    /// One for which the function has an error is not made, and returns it; only those are counted.
+    FailWhere(fn(&Syscall) -> Option<Errno>),
     /// It is not made, and returns this error.
     Fail(Errno),
     /// As `Fail`, counting steps: see [`Call::fail_step`].
@@ -163,6 +167,17 @@ impl Call {
 
     #[track_caller]
     fn traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Traced {
+        self.try_traced(node, fate).must(format_args!("trace the call within {:?}", self.time()))
+    }
+
+    /// Makes the call, with a fate at the system call or message of a number (from 1) if wanted; `None` when it takes
+    /// longer than the deadline.
+    ///
+    /// # Panics
+    /// When tracing is not possible.
+    #[must_use]
+    #[track_caller]
+    pub fn try_traced(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {
         // Its own thread has no other children, so it may wait for any.
         let done = thread::scope(|scope| scope.spawn(|| self.trace_here(node, fate)).join());
         match done {
@@ -172,7 +187,7 @@ impl Call {
     }
 
     #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
-    fn trace_here(&self, node: &Node, fate: Option<(usize, Fate)>) -> Traced {
+    fn trace_here(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let file = |end| node.work_dir().join(format!("trace-{run}.{end}"));
@@ -202,12 +217,14 @@ impl Call {
             tracer
         });
         let elapsed = start.elapsed();
-        assert!(elapsed < self.time(), "the traced call took longer than {:?}", self.time());
+        if elapsed >= self.time() {
+            return None;
+        }
 
         let text = |end| String::from_utf8_lossy(&read(end)).into_owned();
         let status = ExitStatus::from_raw(tracer.status);
         let output = Output { status, stdout: text("out"), stderr: text("err"), elapsed };
         let Tracer { calls, messages, hit, .. } = tracer;
-        Traced { reply: self.reply(output), calls, messages, hit }
+        Some(Traced { reply: self.reply(output), calls, messages, hit })
     }
 }

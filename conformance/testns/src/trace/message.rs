@@ -114,7 +114,21 @@ impl fmt::Display for Message {
     }
 }
 
-fn u64_at(pid: i32, address: u64) -> Option<u64> {
+/// A text that ends with a zero byte.
+pub(crate) fn text_at(pid: i32, address: u64) -> Option<Vec<u8>> {
+    const PAGE: u64 = 4096;
+    // A page at a time: the next one may not be mapped.
+    let rest = PAGE - address % PAGE;
+    let mut text = read(pid, address, usize::try_from(rest).ok()?)?;
+    if !text.contains(&0) {
+        text.extend(read(pid, address + rest, usize::try_from(PAGE).ok()?)?);
+    }
+    let end = text.iter().position(|byte| *byte == 0)?;
+    text.truncate(end);
+    Some(text)
+}
+
+pub(crate) fn u64_at(pid: i32, address: u64) -> Option<u64> {
     let bytes = read(pid, address, 8)?;
     Some(u64::from_ne_bytes(bytes.try_into().ok()?))
 }

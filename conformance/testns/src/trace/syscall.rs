@@ -1,7 +1,11 @@
 //! System calls: names, and which of them change something.
 
 use std::fmt;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
 
+use super::message;
 use nix::errno::Errno;
 use nix::libc;
 use nix::sys::ptrace;
@@ -99,6 +103,41 @@ impl Syscall {
     /// Whether it takes a message from a socket.
     pub(crate) fn receives(&self) -> bool {
         matches!(self.number, libc::SYS_recvfrom | libc::SYS_recvmsg | libc::SYS_recvmmsg)
+    }
+
+    /// The process of the thread, while it is stopped at this call.
+    #[must_use]
+    pub fn process(&self) -> i32 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+        line.and_then(|id| id.trim().parse().ok()).unwrap_or(self.pid)
+    }
+
+    /// What its first argument is a descriptor of, while the thread is stopped at it: a path, or words such as
+    /// `socket:[7]`.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<PathBuf> {
+        fs::read_link(format!("/proc/{}/fd/{}", self.pid, self.arguments[0])).ok()
+    }
+
+    /// Whether it makes a thread, not a process, while the thread is stopped at it.
+    #[must_use]
+    pub fn makes_thread(&self) -> bool {
+        let thread = u64::try_from(libc::CLONE_THREAD).unwrap_or_default();
+        match self.number {
+            libc::SYS_clone => self.arguments[0] & thread != 0,
+            // The flags come first in its struct clone_args.
+            libc::SYS_clone3 => message::u64_at(self.pid, self.arguments[0]).is_some_and(|flags| flags & thread != 0),
+            _ => false,
+        }
+    }
+
+    /// The path that one of its arguments points at, while the thread is stopped at it.
+    #[must_use]
+    pub fn path(&self, argument: usize) -> Option<PathBuf> {
+        let address = *self.arguments.get(argument)?;
+        let bytes = message::text_at(self.pid, address)?;
+        Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))
     }
 
     /// Its name, `sendto`; a number where this table has no name.

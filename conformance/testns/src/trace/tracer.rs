@@ -22,6 +22,8 @@ pub(crate) struct Tracer {
     started: bool,
     changes: usize,
     steps: usize,
+    /// Calls for which [`Fate::FailWhere`] has an error.
+    wheres: usize,
     failing: Option<(Pid, Errno)>,
     killed: bool,
     pub(crate) calls: Vec<Syscall>,
@@ -52,6 +54,7 @@ impl Tracer {
             started: false,
             changes: 0,
             steps: 0,
+            wheres: 0,
             failing: None,
             killed: false,
             calls: Vec::new(),
@@ -152,6 +155,14 @@ impl Tracer {
             Some((n, Fate::FailStep(errno))) if step && self.steps == n => {
                 self.seal(pid, call, Fate::Fail(errno(&call)))
             }
+            Some((n, Fate::FailWhere(errno))) => {
+                if let Some(errno) = errno(&call) {
+                    self.wheres += 1;
+                    if self.wheres == n {
+                        self.seal(pid, call, Fate::Fail(errno));
+                    }
+                }
+            }
             Some((_, Fate::Refuse | Fate::FailStep(_))) | None => {}
             Some((n, fate)) if call.changes && self.changes == n => self.seal(pid, call, fate),
             Some(_) => {}
@@ -177,6 +188,9 @@ impl Tracer {
                     kill(*pid, Signal::SIGKILL).ok();
                 }
             }
+            Fate::KillCaller => {
+                kill(pid, Signal::SIGKILL).ok(); // to a thread: it ends all of its process
+            }
             Fate::Fail(errno) => {
                 set_number_invalid(pid);
                 self.failing = Some((pid, errno));
@@ -184,7 +198,7 @@ impl Tracer {
             Fate::Signal(signal) => {
                 kill(self.leader, signal).ok();
             }
-            Fate::Refuse | Fate::FailStep(_) => {}
+            Fate::Refuse | Fate::FailStep(_) | Fate::FailWhere(_) => {}
         }
     }
 }
