@@ -2,6 +2,7 @@
 
 use crate::program::pid_in;
 use crate::scene::{Scene, Traces, host_port, pod};
+use std::path::Path;
 
 #[test]
 fn broken_yaml_is_that_files_alone() {
@@ -98,4 +99,22 @@ fn json_is_read_and_json_is_printed() {
     let output = testns::run(scene.command(&["--once"]), b"", crate::program::DEADLINE);
     assert_eq!(output.code(), 0, "{output:?}");
     scene.assert_nothing_is_left();
+}
+
+/// As Kubernetes itself brings files into a folder: links through one link, which is swapped.
+#[test]
+fn files_are_swapped_by_a_link() {
+    use std::os::unix::fs::symlink;
+    let (scene, folder) = (Scene::new(), Path::new("/run/manifests"));
+    for (version, text) in [("..1", pod("one", "")), ("..2", pod("one", "hostname: two"))] {
+        std::fs::create_dir(folder.join(version)).unwrap();
+        std::fs::write(folder.join(version).join("one.yaml"), text).unwrap();
+    }
+    symlink("..1", folder.join("..data")).unwrap();
+    symlink("..data/one.yaml", folder.join("one.yaml")).unwrap();
+    let mut program = scene.start();
+    let before = pid_in(&program.wait_for("pod default/one: Running"));
+    symlink("..2", folder.join("..new")).unwrap();
+    std::fs::rename(folder.join("..new"), folder.join("..data")).unwrap();
+    assert_ne!(pid_in(&program.wait_for("pod default/one: Running")), before);
 }

@@ -108,6 +108,20 @@ fn of_two_pods_with_one_host_port_the_second_waits() {
     assert_eq!(scene.traces(), Traces::of(2));
 }
 
+#[test]
+fn of_two_new_pods_with_one_host_port_the_first_file_has_it() {
+    let scene = Scene::new();
+    // Overlapping: one address of the node, and all of them.
+    scene.write_pod("b", &host_port(8080));
+    scene.write_pod("a", "containers: [{ports: [{containerPort: 80, hostPort: 8080, hostIP: 127.0.0.1}]}]");
+    let mut program = scene.start();
+    program.wait_for_all([
+        "pod default/b: Waiting: hostPort 8080/tcp is taken by pod default/a",
+        "pod default/a: Running",
+    ]);
+    assert_eq!(scene.traces(), Traces::of(1));
+}
+
 /// The capability argument arrives at whoever asks for it.
 #[test]
 fn a_host_port_leads_to_the_pod() {
