@@ -96,6 +96,7 @@ pub(crate) fn trial(rule: &str, subject: &str, profile: &str, version: &str, ver
         stdout,
         stderr: if exit.is_none() { HOSTILE.to_owned() } else { String::new() },
         milliseconds: 12,
+        ..CallRecord::default()
     });
     Tried {
         rule: rule.to_owned(),
