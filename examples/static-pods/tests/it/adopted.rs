@@ -1,6 +1,6 @@
 //! What a start finds of the one before.
 
-use crate::program::pid_in;
+use crate::program::{kill_and_wait, pid_in};
 use crate::scene::{Scene, Traces, host_port};
 
 #[test]
@@ -46,8 +46,7 @@ fn what_changed_went_or_died_meanwhile_is_made_as_it_is_to_be() {
     program.kill();
     scene.write_pod("changed", "hostname: other");
     scene.remove_manifest("gone.yaml");
-    let dead = nix::unistd::Pid::from_raw(pid(&before, "dead").cast_signed());
-    nix::sys::signal::kill(dead, nix::sys::signal::SIGKILL).unwrap();
+    kill_and_wait(pid(&before, "dead"));
     let mut program = scene.start();
     program.wait_for_all([
         "pod default/changed: Running",
@@ -86,7 +85,7 @@ fn a_broken_record_is_put_aside_and_its_network_collected() {
     let pid = pid_in(&program.wait_for("pod default/one: Running"));
     program.kill();
     std::fs::write(&scene.records()[0], "{").unwrap();
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid.cast_signed()), nix::sys::signal::SIGTERM).unwrap();
+    kill_and_wait(pid);
     let mut program = scene.start();
     program.wait_for("pod default/one: Running");
     assert!(program.terminate().success());

@@ -1,8 +1,10 @@
 //! The program as a process that a test starts, reads and ends.
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
+use std::os::fd::AsFd;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -116,6 +118,17 @@ impl Drop for Program {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// `kill -9` of a process that is nobody's child here, until it has ended.
+#[track_caller]
+pub(crate) fn kill_and_wait(pid: u32) {
+    let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process");
+    let process = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).expect("cannot open it");
+    rustix::process::pidfd_send_signal(&process, rustix::process::Signal::KILL).expect("cannot kill it");
+    let mut files = [PollFd::new(process.as_fd(), PollFlags::POLLIN)];
+    let deadline = PollTimeout::try_from(DEADLINE).expect("a short time");
+    assert_eq!(poll(&mut files, deadline), Ok(1), "{pid:?} did not end");
 }
 
 /// The process of a line `pod default/web: Running ... pid=4711`.
