@@ -47,6 +47,26 @@ fn many_adds_at_once_get_distinct_addresses_and_leave_nothing() {
     node.assert_as_before_except(stays);
 }
 
+/// Of ADDs at once one makes the bridge; whichever it is, each result tells the address that the bridge keeps.
+#[test]
+fn first_adds_at_once_tell_of_one_bridge() {
+    for _ in 0..4 {
+        let node = node();
+        let config = bridge(json!({"isGateway": true, "ipam": dual()}));
+        let pods: Vec<_> = (0..24).map(|_| node.container()).collect();
+        let (config, start) = (&config, &Barrier::new(pods.len()));
+        let add = |pod| {
+            start.wait();
+            Attached::add(&node, config, pod)
+        };
+        let made: Vec<_> = std::thread::scope(|scope| {
+            let adds: Vec<_> = pods.iter().map(|pod| scope.spawn(move || add(pod))).collect();
+            adds.into_iter().map(|add| add.join().unwrap()).collect()
+        });
+        made.iter().for_each(|one| drop(one.check().ok()));
+    }
+}
+
 /// ADDs and DELs of different containers mixed, over a range that is nearly full: an address is free again as soon as its
 /// DEL has returned.
 #[test]

@@ -202,6 +202,8 @@ impl Settings {
 pub struct Bridge {
     /// The largest packet, in bytes; `None` leaves the kernel's default.
     pub mtu_bytes: Option<u32>,
+    /// Its Ethernet address for good; with `None` it has one of its ports', another as they come and go.
+    pub mac: Option<Mac>,
     /// Tells VLANs apart on its ports.
     pub vlan_filtering: bool,
 }
@@ -215,6 +217,10 @@ pub fn create_bridge(name: &str, bridge: &Bridge) -> Request {
     let mut words = format!("RTM_NEWLINK kind=bridge name={name}");
     if let Some(mtu) = bridge.mtu_bytes {
         message = message.mtu(mtu);
+    }
+    if let Some(mac) = bridge.mac {
+        message = message.address(mac.0.to_vec());
+        words.push_str(&format!(" address={mac}"));
     }
     if bridge.vlan_filtering {
         message = message.set_info_data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));

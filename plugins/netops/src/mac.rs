@@ -1,6 +1,7 @@
 //! Ethernet addresses and their texts.
 
 use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::str::FromStr;
 
 /// An Ethernet address.
@@ -11,6 +12,16 @@ pub struct Mac(pub [u8; 6]);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no Ethernet address like 0a:00:00:00:00:05")]
 pub struct MacError(String);
+
+impl Mac {
+    /// Any address that is for one link and of no maker (IEEE 802: locally administered, unicast).
+    #[must_use]
+    pub fn random() -> Self {
+        // Keyed anew from the kernel's random numbers.
+        let [_, _, a, b, c, d, e, g] = RandomState::new().build_hasher().finish().to_be_bytes();
+        Self([a & 0xfc | 0x02, b, c, d, e, g])
+    }
+}
 
 impl fmt::Display for Mac {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -57,6 +68,15 @@ impl FromStr for Mac {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn random_addresses_are_local_unicast_and_differ() {
+        let (one, other) = (Mac::random(), Mac::random());
+        assert_ne!(one, other);
+        for Mac([first, ..]) in [one, other] {
+            assert_eq!(first & 3, 2, "{first:02x}");
+        }
+    }
 
     #[test]
     fn mac_texts() {

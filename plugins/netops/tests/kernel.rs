@@ -329,7 +329,7 @@ fn routes_are_replaced_all_or_none() {
 #[test]
 fn vlans_of_a_port() {
     on_node(|net, container| {
-        let made = net.run(link::create_bridge("br0", &Bridge { mtu_bytes: None, vlan_filtering: true }));
+        let made = net.run(link::create_bridge("br0", &Bridge { vlan_filtering: true, ..Bridge::default() }));
         if let Err(error) = made {
             assert_eq!(error.os_errno(), Some(Errno::EOPNOTSUPP), "{error}");
             testns::skip("vlans_of_a_port", "the kernel has no bridge VLAN filtering");

@@ -41,8 +41,15 @@ fn first_add_killed(scenario: Scenario) {
         let next = node.container();
         let reply = scenario.add(&next).run(&node);
         assert_eq!(reply.output.code(), 0, "{point}: the next {reply}");
-        let check = Call::new(Verb::Check, (scenario.config)(), &next).prev_result(&reply.ok()).run(&node);
-        assert_eq!(check.output.code(), 0, "{point}: the next {check}");
+        let check = Call::new(Verb::Check, (scenario.config)(), &next).prev_result(&reply.ok());
+        let checked = check.run(&node);
+        assert_eq!(checked.output.code(), 0, "{point}: the next {checked}");
+        // A port with a lower Ethernet address: the bridge of gateways must not follow it.
+        node.host().add_veth("low", &node.remote("elsewhere"), "low");
+        node.host().set_mac("low", "02:00:00:00:00:01");
+        node.host().set_master("low", "br0");
+        let checked = check.run(&node);
+        assert_eq!(checked.output.code(), 0, "{point}: with another port the next {checked}");
         traced.hit.is_some()
     });
 }

@@ -75,11 +75,9 @@ impl Checking<'_> {
         if self.plan.bridge.promisc && !bridge.promisc {
             return Err(differs(&object, "it is not promiscuous"));
         }
-        // Without an address of its own a bridge has one of its ports', another after each ADD and DEL.
-        let has_own_mac = !self.plan.gateways.is_empty() && self.plan.vlan_gateway.is_none();
         match self.entry_of(&bridge) {
             None => Err(differs(&object, "prevResult does not have it")),
-            Some(entry) if has_own_mac => check::mac(&bridge, entry).map(|()| bridge),
+            Some(entry) if self.plan.keeps_mac() => check::mac(&bridge, entry).map(|()| bridge),
             Some(_) => Ok(bridge),
         }
     }

@@ -88,6 +88,12 @@ pub struct PortVlans {
 }
 
 impl Plan {
+    /// Whether the bridge is the containers' gateway and so keeps its Ethernet address, which they have learned. Another
+    /// one has an address of its ports', another after each ADD and DEL.
+    pub(crate) fn keeps_mac(&self) -> bool {
+        !self.gateways.is_empty() && self.vlan_gateway.is_none()
+    }
+
     /// The plan for one attachment. `mac` is the strongest of the requests for one; `lease` is `None` for a network
     /// without IPAM.
     ///

@@ -8,7 +8,7 @@ use interface::{failed, host_veth};
 use netops::addr;
 use netops::bridge_port::{self, Vlans};
 use netops::error::Result;
-use netops::link::{self, Link, Settings, Target, Veth};
+use netops::link::{self, Link, Mac, Settings, Target, Veth};
 use netops::sysctl::{self, Key};
 use netops::txn::{NodeUndo, Txn};
 use netops::{Errno, Kernel};
@@ -38,7 +38,7 @@ pub(crate) fn ensure<'a>(
 ) -> std::result::Result<Shared<'a>, CniError> {
     let (bridge, ports) = match find_bridge(host, &plan.bridge.name)? {
         Some(bridge) => (bridge, None),
-        None => create(host, txn, &plan.bridge)?,
+        None => create(host, txn, plan)?,
     };
     let mut shared = Shared { host, txn, bridge, vlan_gateway: None, ports };
     // The look at the addresses first: it may find a conflict, and nothing is changed yet.
@@ -61,9 +61,12 @@ pub(crate) fn ensure<'a>(
 fn create(
     host: &Kernel,
     txn: &Txn<Undo>,
-    plan: &plan::Bridge,
+    plan: &Plan,
 ) -> std::result::Result<(Link, Option<BTreeSet<u32>>), CniError> {
-    let options = link::Bridge { mtu_bytes: plan.mtu_bytes, vlan_filtering: plan.vlan_filtering };
+    // From its birth: another ADD that finds the bridge tells its address in a result, and CHECK holds it to that.
+    let mac = plan.keeps_mac().then(Mac::random);
+    let plan = &plan.bridge;
+    let options = link::Bridge { mtu_bytes: plan.mtu_bytes, mac, vlan_filtering: plan.vlan_filtering };
     let outcome = match host.run(link::create_bridge(&plan.name, &options)) {
         // Another ADD was faster: then it is its bridge to take back, not ours.
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
@@ -115,6 +118,12 @@ impl Shared<'_> {
 
     fn change_addresses(&mut self, changes: &plan::AddressChanges) -> Result<()> {
         let router = &self.router().clone();
+        // A bridge that somebody else made follows the lowest address of its ports until its own is set. Neighbours must
+        // not have to learn their gateway's address anew with each container. First, as who sees the addresses counts on it.
+        if let (false, Some(_)) = (changes.add.is_empty(), router.mac) {
+            let settings = Settings { mac: router.mac, ..Settings::default() };
+            self.host.run(link::set(&router.into(), &settings))?;
+        }
         for net in &changes.delete {
             self.push(NodeUndo::AddAddress { link: router.clone(), net: *net })?;
             self.host.run(addr::delete(router, *net))?;
@@ -127,13 +136,7 @@ impl Shared<'_> {
                 outcome => outcome?,
             }
         }
-        if changes.add.is_empty() || router.mac.is_none() {
-            return Ok(());
-        }
-        // A bridge follows the lowest address of its ports until its own is set. Neighbours must not have to
-        // learn their gateway's address anew with each container.
-        let settings = Settings { mac: router.mac, ..Settings::default() };
-        self.host.run(link::set(&router.into(), &settings))
+        Ok(())
     }
 
     fn ensure_vlan_gateway(&mut self, plan: &plan::VlanGateway) -> std::result::Result<Link, CniError> {

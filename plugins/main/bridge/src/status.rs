@@ -65,7 +65,7 @@ fn try_out(conf: &Conf) -> Result<(), CniError> {
     let vlan_filtering = conf.vlans.is_some();
     let tried = Netns::run_in_new(|| {
         let net = Kernel::host()?;
-        net.run(link::create_bridge(&conf.bridge, &Bridge { mtu_bytes: conf.mtu_bytes, vlan_filtering }))?;
+        net.run(link::create_bridge(&conf.bridge, &Bridge { mtu_bytes: conf.mtu_bytes, mac: None, vlan_filtering }))?;
         let veth = Veth {
             name: "veth-trial0",
             master: None,
