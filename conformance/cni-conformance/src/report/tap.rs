@@ -82,15 +82,14 @@ fn diagnosis(trial: &Tried, rule: Option<&Asked>) -> String {
     out + "  ...\n"
 }
 
-/// A key and its text: lines as a block, one line in quotes, of which JSON's are YAML's.
+/// A key and its text: lines as a block, one line in quotes, of which JSON's are YAML's. A block whose first line is
+/// indented would need a number, which older harnesses do not know, so that is in quotes too.
 fn pair(indent: usize, key: &str, value: &str) -> String {
     let value = text::output(value);
     let space = " ".repeat(indent);
-    match value.contains('\n') {
-        false => format!("{space}{key}: {}\n", serde_json::Value::from(value)),
-        true => {
-            let lines = value.trim_end_matches('\n').split('\n').map(|line| format!("{space}  {line}\n"));
-            format!("{space}{key}: |2-\n{}", lines.collect::<String>())
-        }
+    if !value.trim_end_matches('\n').contains('\n') || value.starts_with([' ', '\t', '\n']) {
+        return format!("{space}{key}: {}\n", serde_json::Value::from(value));
     }
+    let lines = value.trim_end_matches('\n').split('\n').map(|line| format!("{space}  {line}\n"));
+    format!("{space}{key}: |\n{}", lines.collect::<String>())
 }

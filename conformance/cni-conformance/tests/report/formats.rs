@@ -51,6 +51,24 @@ fn tap() {
     assert_eq!(blocks, 4);
 }
 
+/// Perl's harness, which the format comes from. That of Debian 12 knows version 13 only;
+/// nothing here differs between the two.
+#[test]
+fn tap_is_read_by_prove() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(&file, Format::Tap.text(&made_up::run()).replacen("version 14", "version 13", 1)).unwrap();
+    let output = match std::process::Command::new("prove").args(["-e", "cat"]).arg(file.path()).output() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            eprintln!("SKIP tap_is_read_by_prove: prove is not installed");
+            return;
+        }
+        output => String::from_utf8(output.unwrap().stdout).unwrap(),
+    };
+    // What breaks a SHOULD is to do; the other two are the broken MUST and what could not be tried.
+    assert!(output.contains("Tests: 23 Failed: 2)") && output.contains("Files=1, Tests=23,"), "{output}");
+    assert!(!output.contains("Parse errors"), "{output}");
+}
+
 #[test]
 fn junit() {
     let text = Format::Junit.text(&made_up::run());
