@@ -58,11 +58,7 @@ pub(crate) fn ensure<'a>(
     Ok(shared)
 }
 
-fn create(
-    host: &Kernel,
-    txn: &Txn<Undo>,
-    plan: &Plan,
-) -> std::result::Result<(Link, Option<BTreeSet<u32>>), CniError> {
+fn create(host: &Kernel, txn: &Txn<Undo>, plan: &Plan) -> std::result::Result<(Link, Option<BTreeSet<u32>>), CniError> {
     // From its birth: another ADD that finds the bridge tells its address in a result, and CHECK holds it to that.
     let mac = plan.keeps_mac().then(Mac::random);
     let plan = &plan.bridge;
