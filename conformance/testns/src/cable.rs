@@ -120,6 +120,18 @@ impl Namespace {
         self.request(RTM_NEWLINK, 0, &Body(header), format_args!("set {link} down"));
     }
 
+    /// Gives a link another name. It goes down for a moment and loses its routes: older kernels want that.
+    ///
+    /// # Panics
+    /// When there is none, or the name is taken.
+    #[track_caller]
+    pub fn rename(&self, link: &str, name: &str) {
+        self.set_down(link);
+        let what = format!("rename {link} to {name}");
+        self.change_link(link, &what, |body| body.string(IFLA_IFNAME, name));
+        self.set_up(name);
+    }
+
     /// Sets a link's MTU.
     ///
     /// # Panics

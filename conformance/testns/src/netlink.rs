@@ -53,7 +53,29 @@ impl Socket {
         }
     }
 
+    /// Sends a change of a netfilter subsystem, which takes changes in batches only, and waits for the kernel's answer.
+    pub(crate) fn change_netfilter(&mut self, kind: u16, body: &[u8]) -> nix::Result<()> {
+        const BATCH_BEGIN: u16 = 16;
+        const BATCH_END: u16 = 17;
+        let [subsystem, _] = kind.to_be_bytes();
+        let of_subsystem = [0, 0, 0, subsystem]; // struct nfgenmsg, the last field in network byte order
+        let batch = [
+            self.message(BATCH_BEGIN, 0, &of_subsystem)?,
+            self.message(kind, libc::NLM_F_ACK, body)?,
+            self.message(BATCH_END, 0, &of_subsystem)?,
+        ];
+        send(self.fd.as_raw_fd(), &batch.concat(), MsgFlags::empty())?;
+        self.receive()?;
+        Ok(())
+    }
+
     fn send(&mut self, kind: u16, flags: i32, body: &[u8]) -> nix::Result<()> {
+        let message = self.message(kind, flags, body)?;
+        send(self.fd.as_raw_fd(), &message, MsgFlags::empty())?;
+        Ok(())
+    }
+
+    fn message(&mut self, kind: u16, flags: i32, body: &[u8]) -> nix::Result<Vec<u8>> {
         self.sequence += 1;
         let length = u32::try_from(HEADER + body.len()).map_err(|_too_long| Errno::EMSGSIZE)?;
         let flags = u16::try_from(flags | libc::NLM_F_REQUEST).map_err(|_unknown| Errno::EINVAL)?;
@@ -63,8 +85,8 @@ impl Socket {
         message.extend(self.sequence.to_ne_bytes());
         message.extend(0_u32.to_ne_bytes());
         message.extend(body);
-        send(self.fd.as_raw_fd(), &message, MsgFlags::empty())?;
-        Ok(())
+        message.resize(message.len().next_multiple_of(4), 0);
+        Ok(message)
     }
 
     /// Messages up to the end mark or acknowledgement, and whether a change tore the dump.

@@ -13,6 +13,7 @@ use crate::netlink::{Attributes, Body, Message, Socket};
 
 const NFNL_SUBSYS_NFTABLES: u16 = 10 << 8;
 const NFT_MSG_GETTABLE: u16 = 1;
+const NFT_MSG_DELTABLE: u16 = 2;
 const NFT_MSG_GETCHAIN: u16 = 4;
 const NFT_MSG_GETRULE: u16 = 7;
 const NFT_MSG_GETSET: u16 = 10;
@@ -47,6 +48,20 @@ impl Namespace {
     #[track_caller]
     pub fn nft(&self) -> Vec<String> {
         self.enter(ruleset)
+    }
+
+    /// Deletes the whole nftables ruleset, as `nft flush ruleset` does.
+    ///
+    /// # Panics
+    /// When the kernel refuses it.
+    #[track_caller]
+    pub fn flush_nft(&self) {
+        let flush = || {
+            let mut socket = Socket::open(SockProtocol::NetlinkNetFilter)?;
+            // Of no family and without a name: each table of each family.
+            socket.change_netfilter(NFNL_SUBSYS_NFTABLES | NFT_MSG_DELTABLE, &[0; NFGENMSG])
+        };
+        self.enter(flush).must(format_args!("flush the nftables ruleset in {}", self.path().display()));
     }
 }
 

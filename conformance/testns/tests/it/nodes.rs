@@ -1,7 +1,10 @@
 //! What a node shows, hides and remembers.
 
 use std::fs;
+use std::path::Path;
+use std::process::Command;
 use std::thread;
+use std::time::Duration;
 
 use testns::{Feature, Node, Remains};
 
@@ -162,4 +165,33 @@ fn bridge_vlans_are_seen() {
     let vlans = node.host().port_vlans();
     let default = testns::PortVlan { link: "br0".to_owned(), id: 1, pvid: true, untagged: true };
     assert_eq!(vlans, [default]);
+}
+
+#[test]
+fn a_link_gets_another_name() {
+    let node = Node::new();
+    node.host().add_link("br0", "bridge");
+    let index = node.host().link("br0").index;
+    node.host().rename("br0", "br1");
+    assert!(node.host().find_link("br0").is_none());
+    let renamed = node.host().link("br1");
+    assert_eq!((renamed.index, renamed.up), (index, true));
+}
+
+#[test]
+fn all_filter_rules_go_at_once() {
+    let nft = Path::new("/usr/sbin/nft");
+    if !nft.exists() {
+        return testns::skip("all_filter_rules_go_at_once", "nft is not installed");
+    }
+    let node = Node::new();
+    node.host().flush_nft(); // nothing yet
+    for family in ["ip", "inet", "bridge"] {
+        let mut command = Command::new(nft);
+        command.args(["add", "table", family, "t", "{", "chain", "c", "{", "counter", ";", "}", ";", "}"]);
+        assert_eq!(testns::run(command, b"", Duration::from_secs(10)).code(), 0);
+    }
+    assert_eq!(node.host().nft().iter().filter(|line| line.starts_with("nft rule")).count(), 3);
+    node.host().flush_nft();
+    assert_eq!(node.host().nft(), Vec::<String>::new());
 }
