@@ -13,7 +13,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::sync::OnceLock;
 use std::time::Duration;
 use testns::{Attachment, Call, Node, Verb};
 
@@ -24,6 +26,18 @@ pub const INSIDE: &str = "errand-inside";
 
 /// How long a plugin may take to say its versions.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Where a program that is not the kit finds it.
+static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
+
+/// Names the kit's executable, for programs that use this library and are something else. The first call counts.
+pub fn use_executable(path: impl Into<PathBuf>) {
+    EXECUTABLE.get_or_init(|| path.into());
+}
+
+fn executable() -> io::Result<PathBuf> {
+    EXECUTABLE.get().cloned().map_or_else(std::env::current_exe, Ok)
+}
 
 /// What a child is sent for.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -61,7 +75,7 @@ impl Errand {
     /// # Errors
     /// If it cannot be started, does not end in time or gives no answer, which it explains.
     pub(crate) fn run<T: DeserializeOwned>(&self, own_processes: bool, deadline: Duration) -> io::Result<T> {
-        let mut command = Command::new(std::env::current_exe()?);
+        let mut command = Command::new(executable()?);
         command.args([OUTSIDE, &own_processes.to_string()]);
         let Some(output) = testns::try_run(command, &serde_json::to_vec(self)?, deadline) else {
             return Err(io::Error::other(format!("it did not end within {} s", deadline.as_secs())));

@@ -1,0 +1,63 @@
+//! What mutants do to a node besides. All of it panics if it cannot be done: the mutant is then not what a test takes
+//! it for.
+
+use netops::addr::{self, Address};
+use netops::link::{self, Bridge, Link, Settings, Target};
+use netops::{Kernel, OpError, Request, unlink};
+
+/// The node.
+pub(crate) fn node() -> Kernel {
+    done(Kernel::host())
+}
+
+pub(crate) fn done<T>(result: Result<T, OpError>) -> T {
+    result.unwrap_or_else(|error| panic!("{error}: {}", error.details()))
+}
+
+/// Changes something.
+pub(crate) fn run(net: &Kernel, request: Request) {
+    done(net.run(request));
+}
+
+/// Makes a link that nobody asked for, unless it is there.
+pub(crate) fn make_link(net: &Kernel, name: &str) {
+    if done(link::find(net, name)).is_none() {
+        run(net, link::create_bridge(name, &Bridge::default()));
+    }
+}
+
+/// Removes a link, if it is there.
+pub(crate) fn remove_link(net: &Kernel, name: &str) {
+    if done(link::find(net, name)).is_some() {
+        run(net, unlink::request(&Target::named(name)));
+    }
+}
+
+pub(crate) fn set_link(net: &Kernel, name: &str, settings: &Settings) {
+    run(net, link::set(&Target::named(name), settings));
+}
+
+/// Ports of a bridge.
+pub(crate) fn ports(net: &Kernel, bridge: &str) -> Vec<Link> {
+    let bridge = done(link::get(net, &Target::named(bridge)));
+    done(link::list(net, Some(bridge.index)))
+}
+
+pub(crate) fn add_address(net: &Kernel, name: &str, address: &Address) {
+    let link = done(link::get(net, &Target::named(name)));
+    run(net, addr::add(&link, address));
+}
+
+/// Takes all IPv4 addresses from a link.
+pub(crate) fn remove_addresses(net: &Kernel, name: &str) {
+    let link = done(link::get(net, &Target::named(name)));
+    for address in done(addr::list(net, &link)).iter().filter(|address| address.net.is_ipv4()) {
+        run(net, addr::delete(&link, address.net));
+    }
+}
+
+/// A name for a link of this container alone.
+pub(crate) fn name_for(container_id: &str) -> String {
+    let last = container_id.get(container_id.len().saturating_sub(8)..).unwrap_or(container_id);
+    format!("left{last}")
+}

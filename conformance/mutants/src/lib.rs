@@ -1,0 +1,88 @@
+//! Deliberately wrong plugins. For tests only: they show that cni-conformance can fail.
+//!
+//! A [`Mutant`] is an honest plugin of the suite that breaks one rule: it gets another call than the one that was made,
+//! or another reply is printed than the one that was given, or something is done to the node besides. All of them are
+//! one executable, which acts as the plugin by whose name it is called and as the mutant by whose name its folder is
+//! called; in a folder of any other name it is honest. So all verbs can be wrong, also those that have no config.
+//!
+//! [`excused`] has the rules that no mutant can break.
+
+use skel::Entry;
+use std::path::Path;
+use std::process::ExitCode;
+
+mod deed;
+pub mod excused;
+mod memory;
+mod scene;
+mod tuning;
+pub mod wrong;
+
+pub use scene::Scene;
+use skel::Reply;
+
+/// The honest plugins.
+const ENTRIES: &[Entry] =
+    &[Entry::of::<bridge::Bridge>(), Entry::of::<host_local::HostLocal>(), Entry::of::<tuning::Tuning>()];
+
+/// A plugin that breaks a rule.
+#[derive(Debug, Clone, Copy)]
+pub struct Mutant {
+    /// What it does, and the name of its folder.
+    pub name: &'static str,
+    /// The built-in profile of the kit with which it is tried. Its executable is the one that is wrong.
+    pub profile: &'static str,
+    /// The rule that it breaks.
+    pub rule: &'static str,
+    /// Rules that it cannot keep to as it breaks that one.
+    pub also: &'static [&'static str],
+    /// Whether the IPAM plugin is an executable of its own: our bridge runs one that is itself without a new process.
+    pub apart: bool,
+    /// With which versions it is tried.
+    pub versions: &'static [&'static str],
+    /// What it does.
+    pub act: fn(&Scene) -> Reply,
+}
+
+impl Mutant {
+    pub(crate) const fn new(
+        profile: &'static str,
+        rule: &'static str,
+        name: &'static str,
+        act: fn(&Scene) -> Reply,
+    ) -> Self {
+        Self { name, profile, rule, also: &[], apart: false, versions: &["1.1.0"], act }
+    }
+
+    pub(crate) const fn also(self, also: &'static [&'static str]) -> Self {
+        Self { also, ..self }
+    }
+
+    pub(crate) const fn apart(self) -> Self {
+        Self { apart: true, ..self }
+    }
+
+    pub(crate) const fn speaking(self, versions: &'static [&'static str]) -> Self {
+        Self { versions, ..self }
+    }
+}
+
+/// The executable's whole `main`.
+#[must_use]
+pub fn main() -> ExitCode {
+    let called_as = std::env::args_os().next().unwrap_or_default();
+    let entry = ENTRIES.iter().find(|entry| Path::new(&called_as).file_name().is_some_and(|name| name == entry.name));
+    match entry.zip(this()) {
+        Some((entry, mutant)) if mutant.profile.starts_with(entry.name) => {
+            (mutant.act)(&Scene::of_process(entry, ENTRIES)).send()
+        }
+        _ => skel::run(ENTRIES),
+    }
+}
+
+/// The mutant by whose name this executable's folder is called. The link of the bench to it does not count.
+fn this() -> Option<&'static Mutant> {
+    let executable = std::env::current_exe().ok()?;
+    let folder = executable.parent()?.file_name()?;
+    wrong::all().find(|mutant| folder == mutant.name)
+}

@@ -1,0 +1,7 @@
+//! See the library of the same name.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mutants::main()
+}

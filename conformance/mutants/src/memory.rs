@@ -1,0 +1,42 @@
+//! What a mutant remembers from call to call, where no rule looks: a bench's own folder is in no snapshot.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// Below [`testns::Node::work_dir`], which no plugin knows.
+const FOLDER: &str = "/run/testns/mutant";
+
+fn path(key: &str) -> PathBuf {
+    PathBuf::from(FOLDER).join(key.replace('/', "_"))
+}
+
+/// Remembers a key.
+///
+/// # Panics
+/// If it cannot: the test has to see that the mutant did not do what it is for.
+pub(crate) fn mark(key: &str) {
+    note(key, "");
+}
+
+/// Remembers a text under a key.
+///
+/// # Panics
+/// As [`mark`].
+pub(crate) fn note(key: &str, text: &str) {
+    fs::create_dir_all(FOLDER).and_then(|()| fs::write(path(key), text)).unwrap_or_else(|error| panic!("{error}"));
+}
+
+/// The text of a key.
+pub(crate) fn find(key: &str) -> Option<String> {
+    fs::read_to_string(path(key)).ok()
+}
+
+/// Whether a key is remembered.
+pub(crate) fn has(key: &str) -> bool {
+    path(key).exists()
+}
+
+/// Forgets a key; whether it was remembered.
+pub(crate) fn forget(key: &str) -> bool {
+    fs::remove_file(path(key)).is_ok()
+}

@@ -1,0 +1,173 @@
+//! One call of a mutant, and what the honest plugin makes of it.
+
+use netops::{Kernel, Netns};
+use serde_json::{Value, json};
+use skel::cni_spec::{CniError, Code, Command, SpecVersion};
+use skel::env::Environment;
+use skel::{Call, Entry, Reply};
+use std::rc::Rc;
+
+/// One call.
+#[derive(Clone)]
+pub struct Scene {
+    /// Its variables.
+    pub env: Environment,
+    stdin: Result<Rc<[u8]>, CniError>,
+    entry: &'static Entry,
+    entries: &'static [Entry],
+}
+
+impl Scene {
+    pub(crate) fn of_process(entry: &'static Entry, entries: &'static [Entry]) -> Self {
+        let call = Call::of_process(entries);
+        let stdin = call.read_stdin();
+        Self { env: call.env, stdin, entry, entries }
+    }
+
+    /// Whether this verb was asked for.
+    #[must_use]
+    pub fn is(&self, verb: Command) -> bool {
+        self.env.find_command() == Some(verb)
+    }
+
+    /// What the honest plugin replies, and does.
+    #[must_use]
+    pub fn honest(&self) -> Reply {
+        if self.env.command.is_empty() {
+            return self.about();
+        }
+        let stdin = match &self.stdin {
+            Ok(stdin) => Rc::clone(stdin),
+            Err(error) => return Reply::failure(error, SpecVersion::LATEST),
+        };
+        let mut call = Call::of_process(self.entries).for_delegate(Command::Version, stdin);
+        call.env = self.env.clone();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build();
+        match runtime {
+            Ok(runtime) => runtime.block_on((self.entry.handler)(&call)),
+            Err(error) => {
+                Reply::failure(&CniError::new(Code::IO, format!("cannot start: {error}")), SpecVersion::LATEST)
+            }
+        }
+    }
+
+    /// Without a verb the executable itself answers, on stderr.
+    fn about(&self) -> Reply {
+        eprintln!("CNI {} plugin", self.entry.name);
+        Reply::default()
+    }
+
+    /// The network config; `null` if stdin is none.
+    #[must_use]
+    pub fn config(&self) -> Value {
+        serde_json::from_slice(self.stdin.as_deref().unwrap_or_default()).unwrap_or_default()
+    }
+
+    /// The same call with another config; the very same if stdin is no JSON.
+    #[must_use]
+    pub fn with_config(&self, change: impl FnOnce(&mut Value)) -> Self {
+        let mut config = self.config();
+        if !config.is_object() {
+            return self.clone();
+        }
+        change(&mut config);
+        self.with_stdin(config.to_string())
+    }
+
+    /// The same call with another stdin.
+    #[must_use]
+    pub fn with_stdin(&self, stdin: impl Into<Vec<u8>>) -> Self {
+        Self { stdin: Ok(stdin.into().into()), ..self.clone() }
+    }
+
+    /// The same call with other variables.
+    #[must_use]
+    pub fn with_env(&self, change: impl FnOnce(&mut Environment)) -> Self {
+        let mut changed = self.clone();
+        change(&mut changed.env);
+        changed
+    }
+
+    /// The same call with another verb.
+    #[must_use]
+    pub fn with_verb(&self, verb: Command) -> Self {
+        self.with_env(|env| env.command = verb.as_str().to_owned())
+    }
+
+    /// The attachment, as a key of [`crate::memory`].
+    #[must_use]
+    pub fn attachment(&self) -> String {
+        format!("{}-{}", self.env.container_id, self.env.ifname)
+    }
+
+    /// An error.
+    #[must_use]
+    pub fn refuse(&self, code: u32, msg: &str) -> Reply {
+        let version = self.config()["cniVersion"].as_str().unwrap_or("1.1.0").to_owned();
+        let object = json!({ "cniVersion": version, "code": code, "msg": msg });
+        Reply { stdout: object.to_string().into_bytes(), exit: 1 }
+    }
+
+    /// An ADD that says that it succeeded.
+    #[must_use]
+    pub fn boast(&self) -> Reply {
+        let version = self.config()["cniVersion"].as_str().unwrap_or("1.1.0").to_owned();
+        Reply::success(json!({ "cniVersion": version }).to_string())
+    }
+
+    /// Whether `CNI_NETNS` is a network namespace.
+    #[must_use]
+    pub fn has_netns(&self) -> bool {
+        Netns::open(&self.env.netns).is_ok()
+    }
+
+    /// What the honest plugin replies, changed if it is a success of this verb.
+    #[must_use]
+    pub fn on(&self, verb: Command, change: impl FnOnce(&mut Value)) -> Reply {
+        let reply = self.honest();
+        match self.is(verb) && reply.exit == 0 {
+            true => edited(reply, change),
+            false => reply,
+        }
+    }
+
+    /// What the honest plugin replies, changed if it is an error.
+    #[must_use]
+    pub fn on_error(&self, change: impl FnOnce(&mut Value)) -> Reply {
+        let reply = self.honest();
+        match reply.exit {
+            0 => reply,
+            _ => edited(reply, change),
+        }
+    }
+
+    /// What the honest plugin replies; after a success of this verb something is done as well.
+    #[must_use]
+    pub fn after(&self, verb: Command, deed: impl FnOnce()) -> Reply {
+        let reply = self.honest();
+        if self.is(verb) && reply.exit == 0 {
+            deed();
+        }
+        reply
+    }
+
+    /// The container's namespace.
+    ///
+    /// # Panics
+    /// If there is none.
+    #[must_use]
+    pub fn container(&self) -> Kernel {
+        let netns = Netns::open(&self.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));
+        Kernel::in_netns(&netns).unwrap_or_else(|error| panic!("no container: {error}"))
+    }
+}
+
+/// A reply with another object; a reply that prints none is left as it is.
+#[must_use]
+pub(crate) fn edited(mut reply: Reply, change: impl FnOnce(&mut Value)) -> Reply {
+    if let Ok(mut object) = serde_json::from_slice::<Value>(&reply.stdout) {
+        change(&mut object);
+        reply.stdout = object.to_string().into_bytes();
+    }
+    reply
+}

@@ -1,0 +1,34 @@
+//! A plugin that serves one container at a time, and refuses another in the meantime.
+
+use crate::{Scene, memory};
+use skel::Reply;
+use std::io::Read;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::time::Duration;
+
+/// The one who serves listens there, below the bench's own folder.
+const SOCKET: &str = "/run/testns/mutant-is-busy";
+
+/// How long a call waits for another to be refused.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The first call waits for another, so that they meet on any machine; the other is refused.
+pub(super) fn alone(scene: &Scene) -> Reply {
+    if memory::has("refused") {
+        return scene.honest();
+    }
+    let Ok(listener) = UnixListener::bind(SOCKET) else {
+        memory::mark("refused");
+        drop(UnixStream::connect(SOCKET));
+        return scene.refuse(110, "another container is being served");
+    };
+    // A thread of its own waits, as `accept` has no deadline.
+    let (came, news) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let other = listener.accept().map(|(mut other, _)| other.read(&mut [0]).is_ok());
+        came.send(other.is_ok()).ok();
+    });
+    news.recv_timeout(PATIENCE).ok();
+    std::fs::remove_file(SOCKET).ok();
+    scene.honest()
+}

@@ -1,0 +1,63 @@
+//! Error objects.
+
+use crate::{Mutant, Scene, deed};
+use serde_json::json;
+use skel::Reply;
+use skel::cni_spec::Command::Add;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "errors.exit-status", "bears-any-command", |scene| {
+        match scene.env.find_command() {
+            None => Reply { exit: 0, ..scene.honest() },
+            Some(_) => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "errors.object", "says-the-code-as-a-text", |scene| {
+        scene.on_error(|error| error["code"] = json!(error["code"].to_string()))
+    }),
+    Mutant::new("bridge", "errors.version", "fails-in-its-own-version", |scene| {
+        scene.on_error(|error| error["cniVersion"] = json!("1.0.0"))
+    }),
+    Mutant::new("bridge", "errors.reserved-codes", "uses-a-reserved-code", |scene| {
+        scene.on_error(|error| {
+            if error["code"].as_u64().is_some_and(|code| code > 7) {
+                error["code"] = json!(42);
+            }
+        })
+    }),
+    Mutant::new("bridge", "errors.1-incompatible-version", "calls-a-version-invalid", |scene| other_code(scene, 1, 7)),
+    Mutant::new("bridge", "errors.2-unsupported-field", "calls-a-field-invalid", |scene| {
+        let config = scene.config();
+        let is_unknown = config.as_object().is_some_and(|config| config.keys().any(|key| key.starts_with("zz")));
+        match scene.is(Add) && is_unknown {
+            true => scene.refuse(7, "unknown field"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "errors.3-container-unknown", "knows-no-container-and-leaves-a-link", |scene| {
+        if scene.is(Add) && !scene.has_netns() {
+            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+            return scene.refuse(3, "container unknown");
+        }
+        scene.honest()
+    }),
+    Mutant::new("bridge", "errors.4-names-variables", "says-that-some-variable-is-wrong", |scene| {
+        scene.on_error(|error| {
+            if error["code"] == 4 {
+                error["msg"] = json!("the environment is not as it should be");
+            }
+        })
+    }),
+    Mutant::new("bridge", "errors.5-io", "cannot-tell-reading-from-decoding", |scene| other_code(scene, 5, 6)),
+    Mutant::new("bridge", "errors.6-undecodable", "calls-no-json-invalid", |scene| other_code(scene, 6, 7)),
+    Mutant::new("bridge", "errors.7-invalid-config", "calls-a-config-undecodable", |scene| other_code(scene, 7, 6)),
+];
+
+/// One code in place of another.
+fn other_code(scene: &Scene, code: u32, other: u32) -> Reply {
+    scene.on_error(|error| {
+        if error["code"] == code {
+            error["code"] = json!(other);
+        }
+    })
+}

@@ -1,0 +1,52 @@
+//! GC.
+
+use crate::{Mutant, memory};
+use serde_json::json;
+use skel::Reply;
+use skel::cni_spec::Command::{Del, Gc};
+
+const VALID: &str = "cni.dev/valid-attachments";
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-nothing", |scene| match scene.is(Gc) {
+        true => Reply::default(),
+        false => scene.honest(),
+    }),
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-everything", |scene| match scene.is(Gc) {
+        true => scene.with_config(|config| config[VALID] = json!([])).honest(),
+        false => scene.honest(),
+    }),
+    Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
+        scene.after(Gc, || {
+            let others = scene.with_config(|config| config["name"] = json!("another"));
+            drop(others.honest());
+        })
+    }),
+    Mutant::new("bridge", "gc.succeeds", "wants-something-to-collect", |scene| {
+        match scene.is(Gc) && scene.config()[VALID] == json!([]) {
+            true => scene.refuse(110, "there is nothing to collect"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "gc.prints-nothing", "tells-what-it-collected", |scene| {
+        let reply = scene.honest();
+        match scene.is(Gc) && reply.exit == 0 {
+            true => Reply::success(r#"{"removed":0}"#),
+            false => reply,
+        }
+    }),
+    Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| match scene.is(Gc) {
+        true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
+        false => scene.honest(),
+    }),
+    Mutant::new("bridge", "gc.goes-on-past-errors", "hides-errors-of-gc", |scene| match scene.is(Gc) {
+        true => Reply { exit: 0, stdout: Vec::new(), ..scene.honest() },
+        false => scene.honest(),
+    }),
+    Mutant::new("bridge", "gc.is-followed-by-del", "deletes-nothing-collected", |scene| {
+        if scene.is(Del) && memory::has("gc") {
+            return scene.refuse(110, "that was collected");
+        }
+        scene.after(Gc, || memory::mark("gc"))
+    }),
+];

@@ -1,0 +1,62 @@
+//! STATUS.
+
+use crate::scene::edited;
+use crate::{Mutant, deed, memory};
+use serde_json::json;
+use skel::Reply;
+use skel::cni_spec::Command::{Add, Status};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "status.ready", "is-ready-before-the-first-container-only", |scene| {
+        if scene.is(Status) && memory::has("added") {
+            return scene.refuse(50, "there is a container already");
+        }
+        scene.after(Add, || memory::mark("added"))
+    }),
+    Mutant::new("bridge", "status.not-ready", "is-always-ready", |scene| match scene.is(Status) {
+        true => Reply::default(),
+        false => scene.honest(),
+    }),
+    Mutant::new("bridge", "status.not-ready-codes", "is-not-ready-with-code-5", |scene| match scene.is(Status) {
+        true => scene.on_error(|error| error["code"] = json!(5)),
+        false => scene.honest(),
+    }),
+    Mutant::new("bridge", "status.forwards", "asks-nobody", |scene| match scene.is(Status) {
+        true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
+        false => scene.honest(),
+    }),
+    Mutant::new("bridge", "status.delegate-not-ready", "asks-and-does-not-listen", |scene| {
+        let reply = scene.honest();
+        let is_others = String::from_utf8_lossy(&reply.stdout).contains("Reported by plugin");
+        match scene.is(Status) && is_others {
+            true => Reply::default(),
+            false => reply,
+        }
+    }),
+    Mutant::new("bridge", "status.is-not-needed", "adds-only-when-status-was-good", |scene| {
+        if scene.is(Add) && memory::has("not-ready") {
+            return scene.refuse(50, "it was not ready");
+        }
+        let reply = scene.honest();
+        if scene.is(Status) && reply.exit != 0 {
+            memory::mark("not-ready");
+        }
+        reply
+    }),
+    Mutant::new("bridge", "status.changes-nothing", "tries-things-out", |scene| {
+        scene.after(Status, || deed::make_link(&deed::node(), "tried0"))
+    }),
+    Mutant::new("bridge", "status.prints-nothing", "says-that-it-is-ready", |scene| {
+        let reply = scene.honest();
+        match scene.is(Status) && reply.exit == 0 {
+            true => edited(Reply::success("{}"), |object| object["ready"] = json!(true)),
+            false => reply,
+        }
+    }),
+    Mutant::new("host-local", "status.cni-path-is-optional", "wants-a-path-for-status", |scene| {
+        match scene.is(Status) && scene.env.path.is_empty() {
+            true => scene.refuse(4, "required env variables [CNI_PATH] missing"),
+            false => scene.honest(),
+        }
+    }),
+];

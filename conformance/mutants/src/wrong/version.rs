@@ -1,0 +1,32 @@
+//! VERSION.
+
+use crate::Mutant;
+use serde_json::json;
+use skel::cni_spec::Command::{Add, Version};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "version.lists-versions", "lists-one-version-as-a-text", |scene| {
+        scene.on(Version, |object| object["supportedVersions"] = json!("1.1.0"))
+    })
+    .also(&["version.needs-the-command-only"]),
+    Mutant::new("bridge", "version.echoes", "answers-in-its-own-version", |scene| {
+        scene.on(Version, |object| object["cniVersion"] = json!("1.0.0"))
+    }),
+    Mutant::new("bridge", "version.needs-the-command-only", "wants-a-network-for-version", |scene| {
+        match scene.is(Version) && scene.config().get("name").is_none() {
+            true => scene.refuse(7, "missing network name"),
+            false => scene.honest(),
+        }
+    })
+    .also(&["version.same-list-for-any-input"]),
+    Mutant::new("bridge", "version.same-list-for-any-input", "lists-what-it-was-asked-for", |scene| {
+        scene.on(Version, |object| object["supportedVersions"] = json!([object["cniVersion"]]))
+    }),
+    Mutant::new("bridge", "version.serves-what-it-lists", "lists-more-than-it-serves", |scene| {
+        match scene.is(Add) && scene.config()["cniVersion"] == "0.4.0" {
+            true => scene.refuse(1, "incompatible CNI versions"),
+            false => scene.honest(),
+        }
+    })
+    .speaking(&["0.4.0"]),
+];

@@ -1,0 +1,43 @@
+//! The kit can fail: each mutant is caught by the rule that it breaks, and the honest plugin is not.
+
+mod kit;
+mod table;
+
+use kit::Kit;
+use mutants::wrong;
+
+/// Tries the mutants of one of the kit's files of rules.
+#[track_caller]
+fn caught(group: &str) {
+    let (_, mutants) = wrong::GROUPS.iter().find(|(name, _)| *name == group).expect("no such group");
+    let faults = Kit::new(mutants.iter()).faults(mutants);
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
+
+macro_rules! groups {
+    ($($group:ident)*) => {
+        $(#[test]
+        fn $group() {
+            caught(stringify!($group));
+        })*
+
+        #[test]
+        fn every_group_is_tried() {
+            let tested = [$(stringify!($group)),*];
+            let all: Vec<_> = wrong::GROUPS.iter().map(|(name, _)| *name).collect();
+            assert_eq!(tested[..], all[..]);
+        }
+    };
+}
+
+groups! { add add_result del gc status version errors results crash }
+
+#[test]
+#[ignore = "tries each mutant with each rule, which takes an hour"]
+fn mutants_break_no_other_rule() {
+    for mutant in wrong::all() {
+        let mut broken = Kit::new([mutant].into_iter()).broken_by(mutant);
+        broken.retain(|rule| rule != mutant.rule && !mutant.also.contains(&rule.as_str()));
+        println!("{}: {broken:?}", mutant.name);
+    }
+}

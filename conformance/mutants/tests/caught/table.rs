@@ -1,0 +1,81 @@
+//! The tables of mutants and of rules.
+
+use cni_conformance::rule::{Proof, Rule};
+use cni_conformance::{Profile, rules};
+use mutants::{excused, wrong};
+use std::fmt::Write;
+
+/// Each rule has a mutant that breaks it, or a reason why none can.
+#[test]
+fn every_rule_has_a_mutant_or_an_excuse() {
+    let mut faults = Vec::new();
+    for rule in rules::all() {
+        let mutants = wrong::all().filter(|mutant| mutant.rule == rule.id).count();
+        let excuses = excused::RULES.iter().filter(|(id, _)| *id == rule.id).count();
+        match (rule.cases().is_empty(), mutants, excuses) {
+            (true, 0, 0) | (false, 1.., 0) | (false, 0, 1) => {}
+            (true, ..) => faults.push(format!("{} has no case, but a mutant or an excuse", rule.id)),
+            (false, 0, 0) => faults.push(format!("{} has neither a mutant nor an excuse", rule.id)),
+            (false, ..) => faults.push(format!("{} has both, or two excuses", rule.id)),
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+#[test]
+fn mutants_name_what_there_is() {
+    let is_rule = |id: &str| rules::all().any(|rule| rule.id == id);
+    for mutant in wrong::all() {
+        assert_eq!(wrong::all().filter(|other| other.name == mutant.name).count(), 1, "{}", mutant.name);
+        assert!(Profile::find(mutant.profile).is_some(), "{}: {}", mutant.name, mutant.profile);
+        for id in mutant.also.iter().chain([&mutant.rule]) {
+            assert!(is_rule(id), "{}: there is no rule {id}", mutant.name);
+        }
+    }
+    for (id, _) in excused::RULES {
+        assert!(is_rule(id), "there is no rule {id} to excuse");
+    }
+}
+
+/// RULES.md has each rule as the code has it.
+#[test]
+fn the_document_is_the_codes() {
+    expect_test::expect_file!["../../../cni-conformance/RULES.md"].assert_eq(&document());
+}
+
+fn document() -> String {
+    let mut text = String::from(HEAD);
+    let mut section = "";
+    for rule in rules::all() {
+        if rule.section != section {
+            section = rule.section;
+            write!(text, "\n## {section}\n\n{COLUMNS}").unwrap();
+        }
+        text.push_str(&row(rule));
+    }
+    text
+}
+
+const HEAD: &str = "# Rules\n
+Each sentence of the CNI specification 1.1.0, of CONVENTIONS, and of what runtimes depend on, that a plugin can keep to or
+break; how `cni-conformance plugin` finds out, and the mutant (crate `mutants`) that shows that it does: a plugin of
+ours that breaks just this rule and has to be caught. `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
+
+const COLUMNS: &str = "| Rule | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|\n";
+
+fn row(rule: &Rule) -> String {
+    let Rule { id, level, sentence, roles, proof, .. } = rule;
+    let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+    let (cases, mutants) = match proof {
+        Proof::Untestable(why) => (format!("none: {why}"), String::new()),
+        Proof::Cases([case]) if case.name.is_empty() => ("one".to_owned(), mutants_of(id)),
+        Proof::Cases(cases) => (cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "), mutants_of(id)),
+    };
+    format!("| {id} | {level} | {sentence} | {} | {cases} | {mutants} |\n", roles.join(", "))
+}
+
+fn mutants_of(id: &str) -> String {
+    let mutants: Vec<_> = wrong::all().filter(|mutant| mutant.rule == id).map(|mutant| mutant.name).collect();
+    let excuse = excused::RULES.iter().find(|(rule, _)| *rule == id);
+    excuse.map_or_else(|| mutants.join(", "), |(_, why)| format!("none: {why}"))
+}
