@@ -207,6 +207,11 @@ impl Bench {
         }
     }
 
+    /// Forgets the calls so far: what a case found out by them is settled, and a reader need not see them.
+    pub fn forget_calls(&self) {
+        held(&self.calls).clear();
+    }
+
     /// The calls so far, in the order in which they ended.
     pub(crate) fn take_calls(&self) -> Vec<CallRecord> {
         std::mem::take(&mut held(&self.calls))

@@ -26,6 +26,14 @@ impl Finding {
         Self { expected: expected.into(), seen: seen.into(), diff: String::new() }
     }
 
+    /// Nothing if something holds, else a finding.
+    ///
+    /// # Errors
+    /// The finding.
+    pub fn unless(holds: bool, expected: impl Into<String>, seen: impl Into<String>) -> Result<(), Stop> {
+        if holds { Ok(()) } else { Err(Self::new(expected, seen).into()) }
+    }
+
     /// The same with a difference of the node.
     #[must_use]
     pub fn with_diff(mut self, diff: impl Into<String>) -> Self {
@@ -47,6 +55,13 @@ pub enum Stop {
     Fails(Finding),
     /// The case says nothing of this subject or cannot run on this kernel, for this reason.
     Skips(String),
+}
+
+impl Stop {
+    /// Says that the case says nothing of this subject, for a reason.
+    pub fn skip(why: impl Into<String>) -> Self {
+        Self::Skips(why.into())
+    }
 }
 
 impl From<Finding> for Stop {

@@ -22,6 +22,7 @@ pub mod subject;
 
 // How it is found out.
 pub mod bench;
+mod beyond;
 pub mod errand;
 pub mod isolate;
 pub mod kit_ipam;

@@ -1,6 +1,10 @@
 //! Every rule, by the sections of the specification. A file has the rows of its section and, below, their cases.
 
+mod concurrency;
+mod crash;
 mod del;
+mod disk;
+mod faults;
 mod version;
 
 use crate::rule::{Case, Proof, Rule};
@@ -8,7 +12,7 @@ use std::io::{self, Write};
 
 /// All rules, in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    [del::RULES, version::RULES].into_iter().flatten()
+    [del::RULES, version::RULES, crash::RULES, faults::RULES, disk::RULES, concurrency::RULES].into_iter().flatten()
 }
 
 /// A case by its names.

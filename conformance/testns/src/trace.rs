@@ -80,6 +80,8 @@ pub struct Traced {
     pub messages: Vec<Message>,
     /// The one at which it happened; `None` if there were not so many.
     pub hit: Option<Syscall>,
+    /// How many system calls [`Fate::FailWhere`] had an error for.
+    pub eligible: usize,
 }
 
 impl Traced {
@@ -224,7 +226,7 @@ impl Call {
         let text = |end| String::from_utf8_lossy(&read(end)).into_owned();
         let status = ExitStatus::from_raw(tracer.status);
         let output = Output { status, stdout: text("out"), stderr: text("err"), elapsed };
-        let Tracer { calls, messages, hit, .. } = tracer;
-        Some(Traced { reply: self.reply(output), calls, messages, hit })
+        let Tracer { calls, messages, hit, eligible, .. } = tracer;
+        Some(Traced { reply: self.reply(output), calls, messages, hit, eligible })
     }
 }

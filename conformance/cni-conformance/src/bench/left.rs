@@ -32,6 +32,12 @@ impl Bench {
         *self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(self.look());
     }
 
+    /// The same without the containers, of which there are too many to look at each.
+    pub fn remember_node(&self) {
+        let memory = Memory { node: self.node.snapshot(), pods: Vec::new(), processes: self.process_ids() };
+        *self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(memory);
+    }
+
     fn look(&self) -> Memory {
         let pods = self.pods().into_iter().filter(|pod| is_namespace(pod.namespace().path()));
         Memory {

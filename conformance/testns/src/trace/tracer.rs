@@ -23,7 +23,7 @@ pub(crate) struct Tracer {
     changes: usize,
     steps: usize,
     /// Calls for which [`Fate::FailWhere`] has an error.
-    wheres: usize,
+    pub(crate) eligible: usize,
     failing: Option<(Pid, Errno)>,
     killed: bool,
     pub(crate) calls: Vec<Syscall>,
@@ -54,7 +54,7 @@ impl Tracer {
             started: false,
             changes: 0,
             steps: 0,
-            wheres: 0,
+            eligible: 0,
             failing: None,
             killed: false,
             calls: Vec::new(),
@@ -157,8 +157,8 @@ impl Tracer {
             }
             Some((n, Fate::FailWhere(errno))) => {
                 if let Some(errno) = errno(&call) {
-                    self.wheres += 1;
-                    if self.wheres == n {
+                    self.eligible += 1;
+                    if self.eligible == n {
                         self.seal(pid, call, Fate::Fail(errno));
                     }
                 }

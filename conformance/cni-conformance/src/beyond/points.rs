@@ -1,0 +1,62 @@
+//! The points of a call at which something may happen to it.
+
+use crate::random::Random;
+use std::fmt;
+use testns::trace::Syscall;
+
+/// One of several cases that share the points of a call, so that they run side by side.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Share {
+    /// From 0.
+    pub(crate) number: usize,
+    pub(crate) of: usize,
+    /// How many points it looks at, at most.
+    pub(crate) limit: usize,
+}
+
+impl Share {
+    /// Its points out of `count`, from 1 on: all of them, or as many as allowed, spread evenly from a random first one.
+    pub(crate) fn points(self, count: usize, random: &mut Random) -> Vec<usize> {
+        let all: Vec<_> = (1..=count).filter(|point| point % self.of == self.number).collect();
+        if all.len() <= self.limit {
+            return all;
+        }
+        let first = random.below(all.len());
+        let mut chosen: Vec<_> = (0..self.limit).map(|n| (first + n * all.len() / self.limit) % all.len()).collect();
+        chosen.sort_unstable();
+        chosen.into_iter().filter_map(|index| all.get(index).copied()).collect()
+    }
+}
+
+/// A point as a finding tells it.
+pub(crate) struct At<'a> {
+    pub(crate) what: &'a str,
+    pub(crate) point: usize,
+    pub(crate) hit: Option<&'a Syscall>,
+}
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hit {
+            Some(call) => write!(f, "{} {}: {}", self.what, self.point, call.name()),
+            None => write!(f, "{} {}, which it did not come to", self.what, self.point),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Share;
+    use crate::random::Random;
+
+    #[test]
+    fn shares_make_up_the_whole() {
+        let shares = (0..3).flat_map(|number| Share { number, of: 3, limit: 99 }.points(20, &mut Random::new(1, "")));
+        let mut points: Vec<_> = shares.collect();
+        points.sort_unstable();
+        assert_eq!(points, (1..=20).collect::<Vec<_>>());
+        let few = Share { number: 0, of: 1, limit: 7 }.points(100, &mut Random::new(1, ""));
+        assert_eq!(few.len(), 7);
+        assert!(few.windows(2).all(|pair| pair[0] < pair[1]), "{few:?}");
+    }
+}

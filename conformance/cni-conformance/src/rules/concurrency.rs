@@ -1,0 +1,146 @@
+//! Beyond the letter: many calls at once, for different containers, as a runtime makes them when a node comes up.
+
+use crate::bench::{Answer, Bench};
+use crate::beyond::operator::{Operator, within};
+use crate::beyond::pool;
+use crate::finding::{Finding, Stop};
+use crate::profile::{Role, Stage};
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::Barrier;
+use std::thread;
+use testns::{Container, Remains};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "concurrency.containers-at-once",
+        section: "SPEC 3, Lifecycle & Ordering",
+        level: Level::Must,
+        sentence: "Operations on different containers at the same time all succeed, no address is given twice, and nothing is left.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "8", versions: Versions::Newest, run: |bench| at_once(bench, 8) },
+            Case { name: "64", versions: Versions::Newest, run: |bench| at_once(bench, 64) },
+            Case { name: "256", versions: Versions::Newest, run: |bench| at_once(bench, 256) },
+        ]),
+    },
+    Rule {
+        id: "concurrency.first-containers-at-once",
+        section: "SPEC 3, Lifecycle & Ordering",
+        level: Level::Must,
+        sentence: "So do the first ones of a node, for which the network itself has to be made.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: first_at_once }]),
+    },
+    Rule {
+        id: "concurrency.small-pool",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "Of more operations at once than the pool has addresses, exactly as many succeed, and the others get an error object.",
+        roles: &[Role::Interface, Role::Ipam, Role::List],
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: small_pool }]),
+    },
+];
+
+/// Interfaces of 256 containers on one node are costly for the kernel; a chained plugin's are laid by the kit, too.
+fn fits(bench: &Bench, count: usize) -> Result<(), Stop> {
+    let is_laid = bench.profile.stage.iter().any(|part| matches!(part, Stage::Attached | Stage::Device { .. }));
+    match is_laid && count > 64 {
+        true => Err(Stop::skip("the kit would have to lay more links than that is worth")),
+        false => Ok(()),
+    }
+}
+
+fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
+    fits(bench, count)?;
+    let operator = Operator::new(bench);
+    operator.warm_up()?;
+    let pods: Vec<_> = (0..count).map(|_| bench.pod()).collect();
+    bench.remember_node();
+    all_through(&operator, &pods)?;
+    operator.nothing_is_left(&format!("ADD, CHECK and DEL of {count} containers at once"))
+}
+
+fn first_at_once(bench: &Bench) -> Result<(), Stop> {
+    let pods: Vec<_> = (0..8).map(|_| bench.pod()).collect();
+    all_through(&Operator::new(bench), &pods)
+}
+
+/// ADD, CHECK and DEL, each for all at once.
+fn all_through(operator: &Operator<'_>, pods: &[Container]) -> Result<(), Stop> {
+    let count = pods.len();
+    let of = |verb: &str| format!("of each {verb} of {count} at once");
+    let added: Vec<Value> = side_by_side(pods, |_, pod| operator.add(pod)).map_err(|stop| within(stop, &of("ADD")))?;
+    addresses_differ(operator, pods.iter().zip(&added))?;
+    let result = |index: usize| added.get(index).cloned().unwrap_or_default();
+    side_by_side(pods, |index, pod| operator.check(&pod.attachment(), &result(index)))
+        .map_err(|stop| within(stop, &of("CHECK")))?;
+    side_by_side(pods, |index, pod| operator.del(&pod.attachment(), Some(&result(index))))
+        .map_err(|stop| within(stop, &of("DEL")))?;
+    Ok(())
+}
+
+fn addresses_differ<'a>(
+    operator: &Operator<'_>,
+    added: impl Iterator<Item = (&'a Container, &'a Value)>,
+) -> Result<(), Stop> {
+    let hands_out = (0..operator.bench.plugin_count())
+        .any(|index| pool::hands_out(&operator.bench.profile.config(index, &operator.bench.version, 0)));
+    let mut owners: BTreeMap<String, &str> = BTreeMap::new();
+    for (pod, result) in added.filter(|_| hands_out) {
+        for address in pool::addresses(result) {
+            if let Some(other) = owners.insert(address.clone(), pod.id()) {
+                let seen = format!("{other} and {} both have {address}", pod.id());
+                return Err(Finding::new("addresses that nobody else has", seen).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Does something for all pods, as nearly at once as threads can; the first failure, if there is one.
+fn side_by_side<T: Send>(
+    pods: &[Container],
+    work: impl Fn(usize, &Container) -> Result<T, Stop> + Sync,
+) -> Result<Vec<T>, Stop> {
+    let start = Barrier::new(pods.len());
+    let (start, work) = (&start, &work);
+    thread::scope(|scope| {
+        let one = |(index, pod)| {
+            scope.spawn(move || {
+                start.wait();
+                work(index, pod)
+            })
+        };
+        let threads: Vec<_> = pods.iter().enumerate().map(one).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
+    })
+}
+
+fn small_pool(bench: &Bench) -> Result<(), Stop> {
+    const ADDRESSES: usize = 4;
+    let operator = Operator::with_pool(bench, 4);
+    if !operator.is_pooled() {
+        return Err(Stop::skip("the kit does not know how to make its pool small"));
+    }
+    let pods: Vec<_> = (0..3 * ADDRESSES).map(|_| bench.pod()).collect();
+    let answers: Vec<Result<Value, Answer>> = side_by_side(&pods, |_, pod| operator.try_add(&pod.attachment()))?;
+    for answer in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+        answer.fails()?;
+    }
+    let served = || pods.iter().zip(&answers).filter_map(|(pod, answer)| Some((pod, answer.as_ref().ok()?)));
+    let seen = format!("{} succeeded", served().count());
+    Finding::unless(served().count() == ADDRESSES, format!("{ADDRESSES} of {} ADDs to succeed", pods.len()), seen)?;
+    addresses_differ(&operator, served())?;
+    for (pod, answer) in pods.iter().zip(&answers) {
+        operator.del(&pod.attachment(), answer.as_ref().ok())?;
+        pod.leave(Remains::Gone);
+    }
+    // All of the pool is there again.
+    let again: Vec<_> = (0..ADDRESSES).map(|_| bench.pod()).collect();
+    all_through(&operator, &again)
+}

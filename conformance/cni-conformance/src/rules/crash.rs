@@ -1,0 +1,278 @@
+//! Beyond the letter: calls that are killed. A node loses power, a runtime is restarted with its children, the kernel
+//! picks a process when memory is short.
+//!
+//! A call is killed before one state-changing system call after the other, each time followed by the DEL (or GC) that
+//! the specification obliges the runtime to make. The pool has one address where the kit can make it so small: one
+//! that leaks is missed by the next container.
+
+use crate::bench::Bench;
+use crate::beyond::operator::{Operator, is_proper, within};
+use crate::beyond::points::{At, Share};
+use crate::finding::Stop;
+use crate::profile::{Role, Stage};
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use testns::trace::Fate;
+use testns::{Call, Container, Remains, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "crash.add-killed",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "first-half", versions: Versions::Newest, run: |bench| add_killed(bench, half(0)) },
+            Case { name: "second-half", versions: Versions::Newest, run: |bench| add_killed(bench, half(1)) },
+            Case { name: "namespace-gone", versions: Versions::Newest, run: add_killed_and_gone },
+        ]),
+    },
+    Rule {
+        id: "crash.del-killed",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "DEL after a DEL that was killed at any point succeeds, also when repeated, and leaves nothing.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case {
+            name: "",
+            versions: Versions::Newest,
+            run: |bench| del_killed(bench, Fate::Kill),
+        }]),
+    },
+    Rule {
+        id: "crash.gc-killed",
+        section: "SPEC 2, GC",
+        level: Level::Must,
+        sentence: "A GC that was killed at any point harms no valid attachment, and GC and DEL after it leave nothing of others.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_killed }]),
+    },
+    Rule {
+        id: "crash.caller-killed",
+        section: "beyond",
+        level: Level::Should,
+        sentence: "A plugin of which one process alone is killed, such as a delegate, ends with an answer unless it is the one, and DEL leaves nothing.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "add", versions: Versions::Newest, run: add_caller_killed },
+            Case { name: "del", versions: Versions::Newest, run: |bench| del_killed(bench, Fate::KillCaller) },
+        ]),
+    },
+];
+
+/// Points of a call at which a case kills, at most.
+const LIMIT: usize = 60;
+/// The same where each point has a container of its own.
+const FEW: usize = 12;
+
+/// Every second point.
+fn half(number: usize) -> Share {
+    Share { number, of: 2, limit: LIMIT }
+}
+
+/// What the cases work with.
+struct Scene<'a> {
+    operator: Operator<'a>,
+    /// To whom it happens.
+    pod: Container,
+    /// Who needs the pool's only address afterwards.
+    other: Container,
+}
+
+impl<'a> Scene<'a> {
+    fn new(bench: &'a Bench) -> Result<Self, Stop> {
+        let operator = Operator::with_pool(bench, 1);
+        operator.warm_up()?;
+        let (pod, other) = (bench.pod(), bench.pod());
+        // What the first use of a container's namespace changes in it for good is no leak.
+        for pod in [&pod, &other] {
+            let result = operator.add(pod)?;
+            operator.del(&pod.attachment(), Some(&result))?;
+        }
+        bench.remember();
+        Ok(Self { operator, pod, other })
+    }
+
+    /// DEL twice as after an ADD of which nothing is known.
+    fn del_twice(&self, at: &At<'_>) -> Result<(), Stop> {
+        for _ in 0..2 {
+            let done = self.operator.del(&self.pod.attachment(), None);
+            done.map_err(|stop| within(stop, &format!("of DEL after {at}")))?;
+        }
+        Ok(())
+    }
+
+    fn is_clean(&self, at: &At<'_>) -> Result<(), Stop> {
+        self.operator.nothing_is_left(&format!("{at}, and DEL"))?;
+        // Costly, and says little more where no address can be missed.
+        match self.operator.is_pooled() || at.point.is_multiple_of(8) {
+            true => self.operator.others_are_served(&self.other, &at.to_string()),
+            false => Ok(()),
+        }
+    }
+}
+
+fn add_killed(bench: &Bench, share: Share) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    each_point_of_add(&scene, share, Fate::Kill, |_| true)
+}
+
+fn add_caller_killed(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    each_point_of_add(&scene, Share { number: 0, of: 1, limit: LIMIT }, Fate::KillCaller, |count| count > 1)
+}
+
+/// Kills ADD at each point of a share, of each plugin whose number of processes `suits`.
+fn each_point_of_add(scene: &Scene<'_>, share: Share, fate: Fate, suits: fn(usize) -> bool) -> Result<(), Stop> {
+    let Scene { operator, pod, .. } = scene;
+    let (bench, attachment) = (operator.bench, pod.attachment());
+    let mut random = bench.random();
+    let mut is_tried = false;
+    for index in 0..bench.plugin_count() {
+        let call = |before: &Option<_>| operator.call(index, Verb::Add, &attachment, before.as_ref());
+        let before = operator.add_until(index, &attachment)?;
+        let (whole, answer) = operator.disturb(&call(&before), None)?;
+        answer.succeeds()?;
+        operator.del(&attachment, None)?;
+        let processes = 1 + whole.calls.iter().filter(|call| call.name() == "execve").count();
+        if !suits(processes) {
+            continue;
+        }
+        is_tried = true;
+        let what = format!("ADD of {} was killed before change", bench.profile.executable(index));
+        for point in share.points(whole.changes().count(), &mut random) {
+            bench.forget_calls();
+            let before = operator.add_until(index, &attachment)?;
+            let (traced, answer) = operator.disturb(&call(&before), Some((point, fate)))?;
+            let at = At { what: &what, point, hit: traced.hit.as_ref() };
+            if answer.signal() != Some(KILLED) {
+                is_proper(&answer).map_err(|stop| within(stop, &format!("as {at}")))?;
+            }
+            scene.del_twice(&at)?;
+            scene.is_clean(&at)?;
+        }
+    }
+    match is_tried {
+        true => Ok(()),
+        false => Err(Stop::skip("it is one process, and has none that could be killed alone")),
+    }
+}
+
+/// SIGKILL.
+const KILLED: i32 = 9;
+
+/// The runtime noticed late: the container's namespace is gone when DEL comes.
+fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
+    if bench.profile.stage.iter().any(|part| matches!(part, Stage::Device { .. })) {
+        return Err(Stop::skip("its device goes with the namespace"));
+    }
+    let operator = Operator::with_pool(bench, 1);
+    operator.warm_up()?;
+    let last = bench.plugin_count() - 1;
+    let add = |pod: &Container| -> Result<Call, Stop> {
+        let attachment = pod.attachment();
+        let before = operator.add_until(last, &attachment)?;
+        Ok(operator.call(last, Verb::Add, &attachment, before.as_ref()))
+    };
+    let (pod, other) = (bench.pod(), bench.pod());
+    let (whole, answer) = operator.disturb(&add(&pod)?, None)?;
+    answer.succeeds()?;
+    operator.del(&pod.attachment(), None)?;
+    pod.leave(Remains::Gone);
+    operator.others_are_served(&other, "nothing")?;
+    let share = Share { number: 0, of: 1, limit: FEW };
+    for point in share.points(whole.changes().count(), &mut bench.random()) {
+        bench.forget_calls();
+        let pod = bench.pod();
+        bench.remember();
+        let (traced, _) = operator.disturb(&add(&pod)?, Some((point, Fate::Kill)))?;
+        let attachment = pod.leave(Remains::Gone);
+        let what = "the namespace went after ADD was killed before change";
+        let at = At { what, point, hit: traced.hit.as_ref() };
+        for _ in 0..2 {
+            operator.del(&attachment, None).map_err(|stop| within(stop, &format!("of DEL after {at}")))?;
+        }
+        operator.nothing_is_left(&format!("{at}, and DEL"))?;
+        operator.others_are_served(&other, &at.to_string())?;
+    }
+    Ok(())
+}
+
+fn del_killed(bench: &Bench, fate: Fate) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    let Scene { operator, pod, .. } = &scene;
+    let attachment = pod.attachment();
+    let mut random = bench.random();
+    let mut is_tried = false;
+    for index in 0..bench.plugin_count() {
+        let killed = |fate| {
+            let result = operator.add(pod)?;
+            let result = Some(&result);
+            for later in (index + 1..bench.plugin_count()).rev() {
+                bench.make(&operator.call(later, Verb::Del, &attachment, result))?.succeeds()?;
+            }
+            operator.disturb(&operator.call(index, Verb::Del, &attachment, result), fate)
+        };
+        let (whole, answer) = killed(None)?;
+        answer.succeeds()?;
+        operator.del(&attachment, None)?;
+        let is_alone = !whole.calls.iter().any(|call| call.name() == "execve");
+        if matches!(fate, Fate::KillCaller) && is_alone {
+            continue;
+        }
+        is_tried = true;
+        let what = format!("DEL of {} was killed before change", bench.profile.executable(index));
+        let share = Share { number: 0, of: 1, limit: LIMIT };
+        for point in share.points(whole.changes().count(), &mut random) {
+            bench.forget_calls();
+            let (traced, answer) = killed(Some((point, fate)))?;
+            let at = At { what: &what, point, hit: traced.hit.as_ref() };
+            if answer.signal() != Some(KILLED) {
+                is_proper(&answer).map_err(|stop| within(stop, &format!("as {at}")))?;
+            }
+            scene.del_twice(&at)?;
+            scene.is_clean(&at)?;
+        }
+    }
+    match is_tried {
+        true => Ok(()),
+        false => Err(Stop::skip("it is one process, and has none that could be killed alone")),
+    }
+}
+
+fn gc_killed(bench: &Bench) -> Result<(), Stop> {
+    let operator = Operator::with_pool(bench, 2);
+    operator.warm_up()?;
+    let (valid, pod) = (bench.pod(), bench.pod());
+    let served = operator.add(&pod)?;
+    operator.del(&pod.attachment(), Some(&served))?;
+    let kept = operator.add(&valid)?;
+    bench.remember();
+    for index in 0..bench.plugin_count() {
+        let gc = || operator.gc_calls(&[valid.attachment()]);
+        let killed = |fate| {
+            operator.add(&pod)?;
+            let calls = gc();
+            operator.disturb(&calls[index], fate)
+        };
+        let (whole, answer) = killed(None)?;
+        answer.succeeds()?;
+        operator.del(&pod.attachment(), None)?;
+        let what = format!("GC of {} was killed before change", bench.profile.executable(index));
+        let share = Share { number: 0, of: 1, limit: LIMIT };
+        for point in share.points(whole.changes().count(), &mut bench.random()) {
+            bench.forget_calls();
+            let (traced, _) = killed(Some((point, Fate::Kill)))?;
+            let at = At { what: &what, point, hit: traced.hit.as_ref() };
+            for call in gc() {
+                let again = bench.make(&call)?.succeeds();
+                again.map_err(|stop| within(stop, &format!("of GC after {at}")))?;
+            }
+            operator.del(&pod.attachment(), None).map_err(|stop| within(stop, &format!("of DEL after {at} and GC")))?;
+            operator.nothing_is_left(&format!("{at}, GC and DEL"))?;
+            let check = operator.check(&valid.attachment(), &kept);
+            check.map_err(|stop| within(stop, &format!("of CHECK of a valid attachment, after {at}")))?;
+        }
+    }
+    Ok(())
+}

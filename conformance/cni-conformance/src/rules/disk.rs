@@ -1,0 +1,194 @@
+//! Beyond the letter: a disk that is full.
+//!
+//! Small file systems are put over the places where plugins keep state, and filled up to a few pages or inodes. What a
+//! program makes of a write that fails at one point only is asked by the rules `faults.disk-errors`.
+
+use crate::bench::Bench;
+use crate::beyond::operator::{Operator, is_proper, within};
+use crate::finding::Stop;
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use nix::mount::{MsFlags, mount};
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use testns::Container;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "disk.add-on-a-full-disk",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "ADD on a disk that is full or nearly so ends with a result or an error object; once there is room, all is well after DEL.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "bytes", versions: Versions::Newest, run: |bench| add_on_a_full_disk(bench, Want::Pages) },
+            Case { name: "files", versions: Versions::Newest, run: |bench| add_on_a_full_disk(bench, Want::Inodes) },
+            Case { name: "read-only", versions: Versions::Newest, run: add_on_a_read_only_disk },
+        ]),
+    },
+    Rule {
+        id: "disk.del-on-a-full-disk",
+        section: "SPEC 2, DEL",
+        level: Level::Should,
+        sentence: "DEL succeeds on a full disk, and leaves nothing: it is what makes room.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: del_on_a_full_disk }]),
+    },
+];
+
+/// Where plugins keep state: the places of the reference set, and of all who follow it.
+const PLACES: [&str; 3] = ["/var/lib/cni", "/run/cni", "/run/lock"];
+const PAGE: usize = 4096;
+const OPTIONS: &str = "mode=0755,size=1m,nr_inodes=200";
+
+/// What there is too little of.
+#[derive(Debug, Clone, Copy)]
+enum Want {
+    Pages,
+    Inodes,
+}
+
+/// The small file systems.
+struct Disks;
+
+impl Disks {
+    fn lay() -> Self {
+        for place in PLACES {
+            fs::create_dir_all(place).unwrap_or_else(|error| panic!("cannot create {place}: {error}"));
+            let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            mount(Some("tmpfs"), place, Some("tmpfs"), flags, Some(OPTIONS))
+                .unwrap_or_else(|errno| panic!("cannot mount a tmpfs on {place}: {errno}"));
+        }
+        Self
+    }
+
+    /// Leaves so much free on each.
+    fn fill(&self, want: Want, free: usize) {
+        for place in PLACES {
+            match want {
+                Want::Pages => fill_pages(&ballast(place), free),
+                Want::Inodes => fill_inodes(&ballast(place), free),
+            }
+        }
+    }
+
+    fn make_room(&self) {
+        for place in PLACES {
+            let path = ballast(place);
+            // Whichever of the two it is.
+            let removed = fs::remove_file(&path).or_else(|_no_file| fs::remove_dir_all(&path));
+            removed.unwrap_or_else(|error| panic!("cannot remove {}: {error}", path.display()));
+        }
+    }
+
+    fn remount(&self, flags: MsFlags) {
+        for place in PLACES {
+            let flags = flags | MsFlags::MS_REMOUNT | MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+            mount(None::<&str>, place, None::<&str>, flags, Some(OPTIONS))
+                .unwrap_or_else(|errno| panic!("cannot remount {place}: {errno}"));
+        }
+    }
+}
+
+fn ballast(place: &str) -> PathBuf {
+    Path::new(place).join(".ballast")
+}
+
+/// Writes pages until no more fit, then gives some back.
+fn fill_pages(path: &Path, free: usize) {
+    let filled = || {
+        let mut file = fs::File::create(path)?;
+        let mut pages = 0;
+        while file.write_all(&[0; PAGE]).is_ok() {
+            pages += 1;
+        }
+        let length = u64::try_from(PAGE * usize::saturating_sub(pages, free)).unwrap_or_default();
+        file.set_len(length)
+    };
+    filled().unwrap_or_else(|error: std::io::Error| panic!("cannot fill {}: {error}", path.display()));
+}
+
+/// Makes files until no more can be made, then removes some.
+fn fill_inodes(path: &Path, free: usize) {
+    fs::create_dir(path).unwrap_or_else(|error| panic!("cannot create {}: {error}", path.display()));
+    let file = |number: usize| path.join(number.to_string());
+    let count = (0..).take_while(|number| fs::File::create_new(file(*number)).is_ok()).count();
+    for number in count.saturating_sub(free)..count {
+        fs::remove_file(file(number)).unwrap_or_else(|error| panic!("cannot remove a file: {error}"));
+    }
+}
+
+/// What the cases work with: `kept` has an address that nobody else may get.
+struct Scene<'a> {
+    operator: Operator<'a>,
+    disks: Disks,
+    pod: Container,
+    other: Container,
+}
+
+impl<'a> Scene<'a> {
+    fn new(bench: &'a Bench) -> Result<Self, Stop> {
+        let operator = Operator::with_pool(bench, 1);
+        let disks = Disks::lay();
+        operator.warm_up()?;
+        let (pod, other) = (bench.pod(), bench.pod());
+        for pod in [&pod, &other] {
+            let result = operator.add(pod)?;
+            operator.del(&pod.attachment(), Some(&result))?;
+        }
+        bench.remember();
+        Ok(Self { operator, disks, pod, other })
+    }
+
+    /// ADD as it comes, then room, DEL, and another container.
+    fn add(&self, when: &str, make_room: impl Fn()) -> Result<(), Stop> {
+        let attachment = self.pod.attachment();
+        let added = self.operator.try_add(&attachment)?;
+        make_room();
+        if let Err(answer) = &added {
+            is_proper(answer).map_err(|stop| within(stop, &format!("with {when}")))?;
+        }
+        let after = format!("ADD with {when}");
+        if let Ok(result) = &added {
+            let check = self.operator.check(&attachment, result);
+            check.map_err(|stop| within(stop, &format!("of CHECK after {after}")))?;
+        }
+        let done = self.operator.del(&attachment, added.as_ref().ok());
+        done.map_err(|stop| within(stop, &format!("of DEL after {after}")))?;
+        self.operator.nothing_is_left(&format!("{after}, and DEL"))?;
+        self.operator.others_are_served(&self.other, &after)
+    }
+}
+
+fn add_on_a_full_disk(bench: &Bench, want: Want) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    for free in 0..8 {
+        bench.forget_calls();
+        scene.disks.fill(want, free);
+        scene.add(&format!("{free} {want:?} free").to_lowercase(), || scene.disks.make_room())?;
+    }
+    Ok(())
+}
+
+fn add_on_a_read_only_disk(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    scene.disks.remount(MsFlags::MS_RDONLY);
+    scene.add("a read-only disk", || scene.disks.remount(MsFlags::empty()))
+}
+
+fn del_on_a_full_disk(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    let attachment = scene.pod.attachment();
+    for want in [Want::Pages, Want::Inodes] {
+        bench.forget_calls();
+        let result = scene.operator.add(&scene.pod)?;
+        scene.disks.fill(want, 0);
+        let done = scene.operator.del(&attachment, Some(&result));
+        scene.disks.make_room();
+        done.map_err(|stop| within(stop, &format!("of DEL with no {want:?} free").to_lowercase()))?;
+        scene.operator.nothing_is_left("DEL on a full disk")?;
+        scene.operator.others_are_served(&scene.other, "DEL on a full disk")?;
+    }
+    Ok(())
+}
