@@ -1,10 +1,18 @@
 //! Every rule, by the sections of the specification. A file has the rows of its section and, below, their cases.
 
+mod add;
+mod add_result;
+mod attached;
+mod check;
 mod concurrency;
+mod configuration;
 mod crash;
 mod del;
 mod disk;
 mod faults;
+mod parameters;
+mod rows;
+mod tamper;
 mod version;
 
 use crate::rule::{Case, Proof, Rule};
@@ -12,7 +20,21 @@ use std::io::{self, Write};
 
 /// All rules, in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
-    [del::RULES, version::RULES, crash::RULES, faults::RULES, disk::RULES, concurrency::RULES].into_iter().flatten()
+    [
+        configuration::RULES,
+        parameters::RULES,
+        add::RULES,
+        add_result::RULES,
+        del::RULES,
+        check::RULES,
+        version::RULES,
+        crash::RULES,
+        faults::RULES,
+        disk::RULES,
+        concurrency::RULES,
+    ]
+    .into_iter()
+    .flatten()
 }
 
 /// A case by its names.

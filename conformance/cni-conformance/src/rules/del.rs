@@ -1,30 +1,379 @@
-//! SPEC 2, DEL.
+//! SPEC 2, DEL: what it takes back, and what it must not need for that.
 
+use super::attached::{Attached, lay_network, nothing_left, skip, unchanged, with_kit_ipam};
+use super::rows::{each, newest};
+use super::tamper::{
+    Harm, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge, remove_host_end, remove_interface,
+    remove_master, remove_route, rename_interface,
+};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
+use crate::form;
+use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Level, Proof, Rule};
+use serde_json::Value;
+use testns::{Attachment, Remains, Verb};
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "del.leaves-nothing",
-    section: "SPEC 2, DEL",
-    level: Level::Must,
-    sentence: "DEL takes back everything that ADD did, on the node and in the container.",
-    roles: Role::ATTACHING,
-    proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: leaves_nothing }]),
-}];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "del.leaves-nothing",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "DEL takes back everything that ADD did, on the node and in the container.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[each("", leaves_nothing)]),
+    },
+    Rule {
+        id: "del.undoes-modifications",
+        section: "SPEC 2, DEL",
+        level: Level::Should,
+        sentence: "DEL of a plugin that makes no interface undoes what its ADD changed, and frees what it reserved.",
+        roles: &[Role::Chained, Role::Ipam],
+        proof: Proof::Cases(&[newest("", leaves_nothing)]),
+    },
+    Rule {
+        id: "del.removes-the-interface",
+        section: "SPEC 2, DEL",
+        level: Level::Should,
+        sentence: "After DEL the container has no interface CNI_IFNAME.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[newest("", removes_the_interface)]),
+    },
+    Rule {
+        id: "del.is-repeatable",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "DEL may be called again, and succeeds when everything is gone.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("namespace-alive", is_repeatable),
+            newest("namespace-gone", is_repeatable_without_namespace),
+        ]),
+    },
+    Rule {
+        id: "del.bears-that-nothing-was-added",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "DEL of what was never added succeeds and changes nothing.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("network-in-use", bears_that_nothing_was_added),
+            newest("first-call-of-all", bears_that_nothing_was_ever_done),
+        ]),
+    },
+    Rule {
+        id: "del.needs-no-namespace",
+        section: "SPEC 2, DEL",
+        level: Level::Should,
+        sentence: "With the namespace gone, DEL succeeds, and nothing is left on the node.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("gone", |bench| del(bench, Remains::Gone, Told::All)),
+            newest("plain-file", |bench| del(bench, Remains::PlainFile, Told::All)),
+            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Told::All)),
+        ]),
+    },
+    Rule {
+        id: "del.needs-no-prev-result",
+        section: "SPEC 0.4.0, DEL",
+        level: Level::Should,
+        sentence: "Without prevResult, with or without a namespace, DEL succeeds, and nothing is left on the node.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("alive", |bench| del(bench, Remains::Alive, Told::NoResult)),
+            newest("gone", |bench| del(bench, Remains::Gone, Told::NoResult)),
+            newest("plain-file", |bench| del(bench, Remains::PlainFile, Told::NoResult)),
+            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Told::NoResult)),
+        ]),
+    },
+    Rule {
+        id: "del.needs-no-dynamic-parameters",
+        section: "SPEC 3, Deleting an attachment",
+        level: Level::Relied,
+        sentence: "A runtime that lost its cache has neither prevResult nor runtimeConfig nor CNI_ARGS; DEL cleans up all the same.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("runtime-config", |bench| del(bench, Remains::Alive, Told::Nothing)),
+            newest("args", needs_no_args),
+        ]),
+    },
+    Rule {
+        id: "del.follows-a-failed-add",
+        section: "SPEC 3, Lifecycle & Ordering",
+        level: Level::Must,
+        sentence: "DEL after an ADD that failed succeeds, and nothing is left then.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("no-namespace", follows_an_add_without_namespace),
+            newest("ipam-failed", follows_an_add_without_address),
+        ]),
+    },
+    Rule {
+        id: "del.bears-what-is-missing",
+        section: "SPEC 2, DEL",
+        level: Level::Should,
+        sentence: "Where somebody removed a part of the attachment by hand, DEL succeeds and removes the rest.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[
+            newest("interface", |bench| bears(bench, remove_interface)),
+            newest("interface-renamed", |bench| bears(bench, rename_interface)),
+            newest("address", |bench| bears(bench, remove_address)),
+            newest("route", |bench| bears(bench, remove_route)),
+            newest("host-end", |bench| bears(bench, remove_host_end)),
+            newest("host-end-detached", |bench| bears(bench, detach_host_end)),
+            newest("bridge", |bench| bears(bench, remove_bridge)),
+            newest("master", |bench| bears(bench, remove_master)),
+        ]),
+    },
+    Rule {
+        id: "del.bears-lost-state",
+        section: "SPEC 2, DEL",
+        level: Level::Should,
+        sentence: "Where firewall rules, reservations or other files are missing, DEL succeeds and removes the rest.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("filter-rules", |bench| bears(bench, flush_filters)),
+            newest("files", |bench| bears(bench, lose_files)),
+        ]),
+    },
+    Rule {
+        id: "del.leaves-others-alone",
+        section: "SPEC 3, Execution of Network Configurations",
+        level: Level::Must,
+        sentence: "DEL is of one attachment, which is a container and an interface name: others stay as they are.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            newest("other-container", leaves_other_containers),
+            newest("other-interface", leaves_other_interfaces),
+            newest("other-network", leaves_other_networks),
+        ]),
+    },
+];
 
 fn leaves_nothing(bench: &Bench) -> Result<(), Stop> {
     // The bridge and its like may stay after the first pod: they are the network's, not the attachment's.
-    let first = bench.pod();
-    let result = bench.add(&first)?;
-    bench.del(&first, &result)?;
+    lay_network(bench)?;
     let second = bench.pod();
     bench.remember();
-    let result = bench.add(&second)?;
-    bench.del(&second, &result)?;
-    match bench.left_behind() {
-        left if left.is_empty() => Ok(()),
-        left => Err(Finding::new("the node as before ADD", "something is left").with_diff(left).into()),
+    Attached::add_to(bench, second)?.dels()?;
+    unchanged(bench, "the node as before ADD")
+}
+
+fn removes_the_interface(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let name = attached.interface()?.name;
+    attached.dels()?;
+    match attached.pod.namespace().find_link(&name) {
+        None => Ok(()),
+        Some(link) => {
+            Err(Finding::new(format!("no interface {name} in the container"), format!("there is {link}")).into())
+        }
+    }
+}
+
+fn is_repeatable(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.dels()?;
+    bench.remember();
+    attached.dels()?;
+    attached.dels()?;
+    unchanged(bench, "all as before the second DEL")
+}
+
+fn is_repeatable_without_namespace(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.dels()?;
+    let gone = attached.pod.leave(Remains::Gone);
+    bench.remember();
+    bench.del(&gone, &attached.result)?;
+    nothing_left(bench)
+}
+
+fn bears_that_nothing_was_added(bench: &Bench) -> Result<(), Stop> {
+    bench.add(&bench.pod())?;
+    let never = bench.pod();
+    bench.remember();
+    bench.del_blindly(&never)?;
+    unchanged(bench, "all as before DEL")
+}
+
+fn bears_that_nothing_was_ever_done(bench: &Bench) -> Result<(), Stop> {
+    bench.del_blindly(&bench.pod())
+}
+
+/// What a runtime still knows of ADD.
+#[derive(Clone, Copy)]
+enum Told {
+    All,
+    /// All but the result.
+    NoResult,
+    /// Neither the result nor `runtimeConfig`.
+    Nothing,
+}
+
+fn del(bench: &Bench, remains: Remains, told: Told) -> Result<(), Stop> {
+    if matches!(told, Told::All) && !form::is_from(&bench.version, "0.4.0") {
+        return Err(skip("before 0.4.0 there is no prevResult on DEL"));
+    }
+    lay_network(bench)?;
+    let pod = bench.pod();
+    bench.remember();
+    let result = bench.add(&pod)?;
+    let attachment = pod.leave(remains);
+    match told {
+        Told::All => bench.del(&attachment, &result)?,
+        Told::NoResult => del_without_result(bench, &attachment)?,
+        Told::Nothing => bench.del_blindly(&attachment)?,
+    }
+    match remains {
+        Remains::Alive => return unchanged(bench, "the node as before ADD"),
+        // The runtime ends the namespace once DEL is over.
+        Remains::EmptyPath => drop(pod.leave(Remains::Gone)),
+        Remains::Gone | Remains::PlainFile => {}
+    }
+    nothing_left(bench)
+}
+
+fn del_without_result(bench: &Bench, attachment: &Attachment) -> Result<(), Stop> {
+    let calls = (0..bench.plugin_count()).rev();
+    calls.map(|index| bench.call_plugin(index, Verb::Del, attachment, None)).try_for_each(|call| {
+        bench.make(&call)?.succeeds()?;
+        Ok(())
+    })
+}
+
+fn needs_no_args(bench: &Bench) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let attachment = bench.pod().attachment();
+    bench.remember();
+    let mut result = None;
+    for index in 0..bench.plugin_count() {
+        let call = bench.call_plugin(index, Verb::Add, &attachment, result.as_ref());
+        result = Some(bench.make(&call.args("IgnoreUnknown=1;K8S_POD_NAMESPACE=n;K8S_POD_NAME=p"))?.succeeds()?);
+    }
+    bench.del(&attachment, &result.unwrap_or_default())?;
+    unchanged(bench, "the node as before ADD")
+}
+
+fn follows_an_add_without_namespace(bench: &Bench) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let attachment = bench.pod().leave(Remains::Gone);
+    bench.remember();
+    bench.make(&bench.call(Verb::Add, &attachment))?; // of an IPAM plugin it may succeed
+    bench.del_blindly(&attachment)?;
+    nothing_left(bench)
+}
+
+fn follows_an_add_without_address(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[])?;
+    let result = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Del, &config, &attachment).prev_result(&result))?.succeeds()?;
+    let attachment = bench.pod().attachment();
+    bench.remember();
+    bench.ipam().order(Verb::Add, Some(Order::Fail { code: 11, msg: "ordered to fail".to_owned() }));
+    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[])?;
+    bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails()?;
+    bench.make(&bench.call_with(Verb::Del, &config, &attachment))?.succeeds()?;
+    unchanged(bench, "all as before the ADD that failed")
+}
+
+fn bears(bench: &Bench, harm: Harm) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let pod = bench.pod();
+    bench.remember();
+    let attached = Attached::add_to(bench, pod)?;
+    harm(&attached)?;
+    attached.dels()?;
+    // A link that somebody renamed is somebody's.
+    let left = bench.left_behind();
+    let left: String = left
+        .lines()
+        .filter(|line| line.starts_with('+') && !line.contains("other0"))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("nothing of the attachment left", "something is").with_diff(left).into()),
+    }
+}
+
+fn leaves_other_containers(bench: &Bench) -> Result<(), Stop> {
+    let (first, second) = (bench.pod(), bench.pod());
+    let result = bench.add(&first)?;
+    bench.remember();
+    Attached::add_to(bench, second)?.dels()?;
+    unchanged(bench, "the other container as it was")?;
+    match form::is_from(&bench.version, "0.4.0") {
+        true => bench.check(&first, &result),
+        false => Ok(()),
+    }
+}
+
+/// Adds a container under two names, and takes the older one away.
+fn leaves_other_interfaces(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    if bench.profile.role != Role::Ipam {
+        attached.interface()?;
+    }
+    let again = attached.pod.attachment_as("net1");
+    let before = lines(bench, &attached);
+    let answer = bench.make(&bench.call(Verb::Add, &again))?;
+    if !answer.is_success() {
+        return Err(skip("its config serves a container once"));
+    }
+    let result = answer.succeeds()?;
+    // What came with the second one, but for what it shares with the first: a default route of both, for example.
+    let came: Vec<_> = lines(bench, &attached).into_iter().filter(|line| !before.contains(line)).collect();
+    let came: Vec<_> = came.into_iter().filter(|line| !line.contains("eth0")).collect();
+    attached.dels()?;
+    let after = lines(bench, &attached);
+    let lost: String = came.iter().filter(|line| !after.contains(line)).map(|line| format!("- {line}\n")).collect();
+    if !lost.is_empty() {
+        return Err(Finding::new("the other attachment as it was", "something is missing").with_diff(lost).into());
+    }
+    bench.make(&bench.call(Verb::Del, &again).prev_result(&result))?.succeeds().map(drop)
+}
+
+/// The node and the container, without what the kernel does by itself; of files only their names, as they may keep
+/// books.
+fn lines(bench: &Bench, attached: &Attached<'_>) -> Vec<String> {
+    let (node, pod) = (bench.node.snapshot(), attached.pod.namespace().snapshot());
+    let all = node.lines().iter().chain(pod.lines()).filter(|line| !line.contains(" fe80:"));
+    all.map(|line| match line.strip_prefix("file ").and_then(|rest| rest.split_once(' ')) {
+        Some((path, _content)) => format!("file {path}"),
+        None => line.clone(),
+    })
+    .collect()
+}
+
+fn leaves_other_networks(bench: &Bench) -> Result<(), Stop> {
+    let (here, there) = (bench.pod(), bench.pod());
+    let call = |verb, attachment: &Attachment, network: &str| -> Result<_, Stop> {
+        let mut config = match bench.profile.role {
+            Role::Interface => {
+                // Else both networks would give the same address.
+                let own = bench.config_for(verb, attachment);
+                with_kit_ipam(bench, verb, attachment, &[]).unwrap_or(own)
+            }
+            _ => bench.config_for(verb, attachment),
+        };
+        config["name"] = Value::from(network);
+        Ok(bench.call_with(verb, config, attachment))
+    };
+    if bench.profile.role == Role::List {
+        return Err(skip("shown by the plugins of the list, one by one"));
+    }
+    let (here, there) = (here.attachment(), there.attachment());
+    bench.make(&call(Verb::Add, &here, "here")?)?.succeeds()?;
+    bench.remember();
+    let result = bench.make(&call(Verb::Add, &there, "there")?)?.succeeds()?;
+    bench.make(&call(Verb::Del, &there, "there")?.prev_result(&result))?.succeeds()?;
+    let left = bench.left_behind();
+    let lost: String = left.lines().filter(|line| line.starts_with('-')).map(|line| format!("{line}\n")).collect();
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("the other network as it was", "something is missing").with_diff(lost).into()),
     }
 }

@@ -1,0 +1,307 @@
+//! SPEC 2, ADD: what it makes, and when it refuses. What its result says of that is in [`super::add_result`].
+
+use super::attached::{
+    Attached, foreign_result, lay_network, nothing_left, refused, skip, unchanged, with_key, with_kit_ipam,
+};
+use super::rows::{each, newest, since};
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::kit_ipam::Order;
+use crate::profile::Role;
+use crate::rule::{Level, Proof, Rule};
+use serde_json::{Value, json};
+use std::fs;
+use std::time::Duration;
+use testns::{Attachment, Remains, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "add.makes-the-interface",
+        section: "SPEC 2, ADD",
+        level: Level::Should,
+        sentence: "ADD creates the interface CNI_IFNAME in the container, or adjusts the one that is there.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[newest("", makes_the_interface)]),
+    },
+    Rule {
+        id: "add.prints-a-result",
+        section: "SPEC 2, ADD",
+        level: Level::Must,
+        sentence: "ADD that succeeds prints a result on stdout, and nothing else there.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[each("", prints_a_result)]),
+    },
+    Rule {
+        id: "add.gives-connectivity",
+        section: "SPEC 2, Overview",
+        level: Level::Should,
+        sentence: "An interface plugin ensures that its interface has connectivity.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[newest("gateway", reaches_its_gateway)]),
+    },
+    Rule {
+        id: "add.passes-prev-result-on",
+        section: "SPEC 2, ADD",
+        level: Level::Must,
+        sentence: "A plugin that gets a prevResult passes it on, or a changed one: what others made stays in the result.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[since("0.3.0", "", passes_prev_result_on)]),
+    },
+    Rule {
+        id: "add.refuses-an-existing-interface",
+        section: "SPEC 2, ADD",
+        level: Level::Must,
+        sentence: "If the container has an interface of that name, ADD is an error; it changes nothing then.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[
+            newest("of-others", refuses_an_interface_of_others),
+            newest("of-its-own", refuses_its_own_interface),
+        ]),
+    },
+    Rule {
+        id: "add.needs-the-namespace",
+        section: "SPEC 2, ADD",
+        level: Level::Must,
+        sentence: "ADD is an error where CNI_NETNS is no network namespace; it changes nothing then.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[
+            newest("no-file", refuses_no_file),
+            newest("plain-file", refuses_a_plain_file),
+            newest("other-namespace", refuses_another_kind_of_namespace),
+        ]),
+    },
+    Rule {
+        id: "add.failed-leaves-nothing",
+        section: "SPEC 4, Delegated plugin execution procedure",
+        level: Level::Should,
+        sentence: "ADD that fails late takes back what it did, and has its delegate release what it gave.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[
+            newest("ipam-fails", leaves_nothing_when_ipam_fails),
+            newest("address-twice", leaves_nothing_when_an_address_is_refused),
+            newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused),
+        ]),
+    },
+    Rule {
+        id: "add.leaves-others-alone",
+        section: "SPEC 3, Lifecycle & Ordering",
+        level: Level::Must,
+        sentence: "ADD of one container takes nothing from another, and changes nothing in it.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[newest("", leaves_others_alone)]),
+    },
+    Rule {
+        id: "add.serves-containers-at-once",
+        section: "SPEC 3, Lifecycle & Ordering",
+        level: Level::Must,
+        sentence: "Calls for different containers may run at the same time, the very first ones too.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[newest("", serves_containers_at_once)]),
+    },
+    Rule {
+        id: "add.serves-a-container-twice",
+        section: "SPEC 2, ADD",
+        level: Level::Should,
+        sentence: "A container may be added to a network again under another interface name; the first stays as it is.",
+        roles: &[Role::Interface, Role::Ipam, Role::List],
+        proof: Proof::Cases(&[newest("", serves_a_container_twice)]),
+    },
+];
+
+const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
+
+fn makes_the_interface(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    if bench.profile.role != Role::Chained && attached.made_in_pod().is_empty() {
+        let told = attached.told.interfaces.iter().find(|told| told.sandbox.is_some());
+        let adjusted = told.is_some_and(|told| attached.pod.namespace().find_link(&told.name).is_some());
+        return match adjusted || attached.told.interfaces.is_empty() {
+            true => Err(skip("it adjusts an interface that every container has")),
+            false => Err(Finding::new("an interface in the container", "ADD made none").into()),
+        };
+    }
+    match attached.pod.namespace().find_link(&attached.attachment.ifname) {
+        Some(_) => Ok(()),
+        None => {
+            let names: Vec<_> = attached.pod.namespace().links().into_iter().map(|link| link.name).collect();
+            let expected = format!("an interface {} in the container", attached.attachment.ifname);
+            Err(Finding::new(expected, format!("it has {names:?}")).into())
+        }
+    }
+}
+
+fn prints_a_result(bench: &Bench) -> Result<(), Stop> {
+    match bench.add(&bench.pod())? {
+        Value::Object(_) => Ok(()),
+        other => Err(Finding::new("a result, which is a JSON object", format!("it printed {other}")).into()),
+    }
+}
+
+/// Where the node has the address that the result calls gateway. Elsewhere nobody of the bench would answer.
+fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let on_node = bench.node.host().addresses();
+    let gateways = attached.told.ips.iter().filter_map(|ip| ip.gateway.as_ref()?.parse().ok());
+    let gateways: Vec<std::net::IpAddr> = gateways.filter(|ip| on_node.iter().any(|own| own.ip == *ip)).collect();
+    if gateways.is_empty() {
+        return Err(skip("the node has no address that its result names as a gateway"));
+    }
+    match gateways.iter().find(|ip| !attached.pod.namespace().pings(**ip, Duration::from_secs(5))) {
+        None => Ok(()),
+        Some(silent) => Err(Finding::new(format!("an answer from the gateway {silent}"), "there was none").into()),
+    }
+}
+
+fn passes_prev_result_on(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let given = bench.prev_result(&attachment.container_id);
+    let given = given.unwrap_or_else(|| foreign_result(&attachment, &bench.version));
+    let config = with_key(bench.config_for(Verb::Add, &attachment), "prevResult", given.clone());
+    let result = bench.make(&bench.call_with(Verb::Add, config, &attachment))?.succeeds()?;
+    for (list, key) in [("interfaces", "name"), ("ips", "address")] {
+        let entries = |result: &Value| result.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        let printed = entries(&result);
+        for entry in entries(&given) {
+            if !printed.iter().any(|other| other[key] == entry[key]) {
+                let expected = format!("{} among the {list} of the result", entry[key]);
+                return Err(Finding::new(expected, format!("it printed {result}")).into());
+            }
+        }
+    }
+    Ok(())
+}
+
+fn refuses_an_interface_of_others(bench: &Bench) -> Result<(), Stop> {
+    Attached::add(bench)?.interface()?;
+    let pod = bench.pod();
+    pod.namespace().add_veth(&pod.attachment().ifname, bench.node.host(), "taken");
+    refused(bench, &bench.call(Verb::Add, &pod)).map(drop)
+}
+
+fn refuses_its_own_interface(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.interface()?;
+    refused(bench, &bench.call(Verb::Add, &attached.attachment)).map(drop)
+}
+
+/// ADD with another `CNI_NETNS` than that of the pod.
+fn refuses_netns(bench: &Bench, netns: &str) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let attachment = Attachment { netns: netns.to_owned(), ..bench.pod().attachment() };
+    refused(bench, &bench.call(Verb::Add, &attachment)).map(drop)
+}
+
+fn refuses_no_file(bench: &Bench) -> Result<(), Stop> {
+    refuses_netns(bench, "/run/netns/no-such-namespace")
+}
+
+fn refuses_a_plain_file(bench: &Bench) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let attachment = bench.pod().leave(Remains::PlainFile);
+    refused(bench, &bench.call(Verb::Add, &attachment)).map(drop)
+}
+
+fn refuses_another_kind_of_namespace(bench: &Bench) -> Result<(), Stop> {
+    let path = "/proc/self/ns/uts";
+    match fs::exists(path) {
+        Ok(true) => refuses_netns(bench, path),
+        _ => Err(skip("the kernel has no UTS namespaces")),
+    }
+}
+
+fn leaves_nothing_when_ipam_fails(bench: &Bench) -> Result<(), Stop> {
+    let order = Order::Fail { code: 11, msg: "ordered to fail".to_owned() };
+    fails_late(bench, &[], || bench.ipam().order(Verb::Add, Some(order.clone())))
+}
+
+fn leaves_nothing_when_an_address_is_refused(bench: &Bench) -> Result<(), Stop> {
+    let address = json!({ "address": "10.88.9.9/16", "gateway": "10.88.0.1" });
+    fails_late(bench, &[("addresses", json!([address, address]))], || ())
+}
+
+fn leaves_nothing_when_a_route_is_refused(bench: &Bench) -> Result<(), Stop> {
+    fails_late(bench, &[("routes", json!([{ "dst": "198.51.100.0/24", "gw": "203.0.113.254" }]))], || ())
+}
+
+/// ADD with an `ipam` that makes it fail, after one that showed that it could have succeeded.
+fn fails_late(bench: &Bench, ipam: &[(&str, Value)], before: impl Fn()) -> Result<(), Stop> {
+    let first = bench.pod().attachment();
+    let result = bench.make(&bench.call_with(Verb::Add, with_kit_ipam(bench, Verb::Add, &first, &[])?, &first))?;
+    let config = with_kit_ipam(bench, Verb::Del, &first, &[])?;
+    let del = bench.call_with(Verb::Del, config, &first).prev_result(&result.succeeds()?);
+    bench.make(&del)?.succeeds()?;
+    let second = bench.pod().attachment();
+    bench.remember();
+    before();
+    let answer = bench.make(&bench.call_with(Verb::Add, with_kit_ipam(bench, Verb::Add, &second, ipam)?, &second))?;
+    if answer.is_success() {
+        return Err(skip("it takes that and succeeds"));
+    }
+    answer.fails()?;
+    unchanged(bench, "all as before the ADD that failed")?;
+    match bench.ipam().held() {
+        held if held.is_empty() => Ok(()),
+        held => Err(Finding::new("DEL of the IPAM plugin", format!("it still holds an address for {held:?}")).into()),
+    }
+}
+
+fn leaves_others_alone(bench: &Bench) -> Result<(), Stop> {
+    let (first, second) = (bench.pod(), bench.pod());
+    bench.add(&first)?;
+    bench.remember();
+    let result = bench.add(&second)?;
+    // What came is the second's. What went or changed was the first's or the node's.
+    let of_first = format!("(in {})", first.id());
+    let harm: String = bench
+        .left_behind()
+        .lines()
+        .filter(|line| line.ends_with(&of_first) || line.starts_with('-') && !line.contains(" (in "))
+        .map(|line| format!("{line}\n"))
+        .collect();
+    bench.del(&second, &result)?;
+    match harm.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("all of the first container as it was", "it is not").with_diff(harm).into()),
+    }
+}
+
+fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
+    let pods = [bench.pod(), bench.pod()];
+    bench.remember();
+    let at_once = |work: &(dyn Fn(usize) -> Result<Value, Stop> + Sync)| {
+        std::thread::scope(|scope| {
+            let both = [0, 1].map(|index| scope.spawn(move || work(index)));
+            both.map(|one| one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    };
+    let [first, second] = at_once(&|index| bench.add(&pods[index]));
+    let results = [first?, second?];
+    let [first, second] = at_once(&|index| bench.del(&pods[index], &results[index]).map(|()| Value::Null));
+    first.and(second)?;
+    // What the network has once came with them and may stay.
+    for pod in pods {
+        if let Some(file) = bench.files_naming(&pod).first() {
+            return Err(Finding::new("nothing of the containers", format!("{} is left", file.display())).into());
+        }
+    }
+    Ok(())
+}
+
+fn serves_a_container_twice(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    if bench.profile.role != Role::Ipam {
+        attached.interface()?;
+    }
+    let again = attached.pod.attachment_as("net1");
+    bench.remember();
+    let answer = bench.make(&bench.call(Verb::Add, &again))?;
+    if !answer.is_success() {
+        answer.fails()?;
+        unchanged(bench, "all as before the ADD that failed")?;
+        return Err(skip("its config serves a container once, and a second ADD is an error that changes nothing"));
+    }
+    let result = answer.succeeds()?;
+    bench.make(&bench.call(Verb::Del, &again).prev_result(&result))?.succeeds()?;
+    nothing_left(bench)?;
+    unchanged(bench, "the first attachment as it was")
+}

@@ -1,0 +1,294 @@
+//! SPEC 5, Success: what a result promises is what the kernel has. Its form is asked for elsewhere.
+
+use super::attached::{Attached, Interface, skip};
+use super::rows::{each, newest, since};
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::profile::Role;
+use crate::rule::{Level, Proof, Rule};
+use std::net::IpAddr;
+use std::path::Path;
+use testns::{Link, Namespace, Route};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "add.result-interfaces-exist",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "Each entry of interfaces is a link: in the sandbox that it names, or on the node if it names none.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[since("0.3.0", "", interfaces_exist)]),
+    },
+    Rule {
+        id: "add.result-has-all-interfaces",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "All links that ADD made are in interfaces, those on the node too.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[since("0.3.0", "", has_all_interfaces)]),
+    },
+    Rule {
+        id: "add.result-sandbox-is-the-namespace",
+        section: "SPEC 5, Success",
+        level: Level::Should,
+        sentence: "The sandbox of an interface in the container is CNI_NETNS as it was passed, letter for letter.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[since("0.3.0", "", sandbox_is_the_namespace)]),
+    },
+    Rule {
+        id: "add.result-mac-is-the-links",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "The mac of an interface is the link's hardware address once ADD is over.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[since("0.3.0", "", mac_is_the_links)]),
+    },
+    Rule {
+        id: "add.result-mtu-is-the-links",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "The mtu of an interface is the link's.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[since("1.1.0", "", mtu_is_the_links)]),
+    },
+    Rule {
+        id: "add.result-addresses-are-set",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "Each address of the result is on the interface that its index names, with that prefix.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[each("", addresses_are_set)]),
+    },
+    Rule {
+        id: "add.result-has-all-addresses",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "All global addresses that ADD gave to the container are in the result.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[newest("", has_all_addresses)]),
+    },
+    Rule {
+        id: "add.result-gateway-is-within-reach",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "The gateway of an address is of its family, and the container has a route to it.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[newest("", gateway_is_within_reach)]),
+    },
+    Rule {
+        id: "add.result-routes-are-set",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "Each route of the result is in the container, with its gateway: its own, or that of the addresses.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[each("", routes_are_set)]),
+    },
+];
+
+const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
+
+/// Where an interface of a result should be.
+fn place(attached: &Attached<'_>, interface: &Interface) -> Namespace {
+    match &interface.sandbox {
+        Some(path) => Namespace::at(path),
+        None => attached.bench.node.host().clone(),
+    }
+}
+
+fn find(attached: &Attached<'_>, interface: &Interface) -> Result<Link, Stop> {
+    let place = place(attached, interface);
+    if !place.path().exists() {
+        return Err(Finding::new("a sandbox that exists", format!("it named {}", place.path().display())).into());
+    }
+    place.find_link(&interface.name).ok_or_else(|| {
+        let sandbox = interface.sandbox.as_deref().unwrap_or("the node");
+        Finding::new(format!("a link {} in {sandbox}", interface.name), "there is none").into()
+    })
+}
+
+/// Looks at each interface of a result that tells something, in the place where it should be.
+fn compare<T: PartialEq + std::fmt::Display>(
+    bench: &Bench,
+    what: &str,
+    told: fn(&Interface) -> Option<T>,
+    is: fn(&Link) -> T,
+) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let mut compared = 0;
+    for interface in &attached.told.interfaces {
+        let (Some(told), link) = (told(interface), find(&attached, interface)?) else {
+            continue;
+        };
+        let is = is(&link);
+        if told != is {
+            let expected = format!("{what} {is} of {}, as the link has", interface.name);
+            return Err(Finding::new(expected, format!("the result says {told}")).into());
+        }
+        compared += 1;
+    }
+    match compared {
+        0 => Err(skip(&format!("its result tells no {what}"))),
+        _ => Ok(()),
+    }
+}
+
+fn interfaces_exist(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.told.interfaces.iter().try_for_each(|interface| find(&attached, interface).map(drop))
+}
+
+fn has_all_interfaces(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let is_told = |link: &Link, inside: bool| {
+        let mut told = attached.told.interfaces.iter();
+        told.any(|interface| interface.name == link.name && interface.sandbox.is_some() == inside)
+    };
+    let (on_node, in_pod) = (attached.made_on_node(), attached.made_in_pod());
+    let mut untold = on_node.iter().filter(|link| !is_told(link, false)).map(|link| (link, "the node"));
+    let untold = untold.next().or_else(|| {
+        let mut untold = in_pod.iter().filter(|link| !is_told(link, true));
+        untold.next().map(|link| (link, "the container"))
+    });
+    match untold {
+        None => Ok(()),
+        Some((link, place)) => {
+            let expected = format!("{} of {place} among the interfaces", link.name);
+            Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
+        }
+    }
+}
+
+/// Passes a path that a plugin might be tempted to clean up.
+fn sandbox_is_the_namespace(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let mut attachment = pod.attachment();
+    attachment.netns = attachment.netns.replace("/netns/", "/./netns//");
+    assert!(Path::new(&attachment.netns).exists(), "{} is no path", attachment.netns);
+    let result = bench.make(&bench.call(testns::Verb::Add, &attachment))?.succeeds()?;
+    let interfaces = result["interfaces"].as_array().cloned().unwrap_or_default();
+    let mut sandboxes = interfaces.iter().filter_map(|entry| entry["sandbox"].as_str()).filter(|text| !text.is_empty());
+    match sandboxes.find(|sandbox| *sandbox != attachment.netns) {
+        None if interfaces.is_empty() => Err(skip("its result has no interfaces")),
+        None => Ok(()),
+        Some(other) => {
+            Err(Finding::new(format!("sandbox {:?}", attachment.netns), format!("the result says {other:?}")).into())
+        }
+    }
+}
+
+fn mac_is_the_links(bench: &Bench) -> Result<(), Stop> {
+    // Either case of the digits is the same address.
+    compare(bench, "mac", |told| told.mac.as_ref().map(|mac| mac.to_lowercase()), |link| link.mac.clone())
+}
+
+fn mtu_is_the_links(bench: &Bench) -> Result<(), Stop> {
+    compare(bench, "mtu", |told| told.mtu, |link| u64::from(link.mtu_bytes))
+}
+
+fn addresses_are_set(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let ifname = &attached.attachment.ifname;
+    for ip in &attached.told.ips {
+        let (namespace, name) = match ip.interface.map(|index| attached.told.interfaces.get(index)) {
+            Some(Some(interface)) => (place(&attached, interface), &interface.name),
+            Some(None) => {
+                let seen = format!("the index of {} is beyond the interfaces", ip.address);
+                return Err(Finding::new("an index into interfaces", seen).into());
+            }
+            // Before 0.3.0 there is one interface; later it means that nobody knows.
+            None if attached.told.interfaces.is_empty() && attached.pod.namespace().find_link(ifname).is_some() => {
+                (attached.pod.namespace().clone(), ifname)
+            }
+            None => continue,
+        };
+        let found = namespace.addresses();
+        let is_it = |address: &&testns::Address| address.link == *name;
+        let found: Vec<_> = found.iter().filter(is_it).map(|a| format!("{}/{}", a.ip, a.prefix)).collect();
+        if !found.contains(&ip.address) {
+            let expected = format!("the address {} of the result on {name}", ip.address);
+            return Err(Finding::new(expected, format!("it has {found:?}")).into());
+        }
+    }
+    Ok(())
+}
+
+fn has_all_addresses(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let name = attached.interface_name()?;
+    let set = attached.pod.namespace().global_addresses(&name);
+    match set.iter().find(|address| !attached.told.ips.iter().any(|ip| ip.address == **address)) {
+        None => Ok(()),
+        Some(untold) => {
+            let expected = format!("{untold}, which is on {name}, among the addresses");
+            Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
+        }
+    }
+}
+
+fn gateway_is_within_reach(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let routes = attached.pod.namespace().routes();
+    let mut gateways = 0;
+    for ip in attached.addresses() {
+        let Some(gateway) = &ip.gateway else {
+            continue;
+        };
+        gateways += 1;
+        let parsed = gateway.parse::<IpAddr>().ok();
+        let parsed = parsed.filter(|parsed| parsed.is_ipv6() == ip.address.contains(':'));
+        let parsed = parsed.ok_or_else(|| {
+            Finding::new(format!("a gateway of the family of {}", ip.address), format!("it is {gateway:?}"))
+        })?;
+        if !routes.iter().any(|route| leads_to(route, parsed)) {
+            return Err(Finding::new(format!("a route to the gateway {gateway}"), "the container has none").into());
+        }
+    }
+    match gateways {
+        0 => Err(skip("its result names no gateway")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a route that needs no gateway itself covers an address.
+fn leads_to(route: &Route, ip: IpAddr) -> bool {
+    let Some((network, length)) = route.to.split_once('/') else {
+        return false;
+    };
+    let (Ok(network), Ok(length)) = (network.parse::<IpAddr>(), length.parse::<u32>()) else {
+        return false;
+    };
+    let same = match (network, ip) {
+        (IpAddr::V4(network), IpAddr::V4(ip)) => (network.to_bits() ^ ip.to_bits()).leading_zeros() >= length,
+        (IpAddr::V6(network), IpAddr::V6(ip)) => (network.to_bits() ^ ip.to_bits()).leading_zeros() >= length,
+        _ => false,
+    };
+    same && route.kind == 1 && route.hops.iter().any(|hop| hop.via.is_none())
+}
+
+fn routes_are_set(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    if attached.told.routes.is_empty() {
+        return Err(skip("its result has no route"));
+    }
+    let found = attached.pod.namespace().routes();
+    for told in &attached.told.routes {
+        let table = told.table.unwrap_or(254);
+        let is_six = told.dst.contains(':');
+        let of_addresses = attached.told.ips.iter().filter_map(|ip| ip.gateway.clone());
+        let gateways: Vec<_> = match &told.gw {
+            Some(gateway) => vec![gateway.clone()],
+            None => of_addresses.filter(|gateway| gateway.contains(':') == is_six).collect(),
+        };
+        let goes_there = |route: &&Route| {
+            let via = |hop: &testns::Hop| hop.via.is_none_or(|via| gateways.contains(&via.to_string()));
+            route.to == told.dst && u64::from(route.table) == table && route.hops.iter().any(via)
+        };
+        if !found.iter().any(|route| goes_there(&route)) {
+            let lines: Vec<_> = found.iter().filter(|route| route.table != 255).map(ToString::to_string).collect();
+            let via = told.gw.as_ref().map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+            let expected = format!("a route to {}{via}, as the result says", told.dst);
+            return Err(Finding::new(expected, format!("the container has {lines:?}")).into());
+        }
+    }
+    Ok(())
+}

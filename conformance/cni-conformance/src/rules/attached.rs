@@ -1,0 +1,248 @@
+//! An attachment that a case looks at: what ADD told, what it made, and whether CHECK and DEL see it.
+
+use crate::bench::{Bench, ErrorObject};
+use crate::finding::{Finding, Stop};
+use crate::{form, kit_ipam};
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Container, Link, Verb};
+
+/// An attachment as ADD left it.
+pub(super) struct Attached<'a> {
+    pub(super) bench: &'a Bench,
+    pub(super) pod: Container,
+    pub(super) attachment: Attachment,
+    /// The last result of ADD.
+    pub(super) result: Value,
+    /// The same, whatever its version.
+    pub(super) told: Told,
+    node_before: Vec<String>,
+    pod_before: Vec<String>,
+}
+
+impl<'a> Attached<'a> {
+    /// ADD of a new container; has to succeed.
+    pub(super) fn add(bench: &'a Bench) -> Result<Self, Stop> {
+        Self::add_to(bench, bench.pod())
+    }
+
+    /// ADD of a container.
+    pub(super) fn add_to(bench: &'a Bench, pod: Container) -> Result<Self, Stop> {
+        let (node_before, pod_before) = (names(bench.node.host()), names(pod.namespace()));
+        let attachment = pod.attachment();
+        let result = bench.add(&attachment)?;
+        let told = Told::by(&result);
+        Ok(Self { bench, pod, attachment, result, told, node_before, pod_before })
+    }
+
+    /// Links that ADD made on the node.
+    pub(super) fn made_on_node(&self) -> Vec<Link> {
+        self.bench.node.host().links().into_iter().filter(|link| !self.node_before.contains(&link.name)).collect()
+    }
+
+    /// Links that ADD made in the container.
+    pub(super) fn made_in_pod(&self) -> Vec<Link> {
+        self.pod.namespace().links().into_iter().filter(|link| !self.pod_before.contains(&link.name)).collect()
+    }
+
+    /// The interface that ADD made in the container. Skips if it made none.
+    pub(super) fn interface(&self) -> Result<Link, Stop> {
+        let made = self.made_in_pod();
+        let wanted = &self.attachment.ifname;
+        match made.iter().find(|link| link.name == *wanted) {
+            Some(link) => Ok(link.clone()),
+            None if made.is_empty() => Err(skip("its ADD makes no interface in the container")),
+            None => {
+                let seen: Vec<_> = made.iter().map(|link| link.name.as_str()).collect();
+                Err(Finding::new(format!("an interface {wanted} in the container"), format!("it made {seen:?}")).into())
+            }
+        }
+    }
+
+    /// The name of the container's interface, made by ADD or not. Skips if there is none.
+    pub(super) fn interface_name(&self) -> Result<String, Stop> {
+        let inside = self.told.interfaces.iter().find(|interface| interface.sandbox.is_some());
+        let name = inside.map_or(&self.attachment.ifname, |interface| &interface.name);
+        let found = self.pod.namespace().find_link(name);
+        found.map(|link| link.name).ok_or_else(|| skip("it has no interface in the container"))
+    }
+
+    /// Addresses of the result that belong to the container's interface.
+    pub(super) fn addresses(&self) -> Vec<&Ip> {
+        let is_inside = |ip: &&Ip| match ip.interface {
+            Some(index) => self.told.interfaces.get(index).is_some_and(|interface| interface.sandbox.is_some()),
+            None => self.told.interfaces.is_empty(),
+        };
+        self.told.ips.iter().filter(is_inside).collect()
+    }
+
+    /// CHECK with the result of ADD; has to succeed.
+    pub(super) fn checks(&self) -> Result<(), Stop> {
+        self.bench.check(&self.attachment, &self.result)
+    }
+
+    /// CHECK with the result of ADD; one of the plugins has to object.
+    pub(super) fn check_objects(&self, reason: &str) -> Result<ErrorObject, Stop> {
+        self.check_objects_to(Some(&self.result), reason)
+    }
+
+    /// The same with another prevResult or none.
+    pub(super) fn check_objects_to(&self, result: Option<&Value>, reason: &str) -> Result<ErrorObject, Stop> {
+        for index in 0..self.bench.plugin_count() {
+            let call = self.bench.call_plugin(index, Verb::Check, &self.attachment, result);
+            let answer = self.bench.make(&call)?;
+            if !answer.is_success() {
+                return answer.fails();
+            }
+        }
+        Err(Finding::new(format!("an error, as {reason}"), "CHECK succeeded").into())
+    }
+
+    /// DEL with the result of ADD; has to succeed.
+    pub(super) fn dels(&self) -> Result<(), Stop> {
+        self.bench.del(&self.attachment, &self.result)
+    }
+}
+
+fn names(namespace: &testns::Namespace) -> Vec<String> {
+    namespace.links().into_iter().map(|link| link.name).collect()
+}
+
+/// A result of any version.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    pub(super) interfaces: Vec<Interface>,
+    pub(super) ips: Vec<Ip>,
+    pub(super) routes: Vec<Route>,
+}
+
+/// An entry of `interfaces`.
+#[derive(Debug)]
+pub(super) struct Interface {
+    pub(super) name: String,
+    pub(super) mac: Option<String>,
+    pub(super) mtu: Option<u64>,
+    /// `None` for one of the node.
+    pub(super) sandbox: Option<String>,
+}
+
+/// An entry of `ips`.
+#[derive(Debug)]
+pub(super) struct Ip {
+    pub(super) address: String,
+    pub(super) gateway: Option<String>,
+    pub(super) interface: Option<usize>,
+}
+
+/// An entry of `routes`.
+#[derive(Debug)]
+pub(super) struct Route {
+    pub(super) dst: String,
+    pub(super) gw: Option<String>,
+    pub(super) table: Option<u64>,
+}
+
+impl Told {
+    /// Reads what is readable: other rules ask for the form.
+    fn by(result: &Value) -> Self {
+        let mut told = Self::default();
+        for entry in list(result, "interfaces") {
+            let (name, mac, sandbox) = (text(entry, "name"), text(entry, "mac"), text(entry, "sandbox"));
+            let mtu = entry["mtu"].as_u64().filter(|mtu| *mtu > 0);
+            told.interfaces.push(Interface { name: name.unwrap_or_default(), mac, mtu, sandbox });
+        }
+        for (entry, address) in
+            list(result, "ips").map(|ip| (ip, "address")).chain(by_family(result).map(|ip| (ip, "ip")))
+        {
+            let interface = entry["interface"].as_u64().and_then(|index| usize::try_from(index).ok());
+            let address = text(entry, address).unwrap_or_default();
+            told.ips.push(Ip { address, gateway: text(entry, "gateway"), interface });
+        }
+        let routes = list(result, "routes").chain(by_family(result).flat_map(|ip| list(ip, "routes")));
+        told.routes.extend(routes.map(|entry| {
+            let dst = text(entry, "dst").unwrap_or_default();
+            Route { dst, gw: text(entry, "gw"), table: entry["table"].as_u64() }
+        }));
+        told
+    }
+}
+
+/// 0.1.0 and 0.2.0 have an object for each family.
+fn by_family(result: &Value) -> impl Iterator<Item = &Value> {
+    ["ip4", "ip6"].into_iter().filter_map(|key| result.get(key))
+}
+
+fn list<'a>(object: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> + use<'a> {
+    object.get(key).and_then(Value::as_array).into_iter().flatten()
+}
+
+fn text(object: &Value, key: &str) -> Option<String> {
+    object.get(key).and_then(Value::as_str).filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+pub(super) fn skip(why: &str) -> Stop {
+    Stop::Skips(why.to_owned())
+}
+
+/// A first container comes and goes, so that what a network has once (a bridge, chains) is there.
+pub(super) fn lay_network(bench: &Bench) -> Result<(), Stop> {
+    Attached::add(bench)?.dels()
+}
+
+/// That nothing is other than remembered.
+pub(super) fn unchanged(bench: &Bench, expected: &str) -> Result<(), Stop> {
+    match bench.left_behind() {
+        left if left.is_empty() => Ok(()),
+        left => Err(Finding::new(expected, "something is not").with_diff(left).into()),
+    }
+}
+
+/// That nothing is there that was not when it was remembered; what has gone may have.
+pub(super) fn nothing_left(bench: &Bench) -> Result<(), Stop> {
+    let left = bench.left_behind();
+    let left: String = left.lines().filter(|line| line.starts_with('+')).map(|line| format!("{line}\n")).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("nothing of the attachment on the node", "something is left").with_diff(left).into()),
+    }
+}
+
+/// A call that has to fail and change nothing. Make the containers before.
+pub(super) fn refused(bench: &Bench, call: &Call) -> Result<ErrorObject, Stop> {
+    bench.remember();
+    let error = bench.make(call)?.fails()?;
+    unchanged(bench, "all as before the call that failed")?;
+    Ok(error)
+}
+
+/// A config of the tested plugin for a verb with the kit's IPAM plugin, and keys of `ipam` if wanted. Skips if the
+/// plugin does not delegate.
+pub(super) fn with_kit_ipam(
+    bench: &Bench,
+    verb: Verb,
+    attachment: &Attachment,
+    ipam: &[(&str, Value)],
+) -> Result<Value, Stop> {
+    let mut config = bench.config_for(verb, attachment);
+    bench.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
+    config["ipam"] = kit_ipam::config(false);
+    for (key, value) in ipam {
+        config["ipam"][*key] = value.clone();
+    }
+    Ok(config)
+}
+
+/// An object of a config with one key more.
+pub(super) fn with_key(mut config: Value, key: &str, value: Value) -> Value {
+    config[key] = value;
+    config
+}
+
+/// A foreign interface with an address, as an earlier plugin of the chain may have made it, in the form of a version.
+pub(super) fn foreign_result(attachment: &Attachment, version: &str) -> Value {
+    let newest = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{ "name": "foreign0", "mac": "0a:00:00:00:00:99", "sandbox": attachment.netns }],
+        "ips": [{ "address": "192.0.2.199/28", "interface": 0 }],
+    });
+    form::in_version(&newest, version)
+}

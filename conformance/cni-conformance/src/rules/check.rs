@@ -1,0 +1,384 @@
+//! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
+
+use super::attached::{Attached, foreign_result, lay_network, skip, unchanged, with_kit_ipam};
+use super::rows::since;
+use super::tamper::{
+    Harm, OTHER_MAC, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge,
+    remove_host_end, remove_interface, remove_last_address, remove_master, remove_route, rename_interface,
+    set_host_end_down, set_interface_down, sysctls_before,
+};
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::form;
+use crate::kit_ipam::Order;
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Value, json};
+use testns::Verb;
+
+/// With the newest version; there was no CHECK before 0.4.0.
+const fn check(name: &'static str, run: fn(&Bench) -> Result<(), Stop>) -> Case {
+    since("0.4.0", name, run)
+}
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "check.passes-after-add",
+        section: "SPEC 2, CHECK",
+        level: Level::Must,
+        sentence: "CHECK immediately after ADD passes: what takes its time is waited for.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            check("newest", passes_after_add),
+            Case { name: "oldest", versions: Versions::Before("1.0.0"), run: passes_after_add },
+        ]),
+    },
+    Rule {
+        id: "check.prints-nothing",
+        section: "SPEC 0.4.0, CHECK",
+        level: Level::Must,
+        sentence: "CHECK returns either nothing or an error.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[check("", prints_nothing)]),
+    },
+    Rule {
+        id: "check.changes-nothing",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK looks, and repairs or changes nothing.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            check("when-all-is-well", changes_nothing),
+            check("when-something-is-missing", repairs_nothing),
+        ]),
+    },
+    Rule {
+        id: "check.consults-prev-result",
+        section: "SPEC 2, CHECK",
+        level: Level::Must,
+        sentence: "The interfaces and addresses that CHECK expects are those of prevResult.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[
+            check("missing", wants_a_prev_result),
+            check("without-the-interface", expects_the_interface_of_prev_result),
+            check("another-address", expects_the_address_of_prev_result),
+        ]),
+    },
+    Rule {
+        id: "check.bears-later-plugins",
+        section: "SPEC 2, CHECK",
+        level: Level::Must,
+        sentence: "CHECK passes when a later plugin of the chain added to what this one made, or changed it and said so.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[
+            check("more-addresses", bears_more_addresses),
+            check("more-routes", bears_more_routes),
+            check("more-interfaces", bears_more_interfaces),
+            check("other-mac", bears_another_mac),
+            check("other-mtu", bears_another_mtu),
+        ]),
+    },
+    Rule {
+        id: "check.notices-a-harmed-interface",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when an interface of the result is missing or in an invalid state.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[
+            check("removed", |bench| notices(bench, remove_interface)),
+            check("renamed", |bench| notices(bench, rename_interface)),
+            check("down", |bench| notices(bench, set_interface_down)),
+            check("other-mac", |bench| notices(bench, change_mac)),
+        ]),
+    },
+    Rule {
+        id: "check.notices-a-harmed-host-end",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when what connects the interface to the node is missing or in an invalid state.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[
+            check("removed", |bench| notices(bench, remove_host_end)),
+            check("down", |bench| notices(bench, set_host_end_down)),
+            check("detached", |bench| notices(bench, detach_host_end)),
+            check("bridge-removed", |bench| notices(bench, remove_bridge)),
+            check("master-removed", |bench| notices(bench, remove_master)),
+        ]),
+    },
+    Rule {
+        id: "check.notices-a-missing-address",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when an address of the result is not on the interface.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[
+            check("first", |bench| notices(bench, remove_address)),
+            check("last", |bench| notices(bench, remove_last_address)),
+        ]),
+    },
+    Rule {
+        id: "check.notices-a-missing-route",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when a route of the result is not there.",
+        roles: Role::ATTACHING,
+        proof: Proof::Cases(&[check("", |bench| notices(bench, remove_route))]),
+    },
+    Rule {
+        id: "check.notices-missing-filter-rules",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when firewall rules that ADD set are missing.",
+        roles: NOT_IPAM,
+        proof: Proof::Cases(&[check("", notices_missing_filter_rules)]),
+    },
+    Rule {
+        id: "check.notices-a-lost-reservation",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when the reservation of an address is missing.",
+        roles: &[Role::Interface, Role::Ipam, Role::List],
+        proof: Proof::Cases(&[check("", |bench| notices(bench, lose_files))]),
+    },
+    Rule {
+        id: "check.notices-settings-undone",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when sysctls or link settings that ADD set in the container have their old values.",
+        roles: &[Role::Chained],
+        proof: Proof::Cases(&[check("sysctl", notices_sysctls_undone), check("mtu", notices_an_mtu_undone)]),
+    },
+    Rule {
+        id: "check.asks-the-delegate",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK calls CHECK of the plugins that it delegates to, and passes their error on.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[check("", asks_the_delegate)]),
+    },
+    Rule {
+        id: "check.notices-traffic-control-undone",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when traffic shaping that ADD set up is missing.",
+        roles: NOT_IPAM,
+        proof: Proof::Untestable(
+            "taking a queueing discipline away is not in the kit yet; a missing ifb is a missing interface",
+        ),
+    },
+    Rule {
+        id: "check.tells-what-it-knows",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when the plugin is aware that the container is generally unreachable.",
+        roles: NOT_IPAM,
+        proof: Proof::Untestable(
+            "what a plugin is aware of is not seen from outside; links that are down are check.notices-a-harmed-interface",
+        ),
+    },
+];
+
+const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
+
+fn passes_after_add(bench: &Bench) -> Result<(), Stop> {
+    match form::is_from(&bench.version, "0.4.0") {
+        true => Attached::add(bench)?.checks(),
+        false => Err(skip("it speaks none from 0.4.0 on that is older than 1.0.0")),
+    }
+}
+
+fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    for index in 0..bench.plugin_count() {
+        let call = bench.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
+        bench.make(&call)?.prints_nothing()?;
+    }
+    Ok(())
+}
+
+fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    bench.remember();
+    attached.checks()?;
+    unchanged(bench, "all as before CHECK")
+}
+
+fn repairs_nothing(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let harms: [Harm; 4] = [remove_address, flush_filters, set_interface_down, lose_files];
+    if !harms.into_iter().any(|harm| harm(&attached).is_ok()) {
+        return Err(skip("nothing of it could be taken away"));
+    }
+    bench.remember();
+    for index in 0..bench.plugin_count() {
+        let call = bench.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
+        bench.make(&call)?; // whether it notices is asked elsewhere
+    }
+    unchanged(bench, "all as before CHECK")
+}
+
+fn wants_a_prev_result(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.interface()?;
+    attached.check_objects_to(None, "there is no prevResult").map(drop)
+}
+
+fn expects_the_interface_of_prev_result(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let name = attached.interface()?.name;
+    let mut result = attached.result.clone();
+    for entry in entries(&mut result, "interfaces") {
+        if entry["name"] == json!(name) {
+            entry["name"] = json!("absent0");
+        }
+    }
+    attached.check_objects_to(Some(&result), "prevResult has another interface").map(drop)
+}
+
+fn expects_the_address_of_prev_result(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.interface()?;
+    if attached.addresses().is_empty() {
+        return Err(skip("its result has no address of the container"));
+    }
+    let mut result = attached.result.clone();
+    for entry in entries(&mut result, "ips") {
+        let is_six = entry["address"].as_str().is_some_and(|address| address.contains(':'));
+        entry["address"] = json!(if is_six { "2001:db8::77/64" } else { "192.0.2.77/28" });
+    }
+    attached.check_objects_to(Some(&result), "prevResult has another address").map(drop)
+}
+
+fn entries<'a>(result: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mut Value> + use<'a> {
+    result.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten()
+}
+
+fn bears_more_addresses(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.pod.namespace().add_address(&attached.interface()?.name, "192.0.2.177/28");
+    attached.checks()
+}
+
+fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let name = attached.interface()?.name;
+    let gateway = attached.addresses().iter().find_map(|ip| ip.gateway.clone().filter(|text| !text.contains(':')));
+    let gateway =
+        gateway.ok_or_else(|| skip("its result names no gateway through which there could be more routes"))?;
+    attached.pod.namespace().add_route("198.51.100.0/24", &gateway, &name);
+    attached.checks()
+}
+
+/// Such as bandwidth's, on the node, or a second one in the container.
+fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.interface()?;
+    let (node, pod) = (bench.node.host(), attached.pod.namespace());
+    pod.add_veth("foreign0", node, "foreign1");
+    pod.set_mac("foreign0", "0a:00:00:00:00:99");
+    pod.add_address("foreign0", "192.0.2.199/28");
+    let mut result = attached.result.clone();
+    let foreign = foreign_result(&attached.attachment, &bench.version);
+    let on_node = json!({ "name": "foreign1", "mac": node.link("foreign1").mac });
+    let Some(interfaces) = result.get_mut("interfaces").and_then(Value::as_array_mut) else {
+        return Err(skip("its result has no interfaces"));
+    };
+    let index = interfaces.len();
+    interfaces.extend([foreign["interfaces"][0].clone(), on_node]);
+    let mut ip = foreign["ips"][0].clone();
+    ip["interface"] = json!(index);
+    match result.get_mut("ips").and_then(Value::as_array_mut) {
+        Some(ips) => ips.push(ip),
+        None => result["ips"] = json!([ip]),
+    }
+    bench.check(&attached.attachment, &result)
+}
+
+/// As tuning does: the mac of the result is the new one.
+fn bears_another_mac(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let name = attached.interface()?.name;
+    change_mac(&attached)?;
+    let mut result = attached.result.clone();
+    for entry in entries(&mut result, "interfaces").filter(|entry| entry["name"] == json!(name)) {
+        entry["mac"] = json!(OTHER_MAC);
+    }
+    bench.check(&attached.attachment, &result)
+}
+
+fn bears_another_mtu(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let name = attached.interface()?.name;
+    attached.pod.namespace().set_mtu(&name, 1300);
+    let mut result = attached.result.clone();
+    for entry in entries(&mut result, "interfaces").filter(|entry| entry["name"] == json!(name)) {
+        if entry.get("mtu").is_some() {
+            entry["mtu"] = json!(1300);
+        }
+    }
+    bench.check(&attached.attachment, &result)
+}
+
+/// CHECK passes; after the harm it does not.
+fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.checks()?;
+    let reason = harm(&attached)?;
+    attached.check_objects(reason).map(drop)
+}
+
+/// ADD itself has to have set rules: those of a firewall that an administrator runs are none of its business.
+fn notices_missing_filter_rules(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let before = (bench.node.host().nft(), pod.namespace().nft());
+    let attached = Attached::add_to(bench, pod)?;
+    if before == (bench.node.host().nft(), attached.pod.namespace().nft()) {
+        return Err(skip("its ADD sets no filter rules"));
+    }
+    attached.checks()?;
+    attached.check_objects(flush_filters(&attached)?).map(drop)
+}
+
+fn notices_sysctls_undone(bench: &Bench) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let pod = bench.pod();
+    let before = pod.namespace().snapshot();
+    let attached = Attached::add_to(bench, pod)?;
+    let changed = sysctls_before(&before, &attached.pod.namespace().snapshot());
+    if changed.is_empty() {
+        return Err(skip("its ADD sets no sysctl of the container"));
+    }
+    attached.checks()?;
+    for (key, value) in &changed {
+        attached.pod.namespace().set_sysctl(key, value);
+    }
+    attached.check_objects("sysctls have their old values").map(drop)
+}
+
+fn notices_an_mtu_undone(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let before = pod.namespace().links();
+    let attached = Attached::add_to(bench, pod)?;
+    let inside = attached.pod.namespace();
+    let has_changed =
+        |old: &&testns::Link| inside.find_link(&old.name).is_some_and(|new| new.mtu_bytes != old.mtu_bytes);
+    let old = before.iter().find(has_changed).ok_or_else(|| skip("its ADD sets no MTU"))?;
+    attached.checks()?;
+    inside.set_mtu(&old.name, old.mtu_bytes);
+    attached.check_objects("the MTU has its old value").map(drop)
+}
+
+fn asks_the_delegate(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[])?;
+    let result = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
+    let check = bench.call_with(Verb::Check, &config, &attachment).prev_result(&result);
+    bench.make(&check)?.succeeds()?;
+    let msg = "the kit was ordered to object";
+    bench.ipam().order(Verb::Check, Some(Order::Fail { code: 117, msg: msg.to_owned() }));
+    let error = bench.make(&check)?.fails()?;
+    match error.object.to_string().contains(msg) {
+        true => Ok(()),
+        false => Err(Finding::new(format!("{msg:?} in the error"), format!("it printed {}", error.object)).into()),
+    }
+}

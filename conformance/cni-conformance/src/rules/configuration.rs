@@ -1,0 +1,243 @@
+//! SPEC 1: what a plugin makes of its configuration. What binds runtimes and administrators is not here.
+
+use super::attached::{Attached, refused, skip, unchanged, with_key};
+use super::rows::newest;
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::kit_ipam;
+use crate::profile::Role;
+use crate::rule::{Level, Proof, Rule};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use std::time::Duration;
+use testns::{Transport, Verb, exchange};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "configuration.name-is-a-name",
+        section: "SPEC 1, Configuration format",
+        level: Level::Should,
+        sentence: "A network without a name, or with one that could be a path, is refused, and nothing changes.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            newest("absent", refuses_no_name),
+            newest("empty", |bench| refuses_name(bench, "")),
+            newest("path", |bench| refuses_name(bench, "../../outside")),
+            newest("dots", |bench| refuses_name(bench, "..")),
+            newest("white-space", |bench| refuses_name(bench, "two words")),
+        ]),
+    },
+    Rule {
+        id: "configuration.every-name-works",
+        section: "SPEC 1, Configuration format",
+        level: Level::Must,
+        sentence: "A name starts with a letter or digit; then letters, digits, underscores, dots and hyphens may follow.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            newest("one-letter", |bench| takes_name(bench, "n")),
+            newest("all-kinds", |bench| takes_name(bench, "9.Net_work--x.")),
+            newest("long", |bench| takes_name(bench, LONG_NAME)),
+        ]),
+    },
+    Rule {
+        id: "configuration.unknown-keys-are-ignored-or-named",
+        section: "SPEC 1, Plugin configuration objects",
+        level: Level::Should,
+        sentence: "A plugin may refuse a key that it does not know; then its error names the key, and nothing changes.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[newest("", ignores_or_names_unknown_keys)]),
+    },
+    Rule {
+        id: "configuration.args-are-ignored",
+        section: "SPEC 0.4.0, Network Configuration",
+        level: Level::Should,
+        sentence: "What a plugin does not understand of args it ignores.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[newest("", ignores_args)]),
+    },
+    Rule {
+        id: "configuration.reserved-keys-are-known",
+        section: "SPEC 1, Plugin configuration objects",
+        level: Level::Should,
+        sentence: "Keys that runtimes generate are no unknown keys: runtimeConfig, and all that start with cni.dev/.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[newest("", knows_reserved_keys)]),
+    },
+    Rule {
+        id: "configuration.ip-masq-hides-the-container",
+        section: "SPEC 1, Plugin configuration objects",
+        level: Level::Should,
+        sentence: "With ipMasq, what the container sends beyond the node bears the node's address, and answers come back.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[
+            newest("udp", |bench| hides_the_container(bench, Transport::Udp)),
+            newest("tcp", |bench| hides_the_container(bench, Transport::Tcp)),
+        ]),
+    },
+    Rule {
+        id: "configuration.ipam-type-is-a-file-name",
+        section: "SPEC 1, Plugin configuration objects",
+        level: Level::Must,
+        sentence: "ipam.type names a file of CNI_PATH: with a separator in it nothing is run, and ADD is an error.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[
+            newest("beside", |bench| runs_no_path(bench, "../outside/kit-ipam")),
+            newest("absolute", |bench| runs_no_path(bench, "/run/testns/outside/kit-ipam")),
+        ]),
+    },
+    Rule {
+        id: "configuration.dns-is-kept",
+        section: "SPEC 1, Plugin configuration objects",
+        level: Level::Should,
+        sentence: "A plugin that uses dns of its config hands it on whole, and nameservers in their order.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[newest("", keeps_dns)]),
+    },
+    Rule {
+        id: "configuration.type-is-a-file-name",
+        section: "SPEC 1, Plugin configuration objects",
+        level: Level::Must,
+        sentence: "type is the name of the executable, without separators.",
+        roles: Role::PLUGINS,
+        proof: Proof::Untestable("the runtime looks the executable up; a plugin that runs has been found"),
+    },
+    Rule {
+        id: "configuration.name-is-unique",
+        section: "SPEC 1, Configuration format",
+        level: Level::Should,
+        sentence: "The name of a network is unique on a node.",
+        roles: Role::PLUGINS,
+        proof: Proof::Untestable(
+            "it binds administrators; that plugins tell networks apart is del.leaves-others-alone",
+        ),
+    },
+];
+
+/// As long as a file name may be in a plugin's folder, less what else may have to stand in it.
+const LONG_NAME: &str = "network-0123456789-0123456789-0123456789-0123456789-0123456789-0123456789";
+
+fn refuses_name(bench: &Bench, name: &str) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let config = with_key(bench.config_for(Verb::Add, &attachment), "name", json!(name));
+    refused(bench, &bench.call_with(Verb::Add, config, &attachment)).map(drop)
+}
+
+fn refuses_no_name(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(Verb::Add, &attachment);
+    config.as_object_mut().and_then(|config| config.shift_remove("name"));
+    refused(bench, &bench.call_with(Verb::Add, config, &attachment)).map(drop)
+}
+
+/// ADD and DEL with one key changed; both have to succeed.
+fn takes(bench: &Bench, key: &str, value: &Value) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let call = |verb| {
+        let config = with_key(bench.config_for(verb, &attachment), key, value.clone());
+        bench.call_with(verb, config, &attachment)
+    };
+    let result = bench.make(&call(Verb::Add))?.succeeds()?;
+    bench.make(&call(Verb::Del).prev_result(&result))?.succeeds().map(drop)
+}
+
+fn takes_name(bench: &Bench, name: &str) -> Result<(), Stop> {
+    takes(bench, "name", &json!(name))
+}
+
+fn ignores_or_names_unknown_keys(bench: &Bench) -> Result<(), Stop> {
+    const KEY: &str = "com.example.unheard-of";
+    let attachment = bench.pod().attachment();
+    let config = with_key(bench.config_for(Verb::Add, &attachment), KEY, json!({ "deep": [1, null, "x"] }));
+    bench.remember();
+    let answer = bench.make(&bench.call_with(Verb::Add, config, &attachment))?;
+    if answer.is_success() {
+        return Ok(());
+    }
+    let error = answer.fails()?;
+    unchanged(bench, "all as before the call that failed")?;
+    match error.object.to_string().contains(KEY) {
+        true => Ok(()),
+        false => Err(Finding::new(format!("{KEY} in the error"), format!("it printed {}", error.object)).into()),
+    }
+}
+
+fn ignores_args(bench: &Bench) -> Result<(), Stop> {
+    takes(
+        bench,
+        "args",
+        &json!({ "labels": { "app": "a" }, "com.example": [1, { "a": null }], "cni": { "odd": true } }),
+    )
+}
+
+fn knows_reserved_keys(bench: &Bench) -> Result<(), Stop> {
+    takes(bench, "cni.dev/conformance", &json!({ "any": "value" }))?;
+    let mut runtime_config = bench.config()["runtimeConfig"].clone();
+    runtime_config["com.example.capability"] = json!([{ "any": "value" }]);
+    takes(bench, "runtimeConfig", &runtime_config)
+}
+
+fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> {
+    if bench.config()["ipMasq"] != json!(true) {
+        return Err(skip("its config has no ipMasq"));
+    }
+    let attached = Attached::add(bench)?;
+    let (node, world) = (bench.node.host(), bench.node.remote("world"));
+    node.add_veth("to-world", &world, "near");
+    for (prefix, family) in [("198.51.100.", '.'), ("2001:db8:5::", ':')] {
+        let Some(ip) = attached.told.ips.iter().find(|ip| ip.address.contains(family)) else {
+            continue;
+        };
+        let length = if family == ':' { 64 } else { 24 };
+        node.add_address("to-world", &format!("{prefix}1/{length}"));
+        world.add_address("near", &format!("{prefix}2/{length}"));
+        let parsed = |last: u8| format!("{prefix}{last}").parse::<IpAddr>();
+        let (Ok(own), Ok(theirs)) = (parsed(1), parsed(2)) else {
+            continue;
+        };
+        let seen = exchange(transport, attached.pod.namespace(), (&world, theirs), Duration::from_secs(10));
+        let seen = match seen {
+            Ok(source) if source.ip() == own => continue,
+            Ok(source) => format!("they come from {}", source.ip()),
+            Err(error) => format!("nothing comes through: {error}"),
+        };
+        let expected = format!("packets from {} that come from the node's {own}", ip.address);
+        return Err(Finding::new(expected, seen).into());
+    }
+    match attached.told.ips.is_empty() {
+        true => Err(skip("its result has no address")),
+        false => Ok(()),
+    }
+}
+
+/// An executable of the kit lies where the type leads.
+fn runs_no_path(bench: &Bench, kind: &str) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(Verb::Add, &attachment);
+    bench.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
+    let outside = bench.node.work_dir().join("outside");
+    let inside = bench.node.bin_dir().join(kit_ipam::NAME);
+    let kit = std::fs::read_link(&inside).unwrap_or_else(|error| panic!("cannot read {}: {error}", inside.display()));
+    std::fs::create_dir(&outside).unwrap_or_else(|error| panic!("cannot create {}: {error}", outside.display()));
+    kit_ipam::install(&outside, &kit).unwrap_or_else(|error| panic!("cannot install {}: {error}", kit_ipam::NAME));
+    config["ipam"] = json!({ "type": kind });
+    let answer = bench.make(&bench.call_with(Verb::Add, config, &attachment))?;
+    match bench.ipam().verbs() {
+        called if called.is_empty() => answer.fails().map(drop),
+        called => Err(Finding::new(format!("{kind} not to be run"), format!("it was, with {called:?}")).into()),
+    }
+}
+
+fn keeps_dns(bench: &Bench) -> Result<(), Stop> {
+    let dns = json!({
+        "nameservers": ["192.0.2.53", "2001:db8::53", "192.0.2.1"],
+        "domain": "conformance.test", "search": ["b.test", "a.test"], "options": ["ndots:5", "rotate"],
+    });
+    let attachment = bench.pod().attachment();
+    let config = with_key(bench.config_for(Verb::Add, &attachment), "dns", dns.clone());
+    let result = bench.make(&bench.call_with(Verb::Add, config, &attachment))?.succeeds()?;
+    match result.get("dns").filter(|printed| printed.as_object().is_some_and(|object| !object.is_empty())) {
+        None => Err(skip("it does not use dns of its config")),
+        Some(printed) if *printed == dns => Ok(()),
+        Some(printed) => Err(Finding::new(format!("dns {dns}"), format!("the result has {printed}")).into()),
+    }
+}

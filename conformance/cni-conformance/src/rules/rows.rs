@@ -1,0 +1,23 @@
+//! Short forms of cases, for tables with many.
+
+use crate::bench::Bench;
+use crate::finding::Stop;
+use crate::rule::{Case, Versions};
+
+/// Tries it.
+type Run = fn(&Bench) -> Result<(), Stop>;
+
+/// With the newest version.
+pub(super) const fn newest(name: &'static str, run: Run) -> Case {
+    Case { name, versions: Versions::Newest, run }
+}
+
+/// With each version.
+pub(super) const fn each(name: &'static str, run: Run) -> Case {
+    Case { name, versions: Versions::Each, run }
+}
+
+/// With the newest version from `oldest` on.
+pub(super) const fn since(oldest: &'static str, name: &'static str, run: Run) -> Case {
+    Case { name, versions: Versions::From(oldest), run }
+}

@@ -1,0 +1,162 @@
+//! Ways in which an attachment may come to harm. Each does one thing and says what; it skips where there is nothing of
+//! the kind.
+
+use super::attached::{Attached, skip};
+use crate::finding::Stop;
+use crate::profile::Stage;
+use std::fs;
+use testns::{Link, changes};
+
+/// What an attachment suffers.
+pub(super) type Harm = fn(&Attached<'_>) -> Result<&'static str, Stop>;
+
+/// The interface in the container is removed.
+pub(super) fn remove_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let interface = attached.interface()?;
+    attached.pod.namespace().delete_link(&interface.name);
+    Ok("the interface was removed")
+}
+
+/// It gets another name.
+pub(super) fn rename_interface(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let interface = attached.interface()?;
+    attached.pod.namespace().rename(&interface.name, "other0");
+    Ok("the interface was renamed")
+}
+
+/// It is set down.
+pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let name = attached.interface_name()?;
+    match attached.pod.namespace().link(&name).up {
+        true => attached.pod.namespace().set_down(&name),
+        false => return Err(skip("its interface is down after ADD")),
+    }
+    Ok("the interface was set down")
+}
+
+/// It gets another hardware address.
+pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let interface = attached.interface()?;
+    let told = attached.told.interfaces.iter().find(|told| told.sandbox.is_some() && told.name == interface.name);
+    match told.and_then(|told| told.mac.as_ref()) {
+        // It follows the master's, and cannot be set.
+        Some(_) if interface.kind == "ipvlan" => Err(skip("an ipvlan has no hardware address of its own")),
+        Some(_) => {
+            attached.pod.namespace().set_mac(&interface.name, OTHER_MAC);
+            Ok("the interface was given another mac")
+        }
+        None => Err(skip("its result names no hardware address")),
+    }
+}
+
+/// What [`change_mac`] sets.
+pub(super) const OTHER_MAC: &str = "0a:00:00:00:77:77";
+
+/// The first address of the result is taken from the interface.
+pub(super) fn remove_address(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let name = attached.interface()?.name;
+    let addresses = attached.addresses();
+    let first = addresses.first().ok_or_else(|| skip("its result has no address of the container"))?;
+    attached.pod.namespace().delete_address(&name, &first.address);
+    Ok("an address was removed")
+}
+
+/// The last address of the result is taken from the interface; there are more.
+pub(super) fn remove_last_address(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let name = attached.interface()?.name;
+    match attached.addresses().as_slice() {
+        [_, .., last] => {
+            attached.pod.namespace().delete_address(&name, &last.address);
+            Ok("an address was removed")
+        }
+        _ => Err(skip("its result has no second address of the container")),
+    }
+}
+
+/// The first route of the result is removed.
+pub(super) fn remove_route(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let in_main = |table: Option<u64>| table.is_none_or(|table| table == 254);
+    let route = attached.told.routes.iter().find(|route| in_main(route.table));
+    let route = route.ok_or_else(|| skip("its result has no route"))?;
+    match attached.pod.namespace().routes().iter().any(|found| found.table == 254 && found.to == route.dst) {
+        true => attached.pod.namespace().delete_route(&route.dst),
+        false => return Err(skip("the container has no route of its result")),
+    }
+    Ok("a route was removed")
+}
+
+/// The end of the interface that is on the node, if it has one.
+fn host_end(attached: &Attached<'_>) -> Result<Link, Stop> {
+    let peer = attached.interface()?.peer;
+    let made = attached.made_on_node().into_iter().find(|link| Some(link.index) == peer && link.kind != "bridge");
+    made.ok_or_else(|| skip("its interface has no other end on the node"))
+}
+
+/// The end on the node is removed.
+pub(super) fn remove_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    attached.bench.node.host().delete_link(&host_end(attached)?.name);
+    Ok("the end on the node was removed")
+}
+
+/// The end on the node is set down.
+pub(super) fn set_host_end_down(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    attached.bench.node.host().set_down(&host_end(attached)?.name);
+    Ok("the end on the node was set down")
+}
+
+/// The end on the node is taken from its bridge.
+pub(super) fn detach_host_end(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let end = host_end(attached)?;
+    match end.master {
+        Some(_) => attached.bench.node.host().clear_master(&end.name),
+        None => return Err(skip("the end on the node is no port of a bridge")),
+    }
+    Ok("the end on the node was taken from its bridge")
+}
+
+/// The bridge is removed.
+pub(super) fn remove_bridge(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let bridge = host_end(attached)?.master.ok_or_else(|| skip("it uses no bridge"))?;
+    attached.bench.node.host().delete_link(&bridge);
+    Ok("the bridge was removed")
+}
+
+/// The link of the node to which the interface belongs is removed.
+pub(super) fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let cable = attached.bench.profile.stage.iter().find_map(|part| match part {
+        Stage::Cable { name } => Some(name),
+        Stage::Device { .. } | Stage::Attached | Stage::Daemon { .. } => None,
+    });
+    attached.bench.node.host().delete_link(cable.ok_or_else(|| skip("it uses no link of the node"))?);
+    Ok("its master was removed")
+}
+
+/// All filter rules are removed, on the node and in the container.
+pub(super) fn flush_filters(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let (node, pod) = (attached.bench.node.host(), attached.pod.namespace());
+    if node.nft().is_empty() && pod.nft().is_empty() {
+        return Err(skip("its ADD sets no filter rules"));
+    }
+    node.flush_nft();
+    pod.flush_nft();
+    Ok("the filter rules were removed")
+}
+
+/// Every file that names the container is removed.
+pub(super) fn lose_files(attached: &Attached<'_>) -> Result<&'static str, Stop> {
+    let files: Vec<_> = attached.bench.files_naming(&attached.pod).into_iter().filter(|path| path.is_file()).collect();
+    if files.is_empty() {
+        return Err(skip("no file of it names the container"));
+    }
+    for file in files {
+        fs::remove_file(&file).unwrap_or_else(|error| panic!("cannot remove {}: {error}", file.display()));
+    }
+    Ok("the files that name the container were removed")
+}
+
+/// Sysctls that a change between two snapshots shows, with the values from before.
+pub(super) fn sysctls_before(before: &testns::Snapshot, after: &testns::Snapshot) -> Vec<(String, String)> {
+    let text = changes(before, after);
+    let gone = text.lines().filter_map(|line| line.strip_prefix("- sysctl ")?.split_once(" = "));
+    gone.map(|(key, value)| (key.to_owned(), value.to_owned())).collect()
+}
