@@ -55,10 +55,12 @@ pub fn netlink_objects(data: &[u8]) {
             assert_eq!(routes, [as_read(&route)]);
         }
         2 => {
-            let bridge = Bridge { mtu_bytes: draw.maybe(Draw::number), vlan_filtering: draw.flag() };
+            let mac = draw.maybe(|draw| Mac([(); 6].map(|()| draw.byte())));
+            let bridge = Bridge { mtu_bytes: draw.maybe(Draw::number), mac, vlan_filtering: draw.flag() };
             let Told::Link(made, _) = read(link::create_bridge(&link.name, &bridge)) else { panic!("{bridge:?}") };
             assert_eq!((&made.name, &*made.kind), (&link.name, "bridge"));
             assert_eq!(made.mtu_bytes, bridge.mtu_bytes.unwrap_or(0));
+            assert_eq!(made.mac, bridge.mac);
             assert_eq!(made.vlan_filtering.unwrap_or(false), bridge.vlan_filtering);
         }
         3 => {
