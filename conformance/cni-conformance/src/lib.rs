@@ -15,6 +15,7 @@ pub mod form;
 pub mod random;
 pub mod rule;
 pub mod rules;
+pub mod shape;
 
 // Of whom.
 pub mod profile;

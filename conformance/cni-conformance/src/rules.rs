@@ -6,12 +6,20 @@ mod attached;
 mod check;
 mod concurrency;
 mod configuration;
+mod conventions;
 mod crash;
 mod del;
+mod delegation;
 mod disk;
+mod errors;
 mod faults;
+mod gc;
+mod ipam;
 mod parameters;
+mod relied;
+mod results;
 mod rows;
+mod status;
 mod tamper;
 mod version;
 
@@ -27,11 +35,19 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         add_result::RULES,
         del::RULES,
         check::RULES,
+        status::RULES,
         version::RULES,
+        gc::RULES,
+        delegation::RULES,
+        ipam::RULES,
+        results::RULES,
+        errors::RULES,
         crash::RULES,
         faults::RULES,
         disk::RULES,
         concurrency::RULES,
+        conventions::RULES,
+        relied::RULES,
     ]
     .into_iter()
     .flatten()

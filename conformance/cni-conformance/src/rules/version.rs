@@ -1,31 +1,122 @@
-//! SPEC 2, VERSION.
+//! SPEC 2, VERSION, and the versions of SPEC 1 and 5.
 
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
+use crate::form;
 use crate::profile::Role;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
-use serde_json::Value;
+use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
-pub(super) const RULES: &[Rule] = &[Rule {
-    id: "version.lists-versions",
-    section: "SPEC 2, VERSION",
-    level: Level::Must,
-    sentence: "VERSION prints cniVersion and supportedVersions, a list of the versions that the plugin speaks.",
-    roles: Role::PLUGINS,
-    proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: lists_versions }]),
-}];
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "version.lists-versions",
+        section: "SPEC 2, VERSION",
+        level: Level::Must,
+        sentence: "VERSION prints cniVersion and supportedVersions, a list of the versions that the plugin speaks.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: lists_versions }]),
+    },
+    Rule {
+        id: "version.echoes",
+        section: "SPEC 5, Version",
+        level: Level::Must,
+        sentence: "cniVersion of VERSION's answer is that of its input.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: echoes }]),
+    },
+    Rule {
+        id: "version.needs-the-command-only",
+        section: "SPEC 2, VERSION",
+        level: Level::Must,
+        sentence: "VERSION needs no variable but CNI_COMMAND, and of its input cniVersion alone.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: needs_the_command_only }]),
+    },
+    Rule {
+        id: "version.same-list-for-any-input",
+        section: "SPEC 5, Version",
+        level: Level::Must,
+        sentence: "The list of supported versions is the plugin's, whatever version the input has.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "known", versions: Versions::Newest, run: same_list },
+            Case { name: "newer-than-any", versions: Versions::Newest, run: same_list_for_a_newer_one },
+        ]),
+    },
+    Rule {
+        id: "version.serves-what-it-lists",
+        section: "SPEC 1, Version considerations",
+        level: Level::Must,
+        sentence: "A config in any version that the plugin lists is served.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: serves_what_it_lists }]),
+    },
+    Rule {
+        id: "version.negotiation",
+        section: "SPEC 1, Version considerations",
+        level: Level::Must,
+        sentence: "Of the versions of a network the highest that runtime and plugin know is used.",
+        roles: Role::ALL,
+        proof: Proof::Untestable("the runtime chooses: a plugin is told one version; `runtime` tries it"),
+    },
+];
 
 fn lists_versions(bench: &Bench) -> Result<(), Stop> {
-    let answer = bench.make(&bench.call(Verb::Version, Attachment::none()))?.succeeds()?;
+    let answer = ask(bench, &bench.config())?;
     let list = answer.get("supportedVersions").and_then(Value::as_array);
-    let is_listed = list.is_some_and(|list| list.iter().any(|version| version == &bench.version));
-    match is_listed && answer.get("cniVersion").is_some_and(Value::is_string) {
-        true => Ok(()),
-        false => Err(Finding::new(
-            format!("cniVersion, and {} in supportedVersions", bench.version),
-            format!("it printed {answer}"),
-        )
-        .into()),
+    let is_version = |version: &Value| {
+        let parts = version.as_str().into_iter().flat_map(|text| text.split('.'));
+        parts.map(str::parse::<u32>).filter(Result::is_ok).count() == 3
+    };
+    let is_right = list.is_some_and(|list| list.contains(&json!(bench.version)) && list.iter().all(is_version));
+    Finding::unless(
+        is_right && answer.get("cniVersion").is_some_and(Value::is_string),
+        format!("cniVersion, and {} in supportedVersions", bench.version),
+        format!("it printed {answer}"),
+    )
+}
+
+fn echoes(bench: &Bench) -> Result<(), Stop> {
+    for version in form::VERSIONS {
+        let answer = ask(bench, &json!({ "cniVersion": version }))?;
+        let is_right = answer.get("cniVersion") == Some(&json!(version));
+        Finding::unless(is_right, format!("cniVersion {version}"), format!("it printed {answer}"))?;
     }
+    Ok(())
+}
+
+fn needs_the_command_only(bench: &Bench) -> Result<(), Stop> {
+    let answer = ask(bench, &json!({ "cniVersion": bench.version }))?;
+    let has_list = answer.get("supportedVersions").is_some_and(Value::is_array);
+    Finding::unless(has_list, "supportedVersions", format!("it printed {answer}"))
+}
+
+fn same_list(bench: &Bench) -> Result<(), Stop> {
+    form::VERSIONS.iter().try_for_each(|version| same_list_as_for(bench, version))
+}
+
+fn same_list_for_a_newer_one(bench: &Bench) -> Result<(), Stop> {
+    same_list_as_for(bench, "99.0.0")
+}
+
+fn same_list_as_for(bench: &Bench, version: &str) -> Result<(), Stop> {
+    let newest = ask(bench, &json!({ "cniVersion": "1.1.0" }))?;
+    let other = ask(bench, &json!({ "cniVersion": version }))?;
+    let list = |answer: &Value| answer.get("supportedVersions").cloned().unwrap_or_default();
+    Finding::unless(
+        list(&newest) == list(&other),
+        format!("the same list for 1.1.0 and {version}"),
+        format!("they are {} and {}", list(&newest), list(&other)),
+    )
+}
+
+fn serves_what_it_lists(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let result = bench.add(&pod)?;
+    bench.del(&pod, &result)
+}
+
+fn ask(bench: &Bench, input: &Value) -> Result<Value, Stop> {
+    bench.make(&bench.call_with(Verb::Version, input, Attachment::none()))?.succeeds()
 }

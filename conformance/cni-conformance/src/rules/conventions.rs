@@ -1,0 +1,362 @@
+//! CONVENTIONS: how runtimes pass what differs from container to container.
+//!
+//! The conventions name plugins for each of them; another one is bound where its config enables the capability.
+
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::form::is_from;
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Value, json};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+use testns::{Container, Verb};
+
+const NEWEST: Versions = Versions::Newest;
+
+/// Hardware addresses that are nobody's: locally administered, unicast.
+const MACS: [&str; 3] = ["0a:11:22:33:44:01", "0a:11:22:33:44:02", "0a:11:22:33:44:03"];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "conventions.port-mappings",
+        section: "CONVENTIONS, portMappings",
+        level: Level::Convention,
+        sentence: "runtimeConfig.portMappings: a connection to hostPort of the node reaches containerPort.",
+        roles: &[Role::Chained],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: port_mappings }]),
+    },
+    Rule {
+        id: "conventions.ip-ranges",
+        section: "CONVENTIONS, ipRanges",
+        level: Level::Convention,
+        sentence: "runtimeConfig.ipRanges: addresses are out of these ranges.",
+        roles: &[Role::Ipam],
+        proof: Proof::Cases(&[
+            Case { name: "alone", versions: NEWEST, run: ip_ranges },
+            Case { name: "of-both-families", versions: NEWEST, run: ip_ranges_of_both_families },
+        ]),
+    },
+    Rule {
+        id: "conventions.bandwidth",
+        section: "CONVENTIONS, bandwidth",
+        level: Level::Convention,
+        sentence: "runtimeConfig.bandwidth: traffic is limited to these rates, in each direction that has one.",
+        roles: &[Role::Chained],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: bandwidth }]),
+    },
+    Rule {
+        id: "conventions.ips",
+        section: "CONVENTIONS, ips",
+        level: Level::Convention,
+        sentence: "runtimeConfig.ips: the container gets these addresses.",
+        roles: &[Role::Ipam],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: ips }]),
+    },
+    Rule {
+        id: "conventions.mac",
+        section: "CONVENTIONS, mac",
+        level: Level::Convention,
+        sentence: "runtimeConfig.mac: the container's interface has this hardware address.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: mac }]),
+    },
+    Rule {
+        id: "conventions.dns",
+        section: "CONVENTIONS, dns",
+        level: Level::Convention,
+        sentence: "runtimeConfig.dns: servers, searches and options are those of the container.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: dns }]),
+    },
+    Rule {
+        id: "conventions.aliases",
+        section: "CONVENTIONS, aliases",
+        level: Level::Convention,
+        sentence: "runtimeConfig.aliases: the container answers to these names.",
+        roles: Role::PLUGINS,
+        proof: Proof::Untestable("where names are looked up, each name service does in its own way"),
+    },
+    Rule {
+        id: "conventions.infiniband-guid",
+        section: "CONVENTIONS, infinibandGUID",
+        level: Level::Convention,
+        sentence: "runtimeConfig.infinibandGUID: the interface has this GUID.",
+        roles: &[Role::Interface],
+        proof: Proof::Untestable("it needs InfiniBand hardware"),
+    },
+    Rule {
+        id: "conventions.device-id",
+        section: "CONVENTIONS, deviceID",
+        level: Level::Convention,
+        sentence: "runtimeConfig.deviceID: the interface is this device's.",
+        roles: &[Role::Interface],
+        proof: Proof::Untestable("it names PCI and auxiliary devices, of which a namespace has none"),
+    },
+    Rule {
+        id: "conventions.cgroup-path",
+        section: "CONVENTIONS, cgroupPath",
+        level: Level::Convention,
+        sentence: "runtimeConfig.cgroupPath: the container's control group.",
+        roles: Role::PLUGINS,
+        proof: Proof::Untestable("what a plugin does with it is not said"),
+    },
+    Rule {
+        id: "conventions.args-are-optional",
+        section: "CONVENTIONS, args",
+        level: Level::Convention,
+        sentence: "args that a plugin does not know, labels among them, are ignored.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_are_optional }]),
+    },
+    Rule {
+        id: "conventions.args-ips",
+        section: "CONVENTIONS, args",
+        level: Level::Convention,
+        sentence: "args.cni.ips: the container gets these addresses.",
+        roles: &[Role::Ipam],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_ips }]),
+    },
+    Rule {
+        id: "conventions.cni-args-ip",
+        section: "CONVENTIONS, CNI_ARGS",
+        level: Level::Convention,
+        sentence: "IP in CNI_ARGS: the container gets this address.",
+        roles: &[Role::Ipam],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: cni_args_ip }]),
+    },
+    Rule {
+        id: "conventions.cni-args-mac",
+        section: "CONVENTIONS, CNI_ARGS",
+        level: Level::Convention,
+        sentence: "MAC in CNI_ARGS: the container's interface has this hardware address.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: cni_args_mac }]),
+    },
+    Rule {
+        id: "conventions.ignore-unknown",
+        section: "CONVENTIONS, CNI_ARGS",
+        level: Level::Convention,
+        sentence: "With IgnoreUnknown in CNI_ARGS, others that the plugin does not know are ignored.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "first", versions: NEWEST, run: ignores_unknown },
+            Case { name: "last", versions: NEWEST, run: ignores_unknown_when_told_last },
+        ]),
+    },
+    Rule {
+        id: "conventions.runtime-config-is-strongest",
+        section: "CONVENTIONS, Dynamic Plugin specific fields",
+        level: Level::Convention,
+        sentence: "What runtimeConfig says wins over the same in args and in CNI_ARGS, which is deprecated.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: runtime_config_is_strongest }]),
+    },
+    Rule {
+        id: "conventions.chained",
+        section: "CONVENTIONS, Chained Plugins",
+        level: Level::Convention,
+        sentence: "A plugin that does not mind what kind of interface it has works on one that is there.",
+        roles: &[Role::Chained],
+        proof: Proof::Untestable("add.makes-the-interface asks it: every chained profile adjusts a veth of the kit's"),
+    },
+];
+
+/// Plugins that the conventions name.
+const NAMED: &[(&str, &[&str])] = &[
+    ("portMappings", &["portmap"]),
+    ("ipRanges", &["host-local"]),
+    ("bandwidth", &["bandwidth"]),
+    ("ips", &["host-local", "static"]),
+    ("mac", &["bridge", "macvlan", "tap", "tuning"]),
+    ("dns", &[]),
+];
+
+/// Skips plugins that need not know of a capability.
+fn honours(bench: &Bench, capability: &str) -> Result<(), Stop> {
+    let named = NAMED.iter().find(|(name, _)| *name == capability).map_or(&[][..], |(_, plugins)| plugins);
+    let enabled = || {
+        let capabilities = bench.profile.plugins.first().and_then(|plugin| plugin.get("capabilities"));
+        capabilities.and_then(|all| all.get(capability)) == Some(&json!(true))
+    };
+    match named.contains(&bench.profile.executable.as_str()) || enabled() {
+        true => Ok(()),
+        false => Err(Stop::skip(format!("it is not known to have the capability {capability}"))),
+    }
+}
+
+/// ADD of a pod with more in the config, and with `CNI_ARGS`.
+fn add(bench: &Bench, pod: &Container, key: &str, value: Value, args: &str) -> Result<Value, Stop> {
+    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+    if !key.is_empty() {
+        config[key] = value;
+    }
+    bench.make(&bench.call_with(Verb::Add, &config, pod).args(args))?.succeeds()
+}
+
+fn port_mappings(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "portMappings")?;
+    let pod = bench.pod();
+    let wanted = json!({ "portMappings": [{ "hostPort": 23456, "containerPort": 8080, "protocol": "tcp" }] });
+    add(bench, &pod, "runtimeConfig", wanted, "")?;
+    let server = pod.namespace().enter(|| TcpListener::bind(("0.0.0.0", 8080)));
+    let _server = server.map_err(|error| Stop::skip(format!("cannot listen in the container: {error}")))?;
+    let to = SocketAddr::from(([10, 99, 0, 1], 23456)); // the node, as its containers see it
+    let connected = bench.node.host().enter(|| TcpStream::connect_timeout(&to, Duration::from_secs(5)));
+    let seen = connected.as_ref().err().map_or(String::new(), |error| format!("{to}: {error}"));
+    Finding::unless(connected.is_ok(), "a connection to port 8080 of the container", seen)
+}
+
+/// Addresses of a result, without prefixes.
+fn addresses(bench: &Bench, result: &Value) -> Vec<String> {
+    let bare = |value: Option<&Value>| {
+        let text = value.and_then(Value::as_str)?;
+        Some(text.split('/').next().unwrap_or(text).to_owned())
+    };
+    match is_from(&bench.version, "0.3.0") {
+        true => {
+            let ips = result.get("ips").and_then(Value::as_array).into_iter().flatten();
+            ips.filter_map(|ip| bare(ip.get("address"))).collect()
+        }
+        false => ["/ip4/ip", "/ip6/ip"].iter().filter_map(|place| bare(result.pointer(place))).collect(),
+    }
+}
+
+fn has_addresses(bench: &Bench, result: &Value, wanted: &[&str]) -> Result<(), Stop> {
+    let got = addresses(bench, result);
+    let all = wanted.iter().all(|address| got.iter().any(|other| other == address));
+    Finding::unless(all, format!("addresses {wanted:?}"), format!("the result is {result}"))
+}
+
+fn ip_ranges(bench: &Bench) -> Result<(), Stop> {
+    let ranges = json!([[{ "subnet": "10.55.0.0/24", "rangeStart": "10.55.0.9", "rangeEnd": "10.55.0.9" }]]);
+    from_ranges(bench, ranges, &["10.55.0.9"])
+}
+
+fn ip_ranges_of_both_families(bench: &Bench) -> Result<(), Stop> {
+    let ranges = json!([
+        [{ "subnet": "10.55.0.0/24", "rangeStart": "10.55.0.9", "rangeEnd": "10.55.0.9" }],
+        [{ "subnet": "fd55::/64", "rangeStart": "fd55::9", "rangeEnd": "fd55::9" }],
+    ]);
+    from_ranges(bench, ranges, &["10.55.0.9", "fd55::9"])
+}
+
+/// ADD with no ranges but the runtime's.
+fn from_ranges(bench: &Bench, ranges: Value, expected: &[&str]) -> Result<(), Stop> {
+    honours(bench, "ipRanges")?;
+    let pod = bench.pod();
+    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+    if let Some(ipam) = config["ipam"].as_object_mut() {
+        ipam.shift_remove("ranges");
+    }
+    config["runtimeConfig"] = json!({ "ipRanges": ranges });
+    let result = bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    has_addresses(bench, &result, expected)
+}
+
+fn bandwidth(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "bandwidth")?;
+    let pod = bench.pod();
+    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+    if let Some(config) = config.as_object_mut() {
+        config.retain(|key, _| !key.ends_with("Rate") && !key.ends_with("Burst"));
+    }
+    let both = json!({
+        "ingressRate": 4_000_000, "ingressBurst": 4_000_000, "egressRate": 4_000_000, "egressBurst": 4_000_000,
+    });
+    config["runtimeConfig"] = json!({ "bandwidth": both });
+    bench.remember();
+    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    let came = bench.left_behind();
+    let limits = came.lines().filter(|line| line.starts_with("+ qdisc tbf")).count();
+    Finding::unless(limits >= 2, "a limit in each direction", format!("{limits} came: {came}"))
+}
+
+/// An address of the profile's first range that nobody would be given by turns, with prefix and without.
+const WANTED: [&str; 2] = ["10.77.40.40/16", "10.77.40.40"];
+
+/// Skips plugins whose config has no range with that address.
+fn has_range(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "ips")?;
+    let config = bench.config();
+    let is_range = config.pointer("/ipam/ranges/0/0/subnet") == Some(&json!("10.77.0.0/16"));
+    let is_free = config.pointer("/ipam/addresses").is_some();
+    match is_range || is_free {
+        true => Ok(()),
+        false => Err(Stop::skip("the kit does not know which addresses it could give")),
+    }
+}
+
+fn ips(bench: &Bench) -> Result<(), Stop> {
+    has_range(bench)?;
+    let result = add(bench, &bench.pod(), "runtimeConfig", json!({ "ips": [WANTED[0]] }), "")?;
+    has_addresses(bench, &result, &WANTED[1..])
+}
+
+fn args_ips(bench: &Bench) -> Result<(), Stop> {
+    has_range(bench)?;
+    let result = add(bench, &bench.pod(), "args", json!({ "cni": { "ips": [WANTED[0]] } }), "")?;
+    has_addresses(bench, &result, &WANTED[1..])
+}
+
+fn cni_args_ip(bench: &Bench) -> Result<(), Stop> {
+    has_range(bench)?;
+    // One that has no range to take the prefix from has to be told it.
+    let has_ranges = bench.config().pointer("/ipam/ranges").is_some();
+    let wanted = if has_ranges { WANTED[1] } else { WANTED[0] };
+    let result = add(bench, &bench.pod(), "", Value::Null, &format!("IgnoreUnknown=1;IP={wanted}"))?;
+    has_addresses(bench, &result, &WANTED[1..])
+}
+
+fn has_mac(pod: &Container, wanted: &str) -> Result<(), Stop> {
+    let has = pod.namespace().find_link("eth0").map(|link| link.mac).unwrap_or_default();
+    Finding::unless(has == wanted, format!("eth0 with {wanted}"), format!("it has {has:?}"))
+}
+
+fn mac(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "mac")?;
+    let pod = bench.pod();
+    add(bench, &pod, "runtimeConfig", json!({ "mac": MACS[0] }), "")?;
+    has_mac(&pod, MACS[0])
+}
+
+fn cni_args_mac(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "mac")?;
+    let pod = bench.pod();
+    add(bench, &pod, "", Value::Null, &format!("IgnoreUnknown=1;MAC={}", MACS[0]))?;
+    has_mac(&pod, MACS[0])
+}
+
+fn runtime_config_is_strongest(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "mac")?;
+    let pod = bench.pod();
+    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+    config["args"] = json!({ "cni": { "mac": MACS[1] } });
+    config["runtimeConfig"] = json!({ "mac": MACS[2] });
+    let call = bench.call_with(Verb::Add, &config, &pod).args(&format!("IgnoreUnknown=1;MAC={}", MACS[0]));
+    bench.make(&call)?.succeeds()?;
+    has_mac(&pod, MACS[2])
+}
+
+fn dns(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "dns")?;
+    let wanted = json!({ "dns": { "servers": ["10.55.0.53"], "searches": ["a.test"], "options": ["ndots:3"] } });
+    let result = add(bench, &bench.pod(), "runtimeConfig", wanted, "")?;
+    let got = result.get("dns").cloned().unwrap_or_default();
+    let is_right = got["nameservers"] == json!(["10.55.0.53"]) && got["search"] == json!(["a.test"]);
+    Finding::unless(is_right, "the runtime's servers and searches", format!("the result is {result}"))
+}
+
+fn args_are_optional(bench: &Bench) -> Result<(), Stop> {
+    let args =
+        json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] }, "org.example/other": [1, { "a": null }] });
+    add(bench, &bench.pod(), "args", args, "").map(drop)
+}
+
+fn ignores_unknown(bench: &Bench) -> Result<(), Stop> {
+    add(bench, &bench.pod(), "", Value::Null, "IgnoreUnknown=1;CONFORMANCE=yes").map(drop)
+}
+
+fn ignores_unknown_when_told_last(bench: &Bench) -> Result<(), Stop> {
+    add(bench, &bench.pod(), "", Value::Null, "CONFORMANCE=yes;IgnoreUnknown=true").map(drop)
+}

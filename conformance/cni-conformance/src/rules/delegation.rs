@@ -1,0 +1,415 @@
+//! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
+
+use crate::bench::{Answer, Bench};
+use crate::finding::{Finding, Stop};
+use crate::form::is_from;
+use crate::kit_ipam::{self, Order};
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::PathBuf;
+use testns::{Attachment, Call, Container, Verb};
+
+const NEWEST: Versions = Versions::Newest;
+const CHECK: Versions = Versions::From("0.4.0");
+const GC: Versions = Versions::From("1.1.0");
+
+/// Those that delegate to an IPAM plugin, if their config says so.
+const UPPER: &[Role] = &[Role::Interface];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "delegation.looks-in-cni-path",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "A delegate is looked for in the folders of CNI_PATH, in their order, and nowhere else.",
+        roles: UPPER,
+        proof: Proof::Cases(&[
+            Case { name: "another-folder", versions: NEWEST, run: finds_in_another_folder },
+            Case { name: "first-of-two", versions: NEWEST, run: takes_the_first },
+            Case { name: "nowhere", versions: NEWEST, run: looks_nowhere_else },
+        ]),
+    },
+    Rule {
+        id: "delegation.same-environment",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "A delegate gets all the environment variables that its caller got.",
+        roles: UPPER,
+        proof: Proof::Cases(&[
+            Case { name: "add-and-del", versions: NEWEST, run: same_environment },
+            Case { name: "check", versions: CHECK, run: same_environment_of_check },
+            Case { name: "gc", versions: GC, run: same_environment_of_gc },
+            Case { name: "status", versions: GC, run: same_environment_of_status },
+        ]),
+    },
+    Rule {
+        id: "delegation.complete-config",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "A delegate gets the complete config that its caller got, not its own part only.",
+        roles: UPPER,
+        proof: Proof::Cases(&[
+            Case { name: "add-and-del", versions: NEWEST, run: complete_config },
+            Case { name: "add-and-del-before-0.4.0", versions: Versions::Before("0.4.0"), run: complete_config },
+            Case { name: "check", versions: CHECK, run: complete_config_of_check },
+        ]),
+    },
+    Rule {
+        id: "delegation.forwards",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "Each operation is forwarded to the delegate, once.",
+        roles: UPPER,
+        proof: Proof::Cases(&[
+            Case { name: "add-and-del", versions: NEWEST, run: forwards_add_and_del },
+            Case { name: "del-without-namespace", versions: NEWEST, run: forwards_del_without_namespace },
+            Case { name: "check", versions: CHECK, run: forwards_check },
+        ]),
+    },
+    Rule {
+        id: "delegation.stderr",
+        section: "SPEC 4",
+        level: Level::Should,
+        sentence: "A delegate's stderr joins its caller's.",
+        roles: UPPER,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: joins_stderr }]),
+    },
+    Rule {
+        id: "delegation.error",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "If a delegate fails, its caller does.",
+        roles: UPPER,
+        proof: Proof::Cases(&[
+            Case { name: "add", versions: NEWEST, run: error_of_add },
+            Case { name: "del", versions: NEWEST, run: error_of_del },
+            Case { name: "check", versions: CHECK, run: error_of_check },
+            Case { name: "missing", versions: NEWEST, run: error_of_a_missing_one },
+        ]),
+    },
+    Rule {
+        id: "delegation.same-error",
+        section: "SPEC 4",
+        level: Level::Should,
+        sentence: "The delegate's error is what the caller prints: its code, and its message at least within.",
+        roles: UPPER,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: same_error }]),
+    },
+    Rule {
+        id: "delegation.del-after-failed-add",
+        section: "SPEC 4",
+        level: Level::Should,
+        sentence: "When ADD fails at or after the delegate's, the delegate is called again with DEL.",
+        roles: UPPER,
+        proof: Proof::Cases(&[
+            Case { name: "delegate-fails", versions: NEWEST, run: del_after_failed_delegate },
+            Case { name: "result-is-no-json", versions: NEWEST, run: del_after_garbage },
+            Case { name: "unusable-route", versions: NEWEST, run: del_after_unusable_route },
+        ]),
+    },
+    Rule {
+        id: "delegation.result-is-used",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "The delegate's addresses are in the container and in the caller's result, where each has the index of \
+                   its interface.",
+        roles: UPPER,
+        proof: Proof::Cases(&[
+            Case { name: "newest", versions: NEWEST, run: result_is_used },
+            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: result_is_used },
+            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: result_is_used },
+        ]),
+    },
+];
+
+/// One pod and a config with the kit's own IPAM plugin as delegate.
+struct Upper<'a> {
+    bench: &'a Bench,
+    pod: Container,
+    config: Value,
+}
+
+impl<'a> Upper<'a> {
+    fn new(bench: &'a Bench) -> Result<Self, Stop> {
+        let kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+        let pod = bench.pod();
+        let mut config = bench.config_for(Verb::Add, &pod.attachment());
+        config["ipam"] = kit["ipam"].clone();
+        Ok(Self { bench, pod, config })
+    }
+
+    /// A call, of a verb about containers about the pod.
+    fn call(&self, verb: Verb) -> Call {
+        let about_pod = matches!(verb, Verb::Add | Verb::Del | Verb::Check);
+        let attachment = if about_pod { self.pod.attachment() } else { Attachment::none() };
+        self.bench.call_with(verb, &self.config, attachment)
+    }
+
+    fn make(&self, verb: Verb) -> Result<Answer, Stop> {
+        self.bench.make(&self.call(verb))
+    }
+
+    fn add(&self) -> Result<Value, Stop> {
+        self.make(Verb::Add)?.succeeds()
+    }
+
+    fn fail(&self, verb: Verb) {
+        self.bench.ipam().order(verb, Some(Order::Fail { code: 117, msg: "kit-ipam is out of order".to_owned() }));
+    }
+
+    fn verbs_are(&self, expected: &[&str]) -> Result<(), Stop> {
+        let verbs = self.bench.ipam().verbs();
+        Finding::unless(
+            verbs == expected,
+            format!("calls {expected:?} of the IPAM plugin"),
+            format!("they were {verbs:?}"),
+        )
+    }
+
+    /// That the delegate's latest call had all variables of the call that was made.
+    fn environment_is_of(&self, answer: &Answer) -> Result<(), Stop> {
+        let call = self.bench.ipam().calls().pop();
+        let call = call.ok_or_else(|| Finding::new("a call of the IPAM plugin", "there was none"))?;
+        for (name, value) in &answer.record().environment {
+            let got = call.environment.get(name);
+            let seen = got.map_or("it is not there".to_owned(), |got| format!("it is {got:?}"));
+            Finding::unless(got == Some(value), format!("{name}={value} in the delegate's environment"), seen)?;
+        }
+        Ok(())
+    }
+
+    /// The same of its stdin.
+    fn config_is_of(&self, answer: &Answer) -> Result<(), Stop> {
+        let call = self.bench.ipam().calls().pop();
+        let call = call.ok_or_else(|| Finding::new("a call of the IPAM plugin", "there was none"))?;
+        let sent: Value = serde_json::from_str(&answer.record().stdin).unwrap_or_default();
+        Finding::unless(call.config() == sent, format!("the config {sent}"), format!("the delegate got {}", call.stdin))
+    }
+}
+
+/// A folder beside that of the plugins, with the kit's IPAM plugin in it.
+fn folder(bench: &Bench, name: &str) -> Result<PathBuf, Stop> {
+    let folder = bench.node.work_dir().join(name);
+    let laid = fs::create_dir_all(&folder)
+        .and_then(|()| fs::read_link(bench.node.bin_dir().join(kit_ipam::NAME)))
+        .and_then(|kit| symlink(kit, folder.join(kit_ipam::NAME)));
+    laid.map(|()| folder).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))
+}
+
+/// A plugin of a few lines of shell.
+fn script(path: &PathBuf, lines: &str) -> Result<(), Stop> {
+    let written = fs::write(path, format!("#!/bin/sh\n{lines}\n"))
+        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)));
+    written.map_err(|error| Stop::skip(format!("cannot write a script: {error}")))
+}
+
+fn finds_in_another_folder(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    let (folder, kit) = (folder(bench, "other")?, bench.node.bin_dir().join(kit_ipam::NAME));
+    fs::remove_file(kit).map_err(|error| Stop::skip(format!("cannot move the delegate: {error}")))?;
+    let path = format!("/run/testns/no-such-folder:{}", folder.display());
+    bench.make(&upper.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds()?;
+    bench.make(&upper.call(Verb::Del).variable("CNI_PATH", &path))?.succeeds()?;
+    upper.verbs_are(&["ADD", "DEL"])
+}
+
+fn takes_the_first(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    let (first, second) = (folder(bench, "first")?, bench.node.work_dir().join("second"));
+    fs::create_dir_all(&second).map_err(|error| Stop::skip(format!("cannot lay a folder: {error}")))?;
+    script(&second.join(kit_ipam::NAME), "exit 1")?;
+    let path = format!("{}:{}", first.display(), second.display());
+    bench.make(&upper.call(Verb::Add).variable("CNI_PATH", &path))?.succeeds().map(drop)
+}
+
+fn looks_nowhere_else(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    bench.make(&upper.call(Verb::Add).variable("CNI_PATH", "/run/testns/no-such-folder"))?.fails()?;
+    upper.verbs_are(&[])
+}
+
+/// The call with variables that no plugin knows.
+fn with_variables(call: Call) -> Call {
+    call.args("IgnoreUnknown=1;CONFORMANCE=yes").variable("CONFORMANCE_VARIABLE", "a value; with = in it")
+}
+
+fn same_environment(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    for verb in [Verb::Add, Verb::Del] {
+        let answer = bench.make(&with_variables(upper.call(verb)))?;
+        answer.succeeds()?;
+        upper.environment_is_of(&answer)?;
+    }
+    Ok(())
+}
+
+fn same_environment_of_check(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    let result = upper.add()?;
+    let answer = bench.make(&with_variables(upper.call(Verb::Check).prev_result(&result)))?;
+    answer.succeeds()?;
+    upper.environment_is_of(&answer)
+}
+
+fn same_environment_of_gc(bench: &Bench) -> Result<(), Stop> {
+    same_environment_without_container(bench, Verb::Gc)
+}
+
+fn same_environment_of_status(bench: &Bench) -> Result<(), Stop> {
+    same_environment_without_container(bench, Verb::Status)
+}
+
+fn same_environment_without_container(bench: &Bench, verb: Verb) -> Result<(), Stop> {
+    let mut upper = Upper::new(bench)?;
+    if verb == Verb::Gc {
+        upper.config["cni.dev/valid-attachments"] = json!([]);
+    }
+    let answer = bench.make(&with_variables(upper.call(verb)))?;
+    answer.succeeds()?;
+    upper.environment_is_of(&answer)?;
+    upper.config_is_of(&answer)
+}
+
+fn complete_config(bench: &Bench) -> Result<(), Stop> {
+    let mut upper = Upper::new(bench)?;
+    upper.config["ipam"]["ofTheDelegate"] = json!(["<&>", 12_345_678_901_234_567_890_u64, 1.5, null]);
+    upper.config["args"] = json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] } });
+    let answer = upper.make(Verb::Add)?;
+    let result = answer.succeeds()?;
+    upper.config_is_of(&answer)?;
+    let call = match is_from(&bench.version, "0.4.0") {
+        true => upper.call(Verb::Del).prev_result(&result),
+        false => upper.call(Verb::Del),
+    };
+    let answer = bench.make(&call)?;
+    answer.succeeds()?;
+    upper.config_is_of(&answer)
+}
+
+fn complete_config_of_check(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    let result = upper.add()?;
+    let answer = bench.make(&upper.call(Verb::Check).prev_result(&result))?;
+    answer.succeeds()?;
+    upper.config_is_of(&answer)
+}
+
+fn forwards_add_and_del(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    upper.add()?;
+    upper.verbs_are(&["ADD"])?;
+    upper.make(Verb::Del)?.succeeds()?;
+    upper.verbs_are(&["ADD", "DEL"])
+}
+
+fn forwards_del_without_namespace(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    upper.add()?;
+    bench.make(&upper.call(Verb::Del).variable("CNI_NETNS", ""))?.succeeds()?;
+    let held = bench.ipam().held();
+    Finding::unless(held.is_empty(), "the address released", format!("the IPAM plugin still has {held:?}"))
+}
+
+fn forwards_check(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    let result = upper.add()?;
+    bench.make(&upper.call(Verb::Check).prev_result(&result))?.succeeds()?;
+    upper.verbs_are(&["ADD", "CHECK"])
+}
+
+fn joins_stderr(bench: &Bench) -> Result<(), Stop> {
+    let mut upper = Upper::new(bench)?;
+    let kit = bench.node.bin_dir().join(kit_ipam::NAME);
+    script(
+        &bench.node.bin_dir().join("loud-ipam"),
+        &format!("echo a word of the delegate >&2\nexec {}", kit.display()),
+    )?;
+    upper.config["ipam"]["type"] = json!("loud-ipam");
+    let answer = upper.make(Verb::Add)?;
+    answer.succeeds()?;
+    let stderr = &answer.record().stderr;
+    let expected = "the delegate's words in stderr";
+    Finding::unless(stderr.contains("a word of the delegate"), expected, format!("it is {stderr:?}"))
+}
+
+fn error_of_add(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    upper.fail(Verb::Add);
+    upper.make(Verb::Add)?.fails().map(drop)
+}
+
+fn error_of_del(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    upper.add()?;
+    upper.fail(Verb::Del);
+    upper.make(Verb::Del)?.fails().map(drop)
+}
+
+fn error_of_check(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    let result = upper.add()?;
+    upper.fail(Verb::Check);
+    bench.make(&upper.call(Verb::Check).prev_result(&result))?.fails().map(drop)
+}
+
+fn error_of_a_missing_one(bench: &Bench) -> Result<(), Stop> {
+    let mut upper = Upper::new(bench)?;
+    upper.config["ipam"]["type"] = json!("no-such-plugin");
+    upper.make(Verb::Add)?.fails().map(drop)
+}
+
+fn same_error(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    upper.fail(Verb::Add);
+    let error = upper.make(Verb::Add)?.fails_with(117)?;
+    Finding::unless(
+        error.msg.contains("kit-ipam is out of order"),
+        "the delegate's message in msg",
+        format!("it printed {}", error.object),
+    )
+}
+
+fn del_after_failed_delegate(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    upper.fail(Verb::Add);
+    upper.make(Verb::Add)?.fails()?;
+    upper.verbs_are(&["ADD", "DEL"])
+}
+
+fn del_after_garbage(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    bench.ipam().order(Verb::Add, Some(Order::Print { stdout: "an address".to_owned(), exit: 0 }));
+    upper.make(Verb::Add)?.fails()?;
+    upper.verbs_are(&["ADD", "DEL"])
+}
+
+fn del_after_unusable_route(bench: &Bench) -> Result<(), Stop> {
+    let mut upper = Upper::new(bench)?;
+    upper.config["ipam"]["routes"] = json!([{ "dst": "198.51.100.0/24", "gw": "203.0.113.9" }]);
+    if upper.make(Verb::Add)?.is_success() {
+        return Err(Stop::skip("a route over a gateway that it cannot reach is no failure of it"));
+    }
+    let held = bench.ipam().held();
+    Finding::unless(held.is_empty(), "the address released", format!("the IPAM plugin still has {held:?}"))
+}
+
+fn result_is_used(bench: &Bench) -> Result<(), Stop> {
+    let upper = Upper::new(bench)?;
+    let result = upper.add()?;
+    let address = "10.88.0.2/16"; // its first
+    let has = upper.pod.namespace().global_addresses(&upper.pod.attachment().ifname);
+    Finding::unless(
+        has.iter().any(|other| other == address),
+        format!("{address} in the container"),
+        format!("its interface has {has:?}"),
+    )?;
+    let ips = result.get("ips").and_then(Value::as_array).cloned().unwrap_or_default();
+    let is_told = match is_from(&bench.version, "0.3.0") {
+        true => ips.iter().any(|ip| ip["address"] == json!(address) && ip["interface"].is_u64()),
+        false => result.pointer("/ip4/ip") == Some(&json!(address)),
+    };
+    Finding::unless(is_told, format!("{address} in the result, with its interface"), format!("the result is {result}"))
+}

@@ -1,0 +1,380 @@
+//! SPEC 5, Error: the object, and the codes below 100.
+
+use crate::bench::{Answer, Bench, ErrorObject};
+use crate::finding::{Finding, Stop};
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::process::{Command, Stdio};
+use testns::{Attachment, Call, Output, Verb};
+
+const NEWEST: Versions = Versions::Newest;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "errors.exit-status",
+        section: "SPEC 2, Errors",
+        level: Level::Must,
+        sentence: "A plugin that fails exits with another status than 0.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "config-is-no-json", versions: NEWEST, run: no_json_fails },
+            Case { name: "unknown-command", versions: NEWEST, run: unknown_command_fails },
+            Case { name: "no-such-namespace", versions: NEWEST, run: no_namespace_fails },
+        ]),
+    },
+    Rule {
+        id: "errors.object",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "A plugin that fails prints an object with the number code, the text msg and, if any, the text details; \
+                   and nothing else on stdout.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "config-is-no-json", versions: NEWEST, run: no_json_prints_an_object },
+            Case { name: "config-without-name", versions: NEWEST, run: no_name_prints_an_object },
+            Case { name: "no-such-namespace", versions: NEWEST, run: no_namespace_prints_an_object },
+        ]),
+    },
+    Rule {
+        id: "errors.version",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "cniVersion of an error is the version in use.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "newest", versions: NEWEST, run: version_in_use },
+            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: version_in_use },
+        ]),
+    },
+    Rule {
+        id: "errors.reserved-codes",
+        section: "SPEC 5, Error",
+        level: Level::Must,
+        sentence: "Codes below 100 are used as the specification has them; a plugin's own start at 100.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "no-such-namespace", versions: NEWEST, run: no_namespace_code },
+            Case { name: "unusable-config", versions: NEWEST, run: unusable_config_code },
+        ]),
+    },
+    Rule {
+        id: "errors.1-incompatible-version",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "A config in a version that the plugin does not speak is code 1.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "add", versions: NEWEST, run: version_of_add },
+            Case { name: "del", versions: NEWEST, run: version_of_del },
+        ]),
+    },
+    Rule {
+        id: "errors.2-unsupported-field",
+        section: "SPEC 5, Error",
+        level: Level::Must,
+        sentence: "A plugin may ignore a field that it does not know; if not, the error is code 2 and names key and value.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unsupported_field }]),
+    },
+    Rule {
+        id: "errors.3-container-unknown",
+        section: "SPEC 5, Error",
+        level: Level::Must,
+        sentence: "Code 3 says that the runtime has nothing to clean up, so nothing is left.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: container_unknown }]),
+    },
+    Rule {
+        id: "errors.4-names-variables",
+        section: "SPEC 5, Error",
+        level: Level::Must,
+        sentence: "Missing or invalid variables are code 4, and the message names them.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "command", versions: NEWEST, run: names_the_command },
+            Case { name: "container-id", versions: NEWEST, run: names_the_container_id },
+            Case { name: "ifname", versions: NEWEST, run: names_the_ifname },
+            Case { name: "netns", versions: NEWEST, run: names_the_netns },
+            Case { name: "several", versions: NEWEST, run: names_several },
+        ]),
+    },
+    Rule {
+        id: "errors.5-io",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "A config that cannot be read from stdin is code 5.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unreadable_stdin }]),
+    },
+    Rule {
+        id: "errors.6-undecodable",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "A config that is no JSON is code 6.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "empty", versions: NEWEST, run: empty_config },
+            Case { name: "truncated", versions: NEWEST, run: truncated_config },
+            Case { name: "text", versions: NEWEST, run: text_config },
+        ]),
+    },
+    Rule {
+        id: "errors.7-invalid-config",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "A config that is JSON, but not valid, is code 7.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "no-name", versions: NEWEST, run: no_name },
+            Case { name: "name-with-a-slash", versions: NEWEST, run: bad_name },
+        ]),
+    },
+    Rule {
+        id: "errors.11-try-again",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "Code 11 says that the same call may succeed later.",
+        roles: Role::PLUGINS,
+        proof: Proof::Untestable("a plugin may use it, for conditions of its own that pass"),
+    },
+    Rule {
+        id: "errors.stderr-is-free",
+        section: "SPEC 5, Error",
+        level: Level::Should,
+        sentence: "stderr may carry logs of any form.",
+        roles: Role::PLUGINS,
+        proof: Proof::Untestable("a permission: no plugin can break it, and no rule looks at stderr for a verdict"),
+    },
+];
+
+fn no_json(bench: &Bench) -> Result<Answer, Stop> {
+    bench.make(&bench.call_with(Verb::Add, "{", &bench.pod()))
+}
+
+fn unknown_command(bench: &Bench) -> Result<Answer, Stop> {
+    bench.make(&bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE"))
+}
+
+/// ADD to a container whose namespace is not there. Plugins that do not look into it are not to be judged.
+fn no_namespace(bench: &Bench) -> Result<Answer, Stop> {
+    let pod = bench.pod();
+    let call =
+        bench.call(Verb::Add, Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..pod.attachment() });
+    let answer = bench.make(&call)?;
+    match answer.is_success() {
+        true => Err(Stop::skip("its ADD does not look into the namespace")),
+        false => Ok(answer),
+    }
+}
+
+fn fails(answer: &Answer) -> Result<(), Stop> {
+    let exit = answer.record().exit;
+    let fails = exit.is_some_and(|exit| exit != 0) && answer.signal().is_none();
+    Finding::unless(fails, "an exit status other than 0", format!("it is {}", exit.unwrap_or(-1)))
+}
+
+fn no_json_fails(bench: &Bench) -> Result<(), Stop> {
+    fails(&no_json(bench)?)
+}
+
+fn unknown_command_fails(bench: &Bench) -> Result<(), Stop> {
+    fails(&unknown_command(bench)?)
+}
+
+fn no_namespace_fails(bench: &Bench) -> Result<(), Stop> {
+    fails(&no_namespace(bench)?)
+}
+
+/// Its keys have the right types, if they are there.
+fn prints_an_object(answer: &Answer) -> Result<(), Stop> {
+    let ErrorObject { object, .. } = answer.fails()?;
+    let is_text = |key: &str| object.get(key).is_none_or(Value::is_string);
+    Finding::unless(
+        is_text("details") && is_text("cniVersion"),
+        "texts in details and cniVersion",
+        format!("it printed {object}"),
+    )
+}
+
+fn no_json_prints_an_object(bench: &Bench) -> Result<(), Stop> {
+    prints_an_object(&no_json(bench)?)
+}
+
+fn no_name_prints_an_object(bench: &Bench) -> Result<(), Stop> {
+    prints_an_object(&without_name(bench)?)
+}
+
+fn no_namespace_prints_an_object(bench: &Bench) -> Result<(), Stop> {
+    prints_an_object(&no_namespace(bench)?)
+}
+
+fn version_in_use(bench: &Bench) -> Result<(), Stop> {
+    let error = bad_name_answer(bench)?.fails()?;
+    let is_right = error.object.get("cniVersion") == Some(&json!(bench.version));
+    Finding::unless(is_right, format!("cniVersion {}", bench.version), format!("it printed {}", error.object))
+}
+
+/// 8 is no code of the specification, but the reference's library has it for namespaces.
+fn is_known_or_own(answer: &Answer) -> Result<(), Stop> {
+    let error = answer.fails()?;
+    let is_right = matches!(error.code, 1..=8 | 11 | 50 | 51 | 100..);
+    Finding::unless(is_right, "a code that there is, or one from 100 on", format!("it printed {}", error.object))
+}
+
+fn no_namespace_code(bench: &Bench) -> Result<(), Stop> {
+    is_known_or_own(&no_namespace(bench)?)
+}
+
+fn unusable_config_code(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(Verb::Add, &attachment);
+    if let Some(config) = config.as_object_mut() {
+        let keys: Vec<_> = config.keys().cloned().collect();
+        for key in keys.iter().filter(|key| !["cniVersion", "name", "type", "prevResult"].contains(&key.as_str())) {
+            config.insert(key.clone(), json!([[-1]]));
+        }
+    }
+    let answer = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
+    match answer.is_success() {
+        true => Err(Stop::skip("it has no keys of its own in this config")),
+        false => is_known_or_own(&answer),
+    }
+}
+
+fn of_unspoken_version(bench: &Bench, verb: Verb) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(verb, &attachment);
+    config["cniVersion"] = json!("9.9.9");
+    bench.make(&bench.call_with(verb, &config, &attachment))?.fails_with(1).map(drop)
+}
+
+fn version_of_add(bench: &Bench) -> Result<(), Stop> {
+    of_unspoken_version(bench, Verb::Add)
+}
+
+fn version_of_del(bench: &Bench) -> Result<(), Stop> {
+    of_unspoken_version(bench, Verb::Del)
+}
+
+fn unsupported_field(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(Verb::Add, &attachment);
+    config["zzConformance"] = json!("kept-or-named");
+    let answer = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
+    if answer.is_success() {
+        return Ok(()); // ignored, as it may
+    }
+    let error = answer.fails_with(2)?;
+    let says = |text: &str| error.msg.contains(text);
+    Finding::unless(
+        says("zzConformance") && says("kept-or-named"),
+        "key and value in msg",
+        format!("it printed {}", error.object),
+    )
+}
+
+fn container_unknown(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    bench.remember();
+    let call =
+        bench.call(Verb::Add, Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..pod.attachment() });
+    let answer = bench.make(&call)?;
+    match answer.fails() {
+        Ok(error) if error.code == 3 => {}
+        _ => return Err(Stop::skip("it does not say code 3 when the container is not there")),
+    }
+    match bench.left_behind() {
+        left if left.is_empty() => Ok(()),
+        left => Err(Finding::new("nothing left after code 3", "something is").with_diff(left).into()),
+    }
+}
+
+/// That a call fails with code 4, naming each variable.
+fn names(answer: &Answer, variables: &[&str]) -> Result<(), Stop> {
+    let error = answer.fails_with(4)?;
+    let says_all = variables.iter().all(|name| error.msg.contains(name));
+    Finding::unless(says_all, format!("{} in msg", variables.join(" and ")), format!("it printed {}", error.object))
+}
+
+fn names_the_command(bench: &Bench) -> Result<(), Stop> {
+    names(&unknown_command(bench)?, &["CNI_COMMAND"])
+}
+
+fn names_the_container_id(bench: &Bench) -> Result<(), Stop> {
+    names_missing(bench, &["CNI_CONTAINERID"])
+}
+
+fn names_the_ifname(bench: &Bench) -> Result<(), Stop> {
+    names_missing(bench, &["CNI_IFNAME"])
+}
+
+fn names_the_netns(bench: &Bench) -> Result<(), Stop> {
+    names_missing(bench, &["CNI_NETNS"])
+}
+
+fn names_several(bench: &Bench) -> Result<(), Stop> {
+    names_missing(bench, &["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME"])
+}
+
+fn names_missing(bench: &Bench, variables: &[&str]) -> Result<(), Stop> {
+    let call = bench.call(Verb::Add, &bench.pod());
+    names(&bench.make(&variables.iter().fold(call, |call, name| call.without(name)))?, variables)
+}
+
+/// A folder can be opened, but reading it is an error.
+fn unreadable_stdin(bench: &Bench) -> Result<(), Stop> {
+    let call: Call = bench.call_with(Verb::Add, "", &bench.pod());
+    let (executable, variables, _) = call.told(&bench.node);
+    let folder = File::open("/").map_err(|error| Stop::skip(format!("cannot open a folder: {error}")))?;
+    let mut command = Command::new(executable);
+    command.env_clear().envs(variables).stdin(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let output = command.output().map_err(|error| Stop::skip(format!("cannot start the plugin: {error}")))?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
+    let output = Output { status: output.status, stdout, stderr, elapsed: std::time::Duration::ZERO };
+    bench.record(&call, Some(&output))?.fails_with(5).map(drop)
+}
+
+fn undecodable(bench: &Bench, stdin: &str) -> Result<(), Stop> {
+    bench.make(&bench.call_with(Verb::Add, stdin, &bench.pod()))?.fails_with(6).map(drop)
+}
+
+fn empty_config(bench: &Bench) -> Result<(), Stop> {
+    undecodable(bench, "")
+}
+
+fn truncated_config(bench: &Bench) -> Result<(), Stop> {
+    let mut text = bench.config().to_string();
+    text.pop();
+    undecodable(bench, &text)
+}
+
+fn text_config(bench: &Bench) -> Result<(), Stop> {
+    undecodable(bench, "name: conformance")
+}
+
+fn without_name(bench: &Bench) -> Result<Answer, Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(Verb::Add, &attachment);
+    if let Some(config) = config.as_object_mut() {
+        config.shift_remove("name");
+    }
+    bench.make(&bench.call_with(Verb::Add, &config, &attachment))
+}
+
+fn bad_name_answer(bench: &Bench) -> Result<Answer, Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(Verb::Add, &attachment);
+    config["name"] = json!("a/b");
+    bench.make(&bench.call_with(Verb::Add, &config, &attachment))
+}
+
+fn no_name(bench: &Bench) -> Result<(), Stop> {
+    without_name(bench)?.fails_with(7).map(drop)
+}
+
+fn bad_name(bench: &Bench) -> Result<(), Stop> {
+    bad_name_answer(bench)?.fails_with(7).map(drop)
+}

@@ -1,0 +1,292 @@
+//! SPEC 2, GC.
+
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::kit_ipam::Order;
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Container, Remains, Verb};
+
+/// There was no GC before.
+const GC: Versions = Versions::From("1.1.0");
+
+/// Key of the attachments that are still there.
+const VALID: &str = "cni.dev/valid-attachments";
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "gc.removes-what-is-stale",
+        section: "SPEC 2, GC",
+        level: Level::Should,
+        sentence: "GC removes everything on the node that belongs to attachments of the network that are not valid any \
+                   more; their containers may be gone.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "one-of-two", versions: GC, run: removes_one_of_two },
+            Case { name: "none-is-valid", versions: GC, run: removes_all },
+            Case { name: "one-interface-of-a-container", versions: GC, run: removes_one_interface },
+            Case { name: "an-id-that-a-valid-one-starts-with", versions: GC, run: removes_the_shorter_id },
+        ]),
+    },
+    Rule {
+        id: "gc.keeps-what-is-valid",
+        section: "SPEC 2, GC",
+        level: Level::Must,
+        sentence: "GC leaves valid attachments as they are.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "all-are-valid", versions: GC, run: keeps_all },
+            Case { name: "one-of-two", versions: GC, run: keeps_one_of_two },
+            Case { name: "one-interface-of-a-container", versions: GC, run: keeps_one_interface },
+            Case { name: "an-id-that-a-stale-one-starts-with", versions: GC, run: keeps_the_shorter_id },
+        ]),
+    },
+    Rule {
+        id: "gc.keeps-other-networks",
+        section: "SPEC 2, GC",
+        level: Level::Must,
+        sentence: "GC removes nothing of another network, whatever they share.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: GC, run: keeps_other_networks }]),
+    },
+    Rule {
+        id: "gc.succeeds",
+        section: "SPEC 2, GC",
+        level: Level::Should,
+        sentence: "GC succeeds, even if there is nothing to remove.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "nothing-was-attached", versions: GC, run: succeeds_without_attachments },
+            Case { name: "valid-ones-that-it-never-saw", versions: GC, run: succeeds_with_unknown_ones },
+            Case { name: "twice", versions: GC, run: succeeds_twice },
+        ]),
+    },
+    Rule {
+        id: "gc.prints-nothing",
+        section: "SPEC 2, GC",
+        level: Level::Must,
+        sentence: "GC that succeeds prints nothing on stdout.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: GC, run: prints_nothing }]),
+    },
+    Rule {
+        id: "gc.forwards",
+        section: "SPEC 2, GC",
+        level: Level::Must,
+        sentence: "GC is forwarded to the plugins that the plugin delegates to, with the same list.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: GC, run: forwards }]),
+    },
+    Rule {
+        id: "gc.goes-on-past-errors",
+        section: "SPEC 2, GC",
+        level: Level::Should,
+        sentence: "GC goes on past an error, removes what it can, and reports the error in the end.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[
+            Case { name: "reports", versions: GC, run: reports_errors },
+            Case { name: "goes-on", versions: GC, run: goes_on },
+        ]),
+    },
+    Rule {
+        id: "gc.is-followed-by-del",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "DEL of what GC has removed succeeds.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case { name: "", versions: GC, run: is_followed_by_del }]),
+    },
+    Rule {
+        id: "gc.is-no-del",
+        section: "SPEC 2, GC",
+        level: Level::Must,
+        sentence: "A runtime does not use GC in place of DEL, nor while it adds or deletes.",
+        roles: Role::ALL,
+        proof: Proof::Untestable("it binds runtimes; `runtime` tries it"),
+    },
+];
+
+fn removes_one_of_two(bench: &Bench) -> Result<(), Stop> {
+    let (valid, stale) = (bench.pod(), bench.pod());
+    bench.add(&valid)?;
+    removed(bench, &stale, &[valid.attachment()])
+}
+
+fn removes_all(bench: &Bench) -> Result<(), Stop> {
+    // The bridge and its like are the network's, and may stay.
+    let (first, stale) = (bench.pod(), bench.pod());
+    let result = bench.add(&first)?;
+    bench.del(&first, &result)?;
+    removed(bench, &stale, &[])
+}
+
+fn removes_the_shorter_id(bench: &Bench) -> Result<(), Stop> {
+    let (valid, stale) = (bench.pod_named("web-10"), bench.pod_named("web-1"));
+    bench.add(&valid)?;
+    removed(bench, &stale, &[valid.attachment()])
+}
+
+/// That nothing of a container that has gone is left by GC.
+fn removed(bench: &Bench, stale: &Container, valid: &[Attachment]) -> Result<(), Stop> {
+    bench.remember();
+    bench.add(stale)?;
+    stale.leave(Remains::Gone);
+    bench.gc(valid)?;
+    nothing_more(bench)
+}
+
+/// What came since the bench was remembered; what went is the container's end.
+fn nothing_more(bench: &Bench) -> Result<(), Stop> {
+    let left = bench.left_behind();
+    let left: String = left.lines().filter(|line| line.starts_with('+')).map(|line| format!("{line}\n")).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("nothing of the stale attachment", "something is left").with_diff(left).into()),
+    }
+}
+
+fn removes_one_interface(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    bench.add(&pod)?;
+    bench.remember();
+    let other = second_interface(bench, &pod)?;
+    bench.gc(&[pod.attachment()])?;
+    // The interface itself is in the container, which lives: only what the node has of it has to go.
+    let files = bench.files_naming(&pod);
+    let of_other = |path: &std::path::PathBuf| std::fs::read_to_string(path).is_ok_and(|text| text.contains("eth1"));
+    let left: Vec<_> = files.iter().filter(|path| of_other(path)).map(|path| path.display().to_string()).collect();
+    Finding::unless(left.is_empty(), format!("no file of {}", other.ifname), format!("there are {}", left.join(", ")))
+}
+
+fn keeps_all(bench: &Bench) -> Result<(), Stop> {
+    let (one, other) = (bench.pod(), bench.pod());
+    let results = [bench.add(&one)?, bench.add(&other)?];
+    bench.remember();
+    bench.gc(&[one.attachment(), other.attachment()])?;
+    unchanged(bench)?;
+    bench.check(&one, &results[0])?;
+    bench.check(&other, &results[1])
+}
+
+fn keeps_one_of_two(bench: &Bench) -> Result<(), Stop> {
+    keeps(bench, &bench.pod(), &bench.pod())
+}
+
+fn keeps_the_shorter_id(bench: &Bench) -> Result<(), Stop> {
+    keeps(bench, &bench.pod_named("web-1"), &bench.pod_named("web-10"))
+}
+
+fn keeps(bench: &Bench, valid: &Container, stale: &Container) -> Result<(), Stop> {
+    let result = bench.add(valid)?;
+    bench.add(stale)?;
+    stale.leave(Remains::Gone);
+    bench.gc(&[valid.attachment()])?;
+    bench.check(valid, &result)
+}
+
+fn keeps_one_interface(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let result = bench.add(&pod)?;
+    second_interface(bench, &pod)?;
+    bench.gc(&[pod.attachment()])?;
+    bench.check(&pod, &result)
+}
+
+/// A second attachment of a container, if the plugin can make one.
+fn second_interface(bench: &Bench, pod: &Container) -> Result<Attachment, Stop> {
+    let other = pod.attachment_as("eth1");
+    match bench.add(&other) {
+        Ok(_) => Ok(other),
+        Err(_refused) => Err(Stop::skip("it makes no second interface in a container with this config")),
+    }
+}
+
+fn keeps_other_networks(bench: &Bench) -> Result<(), Stop> {
+    let (own, others) = (bench.pod(), bench.pod());
+    bench.add(&own)?;
+    let mut config = bench.config_for(Verb::Add, &others.attachment());
+    config["name"] = json!("another");
+    bench.make(&bench.call_with(Verb::Add, &config, &others))?.succeeds()?;
+    bench.remember();
+    bench.gc(&[own.attachment()])?;
+    unchanged(bench)
+}
+
+fn unchanged(bench: &Bench) -> Result<(), Stop> {
+    match bench.left_behind() {
+        changes if changes.is_empty() => Ok(()),
+        changes => Err(Finding::new("the node as before GC", "it differs").with_diff(changes).into()),
+    }
+}
+
+fn succeeds_without_attachments(bench: &Bench) -> Result<(), Stop> {
+    bench.gc(&[])
+}
+
+fn succeeds_with_unknown_ones(bench: &Bench) -> Result<(), Stop> {
+    let nobody = |id: &str| Attachment { container_id: id.to_owned(), netns: String::new(), ifname: "eth0".to_owned() };
+    bench.gc(&[nobody("nobody-1"), nobody("nobody-2")])
+}
+
+fn succeeds_twice(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    bench.add(&pod)?;
+    pod.leave(Remains::Gone);
+    bench.gc(&[])?;
+    bench.gc(&[])
+}
+
+fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
+    bench.gc_calls(&[]).iter().try_for_each(|call| bench.make(call)?.prints_nothing())
+}
+
+fn forwards(bench: &Bench) -> Result<(), Stop> {
+    let (call, _) = with_kit_ipam(bench)?;
+    bench.make(&call)?.succeeds()?;
+    let calls = bench.ipam().calls();
+    let lists: Vec<Value> =
+        calls.iter().filter(|call| call.verb == "GC").map(|call| call.config()[VALID].clone()).collect();
+    let expected = json!([{ "containerID": "nobody", "ifname": "eth0" }]);
+    Finding::unless(
+        lists == [expected],
+        "one GC of the IPAM plugin, with the list",
+        format!("its calls were {:?}, with the lists {lists:?}", bench.ipam().verbs()),
+    )
+}
+
+fn reports_errors(bench: &Bench) -> Result<(), Stop> {
+    let (call, _) = with_kit_ipam(bench)?;
+    bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
+    bench.make(&call)?.fails().map(drop)
+}
+
+fn goes_on(bench: &Bench) -> Result<(), Stop> {
+    let (call, config) = with_kit_ipam(bench)?;
+    let (first, stale) = (bench.pod(), bench.pod());
+    let result = bench.make(&bench.call_with(Verb::Add, &config, &first))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Del, &config, &first).prev_result(&result))?.succeeds()?;
+    bench.remember();
+    bench.make(&bench.call_with(Verb::Add, &config, &stale))?.succeeds()?;
+    stale.leave(Remains::Gone);
+    bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
+    bench.make(&call)?.fails()?;
+    nothing_more(bench)
+}
+
+/// A GC in which one attachment is valid, of which nobody has heard, with the kit's own IPAM plugin as delegate; and
+/// the config without the list.
+fn with_kit_ipam(bench: &Bench) -> Result<(Call, Value), Stop> {
+    let config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+    let mut gc = config.clone();
+    gc[VALID] = json!([{ "containerID": "nobody", "ifname": "eth0" }]);
+    Ok((bench.call_with(Verb::Gc, &gc, Attachment::none()), config))
+}
+
+fn is_followed_by_del(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let result = bench.add(&pod)?;
+    let after = pod.leave(Remains::Gone);
+    bench.gc(&[])?;
+    bench.del(&after, &result)
+}

@@ -1,0 +1,215 @@
+//! SPEC 4 and 5, IPAM plugins.
+
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::form::is_from;
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Value, json};
+use testns::{Attachment, Remains, Verb};
+
+const IPAM: &[Role] = &[Role::Ipam];
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "ipam.abbreviated-result",
+        section: "SPEC 5, Delegated plugins (IPAM)",
+        level: Level::Must,
+        sentence: "The result of an IPAM plugin has no interfaces, and its ips have no index of one.",
+        roles: IPAM,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: result_is_abbreviated }]),
+    },
+    Rule {
+        id: "ipam.gives-an-address",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "ADD gives an address, with the routes that the config wants.",
+        roles: IPAM,
+        proof: Proof::Cases(&[
+            Case { name: "newest", versions: Versions::Newest, run: gives_an_address },
+            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: gives_an_address },
+        ]),
+    },
+    Rule {
+        id: "ipam.makes-no-interface",
+        section: "SPEC 4",
+        level: Level::Must,
+        sentence: "An IPAM plugin gives addresses; it changes nothing in the container.",
+        roles: IPAM,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: makes_no_interface }]),
+    },
+    Rule {
+        id: "ipam.no-address-twice",
+        section: "SPEC 3, Lifecycle & Ordering",
+        level: Level::Must,
+        sentence: "An address is given to one attachment at a time.",
+        roles: IPAM,
+        proof: Proof::Cases(&[
+            Case { name: "containers", versions: Versions::Newest, run: containers_differ },
+            Case { name: "interfaces-of-a-container", versions: Versions::Newest, run: interfaces_differ },
+        ]),
+    },
+    Rule {
+        id: "ipam.del-releases",
+        section: "SPEC 2, DEL",
+        level: Level::Must,
+        sentence: "DEL releases the attachment's address, and its only.",
+        roles: IPAM,
+        proof: Proof::Cases(&[
+            Case { name: "namespace-alive", versions: Versions::Newest, run: del_releases },
+            Case { name: "namespace-gone", versions: Versions::Newest, run: del_releases_of_a_gone_one },
+            Case { name: "no-namespace-told", versions: Versions::Newest, run: del_releases_of_an_untold_one },
+            Case { name: "others-are-kept", versions: Versions::From("0.4.0"), run: del_keeps_others },
+        ]),
+    },
+    Rule {
+        id: "ipam.check-misses-a-reservation",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK fails when the attachment has no reservation.",
+        roles: IPAM,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("0.4.0"), run: check_misses_a_reservation }]),
+    },
+    Rule {
+        id: "ipam.exhausted-is-an-error",
+        section: "SPEC 2, ADD",
+        level: Level::Must,
+        sentence: "ADD fails when no address is free, and succeeds again after a DEL.",
+        roles: IPAM,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: exhausted }]),
+    },
+];
+
+/// Addresses of a result, in the form of its version.
+fn addresses(bench: &Bench, result: &Value) -> Vec<String> {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).map(str::to_owned);
+    match is_from(&bench.version, "0.3.0") {
+        true => {
+            let ips = result.get("ips").and_then(Value::as_array).into_iter().flatten();
+            ips.filter_map(|ip| text(ip.get("address"))).collect()
+        }
+        false => ["/ip4/ip", "/ip6/ip"].iter().filter_map(|place| text(result.pointer(place))).collect(),
+    }
+}
+
+/// Skips plugins whose addresses stand in the config: they reserve nothing.
+fn reserves(bench: &Bench) -> Result<(), Stop> {
+    match bench.config().pointer("/ipam/addresses") {
+        Some(_) => Err(Stop::skip("its addresses stand in its config, so it reserves none")),
+        None => Ok(()),
+    }
+}
+
+fn result_is_abbreviated(bench: &Bench) -> Result<(), Stop> {
+    let result = bench.add(&bench.pod())?;
+    let ips = result.get("ips").and_then(Value::as_array);
+    let has_index = ips.into_iter().flatten().any(|ip| ip.get("interface").is_some());
+    let is_right = result.get("interfaces").is_none() && !has_index;
+    Finding::unless(is_right, "neither interfaces nor an index of one", format!("the result is {result}"))
+}
+
+fn gives_an_address(bench: &Bench) -> Result<(), Stop> {
+    let result = bench.add(&bench.pod())?;
+    Finding::unless(!addresses(bench, &result).is_empty(), "an address", format!("the result is {result}"))?;
+    let config = bench.config();
+    let wanted = config.pointer("/ipam/routes").and_then(Value::as_array).into_iter().flatten();
+    let is_in = |list: Option<&Value>, dst: &Value| {
+        list.and_then(Value::as_array).into_iter().flatten().any(|route| route.get("dst") == Some(dst))
+    };
+    for dst in wanted.filter_map(|route| route.get("dst")) {
+        let places = ["/routes", "/ip4/routes", "/ip6/routes"];
+        let is_there = places.iter().any(|place| is_in(result.pointer(place), dst));
+        Finding::unless(is_there, format!("a route to {dst}"), format!("the result is {result}"))?;
+    }
+    Ok(())
+}
+
+fn makes_no_interface(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let before = pod.namespace().snapshot();
+    bench.add(&pod)?;
+    let changes = testns::changes(&before, &pod.namespace().snapshot());
+    match changes.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("the container as before ADD", "it differs").with_diff(changes).into()),
+    }
+}
+
+fn containers_differ(bench: &Bench) -> Result<(), Stop> {
+    let pods: Vec<_> = (0..4).map(|_| bench.pod().attachment()).collect();
+    differ(bench, &pods)
+}
+
+fn interfaces_differ(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    differ(bench, &["eth0", "eth1", "eth10"].map(|ifname| pod.attachment_as(ifname)))
+}
+
+fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
+    reserves(bench)?;
+    let mut given: Vec<String> = Vec::new();
+    for attachment in attachments {
+        let new = addresses(bench, &bench.add(attachment)?);
+        let twice = new.iter().find(|address| given.contains(address));
+        Finding::unless(twice.is_none(), "an address that nobody has", format!("{new:?} is given after {given:?}"))?;
+        given.extend(new);
+    }
+    Ok(())
+}
+
+fn del_releases(bench: &Bench) -> Result<(), Stop> {
+    releases(bench, Remains::Alive)
+}
+
+fn del_releases_of_a_gone_one(bench: &Bench) -> Result<(), Stop> {
+    releases(bench, Remains::Gone)
+}
+
+fn del_releases_of_an_untold_one(bench: &Bench) -> Result<(), Stop> {
+    releases(bench, Remains::EmptyPath)
+}
+
+/// The only address goes from one container to the next.
+fn releases(bench: &Bench, remains: Remains) -> Result<(), Stop> {
+    let config = of_one_address(bench)?;
+    let (first, second) = (bench.pod(), bench.pod());
+    bench.make(&bench.call_with(Verb::Add, &config, &first))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Del, &config, first.leave(remains)))?.succeeds()?;
+    let files = bench.files_naming(&first);
+    Finding::unless(files.is_empty(), "no file that names the container", format!("there are {files:?}"))?;
+    bench.make(&bench.call_with(Verb::Add, &config, &second))?.succeeds().map(drop)
+}
+
+/// The config with a range of one address.
+fn of_one_address(bench: &Bench) -> Result<Value, Stop> {
+    let mut config = bench.config();
+    let ranges = config.pointer_mut("/ipam/ranges").ok_or_else(|| Stop::skip("its config has no ipam.ranges"))?;
+    *ranges = json!([[{ "subnet": "10.66.0.0/24", "rangeStart": "10.66.0.2", "rangeEnd": "10.66.0.2" }]]);
+    Ok(config)
+}
+
+fn del_keeps_others(bench: &Bench) -> Result<(), Stop> {
+    let (one, other) = (bench.pod_named("web-1"), bench.pod_named("web-10"));
+    let kept = [bench.add(&other)?, bench.add(one.attachment_as("eth10"))?];
+    let result = bench.add(one.attachment_as("eth1"))?;
+    bench.del(one.attachment_as("eth1"), &result)?;
+    bench.check(&other, &kept[0])?;
+    bench.check(one.attachment_as("eth10"), &kept[1])
+}
+
+fn check_misses_a_reservation(bench: &Bench) -> Result<(), Stop> {
+    reserves(bench)?;
+    let pod = bench.pod();
+    let result = bench.add(&pod)?;
+    bench.del(&pod, &result)?;
+    bench.make(&bench.call(Verb::Check, &pod).prev_result(&result))?.fails().map(drop)
+}
+
+fn exhausted(bench: &Bench) -> Result<(), Stop> {
+    let config = of_one_address(bench)?;
+    let (first, second) = (bench.pod(), bench.pod());
+    bench.make(&bench.call_with(Verb::Add, &config, &first))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Add, &config, &second))?.fails()?;
+    bench.make(&bench.call_with(Verb::Del, &config, &first))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Add, &config, &second))?.succeeds().map(drop)
+}

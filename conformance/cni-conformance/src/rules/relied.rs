@@ -1,0 +1,474 @@
+//! What runtimes and operators rely on without any document: texts that they match, the case of keys, exit codes.
+
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Map, Value, json};
+use testns::{Attachment, Verb};
+
+const NEWEST: Versions = Versions::Newest;
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "relied.unknown-command-text",
+        section: "libcni, version probe",
+        level: Level::Relied,
+        sentence: "The message about a command that the plugin does not know is `unknown CNI_COMMAND: ` and its name: by \
+                   it libcni knows plugins that are older than VERSION.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unknown_command_text }]),
+    },
+    Rule {
+        id: "relied.missing-variables-text",
+        section: "skel, environment",
+        level: Level::Relied,
+        sentence: "The message about missing variables is `required env variables [A,B] missing`, in the specification's \
+                   order.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: missing_variables_text }]),
+    },
+    Rule {
+        id: "relied.incompatible-version-text",
+        section: "skel, version gate",
+        level: Level::Relied,
+        sentence: "The message about a config in a version that the plugin does not speak is `incompatible CNI versions`; \
+                   the details name the config's version.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: incompatible_version_text }]),
+    },
+    Rule {
+        id: "relied.verb-gate-text",
+        section: "skel, version gate",
+        level: Level::Relied,
+        sentence: "A verb that the config's version does not have yet is code 1, `config version does not allow ` and the \
+                   verb.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "check", versions: Versions::Before("0.4.0"), run: check_gate },
+            Case { name: "gc", versions: Versions::Before("1.1.0"), run: gc_gate },
+            Case { name: "status", versions: Versions::Before("1.1.0"), run: status_gate },
+        ]),
+    },
+    Rule {
+        id: "relied.no-such-file-text",
+        section: "kubelet and go-cni, tear-down",
+        level: Level::Relied,
+        sentence: "The error about a namespace that is not there has the words `no such file or directory`.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: no_such_file_text }]),
+    },
+    Rule {
+        id: "relied.exit-status-1",
+        section: "skel",
+        level: Level::Relied,
+        sentence: "A plugin that fails exits with 1.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: exits_with_1 }]),
+    },
+    Rule {
+        id: "relied.about-text",
+        section: "skel, about",
+        level: Level::Relied,
+        sentence: "Started without CNI_COMMAND, by a person, a plugin says on stderr what it is and which versions it \
+                   speaks, and exits with 0.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: about_text }]),
+    },
+    Rule {
+        id: "relied.own-namespace",
+        section: "skel, namespaces",
+        level: Level::Relied,
+        sentence: "ADD to the plugin's own network namespace is code 8, unless CNI_NETNS_OVERRIDE is set.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: own_namespace }]),
+    },
+    Rule {
+        id: "relied.version-with-dummies",
+        section: "libcni, version probe",
+        level: Level::Relied,
+        sentence: "VERSION bears the word dummy in CNI_NETNS, CNI_IFNAME and CNI_PATH.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: version_with_dummies }]),
+    },
+    Rule {
+        id: "relied.version-without-input",
+        section: "skel, VERSION",
+        level: Level::Relied,
+        sentence: "VERSION answers even if its input is empty.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: version_without_input }]),
+    },
+    Rule {
+        id: "relied.no-version-is-0.1.0",
+        section: "skel, version gate",
+        level: Level::Relied,
+        sentence: "A config without cniVersion, or with an empty one, is one of 0.1.0.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "missing", versions: Versions::Before("0.2.0"), run: missing_version },
+            Case { name: "empty", versions: Versions::Before("0.2.0"), run: empty_version },
+        ]),
+    },
+    Rule {
+        id: "relied.keys-in-any-case",
+        section: "containerd, runtimeConfig",
+        level: Level::Relied,
+        sentence: "Keys of the config are known in any case: containerd writes HostPort.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "config", versions: NEWEST, run: keys_in_any_case },
+            Case { name: "runtime-config", versions: NEWEST, run: keys_of_runtime_config },
+        ]),
+    },
+    Rule {
+        id: "relied.null-is-absent",
+        section: "Go's JSON",
+        level: Level::Relied,
+        sentence: "A key with the value null is as if it were not there.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: null_is_absent }]),
+    },
+    Rule {
+        id: "relied.last-duplicate-wins",
+        section: "Go's JSON",
+        level: Level::Relied,
+        sentence: "Of a key that is there twice the last value counts.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: last_duplicate_wins }]),
+    },
+    Rule {
+        id: "relied.unknown-keys",
+        section: "libcni, requests",
+        level: Level::Relied,
+        sentence: "Keys that the plugin does not know are ignored: the capabilities that libcni leaves in the request, \
+                   those of a newer plugin, of runtimeConfig or of ipam.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "config", versions: NEWEST, run: unknown_keys },
+            Case { name: "capabilities", versions: NEWEST, run: capabilities_in_the_request },
+            Case { name: "runtime-config", versions: NEWEST, run: unknown_runtime_config },
+        ]),
+    },
+    Rule {
+        id: "relied.white-space-around-the-config",
+        section: "Go's JSON",
+        level: Level::Relied,
+        sentence: "White space around the config, such as a final newline, is no error.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: white_space }]),
+    },
+    Rule {
+        id: "relied.kubernetes-args",
+        section: "containerd and CRI-O, CNI_ARGS",
+        level: Level::Relied,
+        sentence: "The CNI_ARGS of Kubernetes are borne by every plugin, in any order.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: kubernetes_args }]),
+    },
+    Rule {
+        id: "relied.prev-result-without-version",
+        section: "skel, prevResult",
+        level: Level::Relied,
+        sentence: "A prevResult without cniVersion is in the config's.",
+        roles: &[Role::Chained],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: prev_result_without_version }]),
+    },
+    Rule {
+        id: "relied.gc-with-both-keys",
+        section: "libcni, GC",
+        level: Level::Relied,
+        sentence: "GC bears cni.dev/attachments beside cni.dev/valid-attachments, as libcni sends both.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_with_both_keys }]),
+    },
+    Rule {
+        id: "relied.gc-without-list",
+        section: "libcni, GC",
+        level: Level::Relied,
+        sentence: "GC without the key of valid attachments, which libcni sends if it was given none, is answered.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_without_list }]),
+    },
+    Rule {
+        id: "relied.host-local-files",
+        section: "host-local, store",
+        level: Level::Relied,
+        sentence: "host-local has a file for each address, named by it, with container ID, CR LF and interface name; and \
+                   the last address of each range set.",
+        roles: &[Role::Ipam],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: host_local_files }]),
+    },
+];
+
+/// That a text has some words.
+fn says(what: &str, text: &str, words: &str) -> Result<(), Stop> {
+    Finding::unless(text.contains(words), format!("the words {words:?} in {what}"), format!("it is {text:?}"))
+}
+
+fn unknown_command_text(bench: &Bench) -> Result<(), Stop> {
+    let call = bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE");
+    says("msg", &bench.make(&call)?.fails_with(4)?.msg, "unknown CNI_COMMAND: FROBNICATE")
+}
+
+fn missing_variables_text(bench: &Bench) -> Result<(), Stop> {
+    let call = bench.call(Verb::Add, &bench.pod()).without("CNI_IFNAME").without("CNI_CONTAINERID");
+    let error = bench.make(&call)?.fails_with(4)?;
+    says("msg", &error.msg, "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing")
+}
+
+fn incompatible_version_text(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let mut config = bench.config_for(Verb::Add, &attachment);
+    config["cniVersion"] = json!("9.9.9");
+    let error = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails_with(1)?;
+    says("msg", &error.msg, "incompatible CNI versions")?;
+    says("details", &error.details, "9.9.9")
+}
+
+fn check_gate(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let result = bench.add(&pod)?;
+    let call = bench.call(Verb::Check, &pod).prev_result(&result);
+    says("msg", &bench.make(&call)?.fails_with(1)?.msg, "config version does not allow CHECK")
+}
+
+fn gc_gate(bench: &Bench) -> Result<(), Stop> {
+    gate(bench, Verb::Gc)
+}
+
+fn status_gate(bench: &Bench) -> Result<(), Stop> {
+    gate(bench, Verb::Status)
+}
+
+/// Of a verb that came with 1.1.0. Who speaks no 1.1.0 need not know it.
+fn gate(bench: &Bench, verb: Verb) -> Result<(), Stop> {
+    let answer = bench.make(&bench.call(Verb::Version, Attachment::none()))?.succeeds()?;
+    let list = answer.get("supportedVersions").and_then(Value::as_array);
+    if !list.is_some_and(|list| list.contains(&json!("1.1.0"))) {
+        return Err(Stop::skip("it speaks no version from 1.1.0 on"));
+    }
+    let error = bench.make(&bench.call(verb, Attachment::none()))?.fails_with(1)?;
+    says("msg", &error.msg, &format!("config version does not allow {verb}"))
+}
+
+fn no_such_file_text(bench: &Bench) -> Result<(), Stop> {
+    let nowhere = Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..bench.pod().attachment() };
+    let answer = bench.make(&bench.call(Verb::Add, &nowhere))?;
+    let error = answer.fails()?;
+    says("the error", &format!("{}; {}", error.msg, error.details), "no such file or directory")
+}
+
+fn exits_with_1(bench: &Bench) -> Result<(), Stop> {
+    let answer = bench.make(&bench.call_with(Verb::Add, "{", &bench.pod()))?;
+    let exit = answer.record().exit.unwrap_or(-1);
+    Finding::unless(exit == 1, "exit status 1", format!("it is {exit}"))
+}
+
+fn about_text(bench: &Bench) -> Result<(), Stop> {
+    let call = bench.call_with(Verb::Version, "", Attachment::none()).without("CNI_COMMAND");
+    let answer = bench.make(&call)?;
+    answer.prints_nothing()?;
+    says("stderr", &answer.record().stderr, "CNI protocol versions supported: ")?;
+    says("stderr", &answer.record().stderr, &bench.version)
+}
+
+fn own_namespace(bench: &Bench) -> Result<(), Stop> {
+    let own = bench.node.host().path().display().to_string();
+    let own = Attachment { netns: own, ..bench.pod().attachment() };
+    bench.make(&bench.call(Verb::Add, &own))?.fails_with(8).map(drop)
+}
+
+fn version_with_dummies(bench: &Bench) -> Result<(), Stop> {
+    let call = bench.call_with(Verb::Version, json!({ "cniVersion": "1.1.0" }), Attachment::none());
+    let names = ["CNI_NETNS", "CNI_IFNAME", "CNI_PATH"];
+    let call = names.iter().fold(call, |call, name| call.variable(name, "dummy"));
+    has_list(&bench.make(&call)?.succeeds()?)
+}
+
+fn version_without_input(bench: &Bench) -> Result<(), Stop> {
+    has_list(&bench.make(&bench.call_with(Verb::Version, "", Attachment::none()))?.succeeds()?)
+}
+
+fn has_list(answer: &Value) -> Result<(), Stop> {
+    let has_list = answer.get("supportedVersions").is_some_and(Value::is_array);
+    Finding::unless(has_list, "supportedVersions", format!("it printed {answer}"))
+}
+
+fn missing_version(bench: &Bench) -> Result<(), Stop> {
+    with_config(bench, |config| config.shift_remove("cniVersion")).and_then(|result| is_oldest(&result))
+}
+
+fn empty_version(bench: &Bench) -> Result<(), Stop> {
+    with_config(bench, |config| config.insert("cniVersion".to_owned(), json!(""))).and_then(|result| is_oldest(&result))
+}
+
+fn is_oldest(result: &Value) -> Result<(), Stop> {
+    let is_newer = ["interfaces", "ips"].iter().any(|key| result.get(*key).is_some());
+    let version = result.get("cniVersion").and_then(Value::as_str).unwrap_or("0.1.0");
+    let is_oldest = !is_newer && ["", "0.1.0"].contains(&version);
+    Finding::unless(is_oldest, "a result of 0.1.0", format!("the result is {result}"))
+}
+
+/// The result of ADD with a changed config.
+fn with_config<T>(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>) -> T) -> Result<Value, Stop> {
+    let pod = bench.pod();
+    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+    config.as_object_mut().map(change);
+    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()
+}
+
+/// The same of a config with some keys capitalised, whose ADD has to come to as much as another's.
+fn capitalised(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>)) -> Result<(), Stop> {
+    let count = |result: &Value| {
+        let length = |key: &str| result.get(key).and_then(Value::as_array).map_or(0, Vec::len);
+        (length("ips"), length("interfaces"), length("routes"))
+    };
+    let (plain, result) = (with_config(bench, |_| ())?, with_config(bench, change)?);
+    Finding::unless(
+        count(&plain) == count(&result),
+        format!("as much as in {plain}"),
+        format!("the result is {result}"),
+    )
+}
+
+fn keys_in_any_case(bench: &Bench) -> Result<(), Stop> {
+    // Of the plugin's own part the first level: below may be names that somebody chose.
+    capitalised(bench, |config| {
+        if let Some(ipam) = config.get_mut("ipam").and_then(Value::as_object_mut) {
+            capitalise(ipam);
+            for range in ipam.get_mut("Ranges").and_then(Value::as_array_mut).into_iter().flatten() {
+                capitalise_each(range);
+            }
+        }
+        capitalise(config);
+    })
+}
+
+fn keys_of_runtime_config(bench: &Bench) -> Result<(), Stop> {
+    if bench.config().get("runtimeConfig").is_none() {
+        return Err(Stop::skip("its config enables no capability"));
+    }
+    capitalised(bench, |config| {
+        for value in config.get_mut("runtimeConfig").and_then(Value::as_object_mut).into_iter().flatten() {
+            capitalise_each(value.1);
+        }
+    })
+}
+
+fn capitalise_each(value: &mut Value) {
+    match value {
+        Value::Object(object) => capitalise(object),
+        Value::Array(values) => values.iter_mut().for_each(capitalise_each),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn capitalise(object: &mut Map<String, Value>) {
+    *object = std::mem::take(object).into_iter().map(|(key, value)| (capital(&key), value)).collect();
+}
+
+fn capital(key: &str) -> String {
+    let mut letters = key.chars();
+    letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
+}
+
+fn null_is_absent(bench: &Bench) -> Result<(), Stop> {
+    with_config(bench, |config| {
+        for key in ["runtimeConfig", "args", "dns", "prevResult", "capabilities"] {
+            config.entry(key).or_insert(Value::Null);
+        }
+    })
+    .map(drop)
+}
+
+fn last_duplicate_wins(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let text = bench.config_for(Verb::Add, &pod.attachment()).to_string();
+    let twice = format!("{{\"name\":\"not/a/name\",{}", text.trim_start_matches('{'));
+    bench.make(&bench.call_with(Verb::Add, twice, &pod))?.succeeds().map(drop)
+}
+
+fn unknown_keys(bench: &Bench) -> Result<(), Stop> {
+    with_config(bench, |config| {
+        config.insert("zzConformance".to_owned(), json!({ "a": [1, null] }));
+        if let Some(ipam) = config.get_mut("ipam").and_then(Value::as_object_mut) {
+            ipam.insert("zzConformance".to_owned(), json!("b"));
+        }
+    })
+    .map(drop)
+}
+
+fn capabilities_in_the_request(bench: &Bench) -> Result<(), Stop> {
+    let capabilities = json!({ "portMappings": true, "mac": false, "zzConformance": true });
+    with_config(bench, |config| config.insert("capabilities".to_owned(), capabilities)).map(drop)
+}
+
+fn unknown_runtime_config(bench: &Bench) -> Result<(), Stop> {
+    with_config(bench, |config| {
+        let runtime_config = config.entry("runtimeConfig").or_insert_with(|| json!({}));
+        runtime_config["zzConformance"] = json!({ "a": 1 });
+        runtime_config["io.kubernetes.cri.pod-annotations"] = json!({ "a/b": "c" });
+    })
+    .map(drop)
+}
+
+fn white_space(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let text = format!("\n\t {}\r\n\n", bench.config_for(Verb::Add, &pod.attachment()));
+    bench.make(&bench.call_with(Verb::Add, text, &pod))?.succeeds().map(drop)
+}
+
+fn kubernetes_args(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let args = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0;IgnoreUnknown=1;K8S_POD_INFRA_CONTAINER_ID=0123abcd;\
+                K8S_POD_UID=6f0a3d0e-0000-4000-8000-000000000001";
+    bench.make(&bench.call(Verb::Add, &pod).args(args))?.succeeds().map(drop)
+}
+
+fn prev_result_without_version(bench: &Bench) -> Result<(), Stop> {
+    with_config(bench, |config| {
+        config.get_mut("prevResult").and_then(Value::as_object_mut).map(|result| result.shift_remove("cniVersion"))
+    })
+    .map(drop)
+}
+
+fn gc_with_both_keys(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let result = bench.add(&pod)?;
+    let mut config = bench.config_for(Verb::Gc, &pod.attachment());
+    let valid = json!([{ "containerID": pod.id(), "ifname": "eth0" }]);
+    config["cni.dev/attachments"] = valid.clone();
+    config["cni.dev/valid-attachments"] = valid;
+    bench.make(&bench.call_with(Verb::Gc, &config, Attachment::none()))?.succeeds()?;
+    bench.check(&pod, &result)
+}
+
+fn gc_without_list(bench: &Bench) -> Result<(), Stop> {
+    let answer = bench.make(&bench.call(Verb::Gc, Attachment::none()))?;
+    if answer.is_success() { answer.prints_nothing() } else { answer.fails().map(drop) }
+}
+
+fn host_local_files(bench: &Bench) -> Result<(), Stop> {
+    if bench.profile.executable != "host-local" {
+        return Err(Stop::skip("it is not host-local"));
+    }
+    let pod = bench.pod();
+    let mut config = bench.config();
+    config["ipam"]["ranges"] =
+        json!([[{ "subnet": "10.66.0.0/24", "rangeStart": "10.66.0.9" }], [{ "subnet": "fd66::/64" }]]);
+    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    let owner = format!("{}\r\neth0", pod.id());
+    for (file, content) in [
+        ("10.66.0.9", owner.as_str()),
+        ("fd66::2", owner.as_str()),
+        ("last_reserved_ip.0", "10.66.0.9"),
+        ("last_reserved_ip.1", "fd66::2"),
+    ] {
+        let path = format!("/var/lib/cni/networks/{}/{file}", crate::profile::NETWORK);
+        let found = std::fs::read_to_string(&path);
+        let seen = format!("it is {found:?}");
+        Finding::unless(found.is_ok_and(|found| found == content), format!("{content:?} in {path}"), seen)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,160 @@
+//! SPEC 5, Success: the form of what ADD prints, in each version. Whether it is true is asked beside ADD.
+
+use crate::bench::Bench;
+use crate::finding::{Finding, Stop};
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::shape;
+use serde_json::{Value, json};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "results.version",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "cniVersion of the result is that of the config.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_version }]),
+    },
+    Rule {
+        id: "results.form",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "The result has the form of the config's version, with every value of the right type.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_form }]),
+    },
+    Rule {
+        id: "results.interfaces",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "Each of interfaces has a name; mac is a hardware address, mtu a number, sandbox a text, socketPath an \
+                   absolute path, where they are there.",
+        roles: &[Role::Interface, Role::Chained, Role::List],
+        proof: Proof::Cases(&[
+            Case { name: "newest", versions: Versions::From("1.0.0"), run: interfaces_are_right },
+            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: interfaces_are_right },
+        ]),
+    },
+    Rule {
+        id: "results.ips",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "Each of ips has an address with prefix, perhaps a gateway of its family, and the index of one of \
+                   interfaces; from 0.3.0 to 0.4.0 its version, 4 or 6, as a text.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "newest", versions: Versions::From("1.0.0"), run: ips_are_right },
+            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: ips_are_right },
+            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: ips_are_right },
+        ]),
+    },
+    Rule {
+        id: "results.routes",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "Each of routes has a destination with prefix, perhaps a next hop of its family, and numbers only in \
+                   mtu, advmss, priority, table and scope.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "newest", versions: Versions::From("1.0.0"), run: routes_are_right },
+            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: routes_are_right },
+        ]),
+    },
+    Rule {
+        id: "results.dns",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "nameservers, search and options of dns are lists of texts, and domain is a text.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "as-configured", versions: Versions::Newest, run: dns_is_right },
+            Case { name: "from-the-delegate", versions: Versions::Newest, run: dns_of_the_delegate_is_right },
+        ]),
+    },
+    Rule {
+        id: "results.known-keys",
+        section: "SPEC 5, Success",
+        level: Level::Should,
+        sentence: "The result has no keys that its version does not know.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[
+            Case { name: "newest", versions: Versions::Newest, run: has_known_keys },
+            Case { name: "before-1.1.0", versions: Versions::Before("1.1.0"), run: has_known_keys },
+            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: has_known_keys },
+        ]),
+    },
+    Rule {
+        id: "results.may-leave-out",
+        section: "SPEC 5, Success",
+        level: Level::Should,
+        sentence: "What does not apply may be left out: mac, mtu, sandbox of the host's interfaces, gateways, dns.",
+        roles: Role::ALL,
+        proof: Proof::Untestable("a permission; results.form takes each absence"),
+    },
+    Rule {
+        id: "results.socket-path-and-pci-id",
+        section: "SPEC 5, Success",
+        level: Level::Should,
+        sentence: "socketPath and pciID tell of interfaces that are sockets or PCI devices.",
+        roles: Role::ATTACHING,
+        proof: Proof::Untestable(
+            "they tell of hardware and of other processes; results.interfaces looks at their form",
+        ),
+    },
+];
+
+fn has_version(bench: &Bench) -> Result<(), Stop> {
+    let result = bench.add(&bench.pod())?;
+    let is_right = result.get("cniVersion") == Some(&json!(bench.version));
+    Finding::unless(is_right, format!("cniVersion {}", bench.version), format!("the result is {result}"))
+}
+
+fn has_form(bench: &Bench) -> Result<(), Stop> {
+    has_no_faults_in(bench, &bench.add(&bench.pod())?, &[""])
+}
+
+fn interfaces_are_right(bench: &Bench) -> Result<(), Stop> {
+    has_no_faults_in(bench, &bench.add(&bench.pod())?, &["interfaces"])
+}
+
+fn ips_are_right(bench: &Bench) -> Result<(), Stop> {
+    has_no_faults_in(bench, &bench.add(&bench.pod())?, &["ips", "ip4", "ip6"])
+}
+
+fn routes_are_right(bench: &Bench) -> Result<(), Stop> {
+    has_no_faults_in(bench, &bench.add(&bench.pod())?, &["routes"])
+}
+
+fn dns_is_right(bench: &Bench) -> Result<(), Stop> {
+    has_no_faults_in(bench, &bench.add(&bench.pod())?, &["dns"])
+}
+
+fn dns_of_the_delegate_is_right(bench: &Bench) -> Result<(), Stop> {
+    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+    let pod = bench.pod();
+    for (key, value) in bench.config_for(testns::Verb::Add, &pod.attachment()).as_object().into_iter().flatten() {
+        if key != "ipam" {
+            config[key] = value.clone();
+        }
+    }
+    let dns = json!({ "nameservers": ["10.88.0.1"], "domain": "a.test", "search": ["a.test"], "options": ["ndots:2"] });
+    config["ipam"]["dns"] = dns;
+    let result = bench.make(&bench.call_with(testns::Verb::Add, &config, &pod))?.succeeds()?;
+    has_no_faults_in(bench, &result, &["dns"])
+}
+
+/// That nothing is wrong in places that start so.
+fn has_no_faults_in(bench: &Bench, result: &Value, places: &[&str]) -> Result<(), Stop> {
+    let mut faults = shape::faults(result, &bench.version);
+    faults.retain(|fault| places.iter().any(|place| fault.starts_with(place)));
+    let expected = format!("a result of {}", bench.version);
+    Finding::unless(faults.is_empty(), expected, format!("{}: {result}", faults.join("; ")))
+}
+
+fn has_known_keys(bench: &Bench) -> Result<(), Stop> {
+    let result = bench.add(&bench.pod())?;
+    let unknown = shape::unknown_keys(&result, &bench.version);
+    let expected = format!("keys of {}", bench.version);
+    Finding::unless(unknown.is_empty(), expected, format!("there are {}: {result}", unknown.join(", ")))
+}

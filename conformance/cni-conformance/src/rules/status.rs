@@ -1,0 +1,238 @@
+//! SPEC 2, STATUS.
+
+use crate::bench::{Answer, Bench};
+use crate::finding::{Finding, Stop};
+use crate::kit_ipam::Order;
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::{Value, json};
+use testns::{Attachment, Verb};
+
+/// There was no STATUS before.
+const STATUS: Versions = Versions::From("1.1.0");
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "status.ready",
+        section: "SPEC 2, STATUS",
+        level: Level::Must,
+        sentence: "STATUS succeeds if ADD can be served; it is asked about no container.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "before-any-add", versions: STATUS, run: ready },
+            Case { name: "with-a-container-attached", versions: STATUS, run: ready_with_a_container },
+        ]),
+    },
+    Rule {
+        id: "status.not-ready",
+        section: "SPEC 2, STATUS",
+        level: Level::Must,
+        sentence: "STATUS fails if the plugin knows that it cannot serve ADD.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "delegate-missing", versions: STATUS, run: delegate_missing },
+            Case { name: "addresses-exhausted", versions: STATUS, run: addresses_exhausted },
+            Case { name: "master-missing", versions: STATUS, run: master_missing },
+            Case { name: "bridge-is-no-bridge", versions: STATUS, run: bridge_is_no_bridge },
+        ]),
+    },
+    Rule {
+        id: "status.not-ready-codes",
+        section: "SPEC 2, STATUS",
+        level: Level::Should,
+        sentence: "STATUS that fails has code 50, or 51 if existing containers are affected.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "delegate-missing", versions: STATUS, run: delegate_missing_code },
+            Case { name: "delegate-not-ready", versions: STATUS, run: delegate_not_ready_code },
+            Case { name: "addresses-exhausted", versions: STATUS, run: addresses_exhausted_code },
+        ]),
+    },
+    Rule {
+        id: "status.forwards",
+        section: "SPEC 2, STATUS",
+        level: Level::Must,
+        sentence: "STATUS is asked of the plugins that the plugin delegates to.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: forwards }]),
+    },
+    Rule {
+        id: "status.delegate-not-ready",
+        section: "SPEC 2, STATUS",
+        level: Level::Should,
+        sentence: "STATUS fails if that of a delegate does.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: delegate_not_ready }]),
+    },
+    Rule {
+        id: "status.is-not-needed",
+        section: "SPEC 2, STATUS",
+        level: Level::Must,
+        sentence: "STATUS informs only: other operations come without it, and even after it has failed.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: is_not_needed }]),
+    },
+    Rule {
+        id: "status.changes-nothing",
+        section: "SPEC 2, STATUS",
+        level: Level::Should,
+        sentence: "STATUS leaves the node as it is.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: changes_nothing }]),
+    },
+    Rule {
+        id: "status.prints-nothing",
+        section: "SPEC 2, STATUS",
+        level: Level::Should,
+        sentence: "STATUS that succeeds prints nothing on stdout.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: prints_nothing }]),
+    },
+    Rule {
+        id: "status.cni-path-is-optional",
+        section: "SPEC 2, STATUS",
+        level: Level::Must,
+        sentence: "STATUS needs no CNI_PATH where there is nobody to delegate to.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: without_cni_path }]),
+    },
+    Rule {
+        id: "status.limited-connectivity",
+        section: "SPEC 2, STATUS",
+        level: Level::Must,
+        sentence: "Code 51 says that existing containers may have limited connectivity as well.",
+        roles: Role::PLUGINS,
+        proof: Proof::Untestable("what serves containers after ADD, a daemon say, differs from plugin to plugin"),
+    },
+];
+
+fn ready(bench: &Bench) -> Result<(), Stop> {
+    ask(bench, &config(bench))?.succeeds().map(drop)
+}
+
+fn ready_with_a_container(bench: &Bench) -> Result<(), Stop> {
+    bench.add(&bench.pod())?;
+    ready(bench)
+}
+
+/// The config as the next pod's ADD would have it: what a profile lays for a pod is there.
+fn config(bench: &Bench) -> Value {
+    bench.config_for(Verb::Status, &bench.pod().attachment())
+}
+
+fn ask(bench: &Bench, config: &Value) -> Result<Answer, Stop> {
+    bench.make(&bench.call_with(Verb::Status, config, Attachment::none()))
+}
+
+fn delegate_missing(bench: &Bench) -> Result<(), Stop> {
+    ask(bench, &with_ipam(bench, json!({ "type": "no-such-plugin" }))?)?.fails().map(drop)
+}
+
+fn delegate_missing_code(bench: &Bench) -> Result<(), Stop> {
+    has_code(&ask(bench, &with_ipam(bench, json!({ "type": "no-such-plugin" }))?)?)
+}
+
+fn with_ipam(bench: &Bench, ipam: Value) -> Result<Value, Stop> {
+    if bench.config_with_kit_ipam().is_none() {
+        return Err(Stop::skip("it delegates to nobody"));
+    }
+    let mut config = config(bench);
+    config["ipam"] = ipam;
+    Ok(config)
+}
+
+fn has_code(answer: &Answer) -> Result<(), Stop> {
+    let error = answer.fails()?;
+    Finding::unless([50, 51].contains(&error.code), "code 50 or 51", format!("it printed {}", error.object))
+}
+
+fn addresses_exhausted(bench: &Bench) -> Result<(), Stop> {
+    exhausted(bench)?.fails().map(drop)
+}
+
+fn addresses_exhausted_code(bench: &Bench) -> Result<(), Stop> {
+    has_code(&exhausted(bench)?)
+}
+
+/// STATUS when the only address of the range is taken.
+fn exhausted(bench: &Bench) -> Result<Answer, Stop> {
+    let mut config = config(bench);
+    let ranges = config.pointer_mut("/ipam/ranges").ok_or_else(|| Stop::skip("its config has no ipam.ranges"))?;
+    *ranges = json!([[{ "subnet": "10.66.0.0/24", "rangeStart": "10.66.0.2", "rangeEnd": "10.66.0.2" }]]);
+    let pod = bench.pods().pop().unwrap_or_else(|| bench.pod());
+    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    ask(bench, &config)
+}
+
+fn master_missing(bench: &Bench) -> Result<(), Stop> {
+    let mut config = config(bench);
+    let master = config.get_mut("master").ok_or_else(|| Stop::skip("its config has no master"))?;
+    *master = json!("no-such-link");
+    ask(bench, &config)?.fails().map(drop)
+}
+
+fn bridge_is_no_bridge(bench: &Bench) -> Result<(), Stop> {
+    let config = config(bench);
+    let name = config.get("bridge").and_then(Value::as_str).ok_or_else(|| Stop::skip("its config has no bridge"))?;
+    let far_end = bench.node.remote("far-end");
+    bench.node.host().add_veth(name, &far_end, "near");
+    ask(bench, &config)?.fails().map(drop)
+}
+
+fn forwards(bench: &Bench) -> Result<(), Stop> {
+    ask(bench, &kit_ipam(bench)?)?.succeeds()?;
+    let verbs = bench.ipam().verbs();
+    Finding::unless(verbs == ["STATUS"], "one STATUS of the IPAM plugin", format!("its calls were {verbs:?}"))
+}
+
+fn kit_ipam(bench: &Bench) -> Result<Value, Stop> {
+    with_ipam(bench, crate::kit_ipam::config(false))
+}
+
+fn out_of_order(bench: &Bench) {
+    bench.ipam().order(Verb::Status, Some(Order::Fail { code: 50, msg: "kit-ipam is out of order".to_owned() }));
+}
+
+fn delegate_not_ready(bench: &Bench) -> Result<(), Stop> {
+    let config = kit_ipam(bench)?;
+    out_of_order(bench);
+    ask(bench, &config)?.fails().map(drop)
+}
+
+fn delegate_not_ready_code(bench: &Bench) -> Result<(), Stop> {
+    let config = kit_ipam(bench)?;
+    out_of_order(bench);
+    has_code(&ask(bench, &config)?)
+}
+
+fn is_not_needed(bench: &Bench) -> Result<(), Stop> {
+    let config = kit_ipam(bench)?;
+    out_of_order(bench);
+    ask(bench, &config)?.fails()?;
+    let pod = bench.pods().pop().unwrap_or_else(|| bench.pod());
+    let result = bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Check, &config, &pod).prev_result(&result))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Del, &config, &pod).prev_result(&result))?.succeeds().map(drop)
+}
+
+fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
+    let config = config(bench);
+    bench.remember();
+    ask(bench, &config)?.succeeds()?;
+    match bench.left_behind() {
+        changes if changes.is_empty() => Ok(()),
+        changes => Err(Finding::new("the node as before STATUS", "it differs").with_diff(changes).into()),
+    }
+}
+
+fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
+    ask(bench, &config(bench))?.prints_nothing()
+}
+
+fn without_cni_path(bench: &Bench) -> Result<(), Stop> {
+    if bench.config_with_kit_ipam().is_some() {
+        return Err(Stop::skip("it delegates"));
+    }
+    let call = bench.call_with(Verb::Status, config(bench), Attachment::none()).without("CNI_PATH");
+    bench.make(&call)?.succeeds().map(drop)
+}
