@@ -80,6 +80,11 @@ impl<'a> Attached<'a> {
         self.bench.check(&self.attachment, &self.result)
     }
 
+    /// The same, before something else is asked: skips if it fails, which is `check.passes-after-add`'s.
+    pub(super) fn has_to_check(&self) -> Result<(), Stop> {
+        self.checks().map_err(|_| skip("its CHECK does not pass right after ADD, so that nothing can be told from it"))
+    }
+
     /// CHECK with the result of ADD; one of the plugins has to object.
     pub(super) fn check_objects(&self, reason: &str) -> Result<ErrorObject, Stop> {
         self.check_objects_to(Some(&self.result), reason)
@@ -188,6 +193,23 @@ pub(super) fn lay_network(bench: &Bench) -> Result<(), Stop> {
     Attached::add(bench)?.dels()
 }
 
+/// A container that came and went. Whether that left something is asked by one rule, and is no matter of the others.
+pub(super) fn pod_of_before(bench: &Bench) -> Result<Container, Stop> {
+    let attached = Attached::add(bench)?;
+    attached.dels()?;
+    Ok(attached.pod)
+}
+
+/// The same of a container whose addresses are the kit's, with what its ADD is called with. Skips if the plugin does not
+/// delegate.
+pub(super) fn pod_with_kit_ipam(bench: &Bench) -> Result<(Attachment, Value), Stop> {
+    let attachment = bench.pod().attachment();
+    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[])?;
+    let result = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.succeeds()?;
+    bench.make(&bench.call_with(Verb::Del, &config, &attachment).prev_result(&result))?.succeeds()?;
+    Ok((attachment, config))
+}
+
 /// That nothing is other than remembered.
 pub(super) fn unchanged(bench: &Bench, expected: &str) -> Result<(), Stop> {
     match bench.left_behind() {
@@ -224,7 +246,7 @@ pub(super) fn with_kit_ipam(
 ) -> Result<Value, Stop> {
     let mut config = bench.config_for(verb, attachment);
     bench.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
-    config["ipam"] = kit_ipam::config(false);
+    config["ipam"] = kit_ipam::in_place_of(&config["ipam"]);
     for (key, value) in ipam {
         config["ipam"][*key] = value.clone();
     }

@@ -44,7 +44,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "check.changes-nothing",
         section: "SPEC 2, CHECK",
-        level: Level::Should,
+        level: Level::Relied,
         sentence: "CHECK looks, and repairs or changes nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -189,6 +189,7 @@ fn passes_after_add(bench: &Bench) -> Result<(), Stop> {
 
 fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
     for index in 0..bench.plugin_count() {
         let call = bench.call_plugin(index, Verb::Check, &attached.attachment, Some(&attached.result));
         bench.make(&call)?.prints_nothing()?;
@@ -199,7 +200,7 @@ fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
 fn changes_nothing(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     bench.remember();
-    attached.checks()?;
+    attached.has_to_check()?;
     unchanged(bench, "all as before CHECK")
 }
 
@@ -255,12 +256,14 @@ fn entries<'a>(result: &'a mut Value, list: &str) -> impl Iterator<Item = &'a mu
 
 fn bears_more_addresses(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
     attached.pod.namespace().add_address(&attached.interface()?.name, "192.0.2.177/28");
     attached.checks()
 }
 
 fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
     let name = attached.interface()?.name;
     let gateway = attached.addresses().iter().find_map(|ip| ip.gateway.clone().filter(|text| !text.contains(':')));
     let gateway =
@@ -272,6 +275,7 @@ fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
 /// Such as bandwidth's, on the node, or a second one in the container.
 fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
     attached.interface()?;
     let (node, pod) = (bench.node.host(), attached.pod.namespace());
     pod.add_veth("foreign0", node, "foreign1");
@@ -297,6 +301,7 @@ fn bears_more_interfaces(bench: &Bench) -> Result<(), Stop> {
 /// As tuning does: the mac of the result is the new one.
 fn bears_another_mac(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
     let name = attached.interface()?.name;
     change_mac(&attached)?;
     let mut result = attached.result.clone();
@@ -308,6 +313,7 @@ fn bears_another_mac(bench: &Bench) -> Result<(), Stop> {
 
 fn bears_another_mtu(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
     let name = attached.interface()?.name;
     attached.pod.namespace().set_mtu(&name, 1300);
     let mut result = attached.result.clone();
@@ -322,7 +328,7 @@ fn bears_another_mtu(bench: &Bench) -> Result<(), Stop> {
 /// CHECK passes; after the harm it does not.
 fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
-    attached.checks()?;
+    attached.has_to_check()?;
     let reason = harm(&attached)?;
     attached.check_objects(reason).map(drop)
 }
@@ -335,7 +341,7 @@ fn notices_missing_filter_rules(bench: &Bench) -> Result<(), Stop> {
     if before == (bench.node.host().nft(), attached.pod.namespace().nft()) {
         return Err(skip("its ADD sets no filter rules"));
     }
-    attached.checks()?;
+    attached.has_to_check()?;
     attached.check_objects(flush_filters(&attached)?).map(drop)
 }
 
@@ -348,7 +354,7 @@ fn notices_sysctls_undone(bench: &Bench) -> Result<(), Stop> {
     if changed.is_empty() {
         return Err(skip("its ADD sets no sysctl of the container"));
     }
-    attached.checks()?;
+    attached.has_to_check()?;
     for (key, value) in &changed {
         attached.pod.namespace().set_sysctl(key, value);
     }
@@ -363,7 +369,7 @@ fn notices_an_mtu_undone(bench: &Bench) -> Result<(), Stop> {
     let has_changed =
         |old: &&testns::Link| inside.find_link(&old.name).is_some_and(|new| new.mtu_bytes != old.mtu_bytes);
     let old = before.iter().find(has_changed).ok_or_else(|| skip("its ADD sets no MTU"))?;
-    attached.checks()?;
+    attached.has_to_check()?;
     inside.set_mtu(&old.name, old.mtu_bytes);
     attached.check_objects("the MTU has its old value").map(drop)
 }
