@@ -2,13 +2,19 @@
 
 use crate::env::Environment;
 use crate::plugin::Entry;
-use cni_spec::{CniError, Code, Command};
+use cni_spec::{CniError, Code, Command, json};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::borrow::Cow;
 use std::io::Read;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 /// The most that stdin may carry. A config is some kilobytes; GC of a large node is some hundred.
 pub const MAX_STDIN_BYTES: u64 = 64 << 20;
+
+/// How long VERSION waits for its input. The runtime's library writes it at once, or not at all.
+const VERSION_PATIENCE: Duration = Duration::from_millis(500);
 
 /// One call of one plugin, before any rule was applied.
 #[derive(Clone)]
@@ -22,7 +28,7 @@ pub struct Call {
 
 #[derive(Clone)]
 enum Stdin {
-    /// The process's own, read when it is needed: VERSION and a bad environment do not wait for it.
+    /// The process's own, read when it is needed: a bad environment does not wait for it.
     Process,
     /// A delegating plugin's own.
     Given(Rc<[u8]>),
@@ -42,6 +48,16 @@ impl Call {
         Self { env, entries: self.entries, stdin: Stdin::Given(stdin) }
     }
 
+    /// Reads the input of VERSION: until it is one JSON value, ends, or [`VERSION_PATIENCE`] is over. A person, or a
+    /// runtime that leaves stdin open, gets an answer all the same.
+    #[must_use]
+    pub fn read_version_input(&self) -> Rc<[u8]> {
+        match &self.stdin {
+            Stdin::Given(bytes) => Rc::clone(bytes),
+            Stdin::Process => Rc::from(read_one_value(std::io::stdin().as_fd())),
+        }
+    }
+
     /// Reads all of stdin.
     ///
     /// # Errors
@@ -53,6 +69,23 @@ impl Call {
         };
         Ok(Rc::from(bytes))
     }
+}
+
+fn read_one_value(from: BorrowedFd<'_>) -> Vec<u8> {
+    let (start, mut bytes, mut chunk) = (Instant::now(), Vec::new(), [0; 4 << 10]);
+    while !json::parse(&bytes).is_ok_and(|value| value.is_object()) && bytes.len() < chunk.len() * 16 {
+        let left = VERSION_PATIENCE.saturating_sub(start.elapsed());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
+        match poll(&mut [PollFd::new(from, PollFlags::POLLIN)], timeout) {
+            Ok(1..) => {}
+            _ => break,
+        }
+        match nix::unistd::read(from, &mut chunk) {
+            Ok(count @ 1..) => bytes.extend_from_slice(&chunk[..count]),
+            _ => break,
+        }
+    }
+    bytes
 }
 
 fn read_limited(from: impl Read) -> Result<Cow<'static, [u8]>, CniError> {

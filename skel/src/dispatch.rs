@@ -5,9 +5,8 @@ use crate::plugin::Plugin;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Raw, StatusRequest};
 use cni_spec::{
-    AddResult, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, PluginConf, SpecVersion, version,
+    AddResult, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, PluginConf, SpecVersion, conf, version,
 };
-use std::rc::Rc;
 
 /// Answers one call of plugin `P`.
 pub(crate) async fn dispatch<P: Plugin>(call: &Call) -> Reply {
@@ -16,29 +15,32 @@ pub(crate) async fn dispatch<P: Plugin>(call: &Call) -> Reply {
         return Reply::failure(&error, SpecVersion::LATEST);
     }
     if command == Some(Command::Version) {
-        return Reply::success(version_text(P::VERSIONS));
+        return Reply::success(version_text(P::VERSIONS, &call.read_version_input()));
     }
-    match read_conf(call) {
-        Ok((stdin, object)) => {
+    let stdin = match call.read_stdin() {
+        Ok(stdin) => stdin,
+        Err(error) => return Reply::failure(&error, SpecVersion::LATEST),
+    };
+    match ConfObject::parse(&stdin) {
+        Ok(object) => {
             let version = SpecVersion::find(object.version_text()).unwrap_or(SpecVersion::LATEST);
             let raw = Raw { call: call.clone(), stdin };
             let outcome = run_verb::<P>(command, raw, &object).await;
             outcome.unwrap_or_else(|error| Reply::failure(&error, version))
         }
-        Err(error) => Reply::failure(&error, SpecVersion::LATEST),
+        Err(error) => {
+            let version = conf::find_version_text(&stdin).and_then(|text| SpecVersion::find(&text));
+            Reply::failure(&error, version.unwrap_or(SpecVersion::LATEST))
+        }
     }
 }
 
-fn read_conf(call: &Call) -> Result<(Rc<[u8]>, ConfObject), CniError> {
-    let stdin = call.read_stdin()?;
-    let object = ConfObject::parse(&stdin)?;
-    Ok((stdin, object))
-}
-
-/// The reply to VERSION.
-fn version_text(versions: &[SpecVersion]) -> String {
+/// The reply to VERSION: cniVersion is that of the input, if it has one (SPEC 5, Version).
+fn version_text(versions: &[SpecVersion], input: &[u8]) -> String {
+    let asked = conf::find_version_text(input).filter(|text| version::parse_number(text).is_ok());
+    let asked = asked.as_deref().unwrap_or(SpecVersion::LATEST.as_str());
     let quoted: Vec<String> = versions.iter().map(|version| format!("\"{version}\"")).collect();
-    format!("{{\"cniVersion\":\"{}\",\"supportedVersions\":[{}]}}\n", SpecVersion::LATEST, quoted.join(","))
+    format!("{{\"cniVersion\":\"{asked}\",\"supportedVersions\":[{}]}}\n", quoted.join(","))
 }
 
 async fn run_verb<P: Plugin>(command: Option<Command>, raw: Raw, object: &ConfObject) -> Result<Reply, CniError> {
@@ -70,7 +72,7 @@ async fn run_verb<P: Plugin>(command: Option<Command>, raw: Raw, object: &ConfOb
             P::gc(&GcRequest { valid, conf, raw }).await.map(silent)
         }
         Command::Status => P::status(&StatusRequest { conf, raw }).await.map(silent),
-        Command::Version => Ok(Reply::success(version_text(P::VERSIONS))),
+        Command::Version => Ok(Reply::success(version_text(P::VERSIONS, &[]))), // answered before
     }
 }
 

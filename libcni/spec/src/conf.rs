@@ -61,6 +61,18 @@ struct WireAttachment {
     ifname: String,
 }
 
+/// `cniVersion` of an input, if that is a JSON object with one; whatever else is wrong with it.
+#[must_use]
+pub fn find_version_text(input: &[u8]) -> Option<String> {
+    #[derive(Deserialize, Default)]
+    #[serde(rename_all = "camelCase", default)]
+    struct Versioned {
+        cni_version: String,
+    }
+    let value = json::parse(input).ok()?;
+    json::decode::<Versioned>(&value).ok().map(|input| input.cni_version).filter(|text| !text.is_empty())
+}
+
 impl ConfObject {
     /// Parses stdin.
     ///
