@@ -33,7 +33,13 @@ impl<'a> Delegate<'a> {
         self.plugin.as_str()
     }
 
-    /// ADD. The caller must call [`Delegate::del`] if anything fails after it (SPEC 4).
+    /// Whether `CNI_PATH` has it.
+    #[must_use]
+    pub fn is_installed(&self) -> bool {
+        self.raw.call.env.plugin_path().find_executable(self.plugin).is_ok()
+    }
+
+    /// ADD. The caller must call [`Delegate::del`] if it or anything after it fails (SPEC 4).
     ///
     /// # Errors
     /// The delegate's own error; code 108 if it cannot be found, started or understood.

@@ -145,6 +145,24 @@ fn nonsense_from_the_ipam_plugin() {
     );
 }
 
+/// SPEC 4: a delegate whose ADD failed, even by a crash or with nonsense, is called again with DEL; not one that never
+/// began.
+#[test]
+fn del_after_a_failed_ipam_plugin() {
+    for (ending, expected) in [
+        ("kill -ABRT $$", "ADD\nDEL\n"),
+        ("echo nonsense", "ADD\nDEL\n"),
+        (r#"echo '{"code": 105, "msg": "no address is free"}'; exit 1"#, "ADD\nDEL\n"),
+        (r#"echo '{"code": 7, "msg": "cannot use key ipam.x"}'; exit 1"#, "ADD\n"),
+    ] {
+        let trouble = Trouble::new();
+        let log = trouble.node.work_dir().join("script.log");
+        script(&trouble, &format!("echo $CNI_COMMAND >>{}; [ $CNI_COMMAND = DEL ] || {{ {ending}; }}", log.display()));
+        trouble.add(&bridge(json!({"ipam": {"type": "script"}}))).run(&trouble.node).fails();
+        assert_eq!(fs::read_to_string(log).expect("read the log"), expected, "{ending}");
+    }
+}
+
 /// The address plugin does not come to an end.
 #[test]
 #[ignore = "takes the three minutes that a delegate may take"]

@@ -11,7 +11,7 @@ use netops::lock::Mode;
 use netops::txn::{self, NodeUndo, Txn};
 use netops::watch::Watch;
 use netops::{Errno, OpError, bridge_port, sysctl, unlink};
-use skel::AddRequest;
+use skel::{AddRequest, Delegate};
 
 use crate::conf::Conf;
 use crate::observe::{Places, owner};
@@ -58,6 +58,26 @@ fn requested_mac(request: &AddRequest<Conf>) -> Result<Option<Mac>, CniError> {
     Ok(request.conf.own.mac.or(weakest.map_err(|error| CniError { code: Code::INVALID_ENVIRONMENT, ..error })?))
 }
 
+/// DEL of a delegate whose ADD failed with an error. It has told what is wrong, so that DEL fails is only logged: the
+/// runtime calls it again.
+async fn release_after(error: &CniError, ipam: &Delegate<'_>) {
+    // It did not even begin, and would refuse DEL in the same words.
+    let refused = matches!(
+        error.code,
+        Code::INCOMPATIBLE_VERSION
+            | Code::UNSUPPORTED_FIELD
+            | Code::INVALID_ENVIRONMENT
+            | Code::DECODING
+            | Code::INVALID_CONFIG
+    );
+    if refused || !ipam.is_installed() {
+        return;
+    }
+    if let Err(left) = ipam.del().await {
+        tracing::warn!(%left, "DEL after the failed ADD of {} failed, too", ipam.name());
+    }
+}
+
 struct Adding<'a> {
     request: &'a AddRequest<Conf>,
     places: &'a Places,
@@ -71,8 +91,9 @@ impl Adding<'_> {
         match lease::add(&ipam).await {
             Ok(lease) => Ok(Some(lease)),
             Err(error) => {
-                // A delegate that answers has cleaned up; one that was cut off may not have.
+                // A delegate that was cut off is for the rollback; one that answered is called with DEL here (SPEC 4).
                 if !matches!(error.code, Code::TIMEOUT | Code::UNUSABLE_RESULT) {
+                    release_after(&error, &ipam).await;
                     txn.forget_newest();
                 }
                 Err(error)
