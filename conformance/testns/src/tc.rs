@@ -1,10 +1,37 @@
 //! Queueing disciplines as the kernel shows them.
 
+use nix::errno::Errno;
+
+use crate::Namespace;
 use crate::link::{name_of, names};
+use crate::must::Must;
 use crate::netlink::{Attributes, Socket, u32_at};
 
+const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 const TCMSG: usize = 20;
+
+impl Namespace {
+    /// Takes the queueing disciplines from a link, those of ingress too, so that it has what a new one has.
+    ///
+    /// # Panics
+    /// When there is no such link, or the kernel refuses.
+    #[track_caller]
+    pub fn clear_qdiscs(&self, link: &str) {
+        const TC_H_ROOT: u32 = 0xffff_ffff;
+        const TC_H_INGRESS: u32 = 0xffff_fff1;
+        let index = self.link(link).index;
+        for parent in [TC_H_ROOT, TC_H_INGRESS] {
+            // struct tcmsg: family and padding, the link, a handle of none in particular, the parent, more.
+            let message = [0, index, 0, parent, 0].map(u32::to_ne_bytes).concat();
+            match self.enter(|| Socket::route().request(RTM_DELQDISC, 0, &message)) {
+                // There is none, or only the one that the kernel gives.
+                Err(Errno::ENOENT | Errno::EINVAL) => {}
+                done => done.must(format_args!("clear the queueing disciplines of {link}")),
+            }
+        }
+    }
+}
 
 /// Queueing disciplines of the thread's namespace, a line each.
 pub(crate) fn qdiscs() -> Vec<String> {

@@ -195,3 +195,29 @@ fn all_filter_rules_go_at_once() {
     node.host().flush_nft();
     assert_eq!(node.host().nft(), Vec::<String>::new());
 }
+
+#[test]
+fn queueing_disciplines_are_cleared() {
+    let tc = Path::new("/usr/sbin/tc");
+    if !tc.exists() {
+        return testns::skip("queueing_disciplines_are_cleared", "tc is not installed");
+    }
+    let node = Node::new();
+    node.host().add_link("br0", "bridge");
+    node.remember();
+    node.host().clear_qdiscs("br0"); // nothing yet
+    for arguments in
+        ["qdisc add dev br0 root handle 1: tbf rate 1mbit burst 10kb latency 25ms", "qdisc add dev br0 ingress"]
+    {
+        let mut command = Command::new(tc);
+        command.args(arguments.split(' '));
+        let output = testns::run(command, b"", Duration::from_secs(10));
+        if output.code() != 0 {
+            return testns::skip("queueing_disciplines_are_cleared", &output.stderr);
+        }
+    }
+    let changes = node.changes();
+    assert!(changes.contains("+ qdisc tbf 10000 on br0") && changes.contains("+ qdisc ingress"), "{changes}");
+    node.host().clear_qdiscs("br0");
+    node.assert_as_before();
+}
