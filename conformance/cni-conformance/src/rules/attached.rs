@@ -82,7 +82,8 @@ impl<'a> Attached<'a> {
 
     /// The same, before something else is asked: skips if it fails, which is `check.passes-after-add`'s.
     pub(super) fn has_to_check(&self) -> Result<(), Stop> {
-        self.checks().map_err(|_| skip("its CHECK does not pass right after ADD, so that nothing can be told from it"))
+        self.checks()
+            .map_err(|_failed| skip("its CHECK does not pass right after ADD, so that nothing can be told from it"))
     }
 
     /// CHECK with the result of ADD; one of the plugins has to object.

@@ -14,6 +14,7 @@ use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use testns::Verb;
 
 /// With the newest version; there was no CHECK before 0.4.0.
@@ -157,14 +158,12 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[check("", asks_the_delegate)]),
     },
     Rule {
-        id: "check.notices-traffic-control-undone",
+        id: "check.notices-missing-traffic-shaping",
         section: "SPEC 2, CHECK",
         level: Level::Should,
         sentence: "CHECK is an error when traffic shaping that ADD set up is missing.",
         roles: NOT_IPAM,
-        proof: Proof::Untestable(
-            "taking a queueing discipline away is not in the kit yet; a missing ifb is a missing interface",
-        ),
+        proof: Proof::Cases(&[check("", notices_missing_shaping)]),
     },
     Rule {
         id: "check.tells-what-it-knows",
@@ -372,6 +371,23 @@ fn notices_an_mtu_undone(bench: &Bench) -> Result<(), Stop> {
     attached.has_to_check()?;
     inside.set_mtu(&old.name, old.mtu_bytes);
     attached.check_objects("the MTU has its old value").map(drop)
+}
+
+/// Links that got a queueing discipline lose it.
+fn notices_missing_shaping(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let before = bench.node.snapshot();
+    let attached = Attached::add_to(bench, pod)?;
+    let came = testns::changes(&before, &bench.node.snapshot());
+    let shaped = came.lines().filter_map(|line| line.strip_prefix("+ qdisc ")?.split_once(" on "));
+    let shaped = shaped.filter(|(kind, _)| !kind.starts_with("noqueue"));
+    let links: BTreeSet<_> = shaped.filter_map(|(_, rest)| rest.split(' ').next()).collect();
+    if links.is_empty() {
+        return Err(skip("its ADD shapes no traffic"));
+    }
+    attached.has_to_check()?;
+    links.iter().for_each(|link| bench.node.host().clear_qdiscs(link));
+    attached.check_objects("the traffic shaping was removed").map(drop)
 }
 
 fn asks_the_delegate(bench: &Bench) -> Result<(), Stop> {
