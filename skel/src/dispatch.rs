@@ -5,7 +5,8 @@ use crate::plugin::Plugin;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Raw, StatusRequest};
 use cni_spec::{
-    AddResult, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, PluginConf, SpecVersion, conf, version,
+    AddResult, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, PluginConf, SpecVersion, conf,
+    version,
 };
 
 /// Answers one call of plugin `P`.
