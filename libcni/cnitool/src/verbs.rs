@@ -22,7 +22,16 @@ pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<
 pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let network = settings.network(&target.network)?;
     let mut attachment = settings.attachment(target)?;
-    settings.recall(&network.name, &mut attachment);
+    let cached = settings.recall(&network.name, &mut attachment);
+    if cached.is_none() && !network.disable_check {
+        // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins could only miss prevResult.
+        let (id, name) = (&attachment.id, &network.name);
+        anyhow::bail!(
+            "cannot check {}/{} in network {name}: it was not added, or was deleted",
+            id.container_id,
+            id.ifname
+        );
+    }
     Ok(settings.runtime.check(&network, &attachment).await?)
 }
 

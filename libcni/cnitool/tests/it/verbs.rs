@@ -62,6 +62,18 @@ fn a_container_id_can_be_given_and_a_relative_path_is_made_whole() {
     assert!(tool.log().starts_with("ADD c1 eth0 /proc/"), "{}", tool.log());
 }
 
+/// SPEC 2, CHECK: not for what was not added, or was deleted.
+#[test]
+fn check_is_for_what_was_added() {
+    let tool = Tool::new();
+    let refused = format!("cannot check {ID}/eth0 in network net: it was not added, or was deleted\n");
+    assert_eq!(tool.run(&["check", "net", NETNS]).stderr, refused);
+    tool.run(&["add", "net", NETNS]).ok();
+    tool.run(&["check", "net", NETNS]).ok();
+    tool.run(&["del", "net", NETNS]).ok();
+    assert_eq!(tool.run(&["check", "net", NETNS]).stderr, refused);
+}
+
 #[test]
 fn check_and_del_recall_the_arguments_of_add() {
     let tool = Tool::new();
