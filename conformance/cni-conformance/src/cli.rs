@@ -177,7 +177,7 @@ fn given(file: &Path, role: Option<Role>) -> Result<Profile, String> {
 }
 
 /// That there is no such thing, and which are called nearly so.
-fn unknown(what: &str, name: &str, names: &[&str]) -> String {
+pub(crate) fn unknown(what: &str, name: &str, names: &[&str]) -> String {
     let mut near: Vec<_> = names.iter().map(|other| (strsim::jaro_winkler(name, other), *other)).collect();
     near.sort_by(|(one, _), (other, _)| other.total_cmp(one));
     let mut near: Vec<_> = near.into_iter().filter(|(likeness, _)| *likeness > 0.7).map(|(_, name)| name).collect();

@@ -58,6 +58,11 @@ pub(crate) enum Errand {
         /// On what.
         machine: Machine,
     },
+    /// To try a case with a runtime: a [`crate::runtime::Tried`].
+    Drive {
+        /// Which.
+        trial: Box<crate::runtime::Trial>,
+    },
 }
 
 /// What an executable said to VERSION.
@@ -95,6 +100,7 @@ impl Errand {
                 json!(ask_versions(&subject.seen_through(&mut shown)?, &executable, &shown))
             }
             Self::Try { trial, machine } => json!(trial.here(machine)?),
+            Self::Drive { trial } => json!(trial.here()?),
         })
     }
 }

@@ -75,6 +75,9 @@ impl From<Finding> for Stop {
 pub struct CallRecord {
     /// The executable.
     pub executable: String,
+    /// Words after it; plugins get none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub arguments: Vec<String>,
     /// All of its environment.
     pub environment: Vec<(String, String)>,
     /// All of its stdin.
@@ -104,6 +107,7 @@ impl CallRecord {
         let elapsed = output.map_or(deadline, |output| output.elapsed);
         Self {
             executable: shown.real(&executable).display().to_string(),
+            arguments: Vec::new(),
             environment,
             stdin,
             exit: output.map(Output::code),
@@ -124,7 +128,8 @@ impl CallRecord {
         };
         let variables = self.environment.iter().map(|(name, set)| format!("{name}={} ", value(name, set)));
         let variables: String = variables.collect();
-        format!("printf %s {} | env -i {variables}{}", quoted(&self.stdin), quoted(&self.executable))
+        let arguments: String = self.arguments.iter().map(|word| format!(" {}", quoted(word))).collect();
+        format!("printf %s {} | env -i {variables}{}{arguments}", quoted(&self.stdin), quoted(&self.executable))
     }
 }
 

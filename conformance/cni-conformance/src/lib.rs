@@ -7,6 +7,8 @@
 //!
 //! The kit looks at executables from outside only: environment, stdin, stdout, exit status, and the kernel.
 //!
+//! Runtimes are tested the other way round: [`runtime`].
+//!
 //! Reading order: what is asked ([`rule`], [`rules`]), of whom ([`subject`], [`profile`]), how it is found out
 //! ([`bench`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
 
@@ -31,6 +33,9 @@ pub mod machine;
 pub mod schedule;
 mod stage;
 pub mod trial;
+
+// The same of runtimes.
+pub mod runtime;
 
 // What is said about it.
 pub mod cli;

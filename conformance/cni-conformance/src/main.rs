@@ -2,7 +2,7 @@
 
 use clap::{Parser, Subcommand};
 use cni_conformance::run::Outcome;
-use cni_conformance::{cli, errand, kit_ipam, report, rules};
+use cni_conformance::{cli, errand, kit_ipam, report, rules, runtime};
 use std::io::{self, Write};
 use std::process::ExitCode;
 
@@ -18,6 +18,8 @@ struct Arguments {
 enum What {
     /// Test plugins. Status 0: every applicable MUST holds; 1: one does not; 2: something could not be tried
     Plugin(Box<cli::Options>),
+    /// Test a runtime, which calls plugins. Status as of plugin
+    Runtime(Box<runtime::cli::Options>),
     /// Report runs that are over, one beside the other. Status as if all had been one run
     Report(report::Options),
     /// Print all rules
@@ -33,18 +35,25 @@ fn main() -> ExitCode {
     if std::path::Path::new(&called_as).file_name().is_some_and(|name| name == kit_ipam::NAME) {
         return ExitCode::from(kit_ipam::main());
     }
+    let called_as = std::path::Path::new(&called_as);
+    if called_as.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(runtime::judge::PREFIX.as_bytes()))
+    {
+        return ExitCode::from(runtime::judge::main(called_as));
+    }
     let done = match Arguments::parse().what {
         What::Outside { own_processes } => errand::outside(own_processes == "true").map_err(|error| error.to_string()),
         What::Inside { own_processes } => errand::inside(own_processes == "true").map_err(|error| error.to_string()),
         What::Rules => {
             let all: Vec<_> = rules::all().collect();
-            let printed = rules::table(&all, &mut io::stdout().lock());
+            let of_runtimes: Vec<_> = runtime::rules::all().collect();
+            let mut stdout = io::stdout().lock();
+            let printed = rules::table(&all, &mut stdout).and_then(|()| writeln!(stdout));
+            let printed = printed.and_then(|()| rules::table(&of_runtimes, &mut stdout));
             printed.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
         }
         What::Report(options) => options.run().map(status),
-        What::Plugin(options) => {
-            options.run().map(|run| run.map_or(ExitCode::SUCCESS, |run| status(run.outcome())))
-        }
+        What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
+        What::Plugin(options) => options.run().map(|run| run.map_or(ExitCode::SUCCESS, |run| status(run.outcome()))),
     };
     done.unwrap_or_else(|error| {
         writeln!(io::stderr(), "cni-conformance: {error}").ok();

@@ -24,10 +24,13 @@ pub enum Role {
     Ipam,
     /// A whole list, run as a runtime would.
     List,
+    /// Calls plugins: see [`crate::runtime`].
+    #[value(skip)]
+    Runtime,
 }
 
 impl Role {
-    /// Each of them.
+    /// Each kind of plugin.
     pub const ALL: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam, Self::List];
     /// Those that are one executable.
     pub const PLUGINS: &'static [Self] = &[Self::Interface, Self::Chained, Self::Ipam];

@@ -1,6 +1,6 @@
 //! What is said about a run: for people at a terminal and in a browser, for harnesses, and for programs.
 
-mod document;
+pub(crate) mod document;
 mod html;
 mod junit;
 mod merge;

@@ -31,9 +31,10 @@ impl fmt::Display for Level {
     }
 }
 
-/// One sentence of the specification.
-#[derive(Debug, Clone, Copy)]
-pub struct Rule {
+/// One sentence of the specification, for those who are tried on a `B`: plugins on a [`Bench`], runtimes on a
+/// [`Stand`](crate::runtime::Stand).
+#[derive(Debug)]
+pub struct Rule<B: 'static = Bench> {
     /// Its name: `verb.what-it-says`, lower case.
     pub id: &'static str,
     /// Where it is written, such as `SPEC 2, DEL`.
@@ -45,27 +46,27 @@ pub struct Rule {
     /// Whom it binds.
     pub roles: &'static [Role],
     /// How it is shown.
-    pub proof: Proof,
+    pub proof: Proof<B>,
 }
 
 /// How a rule is shown.
-#[derive(Debug, Clone, Copy)]
-pub enum Proof {
+#[derive(Debug)]
+pub enum Proof<B: 'static = Bench> {
     /// By these cases; all have to pass.
-    Cases(&'static [Case]),
+    Cases(&'static [Case<B>]),
     /// Not at all, for this reason.
     Untestable(&'static str),
 }
 
 /// One way to find out whether a subject keeps to a rule.
-#[derive(Debug, Clone, Copy)]
-pub struct Case {
+#[derive(Debug)]
+pub struct Case<B: 'static = Bench> {
     /// Its name within the rule; the only one of a rule may be empty.
     pub name: &'static str,
     /// With which versions it is tried.
     pub versions: Versions,
     /// Tries it.
-    pub run: fn(&Bench) -> Result<(), Stop>,
+    pub run: fn(&B) -> Result<(), Stop>,
 }
 
 /// With which of the subject's versions a case is tried.
@@ -81,10 +82,35 @@ pub enum Versions {
     Before(&'static str),
 }
 
-impl Rule {
+// Not derived: the row of a table is copied whatever it is tried on.
+impl<B> Clone for Rule<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Rule<B> {}
+
+impl<B> Clone for Proof<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Proof<B> {}
+
+impl<B> Clone for Case<B> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<B> Copy for Case<B> {}
+
+impl<B> Rule<B> {
     /// Its cases.
     #[must_use]
-    pub fn cases(&self) -> &'static [Case] {
+    pub fn cases(&self) -> &'static [Case<B>] {
         match self.proof {
             Proof::Cases(cases) => cases,
             Proof::Untestable(_) => &[],

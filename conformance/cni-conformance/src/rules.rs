@@ -64,7 +64,7 @@ pub fn find(rule: &str, case: &str) -> Option<&'static Case> {
 ///
 /// # Errors
 /// If `out` fails.
-pub fn table(rules: &[&Rule], out: &mut dyn Write) -> io::Result<()> {
+pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "| Rule | Level | Section | Says | Binds | Shown by |\n|---|---|---|---|---|---|")?;
     for Rule { id, section, level, sentence, roles, proof } in rules.iter().copied() {
         let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();

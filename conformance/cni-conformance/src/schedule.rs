@@ -81,7 +81,7 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<
 }
 
 /// The versions with which a case is tried, out of those that the subject speaks.
-fn chosen(which: Versions, spoken: &[String]) -> Vec<&String> {
+pub(crate) fn chosen(which: Versions, spoken: &[String]) -> Vec<&String> {
     let newest = |allowed: &dyn Fn(&str) -> bool| spoken.iter().rfind(|version| allowed(version)).into_iter().collect();
     match which {
         Versions::Each => spoken.iter().collect(),

@@ -215,7 +215,7 @@ impl Document {
 }
 
 impl Asked {
-    fn new(rule: &Rule) -> Self {
+    pub(crate) fn new<B>(rule: &Rule<B>) -> Self {
         let untestable = match rule.proof {
             Proof::Cases(_) => None,
             Proof::Untestable(why) => Some(why.to_owned()),
@@ -260,7 +260,7 @@ impl Tried {
 }
 
 /// A moment as RFC 3339 in UTC, to the second. By hand: it is all of a calendar that the kit needs.
-fn rfc_3339(moment: SystemTime) -> String {
+pub(crate) fn rfc_3339(moment: SystemTime) -> String {
     let seconds = moment.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let (mut day, time) = (seconds / 86_400, seconds % 86_400);
     let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));

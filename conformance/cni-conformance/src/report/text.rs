@@ -70,6 +70,9 @@ pub(super) fn command(call: &CallRecord) -> String {
 
 /// The verb of a call, for a heading.
 pub(super) fn verb(call: &CallRecord) -> &str {
+    if let Some(word) = call.arguments.first() {
+        return word; // a runtime's
+    }
     let verb = call.environment.iter().find(|(name, _)| name == "CNI_COMMAND");
     verb.map_or("no CNI_COMMAND", |(_, verb)| verb)
 }

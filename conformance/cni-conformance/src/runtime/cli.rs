@@ -1,0 +1,303 @@
+//! The command line of `runtime`: which one, how it is driven, which rules.
+
+use super::{Driver, Rule, Trial, Tried, rules};
+use crate::cli::unknown;
+use crate::finding::quoted;
+use crate::machine::Machine;
+use crate::profile::Role;
+use crate::report::document::rfc_3339;
+use crate::report::{self, Asked, Document, Origin, Target, Use, Who};
+use crate::rule::Level;
+use crate::run::{self, Outcome};
+use crate::schedule::chosen;
+use crate::trial::Verdict;
+use clap::Args;
+use std::collections::VecDeque;
+use std::io::{self, IsTerminal, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long asking a command for its help may take.
+const HELP_DEADLINE: Duration = Duration::from_secs(10);
+
+/// Options of `runtime`.
+#[derive(Debug, Args)]
+pub struct Options {
+    /// The runtime, and words that come before those of its driver
+    #[arg(last = true, value_name = "COMMAND", required_unless_present = "list_rules")]
+    command: Vec<String>,
+    /// How it is driven, as JSON; else by the name of the command: cnitool
+    #[arg(long, value_name = "FILE")]
+    driver: Option<PathBuf>,
+    /// What reports call it; by default the driver's name
+    #[arg(long, value_name = "NAME")]
+    label: Option<String>,
+    /// Rule or start of the name of some; may be repeated
+    #[arg(long, value_name = "ID")]
+    rule: Vec<String>,
+    /// Case of the rules; may be repeated
+    #[arg(long, value_name = "NAME")]
+    case: Vec<String>,
+    /// Rules of this level and of those that bind more
+    #[arg(long, default_value = "relied")]
+    level: Level,
+    /// How often each case is tried
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    repeat: u64,
+    /// How many trials run at a time; by default one for each processor
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// How many seconds a run of the runtime may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    call_deadline: u64,
+    /// How many seconds a case may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    case_deadline: u64,
+    /// After how many seconds the runtime should have ended a plugin that hangs; else that is not tried
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    patience: Option<u64>,
+    /// Print the rules that would be tried, and try nothing
+    #[arg(long)]
+    list_rules: bool,
+    /// terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
+    #[arg(long, value_name = "FORMAT[=FILE]")]
+    report: Vec<Target>,
+}
+
+/// Who is tried, and with what.
+struct Order {
+    command: Vec<String>,
+    driver: Driver,
+    label: String,
+    rules: Vec<&'static Rule>,
+    notes: Vec<String>,
+}
+
+impl Options {
+    /// Does what they say. `None` if nothing was to be tried.
+    ///
+    /// # Errors
+    /// What is wrong with them, or why nothing can be tested.
+    pub fn run(&self) -> Result<Option<Outcome>, String> {
+        let rules = self.rules()?;
+        if self.list_rules {
+            let mut stdout = io::stdout().lock();
+            return crate::rules::table(&rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
+        }
+        let (start, began) = (Instant::now(), SystemTime::now());
+        let mut order = self.order(rules)?;
+        let machine = run::look()?;
+        if !machine.own_processes {
+            order.notes.push("this machine hides parts of its /proc: what a runtime leaves behind lives on".to_owned());
+        }
+        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let side_by_side = self.jobs.map_or(processors, usize::from);
+        let tried = try_all(self.trials(&order), &machine, side_by_side, Duration::from_secs(self.case_deadline));
+        let document = self.document(&order, &machine, tried, (began, start.elapsed()));
+        report::deliver(&document, &self.report)?;
+        Ok(Some(document.outcome()))
+    }
+
+    fn rules(&self) -> Result<Vec<&'static Rule>, String> {
+        let ids: Vec<_> = rules::all().map(|rule| rule.id).collect();
+        if let Some(name) = self.rule.iter().find(|name| !ids.iter().any(|id| id.starts_with(name.as_str()))) {
+            return Err(unknown("rule", name, &ids));
+        }
+        let is_named =
+            |rule: &&Rule| self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()));
+        let rules: Vec<_> = rules::all().filter(|rule| rule.level <= self.level).filter(is_named).collect();
+        let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
+        match self.case.iter().find(|name| !cases.contains(&name.as_str())) {
+            Some(name) => Err(unknown("case", name, &cases)),
+            None => Ok(rules),
+        }
+    }
+
+    fn order(&self, rules: Vec<&'static Rule>) -> Result<Order, String> {
+        let mut command = self.command.clone();
+        let program = command.first_mut().ok_or("name the runtime after --")?;
+        *program = find(program)?.display().to_string();
+        let program = program.clone();
+        let mut notes = Vec::new();
+        let driver = match &self.driver {
+            Some(file) => {
+                let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+                Driver::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?
+            }
+            None => {
+                let keeps = gc_keeps(&command);
+                if !keeps {
+                    notes.push("this cnitool's gc has no --keep: GC was not tried".to_owned());
+                }
+                let none = || format!("there is no driver for {program}: describe it with --driver FILE");
+                Driver::built_in(&program, keeps).ok_or_else(none)?
+            }
+        };
+        let label = self.label.clone().unwrap_or_else(|| driver.name.clone());
+        Ok(Order { command, driver, label, rules, notes })
+    }
+
+    fn trials(&self, order: &Order) -> Vec<Planned> {
+        let spoken = order.driver.versions();
+        let is_wanted = |name: &str| self.case.is_empty() || self.case.iter().any(|case| case == name);
+        let mut planned = Vec::new();
+        for rule in &order.rules {
+            for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
+                let versions = chosen(case.versions, &spoken);
+                let trial = |version: &String| Trial {
+                    rule: rule.id.to_owned(),
+                    case: case.name.to_owned(),
+                    command: order.command.clone(),
+                    driver: order.driver.clone(),
+                    version: version.clone(),
+                    call_seconds: self.call_deadline,
+                    patience_seconds: self.patience,
+                };
+                if versions.is_empty() {
+                    let skip = Some("it speaks no version that this is about".to_owned());
+                    planned.extend(spoken.last().map(|newest| Planned { trial: trial(newest), skip }));
+                }
+                let skip = order.driver.unbound(rule.id);
+                for version in versions {
+                    let planned_one = || Planned { trial: trial(version), skip: skip.map(str::to_owned) };
+                    planned.extend((0..self.repeat).map(|_| planned_one()));
+                }
+            }
+        }
+        planned
+    }
+
+    fn document(
+        &self,
+        order: &Order,
+        machine: &Machine,
+        tried: Vec<Tried>,
+        (began, took): (SystemTime, Duration),
+    ) -> Document {
+        let Order { command, driver, label, rules, notes } = order;
+        let program = command.first().map(String::as_str).unwrap_or_default();
+        let folder = Path::new(program).parent().unwrap_or(Path::new("/")).display().to_string();
+        let origin = Origin {
+            kit: env!("CARGO_PKG_VERSION").to_owned(),
+            began: rfc_3339(began),
+            milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX),
+            kernel: machine.kernel.clone(),
+            command: std::env::args().skip(1).collect(),
+            subjects: vec![label.clone()],
+            notes: notes.clone(),
+            ..Origin::default()
+        };
+        Document {
+            format: report::FORMAT.to_owned(),
+            version: report::VERSION,
+            runs: vec![origin],
+            subjects: vec![Who { label: label.clone(), folder, also: Vec::new() }],
+            profiles: vec![Use {
+                subject: label.clone(),
+                name: driver.name.clone(),
+                role: Role::Runtime,
+                executable: program.to_owned(),
+                plugins: Vec::new(),
+            }],
+            rules: rules.iter().map(|rule| Asked::new(rule)).collect(),
+            trials: tried.into_iter().map(|tried| self.told(order, tried)).collect(),
+        }
+    }
+
+    fn told(&self, order: &Order, tried: Tried) -> report::Tried {
+        let Tried { trial, verdict, calls, milliseconds } = tried;
+        let is_worth_it = matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. });
+        report::Tried {
+            again: if is_worth_it { self.again(&trial) } else { String::new() },
+            rule: trial.rule,
+            case: trial.case,
+            subject: order.label.clone(),
+            profile: order.driver.name.clone(),
+            cni_version: trial.version,
+            seed: 0,
+            verdict,
+            calls,
+            milliseconds,
+        }
+    }
+
+    /// The command that tries just this again.
+    fn again(&self, trial: &Trial) -> String {
+        let mut words = vec![format!("cni-conformance runtime --rule {}", trial.rule)];
+        if !trial.case.is_empty() {
+            words.push(format!("--case {}", quoted(&trial.case)));
+        }
+        words.extend(self.driver.iter().map(|file| format!("--driver {}", quoted(&file.display().to_string()))));
+        words.extend(self.patience.map(|seconds| format!("--patience {seconds}")));
+        words.push("--".to_owned());
+        words.extend(trial.command.iter().map(|word| quoted(word)));
+        words.join(" ")
+    }
+}
+
+/// A trial that is to be run, or the reason why it is not.
+struct Planned {
+    trial: Trial,
+    skip: Option<String>,
+}
+
+fn try_all(planned: Vec<Planned>, machine: &Machine, side_by_side: usize, deadline: Duration) -> Vec<Tried> {
+    let (count, is_shown) = (planned.len(), io::stderr().is_terminal());
+    let queue: Mutex<VecDeque<_>> = Mutex::new(planned.into_iter().enumerate().collect());
+    let done: Mutex<Vec<(usize, Tried)>> = Mutex::default();
+    thread::scope(|scope| {
+        for _ in 0..side_by_side.max(1) {
+            scope.spawn(|| {
+                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+                while let Some((index, Planned { trial, skip })) = next() {
+                    let tried = match skip {
+                        Some(why) => trial.tried(Verdict::Skip { why }, Vec::new(), Duration::ZERO),
+                        None => trial.run(machine, deadline),
+                    };
+                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
+                    done.push((index, tried));
+                    if is_shown {
+                        // To the start of the line, and clear what is right of the cursor (ECMA-48: EL).
+                        write!(io::stderr(), "\r{}/{count} done\x1b[K", done.len()).ok();
+                    }
+                }
+            });
+        }
+    });
+    if is_shown {
+        write!(io::stderr(), "\r\x1b[K").ok();
+    }
+    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
+    done.sort_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, tried)| tried).collect()
+}
+
+/// The path of a command, looked up as a shell would.
+fn find(command: &str) -> Result<PathBuf, String> {
+    let runs =
+        |path: &Path| path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0);
+    let found = match command.contains('/') {
+        true => Some(PathBuf::from(command)),
+        false => std::env::split_paths(&search_path()).map(|dir| dir.join(command)).find(|path| runs(path)),
+    };
+    let found = found.filter(|path| runs(path)).ok_or_else(|| format!("there is no executable {command}"))?;
+    std::path::absolute(&found).map_err(|error| format!("{}: {error}", found.display()))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a command is looked up as a shell would")]
+fn search_path() -> std::ffi::OsString {
+    std::env::var_os("PATH").unwrap_or_default()
+}
+
+/// Whether `gc` knows `--keep`.
+fn gc_keeps(command: &[String]) -> bool {
+    let Some((program, words)) = command.split_first() else {
+        return false;
+    };
+    let mut help = std::process::Command::new(program);
+    help.args(words).args(["gc", "--help"]);
+    testns::try_run(help, b"", HELP_DEADLINE).is_some_and(|output| output.stdout.contains("--keep"))
+}

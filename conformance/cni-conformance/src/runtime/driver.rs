@@ -1,0 +1,184 @@
+//! How a runtime is told to do something: command lines and variables with placeholders, as data.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// How a runtime is driven. `--driver FILE` reads one as JSON.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Driver {
+    /// What reports call it.
+    pub name: String,
+    /// By verb, the words after the command. A verb that is not here is one that the runtime has not got.
+    ///
+    /// A word may have the placeholders of [`PLACEHOLDERS`]; one with `{keep}` is repeated for each attachment that
+    /// GC is to keep.
+    pub verbs: BTreeMap<String, Vec<String>>,
+    /// Its environment, with the same placeholders, beside PATH and HOME. A variable whose value comes out empty is
+    /// not set.
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Whether ADD prints the result.
+    #[serde(default)]
+    pub prints_result: bool,
+    /// The oldest version of the specification that it speaks.
+    #[serde(default = "oldest")]
+    pub oldest: String,
+    /// The newest.
+    #[serde(default = "newest")]
+    pub newest: String,
+    /// Rules, or starts of their names, that do not bind it, and why: what a tool leaves to whoever calls it.
+    #[serde(default)]
+    pub unbound: BTreeMap<String, String>,
+}
+
+/// What a placeholder stands for: name of the network, path of the namespace, interface name, container ID, `CNI_ARGS`,
+/// capability arguments as JSON, folder of configs, folders of plugins, attachment to keep as `CONTAINER/IFNAME`.
+const PLACEHOLDERS: [&str; 9] =
+    ["network", "netns", "ifname", "container", "args", "capabilities", "conf_dir", "bin_dir", "keep"];
+
+fn oldest() -> String {
+    crate::form::VERSIONS[0].to_owned()
+}
+
+fn newest() -> String {
+    crate::form::VERSIONS[crate::form::VERSIONS.len() - 1].to_owned()
+}
+
+/// What this tool leaves to whoever calls it.
+const CALLERS_DUTIES: [&str; 3] = ["lifecycle.one-at-a-time", "lifecycle.gc-alone", "lifecycle.no-second-add"];
+
+impl Driver {
+    /// The built-in one for a command of that name: `cnitool`, with the GC of the suite's or of the reference's.
+    #[must_use]
+    pub fn built_in(command: &str, gc_keeps: bool) -> Option<Self> {
+        let name = Path::new(command).file_name()?.to_str()?;
+        (name == "cnitool").then(|| Self::cnitool(gc_keeps))
+    }
+
+    fn cnitool(gc_keeps: bool) -> Self {
+        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let of_container = |verb| words(&[verb, "{network}", "{netns}"]);
+        let mut verbs: BTreeMap<String, Vec<String>> = [
+            ("ADD", of_container("add")),
+            ("CHECK", of_container("check")),
+            ("DEL", of_container("del")),
+            ("STATUS", words(&["status", "{network}", "/dev/null"])),
+        ]
+        .map(|(verb, words)| (verb.to_owned(), words))
+        .into();
+        // The reference's passes no list of what is valid, whatever it is told.
+        if gc_keeps {
+            verbs.insert("GC".to_owned(), words(&["gc", "{network}", "--keep={keep}"]));
+        }
+        let variables = [
+            ("NETCONFPATH", "{conf_dir}"),
+            ("CNI_PATH", "{bin_dir}"),
+            ("CNI_IFNAME", "{ifname}"),
+            ("CNI_ARGS", "{args}"),
+            ("CAP_ARGS", "{capabilities}"),
+        ];
+        let left = "the tool makes one call and leaves this to whoever calls it";
+        Self {
+            name: "cnitool".to_owned(),
+            verbs,
+            environment: variables.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+            prints_result: true,
+            oldest: oldest(),
+            newest: newest(),
+            unbound: CALLERS_DUTIES.map(|rule| (rule.to_owned(), left.to_owned())).into(),
+        }
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let driver: Self = serde_json::from_str(text).map_err(|error| format!("it is no driver: {error}"))?;
+        if let Some(verb) = driver.verbs.keys().find(|verb| !VERBS.contains(&verb.as_str())) {
+            return Err(format!("there is no verb {verb:?}: write one of {}", VERBS.join(", ")));
+        }
+        if !["ADD", "DEL"].iter().all(|verb| driver.verbs.contains_key(*verb)) {
+            return Err("a runtime has ADD and DEL at least".to_owned());
+        }
+        for version in [&driver.oldest, &driver.newest] {
+            crate::form::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
+        }
+        for text in driver.verbs.values().flatten().chain(driver.environment.values()) {
+            if let Some(name) = placeholders(text).find(|name| !PLACEHOLDERS.contains(name)) {
+                return Err(format!("there is no placeholder {{{name}}}: write one of {}", PLACEHOLDERS.join(", ")));
+            }
+        }
+        Ok(driver)
+    }
+
+    /// Versions that it speaks, oldest first.
+    #[must_use]
+    pub fn versions(&self) -> Vec<String> {
+        let within =
+            |version: &&str| crate::form::is_from(version, &self.oldest) && crate::form::is_from(&self.newest, version);
+        crate::form::VERSIONS.iter().copied().filter(within).map(str::to_owned).collect()
+    }
+
+    /// Whether the kit chooses what a placeholder stands for; else the runtime does.
+    #[must_use]
+    pub fn gives(&self, placeholder: &str) -> bool {
+        let sought = format!("{{{placeholder}}}");
+        self.verbs.values().flatten().chain(self.environment.values()).any(|text| text.contains(&sought))
+    }
+
+    /// Why a rule does not bind it, if so.
+    #[must_use]
+    pub fn unbound(&self, rule: &str) -> Option<&str> {
+        self.unbound.iter().find(|(name, _)| rule.starts_with(name.as_str())).map(|(_, why)| why.as_str())
+    }
+}
+
+/// The verbs that a runtime may have.
+const VERBS: [&str; 5] = ["ADD", "CHECK", "DEL", "GC", "STATUS"];
+
+/// Names in braces that could be meant as placeholders.
+fn placeholders(text: &str) -> impl Iterator<Item = &str> {
+    let names = text.split('{').skip(1).filter_map(|rest| rest.split_once('}').map(|(name, _)| name));
+    names.filter(|name| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Driver;
+
+    fn parse(text: &str) -> Result<Driver, String> {
+        Driver::parse(text)
+    }
+
+    #[test]
+    fn a_driver_is_read_and_checked() {
+        let driver = parse(r#"{"name":"x","verbs":{"ADD":["up","{container}"],"DEL":["down"]},"newest":"1.0.0"}"#);
+        let driver = driver.unwrap();
+        assert!(driver.gives("container") && !driver.gives("netns"));
+        assert_eq!(driver.versions().last().map(String::as_str), Some("1.0.0"));
+        for wrong in [
+            "",
+            "{}",
+            r#"{"name":"x","verbs":{"ADD":[]}}"#,
+            r#"{"name":"x","verbs":{"ADD":[],"DEL":[],"UP":[]}}"#,
+            r#"{"name":"x","verbs":{"ADD":["{contaner}"],"DEL":[]}}"#,
+            r#"{"name":"x","verbs":{"ADD":[],"DEL":[]},"newest":"2"}"#,
+            r#"{"name":"x","verbs":{"ADD":[],"DEL":[]},"odd":1}"#,
+        ] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_driver_is_chosen_by_the_name_of_the_command() {
+        let known = |command| Driver::built_in(command, true).map(|driver| driver.name);
+        assert_eq!(known("/opt/bin/cnitool"), Some("cnitool".to_owned()));
+        assert_eq!(known("/opt/bin/other"), None);
+        let reference = Driver::built_in("cnitool", false).unwrap();
+        assert!(!reference.verbs.contains_key("GC") && reference.unbound("lifecycle.gc-alone").is_some());
+        assert_eq!(Driver::parse(&serde_json::to_string(&reference).unwrap()), Ok(reference));
+    }
+}

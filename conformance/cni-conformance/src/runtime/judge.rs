@@ -1,0 +1,370 @@
+//! The judge: the kit's own plugin, which writes down how it is called and answers as the case orders.
+//!
+//! It is the kit's executable under names that start with [`PREFIX`]. Its orders are in its plugin object, below
+//! [`KEY`]; what it writes down lies below the stand's work dir.
+
+use crate::form;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, raise};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// How the names of its executables start.
+pub const PREFIX: &str = "kit-judge";
+/// Its own key in a plugin object: a [`Brief`].
+pub const KEY: &str = "kitJudge";
+
+/// As [`testns::Node::work_dir`] has it: the judge is a process of its own, whom nobody can tell.
+const FOLDER: &str = "/run/testns/judge";
+/// Name under which it is the child that [`Order::holds`] leaves behind.
+const HOLDER: &str = "kit-judge-holder";
+/// How long a runtime may take to end stdin after the plugin's start.
+const STDIN_PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a judge is told in its plugin object.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Brief {
+    /// Its place in the list, from 1; decides the address in its results.
+    pub place: u8,
+    /// By verb, what it does other than succeed.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub orders: BTreeMap<String, Order>,
+}
+
+/// What a judge does when it is called.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Order {
+    /// All of stdout; its own result if absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stdout: Option<String>,
+    /// Exit status.
+    pub exit: u8,
+    /// What it logs first.
+    pub stderr: String,
+    /// How many bytes more it logs.
+    pub noise: usize,
+    /// It first waits until nobody holds the [`Gate`].
+    pub waits: bool,
+    /// It leaves a child behind that holds its stdout.
+    pub holds: bool,
+    /// SIGKILL ends it, once it has answered.
+    pub dies: bool,
+}
+
+impl Order {
+    /// To fail with an error object.
+    #[must_use]
+    pub fn fail(version: &str, code: u64, msg: &str) -> Self {
+        let error = json!({ "cniVersion": version, "code": code, "msg": msg });
+        Self { stdout: Some(error.to_string()), exit: 1, ..Self::default() }
+    }
+
+    /// To print something and succeed.
+    #[must_use]
+    pub fn print(text: &str) -> Self {
+        Self { stdout: Some(text.to_owned()), ..Self::default() }
+    }
+}
+
+/// One call, as the judge saw it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Heard {
+    /// Its beginning among all beginnings and ends of calls.
+    pub began: usize,
+    /// Its end among them; `None` if it has not ended.
+    #[serde(default)]
+    pub ended: Option<usize>,
+    /// Its command line: the executable, then what should not be there.
+    pub arguments: Vec<String>,
+    /// All of its environment.
+    pub environment: BTreeMap<String, String>,
+    /// All of its stdin.
+    pub stdin: String,
+    /// Whether stdin ended.
+    pub stdin_ended: bool,
+    /// Inode of the network namespace it ran in.
+    pub netns: u64,
+    /// Inode of the namespace that `CNI_NETNS` names, if it is one.
+    pub container_netns: Option<u64>,
+    /// Open descriptors beyond stderr, and what they are.
+    pub descriptors: Vec<String>,
+    /// What it printed.
+    pub stdout: String,
+    /// With which status it ended.
+    pub exit: u8,
+}
+
+impl Heard {
+    /// `CNI_COMMAND`, or any other variable; empty if it is not set.
+    #[must_use]
+    pub fn variable(&self, name: &str) -> &str {
+        self.environment.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    /// The verb.
+    #[must_use]
+    pub fn verb(&self) -> &str {
+        self.variable("CNI_COMMAND")
+    }
+
+    /// Its config; `null` if that was no JSON.
+    #[must_use]
+    pub fn config(&self) -> Value {
+        serde_json::from_str(&self.stdin).unwrap_or_default()
+    }
+
+    /// Its place in the list; 0 if the config does not say.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        self.config().pointer(&format!("/{KEY}/place")).and_then(Value::as_u64).unwrap_or_default()
+    }
+
+    /// What it printed, as JSON.
+    #[must_use]
+    pub fn result(&self) -> Value {
+        serde_json::from_str(&self.stdout).unwrap_or_default()
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Line {
+    Start(Box<Heard>),
+    End { began: usize },
+}
+
+/// While it exists, judges that were ordered to wait do.
+#[derive(Debug)]
+pub struct Gate(File);
+
+impl Gate {
+    /// Closes it.
+    ///
+    /// # Panics
+    /// If it cannot be.
+    #[must_use]
+    pub fn close() -> Self {
+        fs::create_dir_all(FOLDER).unwrap_or_else(|error| panic!("cannot create {FOLDER}: {error}"));
+        let file = File::create(path("gate")).and_then(|file| file.lock().map(|()| file));
+        Self(file.unwrap_or_else(|error| panic!("cannot close the gate: {error}")))
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.0.unlock().ok(); // the end of the process does it, too
+    }
+}
+
+/// Puts judges into a folder, under these endings of their names.
+///
+/// # Errors
+/// If a link cannot be made.
+pub(crate) fn install(bin_dir: &Path, kit: &Path, endings: &[&str]) -> io::Result<()> {
+    fs::create_dir_all(FOLDER)?;
+    fs::create_dir_all(bin_dir)?;
+    endings.iter().try_for_each(|end| std::os::unix::fs::symlink(kit, bin_dir.join(format!("{PREFIX}-{end}"))))
+}
+
+/// All calls so far, in the order in which they began.
+///
+/// # Panics
+/// If they cannot be read.
+pub(crate) fn calls() -> Vec<Heard> {
+    let text = locked(|| Ok(fs::read_to_string(path("calls")).unwrap_or_default()));
+    let text = text.unwrap_or_else(|error| panic!("cannot read what the judges wrote: {error}"));
+    let mut calls: Vec<Heard> = Vec::new();
+    for (number, line) in text.lines().enumerate() {
+        match serde_json::from_str(line) {
+            Ok(Line::Start(heard)) => calls.push(Heard { began: number, ..*heard }),
+            Ok(Line::End { began }) => {
+                calls.iter_mut().filter(|call| call.began == began).for_each(|call| call.ended = Some(number));
+            }
+            Err(error) => panic!("cannot read {line}: {error}"),
+        }
+    }
+    calls
+}
+
+/// Where they are written, for those who wait for the next.
+pub(crate) fn folder() -> &'static Path {
+    Path::new(FOLDER)
+}
+
+fn path(name: &str) -> PathBuf {
+    Path::new(FOLDER).join(name)
+}
+
+fn locked<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let lock = File::create(path("lock"))?;
+    lock.lock()?;
+    work()
+}
+
+fn write_down(line: &Line) -> io::Result<()> {
+    let mut file = File::options().create(true).append(true).open(path("calls"))?;
+    file.write_all(format!("{}\n", serde_json::to_string(line)?).as_bytes())
+}
+
+/// The plugin's `main`. Returns the exit status.
+#[must_use]
+pub fn main(called_as: &Path) -> u8 {
+    if called_as.file_name().is_some_and(|name| name == HOLDER) {
+        pass_gate();
+        return 0;
+    }
+    match judge() {
+        Ok(status) => status,
+        Err(error) => {
+            let error = json!({ "cniVersion": "0.1.0", "code": 5, "msg": format!("the kit's judge: {error}") });
+            write!(io::stdout(), "{error}").ok();
+            1
+        }
+    }
+}
+
+fn judge() -> io::Result<u8> {
+    let (mut heard, order) = hear()?;
+    heard.began = locked(|| {
+        let before = fs::read_to_string(path("calls")).unwrap_or_default().lines().count();
+        write_down(&Line::Start(Box::new(heard.clone()))).map(|()| before)
+    })?;
+    if order.waits {
+        pass_gate();
+    }
+    // A runtime need not listen; its pipe may be closed.
+    io::stderr().write_all(order.stderr.as_bytes()).ok();
+    io::stderr().write_all("noise\n".repeat(order.noise.div_ceil(6)).as_bytes()).ok();
+    io::stdout().write_all(heard.stdout.as_bytes()).ok();
+    io::stdout().flush().ok();
+    if order.holds {
+        Command::new("/proc/self/exe").arg0(HOLDER).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    }
+    locked(|| write_down(&Line::End { began: heard.began }))?;
+    if order.dies {
+        raise(Signal::SIGKILL)?;
+    }
+    Ok(order.exit)
+}
+
+fn pass_gate() {
+    if let Ok(gate) = File::open(path("gate")) {
+        gate.lock_shared().ok();
+    }
+}
+
+/// Takes in everything there is to be known of this call, and thinks of an answer.
+fn hear() -> io::Result<(Heard, Order)> {
+    let descriptors = descriptors();
+    let (stdin, stdin_ended) = read_stdin()?;
+    let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
+    let environment: BTreeMap<_, _> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
+    let netns = environment.get("CNI_NETNS").cloned().unwrap_or_default();
+    let mut heard = Heard {
+        began: 0,
+        ended: None,
+        arguments: std::env::args_os().map(text).collect(),
+        environment,
+        stdin,
+        stdin_ended,
+        netns: fs::metadata("/proc/self/ns/net")?.ino(),
+        container_netns: namespace(Path::new(&netns)),
+        descriptors,
+        stdout: String::new(),
+        exit: 0,
+    };
+    let brief: Brief = heard.config().get(KEY).and_then(|own| Brief::deserialize(own).ok()).unwrap_or_default();
+    let order = brief.orders.get(heard.verb()).cloned().unwrap_or_default();
+    heard.stdout = order.stdout.clone().unwrap_or_else(|| answer(&heard, brief.place));
+    heard.exit = order.exit;
+    Ok((heard, order))
+}
+
+/// Reads stdin to its end, if that comes in time.
+fn read_stdin() -> io::Result<(String, bool)> {
+    let (mut bytes, mut stdin) = (Vec::new(), io::stdin());
+    let mut some = [0; 4096];
+    let ended = loop {
+        let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+        let patience = PollTimeout::try_from(STDIN_PATIENCE).unwrap_or(PollTimeout::MAX);
+        if poll(&mut fds, patience)? == 0 {
+            break false;
+        }
+        match stdin.read(&mut some)? {
+            0 => break true,
+            count => bytes.extend(some.iter().take(count)),
+        }
+    };
+    Ok((String::from_utf8_lossy(&bytes).into_owned(), ended))
+}
+
+/// This process's open descriptors beyond stderr.
+pub(crate) fn descriptors() -> Vec<String> {
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let open = entries.filter_map(|entry| {
+        let number: u32 = entry.file_name().to_str()?.parse().ok()?;
+        let what = fs::read_link(entry.path()).ok()?.display().to_string();
+        let is_this_listing = what.starts_with("/proc/") && what.ends_with("/fd");
+        (number > 2 && !is_this_listing).then(|| format!("{number} {what}"))
+    });
+    open.collect()
+}
+
+/// The inode of a network namespace, if the path is one.
+pub(crate) fn namespace(path: &Path) -> Option<u64> {
+    use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, statfs};
+    let kind = statfs(path).ok()?.filesystem_type();
+    (kind == NSFS_MAGIC || kind == PROC_SUPER_MAGIC).then(|| fs::metadata(path).ok().map(|about| about.ino()))?
+}
+
+/// What a plugin would print.
+fn answer(heard: &Heard, place: u8) -> String {
+    let config = heard.config();
+    let version = config["cniVersion"].as_str().unwrap_or("0.1.0");
+    match heard.verb() {
+        "ADD" => add(heard, &config, place, version).to_string(),
+        "VERSION" => {
+            let version = config["cniVersion"].as_str().unwrap_or("1.1.0");
+            json!({ "cniVersion": version, "supportedVersions": form::VERSIONS }).to_string()
+        }
+        _ => String::new(),
+    }
+}
+
+/// The previous result with one address and one route more.
+fn add(heard: &Heard, config: &Value, place: u8, version: &str) -> Value {
+    let own = json!({
+        "interfaces": [{
+            "name": heard.variable("CNI_IFNAME"),
+            "mac": "0a:00:00:00:00:01",
+            "sandbox": heard.variable("CNI_NETNS"),
+        }],
+        "ips": [{ "address": format!("10.{place}.0.2/16"), "gateway": format!("10.{place}.0.1"), "interface": 0 }],
+        "routes": [{ "dst": format!("10.{place}.0.0/16") }],
+        "dns": { "nameservers": ["10.1.0.1"], "search": ["conformance.test"] },
+    });
+    let own = form::in_version(&own, version);
+    let mut result = match config.get("prevResult") {
+        Some(previous) if previous.get("ips").is_some_and(Value::is_array) => previous.clone(),
+        _ => return own,
+    };
+    result["cniVersion"] = json!(version);
+    for list in ["ips", "routes"] {
+        let more = own.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
+        match result.get_mut(list).and_then(Value::as_array_mut) {
+            Some(entries) => entries.extend(more),
+            None => result[list] = Value::Array(more),
+        }
+    }
+    result
+}

@@ -1,0 +1,63 @@
+//! What cases for runtimes look at again and again.
+
+use super::judge::Heard;
+use crate::finding::{Finding, Stop};
+use serde_json::Value;
+use std::fmt::Debug;
+use testns::Verb;
+
+/// How a case ends.
+pub(crate) type End = Result<(), Stop>;
+
+/// That something is as it should be.
+pub(crate) fn same<T: PartialEq + Debug + ?Sized>(what: &str, expected: &T, seen: &T) -> End {
+    match expected == seen {
+        true => Ok(()),
+        false => Err(Finding::new(format!("{what}: {expected:?}"), format!("it was {seen:?}")).into()),
+    }
+}
+
+/// That something holds.
+pub(crate) fn holds(is_so: bool, expected: impl Into<String>, seen: impl Into<String>) -> End {
+    match is_so {
+        true => Ok(()),
+        false => Err(Finding::new(expected, seen).into()),
+    }
+}
+
+/// That judges were called with these verbs at these places of the list, in this order.
+pub(crate) fn order(heard: &[Heard], expected: &[(Verb, u64)]) -> End {
+    let expected: Vec<_> = expected.iter().map(|(verb, place)| format!("{verb} {place}")).collect();
+    let seen: Vec<_> = heard.iter().map(|call| format!("{} {}", call.verb(), call.place())).collect();
+    same("calls of plugins, by their places in the list", expected.as_slice(), seen.as_slice())
+}
+
+/// The one call that there was.
+pub(crate) fn only(heard: &[Heard]) -> Result<&Heard, Stop> {
+    match heard {
+        [call] => Ok(call),
+        _ => Err(Finding::new("one call of the plugin", format!("there were {}", heard.len())).into()),
+    }
+}
+
+/// A result without what may be left out or be there: an empty dns, a version of its own.
+pub(crate) fn plain(mut result: Value) -> Value {
+    if let Some(object) = result.as_object_mut() {
+        object.shift_remove("cniVersion");
+        object.retain(|_, value| !value.is_null() && value.as_object().is_none_or(|object| !object.is_empty()));
+    }
+    result
+}
+
+/// That a config has this previous result.
+pub(crate) fn previous(call: &Heard, expected: &Value) -> End {
+    let (verb, place) = (call.verb(), call.place());
+    match call.config().get("prevResult") {
+        None => {
+            Err(Finding::new(format!("a prevResult for {verb} of plugin {place}"), "there was none".to_owned()).into())
+        }
+        Some(seen) => {
+            same(&format!("prevResult for {verb} of plugin {place}"), &plain(expected.clone()), &plain(seen.clone()))
+        }
+    }
+}

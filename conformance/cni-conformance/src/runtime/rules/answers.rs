@@ -1,0 +1,138 @@
+//! SPEC 2, Errors, and what a runtime makes of plugins that answer otherwise than they should.
+
+use super::RUNTIMES;
+use crate::finding::Stop;
+use crate::rule::{Level, Proof, Versions};
+use crate::runtime::judge::{Gate, Order};
+use crate::runtime::look::{End, holds, order};
+use crate::runtime::{Case, Rule, Stand};
+use serde_json::json;
+use testns::Verb::{Add, Del};
+
+const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
+    Rule { id, section: "SPEC 2, Errors", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
+}
+
+const fn newest(name: &'static str, run: fn(&Stand) -> End) -> Case {
+    Case { name, versions: Versions::Newest, run }
+}
+
+use Level::{Must, Relied, Should};
+
+pub(super) const RULES: &[Rule] = &[
+    rule(
+        "answers.status-counts",
+        Must,
+        "A plugin that ends with another status than 0 has failed, whatever it printed.",
+        &[
+            newest("error", |stand| fails(stand, |version| Order::fail(version, 7, "no"))),
+            newest("result", |stand| {
+                fails(stand, |version| Order { exit: 3, stdout: Some(result(version)), ..Order::default() })
+            }),
+            newest("nothing", |stand| {
+                fails(stand, |_| Order { exit: 1, stdout: Some(String::new()), ..Order::default() })
+            }),
+            newest("garbage", |stand| {
+                fails(stand, |_| Order { exit: 1, stdout: Some("panic: <x>".to_owned()), ..Order::default() })
+            }),
+            newest("signal", |stand| {
+                fails(stand, |version| Order { dies: true, stdout: Some(result(version)), ..Order::default() })
+            }),
+        ],
+    ),
+    rule(
+        "answers.no-result",
+        Must,
+        "An ADD that printed no result has failed, though its plugin ended with 0.",
+        &[
+            newest("nothing", |stand| fails(stand, |_| Order::print(""))),
+            newest("garbage", |stand| fails(stand, |_| Order::print("done\n"))),
+            newest("cut-off", |stand| fails(stand, |_| Order::print(r#"{"cniVersion":"1.0.0","ips":["#))),
+            newest("list", |stand| fails(stand, |_| Order::print("[]"))),
+        ],
+    ),
+    rule(
+        "answers.error-with-status-0",
+        Should,
+        "An error object in place of a result is no success, though the plugin ended with 0.",
+        &[newest("", |stand| fails(stand, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))],
+    ),
+    rule(
+        "answers.del-prints-what-it-likes",
+        Relied,
+        "What a plugin prints with a successful DEL is of no account.",
+        &[newest("", del_prints)],
+    ),
+    rule("answers.much-stderr", Relied, "A plugin that logs a megabyte is not held up.", &[newest("", much_stderr)]),
+    rule(
+        "answers.stderr-is-passed",
+        Relied,
+        "What a plugin logs comes to where the runtime logs, also when it fails.",
+        &[
+            newest("success", |stand| stderr_is_passed(stand, false)),
+            newest("failure", |stand| stderr_is_passed(stand, true)),
+        ],
+    ),
+    rule(
+        "answers.a-child-holds-stdout",
+        Relied,
+        "A process that a plugin leaves behind with its stdout does not hold up the runtime.",
+        &[newest("", child_holds)],
+    ),
+    rule(
+        "answers.plugin-hangs",
+        Should,
+        "A plugin that does not end is ended, and that is an error.",
+        &[newest("", plugin_hangs)],
+    ),
+];
+
+fn result(version: &str) -> String {
+    let newest = json!({ "cniVersion": "1.1.0", "ips": [{ "address": "10.1.0.2/16" }] });
+    crate::form::in_version(&newest, version).to_string()
+}
+
+/// ADD fails when the first of two plugins does this, and the second is not called.
+fn fails(stand: &Stand, answer: fn(&str) -> Order) -> End {
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, answer(&stand.version))]), stand.judge(2)]));
+    stand.run(Add, &stand.request())?.fails("its plugin's answer is none")?;
+    order(&stand.heard_of(Add), &[(Add, 1)])
+}
+
+fn del_prints(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge(1), stand.judge_with(2, &[(Del, Order::print("deleted\n"))])]));
+    let request = stand.request();
+    stand.does(Add, &request)?;
+    stand.forget();
+    stand.does(Del, &request)?;
+    order(&stand.heard(), &[(Del, 2), (Del, 1)])
+}
+
+fn much_stderr(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { noise: 1 << 20, ..Order::default() })])]));
+    stand.does(Add, &stand.request()).map(|_| ())
+}
+
+fn stderr_is_passed(stand: &Stand, and_fails: bool) -> End {
+    const LINE: &str = "the judge has taken a seat";
+    let base = if and_fails { Order::fail(&stand.version, 7, "no") } else { Order::default() };
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { stderr: format!("{LINE}\n"), ..base })])]));
+    let ran = stand.run(Add, &stand.request())?;
+    holds(ran.output.stderr.contains(LINE), "the plugin's log on stderr", format!("it was {:?}", ran.output.stderr))
+}
+
+fn child_holds(stand: &Stand) -> End {
+    let _gate = Gate::close(); // the child waits for it
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { holds: true, ..Order::default() })]), stand.judge(2)]));
+    stand.does(Add, &stand.request())?;
+    order(&stand.heard(), &[(Add, 1), (Add, 2)])
+}
+
+fn plugin_hangs(stand: &Stand) -> End {
+    let Some(patience) = stand.patience else {
+        return Err(Stop::Skips("only tried with --patience".to_owned()));
+    };
+    let _gate = Gate::close();
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { waits: true, ..Order::default() })])]));
+    stand.run_within(Add, &stand.request(), patience)?.fails("its plugin hangs").map(|_| ())
+}

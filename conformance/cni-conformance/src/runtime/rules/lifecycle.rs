@@ -1,0 +1,129 @@
+//! SPEC 3, Lifecycle & Ordering: what may happen at the same time, and what twice.
+
+use super::RUNTIMES;
+use crate::finding::Stop;
+use crate::rule::{Level, Proof, Versions};
+use crate::runtime::judge::{Gate, Heard, Order};
+use crate::runtime::look::{End, holds, order};
+use crate::runtime::{Case, Ran, Request, Rule, Stand};
+use std::thread;
+use std::time::Duration;
+use testns::Verb::{Add, Del, Gc};
+use testns::{Attachment, Verb};
+
+const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
+    Rule { id, section: "SPEC 3, Lifecycle & Ordering", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
+}
+
+const fn newest(name: &'static str, run: fn(&Stand) -> End) -> Case {
+    Case { name, versions: Versions::Newest, run }
+}
+
+use Level::{Must, Should};
+
+/// How long a second operation gets to show that it does not wait for the first.
+const GRACE: Duration = Duration::from_millis(1500);
+/// How long one gets to show that it runs beside another.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub(super) const RULES: &[Rule] = &[
+    rule(
+        "lifecycle.one-at-a-time",
+        Must,
+        "No two operations for one container are in progress at once.",
+        &[newest("del-during-add", del_during_add), newest("two-interfaces", two_interfaces)],
+    ),
+    rule(
+        "lifecycle.gc-alone",
+        Must,
+        "GC waits for every ADD and DEL in progress.",
+        &[Case { name: "", versions: Versions::From("1.1.0"), run: gc_alone }],
+    ),
+    rule(
+        "lifecycle.no-second-add",
+        Must,
+        "ADD is not called again for a container and interface without a DEL in between.",
+        &[newest("", no_second_add)],
+    ),
+    rule(
+        "lifecycle.containers-in-parallel",
+        Should,
+        "Operations for different containers may be in progress at once, and one that takes long does not hold up others.",
+        &[newest("", in_parallel)],
+    ),
+];
+
+fn waiting() -> Order {
+    Order { waits: true, ..Order::default() }
+}
+
+/// Two operations, one of which began while the plugin of the other waited.
+struct Both {
+    /// Whether the second's plugin was called while the first's waited.
+    overlapped: bool,
+    first: Ran,
+}
+
+/// Starts one operation, whose plugin waits, then another, and lets the first go on when the second has shown what it
+/// does or has had its time.
+fn both(stand: &Stand, one: (Verb, &Request), other: (Verb, &Request), patience: Duration) -> Result<Both, Stop> {
+    let gate = Gate::close();
+    thread::scope(|scope| {
+        let first = scope.spawn(|| stand.run(one.0, one.1));
+        let began = stand.hears(PATIENCE, |heard| heard.iter().any(|call| call.verb() == one.0.to_string()));
+        let known = stand.heard().len();
+        let second = scope.spawn(|| stand.run(other.0, other.1));
+        let overlapped = began && stand.hears(patience, |heard| heard.len() > known);
+        drop(gate);
+        let [first, second] =
+            [first, second].map(|run| run.join().unwrap_or_else(|_panic| panic!("a thread of the case panicked")));
+        holds(began, format!("a plugin is called with {}", one.0), "none was")?;
+        second?;
+        Ok(Both { overlapped, first: first? })
+    })
+}
+
+fn del_during_add(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
+    let request = stand.request();
+    let Both { overlapped, .. } = both(stand, (Add, &request), (Del, &request), GRACE)?;
+    holds(!overlapped, "DEL waits for ADD of the same container", "its plugin was called while that of ADD still ran")
+}
+
+fn two_interfaces(stand: &Stand) -> End {
+    stand.needs("ifname")?;
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
+    let one = stand.request();
+    let mut other = one.clone();
+    other.attachment = Attachment { ifname: "net1".to_owned(), ..one.attachment.clone() };
+    let Both { overlapped, .. } = both(stand, (Add, &one), (Add, &other), GRACE)?;
+    holds(!overlapped, "ADD of a second interface waits for that of the first", "its plugin was called meanwhile")
+}
+
+fn gc_alone(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
+    let (one, other) = (stand.request(), stand.request());
+    let Both { overlapped, .. } = both(stand, (Add, &one), (Gc, &other), GRACE)?;
+    holds(!overlapped, "GC waits for ADD", "its plugin was called while that of ADD still ran")
+}
+
+fn no_second_add(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge(1)]));
+    let request = stand.request();
+    stand.does(Add, &request)?;
+    stand.run(Add, &request)?; // an error or a success, as it likes
+    let heard = stand.heard();
+    let verbs: Vec<_> = heard.iter().map(Heard::verb).collect();
+    let is_twice = verbs.windows(2).any(|pair| pair == ["ADD", "ADD"]);
+    holds(!is_twice, "one ADD, or a DEL before the second", format!("the plugin was called with {verbs:?}"))
+}
+
+fn in_parallel(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
+    let (one, other) = (stand.request(), stand.request());
+    let Both { overlapped, first } = both(stand, (Add, &one), (Add, &other), PATIENCE)?;
+    holds(overlapped, "ADD of another container does not wait", "its plugin was not called while the first still ran")?;
+    // A runtime that gave the first up, and only then began the second, has not run them side by side.
+    first.succeeds()?;
+    order(&stand.heard(), &[(Add, 1), (Add, 1)])
+}

@@ -1,0 +1,92 @@
+//! One case with one runtime and one version: a child process in namespaces of its own.
+
+use super::{Driver, Stand, rules};
+use crate::errand::Errand;
+use crate::finding::{CallRecord, Stop};
+use crate::isolate::Shown;
+use crate::machine::Machine;
+use crate::trial::{Verdict, panic_text};
+use serde::{Deserialize, Serialize};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::{Duration, Instant};
+use testns::Node;
+
+/// What is to be tried.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trial {
+    /// Name of the rule.
+    pub rule: String,
+    /// Name of the case; may be empty.
+    pub case: String,
+    /// The runtime: an executable's path, and words before those of the driver.
+    pub command: Vec<String>,
+    /// How it is driven.
+    pub driver: Driver,
+    /// `cniVersion` of the network.
+    pub version: String,
+    /// How many seconds a run may take before that is a finding.
+    pub call_seconds: u64,
+    /// How many seconds a runtime may wait for a plugin that hangs, if that is to be tried.
+    pub patience_seconds: Option<u64>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Tried {
+    /// What was tried.
+    pub trial: Trial,
+    /// What came of it.
+    pub verdict: Verdict,
+    /// The runs of the runtime and the calls of judges, in order, unless it passed.
+    pub calls: Vec<CallRecord>,
+    /// How long it took, in milliseconds.
+    pub milliseconds: u64,
+}
+
+impl Trial {
+    /// Runs it in a child and waits.
+    #[must_use]
+    pub fn run(&self, machine: &Machine, deadline: Duration) -> Tried {
+        let start = Instant::now();
+        let errand = Errand::Drive { trial: Box::new(self.clone()) };
+        errand.run(machine.own_processes, deadline).unwrap_or_else(|error| {
+            let why = format!("the trial's process gave no report: {error}");
+            self.tried(Verdict::Broken { why }, Vec::new(), start.elapsed())
+        })
+    }
+
+    pub(crate) fn tried(&self, verdict: Verdict, calls: Vec<CallRecord>, took: Duration) -> Tried {
+        let calls = if verdict == Verdict::Pass { Vec::new() } else { calls };
+        Tried { trial: self.clone(), verdict, calls, milliseconds: took.as_millis().try_into().unwrap_or(u64::MAX) }
+    }
+
+    /// Tries the case here: the process must be in namespaces of its own.
+    pub(crate) fn here(&self) -> io::Result<Tried> {
+        let start = Instant::now();
+        let broken = |why| Ok(self.tried(Verdict::Broken { why }, Vec::new(), start.elapsed()));
+        let Some(case) = rules::find(&self.rule, &self.case) else {
+            return broken(format!("there is no case {:?} of rule {:?}", self.case, self.rule));
+        };
+        let mut shown = Shown::default();
+        let kit = shown.see(&std::env::current_exe()?)?;
+        // What a node hides has to be bound elsewhere before there is one.
+        let mut bound = self.clone();
+        if let Some(program) = bound.command.first_mut() {
+            *program = shown.see(std::path::Path::new(program))?.display().to_string();
+        }
+        let made = catch_unwind(|| Node::with_folders(std::iter::empty()));
+        let node = match made {
+            Ok(node) => node,
+            Err(panic) => return broken(format!("the stand cannot be laid: {}", panic_text(&*panic))),
+        };
+        let stand = Stand::new(node, &bound, &kit)?;
+        let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&stand))) {
+            Ok(Ok(())) => Verdict::Pass,
+            Ok(Err(Stop::Fails(finding))) => Verdict::Fail(finding),
+            Ok(Err(Stop::Skips(why))) => Verdict::Skip { why },
+            Err(panic) => Verdict::Broken { why: panic_text(&*panic) },
+        };
+        Ok(self.tried(verdict, stand.take_calls(), start.elapsed()))
+    }
+}

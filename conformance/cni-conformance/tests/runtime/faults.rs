@@ -1,0 +1,115 @@
+//! Each fault of the runtime in small, and the rules that it breaks: the first is the one that it is there for, and
+//! the others cannot be kept while that is broken.
+
+use crate::kit::judge;
+use std::collections::BTreeSet;
+
+/// Rule that a fault is there for, by which the fault is named; and what else it breaks.
+const FAULTS: &[(&str, &[&str])] = &[
+    ("config.newest-version", &[]),
+    ("config.unknown-keys", &[]),
+    ("config.plugins-aside", &[]),
+    ("config.only-inlined", &[]),
+    ("config.type-is-no-path", &[]),
+    ("config.names-are-checked", &[]),
+    ("config.search-order", &[]),
+    ("config.missing-executable", &[]),
+    ("config.broken-neighbour", &[]),
+    ("call.command", &["chain.status-asks-each"]),
+    ("call.container-id", &[]),
+    ("call.netns", &[]),
+    ("call.ifname", &[]),
+    ("call.args", &[]),
+    ("call.path", &[]),
+    ("call.nothing-stale", &[]),
+    ("call.one-object", &[]),
+    ("call.in-own-namespace", &[]),
+    ("call.no-other-files", &[]),
+    ("lifecycle.one-at-a-time", &[]),
+    ("lifecycle.gc-alone", &[]),
+    ("lifecycle.no-second-add", &[]),
+    ("lifecycle.containers-in-parallel", &[]),
+    ("derive.name-and-version", &[]),
+    ("derive.keys-pass", &[]),
+    ("derive.capabilities-removed", &[]),
+    ("derive.runtime-config", &[]),
+    ("derive.no-first-result", &[]),
+    ("derive.result-of-the-one-before", &[]),
+    ("chain.add-in-order", &[]),
+    ("chain.add-stops-at-error", &[]),
+    ("chain.error-is-told", &[]),
+    ("chain.add-gives-last-result", &[]),
+    ("chain.check-in-order", &[]),
+    ("chain.check-has-result", &[]),
+    ("chain.check-stops-at-error", &[]),
+    ("chain.no-check-before-0.4.0", &[]),
+    ("chain.check-disabled", &[]),
+    ("chain.del-in-reverse", &[]),
+    ("chain.del-has-result", &[]),
+    ("chain.del-stops-at-error", &[]),
+    ("chain.gc-names-valid-attachments", &[]),
+    ("chain.gc-goes-on-after-error", &[]),
+    ("chain.no-gc-before-1.1.0", &[]),
+    ("chain.gc-disabled", &[]),
+    ("chain.status-asks-each", &[]),
+    ("chain.status-fails", &[]),
+    ("chain.no-status-before-1.1.0", &[]),
+    ("chain.del-without-namespace", &[]),
+    ("lifecycle.del-after-failed-add", &[]),
+    ("lifecycle.del-again-after-failed-del", &[]),
+    ("lifecycle.result-is-forgotten", &[]),
+    ("lifecycle.result-is-of-attachment", &[]),
+    ("lifecycle.no-check-without-add", &[]),
+    ("lifecycle.del-twice", &[]),
+    ("lifecycle.del-without-config", &[]),
+    ("answers.status-counts", &[]),
+    ("answers.no-result", &[]),
+    ("answers.error-with-status-0", &[]),
+    ("answers.del-prints-what-it-likes", &[]),
+    ("answers.much-stderr", &[]),
+    ("answers.stderr-is-passed", &[]),
+    ("answers.a-child-holds-stdout", &[]),
+    ("answers.plugin-hangs", &[]),
+];
+
+/// Seconds that a run of the runtime may take: it gives up on a plugin after 6.
+const PATIENCE: [&str; 4] = ["--patience", "12", "--call-deadline", "12"];
+
+fn fault_of(rule: &str) -> &str {
+    rule.split_once('.').unwrap().1
+}
+
+#[test]
+fn each_rule_has_its_fault() {
+    let faults: Vec<_> = FAULTS.iter().map(|(rule, _)| *rule).collect();
+    let rules: Vec<_> = cni_conformance::runtime::rules::all().map(|rule| rule.id).collect();
+    let (faults, rules): (BTreeSet<_>, BTreeSet<_>) = (faults.into_iter().collect(), rules.into_iter().collect());
+    assert_eq!(faults, rules);
+}
+
+#[test]
+fn each_fault_is_caught_by_its_rule() {
+    let missed: Vec<_> = FAULTS
+        .iter()
+        .filter(|(rule, _)| {
+            let judged = judge(fault_of(rule), &[&["--rule", rule], &PATIENCE[..]].concat());
+            !judged.rules("fail").contains(*rule) || !judged.rules("broken").is_empty()
+        })
+        .map(|(rule, _)| *rule)
+        .collect();
+    assert_eq!(missed, Vec::<&str>::new());
+}
+
+#[test]
+#[ignore = "sixty runs of all rules take a quarter of an hour: cargo test --test runtime -- --ignored"]
+fn each_fault_is_caught_by_no_rule_that_it_does_not_break() {
+    let mut wrong = String::new();
+    for (rule, others) in FAULTS {
+        let judged = judge(fault_of(rule), &PATIENCE);
+        let expected: BTreeSet<_> = others.iter().chain([rule]).map(|rule| (*rule).to_owned()).collect();
+        if judged.rules("fail") != expected || !judged.rules("broken").is_empty() {
+            wrong += &format!("{rule}: {:?}\n{}\n", judged.rules("fail"), judged.failures());
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong}");
+}

@@ -1,0 +1,69 @@
+//! Runs of the kit against the runtime in small.
+
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// The driver of `mini`, with a fault.
+pub(crate) fn driver(fault: &str) -> Value {
+    let words = |verb: &str| {
+        json!([verb, "{network}", "{container}", "{ifname}", "{netns}", "{args}", "{capabilities}", "{keep}"])
+    };
+    let verbs: serde_json::Map<_, _> =
+        ["ADD", "CHECK", "DEL", "GC", "STATUS"].map(|verb| (verb.to_owned(), words(verb))).into_iter().collect();
+    json!({
+        "name": "mini",
+        "verbs": verbs,
+        "environment": { "CNI_PATH": "{bin_dir}", "NETCONFPATH": "{conf_dir}", "MINI_FAULT": fault },
+        "printsResult": true,
+    })
+}
+
+/// What came of a run: the kit's status, and of each report rule, case, version and verdict.
+pub(crate) struct Judged {
+    pub(crate) status: Option<i32>,
+    pub(crate) trials: Vec<Value>,
+    pub(crate) stderr: String,
+}
+
+impl Judged {
+    /// Names of rules with a report of that verdict.
+    pub(crate) fn rules(&self, verdict: &str) -> BTreeSet<String> {
+        let is_it = |trial: &&Value| trial["verdict"] == verdict;
+        self.trials.iter().filter(is_it).map(|trial| trial["rule"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// Each report that neither passed nor was skipped, for a person.
+    pub(crate) fn failures(&self) -> String {
+        let is_it = |trial: &&Value| !["pass", "skip"].contains(&trial["verdict"].as_str().unwrap());
+        let told = |trial: &Value| {
+            format!(
+                "{} {} {}: {} but {} {}\n",
+                trial["rule"], trial["case"], trial["cni_version"], trial["expected"], trial["seen"], trial["why"]
+            )
+        };
+        self.trials.iter().filter(is_it).map(told).collect()
+    }
+}
+
+/// Has the kit judge `mini` with a fault; more words for the kit.
+pub(crate) fn judge(fault: &str, more: &[&str]) -> Judged {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("driver.json");
+    std::fs::write(&file, driver(fault).to_string()).unwrap();
+    let report = folder.path().join("report.json");
+    let target = format!("json={}", report.display());
+    let words = [&["--driver", file.to_str().unwrap(), "--report", &target], more].concat();
+    let output = run(&[&words[..], &["--", env!("CARGO_BIN_EXE_mini-runtime")]].concat());
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let text = std::fs::read_to_string(Path::new(&report)).unwrap_or_else(|error| panic!("{error}: {stderr}"));
+    let mut document: Value = serde_json::from_str(&text).unwrap();
+    let Value::Array(trials) = document["trials"].take() else { panic!("no trials: {text}") };
+    Judged { status: output.status.code(), trials, stderr }
+}
+
+/// The subcommand `runtime`.
+pub(crate) fn run(words: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cni-conformance")).arg("runtime").args(words).output().unwrap()
+}

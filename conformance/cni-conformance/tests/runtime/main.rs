@@ -1,0 +1,8 @@
+//! The kit's judgement of runtimes: the honest one passes every rule, and each fault is caught by the rule it breaks.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic, and its helpers with it")]
+
+mod faults;
+mod honest;
+mod kit;
+mod options;
