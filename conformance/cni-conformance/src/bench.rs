@@ -207,6 +207,12 @@ impl Bench {
         }
     }
 
+    /// How long a call may take.
+    #[must_use]
+    pub fn call_deadline(&self) -> Duration {
+        self.call_deadline
+    }
+
     /// Forgets the calls so far: what a case found out by them is settled, and a reader need not see them.
     pub fn forget_calls(&self) {
         held(&self.calls).clear();

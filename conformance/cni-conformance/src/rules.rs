@@ -14,7 +14,9 @@ mod disk;
 mod errors;
 mod faults;
 mod gc;
+mod hostile;
 mod ipam;
+mod model;
 mod parameters;
 mod relied;
 mod results;
@@ -46,11 +48,19 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         faults::RULES,
         disk::RULES,
         concurrency::RULES,
+        model::RULES,
+        hostile::RULES,
         conventions::RULES,
         relied::RULES,
     ]
     .into_iter()
     .flatten()
+}
+
+/// Whether a case of that name is tried only where it is asked for by name, because it takes long.
+#[must_use]
+pub fn is_on_request(case: &str) -> bool {
+    case == model::LONG
 }
 
 /// A case by its names.

@@ -4,6 +4,7 @@ use crate::form::{is_from, rank};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::rule::{Rule, Versions};
+use crate::rules;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial};
 use std::collections::VecDeque;
@@ -55,7 +56,10 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<
     let unfit = profile.unfit.clone().or(lacks);
     let mut planned = Vec::new();
     for rule in wanted.rules.iter().filter(|rule| rule.roles.contains(&profile.role)) {
-        let is_wanted = |name: &str| wanted.cases.is_empty() || wanted.cases.iter().any(|case| case == name);
+        let is_wanted = |name: &str| match wanted.cases.is_empty() {
+            true => !rules::is_on_request(name),
+            false => wanted.cases.iter().any(|case| case == name),
+        };
         for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
             let (chosen, none) = match chosen(case.versions, versions) {
                 chosen if chosen.is_empty() => (versions.last().into_iter().collect(), no_version(case.versions)),

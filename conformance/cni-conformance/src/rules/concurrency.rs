@@ -54,7 +54,7 @@ fn fits(bench: &Bench, count: usize) -> Result<(), Stop> {
 
 fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
     fits(bench, count)?;
-    let operator = Operator::new(bench);
+    let mut operator = Operator::new(bench);
     operator.warm_up()?;
     let pods: Vec<_> = (0..count).map(|_| bench.pod()).collect();
     bench.remember_node();

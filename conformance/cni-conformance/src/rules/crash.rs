@@ -81,7 +81,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let operator = Operator::with_pool(bench, 1);
+        let mut operator = Operator::with_pool(bench, 1);
         operator.warm_up()?;
         let (pod, other) = (bench.pod(), bench.pod());
         // What the first use of a container's namespace changes in it for good is no leak.
@@ -166,7 +166,7 @@ fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
     if bench.profile.stage.iter().any(|part| matches!(part, Stage::Device { .. })) {
         return Err(Stop::skip("its device goes with the namespace"));
     }
-    let operator = Operator::with_pool(bench, 1);
+    let mut operator = Operator::with_pool(bench, 1);
     operator.warm_up()?;
     let last = bench.plugin_count() - 1;
     let add = |pod: &Container| -> Result<Call, Stop> {
@@ -241,7 +241,7 @@ fn del_killed(bench: &Bench, fate: Fate) -> Result<(), Stop> {
 }
 
 fn gc_killed(bench: &Bench) -> Result<(), Stop> {
-    let operator = Operator::with_pool(bench, 2);
+    let mut operator = Operator::with_pool(bench, 2);
     operator.warm_up()?;
     let (valid, pod) = (bench.pod(), bench.pod());
     let served = operator.add(&pod)?;

@@ -129,7 +129,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let operator = Operator::with_pool(bench, 1);
+        let mut operator = Operator::with_pool(bench, 1);
         let disks = Disks::lay();
         operator.warm_up()?;
         let (pod, other) = (bench.pod(), bench.pod());

@@ -1,0 +1,410 @@
+//! Beyond the letter: input that somebody wrote to do harm, or that was damaged on its way.
+//!
+//! The only answers to any of it are a result and an error object, in time, within bounds of memory. On an error
+//! nothing may have changed; on success DEL with the same input takes back what was done.
+
+use crate::bench::{Answer, Bench};
+use crate::beyond::input::{self, Input};
+use crate::beyond::operator::{Operator, is_proper, within};
+use crate::beyond::raw::RawCall;
+use crate::finding::{Finding, Stop};
+use crate::profile::Role;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use nix::mount::{MsFlags, mount};
+use serde_json::{Value, json};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::time::Duration;
+use testns::{Container, Verb};
+
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        id: "hostile.config-is-answered",
+        section: "SPEC 2, Error",
+        level: Level::Must,
+        sentence: "Any stdin is answered by a result or an error object: broken, strange, deep, of 64 MiB, of wrong types.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "text", versions: Versions::Newest, run: strange_text },
+            Case { name: "huge", versions: Versions::Newest, run: huge_text },
+            Case { name: "types", versions: Versions::Newest, run: wrong_types },
+            Case { name: "prev-result", versions: Versions::From("0.4.0"), run: wrong_prev_result },
+        ]),
+    },
+    Rule {
+        id: "hostile.environment-is-answered",
+        section: "SPEC 2, Error",
+        level: Level::Must,
+        sentence: "Any environment is answered by a result or an error object: names that lead elsewhere, no text, 100 kB.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: hostile_environment }]),
+    },
+    Rule {
+        id: "hostile.names-lead-nowhere",
+        section: "beyond",
+        level: Level::Must,
+        sentence: "A path in the place of a name makes, empties or removes no file outside of the plugin's own folders.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: names_lead_nowhere }]),
+    },
+    Rule {
+        id: "hostile.error-changes-nothing",
+        section: "beyond",
+        level: Level::Should,
+        sentence: "An ADD that is refused for what is in its input has changed nothing.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case {
+                name: "text",
+                versions: Versions::Newest,
+                run: |bench| changes_nothing(bench, input::strange_texts),
+            },
+            Case {
+                name: "types",
+                versions: Versions::Newest,
+                run: |bench| changes_nothing(bench, |config| input::wrong_types(config, "")),
+            },
+        ]),
+    },
+];
+
+/// How many inputs share a look at the node.
+const BATCH: usize = 16;
+/// How many broken inputs a finding tells of.
+const TOLD: usize = 12;
+
+/// Keeps a plugin that follows a path out of its folders from the machine: what lies beside the folders of the node is
+/// empty, and the rest of the disk is for reading only, where the kernel lets that be said.
+fn shield() {
+    let none = None::<&str>;
+    let laid =
+        mount(Some("tmpfs"), "/var/lib", Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some("mode=0755"));
+    laid.unwrap_or_else(|errno| panic!("cannot mount a tmpfs on /var/lib: {errno}"));
+    std::fs::create_dir("/var/lib/cni").unwrap_or_else(|error| panic!("cannot create /var/lib/cni: {error}"));
+    // EPERM where the machine's own flags of it are locked (mount_namespaces(7)).
+    mount(none, "/", none, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, none).ok();
+}
+
+/// Every `nth` input, from a random one on: others ask all of them.
+fn thinned<T>(inputs: Vec<T>, nth: usize, bench: &Bench) -> Vec<T> {
+    let first = bench.random().below(nth);
+    inputs.into_iter().skip(first).step_by(nth).collect()
+}
+
+/// What the cases work with.
+struct Scene<'a> {
+    operator: Operator<'a>,
+    pod: Container,
+    /// What a good ADD sends.
+    config: Value,
+    deadline: Duration,
+}
+
+impl<'a> Scene<'a> {
+    fn new(bench: &'a Bench) -> Result<Self, Stop> {
+        shield();
+        let mut operator = Operator::new(bench);
+        operator.warm_up()?;
+        let pod = bench.pod();
+        let result = operator.add(&pod)?;
+        operator.del(&pod.attachment(), Some(&result))?;
+        let config = operator.config(0, Verb::Add, &pod.attachment(), None);
+        Ok(Self { operator, pod, config, deadline: bench.call_deadline() })
+    }
+
+    fn bench(&self) -> &'a Bench {
+        self.operator.bench
+    }
+
+    fn call(&self, verb: Verb, stdin: Vec<u8>) -> RawCall {
+        RawCall::new(verb, &self.pod.attachment(), stdin)
+    }
+
+    /// Makes a call; on success of ADD takes it back with the same input. What is wrong with the answers, if something is.
+    fn answer(&self, call: &RawCall) -> Result<Result<Answer, String>, Stop> {
+        let answer = match call.make(self.bench(), self.deadline) {
+            Ok(answer) => answer,
+            Err(stop) => return Ok(Err(text(&stop))),
+        };
+        if let Err(stop) = is_proper(&answer) {
+            self.undo();
+            return Ok(Err(text(&stop)));
+        }
+        if call.verb == Verb::Add && answer.is_success() {
+            let del = RawCall { verb: Verb::Del, ..call.clone() };
+            let taken_back = del.make(self.bench(), self.deadline).and_then(|answer| answer.succeeds());
+            if let Err(stop) = taken_back {
+                self.undo();
+                return Ok(Err(format!("ADD succeeded, but of DEL {}", text(&stop))));
+            }
+        }
+        Ok(Ok(answer))
+    }
+
+    /// DEL with a good config, so that one input does no harm to the next.
+    fn undo(&self) {
+        let del =
+            self.call(Verb::Del, self.operator.config(0, Verb::Del, &self.pod.attachment(), None).to_string().into());
+        del.make(self.bench(), self.deadline).ok(); // what a broken call left may be beyond it
+    }
+}
+
+fn text(stop: &Stop) -> String {
+    match stop {
+        Stop::Fails(finding) => shortened(&finding.to_string()),
+        Stop::Skips(why) => why.clone(),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    const SHOWN: usize = 400;
+    match text.char_indices().nth(SHOWN) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// The inputs that were not answered as they should be, in one finding.
+#[derive(Default)]
+struct Broken {
+    inputs: Vec<String>,
+    tried: usize,
+}
+
+impl Broken {
+    /// Tells of an input; the calls of one that is as it should be are forgotten.
+    fn tell(&mut self, bench: &Bench, name: &str, answered: Result<Answer, String>) -> bool {
+        self.tried += 1;
+        match answered {
+            Err(what) => {
+                self.inputs.push(format!("{name}: {what}"));
+                false
+            }
+            Ok(_) => {
+                if self.inputs.is_empty() {
+                    bench.forget_calls();
+                }
+                true
+            }
+        }
+    }
+
+    fn finish(self, expected: &str) -> Result<(), Stop> {
+        let Self { inputs, tried } = self;
+        if inputs.is_empty() {
+            return Ok(());
+        }
+        let told: Vec<_> = inputs.iter().take(TOLD).map(String::as_str).collect();
+        let seen = format!("{} of {tried} inputs had another answer; {}", inputs.len(), told.join("; "));
+        Err(Finding::new(expected, seen).into())
+    }
+}
+
+const ANSWERED: &str = "a result or an error object for any input";
+
+fn all_answered(scene: &Scene<'_>, verb: Verb, inputs: Vec<Input<Vec<u8>>>) -> Result<(), Stop> {
+    let mut broken = Broken::default();
+    for Input { name, value } in inputs {
+        let answered = scene.answer(&scene.call(verb, value))?;
+        broken.tell(scene.bench(), &format!("{verb}, {name}"), answered);
+    }
+    broken.finish(ANSWERED)
+}
+
+fn strange_text(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    all_answered(&scene, Verb::Add, input::strange_texts(&scene.config))?;
+    all_answered(&scene, Verb::Del, input::strange_texts(&scene.config))
+}
+
+fn wrong_types(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    // prevResult has a case of its own.
+    let mut config = scene.config.clone();
+    let prev_result = config.as_object_mut().and_then(|config| config.shift_remove("prevResult"));
+    let mut inputs = input::wrong_types(&config, "");
+    if let Some(result) = prev_result {
+        for input in &mut inputs {
+            let text = String::from_utf8_lossy(&input.value).into_owned();
+            input.value = text.replacen('{', &format!("{{\"prevResult\":{result},"), 1).into_bytes();
+        }
+    }
+    all_answered(&scene, Verb::Add, inputs)
+}
+
+fn huge_text(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    let mut broken = Broken::default();
+    for Input { name, value } in input::huge_texts(&scene.config) {
+        let answered = scene.answer(&scene.call(Verb::Add, value()))?;
+        broken.tell(bench, &name, answered);
+    }
+    broken.finish(ANSWERED)
+}
+
+fn wrong_prev_result(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    let attachment = scene.pod.attachment();
+    let result = scene.operator.add(&scene.pod)?;
+    let mut broken = Broken::default();
+    let config = scene.operator.config(0, Verb::Check, &attachment, Some(&result));
+    for Input { name, value } in input::wrong_types(&config, "/prevResult") {
+        let answered = scene.answer(&scene.call(Verb::Check, value))?;
+        broken.tell(bench, &format!("CHECK, {name}"), answered);
+    }
+    scene.operator.del(&attachment, Some(&result))?;
+    let verbs: &[Verb] = if bench.profile.is_chained() { &[Verb::Add, Verb::Del] } else { &[Verb::Del] };
+    let prev_result = if bench.profile.is_chained() { bench.prev_result(scene.pod.id()) } else { Some(result) };
+    for verb in verbs {
+        let config = scene.operator.config(0, *verb, &attachment, prev_result.as_ref());
+        for Input { name, value } in thinned(input::wrong_types(&config, "/prevResult"), 3, bench) {
+            let answered = scene.answer(&scene.call(*verb, value))?;
+            broken.tell(bench, &format!("{verb}, {name}"), answered);
+        }
+    }
+    broken.finish(ANSWERED)
+}
+
+/// Calls with each hostile name in each variable.
+fn named(scene: &Scene<'_>, verb: Verb) -> Vec<Input<RawCall>> {
+    let config = scene.operator.config(0, verb, &scene.pod.attachment(), None).to_string();
+    let call = || scene.call(verb, config.clone().into_bytes());
+    let mut calls = Vec::new();
+    for variable in ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_ARGS", "CNI_PATH", "CNI_COMMAND"] {
+        for name in input::hostile_names() {
+            let told = shortened(&String::from_utf8_lossy(&name));
+            let what = format!("{verb}, {variable}={told:?}");
+            calls.push(Input::new(what, call().variable(variable, OsString::from_vec(name))));
+        }
+    }
+    for netns in ["/proc/self/ns/mnt", "/proc/self/ns/net", "/dev/null", "/etc", "/proc/1/ns/net", "/run/testns"] {
+        calls.push(Input::new(format!("{verb}, CNI_NETNS={netns:?}"), call().variable("CNI_NETNS", netns)));
+    }
+    for args in [
+        "IP=../../x;IgnoreUnknown=1",
+        "=;=;=",
+        ";;;",
+        "IP",
+        "IP=10.77.0.9=7",
+        "MAC=zz;IP=",
+        "A=1;A=2;IgnoreUnknown=yes",
+    ] {
+        calls.push(Input::new(format!("{verb}, CNI_ARGS={args:?}"), call().variable("CNI_ARGS", args)));
+    }
+    let many = (0..2000).fold(call(), |call, number| call.variable(&format!("CNI_X{number}"), "x".repeat(40)));
+    calls.push(Input::new(format!("{verb}, 2000 variables"), many));
+    calls
+}
+
+fn hostile_environment(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    let mut broken = Broken::default();
+    for verb in [Verb::Add, Verb::Del] {
+        for Input { name, value } in named(&scene, verb) {
+            let answered = scene.answer(&value)?;
+            broken.tell(bench, &name, answered);
+        }
+    }
+    broken.finish(ANSWERED)
+}
+
+/// Whose content a path that leads elsewhere would change, or whose place it would take.
+const WITNESSES: [&str; 4] = ["/run/x", "/var/lib/x", "/var/lib/cni/x", "/run/owned"];
+
+fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    let path = "../../../../../../../../run/owned";
+    let mut calls: Vec<Input<RawCall>> =
+        [Verb::Add, Verb::Del].into_iter().flat_map(|verb| named(&scene, verb)).collect();
+    // Every text of the config but the folders that it may name, which are its owner's to choose.
+    let names: Vec<_> = input::places(&scene.config)
+        .into_iter()
+        .filter(|place| scene.config.pointer(place).is_some_and(Value::is_string) && !place.ends_with("Dir"))
+        .collect();
+    for verb in [Verb::Add, Verb::Del] {
+        for place in &names {
+            for name in [path, "/run/owned", "..", "../x", "x/../../../../../../run/owned"] {
+                let mut config = scene.config.clone();
+                if let Some(value) = config.pointer_mut(place) {
+                    *value = json!(name);
+                }
+                calls.push(Input::new(
+                    format!("{verb}, {place} = {name:?}"),
+                    scene.call(verb, config.to_string().into()),
+                ));
+            }
+        }
+    }
+    let there = || WITNESSES.iter().map(|path| (*path, std::fs::read(path).ok())).collect::<Vec<_>>();
+    let mut broken = Broken::default();
+    // Once without the files, once with: what is not made could still be emptied or removed.
+    for content in [None, Some("a file of somebody else")] {
+        for path in WITNESSES {
+            match content {
+                Some(content) => {
+                    std::fs::write(path, content).unwrap_or_else(|error| panic!("cannot write {path}: {error}"))
+                }
+                None => assert!(!Path::new(path).exists(), "{path} is there already"),
+            }
+        }
+        let before = there();
+        for Input { name, value } in &calls {
+            let answered = scene.answer(value)?.map_err(|_another_rules| ());
+            let after = there();
+            let changed = before.iter().zip(&after).find(|(before, after)| before != after).map(|((path, _), _)| *path);
+            let verdict = changed.map_or_else(|| answered.ok().map(Ok), |path| Some(Err(format!("it changed {path}"))));
+            if let Some(verdict) = verdict {
+                broken.tell(bench, name, verdict);
+            }
+            if changed.is_some() {
+                return broken.finish("files of others as before");
+            }
+        }
+    }
+    broken.finish("files of others as before")
+}
+
+/// Sends batches of inputs; where a batch that failed has changed the node, one by one.
+fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>) -> Result<(), Stop> {
+    let scene = Scene::new(bench)?;
+    let inputs = thinned(inputs(&scene.config), 3, bench);
+    bench.remember();
+    for batch in inputs.chunks(BATCH) {
+        if refused_without_a_trace(&scene, batch)? {
+            continue;
+        }
+        for input in batch {
+            scene.undo();
+            bench.remember();
+            bench.forget_calls();
+            if !refused_without_a_trace(&scene, std::slice::from_ref(input))? {
+                let left = bench.left_behind();
+                let seen = format!("something changed, the input being {}", input.name);
+                return Err(Finding::new("a refused ADD without a trace", seen).with_diff(left).into());
+            }
+        }
+        scene.undo();
+        bench.remember();
+    }
+    Ok(())
+}
+
+/// Whether nothing changed. What a successful ADD leaves after DEL, a bridge of another name perhaps, is no matter here.
+fn refused_without_a_trace(scene: &Scene<'_>, batch: &[Input<Vec<u8>>]) -> Result<bool, Stop> {
+    let bench = scene.bench();
+    for Input { value, .. } in batch {
+        let succeeds = scene.answer(&scene.call(Verb::Add, value.clone()))?.is_ok_and(|answer| answer.is_success());
+        if succeeds {
+            scene
+                .operator
+                .del(&scene.pod.attachment(), None)
+                .map_err(|stop| within(stop, "of DEL with a good config"))?;
+            if !bench.left_behind().is_empty() && batch.len() > 1 {
+                return Ok(false);
+            }
+            bench.remember();
+        }
+    }
+    Ok(bench.left_behind().is_empty())
+}

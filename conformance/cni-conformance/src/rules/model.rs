@@ -1,0 +1,349 @@
+//! Beyond the letter: what a node goes through in months, in minutes.
+//!
+//! Random operations on some containers, calls that are killed, namespaces that vanish, reboots; beside them a model
+//! that knows who should have what. An address is nobody else's while its owner lives, CHECK says what the model says,
+//! and whenever all containers have been removed, nothing of them is left.
+
+use crate::bench::Bench;
+use crate::beyond::operator::{Operator, within};
+use crate::beyond::pool;
+use crate::finding::{Finding, Stop};
+use crate::form;
+use crate::profile::{Role, Stage};
+use crate::random::Random;
+use crate::rule::{Case, Level, Proof, Rule, Versions};
+use serde_json::Value;
+use std::collections::VecDeque;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+use testns::trace::Fate;
+use testns::{Attachment, Container, Namespace, Remains, Verb};
+
+pub(super) const RULES: &[Rule] = &[Rule {
+    id: "model.random-operations",
+    section: "beyond",
+    level: Level::Must,
+    sentence: "After any sequence of operations, kills, vanished namespaces and reboots the node is as the operations say.",
+    roles: Role::ALL,
+    proof: Proof::Cases(&[
+        Case { name: "250-steps", versions: Versions::Newest, run: |bench| walk(bench, 250) },
+        Case { name: LONG, versions: Versions::Newest, run: |bench| walk(bench, 10_000) },
+    ]),
+}];
+
+/// Tried only if it is asked for by name: it takes minutes.
+pub(super) const LONG: &str = "10000-steps";
+
+/// How many containers a node has, and addresses the pool.
+const CONTAINERS: usize = 5;
+const ADDRESSES: u32 = 5;
+/// How many steps a finding tells of: those before it was seen.
+const TOLD: usize = 60;
+/// After so many steps, on average, everything is removed and looked at.
+const LOOK_EVERY: usize = 25;
+
+/// How long the kernel may take to end a namespace.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What a container should have.
+enum State {
+    /// Nothing.
+    Absent,
+    /// What ADD said.
+    Attached(Value),
+    /// A killed ADD or DEL: anything. DEL has to come next.
+    Unknown,
+}
+
+struct Member {
+    pod: Container,
+    state: State,
+    /// Whether its namespace is there.
+    is_alive: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Step {
+    Add(usize),
+    Del(usize),
+    Check(usize),
+    Gc,
+    KilledAdd(usize, usize),
+    KilledDel(usize, usize),
+    Vanish(usize),
+    Reboot,
+    Look,
+}
+
+struct Model<'a> {
+    operator: Operator<'a>,
+    members: Vec<Member>,
+    told: VecDeque<Step>,
+    taken: usize,
+    has_gc: bool,
+    can_vanish: bool,
+    hands_out: bool,
+}
+
+fn walk(bench: &Bench, steps: usize) -> Result<(), Stop> {
+    let mut operator = Operator::with_pool(bench, ADDRESSES);
+    operator.warm_up()?;
+    let hands_out =
+        (0..bench.plugin_count()).any(|index| pool::hands_out(&bench.profile.config(index, &bench.version, 0)));
+    let mut model = Model {
+        operator,
+        members: Vec::new(),
+        told: VecDeque::new(),
+        taken: 0,
+        has_gc: form::is_from(&bench.version, "1.1.0"),
+        // What the kit lays in a container's namespace is not laid again.
+        can_vanish: !bench.profile.stage.iter().any(|part| matches!(part, Stage::Attached | Stage::Device { .. })),
+        hands_out,
+    };
+    for _ in 0..CONTAINERS {
+        let member = model.new_member()?;
+        model.members.push(member);
+    }
+    bench.remember();
+    let mut random = bench.random();
+    for _ in 0..steps {
+        let step = model.draw(&mut random);
+        model.take(step).map_err(|stop| model.explained(stop))?;
+    }
+    model.take(Step::Look).map_err(|stop| model.explained(stop))
+}
+
+impl Model<'_> {
+    /// A container whose namespace has been used once: what that changes in it for good is no leak.
+    fn new_member(&self) -> Result<Member, Stop> {
+        let pod = self.operator.bench.pod();
+        let result = self.operator.add(&pod)?;
+        self.operator.del(&pod.attachment(), Some(&result))?;
+        Ok(Member { pod, state: State::Absent, is_alive: true })
+    }
+
+    fn draw(&self, random: &mut Random) -> Step {
+        let who = random.below(self.members.len());
+        let point = 1 + random.below(80);
+        if random.once_in(LOOK_EVERY) {
+            return Step::Look;
+        }
+        if self.can_vanish && random.once_in(60) {
+            return Step::Reboot;
+        }
+        let Some(member) = self.members.get(who) else {
+            return Step::Look;
+        };
+        match (&member.state, random.below(10)) {
+            (_, 0) if self.has_gc => Step::Gc,
+            (_, 1) if self.can_vanish && member.is_alive => Step::Vanish(who),
+            (State::Absent, 2 | 3) if member.is_alive => Step::KilledAdd(who, point),
+            (State::Absent, 4..) if member.is_alive => Step::Add(who),
+            (State::Attached(_), 2) => Step::KilledDel(who, point),
+            (State::Attached(_), 3..7) if member.is_alive => Step::Check(who),
+            _ => Step::Del(who),
+        }
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), Stop> {
+        self.operator.bench.forget_calls();
+        self.taken += 1;
+        self.told.push_back(step);
+        if self.told.len() > TOLD {
+            self.told.pop_front();
+        }
+        match step {
+            Step::Add(who) => self.add(who),
+            Step::Del(who) => self.del(who),
+            Step::Check(who) => self.check(who),
+            Step::Gc => self.gc(),
+            Step::KilledAdd(who, point) => self.killed_add(who, point),
+            Step::KilledDel(who, point) => self.killed_del(who, point),
+            Step::Vanish(who) => {
+                self.vanish(who);
+                Ok(())
+            }
+            Step::Reboot => self.reboot(),
+            Step::Look => self.look(),
+        }
+    }
+
+    fn attachment(&self, who: usize) -> Attachment {
+        self.members[who].pod.attachment()
+    }
+
+    fn add(&mut self, who: usize) -> Result<(), Stop> {
+        let result = self.operator.add(&self.members[who].pod)?;
+        if self.hands_out {
+            self.is_nobody_elses(&result)?;
+        }
+        self.members[who].state = State::Attached(result);
+        self.check(who)
+    }
+
+    fn is_nobody_elses(&self, result: &Value) -> Result<(), Stop> {
+        let new = pool::addresses(result);
+        for Member { pod, state, .. } in &self.members {
+            if let State::Attached(other) = state
+                && let Some(address) = pool::addresses(other).iter().find(|address| new.contains(address))
+            {
+                return Err(Finding::new("an address that nobody has", format!("{} has {address}", pod.id())).into());
+            }
+        }
+        Ok(())
+    }
+
+    fn del(&mut self, who: usize) -> Result<(), Stop> {
+        let attachment = self.attachment(who);
+        let result = match &self.members[who].state {
+            State::Attached(result) => Some(result),
+            State::Absent | State::Unknown => None,
+        };
+        self.operator.del(&attachment, result)?;
+        self.members[who].state = State::Absent;
+        self.renew(who)
+    }
+
+    /// A container whose namespace vanished is no more once it is removed; another one takes its place.
+    fn renew(&mut self, who: usize) -> Result<(), Stop> {
+        if self.members[who].is_alive {
+            return Ok(());
+        }
+        // The pool has one address for each.
+        self.members[who] = self.new_member()?;
+        Ok(())
+    }
+
+    fn check(&self, who: usize) -> Result<(), Stop> {
+        match &self.members[who].state {
+            State::Attached(result) => self.operator.check(&self.attachment(who), result),
+            State::Absent | State::Unknown => Ok(()),
+        }
+    }
+
+    fn gc(&mut self) -> Result<(), Stop> {
+        let is_valid = |member: &&Member| matches!(member.state, State::Attached(_));
+        let valid: Vec<_> = self.members.iter().filter(is_valid).map(|member| member.pod.attachment()).collect();
+        for call in self.operator.gc_calls(&valid) {
+            self.operator.bench.make(&call)?.succeeds()?;
+        }
+        (0..self.members.len()).filter(|who| self.members[*who].is_alive).try_for_each(|who| self.check(who))
+    }
+
+    fn killed_add(&mut self, who: usize, point: usize) -> Result<(), Stop> {
+        let attachment = self.attachment(who);
+        let last = self.operator.bench.plugin_count() - 1;
+        let before = self.operator.add_until(last, &attachment)?;
+        let call = self.operator.call(last, Verb::Add, &attachment, before.as_ref());
+        self.operator.disturb(&call, Some((point, Fate::Kill)))?;
+        self.members[who].state = State::Unknown;
+        Ok(())
+    }
+
+    fn killed_del(&mut self, who: usize, point: usize) -> Result<(), Stop> {
+        let attachment = self.attachment(who);
+        let last = self.operator.bench.plugin_count() - 1;
+        let call = match &self.members[who].state {
+            State::Attached(result) => self.operator.call(last, Verb::Del, &attachment, Some(result)),
+            State::Absent | State::Unknown => self.operator.call(last, Verb::Del, &attachment, None),
+        };
+        self.operator.disturb(&call, Some((point, Fate::Kill)))?;
+        self.members[who].state = State::Unknown;
+        Ok(())
+    }
+
+    fn vanish(&mut self, who: usize) {
+        self.members[who].pod.leave(Remains::Gone);
+        self.members[who].is_alive = false;
+    }
+
+    /// Namespaces, links, rules and `/run` are gone; what is on the disk is there. The runtime removes what it knows of.
+    fn reboot(&mut self) -> Result<(), Stop> {
+        for who in 0..self.members.len() {
+            if self.members[who].is_alive {
+                self.vanish(who);
+            }
+        }
+        let bench = self.operator.bench;
+        let host = bench.node.host();
+        let laid = |name: &str| {
+            name == "lo"
+                || bench.profile.stage.iter().any(|part| matches!(part, Stage::Cable { name: cable } if cable == name))
+        };
+        // Those with an end in a namespace that vanished go with it, when the kernel gets round to it.
+        let is_left =
+            |namespace: &Namespace| namespace.links().iter().any(|link| link.kind == "veth" && !laid(&link.name));
+        host.wait_within(PATIENCE, |namespace| !is_left(namespace));
+        for link in host.links().iter().map(|link| link.name.clone()).filter(|name| !laid(name)) {
+            if host.find_link(&link).is_some() {
+                host.delete_link(&link); // unless it went with another one
+            }
+        }
+        host.flush_nft();
+        empty_run();
+        for who in 0..self.members.len() {
+            let attachment = self.attachment(who);
+            self.operator.del(&attachment, None).map_err(|stop| within(stop, "of DEL after a reboot"))?;
+            self.members[who].state = State::Absent;
+        }
+        for who in 0..self.members.len() {
+            self.renew(who)?;
+        }
+        bench.remember();
+        Ok(())
+    }
+
+    /// Removes all, and compares the node with what it was.
+    fn look(&mut self) -> Result<(), Stop> {
+        for who in 0..self.members.len() {
+            let attachment = self.attachment(who);
+            let result = match &self.members[who].state {
+                State::Attached(result) => Some(result),
+                State::Absent | State::Unknown => None,
+            };
+            self.operator.del(&attachment, result)?;
+            self.members[who].state = State::Absent;
+        }
+        self.operator.nothing_is_left("the DEL of all containers")?;
+        for Member { pod, .. } in self.members.iter().filter(|_| self.hands_out) {
+            let named = self.operator.bench.files_naming(pod);
+            let seen = || format!("files name {}: {named:?}", pod.id());
+            Finding::unless(named.is_empty(), "no file of a removed container", seen())?;
+        }
+        for who in 0..self.members.len() {
+            self.renew(who)?;
+        }
+        // New containers are part of what is compared from now on.
+        self.operator.bench.remember();
+        Ok(())
+    }
+
+    fn explained(&self, stop: Stop) -> Stop {
+        let Stop::Fails(mut finding) = stop else {
+            return stop;
+        };
+        let told: Vec<_> = self.told.iter().map(|step| format!("{step:?}")).collect();
+        let seed = self.operator.bench.seed;
+        finding.seen = format!(
+            "{}, at step {} of seed {seed}; the last steps, with containers from 0: {}",
+            finding.seen,
+            self.taken,
+            told.join(", ")
+        );
+        Stop::Fails(finding)
+    }
+}
+
+/// What a reboot does to `/run`, but for what the kit has there.
+fn empty_run() {
+    for entry in fs::read_dir("/run").into_iter().flatten().flatten() {
+        let path = entry.path();
+        if [Path::new("/run/netns"), Path::new("/run/testns")].contains(&path.as_path()) {
+            continue;
+        }
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let removed = if is_folder { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+        removed.unwrap_or_else(|error| panic!("cannot remove {}: {error}", path.display()));
+    }
+}
