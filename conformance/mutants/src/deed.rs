@@ -48,14 +48,6 @@ pub(crate) fn add_address(net: &Kernel, name: &str, address: &Address) {
     run(net, addr::add(&link, address));
 }
 
-/// Takes all IPv4 addresses from a link.
-pub(crate) fn remove_addresses(net: &Kernel, name: &str) {
-    let link = done(link::get(net, &Target::named(name)));
-    for address in done(addr::list(net, &link)).iter().filter(|address| address.net.is_ipv4()) {
-        run(net, addr::delete(&link, address.net));
-    }
-}
-
 /// A name for a link of this container alone.
 pub(crate) fn name_for(container_id: &str) -> String {
     let last = container_id.get(container_id.len().saturating_sub(8)..).unwrap_or(container_id);

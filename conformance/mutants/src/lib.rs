@@ -12,6 +12,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 mod deed;
+mod delegate;
 pub mod excused;
 mod memory;
 mod scene;
@@ -23,7 +24,14 @@ use skel::Reply;
 
 /// The honest plugins.
 const ENTRIES: &[Entry] =
-    &[Entry::of::<bridge::Bridge>(), Entry::of::<host_local::HostLocal>(), Entry::of::<tuning::Tuning>()];
+    &[Entry::of::<bridge::Bridge>(), Entry::of::<host_local::HostLocal>(), TUNING, PORTMAP, BANDWIDTH];
+
+const TUNING: Entry = Entry::of::<tuning::Tuning>();
+
+// The suite has none of these yet. Told neither MTU nor sysctls, `tuning` is a plugin that does nothing: as good a
+// mutant as any of what sets something up.
+const PORTMAP: Entry = Entry { name: "portmap", ..TUNING };
+const BANDWIDTH: Entry = Entry { name: "bandwidth", ..TUNING };
 
 /// A plugin that breaks a rule.
 #[derive(Debug, Clone, Copy)]
@@ -38,10 +46,23 @@ pub struct Mutant {
     pub also: &'static [&'static str],
     /// Whether the IPAM plugin is an executable of its own: our bridge runs one that is itself without a new process.
     pub apart: bool,
+    /// How the honest plugin is tried with the rule.
+    pub honest: Honest,
     /// With which versions it is tried.
     pub versions: &'static [&'static str],
     /// What it does.
     pub act: fn(&Scene) -> Reply,
+}
+
+/// How the honest plugin is tried with the rule of a mutant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Honest {
+    /// Together with the mutant.
+    Too,
+    /// By a test of its own: the rule takes long with a plugin that keeps to it.
+    Slowly,
+    /// The rule says nothing of it: it is about what the plugin may do and does not.
+    Unasked,
 }
 
 impl Mutant {
@@ -51,7 +72,7 @@ impl Mutant {
         name: &'static str,
         act: fn(&Scene) -> Reply,
     ) -> Self {
-        Self { name, profile, rule, also: &[], apart: false, versions: &["1.1.0"], act }
+        Self { name, profile, rule, also: &[], apart: false, honest: Honest::Too, versions: &["1.1.0"], act }
     }
 
     pub(crate) const fn also(self, also: &'static [&'static str]) -> Self {
@@ -60,6 +81,14 @@ impl Mutant {
 
     pub(crate) const fn apart(self) -> Self {
         Self { apart: true, ..self }
+    }
+
+    pub(crate) const fn slow(self) -> Self {
+        Self { honest: Honest::Slowly, ..self }
+    }
+
+    pub(crate) const fn unasked(self) -> Self {
+        Self { honest: Honest::Unasked, ..self }
     }
 
     pub(crate) const fn speaking(self, versions: &'static [&'static str]) -> Self {

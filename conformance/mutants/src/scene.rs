@@ -53,14 +53,21 @@ impl Scene {
 
     /// Without a verb the executable itself answers, on stderr.
     fn about(&self) -> Reply {
-        eprintln!("CNI {} plugin", self.entry.name);
+        let versions: Vec<_> = self.entry.versions.iter().map(|version| version.as_str()).collect();
+        eprintln!("CNI {} plugin\nCNI protocol versions supported: {}", self.entry.name, versions.join(", "));
         Reply::default()
+    }
+
+    /// All of stdin.
+    #[must_use]
+    pub fn stdin(&self) -> &[u8] {
+        self.stdin.as_deref().unwrap_or_default()
     }
 
     /// The network config; `null` if stdin is none.
     #[must_use]
     pub fn config(&self) -> Value {
-        serde_json::from_slice(self.stdin.as_deref().unwrap_or_default()).unwrap_or_default()
+        serde_json::from_slice(self.stdin()).unwrap_or_default()
     }
 
     /// The same call with another config; the very same if stdin is no JSON.

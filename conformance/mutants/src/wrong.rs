@@ -3,10 +3,19 @@
 mod add;
 mod add_result;
 mod at_once;
+mod check;
+mod concurrency;
+mod configuration;
+mod conventions;
 mod crash;
 mod del;
+mod delegation;
 mod errors;
+mod faults;
 mod gc;
+mod ipam;
+mod parameters;
+mod relied;
 mod results;
 mod status;
 mod version;
@@ -16,15 +25,24 @@ use serde_json::Value;
 
 /// Mutants by the kit's files of rules.
 pub const GROUPS: &[(&str, &[Mutant])] = &[
+    ("configuration", configuration::MUTANTS),
+    ("parameters", parameters::MUTANTS),
     ("add", add::MUTANTS),
     ("add_result", add_result::MUTANTS),
     ("del", del::MUTANTS),
+    ("check", check::MUTANTS),
     ("gc", gc::MUTANTS),
     ("status", status::MUTANTS),
     ("version", version::MUTANTS),
-    ("errors", errors::MUTANTS),
     ("results", results::MUTANTS),
+    ("errors", errors::MUTANTS),
+    ("delegation", delegation::MUTANTS),
+    ("ipam", ipam::MUTANTS),
+    ("conventions", conventions::MUTANTS),
+    ("relied", relied::MUTANTS),
     ("crash", crash::MUTANTS),
+    ("faults", faults::MUTANTS),
+    ("concurrency", concurrency::MUTANTS),
 ];
 
 /// All mutants.

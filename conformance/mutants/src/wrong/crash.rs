@@ -14,7 +14,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::forget(&scene.attachment());
         }
         reply
-    }),
+    })
+    .slow(),
     Mutant::new("bridge", "crash.del-killed", "forgets-before-it-deletes", |scene| {
         if scene.is(Del) && !memory::forget(&scene.attachment()) {
             return Reply::default();
@@ -23,7 +24,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::mark(&scene.attachment());
         }
         scene.honest()
-    }),
+    })
+    .slow(),
     Mutant::new("bridge", "crash.gc-killed", "leaves-its-lock", |scene| {
         if !scene.is(Gc) {
             return scene.honest();
@@ -35,7 +37,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let reply = scene.honest();
         memory::forget("gc");
         reply
-    }),
+    })
+    .slow(),
     Mutant::new("bridge", "crash.caller-killed", "says-nothing-when-its-delegate-dies", |scene| {
         let reply = scene.honest();
         match reply.exit != 0 && String::from_utf8_lossy(&reply.stdout).contains("signal") {
@@ -43,5 +46,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     })
-    .apart(),
+    .apart()
+    .slow(),
 ];

@@ -3,6 +3,7 @@
 use crate::{Mutant, deed, memory};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Del};
+use std::fs;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
@@ -78,7 +79,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
+    Mutant::new("host-local", "del.bears-lost-state", "wants-its-file-to-delete", |scene| {
+        let key = scene.attachment();
+        if scene.is(Del) && memory::has(&key) && !has_file_of(&scene.env.container_id) {
+            return scene.refuse(110, "the file of the address is not there");
+        }
+        let reply = scene.after(Add, || memory::mark(&key));
+        if scene.is(Del) && reply.exit == 0 {
+            memory::forget(&key);
+        }
+        reply
+    }),
     Mutant::new("bridge", "del.leaves-others-alone", "removes-the-bridge", |scene| {
         scene.after(Del, || deed::remove_link(&deed::node(), "cni0"))
     }),
 ];
+
+/// Whether host-local has an address for a container, in any network.
+fn has_file_of(container_id: &str) -> bool {
+    let folders = fs::read_dir("/var/lib/cni/networks").into_iter().flatten().flatten();
+    let mut files = folders.flat_map(|folder| fs::read_dir(folder.path())).flatten().flatten();
+    files.any(|file| fs::read_to_string(file.path()).is_ok_and(|text| text.starts_with(container_id)))
+}

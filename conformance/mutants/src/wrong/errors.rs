@@ -40,7 +40,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             return scene.refuse(3, "container unknown");
         }
         scene.honest()
-    }),
+    })
+    .unasked(),
     Mutant::new("bridge", "errors.4-names-variables", "says-that-some-variable-is-wrong", |scene| {
         scene.on_error(|error| {
             if error["code"] == 4 {

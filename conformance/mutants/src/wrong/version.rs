@@ -20,7 +20,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["version.same-list-for-any-input"]),
     Mutant::new("bridge", "version.same-list-for-any-input", "lists-what-it-was-asked-for", |scene| {
-        scene.on(Version, |object| object["supportedVersions"] = json!([object["cniVersion"]]))
+        scene.on(Version, |object| object["supportedVersions"] = json!([scene.config()["cniVersion"]]))
     }),
     Mutant::new("bridge", "version.serves-what-it-lists", "lists-more-than-it-serves", |scene| {
         match scene.is(Add) && scene.config()["cniVersion"] == "0.4.0" {

@@ -4,7 +4,7 @@ mod kit;
 mod table;
 
 use kit::Kit;
-use mutants::wrong;
+use mutants::{Honest, wrong};
 
 /// Tries the mutants of one of the kit's files of rules.
 #[track_caller]
@@ -30,7 +30,15 @@ macro_rules! groups {
     };
 }
 
-groups! { add add_result del gc status version errors results crash }
+groups! { configuration parameters add add_result del check gc status version results errors delegation ipam conventions relied crash faults concurrency }
+
+#[test]
+#[ignore = "takes some minutes"]
+fn honest_plugins_keep_to_slow_rules() {
+    let slow = || wrong::all().filter(|mutant| mutant.honest == Honest::Slowly);
+    let faults = Kit::new(slow()).faults_of_honest(slow());
+    assert!(faults.is_empty(), "{}", faults.join("\n\n"));
+}
 
 #[test]
 #[ignore = "tries each mutant with each rule, which takes an hour"]

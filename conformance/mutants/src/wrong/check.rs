@@ -1,0 +1,161 @@
+//! CHECK.
+
+use crate::{Mutant, Scene, memory};
+use netops::link::{self, Link};
+use netops::{addr, route};
+use serde_json::{Value, json};
+use skel::Reply;
+use skel::cni_spec::Command::{Add, Check, Del};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "check.passes-after-add", "needs-its-time", |scene| {
+        if scene.is(Check) && memory::forget(&scene.attachment()) {
+            return scene.refuse(107, "the interface has not settled yet");
+        }
+        scene.after(Add, || memory::mark(&scene.attachment()))
+    }),
+    Mutant::new("bridge", "check.prints-nothing", "prints-what-it-checked", |scene| {
+        let reply = scene.honest();
+        match scene.is(Check) && reply.exit == 0 {
+            true => Reply::success(scene.config()["prevResult"].to_string()),
+            false => reply,
+        }
+    }),
+    Mutant::new("bridge", "check.changes-nothing", "repairs-what-it-finds", |scene| {
+        let reply = scene.honest();
+        if scene.is(Check) && reply.exit != 0 {
+            let config = scene.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("prevResult"))));
+            drop((config.with_verb(Del).honest(), config.with_verb(Add).honest()));
+        }
+        reply
+    }),
+    Mutant::new("bridge", "check.consults-prev-result", "checks-what-it-remembers", |scene| {
+        let key = scene.attachment();
+        match remembered(&key).filter(|_| scene.is(Check)) {
+            Some(result) => scene.with_config(|config| config["prevResult"] = result).honest(),
+            None => remembers(scene),
+        }
+    })
+    .also(&["check.bears-later-plugins"]),
+    Mutant::new("bridge", "check.bears-later-plugins", "wants-its-own-result-back", |scene| {
+        match remembered(&scene.attachment()).filter(|_| scene.is(Check)) {
+            Some(result) if result != scene.config()["prevResult"] => scene.refuse(107, "somebody changed the result"),
+            _ => remembers(scene),
+        }
+    }),
+    Mutant::new("bridge", "check.notices-a-harmed-interface", "does-not-look-at-the-interface", |scene| {
+        match scene.is(Check) && !is_interface_well(scene) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "check.notices-a-harmed-host-end", "does-not-look-at-the-host-end", |scene| {
+        match scene.is(Check) && !is_host_end_well(scene) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "check.notices-a-missing-address", "does-not-look-at-addresses", |scene| {
+        match scene.is(Check) && !has_addresses(scene) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .also(&["check.consults-prev-result"]),
+    Mutant::new("bridge", "check.notices-a-missing-route", "does-not-look-at-routes", |scene| {
+        match scene.is(Check) && !has_default_route(scene) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "check.notices-missing-filter-rules", "does-not-look-at-filter-rules", |scene| {
+        match scene.is(Check) {
+            true => scene.with_config(|config| config["ipMasq"] = json!(false)).honest(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("host-local", "check.notices-a-lost-reservation", "does-not-look-at-reservations", |scene| {
+        match scene.is(Check) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .also(&["ipam.check-misses-a-reservation"]),
+    Mutant::new("tuning", "check.notices-settings-undone", "does-not-look-at-sysctls", |scene| {
+        checks_without(scene, "/sysctl")
+    }),
+    Mutant::new("tuning", "check.notices-settings-undone", "does-not-look-at-the-mtu", |scene| {
+        checks_without(scene, "/mtu")
+    }),
+    Mutant::new("bridge", "check.asks-the-delegate", "checks-alone", |scene| match scene.is(Check) {
+        true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
+        false => scene.honest(),
+    })
+    .also(&["check.notices-a-lost-reservation", "delegation.forwards", "delegation.error"]),
+];
+
+fn remembered(key: &str) -> Option<Value> {
+    serde_json::from_str(&memory::find(key)?).ok()
+}
+
+/// What the honest plugin does; the result of ADD is kept.
+fn remembers(scene: &Scene) -> Reply {
+    let reply = scene.honest();
+    if scene.is(Add) && reply.exit == 0 {
+        memory::note(&scene.attachment(), &String::from_utf8_lossy(&reply.stdout));
+    }
+    reply
+}
+
+/// CHECK with a part of the config less.
+fn checks_without(scene: &Scene, path: &str) -> Reply {
+    let Some((place, key)) = path.rsplit_once('/').filter(|_| scene.is(Check)) else {
+        return scene.honest();
+    };
+    let less = scene.with_config(|config| {
+        let object = config.pointer_mut(place).and_then(Value::as_object_mut);
+        object.map(|object| object.shift_remove(key));
+    });
+    less.honest()
+}
+
+fn find_interface(scene: &Scene) -> Option<Link> {
+    scene.has_netns().then(|| link::find(&scene.container(), &scene.env.ifname).ok())??
+}
+
+fn is_interface_well(scene: &Scene) -> bool {
+    let config = scene.config();
+    let interfaces = config["prevResult"]["interfaces"].as_array();
+    let told = interfaces.into_iter().flatten().find(|entry| entry["name"] == scene.env.ifname.as_str());
+    let is_as_told = |link: &Link| {
+        let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
+        told.is_none_or(|told| told["mac"] == mac.as_str())
+    };
+    find_interface(scene).is_some_and(|link| link.up && is_as_told(&link))
+}
+
+/// True also if there is no interface whose other end it could be.
+fn is_host_end_well(scene: &Scene) -> bool {
+    let Some(peer) = find_interface(scene).and_then(|link| link.peer) else {
+        return true;
+    };
+    let end = link::find_index(&crate::deed::node(), peer).ok().flatten();
+    end.is_some_and(|end| end.up && end.master.is_some())
+}
+
+/// Whether the interface has each address of the result that is not another's. True without an interface.
+fn has_addresses(scene: &Scene) -> bool {
+    let Some(link) = find_interface(scene) else {
+        return true;
+    };
+    let found = addr::list(&scene.container(), &link).unwrap_or_default();
+    let config = scene.config();
+    let mut told = config["prevResult"]["ips"].as_array().into_iter().flatten();
+    told.all(|ip| found.iter().any(|address| ip["address"] == address.net.to_string().as_str()))
+}
+
+/// Whether the interface has a default route. True without an interface.
+fn has_default_route(scene: &Scene) -> bool {
+    let routes = || route::list_default(&scene.container(), &scene.env.ifname).unwrap_or_default();
+    find_interface(scene).is_none() || !routes().is_empty()
+}

@@ -1,0 +1,28 @@
+//! Many calls at once.
+
+use super::at_once;
+use crate::{Mutant, memory};
+use skel::cni_spec::Command::Add;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("host-local", "concurrency.containers-at-once", "gives-one-address-at-a-time", |scene| {
+        match scene.is(Add) {
+            true => at_once::alone(scene),
+            false => scene.honest(),
+        }
+    })
+    .slow(),
+    Mutant::new("bridge", "concurrency.first-containers-at-once", "makes-the-bridge-alone", |scene| {
+        match scene.is(Add) && !memory::has("bridge") {
+            true => at_once::alone(scene),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("host-local", "concurrency.small-pool", "adds-when-there-is-no-address", |scene| {
+        let reply = scene.honest();
+        match scene.is(Add) && reply.exit != 0 {
+            true => scene.boast(),
+            false => reply,
+        }
+    }),
+];

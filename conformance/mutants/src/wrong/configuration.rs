@@ -1,0 +1,66 @@
+//! What a plugin makes of its configuration.
+
+use crate::{Mutant, Scene};
+use serde_json::json;
+use skel::Reply;
+use skel::cni_spec::Command::Add;
+use std::path::Path;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "configuration.name-is-a-name", "takes-any-name-of-a-network", |scene| {
+        let config = scene.config();
+        let name = config["name"].as_str().unwrap_or_default();
+        match name.is_empty() || name.contains(['/', ' ']) || name == ".." {
+            true => scene.with_config(|config| config["name"] = json!("a-network")).honest(),
+            false => scene.honest(),
+        }
+    })
+    .also(&["errors.7-invalid-config", "errors.object", "errors.version"]),
+    Mutant::new("bridge", "configuration.every-name-works", "takes-short-names-only", |scene| {
+        match scene.config()["name"].as_str().is_some_and(|name| name.len() > 32) {
+            true => scene.refuse(7, "the name is longer than 32"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "configuration.unknown-keys-are-ignored-or-named", "refuses-keys-without-naming-them", |scene| {
+        refuses(scene, |key| key.starts_with("com."))
+    }),
+    Mutant::new("bridge", "configuration.args-are-ignored", "refuses-labels", |scene| {
+        match scene.config().pointer("/args/labels").is_some() {
+            true => scene.refuse(7, "args.labels is unknown"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "configuration.reserved-keys-are-known", "refuses-reserved-keys", |scene| {
+        refuses(scene, |key| key.starts_with("cni.dev/"))
+    }),
+    Mutant::new("bridge", "configuration.ip-masq-hides-the-container", "does-not-masquerade", |scene| {
+        scene.with_config(|config| config["ipMasq"] = json!(false)).honest()
+    }),
+    Mutant::new("bridge", "configuration.ipam-type-is-a-file-name", "runs-any-path", |scene| {
+        let config = scene.config();
+        let kind = config["ipam"]["type"].as_str().unwrap_or_default();
+        if scene.is(Add) && kind.contains('/') {
+            let executable = Path::new(&scene.env.path).join(kind);
+            let run = crate::delegate::run(&executable, scene, Add);
+            return scene.refuse(110, &format!("its delegate said {}", String::from_utf8_lossy(&run.stdout)));
+        }
+        scene.honest()
+    }),
+    Mutant::new("bridge", "configuration.dns-is-kept", "sorts-nameservers", |scene| {
+        scene.on(Add, |result| {
+            if let Some(servers) = result["dns"]["nameservers"].as_array_mut() {
+                servers.sort_by_key(ToString::to_string);
+            }
+        })
+    }),
+];
+
+/// An ADD with a key at the top that it does not know is an error that does not say which.
+fn refuses(scene: &Scene, is_unknown: fn(&str) -> bool) -> Reply {
+    let config = scene.config();
+    match scene.is(Add) && config.as_object().is_some_and(|config| config.keys().any(|key| is_unknown(key))) {
+        true => scene.refuse(7, "there is an unknown key"),
+        false => scene.honest(),
+    }
+}

@@ -1,0 +1,52 @@
+//! CONVENTIONS.
+
+use crate::{Mutant, Scene};
+use serde_json::{Value, json};
+use skel::Reply;
+use skel::cni_spec::Command::Add;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("portmap", "conventions.port-mappings", "maps-no-ports", Scene::honest),
+    Mutant::new("bandwidth", "conventions.bandwidth", "limits-nothing", Scene::honest),
+    Mutant::new("host-local", "conventions.ip-ranges", "knows-no-ranges-of-runtimes", |scene| {
+        without(scene, "/runtimeConfig", "ipRanges")
+    }),
+    Mutant::new("host-local", "conventions.ips", "knows-no-ips-of-runtimes", |scene| {
+        without(scene, "/runtimeConfig", "ips")
+    }),
+    Mutant::new("host-local", "conventions.args-ips", "knows-no-ips-in-args", |scene| without(scene, "/args/cni", "ips")),
+    Mutant::new("host-local", "conventions.cni-args-ip", "knows-no-ip-in-cni-args", without_args),
+    Mutant::new("bridge", "conventions.mac", "knows-no-mac-of-runtimes", |scene| without(scene, "/runtimeConfig", "mac")),
+    Mutant::new("bridge", "conventions.cni-args-mac", "knows-no-mac-in-cni-args", without_args),
+    Mutant::new("bridge", "conventions.args-are-optional", "refuses-labels-of-cni", |scene| {
+        match scene.config().pointer("/args/cni/labels").is_some() {
+            true => scene.refuse(7, "args.cni.labels is unknown"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "conventions.ignore-unknown", "wants-ignore-unknown-first", |scene| {
+        match scene.is(Add) && !scene.env.args.is_empty() && !scene.env.args.starts_with("IgnoreUnknown") {
+            true => scene.refuse(4, "unknown args"),
+            false => scene.honest(),
+        }
+    })
+    .also(&["relied.kubernetes-args"]),
+    Mutant::new("bridge", "conventions.runtime-config-is-strongest", "takes-cni-args-for-stronger", |scene| {
+        let mac = scene.env.args.split(';').find_map(|pair| pair.strip_prefix("MAC="));
+        match mac {
+            Some(mac) => scene.with_config(|config| config["runtimeConfig"]["mac"] = json!(mac)).honest(),
+            None => scene.honest(),
+        }
+    }),
+];
+
+fn without(scene: &Scene, place: &str, key: &str) -> Reply {
+    let less = scene.with_config(|config| {
+        config.pointer_mut(place).and_then(Value::as_object_mut).map(|object| object.shift_remove(key));
+    });
+    less.honest()
+}
+
+fn without_args(scene: &Scene) -> Reply {
+    scene.with_env(|env| env.args.clear()).honest()
+}

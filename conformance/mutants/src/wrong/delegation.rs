@@ -1,0 +1,77 @@
+//! Delegated plugins.
+
+use crate::{Mutant, delegate};
+use serde_json::json;
+use skel::Reply;
+use skel::cni_spec::Command::{Add, Del};
+use std::path::PathBuf;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "delegation.looks-in-cni-path", "looks-in-a-folder-of-its-own", |scene| {
+        match scene.env.path.is_empty() {
+            true => scene.honest(),
+            false => scene.with_env(|env| env.path = "/run/testns/bin".to_owned()).honest(),
+        }
+    })
+    .also(&["delegation.same-environment"]),
+    Mutant::new("bridge", "delegation.same-environment", "keeps-args-to-itself", |scene| {
+        scene.with_env(|env| env.args.clear()).honest()
+    }),
+    Mutant::new("bridge", "delegation.complete-config", "keeps-args-of-the-config-to-itself", |scene| {
+        let less = scene.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("args"))));
+        less.honest()
+    }),
+    Mutant::new("bridge", "delegation.forwards", "forgets-its-delegate-without-a-namespace", |scene| {
+        match scene.is(Del) && scene.env.netns.is_empty() {
+            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
+            false => scene.honest(),
+        }
+    })
+    .also(&["del.needs-no-namespace", "del.needs-no-prev-result"]),
+    Mutant::new("bridge", "delegation.stderr", "swallows-stderr", |scene| {
+        let nowhere = std::fs::File::create("/dev/null").unwrap_or_else(|error| panic!("{error}"));
+        nix::unistd::dup2_stderr(nowhere).unwrap_or_else(|errno| panic!("{errno}"));
+        scene.honest()
+    }),
+    Mutant::new("bridge", "delegation.error", "deletes-whatever-its-delegate-says", |scene| {
+        let reply = scene.honest();
+        match scene.is(Del) && is_of_delegate(&reply) {
+            true => Reply::default(),
+            false => reply,
+        }
+    }),
+    Mutant::new("bridge", "delegation.same-error", "has-an-error-of-its-own-for-all-delegates", |scene| {
+        let reply = scene.honest();
+        match reply.exit != 0 && is_of_delegate(&reply) {
+            true => scene.refuse(108, "the delegate failed"),
+            false => reply,
+        }
+    }),
+    Mutant::new("bridge", "delegation.del-after-failed-add", "does-not-release-what-failed", |scene| {
+        let config = scene.config();
+        let kind = config["ipam"]["type"].as_str().filter(|_| scene.is(Add)).unwrap_or_default();
+        let paths = scene.env.path.split(':').map(|folder| PathBuf::from(folder).join(kind));
+        let Some(executable) = paths.filter(|_| !kind.is_empty()).find(|path| path.is_file()) else {
+            return scene.honest();
+        };
+        // Tries it first, so that the honest plugin does not come to the failure and its DEL.
+        let tried = delegate::run(&executable, scene, Add);
+        if !tried.status.success() {
+            return Reply { stdout: tried.stdout, exit: 1 };
+        }
+        delegate::run(&executable, scene, Del);
+        scene.honest()
+    })
+    .also(&["delegation.forwards"]),
+    Mutant::new("bridge", "delegation.result-is-used", "tells-no-index-of-its-interface", |scene| {
+        scene.on(Add, |result| {
+            for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                ip.as_object_mut().map(|ip| ip.shift_remove("interface"));
+            }
+        })
+    }),
+];
+
+fn is_of_delegate(reply: &Reply) -> bool {
+    String::from_utf8_lossy(&reply.stdout).contains("Reported by plugin ")
+}

@@ -1,0 +1,40 @@
+//! IPAM plugins.
+
+use crate::{Mutant, deed};
+use serde_json::json;
+use skel::Reply;
+use skel::cni_spec::Command::{Add, Check, Del};
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("host-local", "ipam.abbreviated-result", "tells-an-index-of-an-interface", |scene| {
+        scene.on(Add, |result| result["ips"][0]["interface"] = json!(0))
+    })
+    .also(&["results.form"]),
+    Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |scene| {
+        scene.on(Add, |result| result["routes"] = json!([]))
+    }),
+    Mutant::new("host-local", "ipam.makes-no-interface", "makes-an-interface", |scene| {
+        scene.after(Add, || deed::make_link(&scene.container(), "ipam0"))
+    }),
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |scene| {
+        scene.on(Add, |result| result["ips"][0]["address"] = json!("10.77.0.2/16"))
+    }),
+    Mutant::new("host-local", "ipam.del-releases", "releases-with-a-namespace-only", |scene| {
+        match scene.is(Del) && !scene.has_netns() {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |scene| match scene.is(Check) {
+        true => Reply::default(),
+        false => scene.honest(),
+    })
+    .also(&["check.notices-a-lost-reservation"]),
+    Mutant::new("host-local", "ipam.exhausted-is-an-error", "gives-nothing-when-there-is-nothing", |scene| {
+        let reply = scene.honest();
+        match scene.is(Add) && reply.exit != 0 {
+            true => scene.boast(),
+            false => reply,
+        }
+    }),
+];

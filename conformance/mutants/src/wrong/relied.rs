@@ -1,0 +1,145 @@
+//! What runtimes rely on without any document.
+
+use crate::{Mutant, Scene};
+use serde_json::{Value, json};
+use skel::Reply;
+use skel::cni_spec::Command::{Add, Gc, Version};
+use std::fs;
+use std::path::Path;
+
+const VALID: &str = "cni.dev/valid-attachments";
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "relied.unknown-command-text", "has-its-own-words-for-a-command", |scene| {
+        says_instead(scene, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")
+    }),
+    Mutant::new("bridge", "relied.missing-variables-text", "has-its-own-words-for-variables", |scene| {
+        says_instead(scene, "required env variables", "please set")
+    }),
+    Mutant::new("bridge", "relied.incompatible-version-text", "has-its-own-words-for-versions", |scene| {
+        says_instead(scene, "incompatible CNI versions", "unknown version")
+    }),
+    Mutant::new("bridge", "relied.verb-gate-text", "has-its-own-words-for-verbs", |scene| {
+        says_instead(scene, "config version does not allow", "the version is too old for")
+    })
+    .speaking(&["0.3.1", "1.0.0", "1.1.0"]),
+    Mutant::new("bridge", "relied.no-such-file-text", "has-its-own-words-for-namespaces", |scene| {
+        says_instead(scene, "no such file or directory", "gone")
+    }),
+    Mutant::new("bridge", "relied.exit-status-1", "exits-with-2", |scene| {
+        let reply = scene.honest();
+        Reply { exit: if reply.exit == 0 { 0 } else { 2 }, ..reply }
+    }),
+    Mutant::new("bridge", "relied.about-text", "says-what-it-is-on-stdout", |scene| {
+        match scene.env.command.is_empty() {
+            true => Reply::success("CNI bridge plugin\n"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.own-namespace", "works-in-its-own-namespace", |scene| {
+        scene.with_env(|env| env.netns_override = "1".to_owned()).honest()
+    }),
+    Mutant::new("bridge", "relied.version-with-dummies", "wants-a-namespace-for-version", |scene| {
+        match scene.is(Version) && scene.env.netns == "dummy" {
+            true => scene.refuse(4, "CNI_NETNS is no path"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.version-without-input", "wants-input-for-version", |scene| {
+        match scene.is(Version) && scene.config().is_null() {
+            true => scene.refuse(6, "stdin is no JSON"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.no-version-is-0.1.0", "takes-no-version-for-the-newest", |scene| {
+        match scene.config()["cniVersion"].as_str().unwrap_or_default() {
+            "" => scene.with_config(|config| config["cniVersion"] = json!("1.1.0")).honest(),
+            _ => scene.honest(),
+        }
+    })
+    .speaking(&["0.1.0"]),
+    Mutant::new("bridge", "relied.keys-in-any-case", "knows-keys-in-lower-case-only", |scene| {
+        let less = scene.with_config(|config| {
+            if let Some(config) = config.as_object_mut() {
+                config.retain(|key, _| !key.starts_with(|first: char| first.is_ascii_uppercase()));
+            }
+        });
+        less.honest()
+    }),
+    Mutant::new("bridge", "relied.null-is-absent", "refuses-null", |scene| {
+        let config = scene.config();
+        match scene.is(Add) && config.as_object().is_some_and(|config| config.values().any(Value::is_null)) {
+            true => scene.refuse(7, "a key is null"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.last-duplicate-wins", "refuses-duplicates", |scene| {
+        match String::from_utf8_lossy(scene.stdin()).matches("\"name\":").count() > 1 && scene.is(Add) {
+            true => scene.refuse(6, "a key is there twice"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.unknown-keys", "refuses-capabilities", |scene| {
+        match scene.is(Add) && scene.config().get("capabilities").is_some() {
+            true => scene.refuse(7, "capabilities are of the network's config"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.white-space-around-the-config", "wants-no-line-break-at-the-end", |scene| {
+        match scene.is(Add) && scene.stdin().ends_with(b"\n") {
+            true => scene.refuse(6, "there is something after the config"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.kubernetes-args", "refuses-one-of-kubernetes-args", |scene| {
+        match scene.is(Add) && scene.env.args.contains("K8S_POD_INFRA_CONTAINER_ID") {
+            true => scene.refuse(4, "unknown args"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("tuning", "relied.prev-result-without-version", "wants-a-version-in-prev-result", |scene| {
+        match scene.is(Add) && scene.config().pointer("/prevResult/cniVersion").is_none() {
+            true => scene.refuse(7, "prevResult has no cniVersion"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.gc-with-both-keys", "wants-one-list-of-attachments", |scene| {
+        let config = scene.config();
+        match scene.is(Gc) && config.get("cni.dev/attachments").is_some() {
+            true => scene.refuse(7, "cni.dev/attachments is unknown"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "relied.gc-without-list", "ends-without-a-word-when-there-is-no-list", |scene| {
+        match scene.is(Gc) && scene.config().get(VALID).is_none() {
+            true => Reply { stdout: Vec::new(), exit: 1 },
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("host-local", "relied.host-local-files", "writes-files-with-line-feeds", |scene| {
+        scene.after(Add, || rewrite(Path::new("/var/lib/cni/networks")))
+    }),
+];
+
+/// An error with other words, wherever they are.
+fn says_instead(scene: &Scene, words: &str, other: &str) -> Reply {
+    let reply = scene.honest();
+    match reply.exit {
+        0 => reply,
+        _ => Reply { stdout: String::from_utf8_lossy(&reply.stdout).replace(words, other).into_bytes(), ..reply },
+    }
+}
+
+/// Takes the carriage returns out of files of all networks.
+fn rewrite(folder: &Path) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            rewrite(&path);
+        } else if let Ok(text) = fs::read_to_string(&path)
+            && text.contains('\r')
+        {
+            fs::write(&path, text.replace('\r', "")).unwrap_or_else(|error| panic!("{error}"));
+        }
+    }
+}
