@@ -1,8 +1,8 @@
 //! SPEC 2, ADD: what it makes, and when it refuses. What its result says of that is in [`super::add_result`].
 
 use super::attached::{
-    Attached, foreign_result, lay_network, nothing_left, pod_with_kit_ipam, refused, skip, unchanged, with_key,
-    with_kit_ipam,
+    Attached, foreign_result, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, refused, skip, unchanged,
+    with_key, with_kit_ipam,
 };
 use super::rows::{each, newest, since};
 use crate::bench::Bench;
@@ -98,6 +98,14 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "Calls for different containers may run at the same time, the very first ones too.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[newest("", serves_containers_at_once)]),
+    },
+    Rule {
+        id: "add.follows-del",
+        section: "SPEC 2, ADD",
+        level: Level::Should,
+        sentence: "With a DEL between them, ADD may be called again for the same container and interface name.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[newest("", follows_del)]),
     },
     Rule {
         id: "add.serves-a-container-twice",
@@ -283,6 +291,10 @@ fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
         }
     }
     Ok(())
+}
+
+fn follows_del(bench: &Bench) -> Result<(), Stop> {
+    Attached::add_to(bench, pod_of_before(bench)?)?.dels()
 }
 
 fn serves_a_container_twice(bench: &Bench) -> Result<(), Stop> {

@@ -201,6 +201,11 @@ pub(super) fn pod_of_before(bench: &Bench) -> Result<Container, Stop> {
     Ok(attached.pod)
 }
 
+/// What comes of ADD of [`pod_of_before`]: skips if it fails, which is `add.follows-del`'s.
+pub(super) fn again<T>(added: Result<T, Stop>) -> Result<T, Stop> {
+    added.map_err(|_failed| skip("its ADD fails for a container that came and went before"))
+}
+
 /// The same of a container whose addresses are the kit's, with what its ADD is called with. Skips if the plugin does not
 /// delegate.
 pub(super) fn pod_with_kit_ipam(bench: &Bench) -> Result<(Attachment, Value), Stop> {

@@ -1,7 +1,8 @@
 //! SPEC 2, DEL: what it takes back, and what it must not need for that.
 
 use super::attached::{
-    Attached, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, skip, unchanged, with_key, with_kit_ipam,
+    Attached, again, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, skip, unchanged, with_key,
+    with_kit_ipam,
 };
 use super::rows::{each, newest};
 use super::tamper::{
@@ -219,7 +220,7 @@ fn del(bench: &Bench, remains: Remains, told: Told) -> Result<(), Stop> {
     }
     let pod = pod_of_before(bench)?;
     bench.remember();
-    let result = bench.add(&pod)?;
+    let result = again(bench.add(&pod))?;
     let attachment = pod.leave(remains);
     match told {
         Told::All => bench.del(&attachment, &result)?,
@@ -249,7 +250,8 @@ fn needs_no_args(bench: &Bench) -> Result<(), Stop> {
     let mut result = None;
     for index in 0..bench.plugin_count() {
         let call = bench.call_plugin(index, Verb::Add, &attachment, result.as_ref());
-        result = Some(bench.make(&call.args("IgnoreUnknown=1;K8S_POD_NAMESPACE=n;K8S_POD_NAME=p"))?.succeeds()?);
+        let answer = bench.make(&call.args("IgnoreUnknown=1;K8S_POD_NAMESPACE=n;K8S_POD_NAME=p"))?;
+        result = Some(again(answer.succeeds())?);
     }
     bench.del(&attachment, &result.unwrap_or_default())?;
     unchanged(bench, "the node as before ADD")
@@ -277,7 +279,7 @@ fn follows_an_add_without_address(bench: &Bench) -> Result<(), Stop> {
 fn bears(bench: &Bench, harm: Harm) -> Result<(), Stop> {
     let pod = pod_of_before(bench)?;
     bench.remember();
-    let attached = Attached::add_to(bench, pod)?;
+    let attached = again(Attached::add_to(bench, pod))?;
     harm(&attached)?;
     attached.dels()?;
     nothing_left(bench)
@@ -301,7 +303,7 @@ fn leaves_other_containers(bench: &Bench) -> Result<(), Stop> {
     let (first, second) = (bench.pod(), pod_of_before(bench)?);
     bench.add(&first)?;
     bench.remember();
-    Attached::add_to(bench, second)?.dels()?;
+    again(Attached::add_to(bench, second))?.dels()?;
     unchanged(bench, "the other container as it was")
 }
 
@@ -353,7 +355,7 @@ fn leaves_other_networks(bench: &Bench) -> Result<(), Stop> {
         bench.call_with(verb, with_key(config, "name", network.into()), attachment)
     };
     let come_and_go = || -> Result<(), Stop> {
-        let result = bench.make(&call(Verb::Add, &there, "there"))?.succeeds()?;
+        let result = again(bench.make(&call(Verb::Add, &there, "there"))?.succeeds())?;
         bench.make(&call(Verb::Del, &there, "there").prev_result(&result))?.succeeds().map(drop)
     };
     come_and_go()?;
