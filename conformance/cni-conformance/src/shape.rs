@@ -15,6 +15,9 @@ pub fn faults(result: &Value, version: &str) -> Vec<String> {
     let Some(result) = result.as_object() else {
         return vec![format!("the result is no JSON object but {result}")];
     };
+    if result.contains_key("code") && result.contains_key("msg") {
+        faults.add("it is an error object".to_owned());
+    }
     match is_from(version, "0.3.0") {
         true => newer(result, version, &mut faults),
         false => by_family(result, &mut faults),
@@ -307,7 +310,9 @@ mod tests {
             *result.pointer_mut(place).unwrap() = value.clone();
             assert!(!faults(&result, "1.1.0").is_empty(), "{place} {value}");
         }
-        assert_eq!(faults(&json!([]), "1.1.0").len(), 1);
+        for other in [json!([]), json!(null), json!({ "code": 7, "msg": "no" })] {
+            assert_eq!(faults(&other, "1.1.0").len(), 1, "{other}");
+        }
     }
 
     #[test]
