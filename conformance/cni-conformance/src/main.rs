@@ -36,8 +36,7 @@ fn main() -> ExitCode {
         return ExitCode::from(kit_ipam::main());
     }
     let called_as = std::path::Path::new(&called_as);
-    if called_as.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(runtime::judge::PREFIX.as_bytes()))
-    {
+    if runtime::judge::is_called(called_as) {
         return ExitCode::from(runtime::judge::main(called_as));
     }
     let done = match Arguments::parse().what {

@@ -70,8 +70,8 @@ pub(super) fn command(call: &CallRecord) -> String {
 
 /// The verb of a call, for a heading.
 pub(super) fn verb(call: &CallRecord) -> &str {
-    if let Some(word) = call.arguments.first() {
-        return word; // a runtime's
+    if !call.arguments.is_empty() {
+        return call.executable.rsplit('/').next().unwrap_or_default(); // a runtime
     }
     let verb = call.environment.iter().find(|(name, _)| name == "CNI_COMMAND");
     verb.map_or("no CNI_COMMAND", |(_, verb)| verb)

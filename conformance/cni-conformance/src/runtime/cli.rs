@@ -128,12 +128,15 @@ impl Options {
                 Driver::parse(&text).map_err(|error| format!("{}: {error}", file.display()))?
             }
             None => {
-                let keeps = gc_keeps(&command);
-                if !keeps {
-                    notes.push("this cnitool's gc has no --keep: GC was not tried".to_owned());
-                }
                 let none = || format!("there is no driver for {program}: describe it with --driver FILE");
-                Driver::built_in(&program, keeps).ok_or_else(none)?
+                let driver = Driver::built_in(&program, true).ok_or_else(none)?;
+                match driver.verbs.contains_key("GC") && !gc_keeps(&command) {
+                    false => driver,
+                    true => {
+                        notes.push("its gc has no --keep: GC was not tried".to_owned());
+                        Driver::built_in(&program, false).ok_or_else(none)?
+                    }
+                }
             }
         };
         let label = self.label.clone().unwrap_or_else(|| driver.name.clone());

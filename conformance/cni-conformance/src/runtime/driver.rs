@@ -28,15 +28,40 @@ pub struct Driver {
     /// The newest.
     #[serde(default = "newest")]
     pub newest: String,
+    /// Folders of the machine that it writes to, wherever it is told to: empty ones of its own lie over them.
+    #[serde(default)]
+    pub folders: Vec<String>,
+    /// Files that it needs, by path, with their text: placeholders in both.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Whether it makes containers of a root folder: `{root}` then is one, whose `/pause` does nothing until it is ended.
+    #[serde(default)]
+    pub needs_root: bool,
     /// Rules, or starts of their names, that do not bind it, and why: what a tool leaves to whoever calls it.
     #[serde(default)]
     pub unbound: BTreeMap<String, String>,
 }
 
 /// What a placeholder stands for: name of the network, path of the namespace, interface name, container ID, `CNI_ARGS`,
-/// capability arguments as JSON, folder of configs, folders of plugins, attachment to keep as `CONTAINER/IFNAME`.
-const PLACEHOLDERS: [&str; 9] =
-    ["network", "netns", "ifname", "container", "args", "capabilities", "conf_dir", "bin_dir", "keep"];
+/// capability arguments as JSON, folder of configs, folders of plugins, attachment to keep as `CONTAINER/IFNAME`; the
+/// first folder of plugins and the second, a name for a container whose ID the runtime chooses, a folder for its own
+/// files, a root folder for containers.
+const PLACEHOLDERS: [&str; 14] = [
+    "network",
+    "netns",
+    "ifname",
+    "container",
+    "args",
+    "capabilities",
+    "conf_dir",
+    "bin_dir",
+    "keep",
+    "first_bin_dir",
+    "second_bin_dir",
+    "name",
+    "work_dir",
+    "root",
+];
 
 fn oldest() -> String {
     crate::form::VERSIONS[0].to_owned()
@@ -46,6 +71,9 @@ fn newest() -> String {
     crate::form::VERSIONS[crate::form::VERSIONS.len() - 1].to_owned()
 }
 
+/// podman 4 with `network_backend = "cni"`.
+const PODMAN: &str = include_str!("driver/podman.json");
+
 /// What this tool leaves to whoever calls it.
 const CALLERS_DUTIES: [&str; 3] = ["lifecycle.one-at-a-time", "lifecycle.gc-alone", "lifecycle.no-second-add"];
 
@@ -54,7 +82,11 @@ impl Driver {
     #[must_use]
     pub fn built_in(command: &str, gc_keeps: bool) -> Option<Self> {
         let name = Path::new(command).file_name()?.to_str()?;
-        (name == "cnitool").then(|| Self::cnitool(gc_keeps))
+        match name {
+            "cnitool" => Some(Self::cnitool(gc_keeps)),
+            "podman" => Self::parse(PODMAN).ok(),
+            _ => None,
+        }
     }
 
     fn cnitool(gc_keeps: bool) -> Self {
@@ -87,6 +119,9 @@ impl Driver {
             prints_result: true,
             oldest: oldest(),
             newest: newest(),
+            folders: Vec::new(),
+            files: BTreeMap::new(),
+            needs_root: false,
             unbound: CALLERS_DUTIES.map(|rule| (rule.to_owned(), left.to_owned())).into(),
         }
     }
@@ -106,7 +141,7 @@ impl Driver {
         for version in [&driver.oldest, &driver.newest] {
             crate::form::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
         }
-        for text in driver.verbs.values().flatten().chain(driver.environment.values()) {
+        for text in driver.verbs.values().flatten().chain(driver.environment.values()).chain(driver.files.keys()) {
             if let Some(name) = placeholders(text).find(|name| !PLACEHOLDERS.contains(name)) {
                 return Err(format!("there is no placeholder {{{name}}}: write one of {}", PLACEHOLDERS.join(", ")));
             }
@@ -125,8 +160,14 @@ impl Driver {
     /// Whether the kit chooses what a placeholder stands for; else the runtime does.
     #[must_use]
     pub fn gives(&self, placeholder: &str) -> bool {
-        let sought = format!("{{{placeholder}}}");
-        self.verbs.values().flatten().chain(self.environment.values()).any(|text| text.contains(&sought))
+        // Folders of plugins may be said one by one, too.
+        let sought = if placeholder == "bin_dir" { "bin_dir}" } else { &format!("{{{placeholder}}}") };
+        self.verbs
+            .values()
+            .flatten()
+            .chain(self.environment.values())
+            .chain(self.files.values())
+            .any(|text| text.contains(sought))
     }
 
     /// Why a rule does not bind it, if so.
@@ -176,6 +217,7 @@ mod tests {
     fn a_driver_is_chosen_by_the_name_of_the_command() {
         let known = |command| Driver::built_in(command, true).map(|driver| driver.name);
         assert_eq!(known("/opt/bin/cnitool"), Some("cnitool".to_owned()));
+        assert_eq!(known("/usr/bin/podman"), Some("podman".to_owned()));
         assert_eq!(known("/opt/bin/other"), None);
         let reference = Driver::built_in("cnitool", false).unwrap();
         assert!(!reference.verbs.contains_key("GC") && reference.unbound("lifecycle.gc-alone").is_some());

@@ -27,6 +27,8 @@ pub const KEY: &str = "kitJudge";
 const FOLDER: &str = "/run/testns/judge";
 /// Name under which it is the child that [`Order::holds`] leaves behind.
 const HOLDER: &str = "kit-judge-holder";
+/// Name under which it is the only process of a container.
+pub const PAUSE: &str = "pause";
 /// How long a runtime may take to end stdin after the plugin's start.
 const STDIN_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -166,6 +168,13 @@ impl Drop for Gate {
     }
 }
 
+/// Whether an executable of this name is a judge, or something else that [`main`] is.
+#[must_use]
+pub fn is_called(called_as: &Path) -> bool {
+    let name = called_as.file_name().unwrap_or_default();
+    name == PAUSE || name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
+}
+
 /// Puts judges into a folder, under these endings of their names.
 ///
 /// # Errors
@@ -219,6 +228,11 @@ fn write_down(line: &Line) -> io::Result<()> {
 /// The plugin's `main`. Returns the exit status.
 #[must_use]
 pub fn main(called_as: &Path) -> u8 {
+    if called_as.file_name().is_some_and(|name| name == PAUSE) {
+        loop {
+            std::thread::park(); // a container that runs until it is ended
+        }
+    }
     if called_as.file_name().is_some_and(|name| name == HOLDER) {
         pass_gate();
         return 0;

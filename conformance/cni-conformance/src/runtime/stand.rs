@@ -4,6 +4,7 @@ use super::driver::Driver;
 use super::judge::{self, Brief, Heard, Order};
 use super::trial::Trial;
 use crate::finding::{CallRecord, Finding, Stop};
+use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::{Value, json};
@@ -85,10 +86,18 @@ impl Stand {
     /// # Errors
     /// If it cannot be laid.
     pub(crate) fn new(node: Node, trial: &Trial, kit: &Path) -> io::Result<Self> {
+        for folder in &trial.driver.folders {
+            lay_over(folder)?;
+        }
         judge::install(&node.bin_dir(), kit, &JUDGES)?;
         judge::install(&node.work_dir().join("more"), kit, &["a", "far"])?;
         fs::create_dir_all(CONF_DIR)?;
-        Ok(Self {
+        if trial.driver.needs_root {
+            let root = node.work_dir().join("root");
+            fs::create_dir_all(&root)?;
+            fs::copy(kit, root.join("pause"))?;
+        }
+        let stand = Self {
             node,
             driver: trial.driver.clone(),
             version: trial.version.clone(),
@@ -96,7 +105,13 @@ impl Stand {
             command: trial.command.clone(),
             deadline: Duration::from_secs(trial.call_seconds),
             told: Mutex::default(),
-        })
+        };
+        for (path, text) in &stand.driver.files {
+            let path = PathBuf::from(stand.filled(path, None));
+            fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
+            fs::write(path, stand.filled(text, None))?;
+        }
+        Ok(stand)
     }
 
     /// A request for a new container with a new network namespace, interface `eth0`.
@@ -246,7 +261,7 @@ impl Stand {
         for word in template {
             match word.contains("{keep}") {
                 true => words.extend(request.keep.iter().map(|keep| word.replace("{keep}", keep))),
-                false => words.push(self.filled(word, request)),
+                false => words.push(self.filled(word, Some(request))),
             }
         }
         let mut environment = vec![
@@ -258,28 +273,37 @@ impl Stand {
                 environment.push((name.to_owned(), STALE.to_owned()));
             }
         }
-        let set = self.driver.environment.iter().map(|(name, value)| (name.clone(), self.filled(value, request)));
+        let set = self.driver.environment.iter().map(|(name, value)| (name.clone(), self.filled(value, Some(request))));
         environment.extend(set.filter(|(_, value)| !value.is_empty()));
         Ok((words, environment))
     }
 
-    fn filled(&self, template: &str, request: &Request) -> String {
-        let bin_dirs = self.bin_dirs().map(|dir| dir.display().to_string()).join(":");
-        let args: Vec<_> = request.args.iter().map(|(key, value)| format!("{key}={value}")).collect();
-        let capabilities = request.capabilities.as_ref().map(Value::to_string).unwrap_or_default();
-        let Attachment { container_id, netns, ifname } = &request.attachment;
-        [
-            ("{network}", request.network.as_str()),
-            ("{netns}", netns),
-            ("{ifname}", ifname),
-            ("{container}", container_id),
-            ("{args}", &args.join(";")),
-            ("{capabilities}", &capabilities),
-            ("{conf_dir}", CONF_DIR),
-            ("{bin_dir}", &bin_dirs),
-        ]
-        .iter()
-        .fold(template.to_owned(), |text, (placeholder, value)| text.replace(placeholder, value))
+    /// A template with its placeholders filled in; without a request only those that are the same for all.
+    fn filled(&self, template: &str, request: Option<&Request>) -> String {
+        let [first, second] = self.bin_dirs().map(|dir| dir.display().to_string());
+        let work = self.node.work_dir().display().to_string();
+        let mut values = vec![
+            ("conf_dir", CONF_DIR.to_owned()),
+            ("bin_dir", format!("{first}:{second}")),
+            ("first_bin_dir", first),
+            ("second_bin_dir", second),
+            ("root", format!("{work}/root")),
+            ("work_dir", work),
+        ];
+        if let Some(Request { network, attachment, args, capabilities, .. }) = request {
+            let args: Vec<_> = args.iter().map(|(key, value)| format!("{key}={value}")).collect();
+            values.extend([
+                ("network", network.clone()),
+                ("netns", attachment.netns.clone()),
+                ("ifname", attachment.ifname.clone()),
+                ("container", attachment.container_id.clone()),
+                ("name", attachment.container_id.clone()),
+                ("args", args.join(";")),
+                ("capabilities", capabilities.as_ref().map(Value::to_string).unwrap_or_default()),
+            ]);
+        }
+        let fill = |text: String, (name, value): &(&str, String)| text.replace(&format!("{{{name}}}"), value);
+        values.iter().fold(template.to_owned(), fill)
     }
 
     /// What judges heard since they were last forgotten, in the order in which the calls began. Calls with VERSION are
@@ -356,6 +380,13 @@ impl Stand {
     pub(crate) fn take_calls(&self) -> Vec<CallRecord> {
         self.with_told(|told| std::mem::take(&mut told.calls))
     }
+}
+
+/// An empty folder of one's own over one of the machine.
+fn lay_over(folder: &str) -> io::Result<()> {
+    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
+    let laid = mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=0755"));
+    laid.map_err(|errno| io::Error::other(format!("cannot lay an empty folder over {folder}: {errno}")))
 }
 
 /// A call of a judge for a report; of its environment what the protocol has.

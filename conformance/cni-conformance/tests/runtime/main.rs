@@ -2,7 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, and its helpers with it")]
 
+mod cnitool;
 mod faults;
 mod honest;
 mod kit;
 mod options;
+mod podman;
