@@ -57,8 +57,17 @@ pub(super) fn remove_address(attached: &Attached<'_>) -> Result<&'static str, St
     let name = attached.interface()?.name;
     let addresses = attached.addresses();
     let first = addresses.first().ok_or_else(|| skip("its result has no address of the container"))?;
-    attached.pod.namespace().delete_address(&name, &first.address);
+    take_address(attached, &name, &first.address)?;
     Ok("an address was removed")
+}
+
+fn take_address(attached: &Attached<'_>, interface: &str, address: &str) -> Result<(), Stop> {
+    let pod = attached.pod.namespace();
+    match pod.global_addresses(interface).iter().any(|found| found == address) {
+        true => pod.delete_address(interface, address),
+        false => return Err(skip("its interface does not have the address of its result")),
+    }
+    Ok(())
 }
 
 /// The last address of the result is taken from the interface; there are more.
@@ -66,7 +75,7 @@ pub(super) fn remove_last_address(attached: &Attached<'_>) -> Result<&'static st
     let name = attached.interface()?.name;
     match attached.addresses().as_slice() {
         [_, .., last] => {
-            attached.pod.namespace().delete_address(&name, &last.address);
+            take_address(attached, &name, &last.address)?;
             Ok("an address was removed")
         }
         _ => Err(skip("its result has no second address of the container")),
