@@ -71,6 +71,8 @@ pub(super) const RULES: &[Rule] = &[
 
 /// How many inputs share a look at the node.
 const BATCH: usize = 16;
+/// How many have one of their own.
+const ALONE: usize = 4;
 /// How many broken inputs a finding tells of.
 const TOLD: usize = 12;
 
@@ -370,19 +372,25 @@ fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>
     let scene = Scene::new(bench)?;
     let inputs = thinned(inputs(&scene.config), 3, bench);
     bench.remember();
-    for batch in inputs.chunks(BATCH) {
-        if refused_without_a_trace(&scene, batch)? {
+    // The first ones alone: what comes with the first refusal and then stays cannot be told from what a success leaves.
+    let (first, rest) = inputs.split_at(inputs.len().min(ALONE));
+    for batch in first.chunks(1).chain(rest.chunks(BATCH)) {
+        let of_batch = trace(&scene, batch)?;
+        if matches!(of_batch, Trace::None) {
             continue;
         }
         for input in batch {
             scene.undo();
             bench.remember();
             bench.forget_calls();
-            if !refused_without_a_trace(&scene, std::slice::from_ref(input))? {
-                let left = bench.left_behind();
-                let seen = format!("something changed, the input being {}", input.name);
-                return Err(Finding::new("a refused ADD without a trace", seen).with_diff(left).into());
+            if let Trace::OfRefused(left) = trace(&scene, std::slice::from_ref(input))? {
+                return Err(has_a_trace(&format!("the input being {}", input.name), left));
             }
+        }
+        if let Trace::OfRefused(left) = of_batch {
+            // What comes with the first refusal only, and is there from then on.
+            let names: Vec<_> = batch.iter().map(|input| input.name.as_str()).collect();
+            return Err(has_a_trace(&format!("the input being one of these: {}", names.join("; ")), left));
         }
         scene.undo();
         bench.remember();
@@ -390,8 +398,21 @@ fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>
     Ok(())
 }
 
-/// Whether nothing changed. What a successful ADD leaves after DEL, a bridge of another name perhaps, is no matter here.
-fn refused_without_a_trace(scene: &Scene<'_>, batch: &[Input<Vec<u8>>]) -> Result<bool, Stop> {
+fn has_a_trace(when: &str, left: String) -> Stop {
+    Finding::new("a refused ADD without a trace", format!("something changed, {when}")).with_diff(left).into()
+}
+
+/// What inputs left.
+enum Trace {
+    None,
+    /// Something, after one that succeeded: what that leaves after DEL, a bridge of another name perhaps, is no matter
+    /// here.
+    OfSucceeded,
+    /// This, after refusals only.
+    OfRefused(String),
+}
+
+fn trace(scene: &Scene<'_>, batch: &[Input<Vec<u8>>]) -> Result<Trace, Stop> {
     let bench = scene.bench();
     for Input { value, .. } in batch {
         let succeeds = scene.answer(&scene.call(Verb::Add, value.clone()))?.is_ok_and(|answer| answer.is_success());
@@ -401,10 +422,11 @@ fn refused_without_a_trace(scene: &Scene<'_>, batch: &[Input<Vec<u8>>]) -> Resul
                 .del(&scene.pod.attachment(), None)
                 .map_err(|stop| within(stop, "of DEL with a good config"))?;
             if !bench.left_behind().is_empty() && batch.len() > 1 {
-                return Ok(false);
+                return Ok(Trace::OfSucceeded);
             }
             bench.remember();
         }
     }
-    Ok(bench.left_behind().is_empty())
+    let left = bench.left_behind();
+    Ok(if left.is_empty() { Trace::None } else { Trace::OfRefused(left) })
 }
