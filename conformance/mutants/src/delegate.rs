@@ -15,7 +15,7 @@ pub(crate) fn run(executable: &Path, scene: &Scene, verb: Command) -> Output {
     command.env("CNI_COMMAND", verb.as_str()).stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = command.spawn().unwrap_or_else(|error| panic!("{}: {error}", executable.display()));
     let mut stdin = child.stdin.take().unwrap_or_else(|| panic!("no stdin"));
-    stdin.write_all(scene.config().to_string().as_bytes()).unwrap_or_else(|error| panic!("{error}"));
+    stdin.write_all(scene.stdin()).unwrap_or_else(|error| panic!("{error}"));
     drop(stdin);
     child.wait_with_output().unwrap_or_else(|error| panic!("{error}"))
 }

@@ -46,6 +46,8 @@ pub struct Mutant {
     pub also: &'static [&'static str],
     /// Whether the IPAM plugin is an executable of its own: our bridge runs one that is itself without a new process.
     pub apart: bool,
+    /// The cases with which it is tried; all of the rule if there are none.
+    pub cases: &'static [&'static str],
     /// How the honest plugin is tried with the rule.
     pub honest: Honest,
     /// With which versions it is tried.
@@ -63,6 +65,8 @@ pub enum Honest {
     Slowly,
     /// The rule says nothing of it: it is about what the plugin may do and does not.
     Unasked,
+    /// Neither the suite nor the reference has one that keeps to the rule.
+    Missing,
 }
 
 impl Mutant {
@@ -72,7 +76,17 @@ impl Mutant {
         name: &'static str,
         act: fn(&Scene) -> Reply,
     ) -> Self {
-        Self { name, profile, rule, also: &[], apart: false, honest: Honest::Too, versions: &["1.1.0"], act }
+        Self {
+            name,
+            profile,
+            rule,
+            also: &[],
+            apart: false,
+            cases: &[],
+            honest: Honest::Too,
+            versions: &["1.1.0"],
+            act,
+        }
     }
 
     pub(crate) const fn also(self, also: &'static [&'static str]) -> Self {
@@ -83,8 +97,16 @@ impl Mutant {
         Self { apart: true, ..self }
     }
 
+    pub(crate) const fn with(self, cases: &'static [&'static str]) -> Self {
+        Self { cases, ..self }
+    }
+
     pub(crate) const fn slow(self) -> Self {
         Self { honest: Honest::Slowly, ..self }
+    }
+
+    pub(crate) const fn without_honest(self) -> Self {
+        Self { honest: Honest::Missing, ..self }
     }
 
     pub(crate) const fn unasked(self) -> Self {

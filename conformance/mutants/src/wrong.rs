@@ -13,7 +13,9 @@ mod delegation;
 mod errors;
 mod faults;
 mod gc;
+mod hostile;
 mod ipam;
+mod model;
 mod parameters;
 mod relied;
 mod results;
@@ -22,6 +24,7 @@ mod version;
 
 use crate::Mutant;
 use serde_json::Value;
+use skel::Reply;
 
 /// Mutants by the kit's files of rules.
 pub const GROUPS: &[(&str, &[Mutant])] = &[
@@ -43,11 +46,18 @@ pub const GROUPS: &[(&str, &[Mutant])] = &[
     ("crash", crash::MUTANTS),
     ("faults", faults::MUTANTS),
     ("concurrency", concurrency::MUTANTS),
+    ("model", model::MUTANTS),
+    ("hostile", hostile::MUTANTS),
 ];
 
 /// All mutants.
 pub fn all() -> impl Iterator<Item = &'static Mutant> {
     GROUPS.iter().flat_map(|(_, mutants)| *mutants)
+}
+
+/// Whether a reply has some words.
+fn says(reply: &Reply, words: &str) -> bool {
+    String::from_utf8_lossy(&reply.stdout).contains(words)
 }
 
 /// One entry more in a list of a result.

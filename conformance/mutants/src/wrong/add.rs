@@ -19,7 +19,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
-    Mutant::new("host-local", "add.prints-a-result", "prints-a-list", |scene| scene.on(Add, |result| *result = json!([]))),
+    Mutant::new("host-local", "add.prints-a-result", "prints-a-list", |scene| {
+        scene.on(Add, |result| *result = json!([]))
+    }),
     Mutant::new("bridge", "add.gives-connectivity", "leaves-the-interface-down", |scene| {
         let down = Settings { up: Some(false), ..Settings::default() };
         scene.after(Add, || deed::set_link(&scene.container(), &scene.env.ifname, &down))
@@ -60,6 +62,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.serves-containers-at-once", "is-busy", |scene| match scene.is(Add) {
         true => at_once::alone(scene),
         false => scene.honest(),
+    }),
+    Mutant::new("bridge", "add.follows-del", "adds-once-for-all", |scene| {
+        let key = format!("deleted-{}", scene.attachment());
+        if scene.is(Add) && memory::has(&key) {
+            return scene.refuse(110, "that container is gone");
+        }
+        scene.after(Del, || memory::mark(&key))
     }),
     Mutant::new("bridge", "add.serves-a-container-twice", "moves-the-interface", |scene| {
         let reply = scene.honest();

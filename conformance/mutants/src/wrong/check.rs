@@ -1,11 +1,12 @@
 //! CHECK.
 
-use crate::{Mutant, Scene, memory};
+use crate::{Mutant, Scene, delegate, memory};
 use netops::link::{self, Link};
 use netops::{addr, route};
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
+use std::path::Path;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "check.passes-after-add", "needs-its-time", |scene| {
@@ -24,7 +25,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "check.changes-nothing", "repairs-what-it-finds", |scene| {
         let reply = scene.honest();
         if scene.is(Check) && reply.exit != 0 {
-            let config = scene.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("prevResult"))));
+            let config =
+                scene.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("prevResult"))));
             drop((config.with_verb(Del).honest(), config.with_verb(Add).honest()));
         }
         reply
@@ -74,11 +76,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("host-local", "check.notices-a-lost-reservation", "does-not-look-at-reservations", |scene| {
-        match scene.is(Check) {
-            true => Reply::default(),
-            false => scene.honest(),
-        }
+    Mutant::new("host-local", "check.notices-a-lost-reservation", "does-not-look-at-reservations", |scene| match scene
+        .is(Check)
+    {
+        true => Reply::default(),
+        false => scene.honest(),
     })
     .also(&["ipam.check-misses-a-reservation"]),
     Mutant::new("tuning", "check.notices-settings-undone", "does-not-look-at-sysctls", |scene| {
@@ -87,6 +89,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("tuning", "check.notices-settings-undone", "does-not-look-at-the-mtu", |scene| {
         checks_without(scene, "/mtu")
     }),
+    Mutant::new("bandwidth", "check.notices-missing-traffic-shaping", "does-not-look-at-traffic-shaping", |scene| {
+        match scene.env.find_command() {
+            None | Some(Check) => Reply::default(),
+            Some(verb) => {
+                let output = delegate::run(Path::new("/usr/lib/cni/bandwidth"), scene, verb);
+                Reply { stdout: output.stdout, exit: u8::from(!output.status.success()) }
+            }
+        }
+    })
+    .speaking(&["1.0.0"])
+    .without_honest(),
     Mutant::new("bridge", "check.asks-the-delegate", "checks-alone", |scene| match scene.is(Check) {
         true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
         false => scene.honest(),

@@ -1,6 +1,6 @@
 //! Many calls at once.
 
-use super::at_once;
+use super::{at_once, says};
 use crate::{Mutant, memory};
 use skel::cni_spec::Command::Add;
 
@@ -11,6 +11,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
+    .with(&["8"])
     .slow(),
     Mutant::new("bridge", "concurrency.first-containers-at-once", "makes-the-bridge-alone", |scene| {
         match scene.is(Add) && !memory::has("bridge") {
@@ -20,7 +21,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("host-local", "concurrency.small-pool", "adds-when-there-is-no-address", |scene| {
         let reply = scene.honest();
-        match scene.is(Add) && reply.exit != 0 {
+        match scene.is(Add) && reply.exit != 0 && says(&reply, "no IP addresses available") {
             true => scene.boast(),
             false => reply,
         }

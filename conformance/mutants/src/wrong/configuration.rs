@@ -22,9 +22,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "configuration.unknown-keys-are-ignored-or-named", "refuses-keys-without-naming-them", |scene| {
-        refuses(scene, |key| key.starts_with("com."))
-    }),
+    Mutant::new(
+        "bridge",
+        "configuration.unknown-keys-are-ignored-or-named",
+        "refuses-keys-without-naming-them",
+        |scene| refuses(scene, |key| key.starts_with("com.")),
+    ),
     Mutant::new("bridge", "configuration.args-are-ignored", "refuses-labels", |scene| {
         match scene.config().pointer("/args/labels").is_some() {
             true => scene.refuse(7, "args.labels is unknown"),

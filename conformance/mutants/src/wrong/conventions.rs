@@ -14,9 +14,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "conventions.ips", "knows-no-ips-of-runtimes", |scene| {
         without(scene, "/runtimeConfig", "ips")
     }),
-    Mutant::new("host-local", "conventions.args-ips", "knows-no-ips-in-args", |scene| without(scene, "/args/cni", "ips")),
+    Mutant::new("host-local", "conventions.args-ips", "knows-no-ips-in-args", |scene| {
+        without(scene, "/args/cni", "ips")
+    }),
     Mutant::new("host-local", "conventions.cni-args-ip", "knows-no-ip-in-cni-args", without_args),
-    Mutant::new("bridge", "conventions.mac", "knows-no-mac-of-runtimes", |scene| without(scene, "/runtimeConfig", "mac")),
+    Mutant::new("bridge", "conventions.mac", "knows-no-mac-of-runtimes", |scene| {
+        without(scene, "/runtimeConfig", "mac")
+    }),
     Mutant::new("bridge", "conventions.cni-args-mac", "knows-no-mac-in-cni-args", without_args),
     Mutant::new("bridge", "conventions.args-are-optional", "refuses-labels-of-cni", |scene| {
         match scene.config().pointer("/args/cni/labels").is_some() {

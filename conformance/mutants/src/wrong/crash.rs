@@ -1,5 +1,6 @@
 //! Calls that are killed.
 
+use super::says;
 use crate::{Mutant, memory};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Del, Gc};
@@ -15,6 +16,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     })
+    .with(&["first-half"])
     .slow(),
     Mutant::new("bridge", "crash.del-killed", "forgets-before-it-deletes", |scene| {
         if scene.is(Del) && !memory::forget(&scene.attachment()) {
@@ -41,11 +43,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .slow(),
     Mutant::new("bridge", "crash.caller-killed", "says-nothing-when-its-delegate-dies", |scene| {
         let reply = scene.honest();
-        match reply.exit != 0 && String::from_utf8_lossy(&reply.stdout).contains("signal") {
+        match reply.exit != 0 && says(&reply, "killed by ") {
             true => Reply { stdout: Vec::new(), ..reply },
             false => reply,
         }
     })
     .apart()
+    .with(&["add"])
     .slow(),
 ];

@@ -1,5 +1,6 @@
 //! Delegated plugins.
 
+use super::says;
 use crate::{Mutant, delegate};
 use serde_json::json;
 use skel::Reply;
@@ -73,5 +74,5 @@ pub(super) const MUTANTS: &[Mutant] = &[
 ];
 
 fn is_of_delegate(reply: &Reply) -> bool {
-    String::from_utf8_lossy(&reply.stdout).contains("Reported by plugin ")
+    says(reply, "Reported by plugin ")
 }

@@ -6,15 +6,20 @@ use skel::Reply;
 use skel::cni_spec::Command::Add;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "errors.exit-status", "bears-any-command", |scene| {
-        match scene.env.find_command() {
-            None => Reply { exit: 0, ..scene.honest() },
-            Some(_) => scene.honest(),
-        }
+    Mutant::new("bridge", "errors.exit-status", "bears-any-command", |scene| match scene.env.find_command() {
+        None => Reply { exit: 0, ..scene.honest() },
+        Some(_) => scene.honest(),
     }),
     Mutant::new("bridge", "errors.object", "says-the-code-as-a-text", |scene| {
         scene.on_error(|error| error["code"] = json!(error["code"].to_string()))
-    }),
+    })
+    .also(&[
+        "errors.1-incompatible-version",
+        "errors.4-names-variables",
+        "errors.5-io",
+        "errors.6-undecodable",
+        "errors.7-invalid-config",
+    ]),
     Mutant::new("bridge", "errors.version", "fails-in-its-own-version", |scene| {
         scene.on_error(|error| error["cniVersion"] = json!("1.0.0"))
     }),

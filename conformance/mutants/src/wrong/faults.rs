@@ -1,13 +1,17 @@
 //! The kernel says no.
 
+use super::says;
 use crate::{Mutant, Scene, deed};
 use skel::Reply;
 use skel::cni_spec::Command::{self, Add, Del};
 use std::fs;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "faults.add-answers", "fails-to-add-without-a-word", |scene| says_nothing(scene, Add)).slow(),
-    Mutant::new("bridge", "faults.del-answers", "fails-to-delete-without-a-word", |scene| says_nothing(scene, Del)).slow(),
+    Mutant::new("bridge", "faults.add-answers", "fails-to-add-without-a-word", |scene| says_nothing(scene, Add))
+        .with(&["refused"])
+        .slow(),
+    Mutant::new("bridge", "faults.del-answers", "fails-to-delete-without-a-word", |scene| says_nothing(scene, Del))
+        .slow(),
     Mutant::new("bridge", "faults.add-is-all-or-nothing", "leaves-a-link-when-the-kernel-refuses", |scene| {
         let reply = scene.honest();
         if scene.is(Add) && reply.exit != 0 {
@@ -17,6 +21,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .slow(),
     Mutant::new("host-local", "faults.disk-errors", "fails-to-write-without-a-word", |scene| says_nothing(scene, Add))
+        .with(&["no-space"])
         .slow(),
     Mutant::new("host-local", "disk.add-on-a-full-disk", "has-no-words-for-a-full-disk", |scene| {
         says_nothing(scene, Add)
@@ -35,10 +40,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-/// What the honest plugin does, but an error is not told.
+/// What the honest plugin does, but an error is not told, unless it is about the config.
 fn says_nothing(scene: &Scene, verb: Command) -> Reply {
     let reply = scene.honest();
-    match scene.is(verb) && reply.exit != 0 {
+    let is_of_input = ["\"code\": 6", "\"code\": 7"].iter().any(|code| says(&reply, code));
+    match scene.is(verb) && reply.exit != 0 && !is_of_input {
         true => Reply { stdout: Vec::new(), ..reply },
         false => reply,
     }

@@ -1,5 +1,6 @@
 //! IPAM plugins.
 
+use super::says;
 use crate::{Mutant, deed};
 use serde_json::json;
 use skel::Reply;
@@ -25,14 +26,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |scene| match scene.is(Check) {
-        true => Reply::default(),
-        false => scene.honest(),
+    Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |scene| {
+        match scene.is(Check) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
     })
     .also(&["check.notices-a-lost-reservation"]),
     Mutant::new("host-local", "ipam.exhausted-is-an-error", "gives-nothing-when-there-is-nothing", |scene| {
         let reply = scene.honest();
-        match scene.is(Add) && reply.exit != 0 {
+        match scene.is(Add) && reply.exit != 0 && says(&reply, "no IP addresses available") {
             true => scene.boast(),
             false => reply,
         }

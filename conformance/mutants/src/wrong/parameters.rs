@@ -53,7 +53,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-the-start-of-a-name", |scene| shortens(scene, 8)),
+    Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-the-start-of-a-name", |scene| {
+        shortens(scene, 8)
+    }),
     Mutant::new("bridge", "parameters.impossible-ifname-is-an-error", "uses-what-fits-of-a-name", |scene| {
         shortens(scene, 15)
     }),

@@ -85,12 +85,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "relied.white-space-around-the-config", "wants-no-line-break-at-the-end", |scene| {
-        match scene.is(Add) && scene.stdin().ends_with(b"\n") {
+    Mutant::new(
+        "bridge",
+        "relied.white-space-around-the-config",
+        "wants-no-line-break-at-the-end",
+        |scene| match scene.is(Add) && scene.stdin().ends_with(b"\n") {
             true => scene.refuse(6, "there is something after the config"),
             false => scene.honest(),
-        }
-    }),
+        },
+    ),
     Mutant::new("bridge", "relied.kubernetes-args", "refuses-one-of-kubernetes-args", |scene| {
         match scene.is(Add) && scene.env.args.contains("K8S_POD_INFRA_CONTAINER_ID") {
             true => scene.refuse(4, "unknown args"),
@@ -98,7 +101,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("tuning", "relied.prev-result-without-version", "wants-a-version-in-prev-result", |scene| {
-        match scene.is(Add) && scene.config().pointer("/prevResult/cniVersion").is_none() {
+        let config = scene.config();
+        match scene.is(Add) && config.is_object() && config.pointer("/prevResult/cniVersion").is_none() {
             true => scene.refuse(7, "prevResult has no cniVersion"),
             false => scene.honest(),
         }

@@ -1,5 +1,6 @@
 //! STATUS.
 
+use super::says;
 use crate::scene::edited;
 use crate::{Mutant, deed, memory};
 use serde_json::json;
@@ -27,8 +28,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "status.delegate-not-ready", "asks-and-does-not-listen", |scene| {
         let reply = scene.honest();
-        let is_others = String::from_utf8_lossy(&reply.stdout).contains("Reported by plugin");
-        match scene.is(Status) && is_others {
+        match scene.is(Status) && says(&reply, "Reported by plugin ") {
             true => Reply::default(),
             false => reply,
         }

@@ -28,5 +28,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
+    .also(&["add.prints-a-result"])
     .speaking(&["0.4.0"]),
 ];
