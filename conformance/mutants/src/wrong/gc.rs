@@ -39,9 +39,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
         false => scene.honest(),
     }),
-    Mutant::new("bridge", "gc.goes-on-past-errors", "hides-errors-of-gc", |scene| match scene.is(Gc) {
-        true => Reply { exit: 0, stdout: Vec::new(), ..scene.honest() },
-        false => scene.honest(),
+    Mutant::new("bridge", "gc.goes-on-past-errors", "hides-errors-of-gc", |scene| {
+        let reply = scene.honest();
+        match scene.is(Gc) {
+            true => Reply::default(),
+            false => reply,
+        }
     }),
     Mutant::new("bridge", "gc.is-followed-by-del", "deletes-nothing-collected", |scene| {
         if scene.is(Del) && memory::has("gc") {

@@ -3,7 +3,6 @@
 use cni_conformance::rule::{Proof, Rule};
 use cni_conformance::{Profile, rules};
 use mutants::{excused, wrong};
-use std::fmt::Write;
 
 /// Each rule has a mutant that breaks it, or a reason why none can.
 #[test]
@@ -45,11 +44,12 @@ fn the_document_is_the_codes() {
 
 fn document() -> String {
     let mut text = String::from(HEAD);
-    let mut section = "";
+    let mut family = "";
     for rule in rules::all() {
-        if rule.section != section {
-            section = rule.section;
-            write!(text, "\n## {section}\n\n{COLUMNS}").unwrap();
+        let (own, _) = rule.id.split_once('.').unwrap_or((rule.id, ""));
+        if own != family {
+            family = own;
+            text.push_str(&format!("\n## {family}\n\n{COLUMNS}"));
         }
         text.push_str(&row(rule));
     }
@@ -61,17 +61,17 @@ Each sentence of the CNI specification 1.1.0, of CONVENTIONS, and of what runtim
 break; how `cni-conformance plugin` finds out, and the mutant (crate `mutants`) that shows that it does: a plugin of
 ours that breaks just this rule and has to be caught. `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
 
-const COLUMNS: &str = "| Rule | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|\n";
+const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|---|\n";
 
 fn row(rule: &Rule) -> String {
-    let Rule { id, level, sentence, roles, proof, .. } = rule;
+    let Rule { id, section, level, sentence, roles, proof } = rule;
     let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
     let (cases, mutants) = match proof {
         Proof::Untestable(why) => (format!("none: {why}"), String::new()),
         Proof::Cases([case]) if case.name.is_empty() => ("one".to_owned(), mutants_of(id)),
         Proof::Cases(cases) => (cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "), mutants_of(id)),
     };
-    format!("| {id} | {level} | {sentence} | {} | {cases} | {mutants} |\n", roles.join(", "))
+    format!("| {id} | {section} | {level} | {sentence} | {} | {cases} | {mutants} |\n", roles.join(", "))
 }
 
 fn mutants_of(id: &str) -> String {
