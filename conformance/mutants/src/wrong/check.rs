@@ -14,7 +14,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             return scene.refuse(107, "the interface has not settled yet");
         }
         scene.after(Add, || memory::mark(&scene.attachment()))
-    }),
+    })
+    .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "check.prints-nothing", "prints-what-it-checked", |scene| {
         let reply = scene.honest();
         match scene.is(Check) && reply.exit == 0 {
@@ -105,6 +106,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
         false => scene.honest(),
     })
     .also(&["check.notices-a-lost-reservation", "delegation.forwards", "delegation.error"]),
+    Mutant::new("bridge", "check.changes-nothing", "checks-with-a-link-of-its-own", |scene| {
+        scene.after(Check, || crate::deed::make_link(&crate::deed::node(), "checked0"))
+    }),
+    Mutant::new("bridge", "check.bears-later-plugins", "wants-no-address-more", |scene| {
+        let count = || {
+            let found = find_interface(scene).and_then(|link| addr::list(&scene.container(), &link).ok());
+            found.into_iter().flatten().filter(|address| address.net.is_ipv4()).count()
+        };
+        match scene.is(Check) && count() > 1 {
+            true => scene.refuse(107, "there is one address more"),
+            false => scene.honest(),
+        }
+    }),
 ];
 
 fn remembered(key: &str) -> Option<Value> {

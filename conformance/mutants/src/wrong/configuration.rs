@@ -57,6 +57,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
+    Mutant::new("bridge", "configuration.every-name-works", "takes-plain-names-only", |scene| {
+        let config = scene.config();
+        let is_plain = |name: &str| name.len() > 1 && name.chars().all(|c| c.is_ascii_alphanumeric());
+        match scene.is(Add) && config["name"].as_str().is_some_and(|name| !is_plain(name)) {
+            true => scene.refuse(7, "the name is too short or has signs in it"),
+            false => scene.honest(),
+        }
+    }),
 ];
 
 /// An ADD with a key at the top that it does not know is an error that does not say which.

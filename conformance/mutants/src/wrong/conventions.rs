@@ -42,6 +42,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
             None => scene.honest(),
         }
     }),
+    Mutant::new("bridge", "conventions.ignore-unknown", "refuses-unknown-args-in-any-case", |scene| {
+        match scene.is(Add) && scene.env.args.contains("CONFORMANCE") {
+            true => scene.refuse(4, "unknown args"),
+            false => scene.honest(),
+        }
+    }),
 ];
 
 fn without(scene: &Scene, place: &str, key: &str) -> Reply {

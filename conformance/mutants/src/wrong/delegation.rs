@@ -4,7 +4,7 @@ use super::says;
 use crate::{Mutant, delegate};
 use serde_json::json;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Del};
+use skel::cni_spec::Command::{Add, Check, Del};
 use std::path::PathBuf;
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -70,6 +70,30 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 ip.as_object_mut().map(|ip| ip.shift_remove("interface"));
             }
         })
+    }),
+    Mutant::new("bridge", "delegation.looks-in-cni-path", "looks-from-the-end", |scene| {
+        let reversed: Vec<_> = scene.env.path.split(':').rev().collect();
+        scene.with_env(|env| env.path = reversed.join(":")).honest()
+    }),
+    Mutant::new("bridge", "delegation.forwards", "deletes-and-checks-alone", |scene| {
+        match scene.is(Del) || scene.is(Check) {
+            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "delegation.error", "adds-without-its-delegate", |scene| {
+        let reply = scene.honest();
+        match scene.is(Add) && reply.exit != 0 {
+            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
+            false => reply,
+        }
+    }),
+    Mutant::new("bridge", "delegation.error", "checks-whatever-its-delegate-says", |scene| {
+        let reply = scene.honest();
+        match scene.is(Check) && is_of_delegate(&reply) {
+            true => Reply::default(),
+            false => reply,
+        }
     }),
 ];
 

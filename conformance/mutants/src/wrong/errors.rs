@@ -22,7 +22,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     ]),
     Mutant::new("bridge", "errors.version", "fails-in-its-own-version", |scene| {
         scene.on_error(|error| error["cniVersion"] = json!("1.0.0"))
-    }),
+    })
+    .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "errors.reserved-codes", "uses-a-reserved-code", |scene| {
         scene.on_error(|error| {
             if error["code"].as_u64().is_some_and(|code| code > 7) {
@@ -57,6 +58,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "errors.5-io", "cannot-tell-reading-from-decoding", |scene| other_code(scene, 5, 6)),
     Mutant::new("bridge", "errors.6-undecodable", "calls-no-json-invalid", |scene| other_code(scene, 6, 7)),
     Mutant::new("bridge", "errors.7-invalid-config", "calls-a-config-undecodable", |scene| other_code(scene, 7, 6)),
+    Mutant::new("bridge", "errors.exit-status", "fails-with-0", |scene| Reply { exit: 0, ..scene.honest() })
+        .also(&["errors.6-undecodable", "add.prints-a-result"]),
+    Mutant::new("bridge", "errors.reserved-codes", "uses-a-reserved-code-for-configs", |scene| {
+        other_code(scene, 7, 42)
+    }),
 ];
 
 /// One code in place of another.

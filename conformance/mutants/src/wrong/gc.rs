@@ -1,9 +1,9 @@
 //! GC.
 
 use crate::{Mutant, memory};
-use serde_json::json;
+use serde_json::{Value, json};
 use skel::Reply;
-use skel::cni_spec::Command::{Del, Gc};
+use skel::cni_spec::Command::{Add, Del, Gc};
 
 const VALID: &str = "cni.dev/valid-attachments";
 
@@ -52,4 +52,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         scene.after(Gc, || memory::mark("gc"))
     }),
+    Mutant::new("bridge", "gc.succeeds", "wants-to-know-the-valid-ones", |scene| {
+        let config = scene.config();
+        let mut valid = config[VALID].as_array().into_iter().flatten();
+        let is_known =
+            |entry: &Value| memory::has(&format!("{}-{}", text(&entry["containerID"]), text(&entry["ifname"])));
+        match scene.is(Gc) && !valid.all(is_known) {
+            true => scene.refuse(110, "nobody knows that attachment"),
+            false => scene.after(Add, || memory::mark(&scene.attachment())),
+        }
+    }),
 ];
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}

@@ -5,6 +5,8 @@ use crate::{Mutant, deed};
 use serde_json::json;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
+use std::fs;
+use std::path::PathBuf;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "ipam.abbreviated-result", "tells-an-index-of-an-interface", |scene| {
@@ -40,4 +42,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     }),
+    Mutant::new("host-local", "ipam.del-releases", "releases-all-of-a-container", |scene| {
+        scene.after(Del, || {
+            for file in files() {
+                let is_its = fs::read_to_string(&file).is_ok_and(|text| text.starts_with(&scene.env.container_id));
+                if is_its {
+                    fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}"));
+                }
+            }
+        })
+    }),
 ];
+
+/// Files of all networks.
+fn files() -> Vec<PathBuf> {
+    let folders = fs::read_dir("/var/lib/cni/networks").into_iter().flatten().flatten();
+    folders.flat_map(|folder| fs::read_dir(folder.path())).flatten().flatten().map(|file| file.path()).collect()
+}

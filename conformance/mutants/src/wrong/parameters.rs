@@ -14,13 +14,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["errors.4-names-variables", "relied.missing-variables-text"]),
     Mutant::new("bridge", "parameters.required-of-del", "deletes-nobody", |scene| {
-        match scene.is(Del) && scene.env.container_id.is_empty() {
+        let env = &scene.env;
+        match scene.is(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
             true => Reply::default(),
             false => scene.honest(),
         }
     }),
     Mutant::new("bridge", "parameters.required-of-check", "checks-nobody", |scene| {
-        match scene.is(Check) && scene.env.ifname.is_empty() {
+        let env = &scene.env;
+        match scene.is(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()) {
             true => Reply::default(),
             false => scene.honest(),
         }
@@ -42,7 +44,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "parameters.container-id-is-a-name", "takes-any-id", |scene| {
         let id: String = scene.env.container_id.chars().filter(char::is_ascii_alphanumeric).collect();
-        match scene.env.container_id.contains(['/', ' ', '\n']) || scene.env.container_id.starts_with('-') {
+        match scene.env.container_id.contains(['/', ' ', '\n'])
+            || scene.env.container_id == ".."
+            || scene.env.container_id.starts_with('-')
+        {
             true => scene.with_env(|env| env.container_id = id).honest(),
             false => scene.honest(),
         }
@@ -71,9 +76,51 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
+    Mutant::new("bridge", "parameters.required-of-add", "makes-up-a-name-of-the-interface", |scene| {
+        match scene.is(Add) && scene.env.ifname.is_empty() {
+            true => scene.with_env(|env| env.ifname = "eth0".to_owned()).honest(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "parameters.required-of-add", "adds-nowhere", |scene| {
+        match scene.is(Add) && scene.env.netns.is_empty() {
+            true => scene.boast(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "parameters.unknown-command-is-an-error", "takes-any-word-for-add", |scene| {
+        match scene.env.find_command() {
+            None if !scene.env.command.is_empty() => scene.with_verb(Add).honest(),
+            None | Some(_) => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "parameters.config-is-one-json-object", "adds-without-a-config", |scene| {
+        match scene.is(Add) && scene.config().is_null() {
+            true => scene.boast(),
+            false => scene.honest(),
+        }
+    })
+    .also(&["errors.6-undecodable"]),
+    Mutant::new("bridge", "parameters.every-container-id-works", "takes-plain-ids-only", |scene| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
+        match scene.is(Add) && (scene.env.container_id.len() < 2 || !scene.env.container_id.chars().all(is_plain)) {
+            true => scene.refuse(4, "CNI_CONTAINERID is too short or has signs in it"),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-names-made-plain", makes_plain),
+    Mutant::new("bridge", "parameters.impossible-ifname-is-an-error", "makes-impossible-names-plain", makes_plain),
 ];
 
 /// The call with a shorter name.
 fn shortens(scene: &Scene, length: usize) -> Reply {
     scene.with_env(|env| env.ifname.truncate(length)).honest()
+}
+
+/// The call with a name of letters and digits.
+fn makes_plain(scene: &Scene) -> Reply {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { 'x' };
+    let name: String = scene.env.ifname.chars().map(plain).collect();
+    let name = if name.starts_with(|c: char| c.is_ascii_digit()) { format!("e{name}") } else { name };
+    scene.with_env(|env| env.ifname = name).honest()
 }

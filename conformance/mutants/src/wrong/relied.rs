@@ -123,6 +123,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "relied.host-local-files", "writes-files-with-line-feeds", |scene| {
         scene.after(Add, || rewrite(Path::new("/var/lib/cni/networks")))
     }),
+    Mutant::new("bridge", "relied.unknown-keys", "refuses-unknown-keys", |scene| {
+        let config = scene.config();
+        let is_unknown =
+            |object: &Value| object.as_object().is_some_and(|all| all.keys().any(|key| key.starts_with("zz")));
+        match scene.is(Add) && (is_unknown(&config) || is_unknown(&config["runtimeConfig"])) {
+            true => scene.refuse(2, "there is an unknown key"),
+            false => scene.honest(),
+        }
+    }),
 ];
 
 /// An error with other words, wherever they are.

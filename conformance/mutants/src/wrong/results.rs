@@ -15,20 +15,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "results.interfaces", "tells-half-a-mac", |scene| {
         scene.on(Add, |result| result["interfaces"][1]["mac"] = json!("0a:00:00"))
     })
-    .also(&["results.form"]),
+    .also(&["results.form"])
+    .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.ips", "points-beyond-the-interfaces", |scene| {
         scene.on(Add, |result| result["ips"][0]["interface"] = json!(7))
     })
-    .also(&["results.form"]),
+    .also(&["results.form"])
+    .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.routes", "tells-no-prefix-of-a-route", |scene| {
         scene.on(Add, |result| result["routes"][0]["dst"] = json!("0.0.0.0"))
     })
-    .also(&["results.form"]),
+    .also(&["results.form"])
+    .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.dns", "tells-one-nameserver-as-a-text", |scene| {
         scene.on(Add, |result| result["dns"] = json!({ "nameservers": "10.77.0.1" }))
     })
     .also(&["results.form", "configuration.dns-is-kept"]),
     Mutant::new("bridge", "results.known-keys", "invents-a-key", |scene| {
         scene.on(Add, |result| result["bridge"] = json!("cni0"))
-    }),
+    })
+    .speaking(&["0.2.0", "0.4.0", "1.1.0"]),
 ];

@@ -59,4 +59,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
+    Mutant::new("bridge", "status.ready", "is-ready-after-the-first-container-only", |scene| {
+        if scene.is(Status) && !memory::has("added") {
+            return scene.refuse(50, "there is no container yet");
+        }
+        scene.after(Add, || memory::mark("added"))
+    }),
 ];
