@@ -1,6 +1,6 @@
 //! What a child process in namespaces of its own is sent for, and how it gets there.
 //!
-//! The parent writes an [`Errand`] as JSON to the child's stdin and reads the answer, JSON too, from its stdout. The
+//! The parent writes an `Errand` as JSON to the child's stdin and reads the answer, JSON too, from its stdout. The
 //! child starts twice: [`outside`] enters new namespaces and starts [`inside`], the first process there.
 
 use crate::finding::CallRecord;

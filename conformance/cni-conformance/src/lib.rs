@@ -10,7 +10,7 @@
 //! Runtimes are tested the other way round: [`runtime`].
 //!
 //! Reading order: what is asked ([`rule`], [`rules`]), of whom ([`subject`], [`profile`]), how it is found out
-//! ([`bench`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
+//! ([`mod@bench`], [`trial`], [`schedule`], [`run`]), and what is said about it ([`finding`], [`report`]).
 
 // What is asked.
 pub mod form;

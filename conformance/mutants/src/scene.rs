@@ -101,7 +101,7 @@ impl Scene {
         self.with_env(|env| env.command = verb.as_str().to_owned())
     }
 
-    /// The attachment, as a key of [`crate::memory`].
+    /// The attachment, as a key of `memory`.
     #[must_use]
     pub fn attachment(&self) -> String {
         format!("{}-{}", self.env.container_id, self.env.ifname)

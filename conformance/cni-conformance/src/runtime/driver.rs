@@ -12,7 +12,7 @@ pub struct Driver {
     pub name: String,
     /// By verb, the words after the command. A verb that is not here is one that the runtime has not got.
     ///
-    /// A word may have the placeholders of [`PLACEHOLDERS`]; one with `{keep}` is repeated for each attachment that
+    /// A word may have the placeholders that RUNTIMES.md lists; one with `{keep}` is repeated for each attachment that
     /// GC is to keep.
     pub verbs: BTreeMap<String, Vec<String>>,
     /// Its environment, with the same placeholders, beside PATH and HOME. A variable whose value comes out empty is

@@ -61,7 +61,8 @@ fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
     .assert_eq(&listed);
     expect![[r#"
         cannot check half/eth0 in network net: its ADD was not finished; DEL and then ADD are the way on
-    "#]].assert_eq(&tool.run(&[&["check"], &target[..]].concat()).stderr);
+    "#]]
+    .assert_eq(&tool.run(&[&["check"], &target[..]].concat()).stderr);
     tool.plugin("good", crate::tool::GOOD);
     tool.run(&[&["del"], &target[..]].concat()).ok();
     assert_eq!(tool.run(&["attachments"]).ok(), "");
