@@ -48,7 +48,7 @@ impl Call {
         Self { env, entries: self.entries, stdin: Stdin::Given(stdin) }
     }
 
-    /// Reads the input of VERSION: until it is one JSON value, ends, or [`VERSION_PATIENCE`] is over. A person, or a
+    /// Reads the input of VERSION: until it is one JSON value, ends, or half a second is over. A person, or a
     /// runtime that leaves stdin open, gets an answer all the same.
     #[must_use]
     pub fn read_version_input(&self) -> Rc<[u8]> {
