@@ -20,6 +20,7 @@ use rustix::process::{PidfdFlags, pidfd_open};
 use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
@@ -133,8 +134,24 @@ fn runs_add(pid: Pid, attachment: &Attachment) -> bool {
     has("CNI_CONTAINERID=", attachment.id.container_id.as_str())
         && has("CNI_COMMAND=", Command::Add.as_str())
         && has("CNI_IFNAME=", attachment.id.ifname.as_str())
-        // Different containers have one identifier only where somebody numbers them; their namespaces differ.
         && has("CNI_NETNS=", &attachment.netns)
+        && is_on_this_node(pid, &attachment.netns)
+}
+
+/// Whether the process means the same by the path of a namespace: nodes within this one (containers that run containers)
+/// have paths, and perhaps identifiers, alike, and their processes are to be seen from here.
+fn is_on_this_node(pid: Pid, netns: &str) -> bool {
+    let mounts = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/mnt")).ok();
+    let of = pid.to_string();
+    if let (Some(theirs), Some(own)) = (mounts(&of), mounts("thread-self"))
+        && theirs == own
+    {
+        return true;
+    }
+    // A runtime that runs in a container may have been started anew in another one.
+    let file = |path: String| std::fs::metadata(path).ok().map(|about| (about.dev(), about.ino()));
+    let theirs = file(format!("/proc/{of}/root{netns}"));
+    theirs.is_some() && theirs == file(netns.to_owned())
 }
 
 /// The process groups of this process and its ancestors.

@@ -7,6 +7,7 @@ use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use std::fs::{File, OpenOptions};
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -239,11 +240,8 @@ fn a_deadline_ends_the_wait() {
     expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
 }
 
-/// A plugin that links this library runs for the attachment as well, and must not end itself or who called it.
-#[test]
-fn who_deletes_is_not_ended() {
-    let folder = Folder::with(&[("a", STEPPING)]);
-    let attachment = own();
+/// Writes what a runtime leaves that was killed right after the intent.
+fn write_intent(folder: &Folder, attachment: &Attachment) {
     folder.write(
         "cache/results/net-c1-eth0",
         &format!(
@@ -251,6 +249,39 @@ fn who_deletes_is_not_ended() {
             attachment.netns
         ),
     );
+}
+
+/// A container that runs containers has processes that are seen from here, with paths and perhaps identifiers alike.
+#[test]
+fn what_runs_on_a_node_within_the_node_is_not_ended() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let attachment = eth0().netns("/run/netns/of-another-node");
+    write_intent(&folder, &attachment);
+    let mut elsewhere = Command::new("unshare")
+        .args(["--mount", "sh", "-c", "echo runs; read word && test $word = go"])
+        .process_group(0)
+        .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c1"), ("CNI_IFNAME", "eth0")])
+        .env("CNI_NETNS", &attachment.netns)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut runs = [0; 5];
+    elsewhere.stdout.take().unwrap().read_exact(&mut runs).unwrap();
+    let runtime = folder.runtime();
+    let [intent] = &runtime.cache().list(None).unwrap().cached[..] else { panic!("one attachment") };
+    wait(runtime.del_cached(intent)).unwrap();
+    elsewhere.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let status = elsewhere.wait().unwrap();
+    assert!(status.success(), "{status}");
+}
+
+/// A plugin that links this library runs for the attachment as well, and must not end itself or who called it.
+#[test]
+fn who_deletes_is_not_ended() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let attachment = own();
+    write_intent(&folder, &attachment);
     // A shell that is called as the plugin is, and that starts the process below and waits for it.
     let status = Command::new("/bin/sh")
         .args(["-c", r#""$0" --exact killed::the_plugin_that_deletes; exit $?"#])
