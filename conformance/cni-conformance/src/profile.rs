@@ -62,9 +62,6 @@ pub struct Profile {
     /// The oldest version with which it makes sense: there were no chains before 0.3.0, and no results without addresses.
     #[serde(default)]
     pub oldest: Option<String>,
-    /// Why it cannot be tried here, if it cannot.
-    #[serde(default)]
-    pub unfit: Option<String>,
 }
 
 /// One thing that is laid on the node before ADD.
@@ -83,6 +80,12 @@ pub enum Stage {
     },
     /// For each pod a veth from a bridge of the node to its container with addresses: what a plugin before made.
     Attached,
+    /// A DHCP server of the kit's, and for each pod links of its network in the container, up and without addresses:
+    /// what an interface plugin has made when it asks for an address.
+    DhcpServer {
+        /// Names of the links.
+        links: Vec<String>,
+    },
     /// A process that has to run, started before the first call.
     Daemon {
         /// An executable of the subject.
@@ -92,6 +95,16 @@ pub enum Stage {
         /// The socket that exists as soon as it is ready.
         socket: String,
     },
+}
+
+impl Stage {
+    /// Whether each container gets something.
+    pub(crate) fn lays_in_containers(&self) -> bool {
+        match self {
+            Self::Device { .. } | Self::Attached | Self::DhcpServer { .. } => true,
+            Self::Cable { .. } | Self::Daemon { .. } => false,
+        }
+    }
 }
 
 impl Profile {

@@ -125,7 +125,7 @@ pub fn ask_versions(
     side_by_side: usize,
 ) -> io::Result<(Vec<Candidate>, Vec<Report>)> {
     let mut questions: BTreeMap<(String, String), (Subject, String)> = BTreeMap::new();
-    for (subject, profile) in pairs.iter().filter(|(_, profile)| profile.unfit.is_none()) {
+    for (subject, profile) in &pairs {
         for executable in executables(profile) {
             questions.insert((subject.label.clone(), executable.clone()), (subject.clone(), executable));
         }

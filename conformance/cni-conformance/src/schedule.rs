@@ -53,7 +53,6 @@ pub struct Wanted {
 pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<Planned> {
     let Candidate { subject, profile, versions } = candidate;
     let lacks = machine.lacks(&profile.needs).map(|feature| format!("the kernel has no {feature}"));
-    let unfit = profile.unfit.clone().or(lacks);
     let mut planned = Vec::new();
     for rule in wanted.rules.iter().filter(|rule| rule.roles.contains(&profile.role)) {
         let is_wanted = |name: &str| match wanted.cases.is_empty() {
@@ -77,7 +76,7 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<
                     seed: wanted.seed.wrapping_add(repetition),
                     call_seconds: wanted.call_seconds,
                 };
-                planned.push(Planned { trial, skip: unfit.clone().or(none.clone()) });
+                planned.push(Planned { trial, skip: lacks.clone().or(none.clone()) });
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Lays what a profile says that the node must have.
 
+mod dhcp;
+
 use crate::profile::{Stage, fill_text};
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
@@ -29,6 +31,7 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
                 node.host().add_link(BRIDGE, "bridge");
                 node.host().add_address(BRIDGE, "10.99.0.1/16");
             }
+            Stage::DhcpServer { .. } => dhcp::serve(node),
             Stage::Daemon { executable, arguments, socket } => {
                 children.push(daemon(&node.bin_dir().join(executable), arguments, Path::new(socket)));
             }
@@ -79,6 +82,7 @@ pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, number: usi
         match part {
             Stage::Device { name } => device(node, &fill_text(name, number)),
             Stage::Attached => prev_result = Some(attached(node, pod, number)),
+            Stage::DhcpServer { links } => dhcp::connect(pod, number, links),
             Stage::Cable { .. } | Stage::Daemon { .. } => {}
         }
     }

@@ -6,6 +6,9 @@ use serde_json::{Value, json};
 /// The link that is somebody's master.
 const UPLINK: &str = "uplink";
 
+/// Where the daemon of `dhcp` listens unless it is told otherwise.
+const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
+
 pub(super) fn profiles() -> Vec<Profile> {
     [interfaces(), address_plugins(), chained()].concat()
 }
@@ -19,7 +22,6 @@ fn profile(name: &str, executable: &str, role: Role, object: Value) -> Profile {
         stage: Vec::new(),
         needs: Vec::new(),
         oldest: None,
-        unfit: None,
     }
 }
 
@@ -86,8 +88,16 @@ fn address_plugins() -> Vec<Profile> {
     let ipam = |name: &str, executable: &str, ipam: Value| {
         profile(name, executable, Role::Ipam, json!({ "type": "kit-user", "ipam": ipam }))
     };
-    let mut dhcp = ipam("dhcp", "dhcp", json!({ "type": "dhcp" }));
-    dhcp.unfit = Some("it needs a DHCP server, which the kit does not have yet".to_owned());
+    let dhcp_daemon = Stage::Daemon {
+        executable: "dhcp".to_owned(),
+        // A request that nobody answers ends before the deadline of a call.
+        arguments: ["daemon", "-socketpath", DHCP_SOCKET, "-timeout", "2s", "-resendmax", "4s"]
+            .map(str::to_owned)
+            .to_vec(),
+        socket: DHCP_SOCKET.to_owned(),
+    };
+    // The names under which rules attach a container.
+    let links = ["eth0", "eth1", "eth10"].map(str::to_owned).to_vec();
     vec![
         ipam("host-local", "host-local", range()),
         ipam("host-local-dual-stack", "host-local", ranges()),
@@ -100,7 +110,7 @@ fn address_plugins() -> Vec<Profile> {
                 "routes": [{ "dst": "0.0.0.0/0" }],
             }),
         ),
-        dhcp,
+        ipam("dhcp", "dhcp", json!({ "type": "dhcp" })).on(Stage::DhcpServer { links }).on(dhcp_daemon),
     ]
 }
 

@@ -31,7 +31,7 @@ pub(super) fn profile(name: &str, text: &str, role: Option<Role>) -> Result<Prof
     needs.dedup();
     let stage = stage(&plugins, role);
     let oldest = [Role::Chained, Role::List].contains(&role).then(|| "0.3.0".to_owned());
-    Ok(Profile { name: name.to_owned(), role, plugins, executable, stage, needs, oldest, unfit: None })
+    Ok(Profile { name: name.to_owned(), role, plugins, executable, stage, needs, oldest })
 }
 
 /// The role of one plugin object: that of the known plugin of its type, else what it looks like.

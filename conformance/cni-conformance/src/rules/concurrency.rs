@@ -4,7 +4,7 @@ use crate::bench::{Answer, Bench};
 use crate::beyond::operator::{Operator, within};
 use crate::beyond::pool;
 use crate::finding::{Finding, Stop};
-use crate::profile::{Role, Stage};
+use crate::profile::Role;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -45,7 +45,7 @@ pub(super) const RULES: &[Rule] = &[
 
 /// Interfaces of 256 containers on one node are costly for the kernel; a chained plugin's are laid by the kit, too.
 fn fits(bench: &Bench, count: usize) -> Result<(), Stop> {
-    let is_laid = bench.profile.stage.iter().any(|part| matches!(part, Stage::Attached | Stage::Device { .. }));
+    let is_laid = bench.profile.stage.iter().any(|part| part.lays_in_containers());
     match is_laid && count > 64 {
         true => Err(Stop::skip("the kit would have to lay more links than that is worth")),
         false => Ok(()),

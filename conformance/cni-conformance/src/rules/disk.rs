@@ -6,7 +6,7 @@
 use crate::bench::Bench;
 use crate::beyond::operator::{Operator, is_proper, within};
 use crate::finding::Stop;
-use crate::profile::Role;
+use crate::profile::{Role, Stage};
 use crate::rule::{Case, Level, Proof, Rule, Versions};
 use nix::mount::{MsFlags, mount};
 use std::fs;
@@ -129,6 +129,10 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
+        let has_daemon = bench.profile.stage.iter().any(|part| matches!(part, Stage::Daemon { .. }));
+        if has_daemon {
+            return Err(Stop::skip("its daemon runs already, with a socket that an empty disk would hide"));
+        }
         let mut operator = Operator::with_pool(bench, 1);
         let disks = Disks::lay();
         operator.warm_up()?;

@@ -98,7 +98,7 @@ fn walk(bench: &Bench, steps: usize) -> Result<(), Stop> {
         taken: 0,
         has_gc: form::is_from(&bench.version, "1.1.0"),
         // What the kit lays in a container's namespace is not laid again.
-        can_vanish: !bench.profile.stage.iter().any(|part| matches!(part, Stage::Attached | Stage::Device { .. })),
+        can_vanish: !bench.profile.stage.iter().any(|part| part.lays_in_containers()),
         hands_out,
     };
     for _ in 0..CONTAINERS {

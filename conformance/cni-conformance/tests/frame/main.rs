@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod dhcp;
 mod kit;
 mod machine;
 mod verdicts;
