@@ -6,11 +6,13 @@
 //! plugins, and the reports are the same.
 
 pub mod cli;
+mod daemon;
 mod driver;
 pub mod judge;
 mod look;
 pub mod rules;
 mod stand;
+mod stay;
 mod trial;
 
 pub use driver::Driver;

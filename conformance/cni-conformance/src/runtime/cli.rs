@@ -29,7 +29,7 @@ pub struct Options {
     /// The runtime, and words that come before those of its driver
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "list_rules")]
     command: Vec<String>,
-    /// How it is driven, as JSON; else by the name of the command: cnitool
+    /// How it is driven, as JSON; else by the name of the command: cnitool, podman, ctr
     #[arg(long, value_name = "FILE")]
     driver: Option<PathBuf>,
     /// What reports call it; by default the driver's name
@@ -139,6 +139,9 @@ impl Options {
                 }
             }
         };
+        for needed in &driver.programs {
+            find(needed).map_err(|error| format!("{error}, which {} needs", driver.name))?;
+        }
         let label = self.label.clone().unwrap_or_else(|| driver.name.clone());
         Ok(Order { command, driver, label, rules, notes })
     }
@@ -163,7 +166,7 @@ impl Options {
                     let skip = Some("it speaks no version that this is about".to_owned());
                     planned.extend(spoken.last().map(|newest| Planned { trial: trial(newest), skip }));
                 }
-                let skip = order.driver.unbound(rule.id);
+                let skip = order.driver.unbound(rule.id, case.name);
                 for version in versions {
                     let planned_one = || Planned { trial: trial(version), skip: skip.map(str::to_owned) };
                     planned.extend((0..self.repeat).map(|_| planned_one()));

@@ -34,10 +34,24 @@ pub struct Driver {
     /// Files that it needs, by path, with their text: placeholders in both.
     #[serde(default)]
     pub files: BTreeMap<String, String>,
-    /// Whether it makes containers of a root folder: `{root}` then is one, whose `/pause` does nothing until it is ended.
+    /// Symbolic links that it needs, by path, with what they lead to: placeholders in both.
+    #[serde(default)]
+    pub links: BTreeMap<String, String>,
+    /// Whether it makes containers of a root folder: `{root}` then is one, whose `/pause` prints a line and then does
+    /// nothing until it is ended; SIGTERM is enough.
     #[serde(default)]
     pub needs_root: bool,
-    /// Rules, or starts of their names, that do not bind it, and why: what a tool leaves to whoever calls it.
+    /// Programs that have to be installed beside the command itself.
+    #[serde(default)]
+    pub programs: Vec<String>,
+    /// A daemon that it needs, as words with placeholders: started before, and waited for as sd_notify(3) has it.
+    #[serde(default)]
+    pub daemon: Vec<String>,
+    /// Whether ADD lasts as long as the container: it is done when `/pause` prints its line, and DEL, which ends the
+    /// container, is done when that run of ADD has ended.
+    #[serde(default)]
+    pub stays: bool,
+    /// Rules, starts of their names, or `RULE/CASE`, that do not bind it, and why: what a tool leaves to whoever calls it.
     #[serde(default)]
     pub unbound: BTreeMap<String, String>,
 }
@@ -73,18 +87,22 @@ fn newest() -> String {
 
 /// podman 4 with `network_backend = "cni"`.
 const PODMAN: &str = include_str!("driver/podman.json");
+/// `ctr run --cni` of containerd 1, with crun in place of runc: that one does not do without cgroups.
+const CTR: &str = include_str!("driver/ctr.json");
 
 /// What this tool leaves to whoever calls it.
 const CALLERS_DUTIES: [&str; 3] = ["lifecycle.one-at-a-time", "lifecycle.gc-alone", "lifecycle.no-second-add"];
 
 impl Driver {
-    /// The built-in one for a command of that name: `cnitool`, with the GC of the suite's or of the reference's.
+    /// The built-in one for a command of that name: `cnitool`, with the GC of the suite's or of the reference's,
+    /// `podman` or `ctr`.
     #[must_use]
     pub fn built_in(command: &str, gc_keeps: bool) -> Option<Self> {
         let name = Path::new(command).file_name()?.to_str()?;
         match name {
             "cnitool" => Some(Self::cnitool(gc_keeps)),
             "podman" => Self::parse(PODMAN).ok(),
+            "ctr" => Self::parse(CTR).ok(),
             _ => None,
         }
     }
@@ -121,7 +139,11 @@ impl Driver {
             newest: newest(),
             folders: Vec::new(),
             files: BTreeMap::new(),
+            links: BTreeMap::new(),
             needs_root: false,
+            programs: Vec::new(),
+            daemon: Vec::new(),
+            stays: false,
             unbound: CALLERS_DUTIES.map(|rule| (rule.to_owned(), left.to_owned())).into(),
         }
     }
@@ -141,7 +163,9 @@ impl Driver {
         for version in [&driver.oldest, &driver.newest] {
             crate::form::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
         }
-        for text in driver.verbs.values().flatten().chain(driver.environment.values()).chain(driver.files.keys()) {
+        let words = driver.verbs.values().flatten().chain(&driver.daemon);
+        let links = driver.links.iter().flat_map(|(link, target)| [link, target]);
+        for text in words.chain(links).chain(driver.environment.values()).chain(driver.files.keys()) {
             if let Some(name) = placeholders(text).find(|name| !PLACEHOLDERS.contains(name)) {
                 return Err(format!("there is no placeholder {{{name}}}: write one of {}", PLACEHOLDERS.join(", ")));
             }
@@ -170,10 +194,11 @@ impl Driver {
             .any(|text| text.contains(sought))
     }
 
-    /// Why a rule does not bind it, if so.
+    /// Why a case of a rule does not bind it, if so.
     #[must_use]
-    pub fn unbound(&self, rule: &str) -> Option<&str> {
-        self.unbound.iter().find(|(name, _)| rule.starts_with(name.as_str())).map(|(_, why)| why.as_str())
+    pub fn unbound(&self, rule: &str, case: &str) -> Option<&str> {
+        let is_it = |name: &str| rule.starts_with(name) || name.split_once('/') == Some((rule, case));
+        self.unbound.iter().find(|(name, _)| is_it(name)).map(|(_, why)| why.as_str())
     }
 }
 
@@ -206,6 +231,8 @@ mod tests {
             r#"{"name":"x","verbs":{"ADD":[]}}"#,
             r#"{"name":"x","verbs":{"ADD":[],"DEL":[],"UP":[]}}"#,
             r#"{"name":"x","verbs":{"ADD":["{contaner}"],"DEL":[]}}"#,
+            r#"{"name":"x","verbs":{"ADD":[],"DEL":[]},"daemon":["{contaner}"]}"#,
+            r#"{"name":"x","verbs":{"ADD":[],"DEL":[]},"links":{"{work_dri}":""}}"#,
             r#"{"name":"x","verbs":{"ADD":[],"DEL":[]},"newest":"2"}"#,
             r#"{"name":"x","verbs":{"ADD":[],"DEL":[]},"odd":1}"#,
         ] {
@@ -218,9 +245,13 @@ mod tests {
         let known = |command| Driver::built_in(command, true).map(|driver| driver.name);
         assert_eq!(known("/opt/bin/cnitool"), Some("cnitool".to_owned()));
         assert_eq!(known("/usr/bin/podman"), Some("podman".to_owned()));
+        assert_eq!(known("/usr/bin/ctr"), Some("ctr".to_owned()));
         assert_eq!(known("/opt/bin/other"), None);
         let reference = Driver::built_in("cnitool", false).unwrap();
-        assert!(!reference.verbs.contains_key("GC") && reference.unbound("lifecycle.gc-alone").is_some());
+        assert!(!reference.verbs.contains_key("GC") && reference.unbound("lifecycle.gc-alone", "").is_some());
+        let ctr = Driver::built_in("ctr", true).unwrap();
+        let binds = |case| ctr.unbound("call.netns", case).is_none();
+        assert!(binds("ADD") && !binds("DEL"));
         assert_eq!(Driver::parse(&serde_json::to_string(&reference).unwrap()), Ok(reference));
     }
 }

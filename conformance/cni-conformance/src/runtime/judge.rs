@@ -5,7 +5,7 @@
 
 use crate::form;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, raise};
+use nix::sys::signal::{SigSet, Signal, raise};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -229,9 +229,7 @@ fn write_down(line: &Line) -> io::Result<()> {
 #[must_use]
 pub fn main(called_as: &Path) -> u8 {
     if called_as.file_name().is_some_and(|name| name == PAUSE) {
-        loop {
-            std::thread::park(); // a container that runs until it is ended
-        }
+        return pause();
     }
     if called_as.file_name().is_some_and(|name| name == HOLDER) {
         pass_gate();
@@ -244,6 +242,19 @@ pub fn main(called_as: &Path) -> u8 {
             write!(io::stdout(), "{error}").ok();
             1
         }
+    }
+}
+
+/// The only process of a container: it says that it is there, and ends when it is told to.
+fn pause() -> u8 {
+    // The first process of a namespace gets no signal whose handler is the default one (pid_namespaces(7)); it can take it in.
+    let mut end = SigSet::empty();
+    end.add(Signal::SIGTERM);
+    let blocked = end.thread_block();
+    writeln!(io::stdout(), "up").ok();
+    match blocked.and_then(|()| end.wait()) {
+        Ok(_) => 0,
+        Err(_) => 1,
     }
 }
 

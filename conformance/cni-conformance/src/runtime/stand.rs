@@ -1,16 +1,20 @@
 //! What a case for runtimes works with: a throwaway node whose plugins are judges, and runs of the runtime.
 
+use super::daemon::Daemon;
 use super::driver::Driver;
 use super::judge::{self, Brief, Heard, Order};
+use super::stay::Stay;
 use super::trial::Trial;
 use crate::finding::{CallRecord, Finding, Stop};
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, PoisonError};
@@ -40,10 +44,12 @@ pub struct Stand {
     command: Vec<String>,
     deadline: Duration,
     told: Mutex<Told>,
+    /// Runs as long as the stand is there.
+    daemon: Option<Daemon>,
 }
 
 /// Names and values.
-type Variables = Vec<(String, String)>;
+pub(super) type Variables = Vec<(String, String)>;
 
 #[derive(Debug, Default)]
 struct Told {
@@ -52,6 +58,9 @@ struct Told {
     /// Calls of judges that are forgotten, and that are recorded.
     forgotten: usize,
     recorded: usize,
+    /// Runs of ADD that last as long as their containers, by container ID, and how many there were.
+    stays: BTreeMap<String, Stay>,
+    stayed: usize,
 }
 
 /// What a runtime is to do, and with what.
@@ -97,7 +106,7 @@ impl Stand {
             fs::create_dir_all(&root)?;
             fs::copy(kit, root.join("pause"))?;
         }
-        let stand = Self {
+        let mut stand = Self {
             node,
             driver: trial.driver.clone(),
             version: trial.version.clone(),
@@ -105,11 +114,21 @@ impl Stand {
             command: trial.command.clone(),
             deadline: Duration::from_secs(trial.call_seconds),
             told: Mutex::default(),
+            daemon: None,
         };
         for (path, text) in &stand.driver.files {
             let path = PathBuf::from(stand.filled(path, None));
             fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
             fs::write(path, stand.filled(text, None))?;
+        }
+        for (link, target) in &stand.driver.links {
+            let link = PathBuf::from(stand.filled(link, None));
+            fs::create_dir_all(link.parent().unwrap_or(Path::new("/")))?;
+            symlink(stand.filled(target, None), link)?;
+        }
+        if !stand.driver.daemon.is_empty() {
+            let words: Vec<_> = stand.driver.daemon.iter().map(|word| stand.filled(word, None)).collect();
+            stand.daemon = Some(Daemon::start(&words, stand.surroundings(), stand.node.work_dir())?);
         }
         Ok(stand)
     }
@@ -233,7 +252,11 @@ impl Stand {
         let mut command = Command::new(words.first().map(String::as_str).unwrap_or_default());
         command.args(words.iter().skip(1)).env_clear().envs(environment.iter().cloned());
         command.current_dir(self.node.work_dir());
-        let output = testns::try_run(command, b"", deadline);
+        let output = match (self.driver.stays, verb) {
+            (true, Verb::Add) => self.stay(command, request, deadline),
+            (true, Verb::Del) => self.end_stay(command, request, deadline),
+            _ => testns::try_run(command, b"", deadline),
+        };
         self.record(&words, environment, output.as_ref(), deadline);
         match output {
             Some(output) => Ok(Ran { words, output }),
@@ -252,6 +275,34 @@ impl Stand {
         self.run(verb, request)?.succeeds()
     }
 
+    /// ADD of a runtime whose run lasts as long as the container.
+    fn stay(&self, command: Command, request: &Request, deadline: Duration) -> Option<Output> {
+        let number = self.with_told(|told| {
+            told.stayed += 1;
+            told.stayed
+        });
+        let program = command.get_program().display().to_string();
+        let stay = Stay::start(command, self.node.work_dir().join(format!("stderr-{number}")));
+        let stay = stay.unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
+        let id = request.attachment.container_id.clone();
+        self.with_told(|told| told.stays.insert(id, stay.clone()));
+        stay.attached(deadline)
+    }
+
+    /// DEL of one: the end of the run of ADD.
+    fn end_stay(&self, command: Command, request: &Request, deadline: Duration) -> Option<Output> {
+        let stay = self.with_told(|told| told.stays.get(&request.attachment.container_id).cloned());
+        Stay::end(stay, command, deadline)
+    }
+
+    /// What every process of the runtime has in its environment.
+    fn surroundings(&self) -> Variables {
+        vec![
+            ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
+            ("HOME".to_owned(), self.node.work_dir().display().to_string()),
+        ]
+    }
+
     /// Words and environment of a run.
     fn line(&self, verb: Verb, request: &Request) -> Result<(Vec<String>, Variables), Stop> {
         let Some(template) = self.driver.verbs.get(&verb.to_string()) else {
@@ -264,10 +315,7 @@ impl Stand {
                 false => words.push(self.filled(word, Some(request))),
             }
         }
-        let mut environment = vec![
-            ("PATH".to_owned(), "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin".to_owned()),
-            ("HOME".to_owned(), self.node.work_dir().display().to_string()),
-        ];
+        let mut environment = self.surroundings();
         for name in ["CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS"] {
             if !self.driver.environment.contains_key(name) {
                 environment.push((name.to_owned(), STALE.to_owned()));

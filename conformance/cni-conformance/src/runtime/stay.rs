@@ -1,0 +1,130 @@
+//! A run of the runtime that lasts as long as its container.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+use testns::Output;
+
+/// One such run: ADD is done when the container's process prints its first line, which it does only once the runtime
+/// has let it go, or when the run ends without that. DEL is done when the run has ended.
+#[derive(Debug, Clone)]
+pub(super) struct Stay {
+    seen: Arc<(Mutex<Seen>, Condvar)>,
+    stderr: PathBuf,
+    start: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Seen {
+    first_line: Option<String>,
+    status: Option<ExitStatus>,
+}
+
+impl Stay {
+    /// Starts one, with its stderr in a file: all that was written before a certain moment can be read at that moment.
+    pub(super) fn start(mut command: Command, stderr: PathBuf) -> io::Result<Self> {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(File::create(&stderr)?);
+        let start = Instant::now();
+        let mut child = command.spawn()?;
+        let seen = Arc::<(Mutex<Seen>, Condvar)>::default();
+        let (stdout, heard) = (child.stdout.take(), Arc::clone(&seen));
+        thread::spawn(move || {
+            let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok);
+            if let Some(line) = lines.next() {
+                told(&heard, |seen| seen.first_line = Some(line));
+            }
+            lines.for_each(drop); // so that nobody is held up who prints more
+        });
+        let ended = Arc::clone(&seen);
+        thread::spawn(move || {
+            let status = child.wait().unwrap_or_default();
+            told(&ended, |seen| seen.status = Some(status));
+        });
+        Ok(Self { seen, stderr, start })
+    }
+
+    /// Waits until its container runs or it has ended; `None` if that takes too long.
+    pub(super) fn attached(&self, deadline: Duration) -> Option<Output> {
+        self.wait(deadline, |seen| seen.first_line.is_some() || seen.status.is_some())
+    }
+
+    /// Has a command end the container and waits for the end of the run; `None` if that takes too long. Where there is
+    /// none, or it has ended already, there is no container either, and nothing is done.
+    pub(super) fn end(stay: Option<Self>, command: Command, deadline: Duration) -> Option<Output> {
+        let start = Instant::now();
+        let Some(stay) = stay.filter(|stay| stay.ended(Duration::ZERO).is_none()) else {
+            let (stdout, stderr) = (String::new(), String::new());
+            return Some(Output { status: ExitStatus::default(), stdout, stderr, elapsed: start.elapsed() });
+        };
+        let asked = testns::try_run(command, b"", deadline)?;
+        if asked.code() != 0 {
+            return Some(asked);
+        }
+        let ended = stay.ended(deadline.saturating_sub(start.elapsed()))?;
+        Some(Output { stdout: asked.stdout, elapsed: start.elapsed(), ..ended })
+    }
+
+    /// Waits until it has ended; `None` if that takes too long.
+    fn ended(&self, deadline: Duration) -> Option<Output> {
+        self.wait(deadline, |seen| seen.status.is_some())
+    }
+
+    fn wait(&self, deadline: Duration, is_it: fn(&Seen) -> bool) -> Option<Output> {
+        let (seen, changed) = &*self.seen;
+        let seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = changed.wait_timeout_while(seen, deadline, |seen| !is_it(seen));
+        let (seen, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        is_it(&seen).then(|| Output {
+            status: seen.status.unwrap_or_default(), // it still runs: as good as a success
+            stdout: seen.first_line.clone().unwrap_or_default(),
+            stderr: fs::read(&self.stderr)
+                .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+                .unwrap_or_default(),
+            elapsed: self.start.elapsed(),
+        })
+    }
+}
+
+fn told(seen: &(Mutex<Seen>, Condvar), change: impl FnOnce(&mut Seen)) {
+    change(&mut seen.0.lock().unwrap_or_else(PoisonError::into_inner));
+    seen.1.notify_all();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Stay;
+    use nix::sys::signal::{Signal, kill};
+    use nix::unistd::Pid;
+    use std::process::Command;
+    use std::time::Duration;
+
+    const DEADLINE: Duration = Duration::from_secs(20);
+
+    fn start(folder: &tempfile::TempDir, script: &str) -> Stay {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", script]);
+        Stay::start(command, folder.path().join("stderr")).unwrap()
+    }
+
+    #[test]
+    fn it_is_attached_with_the_first_line_and_over_with_its_end() {
+        let folder = tempfile::tempdir().unwrap();
+        let stay = start(&folder, "echo log >&2; echo $$; exec sleep 1000");
+        let attached = stay.attached(DEADLINE).unwrap();
+        assert_eq!((attached.code(), attached.stderr.as_str()), (0, "log\n"));
+        assert!(stay.ended(Duration::ZERO).is_none());
+        kill(Pid::from_raw(attached.stdout.parse().unwrap()), Signal::SIGTERM).unwrap();
+        assert_eq!(stay.ended(DEADLINE).unwrap().code(), 128 + 15);
+    }
+
+    #[test]
+    fn one_that_ends_at_once_was_never_attached() {
+        let folder = tempfile::tempdir().unwrap();
+        let attached = start(&folder, "echo no >&2; exit 3").attached(DEADLINE).unwrap();
+        assert_eq!((attached.code(), attached.stderr.as_str()), (3, "no\n"));
+    }
+}
