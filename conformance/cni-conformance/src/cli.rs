@@ -1,16 +1,17 @@
 //! The command line of `plugin`: which subjects, which rules.
 
+mod trials;
+
 use crate::profile::{Profile, Role};
-use crate::report::{self, Document, Target};
-use crate::rule::{Level, Rule};
+use crate::report::{self, Document};
 use crate::run::{self, Order, Run};
 use crate::schedule::Wanted;
 use crate::subject::{self, Subject};
 use crate::{progress::Progress, rules};
 use clap::Args;
 use std::path::{Path, PathBuf};
-use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
+pub(crate) use trials::Trials;
 
 /// Options of `plugin`.
 #[derive(Debug, Args)]
@@ -30,36 +31,11 @@ pub struct Options {
     /// Executable or built-in profile; may be repeated
     #[arg(long, value_name = "PLUGIN", conflicts_with = "config")]
     only: Vec<String>,
-    /// Rule or start of the name of some; may be repeated
-    #[arg(long, value_name = "ID")]
-    rule: Vec<String>,
-    /// Case of the rules; may be repeated
-    #[arg(long, value_name = "NAME")]
-    case: Vec<String>,
-    /// Rules of this level and of those that bind more
-    #[arg(long, default_value = "relied")]
-    level: Level,
     /// Of the random parts; by default another one each time
     #[arg(long)]
     seed: Option<u64>,
-    /// How often each case is tried
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    repeat: u64,
-    /// How many trials run at a time; by default one for each processor
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
-    /// How many seconds a plugin may take for a call
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    call_deadline: u64,
-    /// How many seconds a case may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
-    case_deadline: u64,
-    /// Print the rules that would be tried, and try nothing
-    #[arg(long)]
-    list_rules: bool,
-    /// terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
-    #[arg(long, value_name = "FORMAT[=FILE]")]
-    report: Vec<Target>,
+    #[command(flatten)]
+    trials: Trials,
 }
 
 impl Options {
@@ -69,17 +45,16 @@ impl Options {
     /// What is wrong with them, or why nothing can be tested.
     pub fn run(&self) -> Result<Option<Run>, String> {
         let wanted = self.wanted()?;
-        if self.list_rules {
+        if self.trials.list_rules {
             let mut stdout = std::io::stdout().lock();
             return rules::table(&wanted.rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
         }
         let mut notes = Vec::new();
-        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let order = Order {
             pairs: self.pairs(&mut notes)?,
             wanted,
-            side_by_side: self.jobs.map_or(processors, usize::from),
-            deadline: Duration::from_secs(self.case_deadline),
+            side_by_side: self.trials.side_by_side(),
+            deadline: self.trials.case_deadline(),
             command: std::env::args().skip(1).collect(),
             notes,
         };
@@ -87,28 +62,16 @@ impl Options {
         let run = run::run(order, |count, news| progress.tell(count, &news));
         progress.end();
         let run = run?;
-        report::deliver(&Document::new(&run), &self.report)?;
+        report::deliver(&Document::new(&run), &self.trials.report)?;
         Ok(Some(run))
     }
 
     fn wanted(&self) -> Result<Wanted, String> {
-        let ids: Vec<_> = rules::all().map(|rule| rule.id).collect();
-        for name in &self.rule {
-            if !ids.iter().any(|id| id.starts_with(name.as_str())) {
-                return Err(unknown("rule", name, &ids));
-            }
-        }
-        let is_named =
-            |rule: &&Rule| self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()));
-        let rules: Vec<_> = rules::all().filter(|rule| rule.level <= self.level).filter(is_named).collect();
-        let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
-        if let Some(name) = self.case.iter().find(|name| !cases.contains(&name.as_str())) {
-            return Err(unknown("case", name, &cases));
-        }
+        let rules = self.trials.rules(rules::all())?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seed = self.seed.unwrap_or_else(|| u64::from(now.subsec_nanos()) ^ now.as_secs());
-        let (repeat, call_seconds) = (self.repeat, self.call_deadline);
-        Ok(Wanted { rules, cases: self.case.clone(), seed, repeat, call_seconds })
+        let Trials { case, repeat, call_deadline, .. } = &self.trials;
+        Ok(Wanted { rules, cases: case.clone(), seed, repeat: *repeat, call_seconds: *call_deadline })
     }
 
     fn pairs(&self, notes: &mut Vec<String>) -> Result<Vec<(Subject, Profile)>, String> {

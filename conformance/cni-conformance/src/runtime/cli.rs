@@ -1,13 +1,12 @@
 //! The command line of `runtime`: which one, how it is driven, which rules.
 
 use super::{Driver, Rule, Trial, Tried, rules};
-use crate::cli::unknown;
+use crate::cli::Trials;
 use crate::finding::quoted;
 use crate::machine::Machine;
 use crate::profile::Role;
 use crate::report::document::rfc_3339;
-use crate::report::{self, Asked, Document, Origin, Target, Use, Who};
-use crate::rule::Level;
+use crate::report::{self, Asked, Document, Origin, Use, Who};
 use crate::run::{self, Outcome};
 use crate::schedule::chosen;
 use crate::trial::Verdict;
@@ -35,36 +34,11 @@ pub struct Options {
     /// What reports call it; by default the driver's name
     #[arg(long, value_name = "NAME")]
     label: Option<String>,
-    /// Rule or start of the name of some; may be repeated
-    #[arg(long, value_name = "ID")]
-    rule: Vec<String>,
-    /// Case of the rules; may be repeated
-    #[arg(long, value_name = "NAME")]
-    case: Vec<String>,
-    /// Rules of this level and of those that bind more
-    #[arg(long, default_value = "relied")]
-    level: Level,
-    /// How often each case is tried
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
-    repeat: u64,
-    /// How many trials run at a time; by default one for each processor
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
-    jobs: Option<u16>,
-    /// How many seconds a run of the runtime may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
-    call_deadline: u64,
-    /// How many seconds a case may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
-    case_deadline: u64,
     /// After how many seconds the runtime should have ended a plugin that hangs; else that is not tried
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     patience: Option<u64>,
-    /// Print the rules that would be tried, and try nothing
-    #[arg(long)]
-    list_rules: bool,
-    /// terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
-    #[arg(long, value_name = "FORMAT[=FILE]")]
-    report: Vec<Target>,
+    #[command(flatten)]
+    trials: Trials,
 }
 
 /// Who is tried, and with what.
@@ -82,8 +56,8 @@ impl Options {
     /// # Errors
     /// What is wrong with them, or why nothing can be tested.
     pub fn run(&self) -> Result<Option<Outcome>, String> {
-        let rules = self.rules()?;
-        if self.list_rules {
+        let rules = self.trials.rules(rules::all())?;
+        if self.trials.list_rules {
             let mut stdout = io::stdout().lock();
             return crate::rules::table(&rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
         }
@@ -93,27 +67,11 @@ impl Options {
         if !machine.own_processes {
             order.notes.push("this machine hides parts of its /proc: what a runtime leaves behind lives on".to_owned());
         }
-        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let side_by_side = self.jobs.map_or(processors, usize::from);
-        let tried = try_all(self.trials(&order), &machine, side_by_side, Duration::from_secs(self.case_deadline));
+        let (side_by_side, deadline) = (self.trials.side_by_side(), self.trials.case_deadline());
+        let tried = try_all(self.planned(&order), &machine, side_by_side, deadline);
         let document = self.document(&order, &machine, tried, (began, start.elapsed()));
-        report::deliver(&document, &self.report)?;
+        report::deliver(&document, &self.trials.report)?;
         Ok(Some(document.outcome()))
-    }
-
-    fn rules(&self) -> Result<Vec<&'static Rule>, String> {
-        let ids: Vec<_> = rules::all().map(|rule| rule.id).collect();
-        if let Some(name) = self.rule.iter().find(|name| !ids.iter().any(|id| id.starts_with(name.as_str()))) {
-            return Err(unknown("rule", name, &ids));
-        }
-        let is_named =
-            |rule: &&Rule| self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()));
-        let rules: Vec<_> = rules::all().filter(|rule| rule.level <= self.level).filter(is_named).collect();
-        let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
-        match self.case.iter().find(|name| !cases.contains(&name.as_str())) {
-            Some(name) => Err(unknown("case", name, &cases)),
-            None => Ok(rules),
-        }
     }
 
     fn order(&self, rules: Vec<&'static Rule>) -> Result<Order, String> {
@@ -146,9 +104,10 @@ impl Options {
         Ok(Order { command, driver, label, rules, notes })
     }
 
-    fn trials(&self, order: &Order) -> Vec<Planned> {
+    fn planned(&self, order: &Order) -> Vec<Planned> {
         let spoken = order.driver.versions();
-        let is_wanted = |name: &str| self.case.is_empty() || self.case.iter().any(|case| case == name);
+        let Trials { case: cases, repeat, call_deadline, .. } = &self.trials;
+        let is_wanted = |name: &str| cases.is_empty() || cases.iter().any(|case| case == name);
         let mut planned = Vec::new();
         for rule in &order.rules {
             for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
@@ -159,7 +118,7 @@ impl Options {
                     command: order.command.clone(),
                     driver: order.driver.clone(),
                     version: version.clone(),
-                    call_seconds: self.call_deadline,
+                    call_seconds: *call_deadline,
                     patience_seconds: self.patience,
                 };
                 if versions.is_empty() {
@@ -169,7 +128,7 @@ impl Options {
                 let skip = order.driver.unbound(rule.id, case.name);
                 for version in versions {
                     let planned_one = || Planned { trial: trial(version), skip: skip.map(str::to_owned) };
-                    planned.extend((0..self.repeat).map(|_| planned_one()));
+                    planned.extend((0..*repeat).map(|_| planned_one()));
                 }
             }
         }

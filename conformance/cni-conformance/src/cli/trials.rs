@@ -1,0 +1,77 @@
+//! Options of `plugin` and of `runtime`: which rules, how often, how long, and where that is told.
+
+use super::unknown;
+use crate::report::Target;
+use crate::rule::{Level, Rule};
+use clap::Args;
+use std::thread;
+use std::time::Duration;
+
+/// What is tried of a subject of any kind.
+#[derive(Debug, Args)]
+pub(crate) struct Trials {
+    /// Rule or start of the name of some; may be repeated
+    #[arg(long, value_name = "ID")]
+    rule: Vec<String>,
+    /// Case of the rules; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub(crate) case: Vec<String>,
+    /// Rules of this level and of those that bind more
+    #[arg(long, default_value = "relied")]
+    level: Level,
+    /// How often each case is tried
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) repeat: u64,
+    /// How many trials run at a time; by default one for each processor
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// How many seconds a call of a plugin, or a run of the runtime, may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) call_deadline: u64,
+    /// How many seconds a case may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
+    case_deadline: u64,
+    /// Print the rules that would be tried, and try nothing
+    #[arg(long)]
+    pub(crate) list_rules: bool,
+    /// terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
+    #[arg(long, value_name = "FORMAT[=FILE]")]
+    pub(crate) report: Vec<Target>,
+}
+
+impl Trials {
+    /// Those of some rules that are wanted.
+    ///
+    /// # Errors
+    /// That there is no rule or case of a name that was given.
+    pub(crate) fn rules<B>(
+        &self,
+        all: impl Iterator<Item = &'static Rule<B>>,
+    ) -> Result<Vec<&'static Rule<B>>, String> {
+        let all: Vec<_> = all.collect();
+        let ids: Vec<_> = all.iter().map(|rule| rule.id).collect();
+        if let Some(name) = self.rule.iter().find(|name| !ids.iter().any(|id| id.starts_with(name.as_str()))) {
+            return Err(unknown("rule", name, &ids));
+        }
+        let is_named = |rule: &&'static Rule<B>| {
+            self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()))
+        };
+        let rules: Vec<_> = all.into_iter().filter(|rule| rule.level <= self.level).filter(is_named).collect();
+        let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
+        match self.case.iter().find(|name| !cases.contains(&name.as_str())) {
+            Some(name) => Err(unknown("case", name, &cases)),
+            None => Ok(rules),
+        }
+    }
+
+    /// How many run at a time.
+    pub(crate) fn side_by_side(&self) -> usize {
+        let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        self.jobs.map_or(processors, usize::from)
+    }
+
+    /// How long a case may take.
+    pub(crate) fn case_deadline(&self) -> Duration {
+        Duration::from_secs(self.case_deadline)
+    }
+}
