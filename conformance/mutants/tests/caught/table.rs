@@ -1,7 +1,8 @@
 //! The tables of mutants and of rules.
 
 use cni_conformance::rule::{Proof, Rule};
-use cni_conformance::{Profile, rules};
+use cni_conformance::runtime::Stand;
+use cni_conformance::{Profile, rules, runtime};
 use mutants::{excused, wrong};
 
 /// Each rule has a mutant that breaks it, or a reason why none can.
@@ -44,34 +45,64 @@ fn the_document_is_the_codes() {
 
 fn document() -> String {
     let mut text = String::from(HEAD);
+    sections(&mut text, COLUMNS, rules::all(), |rule| row(rule, &mutants_of(rule.id)));
+    text.push_str(RUNTIMES_HEAD);
+    sections(&mut text, RUNTIMES_COLUMNS, runtime::rules::all(), runtime_row);
+    text
+}
+
+/// A table for each family of rules: what stands before the dot.
+fn sections<B: 'static>(
+    text: &mut String,
+    columns: &str,
+    rules: impl Iterator<Item = &'static Rule<B>>,
+    row: impl Fn(&Rule<B>) -> String,
+) {
     let mut family = "";
-    for rule in rules::all() {
+    for rule in rules {
         let (own, _) = rule.id.split_once('.').unwrap_or((rule.id, ""));
         if own != family {
             family = own;
-            text.push_str(&format!("\n## {family}\n\n{COLUMNS}"));
+            text.push_str(&format!("\n## {family}\n\n{columns}"));
         }
         text.push_str(&row(rule));
     }
-    text
 }
 
 const HEAD: &str = "# Rules\n
 Each sentence of the CNI specification 1.1.0, of CONVENTIONS, and of what runtimes depend on, that a plugin can keep to or
 break; how `cni-conformance plugin` finds out, and the mutant (crate `mutants`) that shows that it does: a plugin of
-ours that breaks just this rule and has to be caught. `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
+ours that breaks just this rule and has to be caught. [Those for runtimes](#rules-for-runtimes) come after them.
+`UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
 
 const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|---|\n";
 
-fn row(rule: &Rule) -> String {
-    let Rule { id, section, level, sentence, roles, proof } = rule;
+const RUNTIMES_HEAD: &str = "\n# Rules for runtimes\n
+The same of what a runtime can keep to or break; how `cni-conformance runtime` finds out, and the fault (`tests/runtime`) of
+a small runtime that breaks this rule and has to be caught. What else a fault breaks stands in `tests/runtime/faults.rs`.\n";
+
+const RUNTIMES_COLUMNS: &str = "| Rule | Section | Level | Says | Cases | Fault |\n|---|---|---|---|---|---|\n";
+
+fn row(rule: &Rule, mutants: &str) -> String {
+    let Rule { id, section, level, sentence, roles, .. } = rule;
     let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
-    let (cases, mutants) = match proof {
-        Proof::Untestable(why) => (format!("none: {why}"), String::new()),
-        Proof::Cases([case]) if case.name.is_empty() => ("one".to_owned(), mutants_of(id)),
-        Proof::Cases(cases) => (cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "), mutants_of(id)),
-    };
+    let (cases, mutants) = (cases(rule), if rule.cases().is_empty() { "" } else { mutants });
     format!("| {id} | {section} | {level} | {sentence} | {} | {cases} | {mutants} |\n", roles.join(", "))
+}
+
+/// Its fault has the name of the rule within its family, which a test of `tests/runtime` holds.
+fn runtime_row(rule: &Rule<Stand>) -> String {
+    let Rule { id, section, level, sentence, .. } = rule;
+    let fault = id.split_once('.').filter(|_| !rule.cases().is_empty()).map_or("", |(_, fault)| fault);
+    format!("| {id} | {section} | {level} | {sentence} | {} | {fault} |\n", cases(rule))
+}
+
+fn cases<B>(rule: &Rule<B>) -> String {
+    match rule.proof {
+        Proof::Untestable(why) => format!("none: {why}"),
+        Proof::Cases([case]) if case.name.is_empty() => "one".to_owned(),
+        Proof::Cases(cases) => cases.iter().map(|case| case.name).collect::<Vec<_>>().join(", "),
+    }
 }
 
 fn mutants_of(id: &str) -> String {
