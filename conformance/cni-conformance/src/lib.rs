@@ -39,12 +39,14 @@ pub mod runtime;
 
 // What is said about it.
 pub mod cli;
+mod command;
 pub mod finding;
 pub mod progress;
 pub mod report;
 pub mod run;
 
 pub use bench::{Answer, Bench};
+pub use command::main;
 pub use finding::{Finding, Stop};
 pub use profile::{Profile, Role};
 pub use rule::{Case, Level, Rule};
