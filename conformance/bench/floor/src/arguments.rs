@@ -1,0 +1,186 @@
+//! The command line as data; README.md shows it.
+
+use std::net::IpAddr;
+
+/// What to do.
+pub(crate) enum Command {
+    /// `lo` of a namespace goes up or down.
+    Loopback { netns: String, up: bool },
+    /// A container is attached.
+    Add(Add),
+    /// An attachment is removed.
+    Del(Del),
+}
+
+/// Everything an attachment is to have.
+#[derive(Default)]
+pub(crate) struct Add {
+    pub(crate) netns: String,
+    pub(crate) ifname: String,
+    pub(crate) bridge: String,
+    pub(crate) veth: String,
+    pub(crate) alias: String,
+    pub(crate) addresses: Vec<Prefix>,
+    pub(crate) gateways: Vec<Prefix>,
+    pub(crate) routes: Vec<(Prefix, IpAddr)>,
+    /// The comment of the elements.
+    pub(crate) masquerade: Option<String>,
+    /// Returns before the ends can carry packets.
+    pub(crate) returns_early: bool,
+}
+
+/// What there is of an attachment.
+#[derive(Default)]
+pub(crate) struct Del {
+    pub(crate) veth: String,
+    /// Those that are masqueraded.
+    pub(crate) addresses: Vec<Prefix>,
+    /// Waits until the kernel has freed everything.
+    pub(crate) waits: bool,
+}
+
+/// An address and the length of its prefix.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Prefix {
+    pub(crate) ip: IpAddr,
+    pub(crate) length: u8,
+}
+
+/// Reads the words behind the program's name.
+pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
+    let (plugin, verb) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    match (plugin.as_str(), verb.as_str()) {
+        ("loopback", "add" | "del") => match words.next().as_deref().and_then(|word| word.strip_prefix("netns=")) {
+            Some(netns) => Ok(Command::Loopback { netns: netns.to_owned(), up: verb == "add" }),
+            None => Err("loopback wants netns=PATH".to_owned()),
+        },
+        ("bridge", "add") => add(words).map(Command::Add),
+        ("bridge", "del") => del(words).map(Command::Del),
+        _ => Err(format!("no such command: {plugin} {verb}; see README.md")),
+    }
+}
+
+fn add(words: impl Iterator<Item = String>) -> Result<Add, String> {
+    let mut add = Add::default();
+    for word in words {
+        let (key, value) = word.split_once('=').ok_or_else(|| unknown(&word))?;
+        match key {
+            "netns" => add.netns = value.to_owned(),
+            "ifname" => add.ifname = value.to_owned(),
+            "bridge" => add.bridge = value.to_owned(),
+            "veth" => add.veth = value.to_owned(),
+            "alias" => add.alias = value.to_owned(),
+            "address" => add.addresses.push(prefix(value)?),
+            "gateway" => add.gateways.push(prefix(value)?),
+            "route" => add.routes.push(route(value)?),
+            "masquerade" => add.masquerade = Some(value.to_owned()),
+            "return" if matches!(value, "up" | "made") => add.returns_early = value == "made",
+            _ => return Err(unknown(&word)),
+        }
+    }
+    let needed = [&add.netns, &add.ifname, &add.bridge, &add.veth, &add.alias];
+    match needed.iter().any(|value| value.is_empty()) {
+        true => Err("bridge add wants netns, ifname, bridge, veth and alias".to_owned()),
+        false => Ok(add),
+    }
+}
+
+fn del(words: impl Iterator<Item = String>) -> Result<Del, String> {
+    let mut del = Del::default();
+    let (mut addresses, mut masquerade) = (Vec::new(), false);
+    for word in words {
+        match word.split_once('=').unwrap_or((&word, "")) {
+            ("veth", value) => del.veth = value.to_owned(),
+            ("address", value) => addresses.push(prefix(value)?),
+            ("masquerade", _) => masquerade = true,
+            ("return", value @ ("announced" | "freed")) => del.waits = value == "freed",
+            _ => return Err(unknown(&word)),
+        }
+    }
+    if masquerade {
+        del.addresses = addresses;
+    }
+    match del.veth.is_empty() {
+        true => Err("bridge del wants veth".to_owned()),
+        false => Ok(del),
+    }
+}
+
+fn unknown(word: &str) -> String {
+    format!("no such word: {word}; see README.md")
+}
+
+fn prefix(text: &str) -> Result<Prefix, String> {
+    let parts = text.split_once('/').and_then(|(ip, length)| Some((ip.parse().ok()?, length.parse().ok()?)));
+    match parts {
+        Some((ip, length)) if length <= bits(ip) => Ok(Prefix { ip, length }),
+        Some(_) | None => Err(format!("no address with a prefix: {text}")),
+    }
+}
+
+fn route(text: &str) -> Result<(Prefix, IpAddr), String> {
+    let (dst, gateway) = text.split_once(',').ok_or_else(|| format!("no DST/PREFIX,GATEWAY: {text}"))?;
+    let gateway = gateway.parse().map_err(|error| format!("no gateway: {gateway}: {error}"))?;
+    Ok((prefix(dst)?, gateway))
+}
+
+fn bits(ip: IpAddr) -> u8 {
+    if ip.is_ipv4() { 32 } else { 128 }
+}
+
+impl Prefix {
+    /// The prefix as a mask.
+    pub(crate) fn mask(&self) -> Octets {
+        let bits = bits(self.ip);
+        let ones = u128::MAX.checked_shl(u32::from(bits - self.length)).unwrap_or(0);
+        Octets::new(bits, ones)
+    }
+
+    /// The first address.
+    pub(crate) fn network(&self) -> Octets {
+        let (mut octets, mask) = (Octets::of(self.ip), self.mask());
+        octets.bytes.iter_mut().zip(mask.bytes).for_each(|(octet, mask)| *octet &= mask);
+        octets
+    }
+
+    /// The last address.
+    pub(crate) fn broadcast(&self) -> Octets {
+        let (mut octets, mask) = (Octets::of(self.ip), self.mask());
+        octets.bytes.iter_mut().zip(mask.bytes).for_each(|(octet, mask)| *octet |= !mask);
+        octets
+    }
+}
+
+/// An address in network byte order.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) struct Octets {
+    bytes: [u8; 16],
+    length: usize,
+}
+
+impl Octets {
+    fn new(bits: u8, value: u128) -> Self {
+        let length = usize::from(bits / 8);
+        let mut bytes = [0; 16];
+        bytes.iter_mut().zip(&value.to_be_bytes()[16 - length..]).for_each(|(to, from)| *to = *from);
+        Self { bytes, length }
+    }
+
+    pub(crate) fn of(ip: IpAddr) -> Self {
+        match ip {
+            IpAddr::V4(ip) => Self::new(32, u128::from(u32::from(ip))),
+            IpAddr::V6(ip) => Self::new(128, u128::from(ip)),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
+    pub(crate) fn to_ip(self) -> IpAddr {
+        match self.bytes {
+            [a, b, c, d, ..] if self.length == 4 => IpAddr::from([a, b, c, d]),
+            bytes => IpAddr::from(bytes),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! Does nothing: what starting and ending a static executable costs.
+
+fn main() {}
