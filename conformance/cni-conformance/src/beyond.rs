@@ -6,3 +6,4 @@ pub(crate) mod operator;
 pub(crate) mod points;
 pub(crate) mod pool;
 pub(crate) mod raw;
+pub(crate) mod scene;

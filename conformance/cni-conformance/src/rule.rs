@@ -117,3 +117,25 @@ impl<B> Rule<B> {
         }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::{Proof, Rule};
+
+    /// What holds of each table: names of rules and cases differ, and say what is said.
+    pub(crate) fn names_differ<B>(all: &[&Rule<B>]) {
+        for rule in all {
+            assert_eq!(all.iter().filter(|other| other.id == rule.id).count(), 1, "{}", rule.id);
+            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+            assert!(rule.id.contains('.') && rule.id.chars().all(plain), "{}", rule.id);
+            assert!(rule.sentence.ends_with('.') && !rule.sentence.contains('|'), "{}", rule.id);
+            assert!(!rule.roles.is_empty(), "{}", rule.id);
+            let Proof::Cases(cases) = rule.proof else { continue };
+            assert!(!cases.is_empty(), "{}", rule.id);
+            for case in cases {
+                assert_eq!(cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
+                assert!(!case.name.is_empty() || cases.len() == 1, "{}", rule.id);
+            }
+        }
+    }
+}

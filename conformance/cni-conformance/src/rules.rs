@@ -90,24 +90,8 @@ pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::all;
-    use crate::rule::Proof;
-
     #[test]
     fn names_of_rules_and_cases_differ_and_say_what_is_said() {
-        for rule in all() {
-            assert_eq!(all().filter(|other| other.id == rule.id).count(), 1, "{}", rule.id);
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
-            assert!(rule.id.contains('.') && rule.id.chars().all(plain), "{}", rule.id);
-            assert!(rule.sentence.ends_with('.') && !rule.sentence.contains('|'), "{}", rule.id);
-            assert!(!rule.roles.is_empty(), "{}", rule.id);
-            if let Proof::Cases(cases) = rule.proof {
-                assert!(!cases.is_empty(), "{}", rule.id);
-                for case in cases {
-                    assert_eq!(cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
-                    assert!(!case.name.is_empty() || cases.len() == 1, "{}", rule.id);
-                }
-            }
-        }
+        crate::rule::tests::names_differ(&super::all().collect::<Vec<_>>());
     }
 }

@@ -134,6 +134,14 @@ impl<'a> Operator<'a> {
         Ok(())
     }
 
+    /// A container whose namespace has been used once: what that changes in it for good is no leak.
+    pub(crate) fn used_pod(&self) -> Result<Container, Stop> {
+        let pod = self.bench.pod();
+        let result = self.add(&pod)?;
+        self.del(&pod.attachment(), Some(&result))?;
+        Ok(pod)
+    }
+
     /// Shows that nothing is missing for another container.
     pub(crate) fn others_are_served(&self, other: &Container, after: &str) -> Result<(), Stop> {
         let served = || {

@@ -5,9 +5,10 @@
 //! the specification obliges the runtime to make. The pool has one address where the kit can make it so small: one
 //! that leaks is missed by the next container.
 
-use crate::bench::Bench;
-use crate::beyond::operator::{Operator, is_proper, within};
+use crate::bench::{Answer, Bench};
+use crate::beyond::operator::{Operator, within};
 use crate::beyond::points::{At, Share};
+use crate::beyond::scene::Scene;
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
 use crate::rule::{Case, Level, Proof, Rule, Versions};
@@ -22,8 +23,16 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            Case { name: "first-half", versions: Versions::Newest, run: |bench| add_killed(bench, half(0)) },
-            Case { name: "second-half", versions: Versions::Newest, run: |bench| add_killed(bench, half(1)) },
+            Case {
+                name: "first-half",
+                versions: Versions::Newest,
+                run: |bench| killed(bench, Verb::Add, Fate::Kill, half(0)),
+            },
+            Case {
+                name: "second-half",
+                versions: Versions::Newest,
+                run: |bench| killed(bench, Verb::Add, Fate::Kill, half(1)),
+            },
             Case { name: "namespace-gone", versions: Versions::Newest, run: add_killed_and_gone },
         ]),
     },
@@ -36,7 +45,7 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[Case {
             name: "",
             versions: Versions::Newest,
-            run: |bench| del_killed(bench, Fate::Kill),
+            run: |bench| killed(bench, Verb::Del, Fate::Kill, WHOLE),
         }]),
     },
     Rule {
@@ -54,8 +63,16 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "A plugin of which one process alone is killed, such as a delegate, ends with an answer unless it is the one, and DEL leaves nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            Case { name: "add", versions: Versions::Newest, run: add_caller_killed },
-            Case { name: "del", versions: Versions::Newest, run: |bench| del_killed(bench, Fate::KillCaller) },
+            Case {
+                name: "add",
+                versions: Versions::Newest,
+                run: |bench| killed(bench, Verb::Add, Fate::KillCaller, WHOLE),
+            },
+            Case {
+                name: "del",
+                versions: Versions::Newest,
+                run: |bench| killed(bench, Verb::Del, Fate::KillCaller, WHOLE),
+            },
         ]),
     },
 ];
@@ -65,91 +82,33 @@ const LIMIT: usize = 60;
 /// The same where each point has a container of its own.
 const FEW: usize = 12;
 
+const WHOLE: Share = Share { number: 0, of: 1, limit: LIMIT };
+
 /// Every second point.
 fn half(number: usize) -> Share {
     Share { number, of: 2, limit: LIMIT }
 }
 
-/// What the cases work with.
-struct Scene<'a> {
-    operator: Operator<'a>,
-    /// To whom it happens.
-    pod: Container,
-    /// Who needs the pool's only address afterwards.
-    other: Container,
-}
-
-impl<'a> Scene<'a> {
-    fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let mut operator = Operator::with_pool(bench, 1);
-        operator.warm_up()?;
-        let (pod, other) = (bench.pod(), bench.pod());
-        // What the first use of a container's namespace changes in it for good is no leak.
-        for pod in [&pod, &other] {
-            let result = operator.add(pod)?;
-            operator.del(&pod.attachment(), Some(&result))?;
-        }
-        bench.remember();
-        Ok(Self { operator, pod, other })
-    }
-
-    /// DEL twice as after an ADD of which nothing is known.
-    fn del_twice(&self, at: &At<'_>) -> Result<(), Stop> {
-        for _ in 0..2 {
-            let done = self.operator.del(&self.pod.attachment(), None);
-            done.map_err(|stop| within(stop, &format!("of DEL after {at}")))?;
-        }
-        Ok(())
-    }
-
-    fn is_clean(&self, at: &At<'_>) -> Result<(), Stop> {
-        self.operator.nothing_is_left(&format!("{at}, and DEL"))?;
-        // Costly, and says little more where no address can be missed.
-        match self.operator.is_pooled() || at.point.is_multiple_of(8) {
-            true => self.operator.others_are_served(&self.other, &at.to_string()),
-            false => Ok(()),
-        }
-    }
-}
-
-fn add_killed(bench: &Bench, share: Share) -> Result<(), Stop> {
+/// Kills ADD or DEL at each point of a share.
+fn killed(bench: &Bench, verb: Verb, fate: Fate, share: Share) -> Result<(), Stop> {
     let scene = Scene::new(bench)?;
-    each_point_of_add(&scene, share, Fate::Kill, |_| true)
-}
-
-fn add_caller_killed(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    each_point_of_add(&scene, Share { number: 0, of: 1, limit: LIMIT }, Fate::KillCaller, |count| count > 1)
-}
-
-/// Kills ADD at each point of a share, of each plugin whose number of processes `suits`.
-fn each_point_of_add(scene: &Scene<'_>, share: Share, fate: Fate, suits: fn(usize) -> bool) -> Result<(), Stop> {
-    let Scene { operator, pod, .. } = scene;
-    let (bench, attachment) = (operator.bench, pod.attachment());
     let mut random = bench.random();
     let mut is_tried = false;
     for index in 0..bench.plugin_count() {
-        let call = |before: &Option<_>| operator.call(index, Verb::Add, &attachment, before.as_ref());
-        let before = operator.add_until(index, &attachment)?;
-        let (whole, answer) = operator.disturb(&call(&before), None)?;
+        let (whole, answer) = scene.disturb(verb, index, None)?;
         answer.succeeds()?;
-        operator.del(&attachment, None)?;
-        let processes = 1 + whole.calls.iter().filter(|call| call.name() == "execve").count();
-        if !suits(processes) {
+        scene.operator.del(&scene.pod.attachment(), None)?;
+        let is_alone = !whole.calls.iter().any(|call| call.name() == "execve");
+        if matches!(fate, Fate::KillCaller) && is_alone {
             continue;
         }
         is_tried = true;
-        let what = format!("ADD of {} was killed before change", bench.profile.executable(index));
+        let what = format!("{verb} of {} was killed before change", bench.profile.executable(index));
         for point in share.points(whole.changes().count(), &mut random) {
             bench.forget_calls();
-            let before = operator.add_until(index, &attachment)?;
-            let (traced, answer) = operator.disturb(&call(&before), Some((point, fate)))?;
+            let (traced, answer) = scene.disturb(verb, index, Some((point, fate)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
-            if answer.signal() != Some(KILLED) {
-                is_proper(&answer).map_err(|stop| within(stop, &format!("as {at}")))?;
-            }
-            scene.del_twice(&at)?;
-            scene.is_clean(&at)?;
+            scene.bears(survivor(&answer), 2, &at)?;
         }
     }
     match is_tried {
@@ -160,6 +119,11 @@ fn each_point_of_add(scene: &Scene<'_>, share: Share, fate: Fate, suits: fn(usiz
 
 /// SIGKILL.
 const KILLED: i32 = 9;
+
+/// The answer of a plugin that was not the one that was killed.
+fn survivor(answer: &Answer) -> Option<&Answer> {
+    Some(answer).filter(|answer| answer.signal() != Some(KILLED))
+}
 
 /// The runtime noticed late: the container's namespace is gone when DEL comes.
 fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
@@ -198,54 +162,10 @@ fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
     Ok(())
 }
 
-fn del_killed(bench: &Bench, fate: Fate) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    let Scene { operator, pod, .. } = &scene;
-    let attachment = pod.attachment();
-    let mut random = bench.random();
-    let mut is_tried = false;
-    for index in 0..bench.plugin_count() {
-        let killed = |fate| {
-            let result = operator.add(pod)?;
-            let result = Some(&result);
-            for later in (index + 1..bench.plugin_count()).rev() {
-                bench.make(&operator.call(later, Verb::Del, &attachment, result))?.succeeds()?;
-            }
-            operator.disturb(&operator.call(index, Verb::Del, &attachment, result), fate)
-        };
-        let (whole, answer) = killed(None)?;
-        answer.succeeds()?;
-        operator.del(&attachment, None)?;
-        let is_alone = !whole.calls.iter().any(|call| call.name() == "execve");
-        if matches!(fate, Fate::KillCaller) && is_alone {
-            continue;
-        }
-        is_tried = true;
-        let what = format!("DEL of {} was killed before change", bench.profile.executable(index));
-        let share = Share { number: 0, of: 1, limit: LIMIT };
-        for point in share.points(whole.changes().count(), &mut random) {
-            bench.forget_calls();
-            let (traced, answer) = killed(Some((point, fate)))?;
-            let at = At { what: &what, point, hit: traced.hit.as_ref() };
-            if answer.signal() != Some(KILLED) {
-                is_proper(&answer).map_err(|stop| within(stop, &format!("as {at}")))?;
-            }
-            scene.del_twice(&at)?;
-            scene.is_clean(&at)?;
-        }
-    }
-    match is_tried {
-        true => Ok(()),
-        false => Err(Stop::skip("it is one process, and has none that could be killed alone")),
-    }
-}
-
 fn gc_killed(bench: &Bench) -> Result<(), Stop> {
     let mut operator = Operator::with_pool(bench, 2);
     operator.warm_up()?;
-    let (valid, pod) = (bench.pod(), bench.pod());
-    let served = operator.add(&pod)?;
-    operator.del(&pod.attachment(), Some(&served))?;
+    let (valid, pod) = (bench.pod(), operator.used_pod()?);
     let kept = operator.add(&valid)?;
     bench.remember();
     for index in 0..bench.plugin_count() {
@@ -259,8 +179,7 @@ fn gc_killed(bench: &Bench) -> Result<(), Stop> {
         answer.succeeds()?;
         operator.del(&pod.attachment(), None)?;
         let what = format!("GC of {} was killed before change", bench.profile.executable(index));
-        let share = Share { number: 0, of: 1, limit: LIMIT };
-        for point in share.points(whole.changes().count(), &mut bench.random()) {
+        for point in WHOLE.points(whole.changes().count(), &mut bench.random()) {
             bench.forget_calls();
             let (traced, _) = killed(Some((point, Fate::Kill)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };

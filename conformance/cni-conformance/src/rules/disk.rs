@@ -4,7 +4,8 @@
 //! program makes of a write that fails at one point only is asked by the rules `faults.disk-errors`.
 
 use crate::bench::Bench;
-use crate::beyond::operator::{Operator, is_proper, within};
+use crate::beyond::operator::{is_proper, within};
+use crate::beyond::scene::Scene;
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
 use crate::rule::{Case, Level, Proof, Rule, Versions};
@@ -12,7 +13,6 @@ use nix::mount::{MsFlags, mount};
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use testns::Container;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -119,80 +119,72 @@ fn fill_inodes(path: &Path, free: usize) {
     }
 }
 
-/// What the cases work with: `kept` has an address that nobody else may get.
-struct Scene<'a> {
-    operator: Operator<'a>,
+/// What the cases work with.
+struct FullDisk<'a> {
+    scene: Scene<'a>,
     disks: Disks,
-    pod: Container,
-    other: Container,
 }
 
-impl<'a> Scene<'a> {
+impl<'a> FullDisk<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
         let has_daemon = bench.profile.stage.iter().any(|part| matches!(part, Stage::Daemon { .. }));
         if has_daemon {
             return Err(Stop::skip("its daemon runs already, with a socket that an empty disk would hide"));
         }
-        let mut operator = Operator::with_pool(bench, 1);
         let disks = Disks::lay();
-        operator.warm_up()?;
-        let (pod, other) = (bench.pod(), bench.pod());
-        for pod in [&pod, &other] {
-            let result = operator.add(pod)?;
-            operator.del(&pod.attachment(), Some(&result))?;
-        }
-        bench.remember();
-        Ok(Self { operator, disks, pod, other })
+        Ok(Self { scene: Scene::new(bench)?, disks })
     }
 
     /// ADD as it comes, then room, DEL, and another container.
     fn add(&self, when: &str, make_room: impl Fn()) -> Result<(), Stop> {
-        let attachment = self.pod.attachment();
-        let added = self.operator.try_add(&attachment)?;
+        let Scene { operator, pod, other } = &self.scene;
+        let attachment = pod.attachment();
+        let added = operator.try_add(&attachment)?;
         make_room();
         if let Err(answer) = &added {
             is_proper(answer).map_err(|stop| within(stop, &format!("with {when}")))?;
         }
         let after = format!("ADD with {when}");
         if let Ok(result) = &added {
-            let check = self.operator.check(&attachment, result);
+            let check = operator.check(&attachment, result);
             check.map_err(|stop| within(stop, &format!("of CHECK after {after}")))?;
         }
-        let done = self.operator.del(&attachment, added.as_ref().ok());
+        let done = operator.del(&attachment, added.as_ref().ok());
         done.map_err(|stop| within(stop, &format!("of DEL after {after}")))?;
-        self.operator.nothing_is_left(&format!("{after}, and DEL"))?;
-        self.operator.others_are_served(&self.other, &after)
+        operator.nothing_is_left(&format!("{after}, and DEL"))?;
+        operator.others_are_served(other, &after)
     }
 }
 
 fn add_on_a_full_disk(bench: &Bench, want: Want) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
+    let full = FullDisk::new(bench)?;
     for free in 0..8 {
         bench.forget_calls();
-        scene.disks.fill(want, free);
-        scene.add(&format!("{free} {want:?} free").to_lowercase(), || scene.disks.make_room())?;
+        full.disks.fill(want, free);
+        full.add(&format!("{free} {want:?} free").to_lowercase(), || full.disks.make_room())?;
     }
     Ok(())
 }
 
 fn add_on_a_read_only_disk(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    scene.disks.remount(MsFlags::MS_RDONLY);
-    scene.add("a read-only disk", || scene.disks.remount(MsFlags::empty()))
+    let full = FullDisk::new(bench)?;
+    full.disks.remount(MsFlags::MS_RDONLY);
+    full.add("a read-only disk", || full.disks.remount(MsFlags::empty()))
 }
 
 fn del_on_a_full_disk(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    let attachment = scene.pod.attachment();
+    let full = FullDisk::new(bench)?;
+    let Scene { operator, pod, other } = &full.scene;
+    let attachment = pod.attachment();
     for want in [Want::Pages, Want::Inodes] {
         bench.forget_calls();
-        let result = scene.operator.add(&scene.pod)?;
-        scene.disks.fill(want, 0);
-        let done = scene.operator.del(&attachment, Some(&result));
-        scene.disks.make_room();
+        let result = operator.add(pod)?;
+        full.disks.fill(want, 0);
+        let done = operator.del(&attachment, Some(&result));
+        full.disks.make_room();
         done.map_err(|stop| within(stop, &format!("of DEL with no {want:?} free").to_lowercase()))?;
-        scene.operator.nothing_is_left("DEL on a full disk")?;
-        scene.operator.others_are_served(&scene.other, "DEL on a full disk")?;
+        operator.nothing_is_left("DEL on a full disk")?;
+        operator.others_are_served(other, "DEL on a full disk")?;
     }
     Ok(())
 }

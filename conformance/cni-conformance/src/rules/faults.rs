@@ -4,16 +4,16 @@
 //! System calls that a plugin's author could not make good anyway are left alone: those that make threads, and those
 //! by which a language's runtime talks to itself (pipes, eventfd).
 
-use crate::bench::Bench;
-use crate::beyond::operator::{Operator, is_proper, within};
+use crate::bench::{Answer, Bench};
 use crate::beyond::points::{At, Share};
+use crate::beyond::scene::Scene;
 use crate::finding::Stop;
 use crate::profile::Role;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
 use nix::errno::Errno;
 use std::path::Path;
-use testns::trace::{Fate, Syscall};
-use testns::{Container, Verb};
+use testns::Verb;
+use testns::trace::{Fate, Syscall, Traced};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -42,7 +42,11 @@ pub(super) const RULES: &[Rule] = &[
         level: Level::Must,
         sentence: "A DEL in which any one system call fails ends with success or an error object, and DEL after it leaves nothing.",
         roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: del_fails }]),
+        proof: Proof::Cases(&[Case {
+            name: "",
+            versions: Versions::Newest,
+            run: |bench| fails(bench, Verb::Del, SYSTEM_CALL, WHOLE),
+        }]),
     },
     Rule {
         id: "faults.add-is-all-or-nothing",
@@ -148,122 +152,53 @@ fn is_on_disk(call: &Syscall) -> bool {
     }
 }
 
-/// Whether a call is the answer itself: nobody can be told then.
-fn is_answer(call: &Syscall) -> bool {
-    matches!(call.name().as_str(), "write" | "writev") && call.arguments[0] <= 2
+/// The answer of a call, unless what failed was telling it.
+fn told<'a>(traced: &Traced, answer: &'a Answer) -> Option<&'a Answer> {
+    let tells = |call: &Syscall| matches!(call.name().as_str(), "write" | "writev") && call.arguments[0] <= 2;
+    Some(answer).filter(|_| !traced.hit.as_ref().is_some_and(tells))
 }
 
-/// What the cases work with.
-struct Scene<'a> {
-    operator: Operator<'a>,
-    pod: Container,
-    other: Container,
-}
-
-impl<'a> Scene<'a> {
-    fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let mut operator = Operator::with_pool(bench, 1);
-        operator.warm_up()?;
-        let (pod, other) = (bench.pod(), bench.pod());
-        for pod in [&pod, &other] {
-            let result = operator.add(pod)?;
-            operator.del(&pod.attachment(), Some(&result))?;
-        }
-        bench.remember();
-        Ok(Self { operator, pod, other })
-    }
-
-    /// Goes through the points of ADD of each plugin: `each` hears of the point, and whether ADD succeeded.
-    fn each_point(
-        &self,
-        fault: Fault,
-        share: Share,
-        each: impl Fn(&At<'_>, bool) -> Result<(), Stop>,
-    ) -> Result<(), Stop> {
-        let Self { operator, pod, .. } = self;
-        let (bench, attachment) = (operator.bench, pod.attachment());
-        let mut random = bench.random();
-        for index in 0..bench.plugin_count() {
-            let disturbed = |fate| {
-                let before = operator.add_until(index, &attachment)?;
-                operator.disturb(&operator.call(index, Verb::Add, &attachment, before.as_ref()), fate)
-            };
-            let what = format!("{} of ADD of {} failed, number", fault.name, bench.profile.executable(index));
-            let (whole, answer) = disturbed(Some((NEVER, fault.fate)))?;
-            answer.succeeds()?;
-            operator.del(&attachment, None)?;
-            let count = if matches!(fault.fate, Fate::Refuse) { whole.messages.len() } else { whole.eligible };
-            for point in share.points(count, &mut random) {
-                bench.forget_calls();
-                let (traced, answer) = disturbed(Some((point, fault.fate)))?;
-                let at = At { what: &what, point, hit: traced.hit.as_ref() };
-                if !traced.hit.as_ref().is_some_and(is_answer) {
-                    is_proper(&answer).map_err(|stop| within(stop, &format!("as {at}")))?;
-                }
-                each(&at, answer.is_success())?;
-            }
-        }
-        Ok(())
-    }
-
-    fn del(&self, at: &At<'_>) -> Result<(), Stop> {
-        let done = self.operator.del(&self.pod.attachment(), None);
-        done.map_err(|stop| within(stop, &format!("of DEL after {at}")))
-    }
-
-    fn is_clean(&self, at: &At<'_>) -> Result<(), Stop> {
-        self.operator.nothing_is_left(&format!("{at}, and DEL"))?;
-        match self.operator.is_pooled() || at.point.is_multiple_of(8) {
-            true => self.operator.others_are_served(&self.other, &at.to_string()),
-            false => Ok(()),
+/// Goes through the points of ADD or DEL of each plugin: `each` hears of the point, and the answer if it is one.
+fn each_point(
+    scene: &Scene<'_>,
+    verb: Verb,
+    fault: Fault,
+    share: Share,
+    each: impl Fn(&At<'_>, Option<&Answer>) -> Result<(), Stop>,
+) -> Result<(), Stop> {
+    let bench = scene.operator.bench;
+    let mut random = bench.random();
+    for index in 0..bench.plugin_count() {
+        let what = format!("{} of {verb} of {} failed, number", fault.name, bench.profile.executable(index));
+        let (whole, answer) = scene.disturb(verb, index, Some((NEVER, fault.fate)))?;
+        answer.succeeds()?;
+        scene.operator.del(&scene.pod.attachment(), None)?;
+        let count = if matches!(fault.fate, Fate::Refuse) { whole.messages.len() } else { whole.eligible };
+        for point in share.points(count, &mut random) {
+            bench.forget_calls();
+            let (traced, answer) = scene.disturb(verb, index, Some((point, fault.fate)))?;
+            let at = At { what: &what, point, hit: traced.hit.as_ref() };
+            each(&at, told(&traced, &answer))?;
         }
     }
+    Ok(())
 }
 
 fn add_fails(bench: &Bench, fault: Fault, share: Share) -> Result<(), Stop> {
+    fails(bench, Verb::Add, fault, share)
+}
+
+fn fails(bench: &Bench, verb: Verb, fault: Fault, share: Share) -> Result<(), Stop> {
     let scene = Scene::new(bench)?;
-    scene.each_point(fault, share, |at, _| {
-        scene.del(at)?;
-        scene.is_clean(at)
-    })
+    each_point(&scene, verb, fault, share, |at, answer| scene.bears(answer, 1, at))
 }
 
 fn all_or_nothing(bench: &Bench) -> Result<(), Stop> {
     let scene = Scene::new(bench)?;
-    scene.each_point(REFUSED, WHOLE, |at, is_success| {
-        if !is_success {
+    each_point(&scene, Verb::Add, REFUSED, WHOLE, |at, answer| {
+        if answer.is_some_and(|answer| !answer.is_success()) {
             scene.operator.nothing_is_left(&at.to_string())?;
         }
-        scene.del(at)
+        scene.del(1, at)
     })
-}
-
-fn del_fails(bench: &Bench) -> Result<(), Stop> {
-    let scene = Scene::new(bench)?;
-    let Scene { operator, pod, .. } = &scene;
-    let attachment = pod.attachment();
-    let mut random = bench.random();
-    for index in 0..bench.plugin_count() {
-        let disturbed = |fate| {
-            let result = operator.add(pod)?;
-            for later in (index + 1..bench.plugin_count()).rev() {
-                bench.make(&operator.call(later, Verb::Del, &attachment, Some(&result)))?.succeeds()?;
-            }
-            operator.disturb(&operator.call(index, Verb::Del, &attachment, Some(&result)), fate)
-        };
-        let (whole, answer) = disturbed(Some((NEVER, SYSTEM_CALL.fate)))?;
-        answer.succeeds()?;
-        let what = format!("system call of DEL of {} failed, number", bench.profile.executable(index));
-        for point in WHOLE.points(whole.eligible, &mut random) {
-            bench.forget_calls();
-            let (traced, answer) = disturbed(Some((point, SYSTEM_CALL.fate)))?;
-            let at = At { what: &what, point, hit: traced.hit.as_ref() };
-            if !traced.hit.as_ref().is_some_and(is_answer) {
-                is_proper(&answer).map_err(|stop| within(stop, &format!("as {at}")))?;
-            }
-            scene.del(&at)?;
-            scene.is_clean(&at)?;
-        }
-    }
-    Ok(())
 }

@@ -56,6 +56,15 @@ enum State {
     Unknown,
 }
 
+impl State {
+    fn result(&self) -> Option<&Value> {
+        match self {
+            Self::Attached(result) => Some(result),
+            Self::Absent | Self::Unknown => None,
+        }
+    }
+}
+
 struct Member {
     pod: Container,
     state: State,
@@ -115,12 +124,8 @@ fn walk(bench: &Bench, steps: usize) -> Result<(), Stop> {
 }
 
 impl Model<'_> {
-    /// A container whose namespace has been used once: what that changes in it for good is no leak.
     fn new_member(&self) -> Result<Member, Stop> {
-        let pod = self.operator.bench.pod();
-        let result = self.operator.add(&pod)?;
-        self.operator.del(&pod.attachment(), Some(&result))?;
-        Ok(Member { pod, state: State::Absent, is_alive: true })
+        Ok(Member { pod: self.operator.used_pod()?, state: State::Absent, is_alive: true })
     }
 
     fn draw(&self, random: &mut Random) -> Step {
@@ -185,7 +190,7 @@ impl Model<'_> {
     fn is_nobody_elses(&self, result: &Value) -> Result<(), Stop> {
         let new = pool::addresses(result);
         for Member { pod, state, .. } in &self.members {
-            if let State::Attached(other) = state
+            if let Some(other) = state.result()
                 && let Some(address) = pool::addresses(other).iter().find(|address| new.contains(address))
             {
                 return Err(Finding::new("an address that nobody has", format!("{} has {address}", pod.id())).into());
@@ -195,14 +200,14 @@ impl Model<'_> {
     }
 
     fn del(&mut self, who: usize) -> Result<(), Stop> {
-        let attachment = self.attachment(who);
-        let result = match &self.members[who].state {
-            State::Attached(result) => Some(result),
-            State::Absent | State::Unknown => None,
-        };
-        self.operator.del(&attachment, result)?;
-        self.members[who].state = State::Absent;
+        self.remove(who)?;
         self.renew(who)
+    }
+
+    fn remove(&mut self, who: usize) -> Result<(), Stop> {
+        self.operator.del(&self.attachment(who), self.members[who].state.result())?;
+        self.members[who].state = State::Absent;
+        Ok(())
     }
 
     /// A container whose namespace vanished is no more once it is removed; another one takes its place.
@@ -216,14 +221,12 @@ impl Model<'_> {
     }
 
     fn check(&self, who: usize) -> Result<(), Stop> {
-        match &self.members[who].state {
-            State::Attached(result) => self.operator.check(&self.attachment(who), result),
-            State::Absent | State::Unknown => Ok(()),
-        }
+        let result = self.members[who].state.result();
+        result.map_or(Ok(()), |result| self.operator.check(&self.attachment(who), result))
     }
 
     fn gc(&mut self) -> Result<(), Stop> {
-        let is_valid = |member: &&Member| matches!(member.state, State::Attached(_));
+        let is_valid = |member: &&Member| member.state.result().is_some();
         let valid: Vec<_> = self.members.iter().filter(is_valid).map(|member| member.pod.attachment()).collect();
         for call in self.operator.gc_calls(&valid) {
             self.operator.bench.make(&call)?.succeeds()?;
@@ -244,10 +247,7 @@ impl Model<'_> {
     fn killed_del(&mut self, who: usize, point: usize) -> Result<(), Stop> {
         let attachment = self.attachment(who);
         let last = self.operator.bench.plugin_count() - 1;
-        let call = match &self.members[who].state {
-            State::Attached(result) => self.operator.call(last, Verb::Del, &attachment, Some(result)),
-            State::Absent | State::Unknown => self.operator.call(last, Verb::Del, &attachment, None),
-        };
+        let call = self.operator.call(last, Verb::Del, &attachment, self.members[who].state.result());
         self.operator.disturb(&call, Some((point, Fate::Kill)))?;
         self.members[who].state = State::Unknown;
         Ok(())
@@ -296,15 +296,7 @@ impl Model<'_> {
 
     /// Removes all, and compares the node with what it was.
     fn look(&mut self) -> Result<(), Stop> {
-        for who in 0..self.members.len() {
-            let attachment = self.attachment(who);
-            let result = match &self.members[who].state {
-                State::Attached(result) => Some(result),
-                State::Absent | State::Unknown => None,
-            };
-            self.operator.del(&attachment, result)?;
-            self.members[who].state = State::Absent;
-        }
+        (0..self.members.len()).try_for_each(|who| self.remove(who))?;
         self.operator.nothing_is_left("the DEL of all containers")?;
         for Member { pod, .. } in self.members.iter().filter(|_| self.hands_out) {
             let named = self.operator.bench.files_naming(pod);

@@ -30,22 +30,12 @@ pub fn find(rule: &str, case: &str) -> Option<&'static Case> {
 
 #[cfg(test)]
 mod tests {
-    use super::all;
-    use crate::rule::Proof;
-
     #[test]
     fn names_of_rules_and_cases_differ_and_say_what_is_said() {
-        for rule in all() {
-            assert_eq!(all().filter(|other| other.id == rule.id).count(), 1, "{}", rule.id);
+        let all: Vec<_> = super::all().collect();
+        crate::rule::tests::names_differ(&all);
+        for rule in all {
             assert_eq!(crate::rules::all().filter(|other| other.id == rule.id).count(), 0, "{}", rule.id);
-            let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
-            assert!(rule.id.contains('.') && rule.id.chars().all(plain), "{}", rule.id);
-            assert!(rule.sentence.ends_with('.') && !rule.sentence.contains('|'), "{}", rule.id);
-            let Proof::Cases(cases) = rule.proof else { continue };
-            for case in cases {
-                assert_eq!(cases.iter().filter(|other| other.name == case.name).count(), 1, "{}", rule.id);
-                assert!(!case.name.is_empty() || cases.len() == 1, "{}", rule.id);
-            }
         }
     }
 }
