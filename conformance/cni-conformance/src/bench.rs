@@ -207,6 +207,16 @@ impl Bench {
         }
     }
 
+    /// Kills the daemons that the profile has started, as an accident would. How many there were.
+    pub fn end_daemons(&self) -> usize {
+        let mut daemons = held(&self.daemons);
+        for daemon in daemons.iter_mut() {
+            daemon.kill().ok();
+            daemon.wait().ok();
+        }
+        daemons.drain(..).count()
+    }
+
     /// How long a call may take.
     #[must_use]
     pub fn call_deadline(&self) -> Duration {
@@ -226,10 +236,7 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        for daemon in held(&self.daemons).iter_mut() {
-            daemon.kill().ok();
-            daemon.wait().ok();
-        }
+        self.end_daemons();
     }
 }
 

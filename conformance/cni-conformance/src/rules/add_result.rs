@@ -83,6 +83,14 @@ pub(super) const RULES: &[Rule] = &[
         roles: &[Role::Interface],
         proof: Proof::Cases(&[each("", routes_are_set)]),
     },
+    Rule {
+        id: "add.result-has-all-routes",
+        section: "SPEC 5, Success",
+        level: Level::Should,
+        sentence: "The routes that ADD made in the container are in the result.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[newest("", has_all_routes)]),
+    },
 ];
 
 const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
@@ -295,4 +303,22 @@ fn routes_are_set(bench: &Bench) -> Result<(), Stop> {
         }
     }
     Ok(())
+}
+
+/// Of the routes that somebody made: those that come with an address are the kernel's own.
+fn has_all_routes(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    let by_kernel = [2, 9]; // and by router advertisements
+    let made = attached.pod.namespace().routes().into_iter().filter(|route| !by_kernel.contains(&route.protocol));
+    let mut made = made.filter(|route| route.table != 255).peekable();
+    if made.peek().is_none() {
+        return Err(skip("its ADD makes no route"));
+    }
+    match made.find(|route| !attached.told.routes.iter().any(|told| told.dst == route.to)) {
+        None => Ok(()),
+        Some(untold) => {
+            let expected = format!("{untold}, which is in the container, among the routes");
+            Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
+        }
+    }
 }

@@ -150,6 +150,14 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[check("sysctl", notices_sysctls_undone), check("mtu", notices_an_mtu_undone)]),
     },
     Rule {
+        id: "check.notices-a-missing-daemon",
+        section: "SPEC 2, CHECK",
+        level: Level::Should,
+        sentence: "CHECK is an error when a daemon that connectivity depends on is gone.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[check("", notices_a_missing_daemon)]),
+    },
+    Rule {
         id: "check.asks-the-delegate",
         section: "SPEC 2, CHECK",
         level: Level::Should,
@@ -336,6 +344,15 @@ fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
     attached.has_to_check()?;
     let reason = harm(&attached)?;
     attached.check_objects(reason).map(drop)
+}
+
+fn notices_a_missing_daemon(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    attached.has_to_check()?;
+    match bench.end_daemons() {
+        0 => Err(skip("it has no daemon")),
+        _ => attached.check_objects("its daemon is gone").map(drop),
+    }
 }
 
 /// ADD itself has to have set rules: those of a firewall that an administrator runs are none of its business.

@@ -15,13 +15,14 @@ use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Level, Proof, Rule};
-use testns::{Attachment, Remains, Verb};
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "del.leaves-nothing",
         section: "SPEC 2, DEL",
-        level: Level::Must,
+        level: Level::Should,
         sentence: "DEL takes back everything that ADD did, on the node and in the container.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[each("", leaves_nothing)]),
@@ -74,11 +75,12 @@ pub(super) const RULES: &[Rule] = &[
             newest("gone", |bench| del(bench, Remains::Gone, Told::All)),
             newest("plain-file", |bench| del(bench, Remains::PlainFile, Told::All)),
             newest("empty-path", |bench| del(bench, Remains::EmptyPath, Told::All)),
+            newest("no-variable", needs_no_variable),
         ]),
     },
     Rule {
         id: "del.needs-no-prev-result",
-        section: "SPEC 0.4.0, DEL",
+        section: "SPEC 2, DEL",
         level: Level::Should,
         sentence: "Without prevResult, with or without a namespace, DEL succeeds, and nothing is left on the node.",
         roles: Role::ALL,
@@ -87,6 +89,7 @@ pub(super) const RULES: &[Rule] = &[
             newest("gone", |bench| del(bench, Remains::Gone, Told::NoResult)),
             newest("plain-file", |bench| del(bench, Remains::PlainFile, Told::NoResult)),
             newest("empty-path", |bench| del(bench, Remains::EmptyPath, Told::NoResult)),
+            newest("empty-result", bears_an_empty_result),
         ]),
     },
     Rule {
@@ -236,12 +239,40 @@ fn del(bench: &Bench, remains: Remains, told: Told) -> Result<(), Stop> {
     nothing_left(bench)
 }
 
-fn del_without_result(bench: &Bench, attachment: &Attachment) -> Result<(), Stop> {
+/// DEL of each plugin, from the last on.
+fn del_each(
+    bench: &Bench,
+    attachment: &Attachment,
+    result: Option<&Value>,
+    change: fn(Call) -> Call,
+) -> Result<(), Stop> {
     let calls = (0..bench.plugin_count()).rev();
-    calls.map(|index| bench.call_plugin(index, Verb::Del, attachment, None)).try_for_each(|call| {
+    calls.map(|index| change(bench.call_plugin(index, Verb::Del, attachment, result))).try_for_each(|call| {
         bench.make(&call)?.succeeds()?;
         Ok(())
     })
+}
+
+fn needs_no_variable(bench: &Bench) -> Result<(), Stop> {
+    let pod = pod_of_before(bench)?;
+    bench.remember();
+    let result = again(bench.add(&pod))?;
+    let result = Some(&result).filter(|_| form::is_from(&bench.version, "0.4.0"));
+    del_each(bench, &pod.attachment(), result, |call| call.without("CNI_NETNS"))?;
+    pod.leave(Remains::Gone);
+    nothing_left(bench)
+}
+
+fn bears_an_empty_result(bench: &Bench) -> Result<(), Stop> {
+    let pod = pod_of_before(bench)?;
+    bench.remember();
+    again(bench.add(&pod))?;
+    del_each(bench, &pod.attachment(), Some(&json!({})), |call| call)?;
+    unchanged(bench, "the node as before ADD")
+}
+
+fn del_without_result(bench: &Bench, attachment: &Attachment) -> Result<(), Stop> {
+    del_each(bench, attachment, None, |call| call)
 }
 
 fn needs_no_args(bench: &Bench) -> Result<(), Stop> {

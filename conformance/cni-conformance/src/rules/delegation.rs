@@ -23,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "delegation.looks-in-cni-path",
         section: "SPEC 4",
-        level: Level::Must,
+        level: Level::Should,
         sentence: "A delegate is looked for in the folders of CNI_PATH, in their order, and nowhere else.",
         roles: UPPER,
         proof: Proof::Cases(&[
@@ -80,7 +80,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "delegation.error",
         section: "SPEC 4",
-        level: Level::Must,
+        level: Level::Should,
         sentence: "If a delegate fails, its caller does.",
         roles: UPPER,
         proof: Proof::Cases(&[
@@ -122,6 +122,15 @@ pub(super) const RULES: &[Rule] = &[
             Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: result_is_used },
             Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: result_is_used },
         ]),
+    },
+    Rule {
+        id: "delegation.route-attributes",
+        section: "SPEC 5, Success",
+        level: Level::Must,
+        sentence: "mtu, advmss, priority and table of a delegate's route are those of the route in the container, and \
+                   in the caller's result.",
+        roles: UPPER,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: route_attributes }]),
     },
 ];
 
@@ -412,4 +421,29 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
         false => result.pointer("/ip4/ip") == Some(&json!(address)),
     };
     Finding::unless(is_told, format!("{address} in the result, with its interface"), format!("the result is {result}"))
+}
+
+fn route_attributes(bench: &Bench) -> Result<(), Stop> {
+    let mut upper = Upper::new(bench)?;
+    let wanted = [
+        json!({ "dst": "198.51.100.0/25", "gw": "10.88.0.1", "mtu": 1300, "advmss": 1200, "priority": 77 }),
+        json!({ "dst": "198.51.100.128/25", "gw": "10.88.0.1", "table": 4711 }),
+    ];
+    upper.config["ipam"]["routes"] = json!(wanted);
+    let result = upper.add()?;
+    let routes = upper.pod.namespace().routes();
+    for route in &wanted {
+        let told = result["routes"].as_array().is_some_and(|routes| routes.contains(route));
+        Finding::unless(told, format!("the route {route} in the result"), format!("it is {result}"))?;
+        let number = |key: &str| route[key].as_u64().unwrap_or_default();
+        let is_it = |has: &&testns::Route| Some(has.to.as_str()) == route["dst"].as_str();
+        let seen = |has: &testns::Route| [has.mtu_bytes, has.advmss_bytes, has.metric, has.table].map(u64::from);
+        let table = if route["table"].is_null() { 254 } else { number("table") };
+        let expected = [number("mtu"), number("advmss"), number("priority"), table];
+        let expected_text = format!("the route {route} in the container");
+        let found = routes.iter().find(is_it).ok_or_else(|| Finding::new(&expected_text, "there is none"))?;
+        let text = format!("mtu, advmss, metric and table are {:?}", seen(found));
+        Finding::unless(seen(found) == expected, expected_text, text)?;
+    }
+    Ok(())
 }

@@ -28,6 +28,7 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[
             Case { name: "newest", versions: Versions::Newest, run: gives_an_address },
             Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: gives_an_address },
+            Case { name: "route-attributes", versions: Versions::From("1.1.0"), run: gives_route_attributes },
         ]),
     },
     Rule {
@@ -122,6 +123,17 @@ fn gives_an_address(bench: &Bench) -> Result<(), Stop> {
         Finding::unless(is_there, format!("a route to {dst}"), format!("the result is {result}"))?;
     }
     Ok(())
+}
+
+fn gives_route_attributes(bench: &Bench) -> Result<(), Stop> {
+    let mut config = bench.config();
+    let routes = config.pointer_mut("/ipam/routes").ok_or_else(|| Stop::skip("its config has no ipam.routes"))?;
+    let wanted = json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1", "mtu": 1300, "advmss": 1200, "priority": 77,
+        "table": 4711, "scope": 0 });
+    *routes = json!([wanted]);
+    let result = bench.make(&bench.call_with(Verb::Add, &config, &bench.pod()))?.succeeds()?;
+    let is_there = result["routes"].as_array().is_some_and(|routes| routes.contains(&wanted));
+    Finding::unless(is_there, format!("the route {wanted} of the config"), format!("the result is {result}"))
 }
 
 fn makes_no_interface(bench: &Bench) -> Result<(), Stop> {

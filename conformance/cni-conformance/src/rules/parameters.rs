@@ -47,6 +47,14 @@ pub(super) const RULES: &[Rule] = &[
         ]),
     },
     Rule {
+        id: "parameters.required-of-gc",
+        section: "SPEC 2, GC",
+        level: Level::Must,
+        sentence: "GC without CNI_PATH, by which it finds delegates, is an error.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[since("1.1.0", "", gc_needs_a_path)]),
+    },
+    Rule {
         id: "parameters.path-is-optional",
         section: "SPEC 2, ADD",
         level: Level::Should,
@@ -189,6 +197,11 @@ fn needs_no_path(bench: &Bench) -> Result<(), Stop> {
     let result = bench.make(&bench.call(Verb::Add, &pod).without("CNI_PATH"))?.succeeds()?;
     let del = bench.call(Verb::Del, &pod).prev_result(&result).without("CNI_PATH");
     bench.make(&del)?.succeeds().map(drop)
+}
+
+fn gc_needs_a_path(bench: &Bench) -> Result<(), Stop> {
+    let calls = bench.gc_calls(&[]).into_iter().map(|call| call.without("CNI_PATH"));
+    calls.map(|call| bench.make(&call)).try_for_each(|answer| answer?.fails().map(drop))
 }
 
 fn refuses_command(bench: &Bench, command: &str) -> Result<(), Stop> {

@@ -91,7 +91,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "status.cni-path-is-optional",
         section: "SPEC 2, STATUS",
-        level: Level::Must,
+        level: Level::Should,
         sentence: "STATUS needs no CNI_PATH where there is nobody to delegate to.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: without_cni_path }]),
@@ -99,7 +99,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "status.limited-connectivity",
         section: "SPEC 2, STATUS",
-        level: Level::Must,
+        level: Level::Should,
         sentence: "Code 51 says that existing containers may have limited connectivity as well.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable("what serves containers after ADD, a daemon say, differs from plugin to plugin"),

@@ -47,4 +47,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.result-routes-are-set", "tells-of-a-route-that-is-not-there", |scene| {
         scene.on(Add, |result| push(result, "routes", json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1" })))
     }),
+    Mutant::new("bridge", "add.result-has-all-routes", "tells-of-no-route", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
+    }),
 ];

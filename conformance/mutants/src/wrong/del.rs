@@ -48,6 +48,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
+    Mutant::new("bridge", "del.needs-no-prev-result", "wants-addresses-in-prev-result", |scene| {
+        let result = &scene.config()["prevResult"];
+        match scene.is(Del) && result.is_object() && result["ips"].is_null() {
+            true => scene.refuse(7, "prevResult has no ips"),
+            false => scene.honest(),
+        }
+    })
+    .with(&["empty-result"]),
+    Mutant::new("bridge", "del.needs-no-namespace", "wants-the-variable-of-the-namespace", |scene| {
+        match scene.is(Del) && scene.env.netns.is_empty() {
+            true => scene.refuse(4, "required env variables [CNI_NETNS] missing"),
+            false => scene.honest(),
+        }
+    })
+    .with(&["no-variable"])
+    .also(&["del.needs-no-prev-result"]),
     Mutant::new("bridge", "del.needs-no-dynamic-parameters", "deletes-by-args", |scene| {
         let key = scene.attachment();
         match scene.is(Del) && memory::find(&key).is_some_and(|args| args != scene.env.args) {

@@ -71,6 +71,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
+    Mutant::new("bridge", "delegation.route-attributes", "tells-of-an-mtu-that-it-does-not-set", |scene| {
+        let wanted = scene.config()["ipam"]["routes"].clone();
+        let less = scene.with_config(|config| {
+            for route in config["ipam"]["routes"].as_array_mut().into_iter().flatten() {
+                route.as_object_mut().map(|route| route.shift_remove("mtu"));
+            }
+        });
+        less.on(Add, |result| {
+            if wanted.to_string().contains("mtu") {
+                result["routes"] = wanted;
+            }
+        })
+    }),
     Mutant::new("bridge", "delegation.looks-in-cni-path", "looks-from-the-end", |scene| {
         let reversed: Vec<_> = scene.env.path.split(':').rev().collect();
         scene.with_env(|env| env.path = reversed.join(":")).honest()

@@ -42,6 +42,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     }),
+    Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-priority-of-a-route", |scene| {
+        scene.on(Add, |result| {
+            for route in result["routes"].as_array_mut().into_iter().flatten() {
+                route.as_object_mut().map(|route| route.shift_remove("priority"));
+            }
+        })
+    })
+    .with(&["route-attributes"]),
     Mutant::new("host-local", "ipam.del-releases", "releases-all-of-a-container", |scene| {
         scene.after(Del, || {
             for file in files() {

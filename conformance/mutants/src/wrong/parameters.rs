@@ -3,7 +3,7 @@
 use crate::{Mutant, Scene};
 use serde_json::Value;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Check, Del};
+use skel::cni_spec::Command::{Add, Check, Del, Gc};
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "parameters.required-of-add", "makes-up-an-id", |scene| {
@@ -23,6 +23,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "parameters.required-of-check", "checks-nobody", |scene| {
         let env = &scene.env;
         match scene.is(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("bridge", "parameters.required-of-gc", "collects-without-a-path", |scene| {
+        match scene.is(Gc) && scene.env.path.is_empty() {
             true => Reply::default(),
             false => scene.honest(),
         }
