@@ -73,7 +73,8 @@ impl Call {
 
 fn read_one_value(from: BorrowedFd<'_>) -> Vec<u8> {
     let (start, mut bytes, mut chunk) = (Instant::now(), Vec::new(), [0; 4 << 10]);
-    while !json::parse(&bytes).is_ok_and(|value| value.is_object()) && bytes.len() < chunk.len() * 16 {
+    let complete = |bytes: &[u8]| !bytes.is_empty() && json::parse(bytes).is_ok_and(|value| value.is_object());
+    while !complete(&bytes) && bytes.len() < chunk.len() * 16 {
         let left = VERSION_PATIENCE.saturating_sub(start.elapsed());
         let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
         match poll(&mut [PollFd::new(from, PollFlags::POLLIN)], timeout) {

@@ -10,7 +10,11 @@ use std::any::Any;
 use std::io::{self, Write};
 use std::panic::AssertUnwindSafe;
 use std::path::Path;
+use std::pin::{Pin, pin};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 
 /// Runs one plugin as this process.
 #[must_use]
@@ -60,14 +64,39 @@ fn serve(entry: &Entry, entries: &'static [Entry]) -> ExitCode {
     }
     log::start();
     silence_panics();
-    let reply = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
-        Ok(runtime) => runtime.block_on(answer(entry, &call)),
+    finish(pin!(answer(entry, &call))).send()
+}
+
+/// Polls the work to its end. Most calls wait for nothing, as the kernel answers a netlink request while it is sent;
+/// the event loop, which costs as much as the rest of the start, is made when one does wait.
+fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
+    let woken = Arc::new(Woken::default());
+    let waker = Waker::from(Arc::clone(&woken));
+    loop {
+        if let Poll::Ready(reply) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return reply;
+        }
+        if !woken.0.swap(false, Ordering::Relaxed) {
+            break;
+        }
+    }
+    match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
+        Ok(runtime) => runtime.block_on(work),
         Err(error) => {
-            let error = CniError::new(Code::IO, format!("cannot start: the kernel gave no epoll instance: {error}"));
+            let error = CniError::new(Code::IO, format!("cannot wait: the kernel gave no epoll instance: {error}"));
             Reply::failure(&error, SpecVersion::LATEST)
         }
-    };
-    reply.send()
+    }
+}
+
+/// Whether the work that was polled last wants to be polled again at once.
+#[derive(Default)]
+struct Woken(AtomicBool);
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Without `CNI_COMMAND` a person is asking: the about text, on stderr as the reference does.

@@ -12,13 +12,16 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::ffi::OsString;
+use std::future::poll_fn;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
+use std::task::Poll;
 use std::time::Duration;
 use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
+use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// The most that a plugin may print. A result is some kilobytes; more is a plugin gone wild.
@@ -166,6 +169,8 @@ pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
 /// # Errors
 /// Code 108 if it cannot be started.
 pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
+    // A caller that polls without an event loop, to spare itself one, gets one now.
+    poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
     let until = Instant::now() + call.deadline;
     let child = spawn_unless_busy(command(&call), call.executable).await?;
     let running = Running { child: Some(child), group: call.group, told: false };

@@ -20,6 +20,7 @@ use crate::kernel::Kernel;
 use crate::link::{self, Link, Settings};
 use crate::sysctl::{self, Key};
 use crate::unlink;
+use crate::watch::event_loop;
 
 /// How long one undo may take.
 pub const UNDO_DEADLINE: Duration = Duration::from_secs(30);
@@ -138,6 +139,7 @@ pub async fn run<T, E, D: Undoer>(
 
 async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>) -> (Vec<String>, Vec<String>) {
     let (mut undone, mut left) = (Vec::new(), Vec::new());
+    event_loop().await;
     while let Some(undo) = undos.pop() {
         // An undo that panics must not keep the others from running.
         let work = AssertUnwindSafe(undoer.undo(&undo)).catch_unwind();

@@ -3,6 +3,7 @@
 //! Subscribe before the change: then nothing between change and wait is missed, and nothing is polled.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::task::Poll;
 use std::time::Duration;
 
 use netlink_packet_route::RouteNetlinkMessage;
@@ -10,6 +11,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, recv};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
 
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
@@ -113,6 +115,7 @@ impl Watch {
                 }
             }
         };
+        event_loop().await;
         match tokio::time::timeout(deadline, waiting).await {
             Ok(outcome) => outcome,
             Err(_elapsed) => Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline)).at(net.place())),
@@ -130,6 +133,12 @@ impl Watch {
             }
         }
     }
+}
+
+/// Returns once it is polled by an event loop: a caller may begin without one, which costs as much as a whole call,
+/// and make it when the work does not go on by itself.
+pub(crate) async fn event_loop() {
+    std::future::poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 /// Waits until there is something to read. Only the rare waiter registers with the event loop.
