@@ -99,8 +99,13 @@ fn device(node: &Node, name: &str) {
     node.host().set_down(name);
 }
 
+/// The end on the node of the veth that is laid for a container.
+pub(crate) fn host_veth(number: usize) -> String {
+    format!("kit{number}")
+}
+
 fn attached(node: &Node, pod: &Container, number: usize) -> Value {
-    let (host_veth, eth0) = (format!("kit{number}"), "eth0");
+    let (host_veth, eth0) = (host_veth(number), "eth0");
     let inside: &Namespace = pod.namespace();
     node.host().add_veth(&host_veth, inside, eth0);
     node.host().set_master(&host_veth, BRIDGE);

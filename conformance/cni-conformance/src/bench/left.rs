@@ -1,6 +1,7 @@
 //! What is left of an attachment: on the node, in containers, in files, as processes.
 
 use super::Bench;
+use crate::stage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::PidfdFlags;
 use std::collections::BTreeSet;
@@ -95,9 +96,17 @@ impl Bench {
             let changes = lasting(&testns::changes(before, &pod.namespace().snapshot()));
             lines.extend(changes.iter().map(|line| format!("{line} (in {})", pod.id())));
         }
+        lines.retain(|line| !self.is_of_gone_stage(line));
         let came = self.process_ids().into_iter().filter(|id| !memory.processes.contains(id));
         lines.extend(came.map(|id| format!("+ process {id} {}", command_of(id))));
         lines.iter().map(|line| format!("{line}\n")).collect()
+    }
+
+    /// Whether a line tells that what the kit itself had laid on the node for a container went with its namespace.
+    fn is_of_gone_stage(&self, line: &str) -> bool {
+        let gone = self.pods().into_iter().enumerate().filter(|(_, pod)| !is_namespace(pod.namespace().path()));
+        let mut links = gone.map(|(index, _)| stage::host_veth(index + 1));
+        line.starts_with("- ") && links.any(|link| line.split_whitespace().any(|word| word == link))
     }
 
     /// Processes of the bench: everything in its process namespace but the kit itself. None where the bench has no

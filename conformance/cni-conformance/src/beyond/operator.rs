@@ -142,6 +142,15 @@ impl<'a> Operator<'a> {
         Ok(pod)
     }
 
+    /// Skips a plugin that does not serve a container that came and went: that is found by `add.follows-del`, and whatever
+    /// is to happen to the plugin has not happened yet.
+    pub(crate) fn serves_again(&self, pod: &Container) -> Result<(), Stop> {
+        match self.try_add(&pod.attachment())? {
+            Ok(result) => self.del(&pod.attachment(), Some(&result)),
+            Err(_) => Err(Stop::skip("its ADD fails for a container that came and went before")),
+        }
+    }
+
     /// Shows that nothing is missing for another container.
     pub(crate) fn others_are_served(&self, other: &Container, after: &str) -> Result<(), Stop> {
         let served = || {

@@ -5,6 +5,8 @@ use super::operator::{Operator, is_proper, within};
 use super::points::At;
 use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
+use serde_json::Value;
+use std::cell::RefCell;
 use testns::trace::{Fate, Traced};
 use testns::{Container, Verb};
 
@@ -15,6 +17,8 @@ pub(crate) struct Scene<'a> {
     pub(crate) pod: Container,
     /// Who needs the pool's only address afterwards.
     pub(crate) other: Container,
+    /// What a runtime has kept of ADD: nothing if that failed, and the result as long as no DEL has succeeded.
+    kept: RefCell<Option<Value>>,
 }
 
 impl<'a> Scene<'a> {
@@ -23,8 +27,9 @@ impl<'a> Scene<'a> {
         let mut operator = Operator::with_pool(bench, 1);
         operator.warm_up()?;
         let (pod, other) = (operator.used_pod()?, operator.used_pod()?);
+        operator.serves_again(&pod)?;
         bench.remember();
-        Ok(Self { operator, pod, other })
+        Ok(Self { operator, pod, other, kept: RefCell::default() })
     }
 
     /// ADD, or DEL after an ADD, in which something may happen to the call of one plugin; those before it succeed.
@@ -36,11 +41,13 @@ impl<'a> Scene<'a> {
     ) -> Result<(Traced, Answer), Stop> {
         let Self { operator, pod, .. } = self;
         let attachment = pod.attachment();
+        self.kept.take();
         if verb == Verb::Add {
             let before = operator.add_until(index, &attachment)?;
             return operator.disturb(&operator.call(index, verb, &attachment, before.as_ref()), fate);
         }
         let result = operator.add(pod)?;
+        self.kept.replace(Some(result.clone()));
         let call = |index| operator.call(index, verb, &attachment, Some(&result));
         for later in (index + 1..operator.bench.plugin_count()).rev() {
             operator.bench.make(&call(later))?.succeeds()?;
@@ -48,10 +55,11 @@ impl<'a> Scene<'a> {
         operator.disturb(&call(index), fate)
     }
 
-    /// So many DELs that know nothing of what happened.
+    /// So many DELs that do not know what happened.
     pub(crate) fn del(&self, times: usize, at: &At<'_>) -> Result<(), Stop> {
+        let kept = self.kept.borrow();
         (0..times).try_for_each(|_| {
-            let done = self.operator.del(&self.pod.attachment(), None);
+            let done = self.operator.del(&self.pod.attachment(), kept.as_ref());
             done.map_err(|stop| within(stop, &format!("of DEL after {at}")))
         })
     }

@@ -14,7 +14,7 @@ use crate::rule::{Level, Proof, Rule};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
-use testns::{Attachment, Remains, Verb};
+use testns::{Attachment, Container, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -53,7 +53,7 @@ pub(super) const RULES: &[Rule] = &[
         id: "add.refuses-an-existing-interface",
         section: "SPEC 2, ADD",
         level: Level::Must,
-        sentence: "If the container has an interface of that name, ADD is an error; it changes nothing then.",
+        sentence: "If the container has an interface of that name, ADD is an error; that interface stays.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
             newest("of-others", refuses_an_interface_of_others),
@@ -82,6 +82,7 @@ pub(super) const RULES: &[Rule] = &[
             newest("ipam-fails", leaves_nothing_when_ipam_fails),
             newest("address-twice", leaves_nothing_when_an_address_is_refused),
             newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused),
+            newest("name-is-taken", leaves_nothing_when_the_name_is_taken),
         ]),
     },
     Rule {
@@ -182,16 +183,33 @@ fn passes_prev_result_on(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn refuses_an_interface_of_others(bench: &Bench) -> Result<(), Stop> {
-    Attached::add(bench)?.interface()?;
-    let pod = bench.pod();
-    pod.namespace().add_veth(&pod.attachment().ifname, bench.node.host(), "taken");
-    refused(bench, &bench.call(Verb::Add, &pod)).map(drop)
+    refuses_to_replace(bench, &pod_with_foreign_interface(bench)?)
 }
 
 fn refuses_its_own_interface(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     attached.interface()?;
-    refused(bench, &bench.call(Verb::Add, &attached.attachment)).map(drop)
+    refuses_to_replace(bench, &attached.pod)
+}
+
+/// A container with an interface that has the name which ADD wants to give.
+fn pod_with_foreign_interface(bench: &Bench) -> Result<Container, Stop> {
+    Attached::add(bench)?.interface()?;
+    let pod = bench.pod();
+    pod.namespace().add_veth(&pod.attachment().ifname, bench.node.host(), "taken");
+    Ok(pod)
+}
+
+fn refuses_to_replace(bench: &Bench, pod: &Container) -> Result<(), Stop> {
+    let find = || pod.namespace().find_link(&pod.attachment().ifname).map(|link| (link.index, link.mac));
+    let before = find();
+    bench.make(&bench.call(Verb::Add, pod))?.fails()?;
+    Finding::unless(find() == before, "the interface as it was", "it is another one, or gone")
+}
+
+fn leaves_nothing_when_the_name_is_taken(bench: &Bench) -> Result<(), Stop> {
+    let pod = pod_with_foreign_interface(bench)?;
+    refused(bench, &bench.call(Verb::Add, &pod)).map(drop)
 }
 
 /// ADD with another `CNI_NETNS` than that of the pod.

@@ -144,6 +144,7 @@ fn add_killed_and_gone(bench: &Bench) -> Result<(), Stop> {
     operator.del(&pod.attachment(), None)?;
     pod.leave(Remains::Gone);
     operator.others_are_served(&other, "nothing")?;
+    operator.serves_again(&other)?;
     let share = Share { number: 0, of: 1, limit: FEW };
     for point in share.points(whole.changes().count(), &mut bench.random()) {
         bench.forget_calls();

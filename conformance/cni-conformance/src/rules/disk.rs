@@ -137,7 +137,7 @@ impl<'a> FullDisk<'a> {
 
     /// ADD as it comes, then room, DEL, and another container.
     fn add(&self, when: &str, make_room: impl Fn()) -> Result<(), Stop> {
-        let Scene { operator, pod, other } = &self.scene;
+        let Scene { operator, pod, other, .. } = &self.scene;
         let attachment = pod.attachment();
         let added = operator.try_add(&attachment)?;
         make_room();
@@ -174,7 +174,7 @@ fn add_on_a_read_only_disk(bench: &Bench) -> Result<(), Stop> {
 
 fn del_on_a_full_disk(bench: &Bench) -> Result<(), Stop> {
     let full = FullDisk::new(bench)?;
-    let Scene { operator, pod, other } = &full.scene;
+    let Scene { operator, pod, other, .. } = &full.scene;
     let attachment = pod.attachment();
     for want in [Want::Pages, Want::Inodes] {
         bench.forget_calls();

@@ -245,6 +245,7 @@ fn huge_text(bench: &Bench) -> Result<(), Stop> {
 
 fn wrong_prev_result(bench: &Bench) -> Result<(), Stop> {
     let scene = Scene::new(bench)?;
+    scene.operator.serves_again(&scene.pod)?;
     let attachment = scene.pod.attachment();
     let result = scene.operator.add(&scene.pod)?;
     let mut broken = Broken::default();
@@ -368,6 +369,7 @@ fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {
 /// Sends batches of inputs; where a batch that failed has changed the node, one by one.
 fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>) -> Result<(), Stop> {
     let scene = Scene::new(bench)?;
+    scene.operator.serves_again(&scene.pod)?;
     let inputs = thinned(inputs(&scene.config), 3, bench);
     bench.remember();
     // The first ones alone: what comes with the first refusal and then stays cannot be told from what a success leaves.
