@@ -49,6 +49,7 @@ impl Options {
             let mut stdout = std::io::stdout().lock();
             return rules::table(&wanted.rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
         }
+        report::can_be_delivered(&self.trials.report)?;
         let mut notes = Vec::new();
         let order = Order {
             pairs: self.pairs(&mut notes)?,
@@ -103,7 +104,7 @@ impl Options {
                 match (absent, self.config.is_some()) {
                     (None, _) => pairs.push((subject.clone(), (*profile).clone().for_subject(subject))),
                     (Some(executable), true) => {
-                        return Err(format!("{} has no executable {executable}", subject.bin_dir.display()));
+                        return Err(no_executable(subject, executable));
                     }
                     (Some(_), false) => {}
                 }
@@ -111,7 +112,7 @@ impl Options {
             notes.extend(self.unknown_executables(subject));
         }
         match pairs.is_empty() {
-            true => Err("nothing to test: the folder has no executable of these names".to_owned()),
+            true => Err(nothing_known(&subjects, &names, !self.only.is_empty())),
             false => Ok(pairs),
         }
     }
@@ -131,6 +132,37 @@ impl Options {
 fn absent<'a>(subject: &Subject, profile: &'a Profile) -> Option<&'a str> {
     let count = if profile.role == Role::List { profile.plugins.len() } else { 1 };
     (0..count).map(|index| profile.executable(index)).find(|name| subject.find(name).is_none())
+}
+
+/// What is there in place of an executable.
+fn no_executable(subject: &Subject, name: &str) -> String {
+    let folder = subject.bin_dir.display();
+    match subject.bin_dir.join(name).exists() {
+        true => format!("{folder}/{name} is not executable"),
+        false => {
+            let there = subject.executables();
+            let there: Vec<_> = there.iter().map(String::as_str).collect();
+            unknown(&format!("executable in {folder} called"), name, &there)
+        }
+    }
+}
+
+/// Why none of the built-in profiles can be used.
+fn nothing_known(subjects: &[Subject], names: &[&str], some_were_chosen: bool) -> String {
+    let there: Vec<_> = subjects.iter().flat_map(Subject::executables).collect();
+    let there = if there.is_empty() { "no executables".to_owned() } else { there.join(", ") };
+    match some_were_chosen {
+        true => format!("nothing to test: what --only names is not there, but {there}"),
+        false => {
+            let mut known = names.to_vec();
+            known.sort_unstable();
+            known.dedup();
+            format!(
+                "nothing to test: a config is built in for {}; there is {there}, so say with --config how it is used",
+                known.join(", ")
+            )
+        }
+    }
 }
 
 fn given(file: &Path, role: Option<Role>) -> Result<Profile, String> {

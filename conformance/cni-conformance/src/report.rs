@@ -16,7 +16,7 @@ use crate::trial::Trial;
 
 pub use document::{Asked, Document, FORMAT, Origin, Tried, Use, VERSION, Who};
 pub use merge::{Options, merged};
-pub use target::{Target, deliver};
+pub use target::{Target, can_be_delivered, deliver};
 
 /// How it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

@@ -1,6 +1,7 @@
 //! Who is tested: a folder of executables.
 
 use serde::{Deserialize, Serialize};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// A folder of executables, with a name for reports.
@@ -32,7 +33,7 @@ impl Subject {
     /// The executable of a plugin, if it is there.
     #[must_use]
     pub fn find(&self, plugin: &str) -> Option<PathBuf> {
-        self.dirs().map(|dir| dir.join(plugin)).find(|path| path.is_file())
+        self.dirs().map(|dir| dir.join(plugin)).find(|path| runs(path))
     }
 
     /// Its folders, in the order of `CNI_PATH`.
@@ -43,10 +44,7 @@ impl Subject {
     /// Names of the executables in its own folder, sorted.
     #[must_use]
     pub fn executables(&self) -> Vec<String> {
-        use std::os::unix::fs::PermissionsExt;
         let entries = std::fs::read_dir(&self.bin_dir).into_iter().flatten().flatten();
-        let runs =
-            |path: &Path| path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0);
         let mut names: Vec<_> = entries
             .filter(|entry| runs(&entry.path()))
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -54,6 +52,11 @@ impl Subject {
         names.sort();
         names
     }
+}
+
+/// Whether a path is a file that can be run.
+fn runs(path: &Path) -> bool {
+    path.metadata().is_ok_and(|about| about.is_file() && about.permissions().mode() & 0o111 != 0)
 }
 
 /// The real path of a folder.

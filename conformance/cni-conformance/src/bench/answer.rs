@@ -100,10 +100,11 @@ impl Answer {
         self.record.exit == Some(0)
     }
 
-    /// The signal that ended it, if one did.
+    /// The signal that ended it, if one did. Scripts that end with a status of their own above 192 were ended by none.
     #[must_use]
     pub fn signal(&self) -> Option<i32> {
-        self.record.exit.filter(|exit| *exit > 128).map(|exit| exit - 128)
+        const LAST: i32 = 64; // SIGRTMAX
+        self.record.exit.map(|exit| exit - 128).filter(|signal| (1..=LAST).contains(signal))
     }
 
     /// The call and its answer.

@@ -55,7 +55,7 @@ fn executable(plugin: &Value, role: Role) -> Result<String, String> {
     };
     match value.and_then(Value::as_str) {
         Some(name) if !name.is_empty() && !name.contains('/') => Ok(name.to_owned()),
-        _ => Err(format!("{key} has to name the executable")),
+        _ => Err(format!("it has no {key}, which has to name the executable")),
     }
 }
 

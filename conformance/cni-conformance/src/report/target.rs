@@ -32,6 +32,19 @@ impl FromStr for Target {
     }
 }
 
+/// That there are folders for the reports, before the work is done that they tell of.
+///
+/// # Errors
+/// Which has none.
+pub fn can_be_delivered(targets: &[Target]) -> Result<(), String> {
+    let files = targets.iter().filter_map(|target| target.file.as_deref());
+    let folder = |file: &Path| file.parent().filter(|folder| !folder.as_os_str().is_empty()).map(Path::to_owned);
+    match files.filter_map(folder).find(|folder| !folder.is_dir()) {
+        None => Ok(()),
+        Some(folder) => Err(format!("there is no folder {} for a report", folder.display())),
+    }
+}
+
 /// Writes reports. If all of them go into files, the one for a terminal comes to stdout beside them.
 ///
 /// # Errors

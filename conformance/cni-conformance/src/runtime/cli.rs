@@ -61,6 +61,7 @@ impl Options {
             let mut stdout = io::stdout().lock();
             return crate::rules::table(&rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
         }
+        report::can_be_delivered(&self.trials.report)?;
         let (start, began) = (Instant::now(), SystemTime::now());
         let mut order = self.order(rules)?;
         let machine = run::look()?;
