@@ -17,6 +17,7 @@ pub mod form;
 pub mod random;
 pub mod rule;
 pub mod rules;
+pub mod sentences;
 pub mod shape;
 
 // Of whom.

@@ -42,7 +42,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "answers.no-result",
-        Must,
+        Should,
         "An ADD that printed no result has failed, though its plugin ended with 0.",
         &[
             newest("nothing", |stand| fails(stand, |_| Order::print(""))),
@@ -53,7 +53,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "answers.error-with-status-0",
-        Should,
+        Relied,
         "An error object in place of a result is no success, though the plugin ended with 0.",
         &[newest("", |stand| fails(stand, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))],
     ),
@@ -81,7 +81,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "answers.plugin-hangs",
-        Should,
+        Relied,
         "A plugin that does not end is ended, and that is an error.",
         &[newest("", plugin_hangs)],
     ),

@@ -11,9 +11,22 @@ use serde_json::{Value, json};
 use testns::Verb::{Add, Check, Del, Gc, Status};
 use testns::{Remains, Verb};
 
-const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    Rule { id, section: "SPEC 3", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
+const fn rule(
+    id: &'static str,
+    section: &'static str,
+    level: Level,
+    sentence: &'static str,
+    cases: &'static [Case],
+) -> Rule {
+    Rule { id, section, level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
 }
+
+const ADDING: &str = "SPEC 3, Adding an attachment";
+const CHECKING: &str = "SPEC 3, Checking an attachment";
+const DELETING: &str = "SPEC 3, Deleting an attachment";
+const COLLECTING: &str = "SPEC 3, Garbage-collecting a network";
+/// The specification has STATUS of a plugin, and no word about that of a list.
+const ASKING: &str = "libcni, STATUS of a list";
 
 const fn from(oldest: &'static str, run: fn(&Stand) -> End) -> Case {
     Case { name: "", versions: Versions::From(oldest), run }
@@ -30,9 +43,16 @@ const fn before(limit: &'static str, run: fn(&Stand) -> End) -> Case {
 use Level::{Must, Relied, Should};
 
 pub(super) const RULES: &[Rule] = &[
-    rule("chain.add-in-order", Must, "ADD runs the plugins in the order of the list.", &[from("0.3.0", add_in_order)]),
+    rule(
+        "chain.add-in-order",
+        ADDING,
+        Must,
+        "ADD runs the plugins in the order of the list.",
+        &[from("0.3.0", add_in_order)],
+    ),
     rule(
         "chain.add-stops-at-error",
+        ADDING,
         Must,
         "A plugin's error ends ADD: no later plugin runs, and the runtime fails.",
         &[
@@ -43,61 +63,77 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "chain.error-is-told",
+        ADDING,
         Should,
         "The caller learns code and message of a plugin's error.",
         &[from("0.3.0", error_is_told)],
     ),
     rule(
         "chain.add-gives-last-result",
+        ADDING,
         Must,
         "The result of ADD is that of the last plugin.",
         &[Case { name: "", versions: Versions::Each, run: last_result }],
     ),
     rule(
         "chain.check-in-order",
+        CHECKING,
         Must,
         "CHECK runs the plugins in the order of the list.",
         &[from("0.4.0", check_in_order)],
     ),
     rule(
         "chain.check-has-result",
+        CHECKING,
         Must,
         "Every plugin of CHECK gets the final result of ADD as prevResult.",
         &[Case { name: "", versions: Versions::Each, run: |stand| has_result(stand, Check) }],
     ),
     rule(
-        "chain.check-stops-at-error",
+        "chain.check-fails",
+        CHECKING,
         Must,
-        "A plugin's error ends CHECK, and the runtime fails.",
-        &[from("0.4.0", check_stops)],
+        "A plugin's error to CHECK is the runtime's; whether it asks later plugins is its own affair.",
+        &[from("0.4.0", check_fails)],
     ),
     rule(
         "chain.no-check-before-0.4.0",
+        "SPEC 2, CHECK",
         Must,
         "A network of a version before 0.4.0 has no CHECK.",
         &[before("0.4.0", no_check)],
     ),
     rule(
         "chain.check-disabled",
+        CHECKING,
         Must,
         "A list with disableCheck is not checked, and that is a success.",
         &[from("0.4.0", check_disabled)],
     ),
-    rule("chain.del-in-reverse", Must, "DEL runs the plugins in reverse order.", &[from("0.3.0", del_in_reverse)]),
+    rule(
+        "chain.del-in-reverse",
+        DELETING,
+        Must,
+        "DEL runs the plugins in reverse order.",
+        &[from("0.3.0", del_in_reverse)],
+    ),
     rule(
         "chain.del-has-result",
+        DELETING,
         Must,
         "Every plugin of DEL gets the final result of ADD as prevResult.",
         &[Case { name: "", versions: Versions::Each, run: |stand| has_result(stand, Del) }],
     ),
     rule(
         "chain.del-stops-at-error",
+        DELETING,
         Must,
         "A plugin's error ends DEL, and the runtime fails.",
         &[from("0.3.0", del_stops)],
     ),
     rule(
         "chain.gc-names-valid-attachments",
+        COLLECTING,
         Must,
         "GC tells every plugin, below cni.dev/valid-attachments, the container ID and interface name of each \
          attachment that is still in use, and of no other.",
@@ -105,22 +141,49 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "chain.gc-goes-on-after-error",
+        COLLECTING,
         Must,
         "A plugin's error does not end GC, but the runtime fails in the end.",
         &[from("1.1.0", gc_goes_on)],
     ),
-    rule("chain.no-gc-before-1.1.0", Must, "A network of a version before 1.1.0 has no GC.", &[before("1.1.0", no_gc)]),
-    rule("chain.gc-disabled", Must, "A list with disableGC is not collected.", &[from("1.1.0", gc_disabled)]),
-    rule("chain.status-asks-each", Must, "STATUS asks every plugin of the list.", &[from("1.1.0", status_asks_each)]),
-    rule("chain.status-fails", Must, "A plugin's error to STATUS is the runtime's.", &[from("1.1.0", status_fails)]),
+    rule(
+        "chain.no-gc-before-1.1.0",
+        "SPEC 2, GC",
+        Must,
+        "A network of a version before 1.1.0 has no GC.",
+        &[before("1.1.0", no_gc)],
+    ),
+    rule(
+        "chain.gc-disabled",
+        "SPEC 1, Configuration format",
+        Must,
+        "A list with disableGC is not collected.",
+        &[from("1.1.0", gc_disabled)],
+    ),
+    rule(
+        "chain.status-asks-each",
+        ASKING,
+        Relied,
+        "STATUS asks every plugin of the list.",
+        &[from("1.1.0", status_asks_each)],
+    ),
+    rule(
+        "chain.status-fails",
+        ASKING,
+        Relied,
+        "A plugin's error to STATUS is the runtime's.",
+        &[from("1.1.0", status_fails)],
+    ),
     rule(
         "chain.no-status-before-1.1.0",
+        "SPEC 2, STATUS",
         Must,
         "A network of a version before 1.1.0 has no STATUS.",
         &[before("1.1.0", no_status)],
     ),
     rule(
         "chain.del-without-namespace",
+        DELETING,
         Relied,
         "DEL runs the plugins though the namespace is gone: they may still hold something for the container.",
         &[
@@ -209,10 +272,11 @@ fn has_result(stand: &Stand, verb: Verb) -> End {
     heard.iter().try_for_each(|call| previous(call, &result))
 }
 
-fn check_stops(stand: &Stand) -> End {
+fn check_fails(stand: &Stand) -> End {
     let request = added(stand, &failing(stand, 2, Check))?;
     stand.run(Check, &request)?.fails("its plugin did")?;
-    order(&stand.heard(), &[(Check, 1), (Check, 2)])
+    let heard = stand.heard();
+    order(heard.get(..2).unwrap_or(&heard), &[(Check, 1), (Check, 2)])
 }
 
 fn no_check(stand: &Stand) -> End {

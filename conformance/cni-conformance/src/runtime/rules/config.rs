@@ -1,13 +1,14 @@
 //! SPEC 1: how a runtime reads a network's list, and finds the executables that it names.
 
 use super::RUNTIMES;
+use crate::finding::Stop;
 use crate::rule::{Level, Proof, Versions};
-use crate::runtime::judge::PREFIX;
+use crate::runtime::judge::{Heard, PREFIX};
 use crate::runtime::look::{End, holds, only, order, same};
 use crate::runtime::{Case, Rule, Stand};
 use serde_json::json;
 use std::fs;
-use testns::Verb::{Add, Check, Del};
+use testns::Verb::{Add, Check, Del, Gc};
 
 const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
     Rule { id, section: "SPEC 1, Configuration format", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
@@ -17,7 +18,7 @@ const fn newest(name: &'static str, run: fn(&Stand) -> End) -> Case {
     Case { name, versions: Versions::Newest, run }
 }
 
-use Level::{Must, Relied};
+use Level::{Must, Relied, Should};
 
 pub(super) const RULES: &[Rule] = &[
     rule(
@@ -34,15 +35,28 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.plugins-aside",
+        Relied,
+        "Plugin objects in the folder of the network's name belong to it, in the order of their names.",
+        &[
+            Case { name: "beside-the-lists-own", versions: Versions::From("1.1.0"), run: plugins_aside },
+            Case { name: "alone", versions: Versions::From("1.1.0"), run: plugins_aside_alone },
+        ],
+    ),
+    rule(
+        "config.aside-come-last",
         Must,
-        "Plugin objects in the folder of the network's name follow those in the list, in the order of their names.",
-        &[Case { name: "", versions: Versions::From("1.1.0"), run: plugins_aside }],
+        "Plugin objects that a runtime has from elsewhere, from the folder of the network's name for example, follow \
+         those in the list.",
+        &[Case { name: "", versions: Versions::From("1.1.0"), run: aside_come_last }],
     ),
     rule(
         "config.only-inlined",
         Must,
-        "With loadOnlyInlinedPlugins the folder of the network's name is not looked at.",
-        &[Case { name: "", versions: Versions::From("1.1.0"), run: only_inlined }],
+        "With loadOnlyInlinedPlugins nothing is loaded but what the list has itself, and it has to have something.",
+        &[
+            Case { name: "beside-others", versions: Versions::From("1.1.0"), run: only_inlined },
+            Case { name: "without-plugins", versions: Versions::From("1.1.0"), run: nothing_inlined },
+        ],
     ),
     rule(
         "config.type-is-no-path",
@@ -72,7 +86,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.search-order",
-        Must,
+        Should,
         "An executable is looked up in the folders of plugins in their order: the first that has it counts.",
         &[newest("first", |stand| found_in(stand, "a", 0)), newest("second", |stand| found_in(stand, "far", 1))],
     ),
@@ -84,6 +98,7 @@ pub(super) const RULES: &[Rule] = &[
             newest("ADD", missing_with_add),
             newest("CHECK", |stand| missing_later(stand, Check)),
             newest("DEL", |stand| missing_later(stand, Del)),
+            Case { name: "GC", versions: Versions::From("1.1.0"), run: |stand| missing_later(stand, Gc) },
         ],
     ),
     rule(
@@ -124,6 +139,36 @@ fn plugins_aside(stand: &Stand) -> End {
     aside(stand);
     stand.does(Add, &stand.request())?;
     order(&stand.heard(), &[(Add, 1), (Add, 2), (Add, 3)])
+}
+
+fn plugins_aside_alone(stand: &Stand) -> End {
+    let mut list = stand.list(&[]);
+    list.as_object_mut().and_then(|list| list.shift_remove("plugins"));
+    stand.lay(&list);
+    aside(stand);
+    stand.does(Add, &stand.request())?;
+    order(&stand.heard(), &[(Add, 2), (Add, 3)])
+}
+
+fn aside_come_last(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge(1)]));
+    aside(stand);
+    stand.does(Add, &stand.request())?;
+    let heard = stand.heard();
+    match heard.first().map(Heard::place) {
+        Some(1) if heard.len() == 1 => Err(Stop::Skips("it loads no plugins from elsewhere".to_owned())),
+        place => same("the plugin that is called first", &Some(1), &place),
+    }
+}
+
+fn nothing_inlined(stand: &Stand) -> End {
+    let mut list = stand.list(&[]);
+    list.as_object_mut().and_then(|list| list.shift_remove("plugins"));
+    list["loadOnlyInlinedPlugins"] = json!(true);
+    stand.lay(&list);
+    aside(stand);
+    stand.run(Add, &stand.request())?.fails("the list has no plugins, and may have none from elsewhere")?;
+    order(&stand.heard(), &[])
 }
 
 fn only_inlined(stand: &Stand) -> End {

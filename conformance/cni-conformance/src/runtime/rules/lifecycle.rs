@@ -36,12 +36,15 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "lifecycle.gc-alone",
         Must,
-        "GC waits for every ADD and DEL in progress.",
-        &[Case { name: "", versions: Versions::From("1.1.0"), run: gc_alone }],
+        "GC waits for every ADD and DEL in progress, and they for it.",
+        &[
+            Case { name: "gc-during-add", versions: Versions::From("1.1.0"), run: gc_alone },
+            Case { name: "add-during-gc", versions: Versions::From("1.1.0"), run: add_during_gc },
+        ],
     ),
     rule(
         "lifecycle.no-second-add",
-        Must,
+        Should,
         "ADD is not called again for a container and interface without a DEL in between.",
         &[newest("", no_second_add)],
     ),
@@ -105,6 +108,13 @@ fn gc_alone(stand: &Stand) -> End {
     let (one, other) = (stand.request(), stand.request());
     let Both { overlapped, .. } = both(stand, (Add, &one), (Gc, &other), GRACE)?;
     holds(!overlapped, "GC waits for ADD", "its plugin was called while that of ADD still ran")
+}
+
+fn add_during_gc(stand: &Stand) -> End {
+    stand.lay(&stand.list(&[stand.judge_with(1, &[(Gc, waiting())])]));
+    let (one, other) = (stand.request(), stand.request());
+    let Both { overlapped, .. } = both(stand, (Gc, &one), (Add, &other), GRACE)?;
+    holds(!overlapped, "ADD waits for GC", "its plugin was called while that of GC still ran")
 }
 
 fn no_second_add(stand: &Stand) -> End {

@@ -55,8 +55,11 @@ impl List {
         if !is("plugins-aside") && (is("only-inlined") || !list.flag("loadOnlyInlinedPlugins")) {
             for file in files(&folder.join(&list.name), "conf") {
                 let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
-                list.plugins.push(serde_json::from_str(&text).map_err(told)?);
+                let place = if is("aside-come-last") { 0 } else { list.plugins.len() };
+                list.plugins.insert(place, serde_json::from_str(&text).map_err(told)?);
             }
+        } else if list.plugins.is_empty() {
+            return Err("there are no plugins".to_owned());
         }
         Ok(list)
     }

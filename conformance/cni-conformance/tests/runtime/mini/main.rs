@@ -170,14 +170,13 @@ fn check(request: &Request, list: &List, state: &State) -> Result<String> {
     if is("check-in-order") {
         plugins.reverse();
     }
-    let mut failure = None;
     for plugin in &plugins {
         match call::plugin(request, list, plugin, result.as_ref()) {
-            Err(error) if is("check-stops-at-error") => failure = Some(error),
+            Err(_) if is("check-fails") => {}
             other => drop(other?),
         }
     }
-    failure.map_or(Ok(String::new()), Err)
+    Ok(String::new())
 }
 
 fn del(request: &Request, list: &List, state: &State) -> Result<String> {
