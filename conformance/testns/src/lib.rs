@@ -45,6 +45,7 @@ mod tc;
 mod cable;
 mod crowd;
 mod icmp;
+mod settle;
 mod traffic;
 
 mod feature;

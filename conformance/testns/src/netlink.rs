@@ -55,16 +55,25 @@ impl Socket {
 
     /// Sends a change of a netfilter subsystem, which takes changes in batches only, and waits for the kernel's answer.
     pub(crate) fn change_netfilter(&mut self, kind: u16, body: &[u8]) -> nix::Result<()> {
+        self.change_netfilter_at_once(&[(kind, 0, body)])
+    }
+
+    /// Sends changes of a netfilter subsystem that all happen or none does, and waits for the kernel's answer.
+    pub(crate) fn change_netfilter_at_once(&mut self, changes: &[(u16, i32, &[u8])]) -> nix::Result<()> {
         const BATCH_BEGIN: u16 = 16;
         const BATCH_END: u16 = 17;
+        let Some((last, (kind, ..))) = changes.len().checked_sub(1).zip(changes.first()) else {
+            return Ok(());
+        };
         let [subsystem, _] = kind.to_be_bytes();
         let of_subsystem = [0, 0, 0, subsystem]; // struct nfgenmsg, the last field in network byte order
-        let batch = [
-            self.message(BATCH_BEGIN, 0, &of_subsystem)?,
-            self.message(kind, libc::NLM_F_ACK, body)?,
-            self.message(BATCH_END, 0, &of_subsystem)?,
-        ];
-        send(self.fd.as_raw_fd(), &batch.concat(), MsgFlags::empty())?;
+        let mut batch = self.message(BATCH_BEGIN, 0, &of_subsystem)?;
+        for (place, (kind, flags, body)) in changes.iter().enumerate() {
+            let ack = if place == last { libc::NLM_F_ACK } else { 0 };
+            batch.extend(self.message(*kind, flags | ack, body)?);
+        }
+        batch.extend(self.message(BATCH_END, 0, &of_subsystem)?);
+        send(self.fd.as_raw_fd(), &batch, MsgFlags::empty())?;
         self.receive()?;
         Ok(())
     }

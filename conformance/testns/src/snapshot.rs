@@ -1,11 +1,16 @@
 //! A node or namespace as lines of text, so that two of them can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::fmt;
-use std::fs;
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
 
 use crate::{Namespace, address, link, nft, route, tc};
 
@@ -108,18 +113,38 @@ fn network() -> Vec<String> {
     lines
 }
 
+/// There are hundreds in each namespace, and the way to them takes longer than what they say: so they are opened from
+/// their folder.
 fn sysctls(folder: &Path, lines: &mut Vec<String>) {
-    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let opened = File::open(folder);
+    for entry in entries {
         let path = entry.path();
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             sysctls(&path, lines);
             continue;
         }
         // Some are for writing only, some count.
-        let counts = path.file_name().is_some_and(|name| name == "nf_conntrack_count");
-        if let Some(text) = fs::read_to_string(&path).ok().filter(|_| !counts) {
+        let counts = entry.file_name() == "nf_conntrack_count";
+        let read = |folder: &File| read_in(folder, &entry.file_name());
+        if let Some(text) = opened.as_ref().ok().filter(|_| !counts).and_then(read) {
             let key = path.strip_prefix("/proc/sys/").unwrap_or(&path);
             lines.push(format!("sysctl {} = {}", key.display(), text.trim_end().escape_debug()));
+        }
+    }
+}
+
+/// A file of a folder, if it can be read and is text.
+fn read_in(folder: &File, name: &OsStr) -> Option<String> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let mut file = File::from(openat(folder, name, flags, Mode::empty()).ok()?);
+    let (mut bytes, mut page) = (Vec::new(), [0; 4096]);
+    loop {
+        let count = file.read(&mut page).ok()?;
+        bytes.extend_from_slice(page.get(..count)?);
+        // A whole page may not be all; less is.
+        if count < page.len() {
+            return String::from_utf8(bytes).ok();
         }
     }
 }

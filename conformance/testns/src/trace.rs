@@ -23,32 +23,24 @@
 //! One send may carry many netlink messages: [`Call::refuse`] lets the kernel refuse any one of them.
 
 mod message;
+mod program;
 mod syscall;
 mod tracer;
 
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Command, ExitStatus};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Instant;
 
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::Signal;
 
 use crate::Node;
 use crate::call::{Call, Reply};
 use crate::must::Must;
-use crate::process::{Output, group_of};
 
 pub use message::Message;
+pub use program::{Process, Program, Seen};
 pub use syscall::Syscall;
 use tracer::Tracer;
-
-/// Stops itself so that the tracer can take hold, then becomes the program.
-const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\"";
 
 /// What happens at one system call.
 #[derive(Debug, Clone, Copy)]
@@ -188,44 +180,16 @@ impl Call {
         }
     }
 
-    #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
     fn trace_here(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<Traced> {
-        static RUNS: AtomicU32 = AtomicU32::new(0);
-        let run = RUNS.fetch_add(1, Ordering::Relaxed);
-        let file = |end| node.work_dir().join(format!("trace-{run}.{end}"));
-        let create = |end| File::create(file(end)).must("create a file for the traced call");
-        let read = |end| fs::read(file(end)).must("read what the traced call wrote");
-
-        // Files, not pipes: nobody has to feed and drain them while the tracer waits.
-        fs::write(file("in"), self.stdin()).must("write stdin of the traced call");
-        let stdin = File::open(file("in")).must("open stdin of the traced call");
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", STOP_FIRST]).arg(self.executable(node));
-        command.env_clear().envs(self.variables(node)).process_group(0);
-        command.stdin(stdin).stdout(create("out")).stderr(create("err"));
-
-        let start = Instant::now();
-        let child = command.spawn().must("start /bin/sh");
-        let group = group_of(&child);
-        let (finished, watch) = channel::<()>();
-        let tracer = thread::scope(|scope| {
-            scope.spawn(move || {
-                if watch.recv_timeout(self.time()).is_err() {
-                    killpg(group, Signal::SIGKILL).ok();
-                }
-            });
-            let tracer = Tracer::follow(group, fate);
-            finished.send(()).ok();
-            tracer
-        });
-        let elapsed = start.elapsed();
-        if elapsed >= self.time() {
-            return None;
-        }
-
-        let text = |end| String::from_utf8_lossy(&read(end)).into_owned();
-        let status = ExitStatus::from_raw(tracer.status);
-        let output = Output { status, stdout: text("out"), stderr: text("err"), elapsed };
+        let (executable, environment) = (self.executable(node), self.variables(node));
+        let program = Program {
+            executable: &executable,
+            arguments: &[],
+            environment: &environment,
+            stdin: self.stdin(),
+            deadline: self.time(),
+        };
+        let (output, tracer) = program.follow(node, fate)?;
         let Tracer { calls, messages, hit, eligible, .. } = tracer;
         Some(Traced { reply: self.reply(output), calls, messages, hit, eligible })
     }

@@ -1,6 +1,7 @@
 //! The ptrace loop.
 
 use std::collections::BTreeSet;
+use std::fs;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -11,6 +12,7 @@ use nix::unistd::Pid;
 
 use super::Fate;
 use super::message::{Cargo, Message, cargo};
+use super::program::Process;
 use super::syscall::{Syscall, set_number_invalid, set_result};
 use crate::must::Must;
 
@@ -28,6 +30,8 @@ pub(crate) struct Tracer {
     killed: bool,
     pub(crate) calls: Vec<Syscall>,
     pub(crate) messages: Vec<Message>,
+    /// Those of the program and of all that came from it.
+    pub(crate) processes: Vec<Process>,
     pub(crate) hit: Option<Syscall>,
     /// The leader's end as `wait(2)` codes it.
     pub(crate) status: i32,
@@ -39,12 +43,15 @@ impl Tracer {
         let stop = waitpid(leader, Some(WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL));
         let stop = stop.must("wait for the process to stop");
         assert!(matches!(stop, WaitStatus::Stopped(..)), "the process did not stop: {stop:?}");
-        let options = Options::PTRACE_O_TRACESYSGOOD
+        let mut options = Options::PTRACE_O_TRACESYSGOOD
             | Options::PTRACE_O_TRACEFORK
             | Options::PTRACE_O_TRACEVFORK
             | Options::PTRACE_O_TRACECLONE
             | Options::PTRACE_O_TRACEEXEC
             | Options::PTRACE_O_EXITKILL;
+        if fate.is_none() {
+            options |= Options::PTRACE_O_TRACEEXIT; // who kills or fails calls need not stop once more at each end
+        }
         ptrace::seize(leader, options).must("trace the process");
         kill(leader, Signal::SIGCONT).must("continue the process");
         let mut tracer = Self {
@@ -59,6 +66,7 @@ impl Tracer {
             killed: false,
             calls: Vec::new(),
             messages: Vec::new(),
+            processes: Vec::new(),
             hit: None,
             status: 0,
         };
@@ -103,15 +111,43 @@ impl Tracer {
     fn at_event(&mut self, pid: Pid, event: i32) {
         self.known(pid);
         match event {
-            libc::PTRACE_EVENT_EXEC => self.started = true,
+            libc::PTRACE_EVENT_EXEC => {
+                let execs = usize::from(self.started); // the first is how the program itself begins
+                self.started = true;
+                self.process(pid).execs += execs;
+            }
+            libc::PTRACE_EVENT_EXIT if self.started => {
+                let peak = status(pid, "VmHWM:");
+                let process = self.process(pid);
+                process.peak_kib = process.peak_kib.max(peak);
+            }
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
                 let message = ptrace::getevent(pid).ok();
                 if let Some(child) = message.and_then(|child| i32::try_from(child).ok()) {
                     self.known(Pid::from_raw(child));
+                    self.born(Pid::from_raw(child));
                 }
             }
             _ => {}
         }
+    }
+
+    /// Notes a new process, or a new thread of one.
+    fn born(&mut self, child: Pid) {
+        if self.started {
+            let process = self.process(child);
+            process.threads += usize::from(process.pid != child.as_raw());
+        }
+    }
+
+    /// The process of a thread.
+    fn process(&mut self, thread: Pid) -> &mut Process {
+        let pid = i32::try_from(status(thread, "Tgid:")).ok().filter(|pid| *pid > 0).unwrap_or(thread.as_raw());
+        let place = self.processes.iter().position(|process| process.pid == pid).unwrap_or(self.processes.len());
+        if place == self.processes.len() {
+            self.processes.push(Process { pid, execs: 0, threads: 0, peak_kib: 0 });
+        }
+        &mut self.processes[place]
     }
 
     /// Remembers a process or thread; one that comes up after the kill is killed as well.
@@ -206,4 +242,12 @@ impl Tracer {
 /// Lets a stopped process go on to its next system call; it may have been killed meanwhile.
 fn resume(pid: Pid, signal: Option<Signal>) {
     ptrace::syscall(pid, signal).ok();
+}
+
+/// A number of `/proc/PID/status`; 0 if it is not there.
+fn status(pid: Pid, key: &str) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix(key));
+    let number = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+    number.unwrap_or_default()
 }

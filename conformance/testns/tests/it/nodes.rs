@@ -221,3 +221,34 @@ fn queueing_disciplines_are_cleared() {
     node.host().clear_qdiscs("br0");
     node.assert_as_before();
 }
+
+/// A namespace with a link that is slow to go ends before the wait does.
+#[test]
+fn settling_waits_for_namespaces_that_ended() {
+    let node = Node::new();
+    let pod = node.container();
+    node.host().add_veth("to-pod", pod.namespace(), "eth0");
+    pod.leave(Remains::Gone);
+    node.settle(Duration::from_secs(60));
+    assert_eq!(node.host().find_link("to-pod"), None);
+    assert_eq!(node.host().find_link("settle0"), None);
+}
+
+/// A busy host: what was there counts, so a second crowd adds the difference.
+#[test]
+fn crowds_grow_to_a_number() {
+    let node = Node::new();
+    let host = node.host();
+    let links = || host.links().iter().filter(|link| link.name.starts_with("crowd")).count();
+    host.crowd_links(4);
+    host.crowd_links(10);
+    assert_eq!(links(), 10);
+    assert_eq!(host.pass_links(6), 6);
+    assert_eq!(links(), 10);
+    assert_eq!(host.links().len(), 11, "nothing of what passed is left: {:?}", host.links());
+
+    let rules = || host.nft().iter().filter(|line| line.starts_with("nft rule")).count();
+    host.crowd_nft(300);
+    host.crowd_nft(700);
+    assert_eq!(rules(), 700);
+}

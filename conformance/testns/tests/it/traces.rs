@@ -1,9 +1,11 @@
 //! Calls under ptrace.
 
 use std::fs;
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
+use testns::trace::Program;
 use testns::{Attachment, Call, Node, Subject, Verb, skip};
 
 use crate::calls::script;
@@ -132,4 +134,28 @@ fn a_signal_reaches_the_plugin_at_its_point() {
     assert!(traced.hit.is_some());
     assert_eq!((traced.reply.output.code(), traced.reply.output.stderr.as_str()), (3, "caught\n"));
     assert!(there(&node).len() < 3);
+}
+
+/// The shell makes a child that stays a shell, and one that becomes another program.
+#[test]
+fn a_trace_tells_processes_that_became_programs_from_those_that_did_not() {
+    let node = Node::new();
+    script(&node, "children", "(: > /run/testns/one)\n/bin/true\necho done");
+    let executable = node.bin_dir().join("children");
+    let program = Program {
+        executable: &executable,
+        arguments: &[],
+        environment: &[],
+        stdin: "",
+        deadline: Duration::from_secs(60),
+    };
+    let seen = program.trace(&node).unwrap();
+    assert_eq!(seen.output.stdout, "done\n");
+    let execs: Vec<_> = seen.processes.iter().map(|process| process.execs).collect();
+    assert_eq!(execs, [0, 0, 1], "{:?}", seen.processes);
+    for process in seen.processes {
+        assert_eq!(process.threads, 0);
+        // A shell and `true`: more than a page, and less than what runs this test.
+        assert!((100..10_000).contains(&process.peak_kib), "{process:?}");
+    }
 }

@@ -1,0 +1,125 @@
+//! Any program under ptrace, and what its processes were.
+
+use std::fs::{self, File};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Command, ExitStatus};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+
+use super::message::Message;
+use super::syscall::Syscall;
+use super::tracer::Tracer;
+use super::{Fate, Must};
+use crate::Node;
+use crate::process::{Output, group_of};
+
+/// Stops itself so that the tracer can take hold, then becomes the program.
+const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\" \"$@\"";
+
+/// A program and everything it is told.
+#[derive(Debug, Clone, Copy)]
+pub struct Program<'a> {
+    /// Its path.
+    pub executable: &'a Path,
+    /// Arguments behind its name.
+    pub arguments: &'a [String],
+    /// Its whole environment.
+    pub environment: &'a [(String, String)],
+    /// All of its stdin.
+    pub stdin: &'a str,
+    /// Time it may take under trace, with all that comes from it.
+    pub deadline: Duration,
+}
+
+/// What a program did under trace.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// How it ended and what it wrote.
+    pub output: Output,
+    /// System calls of all of its processes and threads, in order.
+    pub calls: Vec<Syscall>,
+    /// Netlink messages that asked for a change, in order.
+    pub messages: Vec<Message>,
+    /// Its processes in the order in which they began; the first is itself.
+    pub processes: Vec<Process>,
+}
+
+/// One process of a traced program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: i32,
+    /// How often it became another program.
+    pub execs: usize,
+    /// Threads beside its first.
+    pub threads: usize,
+    /// The most memory it ever had resident, in KiB (`VmHWM` in proc(5)), since it last became a program.
+    ///
+    /// Read while it ends, so nothing of the process that started it counts. Before Linux 6.17 the kernel may be
+    /// wrong by some tens of pages for each CPU.
+    pub peak_kib: u64,
+}
+
+impl Program<'_> {
+    /// Runs it to its end, or `None` when it takes longer than the deadline.
+    ///
+    /// # Panics
+    /// When tracing is not possible.
+    #[must_use]
+    #[track_caller]
+    pub fn trace(&self, node: &Node) -> Option<Seen> {
+        // Its own thread has no other children, so it may wait for any.
+        let done = thread::scope(|scope| scope.spawn(|| self.follow(node, None)).join());
+        let (output, tracer) = match done {
+            Ok(followed) => followed?,
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        let Tracer { calls, messages, processes, .. } = tracer;
+        Some(Seen { output, calls, messages, processes })
+    }
+
+    #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
+    pub(super) fn follow(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<(Output, Tracer)> {
+        static RUNS: AtomicU32 = AtomicU32::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
+        let file = |end| node.work_dir().join(format!("trace-{run}.{end}"));
+        let create = |end| File::create(file(end)).must("create a file for the traced call");
+        let read = |end| fs::read(file(end)).must("read what the traced call wrote");
+
+        // Files, not pipes: nobody has to feed and drain them while the tracer waits.
+        fs::write(file("in"), self.stdin).must("write stdin of the traced call");
+        let stdin = File::open(file("in")).must("open stdin of the traced call");
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", STOP_FIRST]).arg(self.executable).args(self.arguments);
+        let environment = self.environment.iter().map(|(name, value)| (name, value));
+        command.env_clear().envs(environment).process_group(0);
+        command.stdin(stdin).stdout(create("out")).stderr(create("err"));
+
+        let start = Instant::now();
+        let child = command.spawn().must("start /bin/sh");
+        let group = group_of(&child);
+        let (finished, watch) = channel::<()>();
+        let tracer = thread::scope(|scope| {
+            scope.spawn(move || {
+                if watch.recv_timeout(self.deadline).is_err() {
+                    killpg(group, Signal::SIGKILL).ok();
+                }
+            });
+            let tracer = Tracer::follow(group, fate);
+            finished.send(()).ok();
+            tracer
+        });
+        let elapsed = start.elapsed();
+        if elapsed >= self.deadline {
+            return None;
+        }
+        let text = |end| String::from_utf8_lossy(&read(end)).into_owned();
+        let status = ExitStatus::from_raw(tracer.status);
+        Some((Output { status, stdout: text("out"), stderr: text("err"), elapsed }, tracer))
+    }
+}
