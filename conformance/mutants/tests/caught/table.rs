@@ -73,6 +73,7 @@ const HEAD: &str = "# Rules\n
 Each sentence of the CNI specification 1.1.0, of CONVENTIONS, and of what runtimes depend on, that a plugin can keep to or
 break; how `cni-conformance plugin` finds out, and the mutant (crate `mutants`) that shows that it does: a plugin of
 ours that breaks just this rule and has to be caught. [Those for runtimes](#rules-for-runtimes) come after them.
+[SENTENCES.md](SENTENCES.md) goes the other way: from each sentence of the specification to its rules.
 `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
 
 const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|---|\n";
