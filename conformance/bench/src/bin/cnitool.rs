@@ -1,0 +1,7 @@
+//! The suite's `cnitool`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cnitool::main()
+}

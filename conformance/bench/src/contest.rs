@@ -1,0 +1,270 @@
+//! Subjects side by side: each pod's call by every subject, in an order that rotates, before the next pod's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::Value;
+use testns::Node;
+use testns::trace::Program;
+
+use crate::call::{Call, Cost, DEADLINE};
+use crate::leftover;
+use crate::report::{Counts, Figures, Outcome};
+use crate::scene::{Scene, Verb};
+use crate::station::Station;
+use crate::subject::{Pod, Subject};
+
+/// Some subjects in one scene, each on a node of its own.
+pub(crate) struct Contest {
+    pub(crate) scene: Arc<Scene>,
+    pub(crate) contenders: Vec<Contender>,
+    /// Pods that stay attached to every node's bridge, so that it is full.
+    pub(crate) crowd: usize,
+    turn: usize,
+}
+
+/// A subject, its node, and what its calls have cost.
+pub(crate) struct Contender {
+    pub(crate) subject: Arc<Subject>,
+    pub(crate) station: Station,
+    scene: Arc<Scene>,
+    pub(crate) pods: Vec<Pod>,
+    costs: BTreeMap<&'static str, Vec<Cost>>,
+    counts: BTreeMap<&'static str, Vec<Counts>>,
+    /// Where it failed first, and what was said; it is not called any more.
+    pub(crate) failure: Option<(Verb, String)>,
+}
+
+impl Contest {
+    /// Those subjects that take part in the scene, on new nodes.
+    ///
+    /// # Errors
+    /// A node cannot be made.
+    pub(crate) fn new(scene: Scene, subjects: &[Arc<Subject>]) -> Result<Self, String> {
+        let scene = Arc::new(scene);
+        let is_told = |subject: &&Arc<Subject>| scene.verbs.iter().any(|verb| subject.is_told(&scene, *verb));
+        let contenders = subjects.iter().filter(is_told).map(|subject| Contender::new(subject.clone(), scene.clone()));
+        Ok(Self { contenders: contenders.collect::<Result<_, _>>()?, scene: scene.clone(), crowd: 0, turn: 0 })
+    }
+
+    /// Makes namespaces for so many more pods on each node.
+    ///
+    /// # Errors
+    /// The kernel refuses one.
+    pub(crate) fn add_pods(&mut self, count: usize) -> Result<std::ops::Range<usize>, String> {
+        let first = self.contenders.first().map_or(0, |contender| contender.pods.len());
+        for contender in &mut self.contenders {
+            contender.add_pods(count)?;
+        }
+        Ok(first..first + count)
+    }
+
+    /// Lets each subject do this for a pod, and notes what it cost if that is `counted`.
+    pub(crate) fn each(&mut self, verb: Verb, pod: usize, counted: bool) {
+        let count = self.contenders.len().max(1);
+        for place in 0..count {
+            if let Some(contender) = self.contenders.get_mut((self.turn + place) % count) {
+                contender.call(verb, pod, counted);
+            }
+        }
+        self.turn += 1;
+    }
+
+    /// Lets each subject do this for a pod under trace, and counts.
+    pub(crate) fn trace(&mut self, verb: Verb, pod: usize) {
+        self.contenders.iter_mut().for_each(|contender| contender.trace(verb, pod));
+    }
+
+    /// All verbs of the scene for one pod.
+    pub(crate) fn life(&mut self, pod: usize, counted: bool) {
+        for verb in self.scene.clone().verbs {
+            self.each(*verb, pod, counted);
+        }
+    }
+
+    /// As [`Contest::life`], without those who have used so much time that they would hold up all others; a few pods
+    /// each has at least.
+    pub(crate) fn life_within_budget(&mut self, pod: usize) {
+        const BUDGET: Duration = Duration::from_secs(10);
+        const AT_LEAST: usize = 7;
+        let all = std::mem::take(&mut self.contenders);
+        let spent = |contender: &Contender| contender.costs.values().flatten().map(|cost| cost.gone).sum::<Duration>();
+        let pods = |contender: &Contender| contender.costs.values().map(Vec::len).max().unwrap_or_default();
+        let (within, beyond): (Vec<_>, Vec<_>) =
+            all.into_iter().partition(|contender| spent(contender) < BUDGET || pods(contender) < AT_LEAST);
+        self.contenders = within;
+        self.life(pod, true);
+        self.contenders.extend(beyond);
+    }
+
+    /// What was measured since the last time, by verb and then by subject.
+    pub(crate) fn outcomes(&mut self) -> Vec<(Verb, String, Outcome)> {
+        let scene = self.scene.clone();
+        let mut outcomes = Vec::new();
+        for verb in scene.verbs {
+            for contender in &mut self.contenders {
+                if contender.subject.is_told(&scene, *verb) {
+                    outcomes.extend(
+                        contender.outcome(*verb).map(|outcome| (*verb, contender.subject.name.clone(), outcome)),
+                    );
+                }
+            }
+        }
+        for contender in &mut self.contenders {
+            contender.costs.clear();
+            contender.counts.clear();
+        }
+        outcomes
+    }
+}
+
+impl Contender {
+    fn new(subject: Arc<Subject>, scene: Arc<Scene>) -> Result<Self, String> {
+        let station = Station::new()?;
+        let of_scene = scene.clone();
+        station.run(move |_| Subject::prepare(&of_scene))??;
+        let (costs, counts) = (BTreeMap::new(), BTreeMap::new());
+        Ok(Self { subject, station, scene, pods: Vec::new(), costs, counts, failure: None })
+    }
+
+    fn add_pods(&mut self, count: usize) -> Result<(), String> {
+        let first = self.pods.len();
+        let numbers =
+            (first..first + count).map(|number| u32::try_from(number).unwrap_or(u32::MAX)).collect::<Vec<_>>();
+        self.pods.extend(
+            self.station
+                .run(move |node| numbers.iter().map(|number| Pod::create(node, *number)).collect::<Vec<_>>())?,
+        );
+        Ok(())
+    }
+
+    /// Does this for a pod; after a failure, nothing.
+    pub(crate) fn call(&mut self, verb: Verb, pod: usize, counted: bool) {
+        let done = self.at(verb, pod, |_, calls, answer| calls.timed(answer));
+        if let Some(cost) = done
+            && counted
+        {
+            self.costs.entry(verb.name()).or_default().push(cost);
+        }
+    }
+
+    /// Does this for a pod under trace.
+    pub(crate) fn trace(&mut self, verb: Verb, pod: usize) {
+        if let Some(counts) = self.at(verb, pod, |node, calls, answer| calls.traced(node, answer)) {
+            self.counts.entry(verb.name()).or_default().push(counts);
+        }
+    }
+
+    fn at<T: Send + 'static>(
+        &mut self,
+        verb: Verb,
+        pod: usize,
+        work: impl FnOnce(&Node, &Calls, &mut Value) -> Result<T, String> + Send + 'static,
+    ) -> Option<T> {
+        if self.failure.is_some() || !self.subject.takes_part(&self.scene, verb) {
+            return None;
+        }
+        let calls = self.calls(verb, pod)?;
+        let done = self.station.run(move |node| {
+            let mut answer = Value::Null;
+            work(node, &calls, &mut answer).map(|done| (done, answer))
+        });
+        match done {
+            Ok(Ok((done, answer))) => {
+                if verb == Verb::Add
+                    && let Some(pod) = self.pods.get_mut(pod)
+                {
+                    pod.result = answer;
+                }
+                Some(done)
+            }
+            Ok(Err(why)) | Err(why) => {
+                self.failure = Some((verb, why));
+                None
+            }
+        }
+    }
+
+    /// What it does for a pod.
+    pub(crate) fn calls(&self, verb: Verb, pod: usize) -> Option<Calls> {
+        let pod = self.pods.get(pod)?.clone();
+        Some(Calls { subject: self.subject.clone(), scene: self.scene.clone(), verb, pod })
+    }
+
+    /// Why there are no figures of a verb.
+    pub(crate) fn failure_at(&self, verb: Verb) -> Option<String> {
+        let (at, why) = self.failure.as_ref()?;
+        Some(if *at == verb { why.clone() } else { format!("its {} failed", at.name()) })
+    }
+
+    fn outcome(&self, verb: Verb) -> Option<Outcome> {
+        if let Some(why) = self.failure_at(verb) {
+            return Some(Outcome::Failed(why));
+        }
+        let counts = self.counts.get(verb.name()).and_then(|counts| Counts::median(counts));
+        let figures = Figures::of(self.costs.get(verb.name())?, counts)?;
+        Some(Outcome::Measured(Box::new(figures)))
+    }
+}
+
+/// All calls of what a subject does for one verb and one pod.
+pub(crate) struct Calls {
+    subject: Arc<Subject>,
+    scene: Arc<Scene>,
+    verb: Verb,
+    pod: Pod,
+}
+
+impl Calls {
+    /// Makes each, in order; returns the first one's answer.
+    fn each(&self, first: &mut Value, mut make: impl FnMut(&Call) -> Result<Value, String>) -> Result<(), String> {
+        let mut answer = Value::Null;
+        for index in 0.. {
+            let Some(call) = self.subject.call(&self.scene, self.verb, &self.pod, index, &answer) else {
+                break;
+            };
+            answer = make(&call)?;
+            if index == 0 {
+                *first = answer.clone();
+            }
+        }
+        Ok(())
+    }
+
+    fn timed(&self, first: &mut Value) -> Result<Cost, String> {
+        let mut all = Cost::default();
+        self.each(first, |call| {
+            let (cost, answer) = call.timed()?;
+            all += cost;
+            Ok(answer)
+        })?;
+        Ok(all)
+    }
+
+    fn traced(&self, node: &Node, first: &mut Value) -> Result<Counts, String> {
+        let mut all = Counts::default();
+        self.each(first, |call| {
+            let program = Program {
+                executable: &call.program,
+                arguments: &call.arguments,
+                environment: &call.environment,
+                stdin: &call.stdin,
+                deadline: DEADLINE,
+            };
+            let seen =
+                program.trace(node).ok_or_else(|| format!("{}: not through in time under trace", call.told()))?;
+            leftover::reap();
+            all.add(&seen);
+            call.judge_output(&seen.output.status, seen.output.stdout.as_bytes(), seen.output.stderr.as_bytes())
+        })?;
+        Ok(all)
+    }
+
+    /// The only call, to be made beside others; `None` when it is several.
+    pub(crate) fn only(&self) -> Option<Call> {
+        let one = self.subject.call(&self.scene, self.verb, &self.pod, 0, &Value::Null)?;
+        let second = self.subject.call(&self.scene, self.verb, &self.pod, 1, &Value::Null);
+        second.is_none().then_some(one)
+    }
+}

@@ -1,0 +1,133 @@
+//! What calls cost while something on the node grows.
+
+mod links;
+mod store;
+
+use std::sync::Arc;
+
+use crate::contest::Contest;
+use crate::latency::warm_up;
+use crate::report::Growth;
+use crate::scene::{self, Scene, Verb};
+use crate::subject::{Subject, Who};
+use crate::{leftover, tell};
+
+/// What grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Dimension {
+    /// Reservations in host-local's store.
+    Reservations,
+    /// Pods on the bridge.
+    Pods,
+    /// Rules of other software in nftables.
+    Rules,
+    /// Links of the host, also while others make and remove some.
+    Links,
+}
+
+impl Dimension {
+    /// Each of them, in the order of the tables.
+    pub(crate) const ALL: [Self; 4] = [Self::Reservations, Self::Pods, Self::Rules, Self::Links];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Reservations => "reservations",
+            Self::Pods => "pods",
+            Self::Rules => "rules",
+            Self::Links => "links",
+        }
+    }
+
+    fn sizes(self, is_quick: bool) -> &'static [usize] {
+        match self {
+            _ if is_quick => &[0, 20],
+            Self::Reservations => &[0, 1_000, 10_000, 60_000],
+            Self::Pods => &[0, 10, 100, 1_000],
+            Self::Rules => &[0, 100, 1_000, 10_000],
+            Self::Links => &[0, 100, 500, 2_000],
+        }
+    }
+
+    fn scene(self) -> Scene {
+        match self {
+            Self::Reservations => scene::host_local(),
+            Self::Rules => scene::bridge_masq(),
+            Self::Pods | Self::Links => scene::bridge(),
+        }
+    }
+}
+
+/// Takes subjects through the sizes of a dimension, with so many pods at each.
+///
+/// # Errors
+/// A node cannot be made, or what is to grow does not; a call that fails is an outcome.
+pub(crate) fn measure(
+    dimension: Dimension,
+    subjects: &[Arc<Subject>],
+    pods: usize,
+    is_quick: bool,
+) -> Result<Vec<Growth>, String> {
+    let waits = |subject: &Arc<Subject>| matches!(subject.who, Who::Floor { waits: true, .. } | Who::Empty { .. });
+    let subjects: Vec<_> = subjects.iter().filter(|subject| !waits(subject)).cloned().collect();
+    let mut contest = Contest::new(dimension.scene(), &subjects)?;
+    let mut points = Vec::new();
+    warm_up(&mut contest)?;
+    for size in dimension.sizes(is_quick) {
+        tell(&format!("{} {size} ...", dimension.name()));
+        grow(&mut contest, dimension, *size)?;
+        // The first call of a size is each subject's own affair: it may build an index of what it finds.
+        for pod in contest.add_pods(1)? {
+            contest.life(pod, false);
+        }
+        for pod in contest.add_pods(pods)? {
+            contest.life_within_budget(pod);
+        }
+        points.extend(points_of(&mut contest, dimension.name(), *size, 0.0));
+        if dimension == Dimension::Links {
+            let churn = links::beside_churn(&mut contest, pods)?;
+            points.extend(points_of(&mut contest, "links, churn", *size, churn));
+        }
+    }
+    drop(contest);
+    leftover::settle()?;
+    Ok(points)
+}
+
+fn grow(contest: &mut Contest, dimension: Dimension, size: usize) -> Result<(), String> {
+    match dimension {
+        Dimension::Reservations => {
+            contest.contenders.iter().try_for_each(|contender| contender.station.run(move |_| store::fill(size))?)
+        }
+        Dimension::Rules => contest
+            .contenders
+            .iter()
+            .try_for_each(|contender| contender.station.run(move |node| node.host().crowd_nft(size))),
+        Dimension::Links => contest
+            .contenders
+            .iter()
+            .try_for_each(|contender| contender.station.run(move |node| node.host().crowd_links(size))),
+        Dimension::Pods => {
+            let there = contest.crowd;
+            let pods = contest.add_pods(size.saturating_sub(there))?;
+            contest.crowd = there.max(size);
+            for contender in &mut contest.contenders {
+                pods.clone().for_each(|pod| contender.call(Verb::Add, pod, false));
+            }
+            Ok(())
+        }
+    }
+}
+
+fn points_of(contest: &mut Contest, dimension: &str, size: usize, churn: f64) -> Vec<Growth> {
+    let scene = contest.scene.name;
+    let point = |(verb, subject, outcome): (Verb, _, _)| Growth {
+        dimension: dimension.to_owned(),
+        size,
+        churn,
+        scene: scene.to_owned(),
+        verb: verb.name().to_owned(),
+        subject,
+        outcome,
+    };
+    contest.outcomes().into_iter().map(point).collect()
+}

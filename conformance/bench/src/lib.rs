@@ -1,0 +1,56 @@
+//! What a call of a plugin costs: ours, the reference, and the least that the kernel asks for, side by side in one run.
+//!
+//! `cargo bench --package bench` starts it; README.md says what each row is. Start at [`run`]: it takes subjects
+//! ([`subject`]) through scenes ([`scene`]), each on a node of its own ([`station`]), pod by pod ([`contest`]); one call is
+//! in [`call`]. What comes out is a [`report`], and [`targets`] reads that.
+//!
+//! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits elsewhere.
+
+mod call;
+mod counts;
+mod leftover;
+mod machine;
+
+mod contest;
+mod scene;
+mod station;
+mod subject;
+
+mod burst;
+mod growth;
+mod latency;
+
+mod options;
+mod report;
+mod targets;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use options::Options;
+
+/// Everything, by the command line. Fails when a call did, or when the benchmark cannot run.
+#[must_use]
+pub fn main() -> ExitCode {
+    let options = match Options::try_read() {
+        Ok(options) => options,
+        Err(error) => {
+            // Help goes to stdout with 0, a wrong command line to stderr with 2. Nobody is left to tell if that fails.
+            drop(error.print());
+            return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
+        }
+    };
+    match options.run() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(why) => {
+            writeln!(std::io::stderr(), "bench: {why}").ok(); // nobody is left to tell
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Says on stderr what is being done.
+pub(crate) fn tell(what: &str) {
+    writeln!(std::io::stderr(), "{what}").ok(); // progress only
+}

@@ -1,0 +1,152 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Parser;
+
+use crate::growth::Dimension;
+use crate::latency::{self, Amount};
+use crate::report::{self, Described, Made, Report};
+use crate::subject::{Built, Staging, Subject};
+use crate::{burst, growth, leftover, scene, tell};
+
+/// What a call of a plugin costs: ours, the reference, and the least netlink, side by side
+#[derive(Debug, Parser)]
+#[command(name = "cargo bench --package bench --")]
+pub(crate) struct Options {
+    /// Only these: a scene (version, loopback, host-local, bridge, bridge-masq, bridge-dual, chain), `burst`, or what grows
+    /// (reservations, pods, rules, links); may be repeated
+    #[arg(long, value_name = "ROW")]
+    only: Vec<String>,
+    /// Pods that each row is measured on
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pods: usize,
+    /// Few pods and small sizes: shows that everything works, and little else
+    #[arg(long)]
+    quick: bool,
+    /// Another subject: a folder with `cni-plugins` and `cnitool`, or with an executable for each plugin; may be repeated
+    #[arg(long, value_name = "NAME=DIR", value_parser = named)]
+    subject: Vec<(String, PathBuf)>,
+    /// The reference's folder; left out if there is none
+    #[arg(long, value_name = "DIR", default_value = "/usr/lib/cni")]
+    reference: PathBuf,
+    /// Leaves a subject out: ours, reference, floor, ...; may be repeated
+    #[arg(long, value_name = "NAME")]
+    without: Vec<String>,
+    /// Writes everything that was measured
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Measures nothing, but shows what `--json` has written
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["only", "subject", "without", "json", "quick"])]
+    from: Option<PathBuf>,
+    /// Writes the two charts into this folder: latency.svg, growth.svg
+    #[arg(long, value_name = "DIR")]
+    svg: Option<PathBuf>,
+    /// Puts the tables and the charts into this crate's README.md
+    #[arg(long)]
+    write_readme: bool,
+    /// Given by cargo
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+fn named(text: &str) -> Result<(String, PathBuf), String> {
+    match text.split_once('=') {
+        Some((name, folder)) if !name.is_empty() && !name.contains('/') => Ok((name.to_owned(), folder.into())),
+        Some(_) | None => Err("NAME=DIR is wanted, and no / in NAME".to_owned()),
+    }
+}
+
+impl Options {
+    pub(crate) fn try_read() -> Result<Self, clap::Error> {
+        Self::try_parse()
+    }
+
+    /// Does what they say; false when a call failed.
+    ///
+    /// # Errors
+    /// What is wrong with them, or why nothing can be measured.
+    pub(crate) fn run(&self) -> Result<bool, String> {
+        let report = match &self.from {
+            Some(file) => report::read(file)?,
+            None => self.measure()?,
+        };
+        report::tables(&report, &mut std::io::stdout().lock()).map_err(|error| format!("cannot print: {error}"))?;
+        if let Some(file) = &self.json {
+            report::write(&report, file)?;
+        }
+        if let Some(folder) = &self.svg {
+            report::write_charts(&report, folder)?;
+        }
+        if self.write_readme {
+            report::rewrite(&report)?;
+        }
+        Ok(report.failures().count() == 0)
+    }
+
+    fn measure(&self) -> Result<Report, String> {
+        leftover::adopt_orphans()?;
+        let mut report = Report {
+            made: Made::now(),
+            subjects: Vec::new(),
+            rows: Vec::new(),
+            bursts: Vec::new(),
+            growth: Vec::new(),
+            notes: Vec::new(),
+        };
+        let staging = Staging::new()?;
+        let subjects = self.subjects(&staging, &mut report.notes)?;
+        let described = |subject: &Arc<Subject>| Described {
+            name: subject.name.clone(),
+            bytes: subject.bytes,
+            plugins: subject.plugins,
+        };
+        report.subjects = subjects.iter().map(described).collect();
+        for scene in scene::all().into_iter().filter(|scene| self.is_wanted(scene.name)) {
+            tell(&format!("{} ...", scene.name));
+            report.rows.extend(latency::measure(scene, &subjects, self.amount())?);
+        }
+        for at_once in [1, 8, 64].into_iter().filter(|_| self.is_wanted("burst")) {
+            tell(&format!("{at_once} at a time ..."));
+            report.bursts.extend(burst::measure(&subjects, at_once, self.burst(at_once))?);
+        }
+        for dimension in Dimension::ALL.into_iter().filter(|dimension| self.is_wanted(dimension.name())) {
+            let pods = self.amount().pods.div_ceil(4);
+            report.growth.extend(growth::measure(dimension, &subjects, pods, self.quick)?);
+        }
+        Ok(report)
+    }
+
+    fn burst(&self, at_once: usize) -> burst::Amount {
+        match self.quick {
+            true => burst::Amount { rounds: 1, pods: at_once.min(8) },
+            false => burst::Amount { rounds: 4, pods: (self.pods / 4).max(2 * at_once) },
+        }
+    }
+
+    fn subjects(&self, staging: &Staging, notes: &mut Vec<String>) -> Result<Vec<Arc<Subject>>, String> {
+        let mut subjects = staging.built(&Built::find()?)?;
+        for (name, folder) in &self.subject {
+            subjects.push(staging.folder(name, folder)?);
+        }
+        match staging.folder("reference", &self.reference) {
+            Ok(reference) => subjects.push(reference),
+            Err(why) => notes.push(format!("The reference is left out: {why}.")),
+        }
+        let names: Vec<_> = subjects.iter().map(|subject| subject.name.clone()).collect();
+        if let Some(name) = self.without.iter().find(|name| !names.contains(name)) {
+            return Err(format!("there is no subject {name:?} to leave out: there are {}", names.join("; ")));
+        }
+        subjects.retain(|subject| !self.without.contains(&subject.name));
+        Ok(subjects.into_iter().map(Arc::new).collect())
+    }
+
+    fn is_wanted(&self, row: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| only == row)
+    }
+
+    fn amount(&self) -> Amount {
+        if self.quick { Amount { pods: self.pods.min(5), traced: 1 } } else { Amount { pods: self.pods, traced: 5 } }
+    }
+}

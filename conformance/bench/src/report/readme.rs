@@ -1,0 +1,36 @@
+//! This crate's README with the newest figures.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Report, tables, write_charts};
+
+const BEGIN: &str = "<!-- what `--write-readme` writes begins here -->";
+const END: &str = "<!-- and ends here -->";
+
+/// Puts tables and charts into the README of the sources that this was built from.
+///
+/// # Errors
+/// The sources are not there, or the README has no place for figures.
+pub(crate) fn rewrite(report: &Report) -> Result<(), String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = folder.join("README.md");
+    let text = fs::read_to_string(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    write_charts(report, folder)?;
+    let text = replaced(&text, report).ok_or_else(|| format!("{} has no marks for figures", file.display()))?;
+    fs::write(&file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+}
+
+fn replaced(text: &str, report: &Report) -> Option<String> {
+    let (before, rest) = text.split_once(BEGIN)?;
+    let (_, after) = rest.split_once(END)?;
+    let mut figures = Vec::new();
+    tables(report, &mut figures).ok()?;
+    let figures = String::from_utf8(figures).ok()?;
+    let chart = |about: &str, name: &str, is_there: bool| {
+        if is_there { format!("![{about}]({name})\n\n") } else { String::new() }
+    };
+    let charts = chart("What one call takes, by subject", "latency.svg", !report.rows.is_empty())
+        + &chart("What a call takes while something grows", "growth.svg", !report.growth.is_empty());
+    Some(format!("{before}{BEGIN}\n\n{charts}{figures}\n{END}{after}"))
+}

@@ -1,0 +1,209 @@
+//! Tables: Markdown whose columns are aligned, so that they read as well on a terminal as in a README.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use crate::targets::{Bound, TARGETS};
+
+use super::{Burst, Counts, Figures, Growth, Outcome, Report, Row};
+
+/// Lines of cells; the first column is text, the others are numbers.
+pub(super) struct Table {
+    head: Vec<String>,
+    lines: Vec<Vec<String>>,
+    /// How many columns are text.
+    texts: usize,
+}
+
+impl Table {
+    pub(super) fn new(texts: usize, head: &[&str]) -> Self {
+        Self { head: head.iter().map(|cell| (*cell).to_owned()).collect(), lines: Vec::new(), texts }
+    }
+
+    pub(super) fn line(&mut self, cells: impl IntoIterator<Item = String>) {
+        let mut cells: Vec<_> = cells.into_iter().collect();
+        cells.resize(self.head.len(), String::new());
+        self.lines.push(cells);
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let all = || std::iter::once(&self.head).chain(&self.lines);
+        let width = |column: usize| {
+            all().filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<_> = (0..self.head.len()).map(width).collect();
+        let line = |f: &mut fmt::Formatter<'_>, cells: &[String]| {
+            for (column, (cell, width)) in cells.iter().zip(&widths).enumerate() {
+                match column < self.texts {
+                    true => write!(f, "| {cell:<width$} ")?,
+                    false => write!(f, "| {cell:>width$} ")?,
+                }
+            }
+            writeln!(f, "|")
+        };
+        line(f, &self.head)?;
+        for (column, width) in widths.iter().enumerate() {
+            let dashes = "-".repeat((*width).max(3) - usize::from(column >= self.texts));
+            write!(f, "| {dashes}{} ", if column < self.texts { "" } else { ":" })?;
+        }
+        writeln!(f, "|")?;
+        self.lines.iter().try_for_each(|cells| line(f, cells))
+    }
+}
+
+/// Everything, in the order in which it is read.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn tables(report: &Report, to: &mut impl Write) -> io::Result<()> {
+    writeln!(to, "{}\n", machine_line(report))?;
+    for note in &report.notes {
+        writeln!(to, "{note}\n")?;
+    }
+    let all = [
+        ("Targets", targets(report)),
+        ("One call at a time, ms", times(&report.rows)),
+        ("What a call does", counts(&report.rows)),
+        ("Several calls at a time", bursts(&report.bursts)),
+        ("Growth, ms", growth(&report.growth)),
+        ("Executables", bytes(report)),
+    ];
+    for (title, table) in all.iter().filter(|(_, table)| !table.is_empty()) {
+        writeln!(to, "### {title}\n\n{table}")?;
+    }
+    for failure in report.failures() {
+        writeln!(to, "FAILED {failure}")?;
+    }
+    Ok(())
+}
+
+/// When, where, how.
+pub(super) fn machine_line(report: &Report) -> String {
+    let made = &report.made;
+    let words = made.command.iter().map(|word| format!(" {word}")).collect::<String>();
+    let dashes = if words.is_empty() { "" } else { " --" };
+    format!(
+        "{}: Linux {}, {} x {}, load {:.2}; `cargo bench --package bench{dashes}{words}`",
+        made.date, made.kernel, made.processors, made.processor, made.load
+    )
+}
+
+/// Only what this run has measured.
+fn targets(report: &Report) -> Table {
+    let mut table = Table::new(1, &["what, of ours", "measured", "target", ""]);
+    for target in TARGETS {
+        let Some(measured) = target.measured(report) else {
+            continue;
+        };
+        let (bound, unit) = match target.bound {
+            Bound::AtMost(most, unit) => (format!("<= {most}{unit}"), unit),
+            Bound::AtLeast(least, unit) => (format!(">= {least}{unit}"), unit),
+        };
+        let met = if target.is_met(measured) { "met" } else { "not met" };
+        table.line([target.what.to_owned(), format!("{}{unit}", ms(measured)), bound, met.to_owned()]);
+    }
+    table
+}
+
+fn times(rows: &[Row]) -> Table {
+    let mut table = Table::new(2, &["call", "subject", "p50", "p90", "p99", "nothing left", "CPU", "switches"]);
+    for row in rows {
+        let cells = cells(&row.outcome, |figures| {
+            let wall = figures.wall_ms;
+            vec![
+                ms(wall.p50),
+                ms(wall.p90),
+                ms(wall.p99),
+                ms(figures.gone_ms.p50),
+                ms(figures.cpu_ms.p50),
+                number(figures.switches.p50),
+            ]
+        });
+        table.line([format!("{} {}", row.scene, row.verb), row.subject.clone()].into_iter().chain(cells));
+    }
+    table
+}
+
+fn counts(rows: &[Row]) -> Table {
+    let head = ["call", "subject", "system calls", "netlink changes", "execs", "forks", "threads", "peak memory, MiB"];
+    let mut table = Table::new(2, &head);
+    for row in rows {
+        let Some(Counts { syscalls, messages, forks, execs, threads, peak_kib }) =
+            row.outcome.figures().and_then(|figures| figures.counts)
+        else {
+            continue;
+        };
+        let numbers = [syscalls, messages, execs, forks, threads].map(|count| count.to_string());
+        let peak = format!("{:.2}", peak_kib as f64 / 1024.0);
+        table.line(
+            [format!("{} {}", row.scene, row.verb), row.subject.clone()].into_iter().chain(numbers).chain([peak]),
+        );
+    }
+    table
+}
+
+fn bursts(bursts: &[Burst]) -> Table {
+    let mut table =
+        Table::new(2, &["call", "subject", "at once", "per second", "p50", "p90", "p99", "CPU", "left behind"]);
+    for burst in bursts {
+        let cells = cells(&burst.outcome, |figures| {
+            let wall = figures.wall_ms;
+            vec![
+                number(burst.per_second),
+                ms(wall.p50),
+                ms(wall.p90),
+                ms(wall.p99),
+                ms(figures.cpu_ms.p50),
+                ms(burst.left_ms),
+            ]
+        });
+        let at_once = burst.at_once.to_string();
+        table
+            .line([format!("{} {}", burst.scene, burst.verb), burst.subject.clone(), at_once].into_iter().chain(cells));
+    }
+    table
+}
+
+fn growth(growth: &[Growth]) -> Table {
+    let mut table =
+        Table::new(3, &["what grows", "call", "subject", "size", "churn per s", "p50", "p90", "p99", "CPU"]);
+    for point in growth {
+        let cells = cells(&point.outcome, |figures| {
+            let wall = figures.wall_ms;
+            vec![ms(wall.p50), ms(wall.p90), ms(wall.p99), ms(figures.cpu_ms.p50)]
+        });
+        let what = [point.dimension.clone(), format!("{} {}", point.scene, point.verb), point.subject.clone()];
+        let churn = if point.churn > 0.0 { number(point.churn) } else { String::new() };
+        table.line(what.into_iter().chain([point.size.to_string(), churn]).chain(cells));
+    }
+    table
+}
+
+fn bytes(report: &Report) -> Table {
+    let mut table = Table::new(1, &["subject", "plugins", "bytes of all together"]);
+    for subject in &report.subjects {
+        table.line([subject.name.clone(), subject.plugins.to_string(), subject.bytes.to_string()]);
+    }
+    table
+}
+
+fn cells(outcome: &Outcome, of: impl FnOnce(&Figures) -> Vec<String>) -> Vec<String> {
+    match outcome {
+        Outcome::Measured(figures) => of(figures),
+        Outcome::Failed(_) => vec!["failed".to_owned()],
+    }
+}
+
+pub(super) fn ms(value: f64) -> String {
+    if value < 100.0 { format!("{value:.2}") } else { format!("{value:.0}") }
+}
+
+pub(super) fn number(value: f64) -> String {
+    if value < 10.0 { format!("{value:.1}").trim_end_matches(".0").to_owned() } else { format!("{value:.0}") }
+}

@@ -1,0 +1,154 @@
+//! What is called: networks, and what each verb gets told.
+
+use serde_json::{Value, json};
+
+/// One network, or one call without any.
+#[derive(Debug, Clone)]
+pub(crate) struct Scene {
+    /// As in the tables, and in `--only`.
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    /// The network config; of `Kind::Chain`, of its first plugin.
+    pub(crate) config: Value,
+    /// How many addresses ADD has to report.
+    pub(crate) addresses: usize,
+    pub(crate) verbs: &'static [Verb],
+}
+
+/// Which executables take part.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One interface plugin of this name, perhaps with an IPAM plugin.
+    Plugin(&'static str),
+    /// `cnitool` with a bridge and four noops behind it.
+    Chain,
+}
+
+/// What is asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Add,
+    Check,
+    Del,
+    Version,
+}
+
+const LIFE: &[Verb] = &[Verb::Add, Verb::Check, Verb::Del];
+
+/// The name of every network here.
+pub(crate) const NETWORK: &str = "pods";
+/// The interface in the container.
+pub(crate) const IFNAME: &str = "eth0";
+/// The bridge.
+pub(crate) const BRIDGE: &str = "cni0";
+/// Chained plugins behind the bridge.
+pub(crate) const NOOPS: usize = 4;
+
+const V4: &str = "10.88.0.0/16";
+const V6: &str = "fd00:88::/64";
+
+impl Verb {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Check => "CHECK",
+            Self::Del => "DEL",
+            Self::Version => "VERSION",
+        }
+    }
+}
+
+/// All scenes, in the order of the tables.
+pub(crate) fn all() -> Vec<Scene> {
+    vec![
+        plugin("version", "bridge", &[Verb::Version], 0, json!({})),
+        plugin("loopback", "loopback", LIFE, 2, json!({})), // 127.0.0.1 and ::1
+        plugin("host-local", "host-local", LIFE, 1, json!({ "ipam": ipam() })),
+        bridge(),
+        bridge_with("bridge-masq", 1, json!({ "ipMasq": true })),
+        bridge_with("bridge-dual", 2, json!({ "ipam": dual() })),
+        chain(),
+    ]
+}
+
+/// A bridge that is the default gateway, with addresses from host-local.
+pub(crate) fn bridge() -> Scene {
+    bridge_with("bridge", 1, json!({}))
+}
+
+/// The same behind masquerade.
+pub(crate) fn bridge_masq() -> Scene {
+    bridge_with("bridge-masq", 1, json!({ "ipMasq": true }))
+}
+
+/// host-local, called by itself.
+pub(crate) fn host_local() -> Scene {
+    plugin("host-local", "host-local", LIFE, 1, json!({ "ipam": ipam() }))
+}
+
+fn chain() -> Scene {
+    // A noop answers `{}`, so there is nothing that CHECK could compare with.
+    Scene { name: "chain", kind: Kind::Chain, verbs: &[Verb::Add, Verb::Del], ..bridge() }
+}
+
+fn bridge_with(name: &'static str, addresses: usize, own: Value) -> Scene {
+    let base = json!({ "bridge": BRIDGE, "isDefaultGateway": true, "ipam": ipam() });
+    plugin(name, "bridge", LIFE, addresses, with(base, own))
+}
+
+fn plugin(name: &'static str, plugin: &'static str, verbs: &'static [Verb], addresses: usize, own: Value) -> Scene {
+    // The newest version that the reference of Debian 12 speaks.
+    let base = json!({ "cniVersion": "1.0.0", "name": NETWORK, "type": plugin });
+    Scene { name, kind: Kind::Plugin(plugin), config: with(base, own), addresses, verbs }
+}
+
+fn ipam() -> Value {
+    json!({ "type": "host-local", "subnet": V4 })
+}
+
+fn dual() -> Value {
+    json!({ "type": "host-local", "ranges": [[{ "subnet": V4 }], [{ "subnet": V6 }]] })
+}
+
+/// `base` with the keys of `own`, which replace those of the same name.
+fn with(base: Value, own: Value) -> Value {
+    match (base, own) {
+        (Value::Object(mut all), Value::Object(own)) => {
+            all.extend(own);
+            Value::Object(all)
+        }
+        (base, _) => base,
+    }
+}
+
+impl Scene {
+    /// The stdin of a verb: CHECK and DEL get ADD's result.
+    pub(crate) fn stdin(&self, verb: Verb, result: &Value) -> String {
+        stdin(&self.config, verb, result)
+    }
+
+    /// The conflist of a chain.
+    pub(crate) fn conflist(&self) -> Value {
+        let mut first = self.config.clone();
+        if let Value::Object(keys) = &mut first {
+            keys.shift_remove("cniVersion");
+            keys.shift_remove("name");
+        }
+        let plugins: Vec<_> = std::iter::once(first).chain((0..NOOPS).map(|_| json!({ "type": "noop" }))).collect();
+        json!({ "cniVersion": "1.0.0", "name": NETWORK, "plugins": plugins })
+    }
+}
+
+/// What a chained noop is told that passes on what it was given.
+pub(crate) fn noop_config() -> Value {
+    json!({ "cniVersion": "1.0.0", "name": NETWORK, "type": "noop" })
+}
+
+/// A config for a verb.
+pub(crate) fn stdin(config: &Value, verb: Verb, result: &Value) -> String {
+    let mut config = config.clone();
+    if verb != Verb::Add && !result.is_null() {
+        config["prevResult"] = result.clone();
+    }
+    config.to_string()
+}
