@@ -1,0 +1,7 @@
+//! `cnitool`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    cnitool::main()
+}

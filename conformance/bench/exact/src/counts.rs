@@ -1,0 +1,107 @@
+//! The numbers of one call.
+
+use std::collections::BTreeMap;
+
+/// What is counted; README.md says how.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Metric {
+    /// System calls of all processes and threads.
+    Syscalls,
+    /// Sends on sockets: each is a netlink request or several.
+    Sends,
+    /// Receptions from sockets.
+    Receives,
+    /// Child processes that became another program.
+    Execs,
+    /// Child processes that stayed what they were.
+    Forks,
+    /// Threads beside the first of each process.
+    Threads,
+    /// Files opened, or tried to.
+    Opens,
+    /// Files made durable.
+    Fsyncs,
+    /// Page faults.
+    Faults,
+    /// The most memory that a process had resident, in KiB.
+    PeakKib,
+    /// Instructions of the called process.
+    Instructions,
+}
+
+impl Metric {
+    /// All, in the order of the table.
+    pub const ALL: [Self; 11] = [
+        Self::Syscalls,
+        Self::Sends,
+        Self::Receives,
+        Self::Execs,
+        Self::Forks,
+        Self::Threads,
+        Self::Opens,
+        Self::Fsyncs,
+        Self::Faults,
+        Self::PeakKib,
+        Self::Instructions,
+    ];
+
+    /// Its name in the table and the file.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Syscalls => "syscalls",
+            Self::Sends => "sends",
+            Self::Receives => "receives",
+            Self::Execs => "execs",
+            Self::Forks => "forks",
+            Self::Threads => "threads",
+            Self::Opens => "opens",
+            Self::Fsyncs => "fsyncs",
+            Self::Faults => "faults",
+            Self::PeakKib => "peak_kib",
+            Self::Instructions => "instructions",
+        }
+    }
+
+    /// What it counts, for a message.
+    #[must_use]
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Syscalls => "system calls",
+            Self::Sends => "sends to the kernel",
+            Self::Receives => "receptions from the kernel",
+            Self::Execs => "child processes with another program",
+            Self::Forks => "child processes with the same program",
+            Self::Threads => "threads",
+            Self::Opens => "files opened",
+            Self::Fsyncs => "files made durable",
+            Self::Faults => "page faults",
+            Self::PeakKib => "KiB of memory at most",
+            Self::Instructions => "instructions",
+        }
+    }
+
+    /// Whether an unoptimised executable has the same count.
+    #[must_use]
+    pub fn is_same_in_every_profile(self) -> bool {
+        !matches!(self, Self::Syscalls | Self::Faults | Self::PeakKib | Self::Instructions)
+    }
+}
+
+/// Counts by metric; what was not counted is absent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Counts(BTreeMap<Metric, u64>);
+
+impl Counts {
+    /// Notes a count; of several the smallest stays, as what disturbs a call only ever adds.
+    pub(crate) fn note(&mut self, metric: Metric, count: u64) {
+        let least = self.0.get(&metric).map_or(count, |known| count.min(*known));
+        self.0.insert(metric, least);
+    }
+
+    /// One count.
+    #[must_use]
+    pub fn get(&self, metric: Metric) -> Option<u64> {
+        self.0.get(&metric).copied()
+    }
+}

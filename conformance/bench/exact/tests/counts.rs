@@ -1,0 +1,24 @@
+//! What does not depend on the profile, of unoptimised executables, against the limits: `.ci/run` compares everything, of the
+//! release build.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+use exact::limits::{self, Limits};
+use exact::{Folder, Metric, count_all, scenes};
+
+/// The limits hold for every call that can be counted, and no longer for one that has gone.
+#[test]
+fn calls_are_within_their_limits() {
+    let folder = Folder {
+        plugins: env!("CARGO_BIN_EXE_plugins-counted").into(),
+        cnitool: env!("CARGO_BIN_EXE_cnitool-counted").into(),
+    };
+    let limits = Limits::read(&limits::path()).unwrap();
+    let all =
+        count_all(&folder, "", false, &|seen| !limits.are_exceeded(seen, Metric::is_same_in_every_profile)).unwrap();
+    let sentences = limits.compare(&all, Metric::is_same_in_every_profile);
+    assert!(sentences.is_empty(), "\n{}", sentences.join("\n"));
+    let counted: Vec<_> = all.iter().map(|seen| seen.call.as_str()).collect();
+    let gone: Vec<_> = limits.calls().filter(|call| !counted.contains(call)).collect();
+    assert!(gone.is_empty() && scenes().len() == 7, "limits.json has calls that nobody makes: {gone:?}");
+}
