@@ -38,6 +38,9 @@ fn key(level: crate::rule::Level) -> String {
     level.to_string().to_lowercase().replace(' ', "-")
 }
 
+/// So many narrow columns fit beside the rules on a wide screen.
+const FITTING: usize = 21;
+
 pub(super) fn matrix(document: &Document, columns: &[Column]) -> String {
     let heads: String = columns
         .iter()
@@ -53,7 +56,11 @@ pub(super) fn matrix(document: &Document, columns: &[Column]) -> String {
             None => sections.push((&rule.section, vec![rule])),
         }
     }
-    let wide = if columns.len() > 7 { " many" } else { "" };
+    let wide = match columns.len() {
+        ..=7 => "",
+        8..=FITTING => " many fitting",
+        _ => " many",
+    };
     let all = columns.len() + 1;
     let bodies: String = sections
         .iter()
@@ -118,10 +125,11 @@ fn cell(document: &Document, rule: &Asked, column: &Column) -> String {
     let what = if column.profile.is_none() { "profiles" } else { "trials" };
     let title =
         if words.is_empty() { mark.word().to_owned() } else { format!("{}: {count} of {of} {what}", mark.word()) };
+    let name = escaped(column.profile.as_ref().unwrap_or(&column.subject));
     let by_profile: Vec<_> = marks.iter().map(|(name, mark)| format!("{} {}", class(*mark), escaped(name))).collect();
     let by_profile = match column.profile {
         None => format!(" data-profiles=\"{}\"", by_profile.join(";")),
         Some(_) => String::new(),
     };
-    format!("<td title=\"{title}\"{by_profile}>{}</td>", shape(mark, &words))
+    format!("<td title=\"{name}: {title}\"{by_profile}>{}</td>", shape(mark, &words))
 }
