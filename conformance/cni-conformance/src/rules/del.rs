@@ -135,11 +135,12 @@ pub(super) const RULES: &[Rule] = &[
         id: "del.bears-lost-state",
         section: "SPEC 2, DEL",
         level: Level::Should,
-        sentence: "Where somebody removed firewall rules, reservations or other files, DEL succeeds.",
+        sentence: "Where firewall rules, reservations or other files, or the plugin's daemon are gone, DEL succeeds.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
             newest("filter-rules", |bench| bears(bench, flush_filters)),
             newest("files", bears_lost_files),
+            newest("daemon", bears_a_missing_daemon),
         ]),
     },
     Rule {
@@ -328,6 +329,14 @@ fn bears_lost_files(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     lose_files(&attached)?;
     attached.dels()
+}
+
+fn bears_a_missing_daemon(bench: &Bench) -> Result<(), Stop> {
+    let attached = Attached::add(bench)?;
+    match bench.end_daemons() {
+        0 => Err(skip("it has no daemon")),
+        _ => attached.dels(),
+    }
 }
 
 fn leaves_other_containers(bench: &Bench) -> Result<(), Stop> {
