@@ -32,9 +32,9 @@ impl Answer {
     /// # Errors
     /// A finding if it failed, or printed something else than one JSON value.
     pub fn succeeds(&self) -> Result<Value, Stop> {
-        let CallRecord { exit, stdout, stderr, .. } = &self.record;
+        let CallRecord { exit, stdout, .. } = &self.record;
         if *exit != Some(0) {
-            let seen = format!("it ended with {} and printed {stdout:?}, stderr {stderr:?}", exit.unwrap_or(-1));
+            let seen = format!("it ended with {} and {}", exit.unwrap_or(-1), self.printed());
             return Err(Finding::new("exit status 0", seen).into());
         }
         match stdout.trim() {
@@ -63,12 +63,12 @@ impl Answer {
     pub fn fails(&self) -> Result<ErrorObject, Stop> {
         let CallRecord { exit, stdout, stderr, .. } = &self.record;
         if *exit == Some(0) {
-            return Err(Finding::new("a failure", format!("it succeeded and printed {stdout:?}")).into());
+            return Err(Finding::new("a failure", format!("it succeeded and {}", self.printed())).into());
         }
         if let Some(signal) = self.signal() {
             return Err(Finding::new("an error", format!("signal {signal} ended it, stderr {stderr:?}")).into());
         }
-        let told = || format!("it printed {stdout:?}, stderr {stderr:?}");
+        let told = || format!("it {}", self.printed());
         let Ok(object) = serde_json::from_str::<Value>(stdout) else {
             return Err(Finding::new("an error object on stdout", told()).into());
         };
@@ -79,6 +79,20 @@ impl Answer {
                 Ok(ErrorObject { code, msg, details, object })
             }
             _ => Err(Finding::new("an error object with code and msg", told()).into()),
+        }
+    }
+
+    /// What it printed, JSON on one line and without more quotes than it has.
+    fn printed(&self) -> String {
+        let CallRecord { stdout, stderr, .. } = &self.record;
+        let stdout = match serde_json::from_str::<Value>(stdout) {
+            Ok(value) => value.to_string(),
+            Err(_) if stdout.is_empty() => "nothing".to_owned(),
+            Err(_) => format!("{stdout:?}"),
+        };
+        match stderr.is_empty() {
+            true => format!("printed {stdout}"),
+            false => format!("printed {stdout}, and on stderr {stderr:?}"),
         }
     }
 
@@ -146,5 +160,30 @@ mod tests {
         for (exit, bad) in [(0, object), (139, object), (1, ""), (1, "{}"), (1, r#"{"code": "7", "msg": "m"}"#)] {
             assert!(answer(exit, bad).fails().is_err(), "{exit} {bad:?}");
         }
+    }
+    #[test]
+    fn a_script_may_end_with_any_status() {
+        let object = r#"{"code": 7, "msg": "m"}"#;
+        assert!(answer(255, object).fails().is_ok());
+        assert_eq!(
+            [255, 193, 192, 137, 128, 1].map(|exit| answer(exit, "").signal()),
+            [None, None, Some(64), Some(9), None, None]
+        );
+    }
+
+    #[test]
+    fn json_is_told_as_it_is() {
+        let told = |stdout: &str, stderr: &str| {
+            let record = CallRecord {
+                exit: Some(1),
+                stdout: stdout.to_owned(),
+                stderr: stderr.to_owned(),
+                ..CallRecord::default()
+            };
+            Answer::new(record).printed()
+        };
+        assert_eq!(told("{\n  \"code\": 7 }", ""), r#"printed {"code":7}"#);
+        assert_eq!(told("", "no\n"), r#"printed nothing, and on stderr "no\n""#);
+        assert_eq!(told("panic: x", ""), r#"printed "panic: x""#);
     }
 }
