@@ -20,6 +20,7 @@ use nix::sys::time::TimeVal;
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
 use crate::netns::{HOST, Netns};
+use crate::sieve::sift;
 
 /// How long an answer may take. The kernel answers at once or, when a driver hangs, not for minutes.
 pub const DEADLINE: Duration = Duration::from_secs(10);
@@ -247,7 +248,7 @@ pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
 /// Decodes one message whose frame was already checked.
 pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<RouteNetlinkMessage, Cause> {
     let undecodable = |why: String| Cause::State(format!("the kernel's answer is not understood: {why}"));
-    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes) {
+    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&sift(bytes)) {
         Ok(message) => match message.payload {
             NetlinkPayload::InnerMessage(inner) => Ok(inner),
             other => Err(undecodable(format!("{other:?}"))),

@@ -1,0 +1,123 @@
+//! What of the kernel's description of a link is worth decoding.
+//!
+//! A link has some sixty attributes, nested ones not counted, and the packet crates make an object of each: that took
+//! longer than the kernel takes to find the link. What nobody here reads is left out before.
+
+use std::borrow::Cow;
+
+use crate::answer::{u16_at, u32_at};
+
+const RTM_NEWLINK: u16 = 16; // include/uapi/linux/rtnetlink.h
+const RTM_DELLINK: u16 = 17;
+const HEADER_BYTES: usize = 16 + 16; // struct nlmsghdr, struct ifinfomsg
+const FAMILY_AT: usize = 16; // ifi_family
+const AF_BRIDGE: u8 = 7;
+const KIND: u16 = 0x3fff; // NLA_TYPE_MASK
+
+/// `IFLA_ADDRESS`, `IFNAME`, `MTU`, `LINK`, `MASTER`, `TXQLEN`, `OPERSTATE`, `LINKINFO`, `IFALIAS`, `PROMISCUITY`,
+/// `LINK_NETNSID` (include/uapi/linux/if_link.h): those of [`crate::link::Link`].
+const OF_A_LINK: [u16; 11] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 30, 37];
+/// `IFLA_AF_SPEC`: a port's VLANs in an answer of the bridge family, of which it is all; else settings by family.
+const OF_A_PORT: u16 = 26;
+
+/// The message less the attributes that nobody reads; as it is if it is about no link or not whole.
+pub(crate) fn sift(message: &[u8]) -> Cow<'_, [u8]> {
+    match matches!(u16_at(message, 4), Some(RTM_NEWLINK | RTM_DELLINK)) {
+        true => sift_link(message).map_or(Cow::Borrowed(message), Cow::Owned),
+        false => Cow::Borrowed(message),
+    }
+}
+
+fn sift_link(message: &[u8]) -> Option<Vec<u8>> {
+    let length = usize::try_from(u32_at(message, 0)?).ok()?;
+    let (headers, mut rest) = message.get(..length)?.split_at_checked(HEADER_BYTES)?;
+    let of_bridge = headers.get(FAMILY_AT) == Some(&AF_BRIDGE);
+    let mut kept = Vec::with_capacity(length);
+    kept.extend_from_slice(headers);
+    while !rest.is_empty() {
+        let (length, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)? & KIND);
+        if OF_A_LINK.contains(&kind) || (of_bridge && kind == OF_A_PORT) {
+            kept.extend_from_slice(rest.get(..length)?);
+            kept.resize(kept.len().next_multiple_of(4), 0);
+        }
+        // A length of 0 would never end; the packet crates have an error for it.
+        rest = rest.get(length.max(4).next_multiple_of(4)..).unwrap_or_default();
+    }
+    let length = u32::try_from(kept.len()).ok()?;
+    kept.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
+    Some(kept)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::parse;
+    use crate::link::Link;
+    use netlink_packet_core::NetlinkMessage;
+    use netlink_packet_route::RouteNetlinkMessage;
+
+    /// `RTM_NEWLINK` for link 7 with `attributes`.
+    fn link(family: u8, attributes: &[(u16, &[u8])]) -> Vec<u8> {
+        let mut message = vec![0; HEADER_BYTES];
+        message[4] = 16;
+        message[FAMILY_AT] = family;
+        message[20] = 7;
+        for (kind, value) in attributes {
+            message.extend(u16::try_from(value.len() + 4).unwrap().to_ne_bytes());
+            message.extend(kind.to_ne_bytes());
+            message.extend_from_slice(value);
+            message.resize(message.len().next_multiple_of(4), 0);
+        }
+        let length = u32::try_from(message.len()).unwrap();
+        message[..4].copy_from_slice(&length.to_ne_bytes());
+        message
+    }
+
+    fn whole(bytes: &[u8]) -> Link {
+        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes).unwrap();
+        match message.payload {
+            netlink_packet_core::NetlinkPayload::InnerMessage(message) => Link::from_message(&message).unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_left_says_the_same_of_a_link() {
+        let bridge: &[u8] = &[11, 0, 1, 0, b'b', b'r', b'i', b'd', b'g', b'e', 0, 0];
+        let attributes: [(u16, &[u8]); 9] = [
+            (3, b"cni0\0"),
+            (7, &[0; 96]), // statistics
+            (4, &1500_u32.to_ne_bytes()),
+            (1, &[2, 0, 0, 0, 0, 9]),
+            (26 | 1 << 15, &[12, 0, 10, 0, 8, 0, 1, 0, 0, 0, 0, 0]),
+            (16, &[6]),
+            (18, bridge),
+            (20, b"cni:net/pod/eth0\0"),
+            (999, b"of a newer kernel"),
+        ];
+        let message = link(0, &attributes);
+        let sifted = sift(&message);
+        assert!(sifted.len() + 100 < message.len(), "{}", sifted.len());
+        assert_eq!(whole(&sifted), whole(&message));
+        assert_eq!(whole(&sifted).alias.as_deref(), Some("cni:net/pod/eth0"));
+    }
+
+    #[test]
+    fn vlans_of_a_port_are_kept() {
+        let attributes: [(u16, &[u8]); 1] = [(26, &[8, 0, 2, 0, 0, 0, 9, 0])];
+        assert_eq!(sift(&link(AF_BRIDGE, &attributes)), link(AF_BRIDGE, &attributes));
+        assert_eq!(sift(&link(0, &attributes)), link(0, &[]));
+    }
+
+    #[test]
+    fn what_is_not_whole_is_left_to_the_decoder() {
+        let mut cut = link(0, &[(3, b"cni0\0")]);
+        cut[32] = 200;
+        assert_eq!(sift(&cut), cut);
+        assert!(parse(&cut).is_err());
+        let mut endless = link(0, &[(999, b"")]);
+        endless[32] = 0;
+        assert_eq!(sift(&endless), link(0, &[]));
+        assert_eq!(sift(&cut[..20]), &cut[..20]);
+    }
+}
