@@ -76,6 +76,12 @@ impl Plan {
         })
     }
 
+    /// The one announcement of new addresses: neighbours that knew another owner learn it when the link gets up. By
+    /// netlink: opening a namespace's `/proc/sys/net/ipv4` takes the longer the more namespaces have been there.
+    fn announces(&self) -> bool {
+        !self.addresses.is_empty()
+    }
+
     fn has_ipv6(&self) -> bool {
         self.addresses.iter().any(|address| address.net.is_ipv6())
     }
@@ -96,8 +102,6 @@ fn sysctls(ifname: &str, dad: Dad, ipv6: bool) -> Vec<Sysctl> {
             sysctls.push(of("ipv6", "accept_dad", "1", false));
         }
     }
-    // The one announcement of a new address: neighbours that knew another owner learn it when the link gets up.
-    sysctls.push(of("ipv4", "arp_notify", "1", true));
     if ipv6 {
         let lo = Sysctl { family: "ipv6", link: "lo".into(), name: "disable_ipv6", value: "0", required: false };
         sysctls.push(lo);
@@ -177,12 +181,12 @@ impl Sysctl {
     }
 }
 
-/// Gives the container's link addresses, sets it up and adds the routes: one call to the kernel, unless duplicate
-/// address detection has to be waited for.
+/// Gives the container's link addresses, sets it up, adds the routes and returns it as it is then: one call to the
+/// kernel, unless duplicate address detection has to be waited for.
 ///
 /// # Errors
 /// The first refusal; [`netops::error::Cause::State`] for a duplicate address.
-pub async fn configure(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) -> Result<()> {
+pub async fn configure(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) -> Result<Link> {
     let waits = plan.addresses.iter().any(|address| address.net.is_ipv6() && !address.nodad);
     let mut watch = match waits {
         true => Some(Watch::in_netns(netns)?),
@@ -191,19 +195,23 @@ pub async fn configure(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) ->
     let up = Settings { up: Some(true), ..Settings::default() };
     let (ipv4, ipv6): (Vec<&Address>, Vec<&Address>) = plan.addresses.iter().partition(|address| address.net.is_ipv4());
     // IPv4 addresses first: the ARP announcement on getting up is for those that are there by then.
-    let mut requests: Vec<_> = ipv4.into_iter().map(|address| addr::add(link, address)).collect();
+    let mut requests = Vec::new();
+    if plan.announces() {
+        requests.push(link::set(&link.into(), &Settings { arp_notify: Some(true), ..Settings::default() }));
+    }
+    requests.extend(ipv4.into_iter().map(|address| addr::add(link, address)));
     requests.push(link::set(&link.into(), &up));
     requests.extend(ipv6.into_iter().map(|address| addr::add(link, address)));
     let routes = plan.routes.iter().map(|route| route::add(&Route { link: link.index, ..route.clone() }));
     match &mut watch {
         None => {
             requests.extend(routes);
-            net.run_all(requests)
+            link::run_and_get(net, requests, &link.into())
         }
         Some(watch) => {
             net.run_all(requests)?;
             settle(net, link, watch).await?;
-            net.run_all(routes.collect())
+            link::run_and_get(net, routes.collect(), &link.into())
         }
     }
 }
@@ -236,6 +244,9 @@ impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for sysctl in &self.sysctls {
             writeln!(f, "sysctl net/{}/conf/{}/{}={}", sysctl.family, sysctl.link, sysctl.name, sysctl.value)?;
+        }
+        if self.announces() {
+            writeln!(f, "sysctl net/ipv4/conf/{}/arp_notify=1", self.ifname)?;
         }
         for address in &self.addresses {
             let nodad = if address.nodad { " nodad" } else { "" };

@@ -5,7 +5,7 @@
 
 use std::os::fd::AsRawFd;
 
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
     InfoBridge, InfoBridgePort, InfoData, InfoPortData, InfoVeth, LinkAttribute, LinkExtentMask, LinkFlags, LinkInfo,
@@ -135,6 +135,9 @@ pub struct Settings {
     pub allmulti: Option<bool>,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: Option<u32>,
+    /// Announces its IPv4 addresses by ARP when it gets up (`net/ipv4/conf/LINK/arp_notify`); not in one request with
+    /// `up`, which the kernel would do first.
+    pub arp_notify: Option<bool>,
     /// Says that a link of unknown operational state is up; without effect on one whose state is known.
     pub oper_up: bool,
     /// A new name. Needs the link down on kernels before 6.2.
@@ -176,6 +179,7 @@ impl Settings {
             self.mtu_bytes.map(LinkAttribute::Mtu),
             self.alias.clone().map(LinkAttribute::IfAlias),
             self.tx_queue_len.map(LinkAttribute::TxQueueLen),
+            self.arp_notify.map(|on| ipv4_setting(IPV4_DEVCONF_ARP_NOTIFY, u32::from(on))),
             self.oper_up.then_some(LinkAttribute::OperState(State::Up)),
             self.name.clone().map(LinkAttribute::IfName),
         ];
@@ -190,11 +194,29 @@ impl Settings {
             Self { master: Some(0), .. } => format!("link {name} free of its master"),
             Self { master: Some(_), .. } => format!("the master of link {name}"),
             Self { name: Some(new), .. } => format!("name {new} of link {name}"),
+            Self { arp_notify: Some(_), .. } => format!("arp_notify of link {name}"),
             Self { up: Some(true), .. } => format!("link {name} up"),
             Self { up: Some(false), .. } => format!("link {name} down"),
             _ => format!("link {name}"),
         }
     }
+}
+
+const IPV4_DEVCONF_ARP_NOTIFY: u16 = 22; // include/uapi/linux/ip.h
+const IFLA_AF_SPEC: u16 = 26; // include/uapi/linux/if_link.h
+const IFLA_INET_CONF: u16 = 1;
+const AF_INET: u16 = 2;
+
+/// A sysctl below `net/ipv4/conf/LINK`, without its file: `IFLA_AF_SPEC { AF_INET { IFLA_INET_CONF { key: value } } }`.
+/// The packet crates know the form in which the kernel tells all of them, not that of a change.
+fn ipv4_setting(key: u16, value: u32) -> LinkAttribute {
+    let setting = DefaultNla::new(key, value.to_ne_bytes().to_vec());
+    let nest = |kind: u16, inner: &DefaultNla| {
+        let mut bytes = vec![0; inner.buffer_len()];
+        inner.emit(&mut bytes);
+        DefaultNla::new(kind | NLA_F_NESTED, bytes)
+    };
+    LinkAttribute::Other(nest(IFLA_AF_SPEC, &nest(AF_INET, &nest(IFLA_INET_CONF, &setting))))
 }
 
 /// Settings a bridge gets when it is made.
@@ -347,11 +369,30 @@ fn present(found: Result<Link>) -> Result<Option<Link>> {
 /// # Errors
 /// As [`set`].
 pub fn set_and_get(net: &Kernel, target: &Target, settings: &Settings) -> Result<Link> {
+    run_and_get(net, vec![set(target, settings)], target)
+}
+
+/// Sends requests and then reads the link, in one call to the kernel.
+///
+/// # Errors
+/// The first failure; as for [`Kernel::run_all`], later requests may have succeeded.
+pub fn run_and_get(net: &Kernel, mut requests: Vec<Request>, target: &Target) -> Result<Link> {
+    requests.push(get_request(target));
     let mut last = Ok(Vec::new());
-    for outcome in net.call_all(vec![set(target, settings), get_request(target)]) {
+    for outcome in net.call_all(requests) {
         last = last.and(outcome);
     }
     only(last?, net, &target.name)
+}
+
+/// Reads two links, which must be there, in one call to the kernel.
+///
+/// # Errors
+/// `ENODEV`: one of them is not.
+pub fn get_both(net: &Kernel, one: &Target, other: &Target) -> Result<(Link, Link)> {
+    let mut outcomes = net.call_all(vec![get_request(one), get_request(other)]).into_iter();
+    let mut next = |target: &Target| only(outcomes.next().unwrap_or(Ok(Vec::new()))?, net, &target.name);
+    Ok((next(one)?, next(other)?))
 }
 
 /// All links of the namespace, or the ports of one master. Costs by their number: for GC, not for ADD.

@@ -110,10 +110,10 @@ impl Adding<'_> {
         txn.checkpoint().await;
         if plan.container_up {
             let Places { netns, inside, .. } = self.places;
-            container::configure(inside, netns, &container, &plan.container).await.map_err(failed)?;
-            self.until_up(&host_veth, &container).await?;
+            let configured = container::configure(inside, netns, &container, &plan.container).await.map_err(failed)?;
+            self.until_inside_up(&configured).await?;
         }
-        let links = self.read_again(&shared, &host_veth, &container).map_err(failed)?;
+        let links = self.read_again(&shared, host_veth, container, plan.container_up).await.map_err(failed)?;
         // Last, as it is for the whole node and not taken back.
         let (ipv4, ipv6) = plan.forwards();
         if ipv4 {
@@ -207,36 +207,44 @@ impl Adding<'_> {
         Ok(())
     }
 
-    /// Both ends, as the kernel gets round to one after the other, and until then an end drops what it is given to
-    /// send. Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
-    async fn until_up(&self, host_veth: &Link, container: &Link) -> Result<(), CniError> {
-        let Places { host, netns, inside } = self.places;
-        if !link::get(host, &host_veth.into()).map_err(failed)?.oper_up {
-            let mut watch = Watch::host().map_err(failed)?;
-            watch.until_up(host, host_veth, UP_DEADLINE).await.map_err(failed)?;
-        }
-        if !link::get(inside, &container.into()).map_err(failed)?.oper_up {
+    /// The kernel gets round to one end after the other, and until then an end drops what it is given to send.
+    /// Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
+    async fn until_inside_up(&self, container: &Link) -> Result<(), CniError> {
+        let Places { netns, inside, .. } = self.places;
+        if !container.oper_up {
             let mut watch = Watch::in_netns(netns).map_err(failed)?;
             watch.until_up(inside, container, UP_DEADLINE).await.map_err(failed)?;
         }
         Ok(())
     }
 
-    /// The links as they are now: a bridge may have taken its new port's address.
-    fn read_again(&self, shared: &Shared<'_>, host_veth: &Link, container: &Link) -> Result<Links, OpError> {
+    /// The links as they are now, the host's end when it can carry packets: a bridge may have taken its new port's
+    /// address.
+    async fn read_again(
+        &self,
+        shared: &Shared<'_>,
+        host_veth: Link,
+        container: Link,
+        is_to_be_up: bool,
+    ) -> Result<Links, OpError> {
         let host = &self.places.host;
+        let (seen, mut bridge) = link::get_both(host, &(&host_veth).into(), &(&shared.bridge).into())?;
+        if is_to_be_up && !seen.oper_up {
+            let mut watch = Watch::host()?;
+            watch.until_up(host, &host_veth, UP_DEADLINE).await?;
+            bridge = link::get(host, &(&bridge).into())?;
+        }
         let gateway = match &shared.vlan_gateway {
             Some(gateway) => Some(link::get(host, &gateway.into())?),
             None => None,
         };
-        let mut bridge = link::get(host, &(&shared.bridge).into())?;
         if bridge.oper_unknown {
             // A new bridge has carrier from the start, so its first port changes nothing and the kernel never works
             // out its state.
             let settings = Settings { oper_up: true, ..Settings::default() };
             bridge = link::set_and_get(host, &(&bridge).into(), &settings)?;
         }
-        Ok(Links { bridge, host_veth: host_veth.clone(), container: container.clone(), gateway })
+        Ok(Links { bridge, host_veth, container, gateway })
     }
 }
 

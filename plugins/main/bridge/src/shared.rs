@@ -197,15 +197,17 @@ pub(crate) fn leave_default(bridge: &Link, port: &Link) -> Vec<netops::Request> 
     }
 }
 
-/// CVE-2020-10749: the node must not take a container's word for who its router is.
+/// CVE-2020-10749: the node must not take a container's word for who its router is. For links just made, which the
+/// kernel lets accept them.
 pub(crate) fn refuse_advertisements(link: &Link) -> Result<()> {
-    match advertisements_accepted(link)? {
-        Some((key, _)) => sysctl::write(&key, "0"),
-        None => Ok(()),
+    match sysctl::write(&Key::of_link("ipv6", &link.name, "accept_ra")?, "0") {
+        // A kernel without IPv6 has no such key.
+        Err(error) if error.is_absent() => Ok(()),
+        written => written,
     }
 }
 
-/// The key and its value, if the link accepts router advertisements. A kernel without IPv6 has no such key.
+/// The key and its value, if the link accepts router advertisements.
 fn advertisements_accepted(link: &Link) -> Result<Option<(Key, String)>> {
     let key = Key::of_link("ipv6", &link.name, "accept_ra")?;
     Ok(sysctl::find(&key)?.filter(|value| value != "0").map(|value| (key, value)))

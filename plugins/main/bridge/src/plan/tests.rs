@@ -104,27 +104,27 @@ fn a_switch_with_addresses() {
         r#","enabledad":true"#,
         Some(DUAL),
         &expect![[r#"
-        ip link add cni0 type bridge
-        sysctl net/ipv6/conf/cni0/accept_ra=0
-        ip link set cni0 up
-        ip link add veth0b29d7cd master cni0 type veth peer eth0
-        ip link set veth0b29d7cd alias cni:net/c1/eth0
-        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-        ip link set veth0b29d7cd up
-        sysctl net/ipv6/conf/eth0/accept_ra=0
-        sysctl net/ipv6/conf/eth0/enhanced_dad=1
-        sysctl net/ipv6/conf/eth0/accept_dad=1
-        sysctl net/ipv4/conf/eth0/arp_notify=1
-        sysctl net/ipv6/conf/lo/disable_ipv6=0
-        sysctl net/ipv6/conf/eth0/disable_ipv6=0
-        sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
-        ip address add 10.1.0.5/24 dev eth0
-        ip address add fd00::5/64 dev eth0
-        ip link set eth0 up
-        wait for duplicate address detection
-        ip route add default via 10.1.0.254 dev eth0
-        ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
-    "#]],
+            ip link add cni0 type bridge
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up
+            ip link add veth0b29d7cd master cni0 type veth peer eth0
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/eth0/accept_ra=0
+            sysctl net/ipv6/conf/eth0/enhanced_dad=1
+            sysctl net/ipv6/conf/eth0/accept_dad=1
+            sysctl net/ipv6/conf/lo/disable_ipv6=0
+            sysctl net/ipv6/conf/eth0/disable_ipv6=0
+            sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
+            sysctl net/ipv4/conf/eth0/arp_notify=1
+            ip address add 10.1.0.5/24 dev eth0
+            ip address add fd00::5/64 dev eth0
+            ip link set eth0 up
+            wait for duplicate address detection
+            ip route add default via 10.1.0.254 dev eth0
+            ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
+        "#]],
     );
 }
 
@@ -134,31 +134,31 @@ fn a_gateway_of_both_families() {
         r#","isDefaultGateway":true,"ipMasq":true,"mtu":1400"#,
         Some(DUAL),
         &expect![[r#"
-        ip link add cni0 mtu 1400 type bridge
-        sysctl net/ipv6/conf/cni0/accept_ra=0
-        ip link set cni0 up
-        ip address add 10.1.0.254/24 dev cni0
-        ip address add fd00::1/64 dev cni0 nodad
-        ip link add veth0b29d7cd mtu 1400 master cni0 type veth peer eth0
-        ip link set veth0b29d7cd alias cni:net/c1/eth0
-        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-        ip link set veth0b29d7cd up
-        sysctl net/ipv6/conf/eth0/accept_ra=0
-        sysctl net/ipv6/conf/eth0/accept_dad=0
-        sysctl net/ipv4/conf/eth0/arp_notify=1
-        sysctl net/ipv6/conf/lo/disable_ipv6=0
-        sysctl net/ipv6/conf/eth0/disable_ipv6=0
-        sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
-        ip address add 10.1.0.5/24 dev eth0
-        ip address add fd00::5/64 dev eth0 nodad
-        ip link set eth0 up
-        ip route add default via 10.1.0.254 dev eth0
-        ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
-        ip route add default (IPv6) via fd00::1 dev eth0
-        masquerade 10.1.0.5/24 fd00::5/64 (Nftables)
-        sysctl net/ipv4/ip_forward=1
-        sysctl net/ipv6/conf/all/forwarding=1
-    "#]],
+            ip link add cni0 mtu 1400 type bridge
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up
+            ip address add 10.1.0.254/24 dev cni0
+            ip address add fd00::1/64 dev cni0 nodad
+            ip link add veth0b29d7cd mtu 1400 master cni0 type veth peer eth0
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/eth0/accept_ra=0
+            sysctl net/ipv6/conf/eth0/accept_dad=0
+            sysctl net/ipv6/conf/lo/disable_ipv6=0
+            sysctl net/ipv6/conf/eth0/disable_ipv6=0
+            sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
+            sysctl net/ipv4/conf/eth0/arp_notify=1
+            ip address add 10.1.0.5/24 dev eth0
+            ip address add fd00::5/64 dev eth0 nodad
+            ip link set eth0 up
+            ip route add default via 10.1.0.254 dev eth0
+            ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
+            ip route add default (IPv6) via fd00::1 dev eth0
+            masquerade 10.1.0.5/24 fd00::5/64 (Nftables)
+            sysctl net/ipv4/ip_forward=1
+            sysctl net/ipv6/conf/all/forwarding=1
+        "#]],
     );
 }
 
