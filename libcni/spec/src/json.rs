@@ -69,7 +69,10 @@ impl Ignored {
         if elsewhere.iter().any(|known| known.to_lowercase() == key) {
             return None;
         }
-        let near = |known: &&&'static str| key.len() > 3 && strsim::osa_distance(&known.to_lowercase(), &key) <= 2;
+        let near = |known: &&&'static str| {
+            let comparable = key.len() > 3 && known.len().abs_diff(key.len()) <= 2;
+            comparable && strsim::osa_distance(&known.to_lowercase(), &key) <= 2
+        };
         self.known.iter().chain(elsewhere).find(near).copied()
     }
 }
