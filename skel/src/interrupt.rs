@@ -28,8 +28,7 @@ pub fn interrupted() -> impl Future<Output = ()> {
         if asked() {
             return;
         }
-        let [terminate, interrupt] =
-            [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok());
+        let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok());
         // One that came before these two listened.
         if asked() {
             return;

@@ -219,8 +219,10 @@ fn fifty_upgrades_under_load() {
     let builds = [place.build("one"), place.build("two")];
     place.install(&builds[1]);
     let start = Instant::now();
-    let adds = place.under_load(|_| {
-        for build in builds.iter().cycle().take(TIMES) {
+    let adds = place.under_load(|load| {
+        for (number, build) in builds.iter().cycle().take(TIMES).enumerate() {
+            // However busy the machine is, every second installation has an ADD beside it.
+            load.wait_for_adds(number % 2);
             let before = PLUGINS.map(|name| place.inode(name));
             place.install(build);
             let after = PLUGINS.map(|name| place.inode(name));
