@@ -32,6 +32,8 @@ pub(crate) struct Contender {
     pub(crate) pods: Vec<Pod>,
     costs: BTreeMap<&'static str, Vec<Cost>>,
     counts: BTreeMap<&'static str, Vec<Counts>>,
+    /// It is left out for a pod.
+    rests: bool,
     /// Where it failed first, and what was said; it is not called any more.
     pub(crate) failure: Option<(Verb, String)>,
 }
@@ -88,14 +90,13 @@ impl Contest {
     pub(crate) fn life_within_budget(&mut self, pod: usize) {
         const BUDGET: Duration = Duration::from_secs(10);
         const AT_LEAST: usize = 7;
-        let all = std::mem::take(&mut self.contenders);
-        let spent = |contender: &Contender| contender.costs.values().flatten().map(|cost| cost.gone).sum::<Duration>();
-        let pods = |contender: &Contender| contender.costs.values().map(Vec::len).max().unwrap_or_default();
-        let (within, beyond): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|contender| spent(contender) < BUDGET || pods(contender) < AT_LEAST);
-        self.contenders = within;
+        for contender in &mut self.contenders {
+            let spent: Duration = contender.costs.values().flatten().map(|cost| cost.gone).sum();
+            let pods = contender.costs.values().map(Vec::len).max().unwrap_or_default();
+            contender.rests = spent > BUDGET && pods >= AT_LEAST;
+        }
         self.life(pod, true);
-        self.contenders.extend(beyond);
+        self.contenders.iter_mut().for_each(|contender| contender.rests = false);
     }
 
     /// What was measured since the last time, by verb and then by subject.
@@ -125,7 +126,7 @@ impl Contender {
         let of_scene = scene.clone();
         station.run(move |_| Subject::prepare(&of_scene))??;
         let (costs, counts) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { subject, station, scene, pods: Vec::new(), costs, counts, failure: None })
+        Ok(Self { subject, station, scene, pods: Vec::new(), costs, counts, rests: false, failure: None })
     }
 
     fn add_pods(&mut self, count: usize) -> Result<(), String> {
@@ -162,7 +163,7 @@ impl Contender {
         pod: usize,
         work: impl FnOnce(&Node, &Calls, &mut Value) -> Result<T, String> + Send + 'static,
     ) -> Option<T> {
-        if self.failure.is_some() || !self.subject.takes_part(&self.scene, verb) {
+        if self.failure.is_some() || self.rests || !self.subject.takes_part(&self.scene, verb) {
             return None;
         }
         let calls = self.calls(verb, pod)?;

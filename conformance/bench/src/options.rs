@@ -86,6 +86,7 @@ impl Options {
     }
 
     fn measure(&self) -> Result<Report, String> {
+        self.check_rows()?;
         leftover::adopt_orphans()?;
         let mut report = Report {
             made: Made::now(),
@@ -140,6 +141,15 @@ impl Options {
         }
         subjects.retain(|subject| !self.without.contains(&subject.name));
         Ok(subjects.into_iter().map(Arc::new).collect())
+    }
+
+    fn check_rows(&self) -> Result<(), String> {
+        let growth = Dimension::ALL.map(Dimension::name);
+        let all: Vec<_> = scene::all().iter().map(|scene| scene.name).chain(["burst"]).chain(growth).collect();
+        match self.only.iter().find(|only| !all.contains(&only.as_str())) {
+            Some(row) => Err(format!("there is no row {row:?}: there are {}", all.join(", "))),
+            None => Ok(()),
+        }
     }
 
     fn is_wanted(&self, row: &str) -> bool {

@@ -1,6 +1,8 @@
 //! What was measured, as data: everything that is printed or drawn is made of it.
 
 mod json;
+#[cfg(test)]
+pub(crate) mod made_up;
 mod readme;
 mod svg;
 mod table;

@@ -154,3 +154,44 @@ fn points<'a>(report: &'a Report, dimension: &str, verb: &str) -> Option<Vec<(us
     points.sort_by_key(|(size, _)| *size);
     Some(points).filter(|points| !points.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::TARGETS;
+    use crate::report::{Outcome, made_up};
+
+    #[test]
+    fn targets_are_measured_within_one_report() {
+        let report = made_up::report();
+        let measured: Vec<_> = TARGETS
+            .iter()
+            .filter_map(|target| {
+                let measured = target.measured(&report)?;
+                Some(format!("{}: {measured:.2}, {}", target.what, target.is_met(measured)))
+            })
+            .collect();
+        assert_eq!(
+            measured,
+            [
+                "bridge + host-local ADD, p50, against the floor: 1.50, true",
+                "bridge DEL, p50, against the floor that waits: 0.25, false",
+                "CPU time of a bridge ADD, p50: 1.00, true",
+                "8 at a time: ADDs per second against the reference: 5.56, true",
+                "growth of pods on one bridge, p50: 2.00, false",
+                "peak memory of one call, any of them: 2.10, true",
+                "all plugins together: 3.00, true",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_failed_meets_nothing() {
+        let mut report = made_up::report();
+        report.rows.iter_mut().for_each(|row| row.outcome = Outcome::Failed(String::new()));
+        report.bursts.iter_mut().for_each(|burst| burst.outcome = Outcome::Failed(String::new()));
+        report.growth.truncate(1);
+        report.growth.iter_mut().for_each(|point| point.outcome = Outcome::Failed(String::new()));
+        let measured: Vec<_> = TARGETS.iter().filter(|target| target.measured(&report).is_some()).collect();
+        assert_eq!(measured.iter().map(|target| target.what).collect::<Vec<_>>(), ["all plugins together"]);
+    }
+}

@@ -34,3 +34,27 @@ fn replaced(text: &str, report: &Report) -> Option<String> {
         + &chart("What a call takes while something grows", "growth.svg", !report.growth.is_empty());
     Some(format!("{before}{BEGIN}\n\n{charts}{figures}\n{END}{after}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up;
+    use super::{BEGIN, END, replaced};
+
+    #[test]
+    fn only_what_is_between_the_marks_is_replaced() {
+        let text = format!("before\n{BEGIN}\nold\n{END}\nafter\n");
+        let once = replaced(&text, &made_up::report()).unwrap();
+        assert!(once.starts_with("before\n") && once.ends_with("after\n") && !once.contains("old"), "{once}");
+        assert!(
+            once.contains("![What one call takes, by subject](latency.svg)") && once.contains("| bridge ADD"),
+            "{once}"
+        );
+        assert_eq!(replaced(&once, &made_up::report()), Some(once));
+        assert_eq!(replaced("no marks", &made_up::report()), None);
+    }
+
+    #[test]
+    fn this_readme_has_the_marks() {
+        assert!(replaced(include_str!("../../README.md"), &made_up::report()).is_some());
+    }
+}

@@ -151,3 +151,44 @@ fn escape(text: &str) -> String {
 fn label(value: f64) -> String {
     format!("{value:.2}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up;
+    use super::{Axis, growth, latency};
+
+    fn marks(chart: &str) -> Vec<String> {
+        let document = roxmltree::Document::parse(chart).unwrap();
+        let titles = document
+            .descendants()
+            .filter(|node| node.has_tag_name("title") && node.parent().is_some_and(|of| of.has_tag_name("path")));
+        titles.filter_map(|title| title.text().map(str::to_owned)).collect()
+    }
+
+    #[test]
+    fn a_chart_is_xml_with_a_mark_for_each_that_was_measured() {
+        let latency = marks(&latency::chart(&made_up::report()).unwrap());
+        // Three names in the legend; of the rows, all but the one that failed.
+        assert_eq!(latency.len(), 3 + 4, "{latency:?}");
+        assert!(latency.contains(&"ours: p50 3 ms, p90 9, p99 9".to_owned()), "{latency:?}");
+        let growth = marks(&growth::chart(&made_up::report()).unwrap());
+        assert_eq!(growth.len(), 1 + 4, "{growth:?}");
+        assert!(growth.contains(&"ours ADD at 1000: p50 6 ms, p99 18 ms".to_owned()), "{growth:?}");
+    }
+
+    #[test]
+    fn nothing_is_drawn_of_nothing() {
+        let mut report = made_up::report();
+        report.rows.clear();
+        report.growth.clear();
+        assert_eq!((latency::chart(&report), growth::chart(&report)), (None, None));
+    }
+
+    #[test]
+    fn an_axis_is_logarithmic() {
+        let axis = Axis { least: 1.0, most: 100.0, from: 0.0, to: 200.0 };
+        let places = [0.5, 1.0, 10.0, 100.0].map(|value| axis.at(value).round());
+        assert_eq!(places, [0.0, 0.0, 100.0, 200.0]);
+        assert_eq!(axis.marks(), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
+    }
+}
