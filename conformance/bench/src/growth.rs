@@ -70,7 +70,7 @@ pub(crate) fn measure(
     let waits = |subject: &Arc<Subject>| matches!(subject.who, Who::Floor { waits: true, .. } | Who::Empty { .. });
     let subjects: Vec<_> = subjects.iter().filter(|subject| !waits(subject)).cloned().collect();
     let mut contest = Contest::new(dimension.scene(), &subjects)?;
-    let mut points = Vec::new();
+    let (mut points, mut beside_churn) = (Vec::new(), Vec::new());
     warm_up(&mut contest)?;
     for size in dimension.sizes(is_quick) {
         tell(&format!("{} {size} ...", dimension.name()));
@@ -85,11 +85,12 @@ pub(crate) fn measure(
         points.extend(points_of(&mut contest, dimension.name(), *size, 0.0));
         if dimension == Dimension::Links {
             let churn = links::beside_churn(&mut contest, pods)?;
-            points.extend(points_of(&mut contest, "links, churn", *size, churn));
+            beside_churn.extend(points_of(&mut contest, "links, churn", *size, churn));
         }
     }
     drop(contest);
     leftover::settle()?;
+    points.extend(beside_churn);
     Ok(points)
 }
 
