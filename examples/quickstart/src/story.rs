@@ -38,6 +38,8 @@ pub(crate) fn tell(out: &mut impl Write) -> Result<()> {
     for family in ["ipv4", "ipv6"] {
         node.host().set_sysctl(&format!("net/{family}/conf/all/forwarding"), "1");
     }
+    // What the kernel still adds to the uplink is no pod's.
+    node.host().wait_until_settled("uplink0");
     node.remember();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(tell_on(out, &node, &outside))
