@@ -267,12 +267,31 @@ impl Stand {
         }
     }
 
-    /// The same for a run that has to succeed.
+    /// The same for a run that has to succeed. ADD does not without the call of a plugin.
     ///
     /// # Errors
     /// As [`Stand::run`], and a finding if it fails.
     pub fn does(&self, verb: Verb, request: &Request) -> Result<Ran, Stop> {
-        self.run(verb, request)?.succeeds()
+        let known = self.heard_of(verb).len();
+        let ran = self.run(verb, request)?.succeeds()?;
+        if verb == Verb::Add && self.heard_of(verb).len() == known {
+            return Err(Finding::new(format!("a plugin is called with {verb}"), "none was").into());
+        }
+        Ok(ran)
+    }
+
+    /// Shows that ADD and DEL of another container work, and forgets them: where it is expected that ADD fails, or that
+    /// no plugin is called, a runtime that never does anything is to get no praise.
+    ///
+    /// # Errors
+    /// As [`Stand::does`].
+    pub fn works(&self) -> Result<(), Stop> {
+        self.lay(&self.list(&[self.judge(1)]));
+        let request = self.request();
+        self.does(Verb::Add, &request)?;
+        self.does(Verb::Del, &request)?;
+        self.forget();
+        Ok(())
     }
 
     /// ADD of a runtime whose run lasts as long as the container.

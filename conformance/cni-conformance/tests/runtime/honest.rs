@@ -1,6 +1,6 @@
-//! The honest runtime.
+//! The honest runtime, and those that do nothing.
 
-use crate::kit::judge;
+use crate::kit::{judge, judge_program};
 
 #[test]
 fn the_honest_runtime_keeps_every_rule() {
@@ -12,4 +12,14 @@ fn the_honest_runtime_keeps_every_rule() {
     let known: Vec<_> = cni_conformance::runtime::rules::all().map(|rule| rule.id).collect();
     let untried: Vec<_> = known.into_iter().filter(|id| !passed.contains(*id)).collect();
     assert_eq!(untried, Vec::<&str>::new());
+}
+
+/// Many rules say what must not be called, or must fail: nobody is to keep them by idleness.
+#[test]
+fn a_runtime_that_does_nothing_keeps_no_rule() {
+    for program in ["/bin/true", "/bin/false"] {
+        let judged = judge_program(program, "", &["--patience", "1"]);
+        assert_eq!(judged.status, Some(1), "{program}: {}", judged.stderr);
+        assert_eq!(judged.rules("pass"), std::collections::BTreeSet::new(), "{program}");
+    }
 }

@@ -49,13 +49,18 @@ impl Judged {
 
 /// Has the kit judge `mini` with a fault; more words for the kit.
 pub(crate) fn judge(fault: &str, more: &[&str]) -> Judged {
+    judge_program(env!("CARGO_BIN_EXE_mini-runtime"), fault, more)
+}
+
+/// The same of any program that is started as `mini` is.
+pub(crate) fn judge_program(program: &str, fault: &str, more: &[&str]) -> Judged {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("driver.json");
     std::fs::write(&file, driver(fault).to_string()).unwrap();
     let report = folder.path().join("report.json");
     let target = format!("json={}", report.display());
     let words = [&["--driver", file.to_str().unwrap(), "--report", &target], more].concat();
-    let output = run(&[&words[..], &["--", env!("CARGO_BIN_EXE_mini-runtime")]].concat());
+    let output = run(&[&words[..], &["--", program]].concat());
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     let text = std::fs::read_to_string(Path::new(&report)).unwrap_or_else(|error| panic!("{error}: {stderr}"));
     let mut document: Value = serde_json::from_str(&text).unwrap();

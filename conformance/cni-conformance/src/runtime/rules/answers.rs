@@ -132,6 +132,7 @@ fn plugin_hangs(stand: &Stand) -> End {
     let Some(patience) = stand.patience else {
         return Err(Stop::Skips("only tried with --patience".to_owned()));
     };
+    stand.works()?;
     let _gate = Gate::close();
     stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { waits: true, ..Order::default() })])]));
     stand.run_within(Add, &stand.request(), patience)?.fails("its plugin hangs").map(|_| ())

@@ -418,6 +418,7 @@ fn status_fails(stand: &Stand) -> End {
 }
 
 fn no_status(stand: &Stand) -> End {
+    stand.works()?;
     stand.lay_three();
     stand.run(Status, &stand.request())?;
     order(&stand.heard(), &[])

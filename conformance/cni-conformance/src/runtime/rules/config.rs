@@ -162,6 +162,8 @@ fn aside_come_last(stand: &Stand) -> End {
 }
 
 fn nothing_inlined(stand: &Stand) -> End {
+    stand.works()?;
+    stand.works()?;
     let mut list = stand.list(&[]);
     list.as_object_mut().and_then(|list| list.shift_remove("plugins"));
     list["loadOnlyInlinedPlugins"] = json!(true);
@@ -181,6 +183,7 @@ fn only_inlined(stand: &Stand) -> End {
 }
 
 fn refuses_type(stand: &Stand, kind: &str) -> End {
+    stand.works()?;
     let mut object = stand.judge(1);
     object["type"] = json!(kind);
     stand.lay(&stand.list(&[object]));
@@ -190,6 +193,7 @@ fn refuses_type(stand: &Stand, kind: &str) -> End {
 
 fn bad_network(stand: &Stand) -> End {
     stand.needs("network")?;
+    stand.works()?;
     let mut list = stand.list(&[stand.judge(1)]);
     list["name"] = json!("../conformance");
     stand.lay(&list);
@@ -201,6 +205,7 @@ fn bad_network(stand: &Stand) -> End {
 
 fn bad_ifname(stand: &Stand, name: &str) -> End {
     stand.needs("ifname")?;
+    stand.works()?;
     stand.lay(&stand.list(&[stand.judge(1)]));
     let mut request = stand.request();
     request.attachment.ifname = name.to_owned();
@@ -210,6 +215,7 @@ fn bad_ifname(stand: &Stand, name: &str) -> End {
 
 fn bad_container(stand: &Stand) -> End {
     stand.needs("container")?;
+    stand.works()?;
     stand.lay(&stand.list(&[stand.judge(1)]));
     let mut request = stand.request();
     request.attachment.container_id = "../container".to_owned();
@@ -230,6 +236,7 @@ fn found_in(stand: &Stand, ending: &str, folder: usize) -> End {
 }
 
 fn missing_with_add(stand: &Stand) -> End {
+    stand.works()?;
     let mut object = stand.judge(2);
     object["type"] = json!("there-is-no-such-plugin");
     stand.lay(&stand.list(&[stand.judge(1), object]));

@@ -4,7 +4,7 @@ use super::RUNTIMES;
 use crate::finding::Stop;
 use crate::rule::{Level, Proof, Versions};
 use crate::runtime::judge::{Heard, KEY};
-use crate::runtime::look::{End, holds, order, previous, same};
+use crate::runtime::look::{End, holds, only, order, previous, same};
 use crate::runtime::stand::NETWORK;
 use crate::runtime::{Case, Rule, Stand};
 use serde_json::{Value, json};
@@ -123,7 +123,7 @@ fn with_keys(stand: &Stand, more: &Value) -> Result<(Value, Heard), Stop> {
     }
     stand.lay(&stand.list(std::slice::from_ref(&object)));
     stand.does(Verb::Add, &stand.request())?;
-    Ok((object, crate::runtime::look::only(&stand.heard())?.clone()))
+    Ok((object, only(&stand.heard())?.clone()))
 }
 
 fn passes(stand: &Stand, more: &Value) -> End {
@@ -148,7 +148,7 @@ fn long_numbers(stand: &Stand) -> End {
     stand.lay_text(&text);
     stand.does(Verb::Add, &stand.request())?;
     let heard = stand.heard();
-    let stdin = &crate::runtime::look::only(&heard)?.stdin;
+    let stdin = &only(&heard)?.stdin;
     for number in [integer, fraction] {
         holds(stdin.contains(number), format!("{number} in stdin"), format!("it was {stdin}"))?;
     }
@@ -174,12 +174,10 @@ fn capabilities_removed(stand: &Stand, verb: Verb) -> End {
     if verb == Verb::Del {
         stand.does(Verb::Del, &request)?;
     }
-    for call in stand.heard_of(verb) {
-        let seen = call.config();
-        let seen = seen.get("capabilities");
-        holds(seen.is_none(), "no key capabilities", format!("{verb} got {}", seen.unwrap_or(&Value::Null)))?;
-    }
-    Ok(())
+    let heard = stand.heard_of(verb);
+    let seen = only(&heard)?.config();
+    let seen = seen.get("capabilities");
+    holds(seen.is_none(), "no key capabilities", format!("{verb} got {}", seen.unwrap_or(&Value::Null)))
 }
 
 fn arguments() -> Value {
@@ -199,7 +197,7 @@ fn runtime_config(stand: &Stand, enabled: &Value, expected: &Value) -> End {
     request.capabilities = Some(arguments());
     stand.does(Verb::Add, &request)?;
     let heard = stand.heard();
-    let seen = crate::runtime::look::only(&heard)?.config();
+    let seen = only(&heard)?.config();
     match (expected, seen.get("runtimeConfig")) {
         (Value::Null, None) => Ok(()),
         // Empty says the same.
@@ -230,7 +228,7 @@ fn no_first_result(stand: &Stand) -> End {
     stand.lay(&stand.list(&[stand.judge(1)]));
     stand.does(Verb::Add, &stand.request())?;
     let heard = stand.heard();
-    let seen = crate::runtime::look::only(&heard)?.config();
+    let seen = only(&heard)?.config();
     let seen = seen.get("prevResult").filter(|previous| !previous.is_null());
     holds(seen.is_none(), "no prevResult", format!("it was {}", seen.unwrap_or(&Value::Null)))
 }

@@ -106,7 +106,9 @@ fn result_is_forgotten(stand: &Stand) -> End {
     let result = stand.heard().last().map(Heard::result).unwrap_or_default();
     stand.forget();
     stand.does(Del, &request)?;
-    stand.heard().iter().try_for_each(|call| previous(call, &result))
+    let heard = stand.heard();
+    order(&heard, &[(Del, 3)])?;
+    heard.iter().try_for_each(|call| previous(call, &result))
 }
 
 fn result_is_of_attachment(stand: &Stand) -> End {
@@ -123,6 +125,7 @@ fn result_is_of_attachment(stand: &Stand) -> End {
 }
 
 fn check_of_nothing(stand: &Stand) -> End {
+    stand.works()?;
     stand.lay_three();
     stand.run(Check, &stand.request())?; // an error or a success, as it likes
     order(&stand.heard(), &[])
