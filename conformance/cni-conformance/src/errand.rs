@@ -7,6 +7,7 @@ use crate::finding::CallRecord;
 use crate::form;
 use crate::isolate::{self, Shown};
 use crate::machine::Machine;
+use crate::shield;
 use crate::subject::Subject;
 use crate::trial::Trial;
 use serde::de::DeserializeOwned;
@@ -94,10 +95,15 @@ impl Errand {
     /// Does it here: the process must be in namespaces of its own.
     fn here(self, own_processes: bool) -> io::Result<Value> {
         Ok(match self {
-            Self::Look => json!(Machine::look(own_processes)),
+            Self::Look => {
+                isolate::leave_the_network()?;
+                json!(Machine::look(own_processes))
+            }
             Self::Versions { subject, executable } => {
                 let mut shown = Shown::default();
-                json!(ask_versions(&subject.seen_through(&mut shown)?, &executable, &shown))
+                let subject = subject.seen_through(&mut shown)?;
+                shield::raise()?;
+                json!(ask_versions(&subject, &executable, &shown))
             }
             Self::Try { trial, machine } => json!(trial.here(machine)?),
             Self::Drive { trial } => json!(trial.here()?),

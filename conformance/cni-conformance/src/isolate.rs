@@ -1,5 +1,6 @@
-//! Namespaces of one's own: user, mount, network, processes.
+//! Namespaces of one's own: user, mount, processes, and what of the machine is seen there.
 
+use crate::shield;
 use nix::mount::{MsFlags, mount};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
@@ -11,22 +12,23 @@ use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-/// Folders that a bench's node hides under empty ones.
+/// Folders that a bench's node hides under empty ones, beside those of [`shield::SCRATCH`].
 const HIDDEN: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
 /// Where [`Shown`] puts what they hide. The folder is part of the Filesystem Hierarchy Standard; what is in it is
 /// hidden from the trial, and the machine sees nothing of that.
 const SHOWN: &str = "/mnt";
 
-/// Moves this process, which must have one thread only, into namespaces of its own: user (as root there), mount and
-/// network; with `own_processes`, its next child is the first process of a new process namespace.
+/// Moves this process, which must have one thread only, into namespaces of its own: user (as root there) and mount; with
+/// `own_processes`, its next child is the first process of a new process namespace. Its node makes the network's: two
+/// for each trial would be one too many for a kernel that takes long to end them.
 ///
 /// # Errors
 /// What the kernel says; most often that user namespaces are forbidden.
 #[expect(clippy::disallowed_methods, reason = "a trial is a process in namespaces of its own, before its first thread")]
 pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
     let (user, group) = (Uid::effective(), Gid::effective());
-    let mut all = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
+    let mut all = CloneFlags::CLONE_NEWUSER | CloneFlags::CLONE_NEWNS;
     all.set(CloneFlags::CLONE_NEWPID, own_processes);
     unshare(all).map_err(|errno| io::Error::other(format!("unshare: {errno}")))?;
     // Without it an ordinary user may not write gid_map (user_namespaces(7)).
@@ -36,6 +38,15 @@ pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
         fs::write(format!("/proc/self/{file}"), text).map_err(|error| io::Error::other(format!("{file}: {error}")))?;
     }
     Ok(())
+}
+
+/// Moves this process, which must have one thread only, into a network of its own.
+///
+/// # Errors
+/// What the kernel says.
+#[expect(clippy::disallowed_methods, reason = "for an errand without a node, before its first thread")]
+pub(crate) fn leave_the_network() -> io::Result<()> {
+    unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| io::Error::other(format!("unshare: {errno}")))
 }
 
 /// Ends this process as soon as the one that reads its stdout, or its parent, has ended.
@@ -81,13 +92,17 @@ impl Shown {
     /// The path under which a file or folder will be seen: itself, unless a node hides it.
     pub(crate) fn see(&mut self, path: &Path) -> io::Result<PathBuf> {
         let real = path.canonicalize()?;
-        if !HIDDEN.iter().any(|folder| real.starts_with(folder)) {
-            return Ok(path.to_owned());
+        let is_hidden = |path: &Path| HIDDEN.iter().chain(&shield::SCRATCH).any(|folder| path.starts_with(folder));
+        if !is_hidden(&real) {
+            return Ok(if is_hidden(path) { real } else { path.to_owned() });
         }
         if self.bound.is_empty() {
             mount(Some("tmpfs"), SHOWN, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, None::<&str>)?;
         }
-        let place = Path::new(SHOWN).join(self.bound.len().to_string());
+        // Its own name stays the last: a program may look at what it or its folder is called.
+        let around = Path::new(SHOWN).join(self.bound.len().to_string());
+        fs::create_dir(&around)?;
+        let place = around.join(real.file_name().unwrap_or_default());
         match real.is_dir() {
             true => fs::create_dir(&place)?,
             false => drop(File::create_new(&place)?),

@@ -32,6 +32,7 @@ pub mod isolate;
 pub mod kit_ipam;
 pub mod machine;
 pub mod schedule;
+mod shield;
 mod stage;
 pub mod trial;
 
@@ -45,6 +46,9 @@ pub mod finding;
 pub mod progress;
 pub mod report;
 pub mod run;
+
+#[doc(hidden)]
+pub mod fuzzing;
 
 pub use bench::{Answer, Bench};
 pub use command::main;

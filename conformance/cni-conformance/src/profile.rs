@@ -8,6 +8,7 @@ use crate::form;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::path::PathBuf;
 
 /// Name of the network in each config.
 pub const NETWORK: &str = "conformance";
@@ -86,6 +87,11 @@ pub enum Stage {
         /// Names of the links.
         links: Vec<String>,
     },
+    /// A folder that plugins write to beside those that every node has: it is empty.
+    Folder {
+        /// Its path; the machine has to have one there.
+        path: PathBuf,
+    },
     /// A process that has to run, started before the first call.
     Daemon {
         /// An executable of the subject.
@@ -102,7 +108,7 @@ impl Stage {
     pub(crate) fn lays_in_containers(&self) -> bool {
         match self {
             Self::Device { .. } | Self::Attached | Self::DhcpServer { .. } => true,
-            Self::Cable { .. } | Self::Daemon { .. } => false,
+            Self::Cable { .. } | Self::Folder { .. } | Self::Daemon { .. } => false,
         }
     }
 }

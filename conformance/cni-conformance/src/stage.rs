@@ -3,6 +3,7 @@
 mod dhcp;
 
 use crate::profile::{Stage, fill_text};
+use crate::shield;
 use serde_json::{Value, json};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -32,6 +33,10 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
                 node.host().add_address(BRIDGE, "10.99.0.1/16");
             }
             Stage::DhcpServer { .. } => dhcp::serve(node),
+            Stage::Folder { path } => {
+                let laid = shield::lay_empty(path, "mode=0755");
+                laid.unwrap_or_else(|errno| panic!("cannot lay an empty folder over {}: {errno}", path.display()));
+            }
             Stage::Daemon { executable, arguments, socket } => {
                 children.push(daemon(&node.bin_dir().join(executable), arguments, Path::new(socket)));
             }
@@ -83,7 +88,7 @@ pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, number: usi
             Stage::Device { name } => device(node, &fill_text(name, number)),
             Stage::Attached => prev_result = Some(attached(node, pod, number)),
             Stage::DhcpServer { links } => dhcp::connect(pod, number, links),
-            Stage::Cable { .. } | Stage::Daemon { .. } => {}
+            Stage::Cable { .. } | Stage::Folder { .. } | Stage::Daemon { .. } => {}
         }
     }
     prev_result

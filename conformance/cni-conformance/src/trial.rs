@@ -7,8 +7,10 @@ use crate::isolate::Shown;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::rules;
+use crate::shield;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -67,6 +69,14 @@ pub struct Report {
     pub milliseconds: u64,
 }
 
+/// Few words, for a person who watches.
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.profile.name, self.version, self.rule)?;
+        if self.case.is_empty() { Ok(()) } else { write!(f, " {}", self.case) }
+    }
+}
+
 impl Trial {
     /// Runs it in a child and waits.
     #[must_use]
@@ -100,6 +110,7 @@ impl Trial {
         let mut shown = Shown::default();
         let subject = self.subject.seen_through(&mut shown)?;
         let kit = shown.see(&std::env::current_exe()?)?;
+        shield::raise()?;
         let made = catch_unwind(AssertUnwindSafe(|| {
             let node = Node::with_folders(subject.dirs());
             Bench::new(node, self, machine, shown, &kit)
@@ -117,9 +128,28 @@ impl Trial {
             Ok(Err(Stop::Skips(why))) => Verdict::Skip { why },
             Err(panic) => Verdict::Broken { why: panic_text(&*panic) },
         };
-        Ok(self.report(verdict, bench.take_calls(), start.elapsed()))
+        let calls = bench.take_calls();
+        Ok(self.report(self.explained(verdict, &calls), calls, start.elapsed()))
+    }
+
+    /// Says what a plugin may have stumbled over that tried to write where no trial may.
+    fn explained(&self, verdict: Verdict, calls: &[CallRecord]) -> Verdict {
+        // These refuse writes themselves.
+        let refuses = ["faults.", "disk."].iter().any(|family| self.rule.starts_with(family));
+        let is_stopped = |call: &CallRecord| [&call.stdout, &call.stderr].iter().any(|text| shield::has_stopped(text));
+        match verdict {
+            Verdict::Fail(mut finding) if !refuses && calls.iter().any(is_stopped) => {
+                finding.seen += SHIELDED;
+                Verdict::Fail(finding)
+            }
+            other => other,
+        }
     }
 }
+
+/// What a finding says of a plugin that was refused a write.
+const SHIELDED: &str = " (it was refused a write: in a trial all of the disk is for reading only but /run, /etc/cni, \
+                        /var/lib/cni, folders for temporary files, and those of --writable)";
 
 pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());

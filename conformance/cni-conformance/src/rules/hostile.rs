@@ -10,7 +10,7 @@ use crate::beyond::raw::RawCall;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
-use nix::mount::{MsFlags, mount};
+use crate::shield;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -76,16 +76,12 @@ const ALONE: usize = 4;
 /// How many broken inputs a finding tells of.
 const TOLD: usize = 12;
 
-/// Keeps a plugin that follows a path out of its folders from the machine: what lies beside the folders of the node is
-/// empty, and the rest of the disk is for reading only, where the kernel lets that be said.
-fn shield() {
-    let none = None::<&str>;
-    let laid =
-        mount(Some("tmpfs"), "/var/lib", Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some("mode=0755"));
+/// What lies beside the folders of the node is empty and can be written to, so that a plugin that follows a path out of
+/// its folders is seen.
+fn lay_bait() {
+    let laid = shield::lay_empty(Path::new("/var/lib"), "mode=0755");
     laid.unwrap_or_else(|errno| panic!("cannot mount a tmpfs on /var/lib: {errno}"));
     std::fs::create_dir("/var/lib/cni").unwrap_or_else(|error| panic!("cannot create /var/lib/cni: {error}"));
-    // EPERM where the machine's own flags of it are locked (mount_namespaces(7)).
-    mount(none, "/", none, MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY, none).ok();
 }
 
 /// Every `nth` input, from a random one on: others ask all of them.
@@ -105,7 +101,7 @@ struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        shield();
+        lay_bait();
         let mut operator = Operator::new(bench);
         operator.warm_up()?;
         let pod = operator.used_pod()?;

@@ -134,7 +134,11 @@ pub(super) fn remove_bridge(attached: &Attached<'_>) -> Result<&'static str, Sto
 pub(super) fn remove_master(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let cable = attached.bench.profile.stage.iter().find_map(|part| match part {
         Stage::Cable { name } => Some(name),
-        Stage::Device { .. } | Stage::Attached | Stage::DhcpServer { .. } | Stage::Daemon { .. } => None,
+        Stage::Device { .. }
+        | Stage::Attached
+        | Stage::DhcpServer { .. }
+        | Stage::Folder { .. }
+        | Stage::Daemon { .. } => None,
     });
     attached.bench.node.host().delete_link(cable.ok_or_else(|| skip("it uses no link of the node"))?);
     Ok("its master was removed")

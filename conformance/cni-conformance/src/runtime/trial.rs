@@ -5,10 +5,13 @@ use crate::errand::Errand;
 use crate::finding::{CallRecord, Stop};
 use crate::isolate::Shown;
 use crate::machine::Machine;
+use crate::shield;
 use crate::trial::{Verdict, panic_text};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use testns::Node;
 
@@ -44,6 +47,14 @@ pub struct Tried {
     pub milliseconds: u64,
 }
 
+/// Few words, for a person who watches.
+impl fmt::Display for Trial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {}", self.driver.name, self.version, self.rule)?;
+        if self.case.is_empty() { Ok(()) } else { write!(f, " {}", self.case) }
+    }
+}
+
 impl Trial {
     /// Runs it in a child and waits.
     #[must_use]
@@ -72,9 +83,10 @@ impl Trial {
         let kit = shown.see(&std::env::current_exe()?)?;
         // What a node hides has to be bound elsewhere before there is one.
         let mut bound = self.clone();
-        if let Some(program) = bound.command.first_mut() {
-            *program = shown.see(std::path::Path::new(program))?.display().to_string();
+        for word in bound.command.iter_mut().filter(|word| word.starts_with('/') && Path::new(word).exists()) {
+            *word = shown.see(Path::new(word))?.display().to_string();
         }
+        shield::raise()?;
         let made = catch_unwind(|| Node::with_folders(std::iter::empty()));
         let node = match made {
             Ok(node) => node,

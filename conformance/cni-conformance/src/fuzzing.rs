@@ -1,0 +1,23 @@
+//! For the tests that give decoders any bytes: what the kit reads.
+
+use crate::bench::Answer;
+use crate::finding::CallRecord;
+use std::path::PathBuf;
+
+/// The answer of a plugin that ended with a status and printed something.
+#[must_use]
+pub fn answer(exit: i32, stdout: &str) -> Answer {
+    Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() })
+}
+
+/// Addresses of a result.
+#[must_use]
+pub fn addresses(result: &serde_json::Value) -> Vec<String> {
+    crate::beyond::pool::addresses(result)
+}
+
+/// Places of the mounts in a `mountinfo`.
+#[must_use]
+pub fn mounts(mountinfo: &[u8]) -> Vec<PathBuf> {
+    crate::shield::mounts(mountinfo).into_iter().map(|(place, _)| place).collect()
+}

@@ -1,0 +1,119 @@
+//! What a trial may write to: its node's own folders and kernel objects, and nothing of the machine.
+//!
+//! A plugin of anybody's make may write where it likes, and in a user namespace it is still its user. So every mount of
+//! the machine is for reading only, and where programs put what they soon forget there are empty folders.
+
+use nix::errno::Errno;
+use nix::mount::{MsFlags, mount};
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// Folders for files that are soon forgotten: empty for each trial.
+pub(crate) const SCRATCH: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
+/// What the kernel says of a write that the shield stops, as C's and Go's libraries word it; in lower case.
+const REFUSAL: &str = "read-only file system";
+
+/// Raises it over this process's mounts, which have to be private. What is mounted later can be written to.
+///
+/// # Errors
+/// What the kernel says. A mount that this process cannot reach is no error: nor can a plugin.
+pub(crate) fn raise() -> io::Result<()> {
+    let none = None::<&str>;
+    for (place, flags) in mounts(&fs::read("/proc/self/mountinfo")?) {
+        // What is below /proc belongs to namespaces, or is guarded by capabilities over the machine's own.
+        if place.starts_with("/proc") {
+            continue;
+        }
+        let flags = flags | MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        match mount(none, &place, none, flags, none) {
+            // Under another mount, or behind a folder that is closed.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => {}
+            Err(errno) => return Err(told(&place, "make it read-only", errno)),
+        }
+    }
+    for folder in SCRATCH.map(Path::new).into_iter().filter(|folder| folder.is_dir()) {
+        lay_empty(folder, "mode=1777").map_err(|errno| told(folder, "lay an empty folder over it", errno))?;
+    }
+    Ok(())
+}
+
+/// Lays an empty folder over one that is there.
+pub(crate) fn lay_empty(folder: &Path, options: &str) -> nix::Result<()> {
+    mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options))
+}
+
+fn told(place: &Path, what: &str, errno: Errno) -> io::Error {
+    io::Error::other(format!("cannot keep {} from harm: {what}: {errno}", place.display()))
+}
+
+/// Whether a plugin was told that it may not write somewhere.
+pub(crate) fn has_stopped(text: &str) -> bool {
+    text.to_ascii_lowercase().contains(REFUSAL)
+}
+
+/// Places of mounts and the flags that a remount has to repeat, lowest first (proc_pid_mountinfo(5)). Those of access
+/// times stay as they are if none is given (mount(2)).
+pub(crate) fn mounts(mountinfo: &[u8]) -> Vec<(PathBuf, MsFlags)> {
+    let mount = |line: &[u8]| {
+        let mut fields = line.split(|byte| *byte == b' ');
+        let (place, options) = (fields.nth(4)?, fields.next()?);
+        let flag = |option: &[u8]| match option {
+            b"nosuid" => MsFlags::MS_NOSUID,
+            b"nodev" => MsFlags::MS_NODEV,
+            b"noexec" => MsFlags::MS_NOEXEC,
+            _ => MsFlags::empty(),
+        };
+        let flags = options.split(|byte| *byte == b',').map(flag).collect();
+        Some((PathBuf::from(OsString::from_vec(unescaped(place))), flags))
+    };
+    mountinfo.split(|byte| *byte == b'\n').filter_map(mount).collect()
+}
+
+/// Space, tab, line break and backslash stand there as a backslash and three octal digits.
+fn unescaped(text: &[u8]) -> Vec<u8> {
+    let mut plain = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((first, after)) = rest.split_first() {
+        let code = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| std::str::from_utf8(digits).ok());
+        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                plain.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                plain.push(*first);
+                rest = after;
+            }
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{has_stopped, mounts};
+    use nix::mount::MsFlags;
+    use std::path::Path;
+
+    #[test]
+    fn mounts_are_read_as_the_kernel_writes_them() {
+        let text = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+                     23 22 0:21 / /media/my\\040disk\\134 rw,nosuid,nodev,noexec,noatime shared:7 - ext4 /dev/x rw\n\nx y\n";
+        let found = mounts(text);
+        assert_eq!(found.len(), 2);
+        assert_eq!(found[0], (Path::new("/").to_owned(), MsFlags::empty()));
+        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
+        assert_eq!(found[1], (Path::new("/media/my disk\\").to_owned(), flags));
+    }
+
+    #[test]
+    fn a_refusal_is_known_in_any_language() {
+        assert!(has_stopped("open /var/log/x: read-only file system"));
+        assert!(has_stopped("cannot write: Read-only file system (os error 30)"));
+        assert!(!has_stopped("no space left on device"));
+    }
+}
