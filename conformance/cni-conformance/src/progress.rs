@@ -3,6 +3,14 @@
 use crate::schedule::News;
 use crate::trial::Verdict;
 use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+use unicode_width::UnicodeWidthStr;
+
+/// Columns of a terminal that does not tell.
+const COLUMNS: usize = 80;
+
+/// How long a trial runs before the line says for how long.
+const LONG: Duration = Duration::from_secs(2);
 
 /// The line.
 #[derive(Debug)]
@@ -10,62 +18,111 @@ pub struct Progress {
     is_shown: bool,
     done: usize,
     failed: usize,
-    running: Vec<String>,
+    running: Vec<(String, Instant)>,
+    /// Columns of what was drawn last.
+    drawn: usize,
 }
 
 impl Progress {
-    /// A line on stderr, if that is a terminal.
+    /// A line on stderr, if that is a terminal that can move its cursor.
     #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "what a terminal can do stands in its user's environment")]
     pub fn on_stderr() -> Self {
-        Self { is_shown: io::stderr().is_terminal(), done: 0, failed: 0, running: Vec::new() }
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term.is_empty() || term == "dumb");
+        let is_shown = io::stderr().is_terminal() && !is_dumb;
+        Self { is_shown, done: 0, failed: 0, running: Vec::new(), drawn: 0 }
     }
 
     /// Draws what happened.
     pub fn tell(&mut self, count: usize, news: &News<'_>) {
         match news {
-            News::Starts(trial) => self.running.push(name(trial)),
-            News::Ends(report) => {
+            News::Nothing => {}
+            News::Starts(name) => self.running.push(((*name).to_owned(), Instant::now())),
+            News::Ends(name, verdict) => {
                 self.done += 1;
-                self.failed += usize::from(matches!(report.verdict, Verdict::Fail(_) | Verdict::Broken { .. }));
-                if let Some(place) = self.running.iter().position(|running| *running == name(&report.trial)) {
+                self.failed += usize::from(matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. }));
+                if let Some(place) = self.running.iter().position(|(running, _)| running == name) {
                     self.running.remove(place);
                 }
             }
         }
         if self.is_shown {
-            let line = self.line(count);
-            // To the start of the line, and clear what is right of the cursor (ECMA-48: EL).
-            write!(io::stderr(), "\r{line}\x1b[K").ok();
+            // One column is left free: in the last one terminals differ in where the cursor is.
+            let columns = columns();
+            let line = self.line(count, columns.saturating_sub(1));
+            let cleared = self.cleared(columns);
+            self.drawn = line.width();
+            write!(io::stderr(), "{cleared}{line}").ok();
         }
     }
 
     /// Takes the line away.
     pub fn end(self) {
         if self.is_shown {
-            write!(io::stderr(), "\r\x1b[K").ok();
+            write!(io::stderr(), "{}", self.cleared(columns())).ok();
         }
     }
 
-    /// At most 79 characters: a longer one would wrap and could not be drawn over.
-    fn line(&self, count: usize) -> String {
+    /// Takes away what was drawn: more lines than one, if the terminal has become narrower since (ECMA-48: CUU, ED).
+    fn cleared(&self, columns: usize) -> String {
+        match self.drawn.saturating_sub(1) / columns.max(1) {
+            0 => "\r\x1b[J".to_owned(),
+            above => format!("\r\x1b[{above}A\x1b[J"),
+        }
+    }
+
+    /// How far it is, and which trial has run longest; cut where the columns end.
+    fn line(&self, count: usize, columns: usize) -> String {
         let Self { done, failed, running, .. } = self;
-        let longest = running.first().map(String::as_str).unwrap_or_default();
-        format!("{done}/{count} done, {failed} failed; {longest}").chars().take(79).collect()
+        let mut line = format!("{done}/{count}");
+        if *failed > 0 {
+            line += &format!(", {failed} failed");
+        }
+        if let Some((name, since)) = running.first() {
+            let since = since.elapsed();
+            if since >= LONG {
+                line += &format!(", {} s", since.as_secs());
+            }
+            line += &format!(": {name}");
+        }
+        while line.width() > columns {
+            line.pop();
+        }
+        line
     }
 }
 
-fn name(trial: &crate::trial::Trial) -> String {
-    format!("{} {} {}/{}", trial.profile.name, trial.version, trial.rule, trial.case)
+fn columns() -> usize {
+    let size = rustix::termios::tcgetwinsize(io::stderr());
+    size.ok().map(|size| usize::from(size.ws_col)).filter(|columns| *columns > 0).unwrap_or(COLUMNS)
 }
 
 #[cfg(test)]
 mod tests {
     use super::Progress;
+    use std::time::Instant;
+
+    fn progress(drawn: usize) -> Progress {
+        let running = vec![("x".repeat(200), Instant::now())];
+        Progress { is_shown: false, done: 3, failed: 1, running, drawn }
+    }
 
     #[test]
     fn the_line_fits_a_terminal() {
-        let running = vec!["x".repeat(200)];
-        let line = Progress { is_shown: false, done: 3, failed: 1, running }.line(10);
-        assert!(line.starts_with("3/10 done, 1 failed; xxx") && line.len() == 79, "{line}");
+        for columns in [79, 39, 5, 0] {
+            let line = progress(0).line(10, columns);
+            assert!(
+                "3/10, 1 failed: xxx".starts_with(line.get(..19).unwrap_or(&line)) && line.len() == columns,
+                "{line}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_line_that_a_narrower_terminal_has_wrapped_is_taken_away_whole() {
+        for (drawn, columns, above) in [(79, 80, 0), (79, 79, 0), (79, 78, 1), (79, 40, 1), (79, 39, 2), (0, 0, 0)] {
+            let moves = format!("\x1b[{above}A");
+            assert_eq!(progress(drawn).cleared(columns).contains(&moves), above > 0, "{drawn} {columns}");
+        }
     }
 }

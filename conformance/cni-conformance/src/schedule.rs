@@ -6,10 +6,10 @@ use crate::profile::Profile;
 use crate::rule::{Rule, Versions};
 use crate::rules;
 use crate::subject::Subject;
-use crate::trial::{Report, Trial};
+use crate::trial::{Report, Trial, Verdict};
 use std::collections::VecDeque;
 use std::sync::Mutex;
-use std::sync::mpsc::channel;
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
@@ -105,10 +105,12 @@ fn no_version(which: Versions) -> Option<String> {
 /// What happens in a run.
 #[derive(Debug)]
 pub enum News<'a> {
-    /// A trial starts.
-    Starts(&'a Trial),
-    /// A trial ended.
-    Ends(&'a Report),
+    /// A trial of this name starts.
+    Starts(&'a str),
+    /// It ended.
+    Ends(&'a str, &'a Verdict),
+    /// A second passed without either.
+    Nothing,
 }
 
 /// Runs trials, `side_by_side` at a time, and tells of each as it starts and ends.
@@ -119,39 +121,58 @@ pub fn run(
     machine: &Machine,
     side_by_side: usize,
     deadline: Duration,
-    mut told: impl FnMut(News<'_>),
+    told: impl FnMut(News<'_>),
 ) -> Vec<Report> {
-    let mut reports: Vec<Option<Report>> = planned.iter().map(|_| None).collect();
-    let queue: Mutex<VecDeque<(usize, Planned)>> = Mutex::new(planned.into_iter().enumerate().collect());
+    let named = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
+    let work =
+        |Planned { trial, skip }: Planned| skip.map_or_else(|| trial.run(machine, deadline), |why| trial.skipped(why));
+    all(named, side_by_side, work, |report| &report.verdict, told)
+}
+
+/// After which time it is told that nothing happens.
+const TICK: Duration = Duration::from_secs(1);
+
+/// Does all of some work that has names, so many at a time, and tells of each; what came of it, in the order of the work.
+pub(crate) fn all<W: Send, R: Send>(
+    named: Vec<(String, W)>,
+    side_by_side: usize,
+    work: impl Fn(W) -> R + Sync,
+    verdict: fn(&R) -> &Verdict,
+    mut told: impl FnMut(News<'_>),
+) -> Vec<R> {
+    let mut done: Vec<Option<R>> = named.iter().map(|_| None).collect();
+    let queue: Mutex<VecDeque<(usize, (String, W))>> = Mutex::new(named.into_iter().enumerate().collect());
     let (news, events) = channel();
     thread::scope(|scope| {
         for _ in 0..side_by_side.max(1) {
-            let (news, queue) = (news.clone(), &queue);
+            let (news, queue, work) = (news.clone(), &queue, &work);
             scope.spawn(move || {
                 let next = || queue.lock().ok()?.pop_front();
-                while let Some((index, Planned { trial, skip })) = next() {
-                    let started = news.send(Err(trial.clone()));
-                    let report = skip.map_or_else(|| trial.run(machine, deadline), |why| trial.skipped(why));
-                    if started.is_err() || news.send(Ok((index, report))).is_err() {
+                while let Some((index, (name, one))) = next() {
+                    let started = news.send((name.clone(), None));
+                    let ended = news.send((name, Some((index, work(one)))));
+                    if started.is_err() || ended.is_err() {
                         return;
                     }
                 }
             });
         }
         drop(news);
-        for event in events {
-            match event {
-                Err(trial) => told(News::Starts(&trial)),
-                Ok((index, report)) => {
-                    told(News::Ends(&report));
-                    if let Some(place) = reports.get_mut(index) {
-                        *place = Some(report);
+        loop {
+            match events.recv_timeout(TICK) {
+                Err(RecvTimeoutError::Disconnected) => return,
+                Err(RecvTimeoutError::Timeout) => told(News::Nothing),
+                Ok((name, None)) => told(News::Starts(&name)),
+                Ok((name, Some((index, one)))) => {
+                    told(News::Ends(&name, verdict(&one)));
+                    if let Some(place) = done.get_mut(index) {
+                        *place = Some(one);
                     }
                 }
             }
         }
     });
-    reports.into_iter().flatten().collect()
+    done.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -4,8 +4,13 @@ use super::unknown;
 use crate::report::Target;
 use crate::rule::{Level, Rule};
 use clap::Args;
+use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
+
+/// How many trials a processor gets unless it is told: with fewer it idles while they wait for links to come up and
+/// namespaces to end, and more only take each other's time.
+const JOBS_PER_PROCESSOR: usize = 3;
 
 /// What is tried of a subject of any kind.
 #[derive(Debug, Args)]
@@ -22,7 +27,7 @@ pub(crate) struct Trials {
     /// How often each case is tried
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) repeat: u64,
-    /// How many trials run at a time; by default one for each processor
+    /// How many trials run at a time; by default three for each processor, as they mostly wait for the kernel
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// How many seconds a call of a plugin, or a run of the runtime, may take
@@ -31,6 +36,9 @@ pub(crate) struct Trials {
     /// How many seconds a case may take
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..))]
     case_deadline: u64,
+    /// Tell at the end, on stderr, which trials took longest
+    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    slowest: usize,
     /// Print the rules that would be tried, and try nothing
     #[arg(long)]
     pub(crate) list_rules: bool,
@@ -67,7 +75,16 @@ impl Trials {
     /// How many run at a time.
     pub(crate) fn side_by_side(&self) -> usize {
         let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        self.jobs.map_or(processors, usize::from)
+        self.jobs.map_or(processors * JOBS_PER_PROCESSOR, usize::from)
+    }
+
+    /// Tells which trials took longest, out of names and milliseconds, if that was asked for.
+    pub(crate) fn tell_slowest(&self, trials: impl Iterator<Item = (String, u64)>) {
+        let mut trials: Vec<_> = trials.collect();
+        trials.sort_by_key(|(_, milliseconds)| std::cmp::Reverse(*milliseconds));
+        for (name, milliseconds) in trials.into_iter().take(self.slowest) {
+            writeln!(io::stderr(), "{:8.1} s  {name}", Duration::from_millis(milliseconds).as_secs_f64()).ok();
+        }
     }
 
     /// How long a case may take.

@@ -5,18 +5,16 @@ use crate::cli::Trials;
 use crate::finding::quoted;
 use crate::machine::Machine;
 use crate::profile::Role;
+use crate::progress::Progress;
 use crate::report::document::rfc_3339;
 use crate::report::{self, Asked, Document, Origin, Use, Who};
 use crate::run::{self, Outcome};
-use crate::schedule::chosen;
+use crate::schedule::{self, chosen};
 use crate::trial::Verdict;
 use clap::Args;
-use std::collections::VecDeque;
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 /// How long asking a command for its help may take.
@@ -70,8 +68,10 @@ impl Options {
         }
         let (side_by_side, deadline) = (self.trials.side_by_side(), self.trials.case_deadline());
         let tried = try_all(self.planned(&order), &machine, side_by_side, deadline);
+        let took: Vec<_> = tried.iter().map(|tried| (tried.trial.to_string(), tried.milliseconds)).collect();
         let document = self.document(&order, &machine, tried, (began, start.elapsed()));
         report::deliver(&document, &self.trials.report)?;
+        self.trials.tell_slowest(took.into_iter());
         Ok(Some(document.outcome()))
     }
 
@@ -211,34 +211,16 @@ struct Planned {
 }
 
 fn try_all(planned: Vec<Planned>, machine: &Machine, side_by_side: usize, deadline: Duration) -> Vec<Tried> {
-    let (count, is_shown) = (planned.len(), io::stderr().is_terminal());
-    let queue: Mutex<VecDeque<_>> = Mutex::new(planned.into_iter().enumerate().collect());
-    let done: Mutex<Vec<(usize, Tried)>> = Mutex::default();
-    thread::scope(|scope| {
-        for _ in 0..side_by_side.max(1) {
-            scope.spawn(|| {
-                let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-                while let Some((index, Planned { trial, skip })) = next() {
-                    let tried = match skip {
-                        Some(why) => trial.tried(Verdict::Skip { why }, Vec::new(), Duration::ZERO),
-                        None => trial.run(machine, deadline),
-                    };
-                    let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
-                    done.push((index, tried));
-                    if is_shown {
-                        // To the start of the line, and clear what is right of the cursor (ECMA-48: EL).
-                        write!(io::stderr(), "\r{}/{count} done\x1b[K", done.len()).ok();
-                    }
-                }
-            });
-        }
-    });
-    if is_shown {
-        write!(io::stderr(), "\r\x1b[K").ok();
-    }
-    let mut done = done.into_inner().unwrap_or_else(PoisonError::into_inner);
-    done.sort_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, tried)| tried).collect()
+    let named: Vec<_> = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
+    let count = named.len();
+    let work = |Planned { trial, skip }: Planned| match skip {
+        Some(why) => trial.tried(Verdict::Skip { why }, Vec::new(), Duration::ZERO),
+        None => trial.run(machine, deadline),
+    };
+    let mut progress = Progress::on_stderr();
+    let tried = schedule::all(named, side_by_side, work, |tried| &tried.verdict, |news| progress.tell(count, &news));
+    progress.end();
+    tried
 }
 
 /// The path of a command, looked up as a shell would.
