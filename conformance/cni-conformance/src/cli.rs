@@ -93,6 +93,7 @@ impl Options {
         if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
             return Err(unknown("plugin", name, &names));
         }
+        let executables: Vec<_> = profiles.iter().map(|profile| profile.executable.as_str()).collect();
         let is_named = |profile: &&Profile| {
             self.only.is_empty() || self.only.iter().any(|name| [&profile.name, &profile.executable].contains(&name))
         };
@@ -112,7 +113,7 @@ impl Options {
             notes.extend(self.unknown_executables(subject));
         }
         match pairs.is_empty() {
-            true => Err(nothing_known(&subjects, &names, !self.only.is_empty())),
+            true => Err(nothing_known(&subjects, &executables, !self.only.is_empty())),
             false => Ok(pairs),
         }
     }
@@ -150,16 +151,20 @@ fn no_executable(subject: &Subject, name: &str) -> String {
 /// Why none of the built-in profiles can be used.
 fn nothing_known(subjects: &[Subject], names: &[&str], some_were_chosen: bool) -> String {
     let there: Vec<_> = subjects.iter().flat_map(Subject::executables).collect();
-    let there = if there.is_empty() { "no executables".to_owned() } else { there.join(", ") };
+    let there = if there.is_empty() {
+        "there are no executables".to_owned()
+    } else {
+        format!("there are {}", there.join(", "))
+    };
     match some_were_chosen {
-        true => format!("nothing to test: what --only names is not there, but {there}"),
+        true => format!("nothing to test: what --only names is not there; {there}"),
         false => {
             let mut known = names.to_vec();
             known.sort_unstable();
             known.dedup();
+            let known = known.join(", ");
             format!(
-                "nothing to test: a config is built in for {}; there is {there}, so say with --config how it is used",
-                known.join(", ")
+                "nothing to test without --config FILE, which says how a plugin is used; that is known of {known}; {there}"
             )
         }
     }

@@ -55,6 +55,9 @@ fn executable(plugin: &Value, role: Role) -> Result<String, String> {
     };
     match value.and_then(Value::as_str) {
         Some(name) if !name.is_empty() && !name.contains('/') => Ok(name.to_owned()),
+        _ if role == Role::Ipam && plugin.get("type").is_none() => {
+            Err("it has neither type nor, as an IPAM plugin's has, ipam.type to name the executable".to_owned())
+        }
         _ => Err(format!("it has no {key}, which has to name the executable")),
     }
 }
