@@ -2,7 +2,7 @@
 
 mod trials;
 
-use crate::profile::{Profile, Role};
+use crate::profile::{Profile, Role, Stage};
 use crate::report::{self, Document};
 use crate::run::{self, Order, Run};
 use crate::schedule::Wanted;
@@ -28,6 +28,9 @@ pub struct Options {
     /// Folder in which a plugin finds others to delegate to, beside its own
     #[arg(long, value_name = "DIR")]
     also: Vec<PathBuf>,
+    /// Folder that plugins may write to beside those that every node has: it is empty for each trial
+    #[arg(long, value_name = "DIR")]
+    writable: Vec<PathBuf>,
     /// Executable or built-in profile; may be repeated
     #[arg(long, value_name = "PLUGIN", conflicts_with = "config")]
     only: Vec<String>,
@@ -64,6 +67,7 @@ impl Options {
         progress.end();
         let run = run?;
         report::deliver(&Document::new(&run), &self.trials.report)?;
+        self.trials.tell_slowest(run.reports.iter().map(|report| (report.trial.to_string(), report.milliseconds)));
         Ok(Some(run))
     }
 
@@ -77,6 +81,7 @@ impl Options {
 
     fn pairs(&self, notes: &mut Vec<String>) -> Result<Vec<(Subject, Profile)>, String> {
         let also: Vec<_> = self.also.iter().map(|dir| subject::folder(dir)).collect::<Result<_, _>>()?;
+        let writable: Vec<_> = self.writable.iter().map(|dir| subject::folder(dir)).collect::<Result<_, _>>()?;
         let subjects: Vec<_> = self.bin_dir.iter().map(|text| Subject::parse(text, &also)).collect::<Result<_, _>>()?;
         if let Some(label) = subjects
             .iter()
@@ -85,10 +90,13 @@ impl Options {
         {
             return Err(format!("two subjects are called {label}"));
         }
-        let profiles = match &self.config {
+        let mut profiles = match &self.config {
             Some(file) => vec![given(file, self.role)?],
             None => Profile::built_in(),
         };
+        for profile in &mut profiles {
+            profile.stage.splice(..0, writable.iter().map(|path| Stage::Folder { path: path.clone() }));
+        }
         let names: Vec<_> = profiles.iter().flat_map(|profile| [profile.name.as_str(), &profile.executable]).collect();
         if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
             return Err(unknown("plugin", name, &names));

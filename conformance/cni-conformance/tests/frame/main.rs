@@ -6,5 +6,6 @@
 mod dhcp;
 mod kit;
 mod machine;
+mod shield;
 mod verdicts;
 mod words;
