@@ -3,6 +3,8 @@
 use super::Bench;
 use crate::stage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::wait::{WaitPidFlag, waitpid};
+use nix::unistd::Pid;
 use rustix::process::PidfdFlags;
 use std::collections::BTreeSet;
 use std::fs;
@@ -111,13 +113,20 @@ impl Bench {
 
     /// Processes of the bench: everything in its process namespace but the kit itself. None where the bench has no
     /// process namespace of its own.
+    ///
+    /// The kit is the first process there, and so the parent of what killed plugins leave behind: those that have ended
+    /// are seen off, or a long case would have thousands of them. No call may be under way.
     fn process_ids(&self) -> BTreeSet<i32> {
         if !self.machine.own_processes {
             return BTreeSet::new();
         }
         let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
         let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-        ids.filter(|id| *id != 1 && !is_zombie(*id)).collect()
+        let (ended, alive): (BTreeSet<i32>, BTreeSet<i32>) = ids.filter(|id| *id != 1).partition(|id| is_zombie(*id));
+        for id in ended {
+            waitpid(Pid::from_raw(id), Some(WaitPidFlag::WNOHANG)).ok(); // ECHILD: it has a parent that will
+        }
+        alive
     }
 
     /// Files below `/run`, `/var/lib/cni` and `/etc/cni` that still name a container, in their path or content.

@@ -4,6 +4,8 @@
 //! that knows who should have what. An address is nobody else's while its owner lives, CHECK says what the model says,
 //! and whenever all containers have been removed, nothing of them is left.
 
+mod shrink;
+
 use crate::bench::Bench;
 use crate::beyond::operator::{Operator, within};
 use crate::beyond::pool;
@@ -13,7 +15,6 @@ use crate::profile::{Role, Stage};
 use crate::random::Random;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
 use serde_json::Value;
-use std::collections::VecDeque;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -38,8 +39,6 @@ pub(super) const LONG: &str = "10000-steps";
 /// How many containers a node has, and addresses the pool.
 const CONTAINERS: usize = 5;
 const ADDRESSES: u32 = 5;
-/// How many steps a finding tells of: those before it was seen.
-const TOLD: usize = 60;
 /// After so many steps, on average, everything is removed and looked at.
 const LOOK_EVERY: usize = 25;
 
@@ -88,7 +87,8 @@ enum Step {
 struct Model<'a> {
     operator: Operator<'a>,
     members: Vec<Member>,
-    told: VecDeque<Step>,
+    /// Steps since nothing was there.
+    trail: Vec<Step>,
     taken: usize,
     has_gc: bool,
     can_vanish: bool,
@@ -96,31 +96,38 @@ struct Model<'a> {
 }
 
 fn walk(bench: &Bench, steps: usize) -> Result<(), Stop> {
-    let mut operator = Operator::with_pool(bench, ADDRESSES);
-    operator.warm_up()?;
-    let hands_out =
-        (0..bench.plugin_count()).any(|index| pool::hands_out(&bench.profile.config(index, &bench.version, 0)));
-    let mut model = Model {
-        operator,
-        members: Vec::new(),
-        told: VecDeque::new(),
-        taken: 0,
-        has_gc: form::is_from(&bench.version, "1.1.0"),
-        // What the kit lays in a container's namespace is not laid again.
-        can_vanish: !bench.profile.stage.iter().any(|part| part.lays_in_containers()),
-        hands_out,
-    };
-    for _ in 0..CONTAINERS {
-        let member = model.new_member()?;
-        model.members.push(member);
-    }
-    bench.remember();
+    let mut model = Model::new(bench)?;
     let mut random = bench.random();
     for _ in 0..steps {
         let step = model.draw(&mut random);
-        model.take(step).map_err(|stop| model.explained(stop))?;
+        model.walk(step).map_err(|stop| model.explained(stop))?;
     }
-    model.take(Step::Look).map_err(|stop| model.explained(stop))
+    model.walk(Step::Look).map_err(|stop| model.explained(stop))
+}
+
+impl<'a> Model<'a> {
+    fn new(bench: &'a Bench) -> Result<Self, Stop> {
+        let mut operator = Operator::with_pool(bench, ADDRESSES);
+        operator.warm_up()?;
+        let hands_out =
+            (0..bench.plugin_count()).any(|index| pool::hands_out(&bench.profile.config(index, &bench.version, 0)));
+        let mut model = Self {
+            operator,
+            members: Vec::new(),
+            trail: Vec::new(),
+            taken: 0,
+            has_gc: form::is_from(&bench.version, "1.1.0"),
+            // What the kit lays in a container's namespace is not laid again.
+            can_vanish: !bench.profile.stage.iter().any(|part| part.lays_in_containers()),
+            hands_out,
+        };
+        for _ in 0..CONTAINERS {
+            let member = model.new_member()?;
+            model.members.push(member);
+        }
+        bench.remember();
+        Ok(model)
+    }
 }
 
 impl Model<'_> {
@@ -151,13 +158,33 @@ impl Model<'_> {
         }
     }
 
-    fn take(&mut self, step: Step) -> Result<(), Stop> {
+    /// Takes a step of the walk.
+    fn walk(&mut self, step: Step) -> Result<(), Stop> {
         self.operator.bench.forget_calls();
         self.taken += 1;
-        self.told.push_back(step);
-        if self.told.len() > TOLD {
-            self.told.pop_front();
+        self.trail.push(step);
+        self.take(step)?;
+        if matches!(step, Step::Look) {
+            self.trail.clear();
         }
+        Ok(())
+    }
+
+    /// Takes a step of which others before it may have been left out: one that a runtime would not take now is no step.
+    fn replay(&mut self, step: Step) -> Result<(), Stop> {
+        let is_possible = match step {
+            Step::Add(who) | Step::KilledAdd(who, _) => {
+                matches!(self.members[who].state, State::Absent) && self.members[who].is_alive
+            }
+            Step::Check(who) => self.members[who].is_alive,
+            Step::KilledDel(who, _) => matches!(self.members[who].state, State::Attached(_)),
+            Step::Vanish(who) => self.members[who].is_alive,
+            Step::Del(_) | Step::Gc | Step::Reboot | Step::Look => true,
+        };
+        if is_possible { self.take(step) } else { Ok(()) }
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), Stop> {
         match step {
             Step::Add(who) => self.add(who),
             Step::Del(who) => self.del(who),
@@ -266,22 +293,8 @@ impl Model<'_> {
             }
         }
         let bench = self.operator.bench;
-        let host = bench.node.host();
-        let laid = |name: &str| {
-            name == "lo"
-                || bench.profile.stage.iter().any(|part| matches!(part, Stage::Cable { name: cable } if cable == name))
-        };
-        // Those with an end in a namespace that vanished go with it, when the kernel gets round to it.
-        let is_left =
-            |namespace: &Namespace| namespace.links().iter().any(|link| link.kind == "veth" && !laid(&link.name));
-        host.wait_within(PATIENCE, |namespace| !is_left(namespace));
-        for link in host.links().iter().map(|link| link.name.clone()).filter(|name| !laid(name)) {
-            if host.find_link(&link).is_some() {
-                host.delete_link(&link); // unless it went with another one
-            }
-        }
-        host.flush_nft();
-        empty_run();
+        clear(bench);
+        empty("/run");
         for who in 0..self.members.len() {
             let attachment = self.attachment(who);
             self.operator.del(&attachment, None).map_err(|stop| within(stop, "of DEL after a reboot"))?;
@@ -311,25 +324,50 @@ impl Model<'_> {
         Ok(())
     }
 
+    /// The finding with the steps that lead to it from where nothing is there, as few as can be found.
     fn explained(&self, stop: Stop) -> Stop {
         let Stop::Fails(mut finding) = stop else {
             return stop;
         };
-        let told: Vec<_> = self.told.iter().map(|step| format!("{step:?}")).collect();
-        let seed = self.operator.bench.seed;
-        finding.seen = format!(
-            "{}, at step {} of seed {seed}; the last steps, with containers from 0: {}",
-            finding.seen,
-            self.taken,
-            told.join(", ")
-        );
+        let bench = self.operator.bench;
+        let shrunk = self.can_vanish.then(|| shrink::shrunk(bench, self.trail.clone())).flatten();
+        let (steps, how) = match shrunk {
+            Some((steps, seen)) => {
+                finding = seen;
+                (steps, "these steps on an empty node show it")
+            }
+            None => (self.trail.clone(), "the last steps were"),
+        };
+        let steps: Vec<_> = steps.iter().map(|step| format!("{step:?}")).collect();
+        let (Self { taken, .. }, seed, steps) = (self, bench.seed, steps.join(", "));
+        finding.seen =
+            format!("{}; {how}, with containers from 0: {steps}; found at step {taken} of seed {seed}", finding.seen);
         Stop::Fails(finding)
     }
 }
 
-/// What a reboot does to `/run`, but for what the kit has there.
-fn empty_run() {
-    for entry in fs::read_dir("/run").into_iter().flatten().flatten() {
+/// Leaves only what the kit has laid: no links of plugins, no filter rules.
+fn clear(bench: &Bench) {
+    let host = bench.node.host();
+    let is_laid = |name: &str| {
+        name == "lo"
+            || bench.profile.stage.iter().any(|part| matches!(part, Stage::Cable { name: cable } if cable == name))
+    };
+    // Those with an end in a namespace that vanished go with it, when the kernel gets round to it.
+    let is_left =
+        |namespace: &Namespace| namespace.links().iter().any(|link| link.kind == "veth" && !is_laid(&link.name));
+    host.wait_within(PATIENCE, |namespace| !is_left(namespace));
+    for link in host.links().iter().map(|link| link.name.clone()).filter(|name| !is_laid(name)) {
+        if host.find_link(&link).is_some() {
+            host.delete_link(&link); // unless it went with another one
+        }
+    }
+    host.flush_nft();
+}
+
+/// Removes what is in a folder, but for what the kit has in `/run`.
+fn empty(folder: &str) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let path = entry.path();
         if [Path::new("/run/netns"), Path::new("/run/testns")].contains(&path.as_path()) {
             continue;
