@@ -50,6 +50,9 @@ mod traffic;
 
 mod feature;
 
+#[doc(hidden)]
+pub mod fuzzing;
+
 pub use address::{Address, Neighbour};
 pub use call::{Call, Failure, Reply, Verb};
 pub use container::{Attachment, Container, Remains};

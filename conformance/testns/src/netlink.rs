@@ -134,6 +134,11 @@ fn split_message<'a>(rest: &mut &'a [u8]) -> Option<(Header, &'a [u8])> {
     Some((header, body))
 }
 
+/// The type and body of the first message.
+pub(crate) fn split<'a>(rest: &mut &'a [u8]) -> Option<(u16, &'a [u8])> {
+    split_message(rest).map(|(header, body)| (header.kind, body))
+}
+
 /// A run of attributes: 16 bits length, 16 bits type, the value, padded to four bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Attributes<'a>(pub(crate) &'a [u8]);

@@ -51,6 +51,8 @@ pub enum Fate {
     KillCaller,
     /// One for which the function has an error is not made, and returns it; only those are counted.
     FailWhere(fn(&Syscall) -> Option<Errno>),
+    /// One for which the function is true writes the first half of what it should; only those are counted.
+    ShortenWhere(fn(&Syscall) -> bool),
     /// It is not made, and returns this error.
     Fail(Errno),
     /// As `Fail`, counting steps: see [`Call::fail_step`].
@@ -72,7 +74,7 @@ pub struct Traced {
     pub messages: Vec<Message>,
     /// The one at which it happened; `None` if there were not so many.
     pub hit: Option<Syscall>,
-    /// How many system calls [`Fate::FailWhere`] had an error for.
+    /// How many system calls [`Fate::FailWhere`] or [`Fate::ShortenWhere`] was about.
     pub eligible: usize,
 }
 

@@ -175,6 +175,14 @@ pub(crate) fn set_number_invalid(pid: Pid) {
     ptrace::setregs(pid, all).must("write registers");
 }
 
+/// Changes the third argument of the call that a thread is about to make: how much is to be written.
+#[cfg(target_arch = "x86_64")]
+pub(crate) fn set_third(pid: Pid, value: u64) {
+    let mut all = ptrace::getregs(pid).must("read registers");
+    all.rdx = value;
+    ptrace::setregs(pid, all).must("write registers");
+}
+
 /// Makes the call that a thread has just made return an error.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn set_result(pid: Pid, errno: Errno) {
@@ -193,6 +201,11 @@ fn registers(pid: Pid) -> Option<(i64, [u64; 6])> {
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn set_number_invalid(_: Pid) {
     panic!("failing a system call is not written for this architecture yet");
+}
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) fn set_third(_: Pid, _: u64) {
+    panic!("shortening a system call is not written for this architecture yet");
 }
 
 #[cfg(target_arch = "aarch64")]

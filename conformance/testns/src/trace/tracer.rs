@@ -13,7 +13,7 @@ use nix::unistd::Pid;
 use super::Fate;
 use super::message::{Cargo, Message, cargo};
 use super::program::Process;
-use super::syscall::{Syscall, set_number_invalid, set_result};
+use super::syscall::{Syscall, set_number_invalid, set_result, set_third};
 use crate::must::Must;
 
 /// Follows a process and all that come from it to their ends.
@@ -24,7 +24,7 @@ pub(crate) struct Tracer {
     started: bool,
     changes: usize,
     steps: usize,
-    /// Calls for which [`Fate::FailWhere`] has an error.
+    /// Calls that [`Fate::FailWhere`] or [`Fate::ShortenWhere`] is about.
     pub(crate) eligible: usize,
     failing: Option<(Pid, Errno)>,
     killed: bool,
@@ -199,6 +199,12 @@ impl Tracer {
                     }
                 }
             }
+            Some((n, fate @ Fate::ShortenWhere(suits))) => {
+                self.eligible += usize::from(suits(&call));
+                if suits(&call) && self.eligible == n {
+                    self.seal(pid, call, fate);
+                }
+            }
             Some((_, Fate::Refuse | Fate::FailStep(_))) | None => {}
             Some((n, fate)) if call.changes && self.changes == n => self.seal(pid, call, fate),
             Some(_) => {}
@@ -231,6 +237,7 @@ impl Tracer {
                 set_number_invalid(pid);
                 self.failing = Some((pid, errno));
             }
+            Fate::ShortenWhere(_) => set_third(pid, call.arguments[2] / 2),
             Fate::Signal(signal) => {
                 kill(self.leader, signal).ok();
             }

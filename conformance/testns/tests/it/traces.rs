@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
-use testns::trace::Program;
+use testns::trace::{Fate, Program, Syscall};
 use testns::{Attachment, Call, Node, Subject, Verb, skip};
 
 use crate::calls::script;
@@ -75,6 +75,18 @@ fn a_failure_is_returned_and_nothing_done() {
     let stderr = &failed.reply.output.stderr;
     assert!(stderr.to_lowercase().contains("no space left"), "{stderr}");
     assert!(!there(&node).contains(&"one"));
+}
+
+#[test]
+fn a_shortened_write_writes_half() {
+    let node = Node::new();
+    script(&node, "files", "printf 12345678");
+    let is_answer = |call: &Syscall| call.name() == "write" && call.arguments[0] == 1;
+    let traced = call().try_traced(&node, Some((1, Fate::ShortenWhere(is_answer)))).unwrap();
+    assert_eq!(traced.hit.map(|call| call.name()).unwrap(), "write");
+    let stdout = &traced.reply.output.stdout;
+    assert!(stdout.starts_with("1234"), "{stdout}");
+    assert!(traced.eligible > 1 || stdout == "1234", "the rest was written without another call: {stdout}");
 }
 
 #[test]
