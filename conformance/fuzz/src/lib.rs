@@ -11,6 +11,8 @@ mod draw;
 mod hold;
 mod host_local;
 mod json;
+mod kit;
+mod kubelet;
 mod netlink;
 mod nft;
 mod plugins;
@@ -216,5 +218,11 @@ targets! {
     netlink::netlink_objects &["\0", "\u{1}", "\u{7f}"];
     netlink::kernel_words &["/", ".", "..", "\n", "\0", ":", "-", "0a", "->", "FLOCK", " ", "fe:00:12"];
     nft::nft_replies &["\0", "\u{4}\0", "\u{8}\0", "meta\0", "cmp\0", "lookup\0", "bitwise\0", "masq\0", "immediate\0"];
+    kubelet::quantity &["-", "+", ".", "0", "9", "1e9", "E-", "e99999999999", "Ki", "Ei", "n", "u", "m", "k", "00000000000000000000"];
+    kubelet::manifests &["apiVersion: v1\n", "kind: Pod\n", "metadata:\n", "  name: ", "spec:\n", "---\n", "&a ", "*a", "!!binary ", "<<: ", "{", "}", "[", "]", ", ", ": ", "null", "\"", "containers:", "ports:", "hostPort:", "\u{feff}"];
+    kit::kit_answer CONFIG;
+    kit::kit_config NETWORK;
+    kit::kit_mounts &[" ", "\n", "\\040", "\\777", "\\", "rw", "nosuid", ",", "/", " - "];
+    kit::kit_netlink &["\0", "\u{10}\0\0\0", "\u{4}\0", "\u{3}\0", "\u{2}\0", "\u{1}\0\0\0", "\u{7f}"];
     words::error_object &["\"code\":", "\"msg\":", "\"details\":", "null", "0", "999", "4294967296", "\"\"", "\\n"];
 }

@@ -1,0 +1,72 @@
+//! A kubelet in small: watches a folder of pod manifests, gives each pod a network namespace held by a pause process and
+//! a network by crate `pods`, and shows how they are. It runs no containers.
+//!
+//! Reading order: what is wanted (`manifest`, `desired`, `watcher`), what is there (`process`, `pause`, `sandbox`,
+//! `state`, `ports`), the network (`network`, `dns`), how one becomes the other (`worker` for one pod, `kubelet` for
+//! all), and who sees it (`board`, `table`, `screen`).
+
+mod cli;
+
+mod desired;
+mod manifest;
+mod watcher;
+
+mod pause;
+mod process;
+mod sandbox;
+mod state;
+
+mod ports;
+
+mod dns;
+mod network;
+
+mod backoff;
+mod kubelet;
+mod worker;
+
+mod board;
+mod screen;
+mod table;
+
+mod demo;
+mod exec;
+
+#[doc(hidden)]
+pub mod fuzzing;
+
+use anyhow::{Context, Result};
+use clap::Parser;
+use cli::{Cli, Command, Options};
+use std::process::ExitCode;
+
+/// The executable's whole `main`.
+#[must_use]
+#[expect(clippy::disallowed_methods, reason = "tells whether this program was called as a plugin, as --demo does")]
+pub fn main() -> ExitCode {
+    if std::env::var_os("CNI_COMMAND").is_some() {
+        return cni_plugins::main();
+    }
+    let cli = Cli::parse();
+    let ended = match cli.command {
+        Some(Command::Pause { .. }) => pause::run().map(|()| ExitCode::SUCCESS),
+        Some(Command::Exec(exec)) => exec::run(&exec),
+        None => run(cli.options),
+    };
+    ended.unwrap_or_else(|error| {
+        eprintln!("static-pods: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+fn run(options: Options) -> Result<ExitCode> {
+    if options.verbose {
+        tracing_subscriber::fmt().with_writer(std::io::stderr).init();
+    }
+    // One thread: there is nothing to compute, only to wait for.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the event loop")?;
+    let demo = options.demo.then(|| demo::Demo::new(&options)).transpose()?;
+    let options = demo.as_ref().map_or(options, demo::Demo::options);
+    tokio::task::LocalSet::new().block_on(&runtime, kubelet::run(options))
+}
