@@ -2,7 +2,7 @@
 
 use crate::kit::{Bin, HONEST, plugin, say, sum};
 use std::fs::File;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
 const LEAVES: [&str; 2] = ["--rule", "del.leaves-nothing"];
@@ -34,7 +34,7 @@ fn a_plugin_that_leaves_a_link_fails() {
         &HONEST.replace("ADD)", &format!("{}\nNEVER)", leave.replace("left", "\"l$CNI_CONTAINERID\""))),
     );
     let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--seed", "7"]));
-    said.has(1, &[
+    said.has(0, &[
         "del.leaves-nothing",
         "SPEC 2, DEL","DEL takes back everything",
         "the node as before ADD",
@@ -42,15 +42,15 @@ fn a_plugin_that_leaves_a_link_fails() {
         "$ printf %s '{\"type\":\"loopback\",\"cniVersion\":\"1.0.0\",\"name\":\"conformance\"}' | env -i CNI_COMMAND=ADD",
         "--only loopback --rule del.leaves-nothing --seed 7",
     ]);
-    said.has(1, &[&sum(0, 1, 0, 0)]);
+    said.has(0, &[&sum(0, 1, 0, 0)]);
 }
 
 #[test]
 fn a_plugin_that_leaves_a_process_fails() {
     let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4321 </dev/null >/dev/null 2>&1 &"));
     let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]]));
-    let expected = if crate::machine::may_mount_proc() { 1 } else { 0 };
-    said.has(expected, if expected == 1 { &["+ process", "sleep 4321"] } else { &["shares its process namespace"] });
+    let is_seen = crate::machine::may_mount_proc();
+    said.has(0, if is_seen { &["+ process", "sleep 4321"] } else { &["shares its process namespace"] });
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_plugin_that_does_not_say_its_versions_fails_and_no_more_is_tried() {
 fn a_call_that_hangs_is_a_finding() {
     let bin = Bin::with("loopback", &HONEST.replace("ADD)", "ADD) sleep 4322;"));
     let said = say(plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1], "--call-deadline", "1"]));
-    said.has(1, &["the plugin did not end within 1 s", "1000 ms"]);
+    said.has(0, &["the plugin did not end within 1 s", "1000 ms", &sum(0, 1, 0, 0)]);
 }
 
 #[test]
@@ -81,23 +81,29 @@ fn what_cannot_be_tried_is_skipped() {
     said.has(0, &["its config has no ipam.ranges", &sum(0, 0, 1, 0)]);
 }
 
+/// Where a plugin finds the folder of its own: a trial does not see it where the test does.
+const OWN_FOLDER: &str = "\"$(dirname \"$(readlink -f \"$0\")\")\"";
+
 /// Each plugin of a list is called, ADD forward and DEL backward.
 #[test]
 fn a_list_is_driven_as_a_runtime_does() {
     let bin = Bin::new();
-    let log = bin.path().join("log");
+    // All else than a pipe would be for reading only.
+    nix::unistd::mkfifo(&bin.path().join("log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let mut log = File::options().read(true).write(true).open(bin.path().join("log")).unwrap();
     let tell = r#"stdin=$(cat); has() { case "$stdin" in *$1*) echo $1 ;; esac; }"#;
     let said = "${0##*/} $CNI_COMMAND $(has prevResult) $(has runtimeConfig) $(has capabilities)";
-    let script = format!("{tell}\necho {said} >>{}\n{HONEST}", log.display());
+    let script = format!("{tell}\necho {said} >>{OWN_FOLDER}/log\n{HONEST}");
     bin.put("one", &script);
     bin.put("two", &script);
     let config = bin.config("a.conflist", r#"{"plugins":[{"type":"one"},{"type":"two","capabilities":{"mac":true}}]}"#);
     let said = say(plugin(&bin, &["--config", config.to_str().unwrap(), LEAVES[0], LEAVES[1]]));
     said.has(0, &[&sum(1, 0, 0, 0)]);
     let once = "one ADD\ntwo ADD prevResult runtimeConfig\ntwo DEL prevResult runtimeConfig\none DEL prevResult\n";
-    let calls = std::fs::read_to_string(log).unwrap();
-    let calls: String =
-        calls.lines().filter(|line| !line.contains("VERSION")).map(|line| format!("{line}\n")).collect();
+    writeln!(log, "end").unwrap();
+    let lines = BufReader::new(log).lines().map(Result::unwrap);
+    let calls: Vec<_> = lines.take_while(|line| line != "end").collect();
+    let calls: String = calls.iter().filter(|line| !line.contains("VERSION")).map(|line| format!("{line}\n")).collect();
     assert_eq!(calls, once.repeat(2));
 }
 
@@ -110,7 +116,7 @@ fn nothing_outlives_the_kit() {
     let bin = Bin::new();
     let fifo = bin.path().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    bin.put("loopback", &HONEST.replace("ADD)", &format!("ADD) exec 3>{}; exec sleep 4324;", fifo.display())));
+    bin.put("loopback", &HONEST.replace("ADD)", &format!("ADD) exec 3>{OWN_FOLDER}/fifo; exec sleep 4324;")));
     let mut command = plugin(&bin, &["--only", "loopback", LEAVES[0], LEAVES[1]]);
     let mut kit = command.stdout(Stdio::null()).spawn().unwrap();
     let mut held_by_plugin = File::open(&fifo).unwrap(); // waits for the plugin

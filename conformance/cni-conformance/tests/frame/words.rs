@@ -19,8 +19,7 @@ fn unknown_names_are_errors_with_near_ones() {
 #[test]
 fn a_config_has_to_be_one() {
     let bin = Bin::with("loopback", HONEST);
-    for (text, why) in
-        [("{", "it is not JSON"), ("[]", "no plugin object"), (r#"{"type":"none"}"#, "no executable none")]
+    for (text, why) in [("{", "it is not JSON"), ("[]", "no plugin object"), (r#"{"type":"none"}"#, "called \"none\"")]
     {
         let config = bin.config("a.conf", text);
         say(plugin(&bin, &["--config", config.to_str().unwrap()])).has(2, &[why]);
@@ -61,7 +60,7 @@ fn executables_without_a_profile_are_named() {
 #[test]
 fn rules_are_listed() {
     let all = say(kit(&["rules"]));
-    all.has(0, &["| del.leaves-nothing | MUST | SPEC 2, DEL |", "| version.lists-versions |"]);
+    all.has(0, &["| del.leaves-nothing | SHOULD | SPEC 2, DEL |", "| version.lists-versions |"]);
     let some = say(kit(&["plugin", "--list-rules", "--rule", "version.lists-versions"]));
     some.has(0, &["| version.lists-versions |"]);
     some.has_not("del.leaves-nothing");
