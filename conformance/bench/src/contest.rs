@@ -1,4 +1,4 @@
-//! Subjects side by side: each pod's call by every subject, in an order that rotates, before the next pod's.
+//! Subjects side by side: each pod's call by every subject, in an order that changes, before the next pod's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ pub(crate) struct Contest {
     pub(crate) contenders: Vec<Contender>,
     /// Pods that stay attached to every node's bridge, so that it is full.
     pub(crate) crowd: usize,
-    turn: usize,
+    /// State of what decides the order.
+    turn: u64,
 }
 
 /// A subject, its node, and what its calls have cost.
@@ -47,7 +48,7 @@ impl Contest {
         let scene = Arc::new(scene);
         let is_told = |subject: &&Arc<Subject>| scene.verbs.iter().any(|verb| subject.is_told(&scene, *verb));
         let contenders = subjects.iter().filter(is_told).map(|subject| Contender::new(subject.clone(), scene.clone()));
-        Ok(Self { contenders: contenders.collect::<Result<_, _>>()?, scene: scene.clone(), crowd: 0, turn: 0 })
+        Ok(Self { contenders: contenders.collect::<Result<_, _>>()?, scene: scene.clone(), crowd: 0, turn: SEED })
     }
 
     /// Makes namespaces for so many more pods on each node.
@@ -64,13 +65,11 @@ impl Contest {
 
     /// Lets each subject do this for a pod, and notes what it cost if that is `counted`.
     pub(crate) fn each(&mut self, verb: Verb, pod: usize, counted: bool) {
-        let count = self.contenders.len().max(1);
-        for place in 0..count {
-            if let Some(contender) = self.contenders.get_mut((self.turn + place) % count) {
+        for place in shuffled(self.contenders.len(), &mut self.turn) {
+            if let Some(contender) = self.contenders.get_mut(place) {
                 contender.call(verb, pod, counted);
             }
         }
-        self.turn += 1;
     }
 
     /// Lets each subject do this for a pod under trace, and counts.
@@ -118,6 +117,23 @@ impl Contest {
         }
         outcomes
     }
+}
+
+const SEED: u64 = 0x2545_f491_4f6c_dd1d;
+
+/// The numbers below `count` in an order that nobody can profit from: were it only rotated, each subject would always
+/// come after the same one, and find the processor's caches as that one left them. The same in each run.
+fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
+    let mut order: Vec<_> = (0..count).collect();
+    for left in (1..count).rev() {
+        // Xorshift (Marsaglia, 2003).
+        *state ^= *state << 13;
+        *state ^= *state >> 7;
+        *state ^= *state << 17;
+        let below = u64::try_from(left).unwrap_or(u64::MAX) + 1;
+        order.swap(left, usize::try_from(*state % below).unwrap_or(left));
+    }
+    order
 }
 
 impl Contender {
@@ -267,5 +283,29 @@ impl Calls {
         let one = self.subject.call(&self.scene, self.verb, &self.pod, 0, &Value::Null)?;
         let second = self.subject.call(&self.scene, self.verb, &self.pod, 1, &Value::Null);
         second.is_none().then_some(one)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{SEED, shuffled};
+
+    #[test]
+    fn everybody_comes_after_everybody_about_as_often() {
+        let (mut state, mut after) = (SEED, [[0; 4]; 4]);
+        for _ in 0..1200 {
+            let order = shuffled(4, &mut state);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3]);
+            order.windows(2).for_each(|two| after[two[0]][two[1]] += 1);
+        }
+        // 3,600 pairs of 12 kinds.
+        let others = (0..4)
+            .flat_map(|first| (0..4).map(move |second| (first, second)))
+            .filter(|(first, second)| first != second);
+        for (first, second) in others {
+            assert!((240..=360).contains(&after[first][second]), "{after:?}");
+        }
     }
 }

@@ -23,9 +23,25 @@ impl Made {
                 .next()
                 .and_then(|load| load.parse().ok())
                 .unwrap_or_default(),
-            command: std::env::args().skip(1).filter(|word| word != "--bench").collect(),
+            command: command(std::env::args().skip(1)),
         }
     }
+}
+
+/// Words of the command line without those that only say where the figures go.
+fn command(words: impl Iterator<Item = String>) -> Vec<String> {
+    let mut kept = Vec::new();
+    let mut is_value = false;
+    for word in words {
+        let (name, takes_value) = (word.split('=').next().unwrap_or_default(), !word.contains('='));
+        match name {
+            _ if is_value => is_value = false,
+            "--json" | "--svg" => is_value = takes_value,
+            "--bench" | "--write-readme" => {}
+            _ => kept.push(word),
+        }
+    }
+    kept
 }
 
 /// The date of a day since 1970, in the Gregorian calendar.
@@ -50,7 +66,14 @@ fn date(mut day: u64) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::date;
+    use super::{command, date};
+
+    #[test]
+    fn the_command_is_what_decides_the_figures() {
+        let words = "--bench --only bridge --json /x --svg=y --subject a=b --write-readme --json=z --pods 3".split(' ');
+        let kept = command(words.map(str::to_owned)).join(" ");
+        assert_eq!(kept, "--only bridge --subject a=b --pods 3");
+    }
 
     #[test]
     fn days_have_dates() {

@@ -2,7 +2,8 @@
 
 use crate::report::{Counts, Figures, Report};
 
-const OURS: &str = "ours";
+/// The subject that the targets are about: what `cargo bench` has built.
+pub(crate) const OURS: &str = "ours";
 
 /// One line of the table of targets.
 pub(crate) struct Target {

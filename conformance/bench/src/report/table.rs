@@ -3,9 +3,9 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use crate::targets::{Bound, TARGETS};
+use crate::targets::{Bound, OURS, TARGETS};
 
-use super::{Burst, Counts, Figures, Growth, Outcome, Report, Row};
+use super::{Burst, Counts, Figures, Growth, Outcome, Report, Row, Spread};
 
 /// Lines of cells; the first column is text, the others are numbers.
 pub(super) struct Table {
@@ -35,7 +35,7 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let all = || std::iter::once(&self.head).chain(&self.lines);
         let width = |column: usize| {
-            all().filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+            all().filter_map(|cells| cells.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0).max(3)
         };
         let widths: Vec<_> = (0..self.head.len()).map(width).collect();
         let line = |f: &mut fmt::Formatter<'_>, cells: &[String]| {
@@ -49,7 +49,7 @@ impl fmt::Display for Table {
         };
         line(f, &self.head)?;
         for (column, width) in widths.iter().enumerate() {
-            let dashes = "-".repeat((*width).max(3) - usize::from(column >= self.texts));
+            let dashes = "-".repeat(width - usize::from(column >= self.texts));
             write!(f, "| {dashes}{} ", if column < self.texts { "" } else { ":" })?;
         }
         writeln!(f, "|")?;
@@ -112,22 +112,27 @@ fn targets(report: &Report) -> Table {
 }
 
 fn times(rows: &[Row]) -> Table {
-    let mut table = Table::new(2, &["call", "subject", "p50", "p90", "p99", "nothing left", "CPU", "switches"]);
+    let head = ["call", "subject", "p50", "p90", "p99", "against ours", "nothing left", "CPU", "switches"];
+    let mut table = Table::new(2, &head);
     for row in rows {
         let cells = cells(&row.outcome, |figures| {
             let wall = figures.wall_ms;
-            vec![
-                ms(wall.p50),
-                ms(wall.p90),
-                ms(wall.p99),
-                ms(figures.gone_ms.p50),
-                ms(figures.cpu_ms.p50),
-                number(figures.switches.p50),
-            ]
+            let against = against_ours(rows, row).map_or_else(String::new, |ratio| format!("{ratio:.2}x"));
+            let rest = [ms(figures.gone_ms.p50), ms(figures.cpu_ms.p50), number(figures.switches.p50)];
+            [ms(wall.p50), ms(wall.p90), ms(wall.p99), against].into_iter().chain(rest).collect()
         });
         table.line([format!("{} {}", row.scene, row.verb), row.subject.clone()].into_iter().chain(cells));
     }
     table
+}
+
+/// The median of each pod's own ratio: what happens on the machine meanwhile happens to both.
+fn against_ours(rows: &[Row], row: &Row) -> Option<f64> {
+    let is_same = |other: &&Row| (&other.scene, &other.verb) == (&row.scene, &row.verb);
+    let ours = rows.iter().filter(is_same).find(|other| other.subject == OURS && row.subject != OURS)?;
+    let (ours, own) = (&ours.outcome.figures()?.samples_ms, &row.outcome.figures()?.samples_ms);
+    let ratios: Vec<_> = own.iter().zip(ours).map(|(own, ours)| own / ours).collect();
+    Spread::of(&ratios).filter(|_| own.len() == ours.len()).map(|ratios| ratios.p50)
 }
 
 fn counts(rows: &[Row]) -> Table {
@@ -206,4 +211,47 @@ pub(super) fn ms(value: f64) -> String {
 
 pub(super) fn number(value: f64) -> String {
     if value < 10.0 { format!("{value:.1}").trim_end_matches(".0").to_owned() } else { format!("{value:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::made_up;
+    use super::{Table, tables};
+
+    #[test]
+    fn columns_are_aligned() {
+        let mut table = Table::new(1, &["who", "n"]);
+        table.line(["a longer name".to_owned(), "7".to_owned()]);
+        table.line(["b".to_owned()]);
+        let expected = [
+            "| who           |   n |",
+            "| ------------- | --: |",
+            "| a longer name |   7 |",
+            "| b             |     |",
+        ];
+        assert_eq!(table.to_string().lines().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn everything_is_told_and_failures_last() {
+        let mut text = Vec::new();
+        tables(&made_up::report(), &mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let lines: Vec<_> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        assert!(
+            lines.contains(&"| bridge ADD | floor | 2.00 | 6.00 | 6.00 | 0.67x | 22.00 | 1.00 | 3 |".to_owned()),
+            "{text}"
+        );
+        assert!(
+            lines.contains(&"| bridge ADD | ours | 3.00 | 9.00 | 9.00 | | 23.00 | 1.00 | 3 |".to_owned()),
+            "{text}"
+        );
+        assert!(lines.contains(&"| bridge ADD | reference | failed | | | | | | |".to_owned()), "{text}");
+        assert!(
+            lines.contains(&"| bridge DEL, p50, against the floor that waits | 0.25x | <= 0.2x | not met |".to_owned()),
+            "{text}"
+        );
+        assert!(lines[0].ends_with("`cargo bench --package bench -- --pods 3`"), "{text}");
+        assert_eq!(lines.last().unwrap(), "FAILED reference, bridge ADD: it said <no> & \"never\"");
+    }
 }
