@@ -65,6 +65,7 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[
             Case { name: "no-space", versions: Versions::Newest, run: |bench| add_fails(bench, NO_SPACE, WHOLE) },
             Case { name: "io-error", versions: Versions::Newest, run: |bench| add_fails(bench, IO_ERROR, WHOLE) },
+            Case { name: "short-write", versions: Versions::Newest, run: |bench| add_fails(bench, SHORT, WHOLE) },
         ]),
     },
 ];
@@ -90,6 +91,8 @@ const SYSTEM_CALL: Fault = Fault { name: "system call", fate: Fate::FailWhere(su
 const REFUSED: Fault = Fault { name: "netlink message", fate: Fate::Refuse };
 const NO_SPACE: Fault = Fault { name: "write to a file", fate: Fate::FailWhere(no_space) };
 const IO_ERROR: Fault = Fault { name: "write to a file", fate: Fate::FailWhere(io_error) };
+/// As on a disk that fills up meanwhile: what there was room for is there, and the rest has to be written again.
+const SHORT: Fault = Fault { name: "write to a file", fate: Fate::ShortenWhere(is_long_write) };
 
 /// What the kernel may well say to a call; `None` where it would not fail.
 fn suitable(call: &Syscall) -> Option<Errno> {
@@ -132,6 +135,11 @@ fn no_space(call: &Syscall) -> Option<Errno> {
 
 fn io_error(call: &Syscall) -> Option<Errno> {
     is_on_disk(call).then_some(Errno::EIO)
+}
+
+/// Whether a call writes more than a byte to a file on a disk.
+fn is_long_write(call: &Syscall) -> bool {
+    matches!(call.name().as_str(), "write" | "pwrite64") && call.arguments[2] > 1 && is_on_disk(call)
 }
 
 /// Whether a call changes what is on a disk.

@@ -41,6 +41,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
+    Mutant::new("bridge", "add.needs-the-namespace", "takes-a-namespace-of-any-kind", |scene| {
+        // Links to namespaces say which kind they are of, as `uts:[4026531838]`.
+        let kind = std::fs::read_link(&scene.env.netns).unwrap_or_default().display().to_string();
+        match scene.is(Add) && kind.ends_with(']') && !kind.starts_with("net:") {
+            true => scene.boast(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["other-namespace"]),
     Mutant::new("bridge", "add.failed-leaves-nothing", "leaves-a-link-when-it-fails", |scene| {
         let reply = scene.honest();
         if scene.is(Add) && reply.exit != 0 {

@@ -110,15 +110,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Check, || crate::deed::make_link(&crate::deed::node(), "checked0"))
     }),
     Mutant::new("bridge", "check.bears-later-plugins", "wants-no-address-more", |scene| {
-        let count = || {
-            let found = find_interface(scene).and_then(|link| addr::list(&scene.container(), &link).ok());
-            found.into_iter().flatten().filter(|address| address.net.is_ipv4()).count()
-        };
-        match scene.is(Check) && count() > 1 {
-            true => scene.refuse(107, "there is one address more"),
-            false => scene.honest(),
-        }
-    }),
+        wants_as_added(scene, addresses)
+    })
+    .with(&["more-addresses"]),
+    Mutant::new("bridge", "check.bears-later-plugins", "wants-no-route-more", |scene| wants_as_added(scene, routes))
+        .with(&["more-routes"]),
+    Mutant::new("bridge", "check.bears-later-plugins", "wants-no-interface-more", |scene| {
+        wants_as_added(scene, interfaces)
+    })
+    .with(&["more-interfaces"]),
+    Mutant::new("bridge", "check.bears-later-plugins", "wants-the-mac-that-it-gave", |scene| {
+        wants_as_added(scene, mac)
+    })
+    .with(&["other-mac"]),
+    Mutant::new("bridge", "check.bears-later-plugins", "wants-the-mtu-that-it-gave", |scene| {
+        wants_as_added(scene, mtu)
+    })
+    .with(&["other-mtu"]),
 ];
 
 fn remembered(key: &str) -> Option<Value> {
@@ -133,6 +141,41 @@ fn remembers(scene: &Scene) -> Reply {
     }
     reply
 }
+
+/// What the honest plugin does, but CHECK wants something of the container to be as ADD left it.
+fn wants_as_added(scene: &Scene, what: fn(&Scene, &Link) -> String) -> Reply {
+    let key = scene.attachment();
+    let now = || find_interface(scene).map(|link| what(scene, &link)).unwrap_or_default();
+    match memory::find(&key).filter(|_| scene.is(Check) && find_interface(scene).is_some()) {
+        Some(then) if then != now() => scene.refuse(107, "that is not as it was left"),
+        _ => scene.after(Add, || memory::note(&key, &now())),
+    }
+}
+
+fn addresses(scene: &Scene, link: &Link) -> String {
+    let found = addr::list(&scene.container(), link).unwrap_or_default();
+    found.iter().filter(|address| address.net.is_ipv4()).count().to_string()
+}
+
+fn routes(scene: &Scene, link: &Link) -> String {
+    let found = route::list(&scene.container(), Some(link.index), Some(MAIN), false).unwrap_or_default();
+    found.len().to_string()
+}
+
+fn interfaces(scene: &Scene, _: &Link) -> String {
+    link::list(&scene.container(), None).unwrap_or_default().len().to_string()
+}
+
+fn mac(_: &Scene, link: &Link) -> String {
+    format!("{:?}", link.mac)
+}
+
+fn mtu(_: &Scene, link: &Link) -> String {
+    format!("{:?}", link.mtu_bytes)
+}
+
+/// RT_TABLE_MAIN of linux/rtnetlink.h.
+const MAIN: u32 = 254;
 
 /// CHECK with a part of the config less.
 fn checks_without(scene: &Scene, path: &str) -> Reply {

@@ -1,6 +1,10 @@
 //! DEL.
 
-use crate::{Mutant, deed, memory};
+use crate::{Mutant, Scene, deed, memory};
+use netops::addr::{self, Address};
+use netops::link::{self, Link};
+use netops::nft::{Family, Nft, Table};
+use netops::route;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Del};
 use std::fs;
@@ -83,18 +87,44 @@ pub(super) const MUTANTS: &[Mutant] = &[
         reply
     }),
     Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-interface-to-delete", |scene| {
-        let key = scene.attachment();
-        let is_missing =
-            || netops::link::find(&scene.container(), &scene.env.ifname).is_ok_and(|found| found.is_none());
-        if scene.is(Del) && scene.has_netns() && memory::has(&key) && is_missing() {
-            return scene.refuse(110, "the interface is not there");
-        }
-        let reply = scene.after(Add, || memory::mark(&key));
-        if scene.is(Del) && reply.exit == 0 {
-            memory::forget(&key);
-        }
-        reply
-    }),
+        wants(scene, |scene, interface| interface.is_none() && scene.has_netns())
+    })
+    .with(&["interface"]),
+    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-interfaces-name-to-delete", |scene| {
+        wants(scene, |scene, interface| interface.is_none() && scene.has_netns())
+    })
+    .with(&["interface-renamed"]),
+    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-address-to-delete", |scene| {
+        wants(scene, |scene, interface| {
+            let is_ipv4 = |address: &Address| address.net.is_ipv4();
+            let found = |link| addr::list(&scene.container(), link).unwrap_or_default();
+            interface.is_some_and(|link| !found(link).iter().any(is_ipv4))
+        })
+    })
+    .with(&["address"]),
+    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-route-to-delete", |scene| {
+        wants(scene, |scene, interface| {
+            let found = |link: &Link| route::list_default(&scene.container(), &link.name).unwrap_or_default();
+            interface.is_some_and(|link| found(link).is_empty())
+        })
+    })
+    .with(&["route"]),
+    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-host-end-to-delete", |scene| {
+        wants(scene, |_, interface| interface.is_none_or(|link| host_end(link).is_none()))
+    })
+    .with(&["host-end"]),
+    Mutant::new("bridge", "del.bears-what-is-missing", "wants-its-port-to-delete", |scene| {
+        wants(scene, |_, interface| interface.and_then(host_end).is_some_and(|end| end.master.is_none()))
+    })
+    .with(&["host-end-detached"]),
+    Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-bridge-to-delete", |scene| {
+        wants(scene, |_, _| link::find(&deed::node(), "cni0").is_ok_and(|found| found.is_none()))
+    })
+    .with(&["bridge"]),
+    Mutant::new("bridge", "del.bears-lost-state", "wants-its-filter-rules-to-delete", |scene| {
+        wants(scene, |_, _| !has_filter_rules())
+    })
+    .with(&["filter-rules"]),
     Mutant::new("host-local", "del.bears-lost-state", "wants-its-file-to-delete", |scene| {
         let key = scene.attachment();
         if scene.is(Del) && memory::has(&key) && !has_file_of(&scene.env.container_id) {
@@ -110,6 +140,33 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Del, || deed::remove_link(&deed::node(), "cni0"))
     }),
 ];
+
+/// What the honest plugin does, but DEL is refused once while something is missing of what ADD made. The check gets the
+/// interface, where it is still there by its name.
+fn wants(scene: &Scene, is_missing: impl Fn(&Scene, Option<&Link>) -> bool) -> Reply {
+    let key = scene.attachment();
+    let interface = || scene.has_netns().then(|| link::find(&scene.container(), &scene.env.ifname).ok())?.flatten();
+    if scene.is(Del) && memory::has(&key) && is_missing(scene, interface().as_ref()) {
+        return scene.refuse(110, "something is not there that was");
+    }
+    let reply = scene.after(Add, || memory::mark(&key));
+    if scene.is(Del) && reply.exit == 0 {
+        memory::forget(&key);
+    }
+    reply
+}
+
+/// Whether the table is there in which our plugins hide containers behind the node.
+fn has_filter_rules() -> bool {
+    let table = Table::new(Family::Inet, "cni_masquerade");
+    let found = Nft::open("the node").and_then(|mut nft| nft.find_table(&table));
+    found.is_ok_and(|found| found.is_some())
+}
+
+/// The end of a veth on the node.
+fn host_end(link: &Link) -> Option<Link> {
+    link::find_index(&deed::node(), link.peer?).ok().flatten()
+}
 
 /// Whether host-local has an address for a container, in any network.
 fn has_file_of(container_id: &str) -> bool {

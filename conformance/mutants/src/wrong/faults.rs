@@ -5,6 +5,7 @@ use crate::{Mutant, Scene, deed};
 use skel::Reply;
 use skel::cni_spec::Command::{self, Add, Del};
 use std::fs;
+use std::io::Write;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "faults.add-answers", "fails-to-add-without-a-word", |scene| says_nothing(scene, Add))
@@ -23,6 +24,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "faults.disk-errors", "fails-to-write-without-a-word", |scene| says_nothing(scene, Add))
         .with(&["no-space"])
         .slow(),
+    Mutant::new("host-local", "faults.disk-errors", "writes-once", |scene| {
+        let (key, journal) = (scene.attachment(), format!("/var/lib/cni/journal-{}", scene.env.container_id));
+        let reply = scene.after(Add, || {
+            let written = fs::File::create(&journal).and_then(|mut file| file.write(key.as_bytes()));
+            written.map(drop).unwrap_or_else(|error| panic!("{error}"));
+        });
+        if scene.is(Del) && fs::read_to_string(&journal).is_ok_and(|text| text != key) {
+            return scene.refuse(105, "the journal is damaged");
+        }
+        if scene.is(Del) {
+            fs::remove_file(&journal).ok(); // a second DEL finds none
+        }
+        reply
+    })
+    .with(&["short-write"])
+    .slow(),
     Mutant::new("host-local", "disk.add-on-a-full-disk", "has-no-words-for-a-full-disk", |scene| {
         says_nothing(scene, Add)
     }),

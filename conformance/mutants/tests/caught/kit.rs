@@ -75,9 +75,14 @@ impl Kit {
         planned
     }
 
+    /// One at a time: there is a test for each group of mutants, and those run side by side.
     fn run(&self, planned: Vec<Planned>) -> BTreeMap<String, ByRule> {
+        self.run_on(planned, 1)
+    }
+
+    fn run_on(&self, planned: Vec<Planned>, jobs: usize) -> BTreeMap<String, ByRule> {
         let mut all: BTreeMap<String, ByRule> = BTreeMap::new();
-        for report in schedule::run(planned, self.machine, 1, TRIAL_DEADLINE, |_| ()) {
+        for report in schedule::run(planned, self.machine, jobs, TRIAL_DEADLINE, |_| ()) {
             let label = report.trial.subject.label.clone();
             all.entry(label).or_default().entry(report.trial.rule.clone()).or_default().push(report);
         }
@@ -118,14 +123,23 @@ impl Kit {
         reports.values().flatten().flat_map(|(rule, reports)| of_honest(rule, reports)).collect()
     }
 
-    /// Tries one mutant with every rule. Rules that it breaks.
-    pub(crate) fn broken_by(&self, mutant: &Mutant) -> Vec<String> {
-        let planned = self.plan(&self.subject(mutant.name), mutant, rules::all().collect(), &[]);
-        let reports = self.run(planned).remove(mutant.name).unwrap_or_default();
+    /// Tries each mutant with every rule that takes no long, on all processors. Rules that it breaks, by mutant.
+    pub(crate) fn broken_by(&self, mutants: &[&Mutant]) -> BTreeMap<String, Vec<String>> {
+        let is_quick = |rule: &&'static Rule| !LONG.iter().any(|family| rule.id.starts_with(family));
+        let rules: Vec<_> = rules::all().filter(is_quick).collect();
+        let plan = |mutant: &&Mutant| self.plan(&self.subject(mutant.name), mutant, rules.clone(), &[]);
+        let planned = mutants.iter().flat_map(plan).collect();
+        let jobs = 3 * std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let is_broken = |reports: &[Report]| reports.iter().any(|report| is_failure(&report.verdict));
-        reports.into_iter().filter(|(_, reports)| is_broken(reports)).map(|(rule, _)| rule).collect()
+        let broken = |reports: ByRule| {
+            reports.into_iter().filter(|(_, reports)| is_broken(reports)).map(|(rule, _)| rule).collect()
+        };
+        self.run_on(planned, jobs).into_iter().map(|(name, reports)| (name, broken(reports))).collect()
     }
 }
+
+/// Rules that are left out there: families in which each takes seconds.
+const LONG: [&str; 6] = ["crash.", "faults.", "disk.", "concurrency.", "model.", "hostile."];
 
 /// Whether the suite does not have the plugin yet.
 fn needs_reference(mutant: &Mutant) -> bool {
