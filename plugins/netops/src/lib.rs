@@ -6,7 +6,7 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
-//! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside on a thread of its own |
+//! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside |
 //! | [`link`] | [`Link`](link::Link), `get` `find` `list`, `create_bridge` `create_veth` `set` |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
 //! | [`unlink`] | removing links without waiting for the kernel's grace period |

@@ -20,12 +20,20 @@ pub(crate) fn is_installed() -> bool {
     Path::new(VALGRIND).exists()
 }
 
-/// Makes a call and counts the instructions of its process, all threads together.
-pub(crate) fn count(call: &Call, node: &Node) -> Result<(Output, u64), String> {
+/// What valgrind saw of a call's process, all threads together.
+pub(crate) struct Profile {
+    /// How many instructions it executed.
+    pub(crate) instructions: u64,
+    /// The functions they are of, as the linker calls them; names that a stripped executable lacks are left out.
+    pub(crate) functions: Vec<String>,
+}
+
+/// Makes a call under valgrind.
+pub(crate) fn profile(call: &Call, node: &Node) -> Result<(Output, Profile), String> {
     let (pid, profile) = (node.work_dir().join("valgrind-pid"), node.work_dir().join("profile"));
     let out = format!("--callgrind-out-file={}.%p", profile.display());
     let pid_file = pid.display().to_string();
-    let before = ["/bin/sh", "-c", SAY_PID, &pid_file, VALGRIND, "-q", "--tool=callgrind", &out];
+    let before = ["/bin/sh", "-c", SAY_PID, &pid_file, VALGRIND, "-q", "--tool=callgrind", "--demangle=no", &out];
     let output = on_itself(call, node)?.run(&before.map(str::to_owned));
     let read =
         |path: &Path| fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()));
@@ -33,7 +41,14 @@ pub(crate) fn count(call: &Call, node: &Node) -> Result<(Output, u64), String> {
     let text = read(Path::new(&profile))?;
     let total = text.lines().rev().find_map(|line| line.strip_prefix("totals:").or(line.strip_prefix("summary:")));
     let total = total.and_then(|number| number.trim().parse().ok());
-    Ok((output, total.ok_or_else(|| format!("{profile} has no line `totals:`"))?))
+    let instructions = total.ok_or_else(|| format!("{profile} has no line `totals:`"))?;
+    // `fn=(12) name`, or `cfn=(12) name` for one that is called, where it comes first, `fn=(12)` from then on; `name'2`
+    // is a recursion into it.
+    let name = |line: &str| {
+        let (_, name) = line.trim_start_matches('c').strip_prefix("fn=(")?.split_once(") ")?;
+        Some(name.split('\'').next()?.to_owned()).filter(|name| !name.starts_with("0x"))
+    };
+    Ok((output, Profile { instructions, functions: text.lines().filter_map(name).collect() }))
 }
 
 /// A plugin knows its own IPAM plugin by `/proc/self/exe`, which is valgrind's here. So in the call's `CNI_PATH` that

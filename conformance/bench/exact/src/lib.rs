@@ -6,6 +6,7 @@
 mod call;
 mod callgrind;
 mod counts;
+pub mod layout;
 pub mod limits;
 mod scene;
 pub mod table;

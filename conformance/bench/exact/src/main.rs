@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use exact::limits::{self, Limits};
-use exact::{Folder, count_all, table};
+use exact::{Folder, count_all, layout, table};
 
-const USAGE: &str = "usage: exact [--only SCENE] [--quick] [--syscalls] [--table | --update] FOLDER";
+const USAGE: &str = "usage: exact [--only SCENE] [--quick] [--syscalls] [--table | --update | --layout FILE] FOLDER";
 
 #[derive(Default)]
 struct Options {
@@ -19,6 +19,8 @@ struct Options {
     /// Compares nothing.
     table: bool,
     update: bool,
+    /// Where to write the functions that are used.
+    layout: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -45,6 +47,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
             "--syscalls" => options.syscalls = true,
             "--table" => options.table = true,
             "--update" => options.update = true,
+            "--layout" => options.layout = Some(words.next().ok_or(USAGE)?.into()),
             folder if !folder.starts_with('-') && options.folder.as_os_str().is_empty() => {
                 // Nodes have folders of their own in place of some.
                 let found = PathBuf::from(folder).canonicalize();
@@ -62,6 +65,9 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
 /// Prints the table; returns what is not as its limit says.
 fn run(options: &Options) -> Result<Vec<String>, String> {
     let folder = Folder { plugins: options.folder.join("cni-plugins"), cnitool: options.folder.join("cnitool") };
+    if let Some(file) = &options.layout {
+        return layout::write(file, &folder).map(|()| Vec::new());
+    }
     let sizes = limits::sizes(&folder)?;
     let (path, limits) = (limits::path(), Limits::read(&limits::path())?);
     let is_enough = |seen: &[exact::Seen]| options.table || (!options.update && !limits.are_exceeded(seen, |_| true));

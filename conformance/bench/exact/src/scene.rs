@@ -52,6 +52,8 @@ pub struct Seen {
     pub counts: Counts,
     /// How often each system call was made, the last time it was traced.
     pub names: BTreeMap<String, u64>,
+    /// The functions it executed, as the linker calls them, if it was profiled.
+    pub functions: Vec<String>,
 }
 
 const LIFE: &[Verb] = &[Verb::Add, Verb::Check, Verb::Del];
@@ -130,6 +132,7 @@ impl<'a> Counting<'a> {
             call: format!("{} {verb}", scene.name),
             counts: Counts::default(),
             names: BTreeMap::new(),
+            functions: Vec::new(),
         };
         Ok(Self { scene, node, seen: scene.verbs.iter().map(seen).collect() })
     }
@@ -177,7 +180,7 @@ impl<'a> Counting<'a> {
     }
 
     fn make(&mut self, call: &Call, place: usize, way: Way) -> Result<Output, String> {
-        let Seen { counts, names, .. } = &mut self.seen[place];
+        let Seen { counts, names, functions, .. } = &mut self.seen[place];
         match way {
             Way::Plain => {
                 let before = faults()?;
@@ -191,8 +194,9 @@ impl<'a> Counting<'a> {
                 Ok(output)
             }
             Way::Profiled => {
-                let (output, instructions) = callgrind::count(call, &self.node)?;
-                counts.note(Metric::Instructions, instructions);
+                let (output, profile) = callgrind::profile(call, &self.node)?;
+                counts.note(Metric::Instructions, profile.instructions);
+                functions.extend(profile.functions);
                 Ok(output)
             }
         }
@@ -208,6 +212,18 @@ impl<'a> Counting<'a> {
 }
 
 impl Scene {
+    /// Whether it is the plugins' alone, without cnitool.
+    #[must_use]
+    pub fn is_of_plugins(&self) -> bool {
+        !self.is_chain
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// The scene's plugin and four noops behind it.
     fn conflist(&self) -> Value {
         let noops = std::iter::repeat_n(json!({"type": "noop"}), NOOPS);
