@@ -2,6 +2,8 @@
 
 use std::time::{Duration, SystemTime};
 
+use nix::time::{ClockId, clock_gettime};
+
 use crate::error::{OpError, Result};
 
 /// A boot of the machine.
@@ -21,12 +23,11 @@ impl Boot {
     pub fn read() -> Result<Self> {
         let read = |path: &str| std::fs::read_to_string(path).map_err(|error| OpError::io("read", path, &error));
         let id = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        // Two numbers: seconds since the start, with two decimals, and idle seconds.
-        let uptime = read("/proc/uptime")?;
-        let seconds = uptime.split_whitespace().next().and_then(|word| word.parse::<f64>().ok());
-        let uptime = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-        let started = uptime.and_then(|uptime| SystemTime::now().checked_sub(uptime));
-        let started = started.ok_or_else(|| OpError::state("read", "/proc/uptime", "it has no number of seconds"))?;
+        // What /proc/uptime shows, in one call instead of five.
+        let clock = "the time since the machine's start";
+        let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|errno| OpError::errno("read", clock, errno))?;
+        let started = SystemTime::now().checked_sub(Duration::from(uptime));
+        let started = started.ok_or_else(|| OpError::state("read", clock, "the clock says that it was before 1970"))?;
         Ok(Self { id, started })
     }
 }

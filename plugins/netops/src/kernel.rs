@@ -14,7 +14,7 @@ use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, N
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv, send, setsockopt, sockopt::ReceiveTimeout};
+use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::TimeVal;
 
 use crate::answer::{Answer, Frames};
@@ -26,7 +26,7 @@ use crate::sieve::sift;
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
 /// The kernel fills at most 32 KiB of a dump into one read (`netlink_recvmsg`).
-const READ_BYTES: usize = 32 * 1024;
+pub(crate) const READ_BYTES: usize = 32 * 1024;
 
 /// A netlink connection that acts on the namespace it was opened in.
 pub struct Kernel {
@@ -69,6 +69,11 @@ impl Request {
         self
     }
 
+    /// A question about one object has it as its answer, or a refusal: an ack beside it would say nothing.
+    fn is_answered_by_an_object(&self) -> bool {
+        matches!(self.message, RouteNetlinkMessage::GetLink(_)) && self.flags & NLM_F_DUMP != NLM_F_DUMP
+    }
+
     pub(crate) fn error(&self, place: &str, cause: Cause) -> OpError {
         OpError::new(self.op, self.object.clone(), cause).at(place).request(self.words.clone())
     }
@@ -100,7 +105,7 @@ impl Kernel {
         let socket = socket.map_err(|errno| {
             OpError::errno("open", "a netlink socket", errno).at(&place).request("socket AF_NETLINK NETLINK_ROUTE")
         })?;
-        Ok(Self { socket, place, sequence: Cell::new(0), buffer: RefCell::new(vec![0; READ_BYTES]) })
+        Ok(Self { socket, place, sequence: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(READ_BYTES)) })
     }
 
     /// Where its requests act: `the host` or the namespace's path.
@@ -171,13 +176,12 @@ impl Kernel {
         let mut replies: Vec<Reply> = requests.iter().map(|_| Vec::new()).collect();
         let mut buffer = self.buffer.borrow_mut();
         while outcomes.iter().any(Option::is_none) {
-            let length = match recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty()) {
-                Ok(length) => length,
+            match receive(&self.socket, &mut buffer, MsgFlags::empty()) {
+                Ok(()) => (),
                 Err(Errno::EINTR) => continue,
                 Err(errno) => return Err(cause_of(errno)),
-            };
-            let bytes = buffer.get(..length).unwrap_or_default();
-            for frame in Frames::new(bytes) {
+            }
+            for frame in Frames::new(&buffer) {
                 // An answer to an earlier request that timed out is nobody's now.
                 let index = frame.sequence.wrapping_sub(first) as usize;
                 let (Some(request), Some(reply), Some(outcome)) =
@@ -187,7 +191,12 @@ impl Kernel {
                 };
                 match frame.answer() {
                     Answer::Object(bytes) => match parse(bytes) {
-                        Ok(message) => reply.push(message),
+                        Ok(message) => {
+                            reply.push(message);
+                            if request.is_answered_by_an_object() {
+                                *outcome = Some(Ok(std::mem::take(reply)));
+                            }
+                        }
                         Err(cause) => *outcome = Some(Err(request.error(&self.place, cause))),
                     },
                     Answer::Failed(cause) => {
@@ -223,15 +232,28 @@ pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Err
     Ok(socket)
 }
 
-/// All requests in one buffer, numbered from `first`, each asking for an ack.
+/// Reads into an empty `buffer` as much as it has room for. Only what was read is touched: a new page costs more than the
+/// system call.
+///
+/// # Errors
+/// As `recv(2)`.
+pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, flags: MsgFlags) -> std::result::Result<(), Errno> {
+    buffer.clear();
+    match socket.recv(buffer, flags.bits()) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))),
+    }
+}
+
+/// All requests in one buffer, numbered from `first`, each asking for an ack where it needs one.
 pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (number, request) in (0u32..).zip(requests) {
         let mut header = NetlinkHeader::default();
         header.sequence_number = first.wrapping_add(number);
         header.flags = NLM_F_REQUEST | request.flags;
-        // A dump ends with NLMSG_DONE; everything else with the ack asked for.
-        if request.flags & NLM_F_DUMP != NLM_F_DUMP {
+        // A dump ends with NLMSG_DONE, a question with its object; everything else with the ack asked for.
+        if request.flags & NLM_F_DUMP != NLM_F_DUMP && !request.is_answered_by_an_object() {
             header.flags |= NLM_F_ACK;
         }
         let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request.message.clone()));

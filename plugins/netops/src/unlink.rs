@@ -7,18 +7,18 @@
 //! Killed at any moment, either the kernel never got the request or it completes it.
 
 use std::collections::BTreeSet;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkMessage;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::MsgFlags;
 
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
-use crate::kernel::{DEADLINE, Kernel, Request, encode, open_socket, parse};
+use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode, open_socket, parse, receive};
 use crate::link::{Link, Target};
 use crate::netns::HOST;
 
@@ -69,7 +69,7 @@ struct Removal<'a> {
 impl Removal<'_> {
     /// Takes announcements and verdicts until every link is accounted for, or no more can come.
     fn listen(&mut self, socket: &netlink_sys::Socket, child: &OwnedFd) -> Result<()> {
-        let mut buffer = vec![0; 32 * 1024];
+        let mut buffer = Vec::with_capacity(READ_BYTES);
         let end = Instant::now() + DEADLINE;
         while !self.pending.is_empty() {
             let mut files =
@@ -92,10 +92,10 @@ impl Removal<'_> {
     }
 
     /// Reads all there is.
-    fn read(&mut self, socket: &netlink_sys::Socket, buffer: &mut [u8]) -> Result<()> {
+    fn read(&mut self, socket: &netlink_sys::Socket, buffer: &mut Vec<u8>) -> Result<()> {
         while !self.pending.is_empty() {
-            match recv(socket.as_raw_fd(), buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => self.take(buffer.get(..length).unwrap_or_default()),
+            match receive(socket, buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(()) => self.take(buffer),
                 Err(Errno::EINTR) => (),
                 Err(Errno::ENOBUFS) => self.look()?,
                 Err(Errno::EAGAIN) => return Ok(()),

@@ -2,20 +2,20 @@
 //!
 //! Subscribe before the change: then nothing between change and wait is missed, and nothing is polled.
 
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::task::Poll;
 use std::time::Duration;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
-use nix::sys::socket::{MsgFlags, recv};
+use nix::sys::socket::MsgFlags;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
-use crate::kernel::{DEADLINE, Kernel, open_socket, parse};
+use crate::kernel::{DEADLINE, Kernel, READ_BYTES, open_socket, parse, receive};
 use crate::link::{self, Link};
 use crate::netns::{HOST, Netns};
 
@@ -70,7 +70,7 @@ impl Watch {
             Ok(socket)
         };
         let socket = open().map_err(|errno| OpError::errno("subscribe to", "link announcements", errno).at(place))?;
-        Ok(Self { socket, buffer: vec![0; 32 * 1024] })
+        Ok(Self { socket, buffer: Vec::with_capacity(READ_BYTES) })
     }
 
     /// Waits until the link can carry packets (`IF_OPER_UP`) and returns it as it is then.
@@ -124,8 +124,8 @@ impl Watch {
 
     async fn next(&mut self) -> std::result::Result<Seen, Errno> {
         loop {
-            match recv(self.socket.as_raw_fd(), &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => return Ok(seen(self.buffer.get(..length).unwrap_or_default())),
+            match receive(&self.socket, &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(()) => return Ok(seen(&self.buffer)),
                 Err(Errno::ENOBUFS) => return Ok(Seen::lost()),
                 Err(Errno::EINTR) => (),
                 Err(Errno::EAGAIN) => readable(self.socket.as_fd()).await.map_err(errno_of)?,
