@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -63,10 +64,11 @@ pub(crate) struct Pod {
 pub(crate) struct Staging(TempDir);
 
 impl Built {
-    /// Beside the running executable or in the folder above, where cargo puts them.
+    /// Beside the running executable or in the folder above, where cargo puts them. An optimised benchmark has the plugins
+    /// built as users get them: a profile of its own would give their functions other names, and the linker another order.
     ///
     /// # Errors
-    /// One is missing.
+    /// One is missing or cannot be built.
     pub(crate) fn find() -> Result<Self, String> {
         let here =
             std::env::current_exe().map_err(|error| format!("cannot find the benchmark's own executable: {error}"))?;
@@ -77,12 +79,32 @@ impl Built {
                 .find(|path| path.is_file())
                 .ok_or_else(|| format!("no {name} near {}: start this by `cargo bench`", here.display()))
         };
+        let [plugins, cnitool] = match cfg!(debug_assertions) {
+            true => ["bench-plugins", "bench-cnitool"],
+            false => {
+                build()?;
+                ["cni-plugins", CNITOOL]
+            }
+        };
         Ok(Self {
-            plugins: find("bench-plugins")?,
-            cnitool: find("bench-cnitool")?,
+            plugins: find(plugins)?,
+            cnitool: find(cnitool)?,
             floor: find("bench-floor")?,
             empty: find("bench-empty")?,
         })
+    }
+}
+
+/// `cargo build --release` of what is measured. Offline: cargo has just built this program, with the same dependencies.
+#[expect(clippy::disallowed_methods, reason = "cargo tells by a variable that it has started this program")]
+fn build() -> Result<(), String> {
+    let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--offline", "--release", "--package", "cni-plugins", "--package", CNITOOL]);
+    match build.status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("cannot build the plugins: cargo ended with {status}")),
+        Err(error) => Err(format!("cannot start cargo to build the plugins: {error}")),
     }
 }
 
