@@ -47,6 +47,11 @@ impl Namespace {
         self.new_link(name, "veth", |info| info.nest(IFLA_INFO_DATA, peer_link));
         self.set_up(name);
         other.set_up(peer);
+        // The kernel looks at the carrier when it is asked, and adds link-local addresses with it; else it does so a moment
+        // later, which a test would take for the plugin's doing.
+        for (namespace, link) in [(self, name), (other, peer)] {
+            drop(namespace.find_link(link));
+        }
     }
 
     /// Makes a link of a kind that needs no options (`bridge`, `dummy`, `ifb`) and sets it up.
