@@ -99,13 +99,16 @@ impl Built {
 #[expect(clippy::disallowed_methods, reason = "cargo tells by a variable that it has started this program")]
 fn build() -> Result<(), String> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
-    let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--offline", "--release", "--package", "cni-plugins", "--package", CNITOOL]);
-    match build.status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(status) => Err(format!("cannot build the plugins: cargo ended with {status}")),
-        Err(error) => Err(format!("cannot start cargo to build the plugins: {error}")),
+    for package in ["cni-plugins", CNITOOL] {
+        let mut build = Command::new(&cargo);
+        build.args(["build", "--quiet", "--offline", "--release", "--package", package]);
+        match build.status() {
+            Ok(status) if status.success() => (),
+            Ok(status) => return Err(format!("cannot build {package}: cargo ended with {status}")),
+            Err(error) => return Err(format!("cannot start cargo to build {package}: {error}")),
+        }
     }
+    Ok(())
 }
 
 impl Staging {

@@ -123,9 +123,15 @@ enum Way {
 
 impl<'a> Counting<'a> {
     fn start(scene: &'a Scene, folder: &Folder) -> Result<Self, String> {
-        let node = Node::with(&Subject::Multicall(folder.plugins.clone()));
         let io = |error: std::io::Error| error.to_string();
-        symlink(&folder.cnitool, node.bin_dir().join("cnitool")).map_err(io)?;
+        let node = Node::with(&Subject::Multicall(folder.plugins.clone()));
+        // Into the node's memory: how many pages a fault maps hangs on how a file system happens to hold the file.
+        let copy = |from: &Path, name: &str| {
+            let to = node.work_dir().join(name);
+            fs::copy(from, &to).map(|_| to).map_err(io)
+        };
+        node.install(&Subject::Multicall(copy(&folder.plugins, "cni-plugins")?));
+        symlink(copy(&folder.cnitool, "cnitool")?, node.bin_dir().join("cnitool")).map_err(io)?;
         fs::create_dir_all(NET_D).map_err(io)?;
         fs::write(Path::new(NET_D).join("pods.conflist"), scene.conflist().to_string()).map_err(io)?;
         let seen = |verb: &Verb| Seen {
