@@ -25,8 +25,8 @@ pub mod kernel;
 pub mod netns;
 
 mod answer;
-mod sieve;
 mod raw;
+mod sieve;
 
 pub mod link;
 mod mac;
