@@ -1,8 +1,8 @@
 //! What a call of a plugin costs: ours, the reference, and the least that the kernel asks for, side by side in one run.
 //!
-//! `cargo bench --package bench` starts it; README.md says what each row is. Start at [`run`]: it takes subjects
-//! ([`subject`]) through scenes ([`scene`]), each on a node of its own ([`station`]), pod by pod ([`contest`]); one call is
-//! in [`call`]. What comes out is a [`report`], and [`targets`] reads that.
+//! `cargo bench --package bench` starts it; README.md says what each row is. Start at `run`: it takes subjects
+//! (`subject`) through scenes (`scene`), each on a node of its own (`station`), pod by pod (`contest`); one call is
+//! in `call`. What comes out is a `report`, and `targets` reads that.
 //!
 //! Time never decides a test here. What is exact (system calls, messages, processes, bytes) has its limits elsewhere.
 
