@@ -155,13 +155,18 @@ fn until_up(socket: &Socket, mut batch: Batch, index: u32) -> std::result::Resul
     socket.send(&batch)?;
     let mut is_through = false;
     let mut is_up = false;
-    socket.receive(|answer| {
+    let received = socket.receive(|answer| {
         if let Answer::Object { kind, number, body, .. } = answer {
             is_through |= number == batch.count;
             is_up |= link::read(kind, body).is_some_and(|link| link.index == index && link.oper_up);
         }
         is_through && is_up
-    })
+    });
+    match received {
+        // More was announced of other links than there is room for: what is lost is asked for.
+        Err(Errno::ENOBUFS) => until_up(socket, Batch::new(), index),
+        received => received,
+    }
 }
 
 fn detach(del: &Del) -> Result<()> {
@@ -189,10 +194,20 @@ fn delete_announced(socket: &Socket, batch: &Batch, name: &str) -> std::result::
     child::leave_to_child(|| {
         socket.send(batch).ok(); // the parent hears the verdict
     })?;
-    socket.receive(|answer| match answer {
-        Answer::Object { kind, body, .. } => link::is_gone(kind, body, name),
-        Answer::Done { .. } | Answer::Refused(_) => true,
-    })
+    loop {
+        let received = socket.receive(|answer| match answer {
+            Answer::Object { kind, body, .. } => link::is_gone(kind, body, name),
+            Answer::Done { .. } | Answer::Refused(_) => true,
+        });
+        match received {
+            // As in `until_up`. If it is still there, the announcement is still to come.
+            Err(Errno::ENOBUFS) => match link::find(&Socket::open(SockProtocol::NetlinkRoute)?, name)? {
+                None => return Ok(()),
+                Some(_) => continue,
+            },
+            received => return received,
+        }
+    }
 }
 
 fn open(netns: &str) -> Result<File> {
