@@ -76,7 +76,8 @@ fn burst(contender: &Contender, verb: Verb, at_once: usize, tally: &Tally) -> Op
         verb: verb.name().to_owned(),
         subject: contender.subject.name.clone(),
         at_once,
-        per_second: tally.costs.len() as f64 / tally.busy.as_secs_f64(),
+        // None of a subject that failed: JSON has no word for 0 / 0.
+        per_second: tally.costs.len() as f64 / tally.busy.as_secs_f64().max(f64::MIN_POSITIVE),
         left_ms: crate::report::ms(tally.left),
         outcome,
     })
