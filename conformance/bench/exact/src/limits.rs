@@ -36,9 +36,9 @@ impl Metric {
             Self::Syscalls => (5, 30),
             Self::Receives => (0, 150),
             Self::Sends | Self::Execs | Self::Forks | Self::Threads | Self::Opens | Self::Fsyncs => (0, 0),
-            Self::PeakKib => (50, 100),
-            Self::Faults => (40, 60),
-            Self::Instructions => (20, 40),
+            Self::PeakKib => (80, 150),
+            Self::Faults => (80, 100),
+            Self::Instructions => (30, 60),
         };
         Room { above, below }
     }
@@ -200,20 +200,20 @@ mod tests {
         let told = |sends, instructions| {
             limits.compare(&[seen(&[(Metric::Sends, sends), (Metric::Instructions, instructions)])], |_| true)
         };
-        assert_eq!(told(10, 1020), Vec::<String>::new());
-        assert_eq!(told(10, 960), Vec::<String>::new());
+        assert_eq!(told(10, 1030), Vec::<String>::new());
+        assert_eq!(told(10, 940), Vec::<String>::new());
         assert_eq!(
-            told(11, 1021),
+            told(11, 1031),
             [
                 "bridge ADD: sends to the kernel: 11 are more than the limit of 10",
-                "bridge ADD: instructions: 1021 are more than the limit of 1000 (and 20 of room)",
+                "bridge ADD: instructions: 1031 are more than the limit of 1000 (and 30 of room)",
             ]
         );
         assert_eq!(
-            told(9, 959),
+            told(9, 939),
             [
                 "bridge ADD: sends to the kernel: 9 are fewer than the limit of 10: lower the limit",
-                "bridge ADD: instructions: 959 are fewer than the limit of 1000: lower the limit",
+                "bridge ADD: instructions: 939 are fewer than the limit of 1000: lower the limit",
             ]
         );
         assert_eq!(limits.compare_sizes(&[("cnitool".into(), 1006)]).len(), 1);
