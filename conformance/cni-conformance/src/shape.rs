@@ -59,7 +59,8 @@ pub fn unknown_keys(result: &Value, version: &str) -> Vec<String> {
             let keys = object.as_object().into_iter().flatten().map(|(key, _)| key);
             let others = keys.filter(|key| !known.split(' ').any(|name| name == *key));
             let shown = |key: &String| if key.is_empty() { "\"\"".to_owned() } else { key.clone() };
-            unknown.extend(others.map(|key| format!("{place}/{}", shown(key)).trim_start_matches('/').to_owned()));
+            let placed = |key: String| if place.is_empty() { key } else { format!("{place}/{key}") };
+            unknown.extend(others.map(|key| placed(shown(key))));
         }
     }
     unknown
@@ -280,7 +281,11 @@ mod tests {
         assert_eq!(faults(&newest(), "0.4.0").len(), 2); // the families of both addresses
         assert_eq!(faults(&crate::form::in_version(&newest(), "0.4.0"), "1.0.0").len(), 2);
         assert_eq!(unknown_keys(&newest(), "1.0.0"), ["interfaces/*/mtu", "routes/*/table"]);
-        assert_eq!(unknown_keys(&json!({"": 1}), "1.0.0"), ["\"\""], "a key without letters has a name all the same");
+        assert_eq!(
+            unknown_keys(&json!({"": 1, "/": 2}), "1.0.0"),
+            ["\"\"", "/"],
+            "a key without letters has a name all the same"
+        );
     }
 
     #[test]
