@@ -9,6 +9,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// Set when the work needs to wait and cannot.
+static GIVEN_UP: AtomicBool = AtomicBool::new(false);
+
+/// Completes [`interrupted`] without a signal.
+pub(crate) fn give_up() {
+    GIVEN_UP.store(true, Ordering::SeqCst);
+}
+
 /// Completes when the process is asked to end. Listening begins with the call, not with the first poll; from then
 /// on neither signal ends the process by itself.
 ///
@@ -22,7 +30,7 @@ pub fn interrupted() -> impl Future<Output = ()> {
         }
     }
     async move {
-        let asked = || flag.load(Ordering::SeqCst);
+        let asked = || flag.load(Ordering::SeqCst) || GIVEN_UP.load(Ordering::SeqCst);
         // Without an event loop nobody waits yet, and each checkpoint of the work looks here.
         poll_fn(|_| if asked() || Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
         if asked() {

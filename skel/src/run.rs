@@ -1,6 +1,7 @@
 //! A plugin's whole `main`.
 
 use crate::call::Call;
+use crate::interrupt;
 use crate::log;
 use crate::plugin::{Entry, Plugin};
 use crate::reply::Reply;
@@ -70,21 +71,38 @@ fn serve(entry: &Entry, entries: &'static [Entry]) -> ExitCode {
 /// Polls the work to its end. Most calls wait for nothing, as the kernel answers a netlink request while it is sent;
 /// the event loop, which costs as much as the rest of the start, is made when one does wait.
 fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
+    if let Some(reply) = go_on(work.as_mut()) {
+        return reply;
+    }
+    let error = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
+        Ok(runtime) => return runtime.block_on(work),
+        Err(error) => error,
+    };
+    // It is told to end, and takes back what it has done as far as that needs no waiting.
+    interrupt::give_up();
+    let ended = go_on(work);
+    match ended {
+        Some(reply) if reply.exit == 0 => reply,
+        ended => {
+            let told = ended.and_then(|reply| CniError::find_in(&reply.stdout)).map(|error| error.details);
+            let error = CniError::new(Code::IO, format!("cannot wait: the kernel gave no event loop: {error}"))
+                .detail("Raise the node's limit of open files, or free memory.")
+                .detail(told.as_deref().unwrap_or("What was done may be left: call DEL."));
+            Reply::failure(&error, SpecVersion::LATEST)
+        }
+    }
+}
+
+/// Polls the work as long as it wants to be polled at once; `None` if it waits for something.
+fn go_on<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
     loop {
-        if let Poll::Ready(reply) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return reply;
+        if let Poll::Ready(done) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return Some(done);
         }
         if !woken.0.swap(false, Ordering::Relaxed) {
-            break;
-        }
-    }
-    match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
-        Ok(runtime) => runtime.block_on(work),
-        Err(error) => {
-            let error = CniError::new(Code::IO, format!("cannot wait: the kernel gave no epoll instance: {error}"));
-            Reply::failure(&error, SpecVersion::LATEST)
+            return None;
         }
     }
 }

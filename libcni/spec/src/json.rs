@@ -70,7 +70,7 @@ impl Ignored {
             return None;
         }
         let near = |known: &&&'static str| {
-            let comparable = key.len() > 3 && known.len().abs_diff(key.len()) <= 2;
+            let comparable = key.len() > 3 && known.len().abs_diff(key.chars().count()) <= 2;
             comparable && strsim::osa_distance(&known.to_lowercase(), &key) <= 2
         };
         self.known.iter().chain(elsewhere).find(near).copied()

@@ -21,8 +21,8 @@ impl Boot {
     /// # Errors
     /// `ENOENT`: no `/proc` is mounted.
     pub fn read() -> Result<Self> {
-        let read = |path: &str| std::fs::read_to_string(path).map_err(|error| OpError::io("read", path, &error));
-        let id = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        let path = "/proc/sys/kernel/random/boot_id";
+        let id = std::fs::read_to_string(path).map_err(|error| OpError::io("read", path, &error))?.trim().to_owned();
         // What /proc/uptime shows, in one call instead of five.
         let clock = "the time since the machine's start";
         let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|errno| OpError::errno("read", clock, errno))?;

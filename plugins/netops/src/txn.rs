@@ -20,7 +20,7 @@ use crate::kernel::Kernel;
 use crate::link::{self, Link, Settings};
 use crate::sysctl::{self, Key};
 use crate::unlink;
-use crate::watch::event_loop;
+use crate::watch::within;
 
 /// How long one undo may take.
 pub const UNDO_DEADLINE: Duration = Duration::from_secs(30);
@@ -139,15 +139,14 @@ pub async fn run<T, E, D: Undoer>(
 
 async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>) -> (Vec<String>, Vec<String>) {
     let (mut undone, mut left) = (Vec::new(), Vec::new());
-    event_loop().await;
     while let Some(undo) = undos.pop() {
         // An undo that panics must not keep the others from running.
         let work = AssertUnwindSafe(undoer.undo(&undo)).catch_unwind();
-        match tokio::time::timeout(UNDO_DEADLINE, work).await {
-            Ok(Ok(Ok(()))) => undone.push(undo.to_string()),
-            Ok(Ok(Err(why))) => left.push(why),
-            Ok(Err(_panic)) => left.push(format!("not done for a defect: {undo}")),
-            Err(_elapsed) => left.push(format!("not done within {UNDO_DEADLINE:?}: {undo}")),
+        match within(UNDO_DEADLINE, work).await {
+            Some(Ok(Ok(()))) => undone.push(undo.to_string()),
+            Some(Ok(Err(why))) => left.push(why),
+            Some(Err(_panic)) => left.push(format!("not done for a defect: {undo}")),
+            None => left.push(format!("not done within {UNDO_DEADLINE:?}: {undo}")),
         }
     }
     (undone, left)

@@ -3,9 +3,11 @@
 //! Subscribe before the change: then nothing between change and wait is missed, and nothing is polled.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::pin::pin;
 use std::task::Poll;
 use std::time::Duration;
 
+use futures::future::{Either, select};
 use netlink_packet_route::RouteNetlinkMessage;
 use nix::errno::Errno;
 use nix::sys::socket::MsgFlags;
@@ -115,11 +117,9 @@ impl Watch {
                 }
             }
         };
-        event_loop().await;
-        match tokio::time::timeout(deadline, waiting).await {
-            Ok(outcome) => outcome,
-            Err(_elapsed) => Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline)).at(net.place())),
-        }
+        within(deadline, waiting)
+            .await
+            .unwrap_or_else(|| Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline)).at(net.place())))
     }
 
     async fn next(&mut self) -> std::result::Result<Seen, Errno> {
@@ -135,15 +135,29 @@ impl Watch {
     }
 }
 
+/// What the work gives, or `None` after `deadline`. Work that is ready at once needs no event loop, and is done where
+/// there is none to be had.
+pub(crate) async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Option<T> {
+    let timer = async {
+        event_loop().await;
+        tokio::time::timeout(deadline, std::future::pending::<()>()).await
+    };
+    match select(pin!(work), pin!(timer)).await {
+        Either::Left((done, _timer)) => Some(done),
+        Either::Right(_elapsed) => None,
+    }
+}
+
 /// Returns once it is polled by an event loop: a caller may begin without one, which costs as much as a whole call,
 /// and make it when the work does not go on by itself.
-pub(crate) async fn event_loop() {
+async fn event_loop() {
     std::future::poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
 /// Waits until there is something to read. Only the rare waiter registers with the event loop.
 #[expect(deprecated, reason = "its replacement is unsafe; the borrow keeps this descriptor open all the time")]
 async fn readable(fd: BorrowedFd<'_>) -> std::io::Result<()> {
+    event_loop().await;
     let fd = AsyncFd::with_interest(fd, Interest::READABLE)?;
     fd.readable().await?.retain_ready();
     Ok(())

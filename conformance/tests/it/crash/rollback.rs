@@ -1,11 +1,12 @@
 //! ADD with each step failing in turn.
 
 use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, changes, each_point};
+use crate::configs::with;
 use crate::subjects::node;
 use nix::errno::Errno;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use testns::trace::{Syscall, Traced};
+use testns::trace::{Fate, Syscall, Traced};
 use testns::{Call, Container, Node, Remains, Reply, Verb};
 
 /// How a step is made to fail.
@@ -170,4 +171,38 @@ fn the_first_add_with_any_system_call_failing_leaves_nothing() {
 #[test]
 fn the_first_add_with_filters_and_any_system_call_failing_leaves_nothing() {
     on_a_new_node(FILTERED, FAILED);
+}
+
+/// With duplicate address detection ADD has to wait, and the kernel gives it nothing to wait with.
+#[test]
+fn add_that_cannot_wait_leaves_nothing() {
+    const ASKING: Scenario =
+        Scenario { name: "enabledad", config: || with((GATEWAY.config)(), json!({"enabledad": true})) };
+    let node = node();
+    ASKING.warm_up(&node);
+    let pod = node.container();
+    let no_event_loop = Fate::FailWhere(|call| (call.name() == "epoll_create1").then_some(Errno::EMFILE));
+    let traced = ASKING.add(&pod).try_traced(&node, Some((1, no_event_loop))).expect("no call takes that long");
+    let point = format!("{:?}\n{}", traced.hit, traced.reply);
+    assert!(traced.hit.is_some(), "{point}");
+    let failure = traced.reply.fails_with(5);
+    assert!(failure.msg.contains("cannot wait") && failure.details.contains("Undone: link veth"), "{point}");
+    assert_clean(&node, &point);
+    assert_new(&node, &pod, &point);
+    ASKING.assert_addresses_are_free(&node, &point);
+}
+
+/// What fails without having waited is taken back without waiting, too: there may be nothing to wait with.
+#[test]
+fn taking_back_needs_no_event_loop() {
+    let node = node();
+    PLAIN.warm_up(&node);
+    // After the lease, as the bridge's name is looked up then.
+    let pod = node.container();
+    let config = with((PLAIN.config)(), json!({"bridge": "lo"}));
+    let traced = Call::new(Verb::Add, config, &pod).trace(&node);
+    let failure = traced.reply.fails_with(103);
+    assert!(failure.details.contains("Undone: addresses released"), "{failure:?}");
+    assert!(traced.calls.iter().all(|call| call.name() != "epoll_create1"), "{failure:?}");
+    assert_clean(&node, &failure.msg);
 }
