@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
 use std::panic::AssertUnwindSafe;
+use std::pin::pin;
 use std::time::Duration;
 
 use futures::FutureExt;
@@ -117,7 +118,7 @@ pub async fn run<T, E, D: Undoer>(
     let outcome = {
         // A panic leaves only `undos` behind, which every push keeps whole.
         let plan = AssertUnwindSafe(plan(&txn)).catch_unwind();
-        match select(std::pin::pin!(cancel), std::pin::pin!(plan)).await {
+        match select(pin!(cancel), pin!(plan)).await {
             Either::Left(((), _plan)) => Ok(Err(Why::Cancelled)),
             Either::Right((outcome, _cancel)) => outcome.map(|done| done.map_err(Why::Error)),
         }
@@ -141,7 +142,7 @@ async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>) -> (Vec<Strin
     let (mut undone, mut left) = (Vec::new(), Vec::new());
     while let Some(undo) = undos.pop() {
         // An undo that panics must not keep the others from running.
-        let work = AssertUnwindSafe(undoer.undo(&undo)).catch_unwind();
+        let work = pin!(AssertUnwindSafe(undoer.undo(&undo)).catch_unwind());
         match within(UNDO_DEADLINE, work).await {
             Some(Ok(Ok(()))) => undone.push(undo.to_string()),
             Some(Ok(Err(why))) => left.push(why),

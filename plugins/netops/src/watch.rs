@@ -3,7 +3,7 @@
 //! Subscribe before the change: then nothing between change and wait is missed, and nothing is polled.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -117,7 +117,7 @@ impl Watch {
                 }
             }
         };
-        within(deadline, waiting)
+        within(deadline, pin!(waiting))
             .await
             .unwrap_or_else(|| Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline)).at(net.place())))
     }
@@ -136,13 +136,13 @@ impl Watch {
 }
 
 /// What the work gives, or `None` after `deadline`. Work that is ready at once needs no event loop, and is done where
-/// there is none to be had.
-pub(crate) async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Option<T> {
+/// there is none to be had. The work stays where it is: taken by value it would be in the caller's state twice.
+pub(crate) async fn within<T>(deadline: Duration, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let timer = async {
         event_loop().await;
         tokio::time::timeout(deadline, std::future::pending::<()>()).await
     };
-    match select(pin!(work), pin!(timer)).await {
+    match select(work, pin!(timer)).await {
         Either::Left((done, _timer)) => Some(done),
         Either::Right(_elapsed) => None,
     }
