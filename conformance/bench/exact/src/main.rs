@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use exact::limits::{self, Limits};
-use exact::{Folder, count_all, layout, table};
+use exact::{Folder, Metric, count_all, layout, table};
 
 const USAGE: &str = "usage: exact [--only SCENE] [--quick] [--syscalls] [--table | --update | --layout FILE] FOLDER";
 
@@ -28,6 +28,12 @@ fn main() -> ExitCode {
         Ok(sentences) if sentences.is_empty() => ExitCode::SUCCESS,
         Ok(sentences) => {
             eprintln!("{}", sentences.join("\n"));
+            let is_told = |metric: Metric| sentences.iter().any(|sentence| sentence.contains(metric.words()));
+            if is_told(Metric::Faults) || is_told(Metric::PeakKib) {
+                eprintln!(
+                    "Page faults and memory: perhaps functions have new names; exact/README.md, \"The order of functions\""
+                );
+            }
             eprintln!("Where that is meant, write limits.json anew: exact --update FOLDER");
             ExitCode::FAILURE
         }
