@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 
-use super::Report;
+use super::{Report, table::machine_line};
 
 /// Colours by the reader's scheme. Subjects differ in shape too, for who sees no colours, and for print.
 const STYLE: &str = "\
@@ -50,8 +50,15 @@ struct Axis {
 }
 
 impl Drawing {
-    fn new() -> Self {
-        Self { body: String::new() }
+    /// With what every chart has on top: its title, what the figures were made on, and which mark is whose.
+    fn of(report: &Report, title: &str, subjects: &[&str]) -> Self {
+        let mut drawing = Self { body: String::new() };
+        drawing.text(20.0, 26.0, "start", "title", title);
+        // Date, kernel and machine only: the command has its place in the README.
+        let made = machine_line(report);
+        drawing.text(20.0, 44.0, "start", "note", made.split(';').next().unwrap_or_default());
+        drawing.legend(26.0, 66.0, subjects);
+        drawing
     }
 
     fn push(&mut self, element: impl Display) {

@@ -1,7 +1,6 @@
 //! Growth: a panel for each dimension, ADD as a line and DEL as a dashed one.
 
-use super::super::{Growth, Report, table::machine_line};
-use super::latency::short;
+use super::super::{Growth, Report};
 use super::{Axis, Drawing, label, ordered};
 
 const WIDTH: f64 = 860.0;
@@ -18,16 +17,8 @@ pub(super) fn chart(report: &Report) -> Option<String> {
     if dimensions.is_empty() {
         return None;
     }
-    let mut drawing = Drawing::new();
-    drawing.text(
-        20.0,
-        26.0,
-        "start",
-        "title",
-        "Growth: median of ADD (line) and DEL (dashed) in ms (logarithmic), by size",
-    );
-    drawing.text(20.0, 44.0, "start", "note", &short(&machine_line(report)));
-    drawing.legend(26.0, 66.0, &subjects);
+    let mut drawing =
+        Drawing::of(report, "Growth: median of ADD (line) and DEL (dashed) in ms (logarithmic), by size", &subjects);
     for (index, dimension) in dimensions.iter().enumerate() {
         let points: Vec<_> = report.growth.iter().filter(|point| point.dimension == *dimension).collect();
         let (column, row) = (index % 2, index / 2);

@@ -1,6 +1,6 @@
 //! One call at a time: a line a call, a mark a subject at its median, and a line from there to its 99th percentile.
 
-use super::super::{Report, Row, table::machine_line};
+use super::super::{Report, Row};
 use super::{Axis, Drawing, label, ordered};
 
 const WIDTH: f64 = 860.0;
@@ -27,16 +27,8 @@ pub(super) fn chart(report: &Report) -> Option<String> {
         return None;
     }
 
-    let mut drawing = Drawing::new();
-    drawing.text(
-        20.0,
-        26.0,
-        "start",
-        "title",
-        "One call: median, and a line to the 99th percentile, in ms (logarithmic)",
-    );
-    drawing.text(20.0, 44.0, "start", "note", &short(&machine_line(report)));
-    drawing.legend(26.0, 66.0, &subjects);
+    let mut drawing =
+        Drawing::of(report, "One call: median, and a line to the 99th percentile, in ms (logarithmic)", &subjects);
     let mut y = TOP;
     for (index, (_, lines)) in calls.iter().enumerate() {
         let height = height(lines.len());
@@ -79,9 +71,4 @@ pub(super) fn chart(report: &Report) -> Option<String> {
 
 fn height(subjects: usize) -> f64 {
     subjects as f64 * STEP + 2.0 * PADDING
-}
-
-/// Date, kernel and machine only: the command has its place in the README.
-pub(super) fn short(line: &str) -> String {
-    line.split(';').next().unwrap_or_default().to_owned()
 }
