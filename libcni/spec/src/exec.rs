@@ -4,6 +4,7 @@
 //! deadline. Its stdout is read until it *ends*, not until the pipe closes: a grandchild that holds the pipe
 //! open blocks nobody.
 
+use self::feed::Feed;
 use self::pipe::{Limited, Reading, Tail};
 use crate::Command;
 use crate::error::{CniError, Code};
@@ -13,13 +14,12 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::future::poll_fn;
-use std::io;
+use std::io::{self, PipeReader};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::task::Poll;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
@@ -172,15 +172,17 @@ pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
     // A caller that polls without an event loop, to spare itself one, gets one now.
     poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
     let until = Instant::now() + call.deadline;
-    let child = spawn_unless_busy(command(&call), call.executable).await?;
+    let (stdin, feed) = Feed::new(call.stdin).map_err(|error| cannot_start(call.executable, &error))?;
+    let child = spawn_unless_busy(command(&call, stdin), call.executable).await?;
     let running = Running { child: Some(child), group: call.group, told: false };
-    Ok(Started { call, running, until })
+    Ok(Started { call, running, feed, until })
 }
 
 /// A plugin that runs. Dropped, it is told to end and, [`GRACE`] later, killed.
 pub struct Started<'a> {
     call: Call<'a>,
     running: Running,
+    feed: Feed<'a>,
     until: Instant,
 }
 
@@ -199,7 +201,7 @@ impl Started<'_> {
     /// # Errors
     /// As [`Started::finish`], and what `stop` says.
     pub async fn finish_unless(self, stop: impl Future<Output = CniError>) -> Result<Output, CniError> {
-        let Started { call, mut running, until } = self;
+        let Started { call, mut running, feed, until } = self;
         let plugin = call.executable.display().to_string();
         let broken = |error: io::Error| CniError::new(Code::IO, format!("cannot talk to plugin {plugin}: {error}"));
         let stop = async {
@@ -216,7 +218,7 @@ impl Started<'_> {
             }
         };
         let why = tokio::select! {
-            output = running.talk(call.stdin, call.stderr) => {
+            output = running.talk(feed, call.stderr) => {
                 return output.map_err(broken)?.ok_or_else(|| {
                     CniError::new(
                         Code::DELEGATE,
@@ -244,15 +246,17 @@ async fn spawn_unless_busy(mut command: tokio::process::Command, executable: &Pa
                 pause *= 2;
             }
             outcome => {
-                return outcome.map_err(|error| {
-                    CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {error}", executable.display()))
-                });
+                return outcome.map_err(|error| cannot_start(executable, &error));
             }
         }
     }
 }
 
-fn command(call: &Call<'_>) -> tokio::process::Command {
+fn cannot_start(executable: &Path, error: &io::Error) -> CniError {
+    CniError::new(Code::DELEGATE, format!("cannot start plugin {}: {error}", executable.display()))
+}
+
+fn command(call: &Call<'_>, stdin: PipeReader) -> tokio::process::Command {
     let mut command = tokio::process::Command::new(call.executable);
     command
         .env("CNI_COMMAND", call.command.as_str())
@@ -262,7 +266,7 @@ fn command(call: &Call<'_>) -> tokio::process::Command {
         .env("CNI_ARGS", &call.env.args)
         .env("CNI_PATH", OsString::from(call.env.path.to_string()))
         .envs(call.env.more.iter().map(|(key, value)| (key, value)))
-        .stdin(Stdio::piped())
+        .stdin(stdin)
         .stdout(Stdio::piped())
         .stderr(match call.stderr {
             Stderr::Inherit => Stdio::inherit(),
@@ -284,26 +288,12 @@ struct Running {
 
 impl Running {
     /// Feeds the child and reads it until it ends. `None`: it printed too much.
-    async fn talk(&mut self, input: &[u8], stderr: Stderr) -> io::Result<Option<Output>> {
+    async fn talk(&mut self, feed: Feed<'_>, stderr: Stderr) -> io::Result<Option<Output>> {
         let Some(child) = &mut self.child else { return Ok(None) };
-        let mut stdin = child.stdin.take();
-        let stdout = child.stdout.take().map(|pipe| pipe.into_owned_fd()).transpose()?;
-        let mut stdout = Reading::new(stdout, Limited::new(MAX_STDOUT_BYTES))?;
-        let pipe = child.stderr.take().map(|pipe| pipe.into_owned_fd()).transpose()?;
-        let mut stderr = Reading::new(pipe, Tail::new(stderr, KEPT_STDERR_BYTES))?;
-        let feed = async {
-            if let Some(pipe) = &mut stdin {
-                // A plugin need not read its config: a closed pipe is its own business.
-                match pipe.write_all(input).await {
-                    Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
-                    Ok(()) | Err(_) => {}
-                }
-            }
-            drop(stdin.take());
-            Ok(())
-        };
+        let mut stdout = Reading::new(child.stdout.take(), Limited::new(MAX_STDOUT_BYTES));
+        let mut stderr = Reading::new(child.stderr.take(), Tail::new(stderr, KEPT_STDERR_BYTES));
         let status = {
-            let talk = async { tokio::try_join!(feed, stdout.read_to_end(), stderr.read_to_end()).map(drop) };
+            let talk = async { tokio::try_join!(feed.finish(), stdout.read_to_end(), stderr.read_to_end()).map(drop) };
             let mut talk = std::pin::pin!(talk);
             let mut closed = false;
             loop {
@@ -375,6 +365,7 @@ fn signal(child: &Child, group: Group, signal: Signal) {
     }
 }
 
+mod feed;
 mod pipe;
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 use super::Stderr;
 use nix::errno::Errno;
 use std::io;
-use std::os::fd::OwnedFd;
-use tokio::io::AsyncReadExt;
-use tokio::net::unix::pipe;
+use std::os::fd::AsFd;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// A pipe's capacity (pipe(7)), so a read takes all that a child had written when it ended.
+/// What is read at once: more than most results. A pipe's whole capacity would be cleared and paged in for each call.
+const READ_BYTES: usize = 4 << 10;
+/// A pipe's capacity (pipe(7)): no more can be in it when a child ends.
 const PIPE_BYTES: usize = 64 << 10;
 
 /// Takes what is read.
@@ -17,16 +18,14 @@ pub(super) trait Take {
 }
 
 /// A pipe, until it closes, and what was read from it.
-pub(super) struct Reading<T> {
-    pub(super) pipe: Option<pipe::Receiver>,
+pub(super) struct Reading<P, T> {
+    pub(super) pipe: Option<P>,
     taken: T,
 }
 
-impl<T: Take> Reading<T> {
-    /// # Errors
-    /// The pipe cannot be waited for.
-    pub(super) fn new(fd: Option<OwnedFd>, taken: T) -> io::Result<Self> {
-        Ok(Self { pipe: fd.map(pipe::Receiver::from_owned_fd).transpose()?, taken })
+impl<P: AsyncRead + AsFd + Unpin, T: Take> Reading<P, T> {
+    pub(super) fn new(pipe: Option<P>, taken: T) -> Self {
+        Self { pipe, taken }
     }
 
     pub(super) fn into_taken(self) -> T {
@@ -35,7 +34,7 @@ impl<T: Take> Reading<T> {
 
     /// Reads until everybody has closed the other end. May be dropped at any await: nothing is read and not taken.
     pub(super) async fn read_to_end(&mut self) -> io::Result<()> {
-        let mut buffer = vec![0; PIPE_BYTES];
+        let mut buffer = vec![0; READ_BYTES];
         while let Some(pipe) = &mut self.pipe {
             match pipe.read(&mut buffer).await? {
                 0 => self.pipe = None,
@@ -50,10 +49,11 @@ impl<T: Take> Reading<T> {
     /// Asks the kernel and not the runtime, which knows of bytes only once it has polled: without a pidfd (before
     /// Linux 5.3, under valgrind) the child's end may be seen before that, and its whole output would be lost.
     pub(super) fn drain(&mut self) -> io::Result<()> {
-        let mut buffer = vec![0; PIPE_BYTES];
+        let mut buffer = [0; READ_BYTES];
         let mut room = PIPE_BYTES;
         while let Some(pipe) = self.pipe.as_ref().filter(|_| room > 0) {
-            match nix::unistd::read(pipe, &mut buffer[..room]) {
+            let most = room.min(READ_BYTES);
+            match nix::unistd::read(pipe, &mut buffer[..most]) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
                     self.taken.take(&buffer[..count]);
@@ -127,13 +127,14 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::task::{Context, Waker};
+    use tokio::net::unix::pipe::Receiver;
 
     #[test]
     fn what_is_in_the_pipe_is_taken_before_the_runtime_has_heard_of_it() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         let _entered = runtime.enter();
         let (reader, mut writer) = io::pipe().unwrap();
-        let mut reading = Reading::new(Some(reader.into()), Limited::new(100)).unwrap();
+        let mut reading = Reading::new(Some(Receiver::from_owned_fd(reader.into()).unwrap()), Limited::new(100));
         // An empty pipe, and the runtime knows it to be; it is not asked again, as it does not run.
         let mut context = Context::from_waker(Waker::noop());
         runtime.block_on(tokio::task::yield_now());

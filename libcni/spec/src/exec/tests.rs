@@ -95,6 +95,12 @@ fn a_config_larger_than_the_pipe_need_not_be_read() {
 }
 
 #[test]
+fn a_config_larger_than_the_pipe_is_read_whole() {
+    let output = call("wc -c", &vec![b' '; 1 << 20], SOON).unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), (1 << 20).to_string());
+}
+
+#[test]
 fn too_much_output_is_an_error_and_uses_no_memory() {
     let error = call("head -c 100000000 /dev/zero", b"", SOON).unwrap_err();
     assert!(error.msg.contains("printed more than"), "{error}");
@@ -135,7 +141,8 @@ fn the_end_of_stderr_does_not_reach_the_sink() {
     runtime.block_on(async {
         let (reader, writer) = nix::unistd::pipe().unwrap();
         let tail = Tail::new(Stderr::To(Box::new(|bytes| panic!("{bytes:?}"))), KEPT_STDERR_BYTES);
-        let mut tail = Reading::new(Some(reader), tail).unwrap();
+        let reader = tokio::net::unix::pipe::Receiver::from_owned_fd(reader).unwrap();
+        let mut tail = Reading::new(Some(reader), tail);
         drop(writer);
         tail.pipe.as_ref().unwrap().readable().await.unwrap();
         tail.drain().unwrap();
