@@ -108,7 +108,8 @@ impl<'a> Add<'a> {
     async fn write(&self, step: Option<&Step>) -> Result<(), Error> {
         let Chain { runtime, network, .. } = self.chain;
         let result = step.map(|step| step.json.clone());
-        runtime.settings.cache.entry(network, self.name, self.attachment, result)?.write().await
+        let settings = &runtime.settings;
+        settings.cache.entry(network, self.name, self.attachment, result)?.write(settings.disk_wait).await
     }
 
     /// Rolls a failed ADD back and tells what became of it in the error.

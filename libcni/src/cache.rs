@@ -11,6 +11,7 @@
 use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::{NetworkConf, PassedOver};
 use crate::error::Error;
+use crate::settings::DiskWait;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cni_spec::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkName, SpecVersion};
@@ -267,11 +268,16 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Writes it, all or nothing, on a thread where waiting for the disk disturbs nobody.
-    pub(crate) async fn write(self) -> Result<(), Error> {
+    /// Writes it, all or nothing. What need not wait for the disk is written at once.
+    pub(crate) async fn write(self, wait: DiskWait) -> Result<(), Error> {
         let path = self.path.clone();
-        let written = tokio::task::spawn_blocking(move || replace(&self)).await;
-        written.map_err(io::Error::other).flatten().map_err(failed("write", &path))
+        let written = match wait {
+            DiskWait::Aside if self.is_synced => {
+                tokio::task::spawn_blocking(move || replace(&self)).await.map_err(io::Error::other).flatten()
+            }
+            DiskWait::Aside | DiskWait::InPlace => replace(&self),
+        };
+        written.map_err(failed("write", &path))
     }
 }
 

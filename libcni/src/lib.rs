@@ -70,7 +70,7 @@ pub use conflist::{Found, NetworkConf, PassedOver};
 pub use error::{Error, PluginError};
 pub use namespace::Namespace;
 pub use plugin_object::PluginObject;
-pub use settings::{AbsenceErrors, Builder, DelErrors};
+pub use settings::{AbsenceErrors, Builder, DelErrors, DiskWait};
 pub use stderr::Origin;
 pub use versions::VersionInfo;
 
