@@ -12,7 +12,7 @@ mod settings;
 mod verbs;
 
 use args::{Cli, Verb};
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 use libcni::Cancellation;
 use output::{Output, say};
 use settings::Settings;
@@ -27,7 +27,7 @@ const SIGNALLED: u8 = 128;
 /// The whole `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let cli = match args::parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(cli) => cli,
         Err(error) => {
             // Help goes to stdout with 0, a wrong command line to stderr with 2. Nobody is left to tell if that fails.

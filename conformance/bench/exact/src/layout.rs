@@ -1,28 +1,40 @@
-//! Which functions the usual calls execute, in the order in which they first do: for the linker, which puts them side by
-//! side, so that a call has a third of the executable in memory instead of all.
+//! Which functions the usual calls execute: for the linker, which puts them side by side, so that a call has a third of the
+//! executable in memory instead of all.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::{Folder, count_all, scenes};
+use crate::{Folder, Scene, count_all, scenes};
 
-/// Makes the calls of all scenes of plugins under valgrind and writes the functions to `file`, a name a line.
+/// The file of each executable in the sources, and a word that is in the names of its functions, if it has any.
+const PLUGINS: (&str, &str) = ("plugins/cni-plugins/layout.txt", "dispatch");
+const CNITOOL: (&str, &str) = ("libcni/cnitool/layout.txt", "cnitool");
+
+/// Makes the calls of all scenes under valgrind and writes the functions of each executable to its `layout.txt`, a name a
+/// line: those of a scene's calls behind those of the scenes before it, which are shorter.
 ///
 /// # Errors
-/// A call fails; the executable has no names, or valgrind is not there; `file` cannot be written.
-pub fn write(file: &Path, folder: &Folder) -> Result<(), String> {
-    let mut names = Vec::new();
-    for scene in scenes().iter().filter(|scene| scene.is_of_plugins()) {
-        for seen in count_all(folder, scene.name(), true, &|_| true)? {
-            names.extend(seen.functions);
+/// A call fails; an executable has no names, or valgrind is not there; a file cannot be written.
+pub fn write(folder: &Folder) -> Result<(), String> {
+    let (plugins, cnitool): (Vec<Scene>, _) = scenes().into_iter().partition(Scene::is_of_plugins);
+    for ((file, word), scenes) in [(PLUGINS, plugins), (CNITOOL, cnitool)] {
+        let mut names = Vec::new();
+        let mut known = BTreeSet::new();
+        for scene in scenes {
+            for seen in count_all(folder, scene.name(), true, &|_| true)? {
+                // In order, so that writing the file anew changes the lines of new functions only.
+                let mut new: Vec<String> = seen.functions;
+                new.sort_unstable();
+                names.extend(new.into_iter().filter(|name| known.insert(name.clone())));
+            }
         }
+        if !names.iter().any(|name| name.contains(word)) {
+            return Err(format!("cannot write {file}: its executable has no names: build it with -C strip=none"));
+        }
+        let text = names.iter().map(|name| format!("{name}\n")).collect::<String>();
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..").join(file);
+        fs::write(&path, text).map_err(|error| format!("cannot write {file}: {error}"))?;
     }
-    let mut known = BTreeSet::new();
-    names.retain(|name| known.insert(name.clone()));
-    if !names.iter().any(|name| name.contains("dispatch")) {
-        return Err("the executable has no names: build it with CARGO_PROFILE_RELEASE_STRIP=none".to_owned());
-    }
-    let text = names.iter().map(|name| format!("{name}\n")).collect::<String>();
-    fs::write(file, text).map_err(|error| format!("cannot write {}: {error}", file.display()))
+    Ok(())
 }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use exact::limits::{self, Limits};
 use exact::{Folder, Metric, count_all, layout, table};
 
-const USAGE: &str = "usage: exact [--only SCENE] [--quick] [--syscalls] [--table | --update | --layout FILE] FOLDER";
+const USAGE: &str = "usage: exact [--only SCENE] [--quick] [--syscalls] [--table | --update | --layout] FOLDER";
 
 #[derive(Default)]
 struct Options {
@@ -19,8 +19,8 @@ struct Options {
     /// Compares nothing.
     table: bool,
     update: bool,
-    /// Where to write the functions that are used.
-    layout: Option<PathBuf>,
+    /// Only writes the functions that are used.
+    layout: bool,
 }
 
 fn main() -> ExitCode {
@@ -28,8 +28,10 @@ fn main() -> ExitCode {
         Ok(sentences) if sentences.is_empty() => ExitCode::SUCCESS,
         Ok(sentences) => {
             eprintln!("{}", sentences.join("\n"));
-            let is_told = |metric: Metric| sentences.iter().any(|sentence| sentence.contains(metric.words()));
-            if is_told(Metric::Faults) || is_told(Metric::PeakKib) {
+            let is_above = |metric: Metric| {
+                sentences.iter().any(|sentence| sentence.contains(metric.words()) && sentence.contains("more than"))
+            };
+            if is_above(Metric::Faults) || is_above(Metric::PeakKib) {
                 eprintln!(
                     "Page faults and memory: perhaps functions have new names; exact/README.md, \"The order of functions\""
                 );
@@ -53,7 +55,7 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
             "--syscalls" => options.syscalls = true,
             "--table" => options.table = true,
             "--update" => options.update = true,
-            "--layout" => options.layout = Some(words.next().ok_or(USAGE)?.into()),
+            "--layout" => options.layout = true,
             folder if !folder.starts_with('-') && options.folder.as_os_str().is_empty() => {
                 // Nodes have folders of their own in place of some.
                 let found = PathBuf::from(folder).canonicalize();
@@ -71,8 +73,8 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
 /// Prints the table; returns what is not as its limit says.
 fn run(options: &Options) -> Result<Vec<String>, String> {
     let folder = Folder { plugins: options.folder.join("cni-plugins"), cnitool: options.folder.join("cnitool") };
-    if let Some(file) = &options.layout {
-        return layout::write(file, &folder).map(|()| Vec::new());
+    if options.layout {
+        return layout::write(&folder).map(|()| Vec::new());
     }
     let sizes = limits::sizes(&folder)?;
     let (path, limits) = (limits::path(), Limits::read(&limits::path())?);

@@ -21,7 +21,7 @@ pub(crate) const NET_D: &str = "/etc/cni/net.d";
 const NOOPS: usize = 4;
 /// Traced calls of each kind, at least and at most. What disturbs one (a link that is not up yet, an answer in two
 /// parts) adds to its counts: the least counts, and on a busy machine it may take a while to come.
-const TRACED: [u32; 2] = [5, 25];
+const TRACED: [u32; 2] = [5, 40];
 /// Calls of each kind under valgrind: seeds of hash maps and addresses differ from one to the next.
 const PROFILED: u32 = 2;
 
