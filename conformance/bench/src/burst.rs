@@ -12,7 +12,7 @@ use crate::latency::warm_up;
 use crate::leftover;
 use crate::report::{Burst, Figures, Outcome};
 use crate::scene::{self, Verb};
-use crate::subject::{Subject, Who};
+use crate::subject::Subject;
 
 /// How much of it.
 #[derive(Debug, Clone, Copy)]
@@ -39,10 +39,7 @@ struct Tally {
 /// A node or a namespace cannot be made; a call that fails is an outcome.
 pub(crate) fn measure(subjects: &[Arc<Subject>], at_once: usize, amount: Amount) -> Result<Vec<Burst>, String> {
     let scene = scene::bridge();
-    // The floor looks once whether its links are up and then waits for the news, which others' may crowd out.
-    let copes = |subject: &&Arc<Subject>| at_once == 1 || !matches!(subject.who, Who::Floor { .. });
-    let subjects: Vec<_> = subjects.iter().filter(copes).cloned().collect();
-    let mut contest = Contest::new(scene, &subjects)?;
+    let mut contest = Contest::new(scene, subjects)?;
     warm_up(&mut contest)?;
     let count = contest.contenders.len();
     let verbs = [Verb::Add, Verb::Del];

@@ -1,6 +1,7 @@
 //! Subjects side by side: each pod's call by every subject, in an order that changes, before the next pod's.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,8 +34,6 @@ pub(crate) struct Contender {
     pub(crate) pods: Vec<Pod>,
     costs: BTreeMap<&'static str, Vec<Cost>>,
     counts: BTreeMap<&'static str, Vec<Counts>>,
-    /// It is left out for a pod.
-    rests: bool,
     /// Where it failed first, and what was said; it is not called any more.
     pub(crate) failure: Option<(Verb, String)>,
 }
@@ -55,7 +54,7 @@ impl Contest {
     ///
     /// # Errors
     /// The kernel refuses one.
-    pub(crate) fn add_pods(&mut self, count: usize) -> Result<std::ops::Range<usize>, String> {
+    pub(crate) fn add_pods(&mut self, count: usize) -> Result<Range<usize>, String> {
         let first = self.contenders.first().map_or(0, |contender| contender.pods.len());
         for contender in &mut self.contenders {
             contender.add_pods(count)?;
@@ -84,18 +83,21 @@ impl Contest {
         }
     }
 
-    /// As [`Contest::life`], without those who have used so much time that they would hold up all others; a few pods
-    /// each has at least.
-    pub(crate) fn life_within_budget(&mut self, pod: usize) {
+    /// All verbs of the scene for each pod, one subject after the other: what one leaves in the processor's caches, sixty
+    /// thousand files that it read for instance, is no cost of another. Who is slow gets through fewer pods than all.
+    pub(crate) fn lives_apart(&mut self, pods: Range<usize>) {
         const BUDGET: Duration = Duration::from_secs(10);
         const AT_LEAST: usize = 7;
-        for contender in &mut self.contenders {
-            let spent: Duration = contender.costs.values().flatten().map(|cost| cost.gone).sum();
-            let pods = contender.costs.values().map(Vec::len).max().unwrap_or_default();
-            contender.rests = spent > BUDGET && pods >= AT_LEAST;
+        for place in shuffled(self.contenders.len(), &mut self.turn) {
+            let Some(contender) = self.contenders.get_mut(place) else { continue };
+            for (done, pod) in pods.clone().enumerate() {
+                let spent: Duration = contender.costs.values().flatten().map(|cost| cost.gone).sum();
+                if spent > BUDGET && done >= AT_LEAST {
+                    break;
+                }
+                self.scene.verbs.iter().for_each(|verb| contender.call(*verb, pod, true));
+            }
         }
-        self.life(pod, true);
-        self.contenders.iter_mut().for_each(|contender| contender.rests = false);
     }
 
     /// What was measured since the last time, by verb and then by subject.
@@ -142,7 +144,7 @@ impl Contender {
         let of_scene = scene.clone();
         station.run(move |_| Subject::prepare(&of_scene))??;
         let (costs, counts) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { subject, station, scene, pods: Vec::new(), costs, counts, rests: false, failure: None })
+        Ok(Self { subject, station, scene, pods: Vec::new(), costs, counts, failure: None })
     }
 
     fn add_pods(&mut self, count: usize) -> Result<(), String> {
@@ -179,7 +181,7 @@ impl Contender {
         pod: usize,
         work: impl FnOnce(&Node, &Calls, &mut Value) -> Result<T, String> + Send + 'static,
     ) -> Option<T> {
-        if self.failure.is_some() || self.rests || !self.subject.takes_part(&self.scene, verb) {
+        if self.failure.is_some() || !self.subject.takes_part(&self.scene, verb) {
             return None;
         }
         let calls = self.calls(verb, pod)?;

@@ -79,9 +79,8 @@ pub(crate) fn measure(
         for pod in contest.add_pods(1)? {
             contest.life(pod, false);
         }
-        for pod in contest.add_pods(pods)? {
-            contest.life_within_budget(pod);
-        }
+        let pods_of_size = contest.add_pods(pods)?;
+        contest.lives_apart(pods_of_size);
         points.extend(points_of(&mut contest, dimension.name(), *size, 0.0));
         if dimension == Dimension::Links {
             let churn = links::beside_churn(&mut contest, pods)?;

@@ -87,7 +87,7 @@ fn attach(add: &Add) -> Result<()> {
 
     configure(add, &netns, veth.peer)?;
     if let Some(watch) = watch {
-        until_up(&watch, Batch::new(), veth.index).map_err(doing("wait for the host's end"))?;
+        until_seen_up(&host, &watch, veth.index).map_err(doing("wait for the host's end"))?;
     }
     if is_new {
         let mut batch = Batch::new();
@@ -140,7 +140,7 @@ fn configure(add: &Add, netns: &File, index: u32) -> Result<()> {
     let groups = if add.returns_early { 0 } else { link::RTMGRP_LINK };
     let inside = Socket::listening(groups).map_err(doing("open a socket"))?;
     match add.returns_early {
-        false => until_up(&inside, batch, index),
+        false => configure_until_up(&inside, batch, index),
         true => {
             link::get(&mut batch, index, &add.ifname);
             inside.call(&batch, link::read).map(drop)
@@ -149,23 +149,41 @@ fn configure(add: &Add, netns: &File, index: u32) -> Result<()> {
     .map_err(doing("configure the container's end"))
 }
 
-/// Sends a batch, and asks for the link until the kernel, unasked, says that it can carry packets.
-fn until_up(socket: &Socket, mut batch: Batch, index: u32) -> std::result::Result<(), Errno> {
+/// Sends a batch, and returns when the kernel has said that the link can carry packets: in its answer, or later unasked.
+/// Nothing else happens in a new namespace, so all that is said has room.
+fn configure_until_up(socket: &Socket, mut batch: Batch, index: u32) -> std::result::Result<(), Errno> {
     link::get(&mut batch, index, "");
     socket.send(&batch)?;
     let mut is_through = false;
     let mut is_up = false;
-    let received = socket.receive(|answer| {
+    socket.receive(|answer| {
         if let Answer::Object { kind, number, body, .. } = answer {
             is_through |= number == batch.count;
             is_up |= link::read(kind, body).is_some_and(|link| link.index == index && link.oper_up);
         }
         is_through && is_up
-    });
-    match received {
-        // More was announced of other links than there is room for: what is lost is asked for.
-        Err(Errno::ENOBUFS) => until_up(socket, Batch::new(), index),
-        received => received,
+    })
+}
+
+/// Asks whether the link can carry packets, and if not waits for the kernel to say so. Where others' links are announced, too,
+/// an answer on the same socket would be lost with them when there are more than it has room for.
+fn until_seen_up(socket: &Socket, watch: &Socket, index: u32) -> std::result::Result<(), Errno> {
+    let mut batch = Batch::new();
+    link::get(&mut batch, index, "");
+    loop {
+        if socket.call(&batch, link::read)?.is_some_and(|link| link.oper_up) {
+            return Ok(());
+        }
+        let told = watch.receive(|answer| match answer {
+            Answer::Object { kind, body, .. } => {
+                link::read(kind, body).is_some_and(|link| link.index == index && link.oper_up)
+            }
+            Answer::Done { .. } | Answer::Refused(_) => false,
+        });
+        match told {
+            Err(Errno::ENOBUFS) => (),
+            told => return told,
+        }
     }
 }
 
@@ -200,7 +218,7 @@ fn delete_announced(socket: &Socket, batch: &Batch, name: &str) -> std::result::
             Answer::Done { .. } | Answer::Refused(_) => true,
         });
         match received {
-            // As in `until_up`. If it is still there, the announcement is still to come.
+            // More was announced than there is room for. If it is still there, the announcement is still to come.
             Err(Errno::ENOBUFS) => match link::find(&Socket::open(SockProtocol::NetlinkRoute)?, name)? {
                 None => return Ok(()),
                 Some(_) => continue,

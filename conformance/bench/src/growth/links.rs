@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 
 use testns::Namespace;
 
-use crate::contest::{Contender, Contest};
-use crate::subject::Who;
+use crate::contest::Contest;
 
 /// Links made, and removed, per second.
 const PER_SECOND: usize = 500;
@@ -23,9 +22,7 @@ pub(super) fn beside_churn(contest: &mut Contest, pods: usize) -> Result<f64, St
     let pods = contest.add_pods(pods)?;
     let verbs = contest.scene.verbs;
     let mut least = f64::INFINITY;
-    // The floor's socket holds a handful of messages, and it gives up when others' news fill it.
-    let copes = |contender: &&mut Contender| !matches!(contender.subject.who, Who::Floor { .. });
-    for contender in contest.contenders.iter_mut().filter(copes) {
+    for contender in &mut contest.contenders {
         // The calls are made on the station's thread, so the churn has one of its own in the same namespace.
         let host = contender.station.run(|node| node.host().clone())?;
         let (stop, stopped) = channel::<()>();
