@@ -62,6 +62,18 @@ impl Contest {
         Ok(first..first + count)
     }
 
+    /// Ends the pods from this one on, which hold nothing any more, and waits until the kernel has taken them apart.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(crate) fn end_pods(&mut self, first: usize) -> Result<(), String> {
+        for contender in &mut self.contenders {
+            let ended = contender.pods.split_off(first);
+            contender.station.run(move |_| ended.iter().for_each(Pod::end))?;
+        }
+        leftover::settle()
+    }
+
     /// Lets each subject do this for a pod, and notes what it cost if that is `counted`.
     pub(crate) fn each(&mut self, verb: Verb, pod: usize, counted: bool) {
         for place in shuffled(self.contenders.len(), &mut self.turn) {

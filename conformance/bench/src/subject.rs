@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testns::{Attachment, Node};
+use testns::{Attachment, Container, Node, Remains};
 
 use crate::call::{Call, Expect};
 use crate::scene::{self, BRIDGE, IFNAME, Kind, NETWORK, NOOPS, Scene, Verb};
@@ -53,8 +53,9 @@ pub(crate) enum Who {
 /// An attachment, and what its ADD has answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Pod {
-    pub(crate) attachment: Attachment,
-    /// From 0; no two of a node are the same.
+    container: Container,
+    attachment: Attachment,
+    /// From 0; no two that a node has at a time are the same.
     pub(crate) number: u32,
     pub(crate) result: Value,
 }
@@ -330,8 +331,13 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -
 impl Pod {
     /// Makes a namespace for it.
     pub(crate) fn create(node: &Node, number: u32) -> Self {
-        let attachment = node.container_named(&format!("pod{number}")).attachment_as(IFNAME);
-        Self { attachment, number, result: Value::Null }
+        let container = node.container_named(&format!("pod{number}"));
+        Self { attachment: container.attachment_as(IFNAME), container, number, result: Value::Null }
+    }
+
+    /// Ends its namespace; the kernel takes it apart later.
+    pub(crate) fn end(&self) {
+        self.container.leave(Remains::Gone);
     }
 }
 
