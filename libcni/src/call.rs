@@ -72,7 +72,9 @@ impl PluginCall<'_> {
         let started = exec::start(call).await.map_err(Failure::at(Stage::Before))?;
         let called_off = self.limits.cancelled(self.command);
         let output = started.finish_unless(called_off).await.map_err(Failure::at(Stage::Ran))?;
-        let stage = if CniError::find_in(&output.stdout).is_some() { Stage::Printed } else { Stage::Ran };
-        output.into_stdout().map_err(Failure::at(stage))
+        if let Some(error) = output.error_object() {
+            return Err(Failure::at(Stage::Printed)(error));
+        }
+        output.unless_failed().map_err(Failure::at(Stage::Ran))
     }
 }

@@ -117,9 +117,23 @@ impl Output {
     /// # Errors
     /// The plugin's own error object, also when it exited with 0; else code 108 with what it said on stderr.
     pub fn into_stdout(self) -> Result<Vec<u8>, CniError> {
-        if let Some(error) = CniError::find_in(&self.stdout) {
-            return Err(error);
+        match self.error_object() {
+            Some(error) => Err(error),
+            None => self.unless_failed(),
         }
+    }
+
+    /// The error object that the plugin printed, if it did.
+    #[must_use]
+    pub fn error_object(&self) -> Option<CniError> {
+        CniError::find_in(&self.stdout)
+    }
+
+    /// What the plugin printed, if its exit status says that it succeeded: for who has asked for [`Output::error_object`].
+    ///
+    /// # Errors
+    /// Code 108 with what it said on stderr.
+    pub fn unless_failed(self) -> Result<Vec<u8>, CniError> {
         if self.exit == Exit::Code(0) {
             return Ok(self.stdout);
         }
