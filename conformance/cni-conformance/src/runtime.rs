@@ -10,13 +10,15 @@ mod daemon;
 mod driver;
 pub mod judge;
 mod look;
+mod ran;
 pub mod rules;
 mod stand;
 mod stay;
 mod trial;
 
 pub use driver::Driver;
-pub use stand::{Ran, Request, Stand};
+pub use ran::Ran;
+pub use stand::{Request, Stand};
 pub use trial::{Trial, Tried};
 
 /// A rule for runtimes.

@@ -1,0 +1,49 @@
+//! A run of the runtime, and what may be expected of it.
+
+use crate::finding::{Finding, Stop};
+use testns::Output;
+
+/// A run of the runtime that ended.
+#[derive(Debug, Clone)]
+pub struct Ran {
+    /// The words it was started with.
+    pub words: Vec<String>,
+    /// How it ended.
+    pub output: Output,
+}
+
+impl Ran {
+    /// That it succeeded.
+    ///
+    /// # Errors
+    /// A finding if not.
+    pub fn succeeds(self) -> Result<Self, Stop> {
+        match self.output.code() {
+            0 => Ok(self),
+            code => Err(Finding::new(
+                format!("{} succeeds", self.told()),
+                format!("it ended with {code}: {}", self.output.stderr.trim()),
+            )
+            .into()),
+        }
+    }
+
+    /// That it failed, other than by a signal.
+    ///
+    /// # Errors
+    /// A finding if not.
+    pub fn fails(self, why: &str) -> Result<Self, Stop> {
+        let end = match self.output.code() {
+            0 => "it succeeded".to_owned(),
+            code if code > 128 => format!("it ended with {code}"),
+            _ => return Ok(self),
+        };
+        Err(Finding::new(format!("{} fails: {why}", self.told()), end).into())
+    }
+
+    /// Its words without the folder of the program.
+    fn told(&self) -> String {
+        let program = self.words.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+        std::iter::once(program).chain(self.words.iter().skip(1).map(String::as_str)).collect::<Vec<_>>().join(" ")
+    }
+}
