@@ -85,7 +85,7 @@ fn burst(contender: &Contender, verb: Verb, at_once: usize, tally: &Tally) -> Op
 
 /// Lets a subject do this for all of these pods, and waits until nothing of it is left.
 fn crowd(contender: &mut Contender, verb: Verb, pods: Range<usize>, at_once: usize, tally: &mut Tally) {
-    if contender.failure.is_some() {
+    if contender.has_failed() {
         return;
     }
     let calls: Vec<_> = pods.clone().filter_map(|pod| contender.calls(verb, pod)?.only()).collect();
@@ -98,7 +98,7 @@ fn crowd(contender: &mut Contender, verb: Verb, pods: Range<usize>, at_once: usi
             tally.busy += busy;
             tally.left += left;
         }
-        Err(why) => contender.failure = Some((verb, why)),
+        Err(why) => contender.fail(verb, why),
     }
 }
 

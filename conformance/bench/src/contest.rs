@@ -26,16 +26,29 @@ pub(crate) struct Contest {
     turn: u64,
 }
 
+/// What a contest has come to, for one on new nodes to go on with.
+#[derive(Default)]
+pub(crate) struct Memory {
+    turn: Option<u64>,
+    records: BTreeMap<String, Record>,
+}
+
+/// What a subject's calls have cost, by verb.
+#[derive(Default)]
+struct Record {
+    costs: BTreeMap<&'static str, Vec<Cost>>,
+    counts: BTreeMap<&'static str, Vec<Counts>>,
+    /// Where it failed first, and what was said; it is not called any more.
+    failure: Option<(Verb, String)>,
+}
+
 /// A subject, its node, and what its calls have cost.
 pub(crate) struct Contender {
     pub(crate) subject: Arc<Subject>,
     pub(crate) station: Station,
     scene: Arc<Scene>,
     pub(crate) pods: Vec<Pod>,
-    costs: BTreeMap<&'static str, Vec<Cost>>,
-    counts: BTreeMap<&'static str, Vec<Counts>>,
-    /// Where it failed first, and what was said; it is not called any more.
-    pub(crate) failure: Option<(Verb, String)>,
+    record: Record,
 }
 
 impl Contest {
@@ -50,6 +63,20 @@ impl Contest {
         Ok(Self { contenders: contenders.collect::<Result<_, _>>()?, scene: scene.clone(), crowd: 0, turn: SEED })
     }
 
+    /// Goes on where another contest of this scene and these subjects has ended.
+    pub(crate) fn recall(&mut self, mut memory: Memory) {
+        self.turn = memory.turn.unwrap_or(self.turn);
+        for contender in &mut self.contenders {
+            contender.record = memory.records.remove(&contender.subject.name).unwrap_or_default();
+        }
+    }
+
+    /// Ends it; its nodes go.
+    pub(crate) fn into_memory(self) -> Memory {
+        let records = self.contenders.into_iter().map(|contender| (contender.subject.name.clone(), contender.record));
+        Memory { turn: Some(self.turn), records: records.collect() }
+    }
+
     /// Makes namespaces for so many more pods on each node.
     ///
     /// # Errors
@@ -60,18 +87,6 @@ impl Contest {
             contender.add_pods(count)?;
         }
         Ok(first..first + count)
-    }
-
-    /// Ends the pods from this one on, which hold nothing any more, and waits until the kernel has taken them apart.
-    ///
-    /// # Errors
-    /// It does not.
-    pub(crate) fn end_pods(&mut self, first: usize) -> Result<(), String> {
-        for contender in &mut self.contenders {
-            let ended = contender.pods.split_off(first);
-            contender.station.run(move |_| ended.iter().for_each(Pod::end))?;
-        }
-        leftover::settle()
     }
 
     /// Lets each subject do this for a pod, and notes what it cost if that is `counted`.
@@ -103,7 +118,7 @@ impl Contest {
         for place in shuffled(self.contenders.len(), &mut self.turn) {
             let Some(contender) = self.contenders.get_mut(place) else { continue };
             for (done, pod) in pods.clone().enumerate() {
-                let spent: Duration = contender.costs.values().flatten().map(|cost| cost.gone).sum();
+                let spent: Duration = contender.record.costs.values().flatten().map(|cost| cost.gone).sum();
                 if spent > BUDGET && done >= AT_LEAST {
                     break;
                 }
@@ -126,8 +141,8 @@ impl Contest {
             }
         }
         for contender in &mut self.contenders {
-            contender.costs.clear();
-            contender.counts.clear();
+            contender.record.costs.clear();
+            contender.record.counts.clear();
         }
         outcomes
     }
@@ -155,8 +170,7 @@ impl Contender {
         let station = Station::new()?;
         let of_scene = scene.clone();
         station.run(move |_| Subject::prepare(&of_scene))??;
-        let (costs, counts) = (BTreeMap::new(), BTreeMap::new());
-        Ok(Self { subject, station, scene, pods: Vec::new(), costs, counts, failure: None })
+        Ok(Self { subject, station, scene, pods: Vec::new(), record: Record::default() })
     }
 
     fn add_pods(&mut self, count: usize) -> Result<(), String> {
@@ -176,14 +190,14 @@ impl Contender {
         if let Some(cost) = done
             && counted
         {
-            self.costs.entry(verb.name()).or_default().push(cost);
+            self.record.costs.entry(verb.name()).or_default().push(cost);
         }
     }
 
     /// Does this for a pod under trace.
     pub(crate) fn trace(&mut self, verb: Verb, pod: usize) {
         if let Some(counts) = self.at(verb, pod, |node, calls, answer| calls.traced(node, answer)) {
-            self.counts.entry(verb.name()).or_default().push(counts);
+            self.record.counts.entry(verb.name()).or_default().push(counts);
         }
     }
 
@@ -193,7 +207,7 @@ impl Contender {
         pod: usize,
         work: impl FnOnce(&Node, &Calls, &mut Value) -> Result<T, String> + Send + 'static,
     ) -> Option<T> {
-        if self.failure.is_some() || !self.subject.takes_part(&self.scene, verb) {
+        if self.has_failed() || !self.subject.takes_part(&self.scene, verb) {
             return None;
         }
         let calls = self.calls(verb, pod)?;
@@ -211,7 +225,7 @@ impl Contender {
                 Some(done)
             }
             Ok(Err(why)) | Err(why) => {
-                self.failure = Some((verb, why));
+                self.fail(verb, why);
                 None
             }
         }
@@ -223,9 +237,18 @@ impl Contender {
         Some(Calls { subject: self.subject.clone(), scene: self.scene.clone(), verb, pod })
     }
 
+    /// Whether it has failed, and is not called any more.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.record.failure.is_some()
+    }
+
+    pub(crate) fn fail(&mut self, verb: Verb, why: String) {
+        self.record.failure = Some((verb, why));
+    }
+
     /// Why there are no figures of a verb.
     pub(crate) fn failure_at(&self, verb: Verb) -> Option<String> {
-        let (at, why) = self.failure.as_ref()?;
+        let (at, why) = self.record.failure.as_ref()?;
         Some(if *at == verb { why.clone() } else { format!("its {} failed", at.name()) })
     }
 
@@ -233,8 +256,8 @@ impl Contender {
         if let Some(why) = self.failure_at(verb) {
             return Some(Outcome::Failed(why));
         }
-        let counts = self.counts.get(verb.name()).and_then(|counts| Counts::median(counts));
-        let figures = Figures::of(self.costs.get(verb.name())?, counts)?;
+        let counts = self.record.counts.get(verb.name()).and_then(|counts| Counts::median(counts));
+        let figures = Figures::of(self.record.costs.get(verb.name())?, counts)?;
         Some(Outcome::Measured(Box::new(figures)))
     }
 }

@@ -1,12 +1,13 @@
 //! Calls one at a time: every scene, every verb.
 
+use std::mem::take;
 use std::sync::Arc;
 
-use crate::contest::Contest;
-use crate::leftover;
+use crate::contest::{Contest, Memory};
 use crate::report::Row;
 use crate::scene::{Scene, Verb};
 use crate::subject::Subject;
+use crate::{leftover, tell};
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy)]
@@ -17,38 +18,44 @@ pub(crate) struct Amount {
     pub(crate) traced: usize,
 }
 
-/// Pods that each subject's node has at a time. With half a dozen subjects that makes a hundred namespaces, as many as a
-/// full node of a cluster has; opening a sysctl takes longer with each that the machine has, whoever's it is.
-const PODS_AT_A_TIME: usize = 20;
+/// Pods of a scene in a row. With half a dozen subjects that makes a hundred namespaces, as many as a full node of a cluster
+/// has; opening a sysctl takes longer with each that the machine has, whoever's it is.
+const PODS_IN_A_ROW: usize = 20;
 
-/// Takes all subjects through a scene.
+/// Takes all subjects through the scenes, in rounds of some pods of each: what the machine does in some minute is no scene's
+/// alone, so that scenes can be compared, too.
 ///
 /// # Errors
 /// A node or a namespace cannot be made; a call that fails is an outcome.
-pub(crate) fn measure(scene: Scene, subjects: &[Arc<Subject>], amount: Amount) -> Result<Vec<Row>, String> {
-    let name = scene.name;
-    let mut contest = Contest::new(scene, subjects)?;
-    warm_up(&mut contest)?;
-    for first in (0..amount.pods).step_by(PODS_AT_A_TIME) {
-        let pods = contest.add_pods(PODS_AT_A_TIME.min(amount.pods - first))?;
-        pods.clone().for_each(|pod| contest.life(pod, true));
-        contest.end_pods(pods.start)?;
-    }
-    for pod in contest.add_pods(amount.traced)? {
-        for verb in contest.scene.clone().verbs {
-            contest.trace(*verb, pod);
+pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amount) -> Result<Vec<Row>, String> {
+    let mut memories: Vec<_> = scenes.iter().map(|_| Memory::default()).collect();
+    let mut rows = Vec::new();
+    let rounds = amount.pods.div_ceil(PODS_IN_A_ROW).max(1);
+    for round in 0..rounds {
+        for (scene, memory) in scenes.iter().zip(&mut memories) {
+            tell(&format!("{}, {} of {rounds} ...", scene.name, round + 1));
+            let mut contest = Contest::new(scene.clone(), subjects)?;
+            contest.recall(take(memory));
+            warm_up(&mut contest)?;
+            for pod in contest.add_pods(PODS_IN_A_ROW.min(amount.pods - round * PODS_IN_A_ROW))? {
+                contest.life(pod, true);
+            }
+            if round + 1 == rounds {
+                for pod in contest.add_pods(amount.traced)? {
+                    scene.verbs.iter().for_each(|verb| contest.trace(*verb, pod));
+                }
+                rows.extend(contest.outcomes().into_iter().map(|(verb, subject, outcome)| Row {
+                    scene: scene.name.to_owned(),
+                    verb: verb.name().to_owned(),
+                    subject,
+                    outcome,
+                }));
+            }
+            *memory = contest.into_memory();
+            leftover::settle()?;
         }
     }
-    let outcomes = contest.outcomes();
-    drop(contest);
-    leftover::settle()?;
-    let row = |(verb, subject, outcome): (Verb, _, _)| Row {
-        scene: name.to_owned(),
-        verb: verb.name().to_owned(),
-        subject,
-        outcome,
-    };
-    Ok(outcomes.into_iter().map(row).collect())
+    Ok(rows)
 }
 
 /// One pod comes and goes, so that executables are in memory and the store has its folder; another one stays, so that

@@ -104,10 +104,8 @@ impl Options {
             plugins: subject.plugins,
         };
         report.subjects = subjects.iter().map(described).collect();
-        for scene in scene::all().into_iter().filter(|scene| self.is_wanted(scene.name)) {
-            tell(&format!("{} ...", scene.name));
-            report.rows.extend(latency::measure(scene, &subjects, self.amount())?);
-        }
+        let scenes: Vec<_> = scene::all().into_iter().filter(|scene| self.is_wanted(scene.name)).collect();
+        report.rows = latency::measure(&scenes, &subjects, self.amount())?;
         for at_once in [1, 8, 64].into_iter().filter(|_| self.is_wanted("burst")) {
             tell(&format!("{at_once} at a time ..."));
             report.bursts.extend(burst::measure(&subjects, at_once, self.burst(at_once))?);

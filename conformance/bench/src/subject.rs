@@ -8,7 +8,7 @@ use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testns::{Attachment, Container, Node, Remains};
+use testns::{Attachment, Node};
 
 use crate::call::{Call, Expect};
 use crate::scene::{self, BRIDGE, IFNAME, Kind, NETWORK, NOOPS, Scene, Verb};
@@ -53,9 +53,8 @@ pub(crate) enum Who {
 /// An attachment, and what its ADD has answered.
 #[derive(Debug, Clone)]
 pub(crate) struct Pod {
-    container: Container,
     attachment: Attachment,
-    /// From 0; no two that a node has at a time are the same.
+    /// From 0; no two of a node are the same.
     pub(crate) number: u32,
     pub(crate) result: Value,
 }
@@ -331,13 +330,8 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -
 impl Pod {
     /// Makes a namespace for it.
     pub(crate) fn create(node: &Node, number: u32) -> Self {
-        let container = node.container_named(&format!("pod{number}"));
-        Self { attachment: container.attachment_as(IFNAME), container, number, result: Value::Null }
-    }
-
-    /// Ends its namespace; the kernel takes it apart later.
-    pub(crate) fn end(&self) {
-        self.container.leave(Remains::Gone);
+        let attachment = node.container_named(&format!("pod{number}")).attachment_as(IFNAME);
+        Self { attachment, number, result: Value::Null }
     }
 }
 
