@@ -1,15 +1,21 @@
 //! What was aimed at, and how near it came. Nothing fails by it: time never decides a test.
 
+use std::collections::BTreeSet;
+
 use crate::report::{Counts, Figures, Report};
 
 /// The subject that the targets are about: what `cargo bench` has built.
 pub(crate) const OURS: &str = "ours";
+const FLOOR: &str = "floor";
 
 /// One line of the table of targets.
 pub(crate) struct Target {
     pub(crate) what: &'static str,
     pub(crate) bound: Bound,
-    measure: fn(&Report) -> Option<f64>,
+    /// Of a subject.
+    measure: Measure,
+    /// Whether the floor's tells what is the kernel's share of it.
+    is_of_floor: bool,
 }
 
 /// What is allowed, and in what it is counted.
@@ -21,60 +27,78 @@ pub(crate) enum Bound {
 
 /// The targets, all ratios within one run.
 pub(crate) const TARGETS: &[Target] = &[
-    at_most("bridge + host-local ADD, p50, against the floor", 1.5, "x", |report| {
-        ratio(p50(report, "bridge", "ADD", OURS), p50(report, "bridge", "ADD", "floor"))
+    at_most("bridge + host-local ADD, p50, against the floor", 1.5, "x", |report, who| {
+        ratio(p50(report, "bridge", "ADD", who), p50(report, "bridge", "ADD", "floor"))
     }),
-    at_most("bridge DEL, p50, against the floor that waits", 0.2, "x", |report| {
-        ratio(p50(report, "bridge", "DEL", OURS), p50(report, "bridge", "DEL", "floor, waits"))
+    at_most("bridge DEL, p50, against the floor that waits", 0.2, "x", |report, who| {
+        ratio(p50(report, "bridge", "DEL", who), p50(report, "bridge", "DEL", "floor, waits"))
     }),
-    at_most("ipMasq: what ADD costs more, p50", 0.6, " ms", |report| more_with_masquerade(report, "ADD")),
-    at_most("ipMasq: what DEL costs more, p50", 0.6, " ms", |report| more_with_masquerade(report, "DEL")),
-    at_most("ipMasq: child processes of ADD", 0.0, "", |report| children(report, "ADD")),
-    at_most("ipMasq: programs that DEL starts", 0.0, "", |report| {
-        Some(counts(report, "bridge-masq", "DEL")?.execs as f64)
+    with_floor(at_most("ipMasq: what ADD costs more, p50", 0.6, " ms", |report, who| {
+        more_with_masquerade(report, who, "ADD")
+    })),
+    with_floor(at_most("ipMasq: what DEL costs more, p50", 0.6, " ms", |report, who| {
+        more_with_masquerade(report, who, "DEL")
+    })),
+    at_most("ipMasq: child processes of ADD", 0.0, "", |report, who| children(report, who, "ADD")),
+    at_most("ipMasq: programs that DEL starts", 0.0, "", |report, who| {
+        Some(counts(report, who, "bridge-masq", "DEL")?.execs as f64)
     }),
-    at_most("loopback ADD, p50, against an empty program", 1.5, "x", |report| {
-        ratio(p50(report, "loopback", "ADD", OURS), p50(report, "loopback", "ADD", "empty"))
+    with_floor(at_most("loopback ADD, p50, against an empty program", 1.5, "x", |report, who| {
+        ratio(p50(report, "loopback", "ADD", who), p50(report, "loopback", "ADD", "empty"))
+    })),
+    at_most("VERSION, p50, against an empty program", 1.5, "x", |report, who| {
+        ratio(p50(report, "version", "VERSION", who), p50(report, "version", "VERSION", "empty"))
     }),
-    at_most("VERSION, p50, against an empty program", 1.5, "x", |report| {
-        ratio(p50(report, "version", "VERSION", OURS), p50(report, "version", "VERSION", "empty"))
-    }),
-    at_most("CPU time of a bridge ADD, p50", 2.0, " ms", |report| {
-        Some(figures(report, "bridge", "ADD", OURS)?.cpu_ms.p50)
-    }),
+    with_floor(at_most("CPU time of a bridge ADD, p50", 2.0, " ms", |report, who| {
+        Some(figures(report, "bridge", "ADD", who)?.cpu_ms.p50)
+    })),
     Target {
         what: "8 at a time: ADDs per second against the reference",
         bound: Bound::AtLeast(5.0, "x"),
-        measure: |report| ratio(per_second(report, 8, OURS), per_second(report, 8, "reference")),
+        measure: |report, who| ratio(per_second(report, 8, who), per_second(report, 8, "reference")),
+        is_of_floor: true,
     },
-    at_most("growth of reservations, largest against smallest, p50", 1.15, "x", |report| {
-        growth(report, "reservations")
+    at_most("growth of reservations, largest against smallest, p50", 1.15, "x", |report, who| {
+        growth(report, who, "reservations")
     }),
-    at_most("growth of pods on one bridge, p50", 1.15, "x", |report| growth(report, "pods")),
-    at_most("growth of nftables rules of others, p50", 1.15, "x", |report| growth(report, "rules")),
-    at_most("growth of links on the host, p50", 1.15, "x", |report| growth(report, "links")),
-    at_most("links that come and go beside it, p99 against none", 2.0, "x", churn),
-    at_most("peak memory of one call, any of them", 3.0, " MB", |report| {
-        let plugins = report.rows.iter().filter(|row| row.subject == OURS && row.scene != "chain");
+    with_floor(at_most("growth of pods on one bridge, p50", 1.15, "x", |report, who| growth(report, who, "pods"))),
+    with_floor(at_most("growth of nftables rules of others, p50", 1.15, "x", |report, who| {
+        growth(report, who, "rules")
+    })),
+    with_floor(at_most("growth of links on the host, p50", 1.15, "x", |report, who| growth(report, who, "links"))),
+    with_floor(at_most("links that come and go beside it, p99 against none", 2.0, "x", churn)),
+    with_floor(at_most("peak memory of one call, any of them", 3.0, " MB", |report, who| {
+        let plugins = report.rows.iter().filter(|row| row.subject == who && row.scene != "chain");
         let peaks = plugins.filter_map(|row| Some(row.outcome.figures()?.counts?.peak_kib));
         peaks.max().map(|kib| kib as f64 * 1024.0 / 1e6)
+    })),
+    at_most("all plugins together", 4.0, " MB", |report, who| {
+        report.subjects.iter().find(|subject| subject.name == who).map(|subject| subject.bytes as f64 / 1e6)
     }),
-    at_most("all plugins together", 4.0, " MB", |report| {
-        report.subjects.iter().find(|subject| subject.name == OURS).map(|subject| subject.bytes as f64 / 1e6)
-    }),
-    at_most("cnitool ADD of bridge and four noops against five bare execs, p50", 1.3, "x", |report| {
-        ratio(p50(report, "chain", "ADD", OURS), p50(report, "chain", "ADD", "five execs"))
+    at_most("cnitool ADD of bridge and four noops against five bare execs, p50", 1.3, "x", |report, who| {
+        ratio(p50(report, "chain", "ADD", who), p50(report, "chain", "ADD", "five execs"))
     }),
 ];
 
-const fn at_most(what: &'static str, most: f64, unit: &'static str, measure: fn(&Report) -> Option<f64>) -> Target {
-    Target { what, bound: Bound::AtMost(most, unit), measure }
+type Measure = fn(&Report, &str) -> Option<f64>;
+
+const fn at_most(what: &'static str, most: f64, unit: &'static str, measure: Measure) -> Target {
+    Target { what, bound: Bound::AtMost(most, unit), measure, is_of_floor: false }
+}
+
+const fn with_floor(target: Target) -> Target {
+    Target { is_of_floor: true, ..target }
 }
 
 impl Target {
     /// What was measured, if all that it takes was.
     pub(crate) fn measured(&self, report: &Report) -> Option<f64> {
-        (self.measure)(report)
+        (self.measure)(report, OURS)
+    }
+
+    /// The floor's, where that is the kernel's share.
+    pub(crate) fn of_floor(&self, report: &Report) -> Option<f64> {
+        self.is_of_floor.then(|| (self.measure)(report, FLOOR)).flatten()
     }
 
     /// Whether that is as it should be.
@@ -95,20 +119,20 @@ fn p50(report: &Report, scene: &str, verb: &str, subject: &str) -> Option<f64> {
     figures(report, scene, verb, subject).map(|figures| figures.wall_ms.p50)
 }
 
-fn counts(report: &Report, scene: &str, verb: &str) -> Option<Counts> {
-    figures(report, scene, verb, OURS)?.counts
+fn counts(report: &Report, who: &str, scene: &str, verb: &str) -> Option<Counts> {
+    figures(report, scene, verb, who)?.counts
 }
 
 fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     value.zip(base).filter(|(_, base)| *base > 0.0).map(|(value, base)| value / base)
 }
 
-fn more_with_masquerade(report: &Report, verb: &str) -> Option<f64> {
-    Some(p50(report, "bridge-masq", verb, OURS)? - p50(report, "bridge", verb, OURS)?)
+fn more_with_masquerade(report: &Report, who: &str, verb: &str) -> Option<f64> {
+    Some(p50(report, "bridge-masq", verb, who)? - p50(report, "bridge", verb, who)?)
 }
 
-fn children(report: &Report, verb: &str) -> Option<f64> {
-    let counts = counts(report, "bridge-masq", verb)?;
+fn children(report: &Report, who: &str, verb: &str) -> Option<f64> {
+    let counts = counts(report, who, "bridge-masq", verb)?;
     Some((counts.forks + counts.execs) as f64)
 }
 
@@ -119,9 +143,9 @@ fn per_second(report: &Report, at_once: usize, subject: &str) -> Option<f64> {
 }
 
 /// The worst verb's growth from the smallest to the largest size.
-fn growth(report: &Report, dimension: &str) -> Option<f64> {
-    worst(report, |verb| {
-        let points = points(report, dimension, verb)?;
+fn growth(report: &Report, who: &str, dimension: &str) -> Option<f64> {
+    worst(report, who, |verb| {
+        let points = points(report, who, dimension, verb)?;
         ratio(
             points.last().map(|(_, figures)| figures.wall_ms.p50),
             points.first().map(|(_, figures)| figures.wall_ms.p50),
@@ -130,9 +154,9 @@ fn growth(report: &Report, dimension: &str) -> Option<f64> {
 }
 
 /// The worst verb's p99 at the most links beside which others come and go, against its p99 on a quiet host without any.
-fn churn(report: &Report) -> Option<f64> {
-    worst(report, |verb| {
-        let (quiet, busy) = (points(report, "links", verb)?, points(report, "links, churn", verb)?);
+fn churn(report: &Report, who: &str) -> Option<f64> {
+    worst(report, who, |verb| {
+        let (quiet, busy) = (points(report, who, "links", verb)?, points(report, who, "links, churn", verb)?);
         ratio(
             busy.last().map(|(_, figures)| figures.wall_ms.p99),
             quiet.first().map(|(_, figures)| figures.wall_ms.p99),
@@ -141,15 +165,16 @@ fn churn(report: &Report) -> Option<f64> {
 }
 
 /// `None` if any verb has none: what failed is not met by the others.
-fn worst(report: &Report, of: impl Fn(&str) -> Option<f64>) -> Option<f64> {
-    let verbs: std::collections::BTreeSet<_> = report.growth.iter().map(|point| point.verb.as_str()).collect();
+fn worst(report: &Report, who: &str, of: impl Fn(&str) -> Option<f64>) -> Option<f64> {
+    let own = report.growth.iter().filter(|point| point.subject == who);
+    let verbs: BTreeSet<_> = own.map(|point| point.verb.as_str()).collect();
     let all: Option<Vec<f64>> = verbs.into_iter().map(of).collect();
     all?.into_iter().reduce(f64::max)
 }
 
-/// Ours, by size; `None` if one failed or there are none.
-fn points<'a>(report: &'a Report, dimension: &str, verb: &str) -> Option<Vec<(usize, &'a Figures)>> {
-    let is_it = |found: (&str, &str, &str)| found == (dimension, verb, OURS);
+/// Of a subject, by size; `None` if one failed or there are none.
+fn points<'a>(report: &'a Report, who: &str, dimension: &str, verb: &str) -> Option<Vec<(usize, &'a Figures)>> {
+    let is_it = |found: (&str, &str, &str)| found == (dimension, verb, who);
     let points = report.growth.iter().filter(|point| is_it((&point.dimension, &point.verb, &point.subject)));
     let mut points: Vec<_> = points.map(|point| Some((point.size, point.outcome.figures()?))).collect::<Option<_>>()?;
     points.sort_by_key(|(size, _)| *size);

@@ -96,7 +96,7 @@ pub(super) fn machine_line(report: &Report) -> String {
 
 /// Only what this run has measured.
 fn targets(report: &Report) -> Table {
-    let mut table = Table::new(1, &["what, of ours", "measured", "target", ""]);
+    let mut table = Table::new(1, &["what, of ours", "measured", "the floor's", "target", ""]);
     for target in TARGETS {
         let Some(measured) = target.measured(report) else {
             continue;
@@ -106,7 +106,9 @@ fn targets(report: &Report) -> Table {
             Bound::AtLeast(least, unit) => (format!(">= {least}{unit}"), unit),
         };
         let met = if target.is_met(measured) { "met" } else { "not met" };
-        table.line([target.what.to_owned(), format!("{}{unit}", ms(measured)), bound, met.to_owned()]);
+        let told = |value| format!("{}{unit}", ms(value));
+        let floor = target.of_floor(report).map_or_else(String::new, told);
+        table.line([target.what.to_owned(), told(measured), floor, bound, met.to_owned()]);
     }
     table
 }
@@ -248,9 +250,13 @@ mod tests {
         );
         assert!(lines.contains(&"| bridge ADD | reference | failed | | | | | | |".to_owned()), "{text}");
         assert!(
-            lines.contains(&"| bridge DEL, p50, against the floor that waits | 0.25x | <= 0.2x | not met |".to_owned()),
+            lines.contains(
+                &"| bridge DEL, p50, against the floor that waits | 0.25x | | <= 0.2x | not met |".to_owned()
+            ),
             "{text}"
         );
+        let cpu = "| CPU time of a bridge ADD, p50 | 1.00 ms | 1.00 ms | <= 2 ms | met |";
+        assert!(lines.iter().any(|line| line == cpu), "{text}");
         assert!(lines[0].ends_with("`cargo bench --package bench -- --pods 3`"), "{text}");
         assert_eq!(lines.last().unwrap(), "FAILED reference, bridge ADD: it said <no> & \"never\"");
     }
