@@ -30,12 +30,13 @@ impl NetnsPath {
         Path::new(&self.0)
     }
 
-    /// Whether it is the namespace of this very thread. A path that cannot be looked at is not.
+    /// Whether it is the namespace of this process, whose main thread does all the work. A path that cannot be looked at
+    /// is not.
     #[must_use]
     pub fn is_own(&self) -> bool {
         use std::os::unix::fs::MetadataExt;
         let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-        let own = identity(Path::new("/proc/thread-self/ns/net"));
+        let own = identity(Path::new("/proc/self/ns/net"));
         own.is_some() && own == identity(self.as_path())
     }
 }

@@ -14,6 +14,7 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
+use nix::unistd::{getpid, gettid};
 
 use crate::error::OpError;
 
@@ -100,7 +101,7 @@ impl Netns {
     /// # Errors
     /// [`NetnsError::Unusable`] without `/proc`.
     pub fn current() -> Result<Self, NetnsError> {
-        Self::open("/proc/thread-self/ns/net")
+        Self::open(own_file())
     }
 
     /// The path it was opened by: the place to name in errors.
@@ -187,6 +188,13 @@ impl Netns {
     }
 }
 
+/// The file of the calling thread's namespace. The main thread's has a shorter path: two entries fewer that the kernel
+/// makes for this process alone, and takes away with it.
+#[must_use]
+pub fn own_file() -> &'static str {
+    if gettid() == getpid() { "/proc/self/ns/net" } else { "/proc/thread-self/ns/net" }
+}
+
 /// The calling thread's own namespace, which dropping this enters.
 struct WayBack(File);
 
@@ -194,7 +202,7 @@ impl WayBack {
     /// Tries the way: entering the namespace that one is in asks for the same privileges as coming back to it.
     #[expect(clippy::disallowed_methods, reason = "the one place that enters a namespace")]
     fn find() -> Option<Self> {
-        let own = File::open("/proc/thread-self/ns/net").ok()?;
+        let own = File::open(own_file()).ok()?;
         setns(&own, CloneFlags::CLONE_NEWNET).ok()?;
         Some(Self(own))
     }

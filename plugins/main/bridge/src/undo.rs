@@ -10,7 +10,7 @@ use filter::{Attachment, Known};
 use interface::host_veth::Owner;
 use netops::lock::{Lock, Mode};
 use netops::txn::{NodeUndo, Undoer};
-use netops::{Kernel, OpError, link};
+use netops::{Kernel, OpError, link, netns};
 use skel::AddRequest;
 
 use crate::conf::Conf;
@@ -105,7 +105,7 @@ fn first_error(errors: Vec<OpError>) -> Result<(), String> {
 ///
 /// ADDs share it from their look at the bridge until they have a port there.
 pub(crate) fn lock(mode: Mode) -> Result<Lock, OpError> {
-    let file = "/proc/thread-self/ns/net";
+    let file = netns::own_file();
     Lock::take_existing(Path::new(file), mode, LOCK_DEADLINE).map_err(|error| OpError {
         object: "the lock of the node's bridges".to_owned(),
         request: format!("{} {file}", error.request),
