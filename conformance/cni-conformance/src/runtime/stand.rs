@@ -11,7 +11,7 @@ use super::ran::Ran;
 use super::stay::Stay;
 use super::trial::Trial;
 use crate::finding::{CallRecord, Finding, Stop};
-use nix::mount::{MsFlags, mount};
+use crate::shield::lay_empty;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs;
@@ -89,7 +89,8 @@ impl Stand {
     /// If it cannot be laid.
     pub(crate) fn new(node: Node, trial: &Trial, kit: &Path) -> io::Result<Self> {
         for folder in &trial.driver.folders {
-            lay_over(folder)?;
+            let laid = lay_empty(Path::new(folder), "mode=0755");
+            laid.map_err(|errno| io::Error::other(format!("cannot lay an empty folder over {folder}: {errno}")))?;
         }
         judge::install(&node.bin_dir(), kit, &JUDGES)?;
         judge::install(&node.work_dir().join("more"), kit, &["a", "far"])?;
@@ -249,11 +250,4 @@ impl Stand {
     fn with_told<T>(&self, work: impl FnOnce(&mut Told) -> T) -> T {
         work(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner))
     }
-}
-
-/// An empty folder of one's own over one of the machine.
-fn lay_over(folder: &str) -> io::Result<()> {
-    let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV;
-    let laid = mount(Some("tmpfs"), folder, Some("tmpfs"), flags, Some("mode=0755"));
-    laid.map_err(|errno| io::Error::other(format!("cannot lay an empty folder over {folder}: {errno}")))
 }

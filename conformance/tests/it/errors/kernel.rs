@@ -142,7 +142,7 @@ fn a_lock_that_is_not_let_go_of() {
             "cniVersion": "1.0.0",
             "code": 11,
             "msg": "cannot take the lock of the node's bridges: process PID (NAME) held it for 5000 ms",
-            "details": "flock LOCK_SH /proc/thread-self/ns/net. Try again; if the holder hangs, end it. Undone: addresses released."
+            "details": "flock LOCK_SH /proc/self/ns/net. Try again; if the holder hangs, end it. Undone: addresses released."
         }
     "#]]);
 }
