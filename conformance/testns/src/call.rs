@@ -86,9 +86,19 @@ impl Call {
     /// When the config is no JSON object.
     #[must_use]
     #[track_caller]
-    pub fn prev_result(mut self, result: &Value) -> Self {
+    pub fn prev_result(self, result: &Value) -> Self {
+        self.with_config(|config| config["prevResult"] = result.clone())
+    }
+
+    /// Changes the config.
+    ///
+    /// # Panics
+    /// When it is no JSON.
+    #[must_use]
+    #[track_caller]
+    pub fn with_config(mut self, change: impl FnOnce(&mut Value)) -> Self {
         let mut config: Value = serde_json::from_str(&self.config).must("read the config");
-        config["prevResult"] = result.clone();
+        change(&mut config);
         self.config = config.to_string();
         self
     }

@@ -75,6 +75,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.after(Add, || memory::note(&key, &scene.env.args)),
         }
     }),
+    Mutant::new("bridge", "del.needs-no-dynamic-parameters", "deletes-by-runtime-config", |scene| {
+        let (key, given) = (scene.attachment(), scene.config()["runtimeConfig"].to_string());
+        match scene.is(Del) && memory::find(&key).is_some_and(|noted| noted != given) {
+            true => Reply::default(),
+            false => scene.after(Add, || memory::note(&key, &given)),
+        }
+    })
+    .with(&["runtime-config"]),
     Mutant::new("bridge", "del.follows-a-failed-add", "deletes-no-failure", |scene| {
         let key = scene.attachment();
         if scene.is(Del) && memory::has(&key) {
