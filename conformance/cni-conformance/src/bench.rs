@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::random::Random;
 use crate::trial::Trial;
-use crate::{form, stage};
+use crate::{form, rules, stage};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Child;
@@ -198,11 +198,12 @@ impl Bench {
     pub fn record(&self, call: &Call, output: Option<&Output>) -> Result<Answer, Stop> {
         let record = CallRecord::new(call.told(&self.node), output, self.call_deadline, &self.shown);
         held(&self.calls).push(record.clone());
+        let basis = rules::basis(record.verb(), self.profile.role);
         match record.exit {
-            Some(_) => Ok(Answer::new(record)),
+            Some(_) => Ok(Answer::new(record, basis)),
             None => {
-                let seconds = self.call_deadline.as_secs();
-                Err(Finding::new("an answer", format!("the plugin did not end within {seconds} s")).into())
+                let seen = format!("the plugin did not end within {} s", self.call_deadline.as_secs());
+                Err(Finding::new("an answer", seen).of_call(basis).into())
             }
         }
     }

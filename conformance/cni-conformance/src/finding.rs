@@ -18,12 +18,38 @@ pub struct Finding {
     /// Lines of the node that went (`-`) and came (`+`), where that is the point.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub diff: String,
+    /// What says that what went wrong works in the first place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basis: Option<Basis>,
+}
+
+/// A rule that the one which was tried builds on. Where it is broken too, the finding is its, and says nothing of the
+/// other: see [`schedule::run`](crate::schedule::run).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Basis {
+    /// Its name.
+    pub rule: String,
+    /// Whether it was a call that failed and should have succeeded. The rule has to be broken by such a call, then: one
+    /// that leaves something behind may still be called twice.
+    pub call: bool,
 }
 
 impl Finding {
     /// A finding without a difference of the node.
     pub fn new(expected: impl Into<String>, seen: impl Into<String>) -> Self {
-        Self { expected: expected.into(), seen: seen.into(), diff: String::new() }
+        Self { expected: expected.into(), seen: seen.into(), diff: String::new(), basis: None }
+    }
+
+    /// The same of something that works in the first place, as a rule says.
+    #[must_use]
+    pub fn based_on<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
+        Self { basis: rule.into().map(|rule| Basis { rule: rule.to_owned(), call: false }), ..self }
+    }
+
+    /// The same of a call that succeeds in the first place, as a rule says.
+    #[must_use]
+    pub fn of_call<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
+        Self { basis: rule.into().map(|rule| Basis { rule: rule.to_owned(), call: true }), ..self }
     }
 
     /// Nothing if something holds, else a finding.
@@ -61,6 +87,15 @@ impl Stop {
     /// Says that the case says nothing of this subject, for a reason.
     pub fn skip(why: impl Into<String>) -> Self {
         Self::Skips(why.into())
+    }
+
+    /// The same of something that works in the first place, as a rule says.
+    #[must_use]
+    pub fn based_on<'a>(self, rule: impl Into<Option<&'a str>>) -> Self {
+        match self {
+            Self::Fails(finding) => Self::Fails(finding.based_on(rule)),
+            Self::Skips(why) => Self::Skips(why),
+        }
     }
 }
 
@@ -115,6 +150,12 @@ impl CallRecord {
             stderr: text(|output| &output.stderr),
             milliseconds: elapsed.as_millis().try_into().unwrap_or(u64::MAX),
         }
+    }
+
+    /// `CNI_COMMAND`; empty if the call has none.
+    #[must_use]
+    pub fn verb(&self) -> &str {
+        self.environment.iter().find(|(name, _)| name == "CNI_COMMAND").map_or("", |(_, verb)| verb)
     }
 
     /// The call as a command for a shell. `CNI_PATH` is the folder of the executable; the namespace that `CNI_NETNS`

@@ -40,7 +40,13 @@ impl Progress {
             News::Starts(name) => self.running.push(((*name).to_owned(), Instant::now())),
             News::Ends(name, verdict) => {
                 self.done += 1;
-                self.failed += usize::from(matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. }));
+                // Whether a finding with a basis is one is known at the end.
+                let is_failure = match verdict {
+                    Verdict::Fail(finding) => finding.basis.is_none(),
+                    Verdict::Broken { .. } => true,
+                    Verdict::Pass | Verdict::Skip { .. } => false,
+                };
+                self.failed += usize::from(is_failure);
                 if let Some(place) = self.running.iter().position(|(running, _)| running == name) {
                     self.running.remove(place);
                 }

@@ -25,6 +25,7 @@ mod status;
 mod tamper;
 mod version;
 
+use crate::profile::Role;
 use crate::rule::{Case, Proof, Rule};
 use std::io::{self, Write};
 
@@ -63,11 +64,30 @@ pub fn is_on_request(case: &str) -> bool {
     case == model::LONG
 }
 
+/// Whether there is a rule of that name.
+#[must_use]
+pub fn is_rule(id: &str) -> bool {
+    all().any(|rule| rule.id == id)
+}
+
 /// A case by its names.
 #[must_use]
 pub fn find(rule: &str, case: &str) -> Option<&'static Case> {
     let rule = all().find(|other| other.id == rule)?;
     rule.cases().iter().find(|other| other.name == case)
+}
+
+/// The rule that says that such a call succeeds in the first place, and what for.
+pub(crate) fn basis(verb: &str, role: Role) -> Option<&'static str> {
+    match (verb, role) {
+        ("ADD", _) => Some("add.prints-a-result"),
+        ("DEL", Role::Interface | Role::List | Role::Runtime) => Some("del.leaves-nothing"),
+        ("DEL", Role::Chained | Role::Ipam) => Some("del.undoes-modifications"),
+        ("CHECK", _) => Some("check.passes-after-add"),
+        ("STATUS", Role::Interface | Role::Chained | Role::Ipam) => Some("status.ready"),
+        ("GC", _) => Some("gc.succeeds"),
+        _ => None,
+    }
 }
 
 /// Writes rules as a table in Markdown.

@@ -1,5 +1,6 @@
 //! Which trials there are, and running them side by side.
 
+use crate::finding::{Basis, Finding};
 use crate::form::{is_from, rank};
 use crate::machine::Machine;
 use crate::profile::Profile;
@@ -7,7 +8,7 @@ use crate::rule::{Rule, Versions};
 use crate::rules;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial, Verdict};
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
@@ -115,7 +116,9 @@ pub enum News<'a> {
 
 /// Runs trials, `side_by_side` at a time, and tells of each as it starts and ends.
 ///
-/// The reports come back in the order of the trials.
+/// The reports come back in the order of the trials. A finding that is another rule's, as its
+/// [basis](crate::finding::Finding::basis) is broken by the same profile with the same version, is left to that one:
+/// where no ADD succeeds, nothing is known of most rules, and it is told once that none does.
 pub fn run(
     planned: Vec<Planned>,
     machine: &Machine,
@@ -126,7 +129,42 @@ pub fn run(
     let named = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
     let work =
         |Planned { trial, skip }: Planned| skip.map_or_else(|| trial.run(machine, deadline), |why| trial.skipped(why));
-    all(named, side_by_side, work, |report| &report.verdict, told)
+    let mut reports = all(named, side_by_side, work, |report| &report.verdict, told);
+    leave_to_basis(&mut reports);
+    reports
+}
+
+/// A rule, by the subject, profile and version that break it.
+fn key<'a>(report: &'a Report, rule: &'a str) -> (&'a str, &'a str, &'a str, &'a str) {
+    let Trial { subject, profile, version, .. } = &report.trial;
+    (&subject.label, &profile.name, version, rule)
+}
+
+fn leave_to_basis(reports: &mut [Report]) {
+    let finding = |report: &Report| match &report.verdict {
+        Verdict::Fail(finding) => Some(finding.clone()),
+        Verdict::Pass | Verdict::Skip { .. } | Verdict::Broken { .. } => None,
+    };
+    let (mut broken, mut broken_by_call) = (BTreeSet::new(), BTreeSet::new());
+    for report in reports.iter() {
+        let Some(Finding { basis, .. }) = finding(report) else { continue };
+        broken.insert(key(report, &report.trial.rule));
+        if basis.is_some_and(|basis| basis.call && basis.rule == report.trial.rule) {
+            broken_by_call.insert(key(report, &report.trial.rule));
+        }
+    }
+    let of_others = |report: &Report| {
+        let Basis { rule, call } = finding(report)?.basis?;
+        let all = if call { &broken_by_call } else { &broken };
+        let is_its = rule != report.trial.rule && all.contains(&key(report, &rule));
+        is_its.then(|| format!("what it needs first fails, which is {rule}'s"))
+    };
+    let reasons: Vec<_> = reports.iter().map(of_others).collect();
+    for (report, why) in reports.iter_mut().zip(reasons) {
+        if let Some(why) = why {
+            report.verdict = Verdict::Skip { why };
+        }
+    }
 }
 
 /// After which time it is told that nothing happens.
@@ -177,7 +215,49 @@ pub(crate) fn all<W: Send, R: Send>(
 
 #[cfg(test)]
 mod tests {
-    use super::{Versions, chosen};
+    use super::{Report, Trial, Verdict, Versions, chosen, leave_to_basis};
+    use crate::{Finding, Profile, Subject, rules};
+
+    fn failed(rule: &str, version: &str, finding: Finding) -> Report {
+        let trial = Trial {
+            rule: rule.to_owned(),
+            case: String::new(),
+            subject: Subject { label: "one".to_owned(), bin_dir: "/nowhere".into(), also: Vec::new() },
+            profile: Profile::find("bridge").unwrap(),
+            version: version.to_owned(),
+            seed: 1,
+            call_seconds: 1,
+        };
+        Report { trial, verdict: Verdict::Fail(finding), calls: Vec::new(), milliseconds: 0 }
+    }
+
+    #[test]
+    fn a_finding_is_the_rules_whose_sentence_is_broken() {
+        let plain = || Finding::new("this", "that");
+        let of_add = || plain().of_call("add.prints-a-result");
+        let mut reports = [
+            failed("add.prints-a-result", "1.0.0", of_add()),
+            failed("del.is-repeatable", "1.0.0", of_add()),
+            failed("del.is-repeatable", "1.1.0", of_add()),
+            failed("check.passes-after-add", "1.0.0", plain().of_call("gc.succeeds")),
+            failed("del.leaves-nothing", "1.0.0", plain()),
+            failed("del.needs-no-namespace", "1.0.0", plain().of_call("del.leaves-nothing")),
+            failed("add.serves-a-container-twice", "1.0.0", plain().based_on("del.leaves-nothing")),
+        ];
+        leave_to_basis(&mut reports);
+        let verdicts = reports.map(|report| matches!(report.verdict, Verdict::Fail(_)));
+        assert_eq!(verdicts, [true, false, true, true, true, true, false]);
+    }
+
+    #[test]
+    fn each_basis_is_a_rule_for_each_kind_of_plugin() {
+        for role in crate::Role::PLUGINS {
+            for verb in ["ADD", "DEL", "CHECK", "STATUS", "GC"] {
+                let basis = rules::basis(verb, *role).unwrap();
+                assert!(rules::all().any(|rule| rule.id == basis && rule.roles.contains(role)), "{verb} {basis}");
+            }
+        }
+    }
 
     #[test]
     fn cases_choose_versions() {

@@ -124,7 +124,12 @@ impl Trial {
         };
         let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))) {
             Ok(Ok(())) => Verdict::Pass,
-            Ok(Err(Stop::Fails(finding))) => Verdict::Fail(finding),
+            Ok(Err(Stop::Fails(finding))) => {
+                match finding.basis.as_ref().filter(|basis| !rules::is_rule(&basis.rule)) {
+                    Some(unknown) => Verdict::Broken { why: format!("there is no rule {}: {finding}", unknown.rule) },
+                    None => Verdict::Fail(finding),
+                }
+            }
             Ok(Err(Stop::Skips(why))) => Verdict::Skip { why },
             Err(panic) => Verdict::Broken { why: panic_text(&*panic) },
         };

@@ -7,7 +7,14 @@ use serde_json::Value;
 #[derive(Debug, Clone)]
 pub struct Answer {
     record: CallRecord,
+    /// The rule that says that such a call succeeds.
+    basis: Option<&'static str>,
+    /// The rule that says that it fails.
+    refused_by: Option<&'static str>,
 }
+
+/// The rule that says that an error is told by an object.
+const ERROR_OBJECT: &str = "errors.object";
 
 /// An error object as a plugin printed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,26 +30,44 @@ pub struct ErrorObject {
 }
 
 impl Answer {
-    pub(crate) fn new(record: CallRecord) -> Self {
-        Self { record }
+    pub(crate) fn new(record: CallRecord, basis: Option<&'static str>) -> Self {
+        Self { record, basis, refused_by: None }
+    }
+
+    /// The same answer to a call that has to fail, as another rule says than the one that is tried: where it succeeds,
+    /// that is the other's finding.
+    #[must_use]
+    pub fn refused_by(self, rule: &'static str) -> Self {
+        Self { refused_by: Some(rule), ..self }
+    }
+
+    /// The rule that says that this one had to fail and say so with its status.
+    pub(crate) fn basis_of_failure(&self) -> Option<&'static str> {
+        if self.is_error_object() { Some("errors.exit-status") } else { self.refused_by }
+    }
+
+    fn is_error_object(&self) -> bool {
+        let object = serde_json::from_str::<Value>(&self.record.stdout).unwrap_or_default();
+        object.get("code").is_some() && object.get("msg").is_some()
     }
 
     /// What the plugin printed, if it succeeded; `null` for nothing.
     ///
     /// # Errors
-    /// A finding if it failed, or printed something else than one JSON value.
+    /// A finding if it failed, or printed something else than one JSON object.
     pub fn succeeds(&self) -> Result<Value, Stop> {
         let CallRecord { exit, stdout, .. } = &self.record;
         if *exit != Some(0) {
             let seen = format!("it ended with {} and {}", exit.unwrap_or(-1), self.printed());
-            return Err(Finding::new("exit status 0", seen).into());
+            return Err(Finding::new("exit status 0", seen).of_call(self.basis).into());
         }
-        match stdout.trim() {
-            "" => Ok(Value::Null),
-            text => serde_json::from_str(text).map_err(|error| {
-                Finding::new("nothing or one JSON value on stdout", format!("it printed {text:?} ({error})")).into()
-            }),
-        }
+        let seen = match serde_json::from_str(stdout) {
+            _ if stdout.trim().is_empty() => return Ok(Value::Null),
+            Ok(value @ (Value::Object(_) | Value::Null)) => return Ok(value),
+            Ok(_) => format!("it printed {stdout:?}"),
+            Err(error) => format!("it printed {stdout:?} ({error})"),
+        };
+        Err(Finding::new("nothing or one JSON object on stdout", seen).of_call(self.basis).into())
     }
 
     /// Checks that it succeeded and printed nothing.
@@ -63,14 +88,15 @@ impl Answer {
     pub fn fails(&self) -> Result<ErrorObject, Stop> {
         let CallRecord { exit, stdout, stderr, .. } = &self.record;
         if *exit == Some(0) {
-            return Err(Finding::new("a failure", format!("it succeeded and {}", self.printed())).into());
+            let finding = Finding::new("a failure", format!("it succeeded and {}", self.printed()));
+            return Err(finding.based_on(self.basis_of_failure()).into());
         }
         if let Some(signal) = self.signal() {
             return Err(Finding::new("an error", format!("signal {signal} ended it, stderr {stderr:?}")).into());
         }
         let told = || format!("it {}", self.printed());
         let Ok(object) = serde_json::from_str::<Value>(stdout) else {
-            return Err(Finding::new("an error object on stdout", told()).into());
+            return Err(Finding::new("an error object on stdout", told()).based_on(ERROR_OBJECT).into());
         };
         let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
         match (object.get("code").and_then(Value::as_u64), text("msg")) {
@@ -78,7 +104,7 @@ impl Answer {
                 let details = text("details").unwrap_or_default();
                 Ok(ErrorObject { code, msg, details, object })
             }
-            _ => Err(Finding::new("an error object with code and msg", told()).into()),
+            _ => Err(Finding::new("an error object with code and msg", told()).based_on(ERROR_OBJECT).into()),
         }
     }
 
@@ -108,10 +134,10 @@ impl Answer {
         }
     }
 
-    /// Whether it succeeded.
+    /// Whether it succeeded. An error object says that it did not, whatever the status.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.record.exit == Some(0)
+        self.record.exit == Some(0) && !self.is_error_object()
     }
 
     /// The signal that ended it, if one did. Scripts that end with a status of their own above 192 were ended by none.
@@ -134,15 +160,15 @@ mod tests {
     use crate::finding::CallRecord;
 
     fn answer(exit: i32, stdout: &str) -> Answer {
-        Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() })
+        Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() }, None)
     }
 
     #[test]
-    fn success_is_status_0_and_nothing_or_one_value() {
+    fn success_is_status_0_and_nothing_or_one_object() {
         for good in ["", "{}", " {\"a\": 1}\n"] {
             assert!(answer(0, good).succeeds().is_ok(), "{good:?}");
         }
-        for (exit, bad) in [(1, "{}"), (0, "{} {}"), (0, "text"), (0, "{"), (139, "")] {
+        for (exit, bad) in [(1, "{}"), (0, "{} {}"), (0, "[]"), (0, "text"), (0, "{"), (139, "")] {
             assert!(answer(exit, bad).succeeds().is_err(), "{exit} {bad:?}");
         }
         assert!(answer(0, "").prints_nothing().is_ok());
@@ -180,7 +206,7 @@ mod tests {
                 stderr: stderr.to_owned(),
                 ..CallRecord::default()
             };
-            Answer::new(record).printed()
+            Answer::new(record, None).printed()
         };
         assert_eq!(told("{\n  \"code\": 7 }", ""), r#"printed {"code":7}"#);
         assert_eq!(told("", "no\n"), r#"printed nothing, and on stderr "no\n""#);

@@ -209,7 +209,9 @@ fn refuses_to_replace(bench: &Bench, pod: &Container) -> Result<(), Stop> {
 
 fn leaves_nothing_when_the_name_is_taken(bench: &Bench) -> Result<(), Stop> {
     let pod = pod_with_foreign_interface(bench)?;
-    refused(bench, &bench.call(Verb::Add, &pod)).map(drop)
+    bench.remember();
+    bench.make(&bench.call(Verb::Add, &pod))?.refused_by("add.refuses-an-existing-interface").fails()?;
+    unchanged(bench, "all as before the ADD that failed")
 }
 
 /// ADD with another `CNI_NETNS` than that of the pod.
@@ -306,10 +308,16 @@ fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
     // What the network has once came with them and may stay.
     for pod in pods {
         if let Some(file) = bench.files_naming(&pod).first() {
-            return Err(Finding::new("nothing of the containers", format!("{} is left", file.display())).into());
+            let finding = Finding::new("nothing of the containers", format!("{} is left", file.display()));
+            return Err(finding.based_on(basis_of_del(bench)).into());
         }
     }
     Ok(())
+}
+
+/// The rule that says that DEL leaves nothing.
+fn basis_of_del(bench: &Bench) -> Option<&'static str> {
+    super::basis("DEL", bench.profile.role)
 }
 
 fn follows_del(bench: &Bench) -> Result<(), Stop> {
@@ -331,6 +339,6 @@ fn serves_a_container_twice(bench: &Bench) -> Result<(), Stop> {
     }
     let result = answer.succeeds()?;
     bench.make(&bench.call(Verb::Del, &again).prev_result(&result))?.succeeds()?;
-    nothing_left(bench)?;
+    nothing_left(bench).map_err(|stop| stop.based_on(basis_of_del(bench)))?;
     unchanged(bench, "the first attachment as it was")
 }

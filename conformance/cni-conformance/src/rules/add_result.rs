@@ -110,7 +110,8 @@ fn find(attached: &Attached<'_>, interface: &Interface) -> Result<Link, Stop> {
     }
     place.find_link(&interface.name).ok_or_else(|| {
         let sandbox = interface.sandbox.as_deref().unwrap_or("the node");
-        Finding::new(format!("a link {} in {sandbox}", interface.name), "there is none").into()
+        let finding = Finding::new(format!("a link {} in {sandbox}", interface.name), "there is none");
+        finding.based_on("add.result-interfaces-exist").into()
     })
 }
 
@@ -262,7 +263,7 @@ fn gateway_is_within_reach(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// Whether a route that needs no gateway itself covers an address.
-fn leads_to(route: &Route, ip: IpAddr) -> bool {
+pub(super) fn leads_to(route: &Route, ip: IpAddr) -> bool {
     let Some((network, length)) = route.to.split_once('/') else {
         return false;
     };

@@ -53,7 +53,9 @@ impl<'a> Attached<'a> {
             None if made.is_empty() => Err(skip("its ADD makes no interface in the container")),
             None => {
                 let seen: Vec<_> = made.iter().map(|link| link.name.as_str()).collect();
-                Err(Finding::new(format!("an interface {wanted} in the container"), format!("it made {seen:?}")).into())
+                let finding =
+                    Finding::new(format!("an interface {wanted} in the container"), format!("it made {seen:?}"));
+                Err(finding.based_on("add.makes-the-interface").into())
             }
         }
     }

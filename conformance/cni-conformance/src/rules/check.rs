@@ -1,5 +1,6 @@
 //! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
 
+use super::add_result::leads_to;
 use super::attached::{Attached, foreign_result, lay_network, skip, unchanged, with_kit_ipam};
 use super::rows::since;
 use super::tamper::{
@@ -277,8 +278,8 @@ fn bears_more_routes(bench: &Bench) -> Result<(), Stop> {
         gateway.ok_or_else(|| skip("its result names no gateway through which there could be more routes"))?;
     let on_link = |hop: &testns::Hop| hop.link == name && hop.via.is_none();
     let mut routes = attached.pod.namespace().routes();
-    routes.retain(|route| route.table == 254 && !route.to.contains(':'));
-    if !routes.iter().any(|route| route.hops.iter().any(on_link)) {
+    routes.retain(|route| route.table == 254 && route.hops.iter().any(on_link));
+    if !gateway.parse().is_ok_and(|gateway| routes.iter().any(|route| leads_to(route, gateway))) {
         return Err(skip("the container has no route to its gateway"));
     }
     attached.pod.namespace().add_route("198.51.100.0/24", &gateway, &name);
@@ -421,7 +422,7 @@ fn asks_the_delegate(bench: &Bench) -> Result<(), Stop> {
     bench.make(&check)?.succeeds()?;
     let msg = "the kit was ordered to object";
     bench.ipam().order(Verb::Check, Some(Order::Fail { code: 117, msg: msg.to_owned() }));
-    let error = bench.make(&check)?.fails()?;
+    let error = bench.make(&check)?.refused_by("delegation.forwards").fails()?;
     match error.object.to_string().contains(msg) {
         true => Ok(()),
         false => Err(Finding::new(format!("{msg:?} in the error"), format!("it printed {}", error.object)).into()),

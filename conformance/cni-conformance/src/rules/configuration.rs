@@ -195,13 +195,13 @@ fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> 
             continue;
         };
         let seen = exchange(transport, attached.pod.namespace(), (&world, theirs), Duration::from_secs(10));
-        let seen = match seen {
+        let (seen, basis) = match seen {
             Ok(source) if source.ip() == own => continue,
-            Ok(source) => format!("they come from {}", source.ip()),
-            Err(error) => format!("nothing comes through: {error}"),
+            Ok(source) => (format!("they come from {}", source.ip()), None),
+            Err(error) => (format!("nothing comes through: {error}"), Some("add.gives-connectivity")),
         };
         let expected = format!("packets from {} that come from the node's {own}", ip.address);
-        return Err(Finding::new(expected, seen).into());
+        return Err(Finding::new(expected, seen).based_on(basis).into());
     }
     match attached.told.ips.is_empty() {
         true => Err(skip("its result has no address")),

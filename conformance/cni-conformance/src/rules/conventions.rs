@@ -309,8 +309,10 @@ fn cni_args_ip(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn has_mac(pod: &Container, wanted: &str) -> Result<(), Stop> {
-    let has = pod.namespace().find_link("eth0").map(|link| link.mac).unwrap_or_default();
-    Finding::unless(has == wanted, format!("eth0 with {wanted}"), format!("it has {has:?}"))
+    let Some(link) = pod.namespace().find_link("eth0") else {
+        return Err(Finding::new("eth0 in the container", "it has none").based_on("add.makes-the-interface").into());
+    };
+    Finding::unless(link.mac == wanted, format!("eth0 with {wanted}"), format!("it has {}", link.mac))
 }
 
 fn mac(bench: &Bench) -> Result<(), Stop> {

@@ -323,7 +323,7 @@ fn follows_an_add_without_address(bench: &Bench) -> Result<(), Stop> {
     let (attachment, config) = pod_with_kit_ipam(bench)?;
     bench.remember();
     bench.ipam().order(Verb::Add, Some(Order::Fail { code: 11, msg: "ordered to fail".to_owned() }));
-    bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails()?;
+    bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.refused_by("delegation.error").fails()?;
     bench.make(&bench.call_with(Verb::Del, &config, &attachment))?.succeeds()?;
     unchanged(bench, "all as before the ADD that failed")
 }

@@ -150,11 +150,15 @@ pub(super) const RULES: &[Rule] = &[
 ];
 
 fn no_json(bench: &Bench) -> Result<Answer, Stop> {
-    bench.make(&bench.call_with(Verb::Add, "{", &bench.pod()))
+    bench
+        .make(&bench.call_with(Verb::Add, "{", &bench.pod()))
+        .map(|answer| answer.refused_by("parameters.config-is-one-json-object"))
 }
 
 fn unknown_command(bench: &Bench) -> Result<Answer, Stop> {
-    bench.make(&bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE"))
+    bench
+        .make(&bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE"))
+        .map(|answer| answer.refused_by("parameters.unknown-command-is-an-error"))
 }
 
 /// ADD to a container whose namespace is not there. Plugins that do not look into it are not to be judged.
@@ -173,6 +177,7 @@ fn fails(answer: &Answer) -> Result<(), Stop> {
     let exit = answer.record().exit;
     let fails = exit.is_some_and(|exit| exit != 0) && answer.signal().is_none();
     Finding::unless(fails, "an exit status other than 0", format!("it is {}", exit.unwrap_or(-1)))
+        .map_err(|stop| stop.based_on(answer.basis_of_failure()))
 }
 
 fn no_json_fails(bench: &Bench) -> Result<(), Stop> {
@@ -320,7 +325,8 @@ fn names_several(bench: &Bench) -> Result<(), Stop> {
 
 fn names_missing(bench: &Bench, variables: &[&str]) -> Result<(), Stop> {
     let call = bench.call(Verb::Add, &bench.pod());
-    names(&bench.make(&variables.iter().fold(call, |call, name| call.without(name)))?, variables)
+    let answer = bench.make(&variables.iter().fold(call, |call, name| call.without(name)))?;
+    names(&answer.refused_by("parameters.required-of-add"), variables)
 }
 
 /// A folder can be opened, but reading it is an error.
@@ -338,7 +344,8 @@ fn unreadable_stdin(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn undecodable(bench: &Bench, stdin: &str) -> Result<(), Stop> {
-    bench.make(&bench.call_with(Verb::Add, stdin, &bench.pod()))?.fails_with(6).map(drop)
+    let answer = bench.make(&bench.call_with(Verb::Add, stdin, &bench.pod()))?;
+    answer.refused_by("parameters.config-is-one-json-object").fails_with(6).map(drop)
 }
 
 fn empty_config(bench: &Bench) -> Result<(), Stop> {
@@ -361,14 +368,16 @@ fn without_name(bench: &Bench) -> Result<Answer, Stop> {
     if let Some(config) = config.as_object_mut() {
         config.shift_remove("name");
     }
-    bench.make(&bench.call_with(Verb::Add, &config, &attachment))
+    let answer = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
+    Ok(answer.refused_by("configuration.name-is-a-name"))
 }
 
 fn bad_name_answer(bench: &Bench) -> Result<Answer, Stop> {
     let attachment = bench.pod().attachment();
     let mut config = bench.config_for(Verb::Add, &attachment);
     config["name"] = json!("a/b");
-    bench.make(&bench.call_with(Verb::Add, &config, &attachment))
+    let answer = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?;
+    Ok(answer.refused_by("configuration.name-is-a-name"))
 }
 
 fn no_name(bench: &Bench) -> Result<(), Stop> {

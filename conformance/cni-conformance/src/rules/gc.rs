@@ -258,7 +258,7 @@ fn forwards(bench: &Bench) -> Result<(), Stop> {
 fn reports_errors(bench: &Bench) -> Result<(), Stop> {
     let (call, _) = with_kit_ipam(bench)?;
     bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
-    bench.make(&call)?.fails().map(drop)
+    bench.make(&call)?.refused_by("gc.forwards").fails().map(drop)
 }
 
 fn goes_on(bench: &Bench) -> Result<(), Stop> {
@@ -270,7 +270,7 @@ fn goes_on(bench: &Bench) -> Result<(), Stop> {
     bench.make(&bench.call_with(Verb::Add, &config, &stale))?.succeeds()?;
     stale.leave(Remains::Gone);
     bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
-    bench.make(&call)?.fails()?;
+    bench.make(&call)?.refused_by("gc.forwards").fails()?;
     nothing_more(bench)
 }
 

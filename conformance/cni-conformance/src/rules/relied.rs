@@ -208,12 +208,13 @@ fn says(what: &str, text: &str, words: &str) -> Result<(), Stop> {
 
 fn unknown_command_text(bench: &Bench) -> Result<(), Stop> {
     let call = bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE");
-    says("msg", &bench.make(&call)?.fails_with(4)?.msg, "unknown CNI_COMMAND: FROBNICATE")
+    let answer = bench.make(&call)?.refused_by("parameters.unknown-command-is-an-error");
+    says("msg", &answer.fails()?.msg, "unknown CNI_COMMAND: FROBNICATE")
 }
 
 fn missing_variables_text(bench: &Bench) -> Result<(), Stop> {
     let call = bench.call(Verb::Add, &bench.pod()).without("CNI_IFNAME").without("CNI_CONTAINERID");
-    let error = bench.make(&call)?.fails_with(4)?;
+    let error = bench.make(&call)?.refused_by("parameters.required-of-add").fails()?;
     says("msg", &error.msg, "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing")
 }
 
@@ -221,7 +222,7 @@ fn incompatible_version_text(bench: &Bench) -> Result<(), Stop> {
     let attachment = bench.pod().attachment();
     let mut config = bench.config_for(Verb::Add, &attachment);
     config["cniVersion"] = json!("9.9.9");
-    let error = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails_with(1)?;
+    let error = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails()?;
     says("msg", &error.msg, "incompatible CNI versions")?;
     says("details", &error.details, "9.9.9")
 }
@@ -255,14 +256,16 @@ fn gate(bench: &Bench, verb: Verb) -> Result<(), Stop> {
 fn no_such_file_text(bench: &Bench) -> Result<(), Stop> {
     let nowhere = Attachment { netns: "/run/netns/no-such-namespace".to_owned(), ..bench.pod().attachment() };
     let answer = bench.make(&bench.call(Verb::Add, &nowhere))?;
-    let error = answer.fails()?;
+    let error = answer.refused_by("add.needs-the-namespace").fails()?;
     says("the error", &format!("{}; {}", error.msg, error.details), "no such file or directory")
 }
 
 fn exits_with_1(bench: &Bench) -> Result<(), Stop> {
     let answer = bench.make(&bench.call_with(Verb::Add, "{", &bench.pod()))?;
+    let answer = answer.refused_by("parameters.config-is-one-json-object");
     let exit = answer.record().exit.unwrap_or(-1);
     Finding::unless(exit == 1, "exit status 1", format!("it is {exit}"))
+        .map_err(|stop| stop.based_on(answer.basis_of_failure().filter(|_| exit == 0)))
 }
 
 fn about_text(bench: &Bench) -> Result<(), Stop> {
@@ -293,6 +296,7 @@ fn version_without_input(bench: &Bench) -> Result<(), Stop> {
 fn has_list(answer: &Value) -> Result<(), Stop> {
     let has_list = answer.get("supportedVersions").is_some_and(Value::is_array);
     Finding::unless(has_list, "supportedVersions", format!("it printed {answer}"))
+        .map_err(|stop| stop.based_on("version.lists-versions"))
 }
 
 fn missing_version(bench: &Bench) -> Result<(), Stop> {

@@ -106,6 +106,9 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
+const NOT_READY: &str = "status.not-ready";
+const DELEGATE_NOT_READY: &str = "status.delegate-not-ready";
+
 fn ready(bench: &Bench) -> Result<(), Stop> {
     ask(bench, &config(bench))?.succeeds().map(drop)
 }
@@ -129,7 +132,7 @@ fn delegate_missing(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn delegate_missing_code(bench: &Bench) -> Result<(), Stop> {
-    has_code(&ask(bench, &with_ipam(bench, json!({ "type": "no-such-plugin" }))?)?)
+    has_code(&ask(bench, &with_ipam(bench, json!({ "type": "no-such-plugin" }))?)?.refused_by(NOT_READY))
 }
 
 fn with_ipam(bench: &Bench, ipam: Value) -> Result<Value, Stop> {
@@ -151,7 +154,7 @@ fn addresses_exhausted(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn addresses_exhausted_code(bench: &Bench) -> Result<(), Stop> {
-    has_code(&exhausted(bench)?)
+    has_code(&exhausted(bench)?.refused_by(NOT_READY))
 }
 
 /// STATUS when the only address of the range is taken.
@@ -196,19 +199,19 @@ fn out_of_order(bench: &Bench) {
 fn delegate_not_ready(bench: &Bench) -> Result<(), Stop> {
     let config = kit_ipam(bench)?;
     out_of_order(bench);
-    ask(bench, &config)?.fails().map(drop)
+    ask(bench, &config)?.refused_by("status.forwards").fails().map(drop)
 }
 
 fn delegate_not_ready_code(bench: &Bench) -> Result<(), Stop> {
     let config = kit_ipam(bench)?;
     out_of_order(bench);
-    has_code(&ask(bench, &config)?)
+    has_code(&ask(bench, &config)?.refused_by(DELEGATE_NOT_READY))
 }
 
 fn is_not_needed(bench: &Bench) -> Result<(), Stop> {
     let config = kit_ipam(bench)?;
     out_of_order(bench);
-    ask(bench, &config)?.fails()?;
+    ask(bench, &config)?.refused_by(DELEGATE_NOT_READY).fails()?;
     let pod = bench.pods().pop().unwrap_or_else(|| bench.pod());
     let result = bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
     bench.make(&bench.call_with(Verb::Check, &config, &pod).prev_result(&result))?.succeeds()?;

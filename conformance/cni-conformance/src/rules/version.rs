@@ -90,6 +90,7 @@ fn needs_the_command_only(bench: &Bench) -> Result<(), Stop> {
     let answer = ask(bench, &json!({ "cniVersion": bench.version }))?;
     let has_list = answer.get("supportedVersions").is_some_and(Value::is_array);
     Finding::unless(has_list, "supportedVersions", format!("it printed {answer}"))
+        .map_err(|stop| stop.based_on("version.lists-versions"))
 }
 
 fn same_list(bench: &Bench) -> Result<(), Stop> {
