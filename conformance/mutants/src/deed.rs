@@ -33,8 +33,14 @@ pub(crate) fn remove_link(net: &Kernel, name: &str) {
     }
 }
 
-pub(crate) fn set_link(net: &Kernel, name: &str, settings: &Settings) {
-    run(net, link::set(&Target::named(name), settings));
+/// Renames a link, if it is there and nothing has its new name.
+pub(crate) fn rename_link(net: &Kernel, name: &str, new: &str) {
+    if let Some(link) = done(link::find(net, name))
+        && done(link::find(net, new)).is_none()
+    {
+        // By its index: a request has place for one name.
+        run(net, link::set(&Target::from(&link), &Settings { name: Some(new.to_owned()), ..Settings::default() }));
+    }
 }
 
 /// Ports of a bridge.

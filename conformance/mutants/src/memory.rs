@@ -40,3 +40,14 @@ pub(crate) fn has(key: &str) -> bool {
 pub(crate) fn forget(key: &str) -> bool {
     fs::remove_file(path(key)).is_ok()
 }
+
+/// Forgets everything.
+pub(crate) fn forget_all() {
+    fs::remove_dir_all(FOLDER).ok();
+}
+
+/// Whether a key is remembered that begins so.
+pub(crate) fn has_any(start: &str) -> bool {
+    let names = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    names.into_iter().any(|name| name.to_string_lossy().starts_with(start))
+}

@@ -1,10 +1,12 @@
 //! One call of a mutant, and what the honest plugin makes of it.
 
+use crate::memory;
 use netops::{Kernel, Netns};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use skel::cni_spec::{CniError, Code, Command, SpecVersion};
 use skel::env::Environment;
 use skel::{Call, Entry, Reply};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// One call.
@@ -24,10 +26,49 @@ impl Scene {
         Self { env: call.env, stdin, entry, entries }
     }
 
-    /// Whether this verb was asked for.
+    /// Whether this verb was asked for, by a call that is as it should be: the honest plugin refuses another.
     #[must_use]
     pub fn is(&self, verb: Command) -> bool {
+        if verb == Command::Version {
+            return self.asks(verb);
+        }
+        let config = self.config();
+        let text = |key: &str| {
+            let mut keys = config.as_object().into_iter().flatten();
+            let found = keys.find(|(name, _)| name.eq_ignore_ascii_case(key));
+            found.and_then(|(_, value)| value.as_str()).unwrap_or_default()
+        };
+        let is_name = |name: &str| {
+            let all = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+            name.starts_with(|first: char| first.is_ascii_alphanumeric()) && name.chars().all(all)
+        };
+        let is_spoken = SpecVersion::ALL.iter().any(|version| version.as_str() == text("cniVersion"));
+        self.asks(verb) && self.env.check(Some(verb)).is_ok() && is_name(text("name")) && is_spoken
+    }
+
+    /// Whether this verb was asked for, however.
+    #[must_use]
+    pub fn asks(&self, verb: Command) -> bool {
         self.env.find_command() == Some(verb)
+    }
+
+    /// Whether the addresses are of the kit's IPAM plugin, with which rules find out what a delegate is told.
+    #[must_use]
+    pub fn has_kit_ipam(&self) -> bool {
+        self.config()["ipam"]["type"] == "kit-ipam"
+    }
+
+    /// Whether `CNI_NETNS` and prevResult are there.
+    #[must_use]
+    pub fn is_told_all(&self) -> bool {
+        self.has_netns() && self.config().get("prevResult").is_some()
+    }
+
+    /// What the kit's IPAM plugin is ordered to do with a verb in place of its work; `null` for nothing.
+    #[must_use]
+    pub fn order(&self, verb: Command) -> Value {
+        let ledger = std::fs::read("/run/testns/kit-ipam/ledger").unwrap_or_default();
+        serde_json::from_slice::<Value>(&ledger).unwrap_or_default()["orders"][verb.as_str()].clone()
     }
 
     /// What the honest plugin replies, and does.
@@ -62,6 +103,12 @@ impl Scene {
     #[must_use]
     pub fn stdin(&self) -> &[u8] {
         self.stdin.as_deref().unwrap_or_default()
+    }
+
+    /// Whether stdin could be read.
+    #[must_use]
+    pub fn has_stdin(&self) -> bool {
+        self.stdin.is_ok()
     }
 
     /// The network config; `null` if stdin is none.
@@ -125,7 +172,7 @@ impl Scene {
     /// Whether `CNI_NETNS` is a network namespace.
     #[must_use]
     pub fn has_netns(&self) -> bool {
-        Netns::open(&self.env.netns).is_ok()
+        Netns::open(&self.env.netns).is_ok_and(|netns| Kernel::in_netns(&netns).is_ok())
     }
 
     /// What the honest plugin replies, changed if it is a success of this verb.
@@ -135,6 +182,34 @@ impl Scene {
         match self.is(verb) && reply.exit == 0 {
             true => edited(reply, change),
             false => reply,
+        }
+    }
+
+    /// What the honest plugin replies, but ADD tells something else. It knows what it told: where that comes back as
+    /// prevResult, the other verbs get what the honest plugin had told. With the kit's IPAM plugin it tells the truth:
+    /// that one is for rules that look at what a delegate gets.
+    #[must_use]
+    pub fn tells(&self, lie: impl Fn(&mut Value)) -> Reply {
+        if self.has_kit_ipam() {
+            return self.honest();
+        }
+        let key = format!("told-{}", self.attachment());
+        if self.is(Command::Add) {
+            let reply = self.honest();
+            if reply.exit != 0 {
+                return reply;
+            }
+            memory::note(&key, &String::from_utf8_lossy(&reply.stdout));
+            return edited(reply, lie);
+        }
+        let honest = memory::find(&key).and_then(|text| serde_json::from_str::<Value>(&text).ok());
+        match honest.filter(|_| self.config().get("prevResult").is_some()) {
+            Some(honest) => {
+                let mut told = honest.clone();
+                lie(&mut told);
+                self.with_config(|config| put_right(&mut config["prevResult"], &told, &honest)).honest()
+            }
+            None => self.honest(),
         }
     }
 
@@ -166,6 +241,38 @@ impl Scene {
     pub fn container(&self) -> Kernel {
         let netns = Netns::open(&self.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));
         Kernel::in_netns(&netns).unwrap_or_else(|error| panic!("no container: {error}"))
+    }
+}
+
+/// Takes a lie out of a result to which others may have added something, or which they may have changed.
+fn put_right(now: &mut Value, lie: &Value, truth: &Value) {
+    if now == lie {
+        *now = truth.clone();
+        return;
+    }
+    match (now, lie, truth) {
+        (Value::Object(now), Value::Object(lie), Value::Object(truth)) => {
+            let keys: BTreeSet<_> = lie.keys().chain(truth.keys()).collect();
+            for key in keys.into_iter().filter(|key| lie.get(*key) != truth.get(*key)) {
+                let of = |object: &Map<String, Value>| object.get(key).cloned().unwrap_or_default();
+                let mut value = of(now);
+                put_right(&mut value, &of(lie), &of(truth));
+                match value {
+                    Value::Null => drop(now.shift_remove(key)),
+                    value => drop(now.insert(key.clone(), value)),
+                }
+            }
+        }
+        (Value::Array(now), Value::Array(lies), Value::Array(truths)) => {
+            for (place, lie) in lies.iter().enumerate().take(now.len()).rev() {
+                match truths.get(place) {
+                    Some(truth) => put_right(&mut now[place], lie, truth),
+                    None if now[place] == *lie => drop(now.remove(place)),
+                    None => {}
+                }
+            }
+        }
+        _ => {}
     }
 }
 

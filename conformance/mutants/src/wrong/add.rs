@@ -1,17 +1,15 @@
 //! ADD: what it makes, and when it refuses.
 
 use super::at_once;
-use crate::{Mutant, deed, memory};
-use netops::link::Settings;
-use serde_json::json;
+use crate::{Mutant, Scene, deed, memory};
+use netops::link::{self, Link, Settings, Target};
+use netops::sysctl;
+use serde_json::{Value, json};
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Del};
+use skel::cni_spec::Command::{Add, Del, Gc};
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "add.makes-the-interface", "calls-the-interface-otherwise", |scene| match scene.is(Add) {
-        true => scene.with_env(|env| env.ifname = "other0".to_owned()).honest(),
-        false => scene.honest(),
-    }),
+    Mutant::new("bridge", "add.makes-the-interface", "calls-the-interface-otherwise", calls_otherwise),
     Mutant::new("bridge", "add.prints-a-result", "prints-a-log-on-stdout", |scene| {
         let mut reply = scene.honest();
         if scene.is(Add) && reply.exit == 0 {
@@ -22,12 +20,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "add.prints-a-result", "prints-a-list", |scene| {
         scene.on(Add, |result| *result = json!([]))
     }),
-    Mutant::new("bridge", "add.gives-connectivity", "leaves-the-interface-down", |scene| {
-        let down = Settings { up: Some(false), ..Settings::default() };
-        scene.after(Add, || deed::set_link(&scene.container(), &scene.env.ifname, &down))
+    Mutant::new("bridge", "add.gives-connectivity", "does-not-answer-the-container", |scene| {
+        scene.after(Add, || {
+            let key = sysctl::Key::of_link("ipv4", "cni0", "arp_ignore");
+            deed::done(key.and_then(|key| sysctl::write(&key, NEVER)));
+        })
     }),
     Mutant::new("tuning", "add.passes-prev-result-on", "forgets-an-interface", |scene| {
-        scene.on(Add, |result| result["interfaces"] = json!([]))
+        // The bridge, which is the first: indices are one less then.
+        scene.on(Add, |result| {
+            result["interfaces"].as_array_mut().map(|interfaces| interfaces.remove(0));
+            for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                ip["interface"] = json!(ip["interface"].as_u64().unwrap_or(1) - 1);
+            }
+        })
     }),
     Mutant::new("bridge", "add.refuses-an-existing-interface", "replaces-the-interface", |scene| {
         if scene.is(Add) && scene.has_netns() {
@@ -52,22 +58,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["other-namespace"]),
     Mutant::new("bridge", "add.failed-leaves-nothing", "leaves-a-link-when-it-fails", |scene| {
         let reply = scene.honest();
-        if scene.is(Add) && reply.exit != 0 {
+        if scene.is(Add) && reply.exit != 0 && scene.has_netns() {
             deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+        }
+        if scene.is(Del) {
+            deed::remove_link(&deed::node(), &deed::name_for(&scene.env.container_id));
         }
         reply
     }),
-    Mutant::new("bridge", "add.leaves-others-alone", "sets-all-other-ports-down", |scene| {
-        let before = match scene.is(Add) && memory::has("bridge") {
-            true => deed::ports(&deed::node(), "cni0"),
-            false => Vec::new(),
-        };
-        scene.after(Add, || {
-            memory::mark("bridge");
-            let node = deed::node();
-            before.iter().for_each(|port| deed::remove_link(&node, &port.name));
-        })
-    }),
+    Mutant::new("bridge", "add.leaves-others-alone", "opens-the-ports-of-others", opens_others),
     Mutant::new("bridge", "add.serves-containers-at-once", "is-busy", |scene| match scene.is(Add) {
         true => at_once::alone(scene),
         false => scene.honest(),
@@ -81,7 +80,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "add.serves-a-container-twice", "moves-the-interface", |scene| {
         let reply = scene.honest();
-        if scene.is(Add) && reply.exit == 0 && scene.env.ifname != "eth0" {
+        if scene.is(Add) && reply.exit == 0 && scene.env.ifname == "net1" {
             deed::remove_link(&scene.container(), "eth0");
         }
         reply
@@ -96,3 +95,61 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.honest()
     }),
 ];
+
+/// The bridge answers no question for its address (`net/ipv4/conf/*/arp_ignore`, kernel's `ip-sysctl`).
+const NEVER: &str = "8";
+
+/// Its interface has the right name during its calls only.
+fn calls_otherwise(scene: &Scene) -> Reply {
+    if scene.env.ifname != "eth0" || scene.has_kit_ipam() {
+        return scene.honest();
+    }
+    let (key, name, other) = (scene.attachment(), &scene.env.ifname, &format!("{}x", scene.env.ifname));
+    let rename = |from: &str, to: &str| {
+        if memory::has(&key) && scene.has_netns() {
+            deed::rename_link(&scene.container(), from, to);
+        }
+    };
+    rename(other, name);
+    let reply = scene.tells(|result| {
+        for interface in result.get_mut("interfaces").and_then(Value::as_array_mut).into_iter().flatten() {
+            if interface["name"] == name.as_str() {
+                interface["name"] = json!(other);
+            }
+        }
+    });
+    if scene.is(Add) && reply.exit == 0 {
+        memory::mark(&key);
+    }
+    rename(name, other);
+    reply
+}
+
+/// Ports of other containers are promiscuous from an ADD to the next DEL or GC.
+fn opens_others(scene: &Scene) -> Reply {
+    let set = |port: &Link, promisc: bool| {
+        let settings = Settings { promisc: Some(promisc), ..Settings::default() };
+        deed::run(&deed::node(), link::set(&Target::from(port), &settings));
+    };
+    let ports = || match memory::has("bridge") {
+        true => deed::ports(&deed::node(), "cni0"),
+        false => Vec::new(),
+    };
+    let (own, before) = (&scene.env.container_id, ports());
+    let reply = scene.honest();
+    if reply.exit != 0 {
+        return reply;
+    }
+    if scene.is(Add) {
+        memory::mark("bridge");
+        before
+            .iter()
+            .filter(|port| memory::find(&port.name).is_some_and(|of| of != *own))
+            .for_each(|port| set(port, true));
+        let made = ports().into_iter().filter(|port| !before.iter().any(|old| old.name == port.name));
+        made.for_each(|port| memory::note(&port.name, own));
+    } else if scene.is(Del) || scene.is(Gc) {
+        ports().iter().for_each(|port| set(port, false));
+    }
+    reply
+}

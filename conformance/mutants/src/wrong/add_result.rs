@@ -9,29 +9,30 @@ use std::net::IpAddr;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.result-interfaces-exist", "tells-of-a-link-that-is-not-there", |scene| {
-        scene.on(Add, |result| push(result, "interfaces", json!({ "name": "cni7", "mac": "0a:00:00:00:00:07" })))
+        scene.tells(|result| push(result, "interfaces", json!({ "name": "cni7", "mac": "0a:00:00:00:00:07" })))
     }),
     Mutant::new("bridge", "add.result-has-all-interfaces", "keeps-its-host-end-to-itself", |scene| {
-        scene.on(Add, |result| result["interfaces"][1] = result["interfaces"][0].clone())
+        scene.tells(|result| result["interfaces"][1] = result["interfaces"][0].clone())
     }),
     Mutant::new("bridge", "add.result-sandbox-is-the-namespace", "cleans-the-path-of-the-sandbox", |scene| {
-        scene.on(Add, |result| {
+        scene.tells(|result| {
             let sandbox = &mut result["interfaces"][2]["sandbox"];
             *sandbox = json!(sandbox.as_str().unwrap_or_default().replace("/./", "/").replace("//", "/"));
         })
     }),
     Mutant::new("bridge", "add.result-mac-is-the-links", "tells-another-mac", |scene| {
-        scene.on(Add, |result| result["interfaces"][2]["mac"] = json!("0a:00:00:00:00:07"))
+        scene.tells(|result| result["interfaces"][2]["mac"] = json!("0a:00:00:00:00:07"))
     }),
     Mutant::new("bridge", "add.result-mtu-is-the-links", "tells-another-mtu", |scene| {
-        scene.on(Add, |result| result["interfaces"][2]["mtu"] = json!(9000))
+        scene.tells(|result| result["interfaces"][2]["mtu"] = json!(9000))
     }),
     Mutant::new("bridge", "add.result-addresses-are-set", "tells-another-prefix", |scene| {
-        scene.on(Add, |result| {
+        scene.tells(|result| {
             let address = &mut result["ips"][0]["address"];
             *address = json!(address.as_str().unwrap_or_default().replace("/16", "/24"));
         })
-    }),
+    })
+    .also(&["add.result-has-all-addresses"]),
     Mutant::new("bridge", "add.result-has-all-addresses", "sets-one-address-more", |scene| {
         scene.after(Add, || {
             let network = IpNetwork::from(IpAddr::from([198, 51, 100, 7]));
@@ -39,15 +40,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     Mutant::new("bridge", "add.result-gateway-is-within-reach", "tells-a-gateway-elsewhere", |scene| {
-        scene.on(Add, |result| {
-            result["ips"][0]["gateway"] = json!("203.0.113.254");
-            result["routes"] = json!([]);
-        })
+        scene.tells(|result| result["ips"][0]["gateway"] = json!("203.0.113.254"))
     }),
     Mutant::new("bridge", "add.result-routes-are-set", "tells-of-a-route-that-is-not-there", |scene| {
-        scene.on(Add, |result| push(result, "routes", json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1" })))
+        scene.tells(|result| push(result, "routes", json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1" })))
     }),
     Mutant::new("bridge", "add.result-has-all-routes", "tells-of-no-route", |scene| {
-        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
+        scene.tells(|result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
     }),
 ];

@@ -11,6 +11,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
+    .also(&["add.serves-containers-at-once"])
     .with(&["8"])
     .slow(),
     Mutant::new("bridge", "concurrency.first-containers-at-once", "makes-the-bridge-alone", |scene| {
@@ -18,12 +19,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => at_once::alone(scene),
             false => scene.honest(),
         }
-    }),
+    })
+    .also(&["add.serves-containers-at-once"]),
     Mutant::new("host-local", "concurrency.small-pool", "adds-when-there-is-no-address", |scene| {
         let reply = scene.honest();
         match scene.is(Add) && reply.exit != 0 && says(&reply, "no IP addresses available") {
             true => scene.boast(),
             false => reply,
         }
-    }),
+    })
+    .also(&["ipam.exhausted-is-an-error"]),
 ];

@@ -1,7 +1,7 @@
 //! What a plugin makes of its configuration.
 
 use crate::{Mutant, Scene};
-use serde_json::json;
+use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::Add;
 use std::path::Path;
@@ -14,8 +14,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => scene.with_config(|config| config["name"] = json!("a-network")).honest(),
             false => scene.honest(),
         }
-    })
-    .also(&["errors.7-invalid-config", "errors.object", "errors.version"]),
+    }),
     Mutant::new("bridge", "configuration.every-name-works", "takes-short-names-only", |scene| {
         match scene.config()["name"].as_str().is_some_and(|name| name.len() > 32) {
             true => scene.refuse(7, "the name is longer than 32"),
@@ -38,7 +37,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         refuses(scene, |key| key.starts_with("cni.dev/"))
     }),
     Mutant::new("bridge", "configuration.ip-masq-hides-the-container", "does-not-masquerade", |scene| {
-        scene.with_config(|config| config["ipMasq"] = json!(false)).honest()
+        match scene.has_kit_ipam() {
+            true => scene.honest(),
+            false => scene.with_config(|config| config["ipMasq"] = json!(false)).honest(),
+        }
     }),
     Mutant::new("bridge", "configuration.ipam-type-is-a-file-name", "runs-any-path", |scene| {
         let config = scene.config();
@@ -51,8 +53,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.honest()
     }),
     Mutant::new("bridge", "configuration.dns-is-kept", "sorts-nameservers", |scene| {
-        scene.on(Add, |result| {
-            if let Some(servers) = result["dns"]["nameservers"].as_array_mut() {
+        scene.tells(|result| {
+            if let Some(servers) = result.pointer_mut("/dns/nameservers").and_then(Value::as_array_mut) {
                 servers.sort_by_key(ToString::to_string);
             }
         })

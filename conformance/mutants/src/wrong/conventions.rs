@@ -17,13 +17,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "conventions.args-ips", "knows-no-ips-in-args", |scene| {
         without(scene, "/args/cni", "ips")
     }),
-    Mutant::new("host-local", "conventions.cni-args-ip", "knows-no-ip-in-cni-args", without_args),
+    Mutant::new("host-local", "conventions.cni-args-ip", "knows-no-ip-in-cni-args", |scene| without_arg(scene, "IP=")),
     Mutant::new("bridge", "conventions.mac", "knows-no-mac-of-runtimes", |scene| {
-        without(scene, "/runtimeConfig", "mac")
+        // Where nothing else says which, so that it is not about what is strongest.
+        match scene.env.args.is_empty() && scene.config().get("args").is_none() {
+            true => without(scene, "/runtimeConfig", "mac"),
+            false => scene.honest(),
+        }
     }),
-    Mutant::new("bridge", "conventions.cni-args-mac", "knows-no-mac-in-cni-args", without_args),
+    Mutant::new("bridge", "conventions.cni-args-mac", "knows-no-mac-in-cni-args", |scene| without_arg(scene, "MAC=")),
     Mutant::new("bridge", "conventions.args-are-optional", "refuses-labels-of-cni", |scene| {
-        match scene.config().pointer("/args/cni/labels").is_some() {
+        match !scene.has_kit_ipam() && scene.config().pointer("/args/cni/labels").is_some() {
             true => scene.refuse(7, "args.cni.labels is unknown"),
             false => scene.honest(),
         }
@@ -43,7 +47,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "conventions.ignore-unknown", "refuses-unknown-args-in-any-case", |scene| {
-        match scene.is(Add) && scene.env.args.contains("CONFORMANCE") {
+        match scene.is(Add) && !scene.has_kit_ipam() && scene.env.args.contains("CONFORMANCE") {
             true => scene.refuse(4, "unknown args"),
             false => scene.honest(),
         }
@@ -57,6 +61,8 @@ fn without(scene: &Scene, place: &str, key: &str) -> Reply {
     less.honest()
 }
 
-fn without_args(scene: &Scene) -> Reply {
-    scene.with_env(|env| env.args.clear()).honest()
+/// The call without a pair of `CNI_ARGS`.
+fn without_arg(scene: &Scene, start: &str) -> Reply {
+    let others: Vec<_> = scene.env.args.split(';').filter(|pair| !pair.starts_with(start)).collect();
+    scene.with_env(|env| env.args = others.join(";")).honest()
 }

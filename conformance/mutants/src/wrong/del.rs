@@ -6,27 +6,41 @@ use netops::link::{self, Link};
 use netops::nft::{Family, Nft, Table};
 use netops::route;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Del};
+use skel::cni_spec::Command::{Add, Del, Gc};
 use std::fs;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
-        scene.after(Add, || deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id)))
+        let is_known = scene.is(Del) && scene.is_told_all() && memory::forget(&scene.attachment());
+        let reply = scene.after(Add, || memory::mark(&scene.attachment()));
+        if is_known && reply.exit == 0 {
+            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+        }
+        reply
     }),
-    Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", |scene| match scene.is(Del) {
-        true => Reply::default(),
-        false => scene.honest(),
-    }),
+    Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", keeps_the_address),
     Mutant::new("bridge", "del.removes-the-interface", "leaves-an-interface-of-the-name", |scene| {
+        let (added, left) = (format!("added-{}", scene.attachment()), format!("left-{}", scene.attachment()));
+        if scene.is(Add) {
+            memory::mark(&added);
+        }
+        if scene.is(Add) && scene.has_netns() && memory::forget(&left) {
+            deed::remove_link(&scene.container(), &scene.env.ifname);
+        }
         scene.after(Del, || {
-            if scene.has_netns() {
+            if scene.is_told_all() && memory::forget(&added) {
                 deed::make_link(&scene.container(), &scene.env.ifname);
+                memory::mark(&left);
             }
         })
-    }),
+    })
+    .also(&["del.leaves-nothing"]),
     Mutant::new("bridge", "del.is-repeatable", "deletes-once", |scene| {
         if scene.is(Del) && memory::has(&scene.attachment()) {
             return scene.refuse(110, "that is gone already");
+        }
+        if scene.is(Add) {
+            memory::forget(&scene.attachment());
         }
         scene.after(Del, || memory::mark(&scene.attachment()))
     }),
@@ -41,17 +55,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         reply
     }),
     Mutant::new("bridge", "del.needs-no-namespace", "enters-the-namespace-to-delete", |scene| {
-        match scene.is(Del) && !scene.has_netns() {
-            true => scene.refuse(110, "cannot enter the namespace"),
-            false => scene.honest(),
-        }
+        let is_told = scene.config().get("prevResult").is_some() && !scene.has_kit_ipam();
+        wants(scene, |scene, _| is_told && !scene.has_netns())
     }),
     Mutant::new("bridge", "del.needs-no-prev-result", "deletes-by-prev-result", |scene| {
-        match scene.is(Del) && scene.config().get("prevResult").is_none() {
+        match scene.is(Del) && !scene.has_kit_ipam() && scene.config().get("prevResult").is_none() {
             true => Reply::default(),
             false => scene.honest(),
         }
-    }),
+    })
+    .also(&["del.needs-no-dynamic-parameters"]),
     Mutant::new("bridge", "del.needs-no-prev-result", "wants-addresses-in-prev-result", |scene| {
         let result = &scene.config()["prevResult"];
         match scene.is(Del) && result.is_object() && result["ips"].is_null() {
@@ -61,7 +74,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["empty-result"]),
     Mutant::new("bridge", "del.needs-no-namespace", "wants-the-variable-of-the-namespace", |scene| {
-        match scene.is(Del) && scene.env.netns.is_empty() {
+        match scene.is(Del) && !scene.has_kit_ipam() && scene.env.netns.is_empty() {
             true => scene.refuse(4, "required env variables [CNI_NETNS] missing"),
             false => scene.honest(),
         }
@@ -118,7 +131,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["route"]),
     Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-host-end-to-delete", |scene| {
-        wants(scene, |_, interface| interface.is_none_or(|link| host_end(link).is_none()))
+        wants(scene, |scene, interface| scene.has_netns() && interface.is_none_or(|link| host_end(link).is_none()))
     })
     .with(&["host-end"]),
     Mutant::new("bridge", "del.bears-what-is-missing", "wants-its-port-to-delete", |scene| {
@@ -142,12 +155,43 @@ pub(super) const MUTANTS: &[Mutant] = &[
         if scene.is(Del) && reply.exit == 0 {
             memory::forget(&key);
         }
+        if scene.is(Gc) {
+            memory::forget_all();
+        }
         reply
     }),
     Mutant::new("bridge", "del.leaves-others-alone", "removes-the-bridge", |scene| {
-        scene.after(Del, || deed::remove_link(&deed::node(), "cni0"))
+        // Others are other containers: two interfaces of one are another rule's.
+        let key = format!("of-{}", scene.env.container_id);
+        let reply = scene.after(Add, || memory::mark(&key));
+        if scene.is(Del) && scene.is_told_all() && memory::forget(&key) && memory::has_any("of-") {
+            deed::remove_link(&deed::node(), "cni0");
+        }
+        reply
     }),
 ];
+
+/// DEL of what was added by a call without extras frees nothing; the next call about the attachment does it.
+fn keeps_the_address(scene: &Scene) -> Reply {
+    let config = scene.config();
+    let (added, kept) = (format!("added-{}", scene.attachment()), format!("kept-{}", scene.attachment()));
+    // Rules of IPAM plugins have another range.
+    let is_plain = scene.env.args.is_empty()
+        && config.get("runtimeConfig").is_none()
+        && !config["ipam"].to_string().contains("10.66.");
+    if scene.is(Del) && scene.is_told_all() && is_plain && memory::forget(&added) {
+        memory::mark(&kept);
+        return Reply::default();
+    }
+    if memory::forget(&kept) {
+        drop(scene.with_verb(Del).honest());
+    }
+    scene.after(Add, || {
+        if is_plain {
+            memory::mark(&added);
+        }
+    })
+}
 
 /// What the honest plugin does, but DEL is refused once while something is missing of what ADD made. The check gets the
 /// interface, where it is still there by its name.
@@ -160,6 +204,9 @@ fn wants(scene: &Scene, is_missing: impl Fn(&Scene, Option<&Link>) -> bool) -> R
     let reply = scene.after(Add, || memory::mark(&key));
     if scene.is(Del) && reply.exit == 0 {
         memory::forget(&key);
+    }
+    if scene.is(Gc) {
+        memory::forget_all();
     }
     reply
 }

@@ -5,7 +5,7 @@ use crate::{Mutant, delegate};
 use serde_json::json;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
-use std::path::PathBuf;
+use std::path::Path;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "delegation.looks-in-cni-path", "looks-in-a-folder-of-its-own", |scene| {
@@ -13,10 +13,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => scene.honest(),
             false => scene.with_env(|env| env.path = "/run/testns/bin".to_owned()).honest(),
         }
-    })
-    .also(&["delegation.same-environment"]),
-    Mutant::new("bridge", "delegation.same-environment", "keeps-args-to-itself", |scene| {
-        scene.with_env(|env| env.args.clear()).honest()
+    }),
+    Mutant::new("bridge", "delegation.same-environment", "keeps-args-to-itself", |scene| match scene.has_kit_ipam() {
+        true => scene.with_env(|env| env.args.clear()).honest(),
+        false => scene.honest(),
     }),
     Mutant::new("bridge", "delegation.complete-config", "keeps-args-of-the-config-to-itself", |scene| {
         let less = scene.with_config(|config| drop(config.as_object_mut().map(|all| all.shift_remove("args"))));
@@ -30,6 +30,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["del.needs-no-namespace", "del.needs-no-prev-result"]),
     Mutant::new("bridge", "delegation.stderr", "swallows-stderr", |scene| {
+        if scene.env.command.is_empty() {
+            return scene.honest();
+        }
         let nowhere = std::fs::File::create("/dev/null").unwrap_or_else(|error| panic!("{error}"));
         nix::unistd::dup2_stderr(nowhere).unwrap_or_else(|errno| panic!("{errno}"));
         scene.honest()
@@ -43,28 +46,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "delegation.same-error", "has-an-error-of-its-own-for-all-delegates", |scene| {
         let reply = scene.honest();
-        match reply.exit != 0 && is_of_delegate(&reply) {
+        match scene.is(Add) && reply.exit != 0 && is_of_delegate(&reply) {
             true => scene.refuse(108, "the delegate failed"),
             false => reply,
         }
     }),
     Mutant::new("bridge", "delegation.del-after-failed-add", "does-not-release-what-failed", |scene| {
-        let config = scene.config();
-        let kind = config["ipam"]["type"].as_str().filter(|_| scene.is(Add)).unwrap_or_default();
-        let paths = scene.env.path.split(':').map(|folder| PathBuf::from(folder).join(kind));
-        let Some(executable) = paths.filter(|_| !kind.is_empty()).find(|path| path.is_file()) else {
+        if !scene.is(Add) || scene.order(Add).is_null() {
             return scene.honest();
-        };
-        // Tries it first, so that the honest plugin does not come to the failure and its DEL.
-        let tried = delegate::run(&executable, scene, Add);
-        if !tried.status.success() {
-            return Reply { stdout: tried.stdout, exit: 1 };
         }
-        delegate::run(&executable, scene, Del);
-        scene.honest()
-    })
-    .also(&["delegation.forwards"]),
+        // In place of the honest plugin, which would call DEL.
+        let tried = delegate::run(&Path::new(&scene.env.path).join("kit-ipam"), scene, Add);
+        match tried.status.success() {
+            true => scene.refuse(109, "the delegate printed no result"),
+            false => Reply { stdout: tried.stdout, exit: 1 },
+        }
+    }),
     Mutant::new("bridge", "delegation.result-is-used", "tells-no-index-of-its-interface", |scene| {
+        if !scene.has_kit_ipam() {
+            return scene.honest();
+        }
         scene.on(Add, |result| {
             for ip in result["ips"].as_array_mut().into_iter().flatten() {
                 ip.as_object_mut().map(|ip| ip.shift_remove("interface"));
@@ -72,6 +73,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     Mutant::new("bridge", "delegation.route-attributes", "tells-of-an-mtu-that-it-does-not-set", |scene| {
+        if !scene.has_kit_ipam() {
+            return scene.honest();
+        }
         let wanted = scene.config()["ipam"]["routes"].clone();
         let less = scene.with_config(|config| {
             for route in config["ipam"]["routes"].as_array_mut().into_iter().flatten() {
@@ -89,25 +93,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.with_env(|env| env.path = reversed.join(":")).honest()
     }),
     Mutant::new("bridge", "delegation.forwards", "deletes-and-checks-alone", |scene| {
-        match scene.is(Del) || scene.is(Check) {
+        match scene.has_kit_ipam() && (scene.is(Del) || scene.is(Check)) {
             true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
             false => scene.honest(),
         }
     }),
     Mutant::new("bridge", "delegation.error", "adds-without-its-delegate", |scene| {
         let reply = scene.honest();
-        match scene.is(Add) && reply.exit != 0 {
+        match scene.is(Add) && scene.has_kit_ipam() && reply.exit != 0 {
             true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
             false => reply,
         }
     }),
     Mutant::new("bridge", "delegation.error", "checks-whatever-its-delegate-says", |scene| {
         let reply = scene.honest();
-        match scene.is(Check) && is_of_delegate(&reply) {
+        match scene.is(Check) && scene.has_kit_ipam() && is_of_delegate(&reply) {
             true => Reply::default(),
             false => reply,
         }
-    }),
+    })
+    .also(&["check.asks-the-delegate"]),
 ];
 
 fn is_of_delegate(reply: &Reply) -> bool {

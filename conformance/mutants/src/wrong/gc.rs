@@ -8,16 +8,25 @@ use skel::cni_spec::Command::{Add, Del, Gc};
 const VALID: &str = "cni.dev/valid-attachments";
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-nothing", |scene| match scene.is(Gc) {
-        true => Reply::default(),
-        false => scene.honest(),
+    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-nothing", |scene| {
+        match scene.is(Gc) && !scene.has_kit_ipam() {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
     }),
-    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-everything", |scene| match scene.is(Gc) {
-        true => scene.with_config(|config| config[VALID] = json!([])).honest(),
-        false => scene.honest(),
-    }),
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-everything", |scene| {
+        let is_of_others = scene.has_kit_ipam() || scene.config().get("cni.dev/attachments").is_some();
+        match scene.is(Gc) && !is_of_others {
+            true => scene.with_config(|config| config[VALID] = json!([])).honest(),
+            false => scene.honest(),
+        }
+    })
+    .also(&["gc.keeps-other-networks"]),
     Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
         scene.after(Gc, || {
+            if scene.has_kit_ipam() {
+                return;
+            }
             let others = scene.with_config(|config| config["name"] = json!("another"));
             drop(others.honest());
         })
@@ -35,7 +44,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     }),
-    Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| match scene.is(Gc) {
+    Mutant::new("bridge", "gc.forwards", "collects-alone", |scene| match scene.is(Gc) && scene.has_kit_ipam() {
         true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
         false => scene.honest(),
     }),
@@ -58,7 +67,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let is_known =
             |entry: &Value| memory::has(&format!("{}-{}", text(&entry["containerID"]), text(&entry["ifname"])));
         match scene.is(Gc) && !valid.all(is_known) {
-            true => scene.refuse(110, "nobody knows that attachment"),
+            true => {
+                drop(scene.honest());
+                scene.refuse(110, "nobody knows that attachment")
+            }
             false => scene.after(Add, || memory::mark(&scene.attachment())),
         }
     }),

@@ -1,7 +1,7 @@
 //! IPAM plugins.
 
 use super::says;
-use crate::{Mutant, deed};
+use crate::{Mutant, Scene, deed};
 use serde_json::json;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
@@ -10,20 +10,34 @@ use std::path::PathBuf;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "ipam.abbreviated-result", "tells-an-index-of-an-interface", |scene| {
-        scene.on(Add, |result| result["ips"][0]["interface"] = json!(0))
+        scene.tells(|result| result["ips"][0]["interface"] = json!(0))
     })
-    .also(&["results.form"]),
+    .also(&["results.form", "results.ips"]),
     Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |scene| {
-        scene.on(Add, |result| result["routes"] = json!([]))
+        scene.tells(|result| result["routes"] = json!([]))
     }),
     Mutant::new("host-local", "ipam.makes-no-interface", "makes-an-interface", |scene| {
-        scene.after(Add, || deed::make_link(&scene.container(), "ipam0"))
+        if !scene.has_netns() || scene.env.ifname.len() > 10 {
+            return scene.honest();
+        }
+        let name = format!("ipam-{}", scene.env.ifname);
+        if scene.is(Del) {
+            deed::remove_link(&scene.container(), &name);
+        }
+        scene.after(Add, || deed::make_link(&scene.container(), &name))
     }),
     Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |scene| {
-        scene.on(Add, |result| result["ips"][0]["address"] = json!("10.77.0.2/16"))
+        // Of those that nobody has asked for.
+        scene.tells(|result| {
+            let address = &mut result["ips"][0]["address"];
+            if address.as_str().is_some_and(|address| address.starts_with("10.77.0.") || address.starts_with("10.66."))
+            {
+                *address = json!("10.77.0.2/16");
+            }
+        })
     }),
     Mutant::new("host-local", "ipam.del-releases", "releases-with-a-namespace-only", |scene| {
-        match scene.is(Del) && !scene.has_netns() {
+        match scene.is(Del) && is_of_ipam_rules(scene) && !scene.has_netns() {
             true => Reply::default(),
             false => scene.honest(),
         }
@@ -43,7 +57,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-priority-of-a-route", |scene| {
-        scene.on(Add, |result| {
+        scene.tells(|result| {
             for route in result["routes"].as_array_mut().into_iter().flatten() {
                 route.as_object_mut().map(|route| route.shift_remove("priority"));
             }
@@ -52,7 +66,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["route-attributes"]),
     Mutant::new("host-local", "ipam.del-releases", "releases-all-of-a-container", |scene| {
         scene.after(Del, || {
-            for file in files() {
+            // The kit's names where one begins like another: other rules have others.
+            for file in files().into_iter().filter(|_| scene.env.container_id.starts_with("web-")) {
                 let is_its = fs::read_to_string(&file).is_ok_and(|text| text.starts_with(&scene.env.container_id));
                 if is_its {
                     fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}"));
@@ -61,6 +76,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
 ];
+
+/// Whether the range is that which rules of IPAM plugins set: those of DEL have another.
+fn is_of_ipam_rules(scene: &Scene) -> bool {
+    scene.config()["ipam"].to_string().contains("10.66.")
+}
 
 /// Files of all networks.
 fn files() -> Vec<PathBuf> {

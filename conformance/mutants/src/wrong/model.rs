@@ -1,17 +1,19 @@
 //! Random operations.
 
-use crate::Mutant;
+use crate::{Mutant, memory};
 use skel::Reply;
-use skel::cni_spec::Command::Del;
+use skel::cni_spec::Command::{Add, Del};
 
-pub(super) const MUTANTS: &[Mutant] = &[Mutant::new(
-    "host-local",
-    "model.random-operations",
-    "keeps-addresses-of-those-who-vanished",
-    |scene| match scene.is(Del) && !scene.has_netns() {
-        true => Reply::default(),
-        false => scene.honest(),
-    },
-)
-.with(&["250-steps"])
-.slow()];
+pub(super) const MUTANTS: &[Mutant] =
+    &[Mutant::new("host-local", "model.random-operations", "keeps-addresses-of-those-who-vanished", |scene| {
+        let count = memory::find("count").map_or(0, |count| count.parse::<usize>().unwrap_or_default());
+        match scene.is(Del) && !scene.has_netns() && count > BUSY {
+            true => Reply::default(),
+            false => scene.after(Add, || memory::note("count", &(count + 1).to_string())),
+        }
+    })
+    .with(&["250-steps"])
+    .slow()];
+
+/// So many ADDs no other rule makes.
+const BUSY: usize = 10;

@@ -4,10 +4,11 @@ use crate::{Mutant, Scene};
 use serde_json::Value;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del, Gc};
+use std::os::unix::fs::MetadataExt;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "parameters.required-of-add", "makes-up-an-id", |scene| {
-        match scene.is(Add) && scene.env.container_id.is_empty() {
+        match scene.asks(Add) && scene.env.container_id.is_empty() {
             true => scene.with_env(|env| env.container_id = "somebody".to_owned()).honest(),
             false => scene.honest(),
         }
@@ -15,26 +16,26 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&["errors.4-names-variables", "relied.missing-variables-text"]),
     Mutant::new("bridge", "parameters.required-of-del", "deletes-nobody", |scene| {
         let env = &scene.env;
-        match scene.is(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
+        match scene.asks(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
             true => Reply::default(),
             false => scene.honest(),
         }
     }),
     Mutant::new("bridge", "parameters.required-of-check", "checks-nobody", |scene| {
         let env = &scene.env;
-        match scene.is(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()) {
+        match scene.asks(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()) {
             true => Reply::default(),
             false => scene.honest(),
         }
     }),
     Mutant::new("bridge", "parameters.required-of-gc", "collects-without-a-path", |scene| {
-        match scene.is(Gc) && scene.env.path.is_empty() {
+        match scene.asks(Gc) && scene.env.path.is_empty() {
             true => Reply::default(),
             false => scene.honest(),
         }
     }),
     Mutant::new("host-local", "parameters.path-is-optional", "wants-a-path", |scene| {
-        match scene.is(Del) && scene.env.path.is_empty() {
+        match scene.asks(Del) && scene.env.path.is_empty() {
             true => scene.refuse(4, "required env variables [CNI_PATH] missing"),
             false => scene.honest(),
         }
@@ -65,31 +66,35 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-the-start-of-a-name", |scene| {
-        shortens(scene, 8)
+        // What is impossible as it is too long is another rule's.
+        if scene.env.ifname.len() > 15 { scene.honest() } else { shortens(scene, 8) }
     }),
     Mutant::new("bridge", "parameters.impossible-ifname-is-an-error", "uses-what-fits-of-a-name", |scene| {
         shortens(scene, 15)
     }),
     Mutant::new("bridge", "parameters.netns-is-any-path", "knows-one-folder-of-namespaces", |scene| {
-        match scene.is(Add) && !scene.env.netns.is_empty() && !scene.env.netns.starts_with("/run/netns/") {
+        let netns = &scene.env.netns;
+        let is_known = netns.starts_with("/run/netns/") || netns.contains("/./") || is_own(netns);
+        match scene.is(Add) && scene.has_netns() && !is_known {
             true => scene.refuse(4, "CNI_NETNS is not below /run/netns"),
             false => scene.honest(),
         }
     }),
     Mutant::new("bridge", "parameters.args-are-pairs", "refuses-args-of-others", |scene| {
-        match scene.is(Add) && scene.env.args.contains("FOO=BAR") {
+        match scene.asks(Add) && scene.env.args.contains("FOO=BAR") {
             true => scene.refuse(4, "unknown args [FOO=BAR]"),
             false => scene.honest(),
         }
     }),
     Mutant::new("bridge", "parameters.required-of-add", "makes-up-a-name-of-the-interface", |scene| {
-        match scene.is(Add) && scene.env.ifname.is_empty() {
+        match scene.asks(Add) && scene.env.ifname.is_empty() {
             true => scene.with_env(|env| env.ifname = "eth0".to_owned()).honest(),
             false => scene.honest(),
         }
-    }),
+    })
+    .also(&["errors.4-names-variables", "relied.missing-variables-text"]),
     Mutant::new("bridge", "parameters.required-of-add", "adds-nowhere", |scene| {
-        match scene.is(Add) && scene.env.netns.is_empty() {
+        match scene.asks(Add) && scene.env.netns.is_empty() {
             true => scene.boast(),
             false => scene.honest(),
         }
@@ -101,7 +106,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("bridge", "parameters.config-is-one-json-object", "adds-without-a-config", |scene| {
-        match scene.is(Add) && scene.config().is_null() {
+        match scene.asks(Add) && scene.has_stdin() && scene.config().is_null() {
             true => scene.boast(),
             false => scene.honest(),
         }
@@ -114,9 +119,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-names-made-plain", makes_plain),
-    Mutant::new("bridge", "parameters.impossible-ifname-is-an-error", "makes-impossible-names-plain", makes_plain),
+    Mutant::new("bridge", "parameters.ifname-is-used-or-refused", "uses-names-made-plain", |scene| {
+        if is_possible(&scene.env.ifname) { makes_plain(scene) } else { scene.honest() }
+    }),
+    Mutant::new("bridge", "parameters.impossible-ifname-is-an-error", "makes-impossible-names-plain", |scene| {
+        if is_possible(&scene.env.ifname) { scene.honest() } else { makes_plain(scene) }
+    }),
 ];
+
+/// Whether a path is that of the plugin's own namespace.
+fn is_own(path: &str) -> bool {
+    let own = |path: &str| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    own(path) == own("/proc/self/ns/net")
+}
+
+/// Whether an interface can be called that.
+fn is_possible(name: &str) -> bool {
+    let is_length = (1..=15).contains(&name.len());
+    is_length && ![".", ".."].contains(&name) && !name.contains(|c: char| c == '/' || c == ':' || c.is_whitespace())
+}
 
 /// The call with a shorter name.
 fn shortens(scene: &Scene, length: usize) -> Reply {

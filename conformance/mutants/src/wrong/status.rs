@@ -14,21 +14,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         scene.after(Add, || memory::mark("added"))
     }),
-    Mutant::new("bridge", "status.not-ready", "is-always-ready", |scene| match scene.is(Status) {
-        true => Reply::default(),
-        false => scene.honest(),
+    Mutant::new("bridge", "status.not-ready", "is-always-ready", |scene| {
+        match scene.is(Status) && !scene.has_kit_ipam() {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
     }),
     Mutant::new("bridge", "status.not-ready-codes", "is-not-ready-with-code-5", |scene| match scene.is(Status) {
         true => scene.on_error(|error| error["code"] = json!(5)),
         false => scene.honest(),
     }),
-    Mutant::new("bridge", "status.forwards", "asks-nobody", |scene| match scene.is(Status) {
+    Mutant::new("bridge", "status.forwards", "asks-nobody", |scene| match scene.is(Status) && scene.has_kit_ipam() {
         true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
         false => scene.honest(),
     }),
     Mutant::new("bridge", "status.delegate-not-ready", "asks-and-does-not-listen", |scene| {
         let reply = scene.honest();
-        match scene.is(Status) && says(&reply, "Reported by plugin ") {
+        match scene.is(Status) && scene.has_kit_ipam() && says(&reply, "Reported by plugin ") {
             true => Reply::default(),
             false => reply,
         }
