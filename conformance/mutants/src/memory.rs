@@ -46,8 +46,9 @@ pub(crate) fn forget_all() {
     fs::remove_dir_all(FOLDER).ok();
 }
 
-/// Whether a key is remembered that begins so.
-pub(crate) fn has_any(start: &str) -> bool {
-    let names = fs::read_dir(FOLDER).into_iter().flatten().flatten().map(|entry| entry.file_name());
-    names.into_iter().any(|name| name.to_string_lossy().starts_with(start))
+/// The texts of keys that begin so.
+pub(crate) fn find_all(start: &str) -> Vec<String> {
+    let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    let found = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(start));
+    found.filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect()
 }

@@ -7,6 +7,7 @@ use skel::cni_spec::{CniError, Code, Command, SpecVersion};
 use skel::env::Environment;
 use skel::{Call, Entry, Reply};
 use std::collections::BTreeSet;
+use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
 /// One call.
@@ -173,6 +174,13 @@ impl Scene {
     #[must_use]
     pub fn has_netns(&self) -> bool {
         Netns::open(&self.env.netns).is_ok_and(|netns| Kernel::in_netns(&netns).is_ok())
+    }
+
+    /// Whether `CNI_NETNS` is the plugin's own namespace.
+    #[must_use]
+    pub fn has_own_netns(&self) -> bool {
+        let inode = |path: &str| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+        inode(&self.env.netns) == inode("/proc/self/ns/net")
     }
 
     /// What the honest plugin replies, changed if it is a success of this verb.

@@ -7,6 +7,7 @@ use netops::sysctl;
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Del, Gc};
+use std::path::Path;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.makes-the-interface", "calls-the-interface-otherwise", calls_otherwise),
@@ -125,30 +126,29 @@ fn calls_otherwise(scene: &Scene) -> Reply {
     reply
 }
 
-/// Ports of other containers are promiscuous from an ADD to the next DEL or GC.
+/// Ports of other containers are promiscuous from an ADD to the next DEL, or to a GC that finds somebody gone.
 fn opens_others(scene: &Scene) -> Reply {
     let set = |port: &Link, promisc: bool| {
         let settings = Settings { promisc: Some(promisc), ..Settings::default() };
         deed::run(&deed::node(), link::set(&Target::from(port), &settings));
     };
-    let ports = || match memory::has("bridge") {
-        true => deed::ports(&deed::node(), "cni0"),
-        false => Vec::new(),
+    let ports = || match deed::done(link::find(&deed::node(), "cni0")) {
+        Some(_) => deed::ports(&deed::node(), "cni0"),
+        None => Vec::new(),
     };
     let (own, before) = (&scene.env.container_id, ports());
     let reply = scene.honest();
     if reply.exit != 0 {
         return reply;
     }
+    let is_gone = || memory::find_all("netns-").iter().any(|netns| !Path::new(netns).exists());
     if scene.is(Add) {
-        memory::mark("bridge");
-        before
-            .iter()
-            .filter(|port| memory::find(&port.name).is_some_and(|of| of != *own))
-            .for_each(|port| set(port, true));
+        memory::note(&format!("netns-{own}"), &scene.env.netns);
+        let others = before.iter().filter(|port| memory::find(&port.name).is_some_and(|of| of != *own));
+        others.for_each(|port| set(port, true));
         let made = ports().into_iter().filter(|port| !before.iter().any(|old| old.name == port.name));
         made.for_each(|port| memory::note(&port.name, own));
-    } else if scene.is(Del) || scene.is(Gc) {
+    } else if scene.is(Del) || scene.is(Gc) && is_gone() {
         ports().iter().for_each(|port| set(port, false));
     }
     reply

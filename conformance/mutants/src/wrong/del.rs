@@ -6,7 +6,7 @@ use netops::link::{self, Link};
 use netops::nft::{Family, Nft, Table};
 use netops::route;
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Del, Gc};
+use skel::cni_spec::Command::{Add, Check, Del, Gc};
 use std::fs;
 
 pub(super) const MUTANTS: &[Mutant] = &[
@@ -18,23 +18,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
-    Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", keeps_the_address),
+    Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", keeps_the_address)
+        .also(&["add.follows-del"]),
     Mutant::new("bridge", "del.removes-the-interface", "leaves-an-interface-of-the-name", |scene| {
-        let (added, left) = (format!("added-{}", scene.attachment()), format!("left-{}", scene.attachment()));
+        let key = scene.attachment();
         if scene.is(Add) {
-            memory::mark(&added);
-        }
-        if scene.is(Add) && scene.has_netns() && memory::forget(&left) {
-            deed::remove_link(&scene.container(), &scene.env.ifname);
+            memory::mark(&key);
         }
         scene.after(Del, || {
-            if scene.is_told_all() && memory::forget(&added) {
+            if scene.is_told_all() && memory::forget(&key) {
                 deed::make_link(&scene.container(), &scene.env.ifname);
-                memory::mark(&left);
             }
         })
     })
-    .also(&["del.leaves-nothing"]),
+    .also(&["add.follows-del", "del.leaves-nothing"]),
     Mutant::new("bridge", "del.is-repeatable", "deletes-once", |scene| {
         if scene.is(Del) && memory::has(&scene.attachment()) {
             return scene.refuse(110, "that is gone already");
@@ -164,29 +161,29 @@ pub(super) const MUTANTS: &[Mutant] = &[
         // Others are other containers: two interfaces of one are another rule's.
         let key = format!("of-{}", scene.env.container_id);
         let reply = scene.after(Add, || memory::mark(&key));
-        if scene.is(Del) && scene.is_told_all() && memory::forget(&key) && memory::has_any("of-") {
+        if scene.is(Del) && scene.is_told_all() && memory::forget(&key) && !memory::find_all("of-").is_empty() {
             deed::remove_link(&deed::node(), "cni0");
         }
         reply
     }),
 ];
 
-/// DEL of what was added by a call without extras frees nothing; the next call about the attachment does it.
+/// DEL frees nothing if it is told all and ADD was told nothing special.
 fn keeps_the_address(scene: &Scene) -> Reply {
     let config = scene.config();
     let (added, kept) = (format!("added-{}", scene.attachment()), format!("kept-{}", scene.attachment()));
     // Rules of IPAM plugins have another range.
-    let is_plain = scene.env.args.is_empty()
-        && config.get("runtimeConfig").is_none()
-        && !config["ipam"].to_string().contains("10.66.");
-    if scene.is(Del) && scene.is_told_all() && is_plain && memory::forget(&added) {
+    let is_of_others = config["ipam"].to_string().contains("10.66.");
+    let is_plain = scene.env.args.is_empty() && config.get("runtimeConfig").is_none() && !is_of_others;
+    if scene.is(Del) && scene.is_told_all() && is_plain && memory::has(&added) {
         memory::mark(&kept);
         return Reply::default();
     }
-    if memory::forget(&kept) {
-        drop(scene.with_verb(Del).honest());
+    if scene.is(Check) && memory::has(&kept) {
+        return scene.refuse(107, "that was deleted");
     }
     scene.after(Add, || {
+        memory::forget(&kept);
         if is_plain {
             memory::mark(&added);
         }

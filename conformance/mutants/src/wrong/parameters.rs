@@ -4,7 +4,6 @@ use crate::{Mutant, Scene};
 use serde_json::Value;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del, Gc};
-use std::os::unix::fs::MetadataExt;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "parameters.required-of-add", "makes-up-an-id", |scene| {
@@ -74,7 +73,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "parameters.netns-is-any-path", "knows-one-folder-of-namespaces", |scene| {
         let netns = &scene.env.netns;
-        let is_known = netns.starts_with("/run/netns/") || netns.contains("/./") || is_own(netns);
+        let is_known = netns.starts_with("/run/netns/") || netns.contains("/./") || scene.has_own_netns();
         match scene.is(Add) && scene.has_netns() && !is_known {
             true => scene.refuse(4, "CNI_NETNS is not below /run/netns"),
             false => scene.honest(),
@@ -110,8 +109,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => scene.boast(),
             false => scene.honest(),
         }
-    })
-    .also(&["errors.6-undecodable"]),
+    }),
     Mutant::new("bridge", "parameters.every-container-id-works", "takes-plain-ids-only", |scene| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-';
         match scene.is(Add) && (scene.env.container_id.len() < 2 || !scene.env.container_id.chars().all(is_plain)) {
@@ -126,12 +124,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
         if is_possible(&scene.env.ifname) { scene.honest() } else { makes_plain(scene) }
     }),
 ];
-
-/// Whether a path is that of the plugin's own namespace.
-fn is_own(path: &str) -> bool {
-    let own = |path: &str| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
-    own(path) == own("/proc/self/ns/net")
-}
 
 /// Whether an interface can be called that.
 fn is_possible(name: &str) -> bool {

@@ -106,7 +106,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("tuning", "relied.prev-result-without-version", "wants-a-version-in-prev-result", |scene| {
         let config = scene.config();
-        match scene.is(Add) && config.is_object() && config.pointer("/prevResult/cniVersion").is_none() {
+        let has_none = config["prevResult"].as_object().is_some_and(|result| !result.contains_key("cniVersion"));
+        match scene.is(Add) && has_none {
             true => scene.refuse(7, "prevResult has no cniVersion"),
             false => scene.honest(),
         }

@@ -30,7 +30,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let config = scene.config();
         let is_plain =
             !scene.has_kit_ipam() && !config.as_object().is_some_and(|all| all.keys().any(|key| is_odd(key)));
-        match scene.is(Add) && scene.has_netns() && is_plain && config["cniVersion"] == "0.4.0" {
+        match scene.is(Add)
+            && scene.has_netns()
+            && !scene.has_own_netns()
+            && is_plain
+            && config["cniVersion"] == "0.4.0"
+        {
             true => scene.refuse(1, "incompatible CNI versions"),
             false => scene.honest(),
         }
