@@ -1,6 +1,5 @@
 //! The kernel says no.
 
-use super::says;
 use crate::{Mutant, Scene, deed};
 use serde_json::Value;
 use skel::Reply;
@@ -30,13 +29,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
         .with(&["no-space"])
         .slow(),
     Mutant::new("host-local", "faults.disk-errors", "writes-once", |scene| {
-        let (key, journal) = (scene.attachment(), format!("{JOURNAL}-{}", scene.attachment()));
+        let (key, journal) = (scene.attachment(), journal_of(scene, &scene.attachment()));
         let reply = scene.after(Add, || {
             let written = fs::File::create(&journal).and_then(|mut file| file.write(key.as_bytes()));
             written.map(drop).unwrap_or_else(|error| panic!("{error}"));
         });
         if scene.is(Gc) {
-            remove_journals(&scene.config()["cni.dev/valid-attachments"]);
+            remove_journals(scene);
         }
         if scene.is(Del) && fs::read_to_string(&journal).is_ok_and(|text| text != key) {
             return scene.refuse(105, "the journal is damaged");
@@ -64,25 +63,32 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-/// Removes journals of all but some attachments.
-fn remove_journals(valid: &Value) {
+/// The journal of an attachment to the call's network.
+fn journal_of(scene: &Scene, attachment: &str) -> String {
+    format!("{JOURNAL}-{}-{attachment}", scene.config()["name"].as_str().unwrap_or_default())
+}
+
+/// Removes journals of what is stale in the call's network.
+fn remove_journals(scene: &Scene) {
+    let config = scene.config();
     let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
-    let name = |entry: &Value| format!("{JOURNAL}-{}-{}", text(entry, "containerID"), text(entry, "ifname"));
-    let valid: Vec<_> = valid.as_array().into_iter().flatten().map(name).collect();
+    let name = |entry: &Value| journal_of(scene, &format!("{}-{}", text(entry, "containerID"), text(entry, "ifname")));
+    let valid: Vec<_> = config["cni.dev/valid-attachments"].as_array().into_iter().flatten().map(name).collect();
+    let is_stale = |path: &str| path.starts_with(&journal_of(scene, "")) && !valid.iter().any(|valid| valid == path);
     let files = fs::read_dir("/var/lib/cni").into_iter().flatten().flatten().map(|entry| entry.path());
-    let is_stale = |name: &str| name.starts_with(JOURNAL) && !valid.iter().any(|valid| valid == name);
     for file in files.filter(|file| is_stale(&file.to_string_lossy())) {
         fs::remove_file(file).unwrap_or_else(|error| panic!("{error}"));
     }
 }
 
-/// What the honest plugin does, but an error is not told, unless it is about the call, the config or the delegate's.
+/// What the honest plugin does, but an error is not told if the kernel says that it cannot.
 fn says_nothing(scene: &Scene, verb: Command) -> Reply {
+    // Texts of ENOMEM, ENOBUFS, EOPNOTSUPP, ENOSPC and EIO: what other rules have refused is refused otherwise.
+    const CANNOT: [&str; 5] =
+        ["cannot allocate memory", "no buffer space", "not supported", "no space left", "input/output error"];
     let reply = scene.honest();
-    let is_of_input = ["\"code\": 6", "\"code\": 7", "\"code\": 8", "Reported by plugin", "no IP addresses available"]
-        .iter()
-        .any(|text| says(&reply, text));
-    match scene.is(verb) && reply.exit != 0 && !is_of_input {
+    let text = String::from_utf8_lossy(&reply.stdout).to_lowercase();
+    match scene.is(verb) && reply.exit != 0 && CANNOT.iter().any(|cannot| text.contains(cannot)) {
         true => Reply { stdout: Vec::new(), ..reply },
         false => reply,
     }

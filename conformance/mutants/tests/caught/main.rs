@@ -36,7 +36,7 @@ macro_rules! groups {
         /// No mutant breaks another rule.
         mod others {
             $(#[test]
-            #[ignore = "tries each mutant with each quick rule; all groups take half an hour"]
+            #[ignore = "tries each mutant with each quick rule; all groups take forty minutes"]
             fn $group() {
                 super::keep_to_others(stringify!($group));
             })*
