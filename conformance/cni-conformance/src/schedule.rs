@@ -1,6 +1,6 @@
 //! Which trials there are, and running them side by side.
 
-use crate::finding::{Basis, Finding};
+use crate::finding::Basis;
 use crate::form::{is_from, rank};
 use crate::machine::Machine;
 use crate::profile::Profile;
@@ -141,22 +141,18 @@ fn key<'a>(report: &'a Report, rule: &'a str) -> (&'a str, &'a str, &'a str, &'a
 }
 
 fn leave_to_basis(reports: &mut [Report]) {
-    let finding = |report: &Report| match &report.verdict {
-        Verdict::Fail(finding) => Some(finding.clone()),
-        Verdict::Pass | Verdict::Skip { .. } | Verdict::Broken { .. } => None,
-    };
-    let (mut broken, mut broken_by_call) = (BTreeSet::new(), BTreeSet::new());
+    // Each broken rule, and again if it is by a call that should have succeeded.
+    let mut broken = BTreeSet::new();
     for report in reports.iter() {
-        let Some(Finding { basis, .. }) = finding(report) else { continue };
-        broken.insert(key(report, &report.trial.rule));
-        if basis.is_some_and(|basis| basis.call && basis.rule == report.trial.rule) {
-            broken_by_call.insert(key(report, &report.trial.rule));
+        let rule = &report.trial.rule;
+        if let Some(finding) = report.verdict.finding() {
+            let by_call = finding.basis.as_ref().is_some_and(|basis| basis.call && basis.rule == *rule);
+            broken.extend([(key(report, rule), false), (key(report, rule), by_call)]);
         }
     }
     let of_others = |report: &Report| {
-        let Basis { rule, call } = finding(report)?.basis?;
-        let all = if call { &broken_by_call } else { &broken };
-        let is_its = rule != report.trial.rule && all.contains(&key(report, &rule));
+        let Basis { rule, call } = report.verdict.finding()?.basis.as_ref()?;
+        let is_its = *rule != report.trial.rule && broken.contains(&(key(report, rule), *call));
         is_its.then(|| format!("what it needs first fails, which is {rule}'s"))
     };
     let reasons: Vec<_> = reports.iter().map(of_others).collect();

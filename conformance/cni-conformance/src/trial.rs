@@ -55,6 +55,17 @@ pub enum Verdict {
     },
 }
 
+impl Verdict {
+    /// What was found, if the rule is broken.
+    #[must_use]
+    pub fn finding(&self) -> Option<&Finding> {
+        match self {
+            Self::Fail(finding) => Some(finding),
+            Self::Pass | Self::Skip { .. } | Self::Broken { .. } => None,
+        }
+    }
+}
+
 /// What came of a trial, and what was done.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {

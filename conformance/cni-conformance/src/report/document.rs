@@ -115,7 +115,7 @@ pub struct Tried {
     pub cni_version: String,
     /// For random parts.
     pub seed: u64,
-    /// `verdict`: `pass`; `fail` with `expected`, `seen` and perhaps `diff`; `skip` or `broken` with `why`.
+    /// `verdict`: `pass`; `fail` with `expected`, `seen` and perhaps `diff` and `basis`; `skip` or `broken` with `why`.
     #[serde(flatten)]
     pub verdict: Verdict,
     /// The calls, in order, unless it passed.
@@ -252,10 +252,7 @@ impl Tried {
     /// What it found.
     #[must_use]
     pub fn finding(&self) -> Option<&Finding> {
-        match &self.verdict {
-            Verdict::Fail(finding) => Some(finding),
-            Verdict::Pass | Verdict::Skip { .. } | Verdict::Broken { .. } => None,
-        }
+        self.verdict.finding()
     }
 }
 

@@ -209,12 +209,12 @@ fn says(what: &str, text: &str, words: &str) -> Result<(), Stop> {
 fn unknown_command_text(bench: &Bench) -> Result<(), Stop> {
     let call = bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE");
     let answer = bench.make(&call)?.refused_by("parameters.unknown-command-is-an-error");
-    says("msg", &answer.fails()?.msg, "unknown CNI_COMMAND: FROBNICATE")
+    says("msg", &answer.fails_with(4)?.msg, "unknown CNI_COMMAND: FROBNICATE")
 }
 
 fn missing_variables_text(bench: &Bench) -> Result<(), Stop> {
     let call = bench.call(Verb::Add, &bench.pod()).without("CNI_IFNAME").without("CNI_CONTAINERID");
-    let error = bench.make(&call)?.refused_by("parameters.required-of-add").fails()?;
+    let error = bench.make(&call)?.refused_by("parameters.required-of-add").fails_with(4)?;
     says("msg", &error.msg, "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing")
 }
 
@@ -222,7 +222,7 @@ fn incompatible_version_text(bench: &Bench) -> Result<(), Stop> {
     let attachment = bench.pod().attachment();
     let mut config = bench.config_for(Verb::Add, &attachment);
     config["cniVersion"] = json!("9.9.9");
-    let error = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails()?;
+    let error = bench.make(&bench.call_with(Verb::Add, &config, &attachment))?.fails_with(1)?;
     says("msg", &error.msg, "incompatible CNI versions")?;
     says("details", &error.details, "9.9.9")
 }

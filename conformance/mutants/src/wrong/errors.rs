@@ -25,7 +25,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
-    Mutant::new("bridge", "errors.1-incompatible-version", "calls-a-version-invalid", |scene| other_code(scene, 1, 7)),
+    Mutant::new("bridge", "errors.1-incompatible-version", "calls-a-version-invalid", |scene| other_code(scene, 1, 7))
+        .also(&["relied.incompatible-version-text"]),
     Mutant::new("bridge", "errors.2-unsupported-field", "calls-a-field-invalid", |scene| {
         let config = scene.config();
         let is_unknown = config["zzConformance"].is_string();

@@ -12,42 +12,38 @@ const SHORT: usize = 40;
 /// Bytes that a name of another rule does not have.
 const LONG: usize = 300;
 
-pub(super) const MUTANTS: &[Mutant] =
-    &[
-        Mutant::new("host-local", "hostile.config-is-answered", "has-no-words-for-bad-input", |scene| {
-            has_no_words(scene, &["\"code\": 6", "\"code\": 7"])
-        })
-        .also(&["errors.object"])
-        .with(&["text"])
-        .slow(),
-        Mutant::new("host-local", "hostile.environment-is-answered", "has-no-words-for-a-bad-environment", |scene| {
-            match [&scene.env.container_id, &scene.env.ifname].iter().any(|name| name.len() > LONG) {
-                true => has_no_words(scene, &["\"code\": 4"]),
-                false => scene.honest(),
-            }
-        })
-        .slow(),
-        Mutant::new("host-local", "hostile.names-lead-nowhere", "writes-a-file-of-any-name", |scene| {
-            // One of the kit's witnesses only, on whichever way: the disk behind may be the machine's own.
-            if scene.config()["name"].as_str().is_some_and(|name| name.contains("../") && name.ends_with("/run/owned"))
-            {
-                fs::write("/run/owned", scene.attachment()).unwrap_or_else(|error| panic!("{error}"));
-            }
-            scene.honest()
-        })
-        .slow(),
-        Mutant::new("host-local", "hostile.error-changes-nothing", "leaves-a-link-when-it-refuses", |scene| {
-            let reply = scene.honest();
-            // The beginning of a config, shorter than in other rules.
-            let is_cut = scene.stdin().starts_with(b"{\"") && scene.stdin().len() < SHORT && scene.config().is_null();
-            if scene.asks(Add) && reply.exit != 0 && is_cut {
-                deed::make_link(&deed::node(), "refused0");
-            }
-            reply
-        })
-        .with(&["text"])
-        .slow(),
-    ];
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("host-local", "hostile.config-is-answered", "has-no-words-for-bad-input", |scene| {
+        has_no_words(scene, &["\"code\": 6", "\"code\": 7"])
+    })
+    .also(&["errors.object"])
+    .with(&["text"])
+    .slow(),
+    Mutant::new("host-local", "hostile.environment-is-answered", "has-no-words-for-a-bad-environment", |scene| {
+        let is_long = scene.env.container_id.len() > LONG || scene.env.ifname.len() > LONG;
+        has_no_words(scene, if is_long { &["\"code\": 4"] } else { &[] })
+    })
+    .slow(),
+    Mutant::new("host-local", "hostile.names-lead-nowhere", "writes-a-file-of-any-name", |scene| {
+        // One of the kit's witnesses only, on whichever way: the disk behind may be the machine's own.
+        if scene.config()["name"].as_str().is_some_and(|name| name.contains("../") && name.ends_with("/run/owned")) {
+            fs::write("/run/owned", scene.attachment()).unwrap_or_else(|error| panic!("{error}"));
+        }
+        scene.honest()
+    })
+    .slow(),
+    Mutant::new("host-local", "hostile.error-changes-nothing", "leaves-a-link-when-it-refuses", |scene| {
+        let (reply, stdin) = (scene.honest(), scene.stdin());
+        // The beginning of a config, shorter than in other rules.
+        let is_cut = stdin.starts_with(b"{\"") && stdin.len() < SHORT && scene.config().is_null();
+        if scene.asks(Add) && reply.exit != 0 && is_cut {
+            deed::make_link(&deed::node(), "refused0");
+        }
+        reply
+    })
+    .with(&["text"])
+    .slow(),
+];
 
 /// What the honest plugin does, but errors with some text are not told.
 fn has_no_words(scene: &Scene, texts: &[&str]) -> Reply {

@@ -5,7 +5,7 @@ use cni_conformance::schedule::{self, Candidate, Planned, Wanted};
 use cni_conformance::trial::{Report, Verdict};
 use cni_conformance::{Profile, Rule, Subject, errand, rules, run};
 use mutants::{Honest, Mutant, excused};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -133,7 +133,9 @@ impl Kit {
         let plan = |subject: &str, mutant: &Mutant| self.plan(&self.subject(subject), mutant, rules.clone(), &[]);
         let planned = mutants.iter().flat_map(|mutant| plan(mutant.name, mutant)).collect();
         let reports = self.run_on(planned, SIDE_BY_SIDE);
-        let stand_ins = mutants.iter().filter(|mutant| is_stand_in(mutant));
+        let mut tried = BTreeSet::new();
+        let stand_ins =
+            mutants.iter().filter(|mutant| is_stand_in(mutant) && tried.insert((mutant.profile, mutant.versions)));
         let honest = stand_ins.flat_map(|mutant| plan(HONEST[0], mutant)).collect();
         let honest = self.run_on(honest, SIDE_BY_SIDE).remove(HONEST[0]).unwrap_or_default();
         let faults = |mutant: &&Mutant| {
@@ -141,7 +143,7 @@ impl Kit {
             let keeps = |id: &&str| reports.get(*id).is_some_and(|own| !own.iter().any(|one| is_failure(&one.verdict)));
             let kept = mutant.also.iter().copied().filter(keeps);
             let stale = kept.map(|id| format!("{} keeps to {id}, which its row names", mutant.name));
-            let own = reports.iter().filter(|(rule, _)| !is_stand_in(mutant) || !is_broken(&honest, rule));
+            let own = reports.iter().filter(|(rule, _)| !is_broken(&honest, rule, mutant.profile));
             let own = own.map(|(rule, reports)| (rule.clone(), reports.clone())).collect();
             Some(broken_besides(mutant, &own).into_iter().chain(stale).collect::<Vec<_>>())
         };
@@ -157,8 +159,10 @@ fn is_stand_in(mutant: &Mutant) -> bool {
     ["tuning", "portmap", "bandwidth"].contains(&mutant.profile)
 }
 
-fn is_broken(reports: &ByRule, rule: &str) -> bool {
-    reports.get(rule).is_some_and(|reports| reports.iter().any(|report| is_failure(&report.verdict)))
+/// Whether a rule is broken with a profile.
+fn is_broken(reports: &ByRule, rule: &str, profile: &str) -> bool {
+    let is_it = |report: &Report| report.trial.profile.name == profile && is_failure(&report.verdict);
+    reports.get(rule).is_some_and(|reports| reports.iter().any(is_it))
 }
 
 /// Rules that are left out there: families in which each takes seconds.
