@@ -87,7 +87,7 @@ fn adds_and_dels_at_once_never_run_out_of_what_is_free() {
     node.assert_as_before_except(stays);
 }
 
-/// ADDs that fail take back what they made of the shared bridge, unless others are on it by then.
+/// ADDs that fail leave the bridge, which others may be on by then, and its gateway.
 #[test]
 fn failing_adds_do_not_take_the_bridge_from_the_others() {
     for _ in 0..4 {

@@ -3,8 +3,14 @@
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, dual, host_local, ip, layer2, v6, with};
 use crate::subjects::{each, node};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use serde_json::{Value, json};
-use std::os::unix::fs::PermissionsExt;
+use std::collections::BTreeSet;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::sync::Mutex;
+use testns::trace::{Fate, Syscall};
 use testns::{Attachment, Call, Namespace, Node, Verb};
 
 const PREFIX: &str = "fd99::";
@@ -93,6 +99,51 @@ fn accept_ra_is_off_on_every_link_that_add_makes_or_uses() {
     assert_eq!(accept_ra(node.host(), "br0"), "0");
     assert_eq!(accept_ra(node.host(), attached.host_veth()), "0");
     assert_eq!(accept_ra(pod.namespace(), "eth0"), "0");
+}
+
+/// Any local user, and any pod of the node's network, can lock the node's namespace file: nothing waits for it.
+#[test]
+fn a_lock_that_any_user_can_take_holds_up_nothing() {
+    let node = node();
+    let file = std::fs::File::open(node.host().path()).expect("open the node's namespace");
+    let _held = Flock::lock(file, FlockArg::LockExclusiveNonblock).expect("lock it");
+    let attached = Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": dual()})), &node.container());
+    attached.check().ok();
+    attached.del().ok();
+    // A failed ADD takes back what it did.
+    let pod = node.container();
+    let unreachable = json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.9.0.0/16", "gw": "192.0.2.1"}]}});
+    node.call(Verb::Add, bridge(unreachable), &pod).fails_with(100);
+    node.assert_as_before_except(stays);
+}
+
+/// Files that a traced call locked.
+static LOCKED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
+
+fn note_locked(call: &Syscall) -> Option<Errno> {
+    if call.name() == "flock" {
+        LOCKED.lock().unwrap().extend(call.descriptor());
+    }
+    None
+}
+
+/// What others can open they can lock, and hold up every call with it.
+#[test]
+fn every_lock_is_on_a_file_that_only_root_can_open() {
+    let node = node();
+    let pod = node.container();
+    let config = bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "ipMasq": true, "ipam": dual()}));
+    let result = Attached::add(&node, &config, &node.container()).result;
+    for verb in [Verb::Add, Verb::Check, Verb::Status, Verb::Gc, Verb::Del] {
+        let call = Call::new(verb, &config, &pod).prev_result(&result);
+        drop(call.try_traced(&node, Some((1, Fate::FailWhere(note_locked)))).expect("no call takes that long"));
+    }
+    let locked = LOCKED.lock().unwrap();
+    assert!(!locked.is_empty());
+    for path in &*locked {
+        let file = std::fs::metadata(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!((file.uid(), file.mode() & 0o007), (0, 0), "{}", path.display());
+    }
 }
 
 /// Names that become paths: refused by both, before anything is made.

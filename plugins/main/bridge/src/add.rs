@@ -7,7 +7,6 @@ use filter::Filter;
 use interface::host_veth::{self, Owner};
 use interface::{container, failed, lease, mac, txn::not_done};
 use netops::link::{self, Link, Mac, Settings, Target, Veth};
-use netops::lock::Mode;
 use netops::txn::{self, NodeUndo, Txn};
 use netops::watch::Watch;
 use netops::{Errno, OpError, bridge_port, sysctl, unlink};
@@ -17,7 +16,7 @@ use crate::conf::Conf;
 use crate::observe::{Places, owner};
 use crate::plan::{HostVeth, Plan};
 use crate::shared::{self, Shared};
-use crate::undo::{self, BridgeUndoer, Undo, attachment};
+use crate::undo::{BridgeUndoer, Undo, attachment};
 
 /// How long the host's end may take to get ready. The reference gives up after 2.55 s.
 const UP_DEADLINE: Duration = Duration::from_secs(5);
@@ -125,10 +124,9 @@ impl Adding<'_> {
         Ok(result(self.request, plan.lease, &links))
     }
 
-    /// From the look at the bridge until the container has a port there, nobody may take the bridge away.
-    fn join<'a>(&'a self, txn: &'a Txn<Undo>, plan: &Plan) -> Result<(Shared<'a>, Link), CniError> {
-        let _sharing = undo::lock(Mode::Shared).map_err(failed)?;
-        let shared = shared::ensure(&self.places.host, txn, plan, self.request.conf.own.force_address)?;
+    /// The bridge, and the container's port there.
+    fn join(&self, txn: &Txn<Undo>, plan: &Plan) -> Result<(Shared<'_>, Link), CniError> {
+        let shared = shared::ensure(&self.places.host, plan, self.request.conf.own.force_address)?;
         let made = self.create_veth(plan, &shared.bridge);
         // An error may be that of a lost answer: then the pair is there.
         let there = match &made {
@@ -136,7 +134,7 @@ impl Adding<'_> {
             Err(error) if error.code == Code::EXISTS => None,
             Err(_) => self.owner.find(&self.places.host).ok().flatten(),
         };
-        there.into_iter().for_each(|veth| txn.push(Undo::Own(NodeUndo::DeleteLink(veth))));
+        there.into_iter().for_each(|veth| txn.push(Undo::Node(NodeUndo::DeleteLink(veth))));
         Ok((shared, made?))
     }
 

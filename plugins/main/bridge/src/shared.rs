@@ -1,7 +1,5 @@
 //! What all attachments of a bridge share: the bridge, its addresses, the VLAN gateway. Made by the first ADD that
-//! needs it; later ones find it.
-
-use std::collections::BTreeSet;
+//! needs it; later ones find it, and make the rest of what a failed one left half-made. It is never taken back.
 
 use cni_spec::CniError;
 use interface::{failed, host_veth};
@@ -10,37 +8,26 @@ use netops::bridge_port::{self, Vlans};
 use netops::error::Result;
 use netops::link::{self, Link, Mac, Settings, Target, Veth};
 use netops::sysctl::{self, Key};
-use netops::txn::{NodeUndo, Txn};
-use netops::{Errno, Kernel};
+use netops::{Errno, Kernel, OpError};
 
 use crate::observe::find_bridge;
 use crate::plan::{self, Plan};
-use crate::undo::Undo;
-
 /// The shared part, as far as it is made.
 pub(crate) struct Shared<'a> {
     host: &'a Kernel,
-    txn: &'a Txn<Undo>,
     /// The bridge as it was found or made.
     pub(crate) bridge: Link,
     /// The interface that holds the gateways if the bridge does not.
     pub(crate) vlan_gateway: Option<Link>,
-    /// The bridge's ports before this ADD, looked up when a change first needs them.
-    ports: Option<BTreeSet<u32>>,
 }
 
 /// Makes the shared part as the plan needs it.
-pub(crate) fn ensure<'a>(
-    host: &'a Kernel,
-    txn: &'a Txn<Undo>,
-    plan: &Plan,
-    force: bool,
-) -> std::result::Result<Shared<'a>, CniError> {
-    let (bridge, ports) = match find_bridge(host, &plan.bridge.name)? {
-        Some(bridge) => (bridge, None),
-        None => create(host, txn, plan)?,
+pub(crate) fn ensure<'a>(host: &'a Kernel, plan: &Plan, force: bool) -> std::result::Result<Shared<'a>, CniError> {
+    let bridge = match find_bridge(host, &plan.bridge.name)? {
+        Some(bridge) => bridge,
+        None => create(host, plan)?,
     };
-    let mut shared = Shared { host, txn, bridge, vlan_gateway: None, ports };
+    let mut shared = Shared { host, bridge, vlan_gateway: None };
     // The look at the addresses first: it may find a conflict, and nothing is changed yet.
     let addresses = match plan.vlan_gateway {
         None => shared.address_changes(plan, force)?,
@@ -58,27 +45,21 @@ pub(crate) fn ensure<'a>(
     Ok(shared)
 }
 
-fn create(host: &Kernel, txn: &Txn<Undo>, plan: &Plan) -> std::result::Result<(Link, Option<BTreeSet<u32>>), CniError> {
+fn create(host: &Kernel, plan: &Plan) -> std::result::Result<Link, CniError> {
     // From its birth: another ADD that finds the bridge tells its address in a result, and CHECK holds it to that.
     let mac = plan.keeps_mac().then(Mac::random);
     let plan = &plan.bridge;
     let options = link::Bridge { mtu_bytes: plan.mtu_bytes, mac, vlan_filtering: plan.vlan_filtering };
-    let outcome = match host.run(link::create_bridge(&plan.name, &options)) {
-        // Another ADD was faster: then it is its bridge to take back, not ours.
+    match host.run(link::create_bridge(&plan.name, &options)) {
+        // Another ADD was faster.
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
-            let found = find_bridge(host, &plan.name)?;
-            return found.map(|bridge| (bridge, None)).ok_or_else(|| failed(error));
+            find_bridge(host, &plan.name)?.ok_or_else(|| failed(error))
         }
-        outcome => outcome,
-    };
-    // An error may be that of a lost answer: then the bridge is there.
-    if outcome.is_ok() || find_bridge(host, &plan.name).is_ok_and(|found| found.is_some()) {
-        let change = NodeUndo::DeleteLink(Link { name: plan.name.clone(), ..Link::default() });
-        txn.push(Undo::Shared { bridge: plan.name.clone(), ports: BTreeSet::new(), change });
+        outcome => {
+            outcome.map_err(failed)?;
+            link::get(host, &Target::named(&plan.name)).map_err(failed)
+        }
     }
-    outcome.map_err(failed)?;
-    let bridge = link::get(host, &Target::named(&plan.name)).map_err(failed)?;
-    Ok((bridge, Some(BTreeSet::new())))
 }
 
 impl Shared<'_> {
@@ -88,16 +69,10 @@ impl Shared<'_> {
     }
 
     fn ensure_up(&mut self, plan: &plan::Bridge) -> Result<()> {
-        if let Some((key, value)) = advertisements_accepted(&self.bridge)? {
-            self.push(NodeUndo::WriteSysctl { key: key.clone(), value })?;
-            sysctl::write(&key, "0")?;
-        }
+        refuse_advertisements(&self.bridge)?;
         let promisc = (plan.promisc && !self.bridge.promisc).then_some(true);
         if self.bridge.up && promisc.is_none() {
             return Ok(());
-        }
-        if promisc.is_some() {
-            self.push(NodeUndo::ClearPromisc(self.bridge.clone()))?;
         }
         let settings = Settings { up: Some(true), promisc, ..Settings::default() };
         self.bridge = link::set_and_get(self.host, &(&self.bridge).into(), &settings)?;
@@ -121,32 +96,41 @@ impl Shared<'_> {
             self.host.run(link::set(&router.into(), &settings))?;
         }
         for net in &changes.delete {
-            self.push(NodeUndo::AddAddress { link: router.clone(), net: *net })?;
-            self.host.run(addr::delete(router, *net))?;
+            match self.host.run(addr::delete(router, *net)) {
+                // Another ADD was faster, here and below.
+                Err(error) if error.is_absent() => (),
+                outcome => outcome?,
+            }
         }
         for address in &changes.add {
-            self.push(NodeUndo::DeleteAddress { link: router.clone(), net: address.net })?;
             match self.host.run(addr::add(router, address)) {
-                // Another ADD was faster.
-                Err(error) if error.os_errno() == Some(Errno::EEXIST) => self.txn.forget_newest(),
-                outcome => outcome?,
+                Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
+                Err(error) => return Err(self.put_back(router, changes, error)),
+                Ok(()) => (),
             }
         }
         Ok(())
     }
 
-    fn ensure_vlan_gateway(&mut self, plan: &plan::VlanGateway) -> std::result::Result<Link, CniError> {
-        let up = Settings { up: Some(true), ..Settings::default() };
-        if let Some(found) = link::find(self.host, &plan.name).map_err(failed)? {
-            return match found.up {
-                true => Ok(found),
-                false => link::set_and_get(self.host, &(&found).into(), &up).map_err(failed),
-            };
-        }
-        self.create_vlan_gateway(plan, &up).map_err(failed)
+    /// The containers there are keep their gateway when the kernel refuses the one that was to replace it.
+    fn put_back(&self, router: &Link, changes: &plan::AddressChanges, error: OpError) -> OpError {
+        let lost = changes.delete.iter().filter(|net| self.host.run(addr::add(router, &(**net).into())).is_err());
+        lost.for_each(|net| tracing::error!(%net, link = router.name, "a gateway's address is lost"));
+        error
     }
 
-    fn create_vlan_gateway(&mut self, plan: &plan::VlanGateway, up: &Settings) -> Result<Link> {
+    /// It gets up last: one that is down may be half-made.
+    fn ensure_vlan_gateway(&self, plan: &plan::VlanGateway) -> std::result::Result<Link, CniError> {
+        match link::find(self.host, &plan.name).map_err(failed)? {
+            Some(found) if found.up => Ok(found),
+            Some(found) => {
+                self.finish_vlan_gateway(plan, found.peer.filter(|_| found.peer_netns_id.is_none())).map_err(failed)
+            }
+            None => self.create_vlan_gateway(plan).map_err(failed),
+        }
+    }
+
+    fn create_vlan_gateway(&self, plan: &plan::VlanGateway) -> Result<Link> {
         let veth = Veth {
             name: &host_veth::random_name(),
             master: Some(self.bridge.index),
@@ -156,36 +140,28 @@ impl Shared<'_> {
             peer_mac: None,
             peer_netns: None,
         };
-        let port = match link::create_veth(self.host, &veth) {
-            Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
-                return link::get(self.host, &Target::named(&plan.name));
-            }
-            made => made?,
-        };
-        self.ports_before()?.insert(port.index);
-        self.push(NodeUndo::DeleteLink(port.clone()))?;
-        refuse_advertisements(&port)?;
-        refuse_advertisements(&Link { name: plan.name.clone(), ..Link::default() })?;
-        let mut requests = leave_default(&self.bridge, &port);
-        requests.push(bridge_port::add_vlans(&port, Vlans::access(plan.vlan)));
-        requests.push(link::set(&(&port).into(), up));
-        self.host.run_all(requests)?;
-        link::set_and_get(self.host, &Target::named(&plan.name), up)
+        match link::create_veth(self.host, &veth) {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => link::get(self.host, &Target::named(&plan.name)),
+            made => self.finish_vlan_gateway(plan, Some(made?.index)),
+        }
     }
 
-    /// Notes a change that others may count on once they see it.
-    fn push(&mut self, change: NodeUndo) -> Result<()> {
-        let ports = self.ports_before()?.clone();
-        self.txn.push(Undo::Shared { bridge: self.bridge.name.clone(), ports, change });
-        Ok(())
-    }
-
-    fn ports_before(&mut self) -> Result<&mut BTreeSet<u32>> {
-        let ports = match self.ports.take() {
-            Some(ports) => ports,
-            None => link::list(self.host, Some(self.bridge.index))?.iter().map(|port| port.index).collect(),
+    /// `port` is its end in the bridge. A link of that name without one is an administrator's: it gets up and no more.
+    fn finish_vlan_gateway(&self, plan: &plan::VlanGateway, port: Option<u32>) -> Result<Link> {
+        let up = Settings { up: Some(true), ..Settings::default() };
+        let port = match port {
+            Some(index) => link::find_index(self.host, index)?.filter(|port| port.master == Some(self.bridge.index)),
+            None => None,
         };
-        Ok(self.ports.insert(ports))
+        if let Some(port) = port {
+            refuse_advertisements(&port)?;
+            refuse_advertisements(&Link { name: plan.name.clone(), ..Link::default() })?;
+            let mut requests = leave_default(&self.bridge, &port);
+            requests.push(bridge_port::add_vlans(&port, Vlans::access(plan.vlan)));
+            requests.push(link::set(&(&port).into(), &up));
+            self.host.run_all(requests)?;
+        }
+        link::set_and_get(self.host, &Target::named(&plan.name), &up)
     }
 }
 
@@ -197,18 +173,11 @@ pub(crate) fn leave_default(bridge: &Link, port: &Link) -> Vec<netops::Request> 
     }
 }
 
-/// CVE-2020-10749: the node must not take a container's word for who its router is. For links just made, which the
-/// kernel lets accept them.
+/// CVE-2020-10749: the node must not take a container's word for who its router is.
 pub(crate) fn refuse_advertisements(link: &Link) -> Result<()> {
-    match sysctl::write(&Key::of_link("ipv6", &link.name, "accept_ra")?, "0") {
+    match sysctl::ensure(&Key::of_link("ipv6", &link.name, "accept_ra")?, "0") {
         // A kernel without IPv6 has no such key.
         Err(error) if error.is_absent() => Ok(()),
         written => written,
     }
-}
-
-/// The key and its value, if the link accepts router advertisements.
-fn advertisements_accepted(link: &Link) -> Result<Option<(Key, String)>> {
-    let key = Key::of_link("ipv6", &link.name, "accept_ra")?;
-    Ok(sysctl::find(&key)?.filter(|value| value != "0").map(|value| (key, value)))
 }

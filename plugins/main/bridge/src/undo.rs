@@ -1,22 +1,19 @@
-//! How a failed ADD takes its changes back.
+//! How a failed ADD takes back what is its attachment's alone.
+//!
+//! The bridge, its addresses and flags stay, as they do after DEL and as the reference leaves them: other ADDs count on
+//! them from the moment that they see them. No order of netlink requests removes a bridge just when it has no port, and
+//! a lock would be one more thing that ADD can fail or wait for.
 
-use std::collections::BTreeSet;
 use std::fmt;
-use std::path::Path;
-use std::time::Duration;
 
 use cni_spec::CniError;
 use filter::{Attachment, Known};
 use interface::host_veth::Owner;
-use netops::lock::{Lock, Mode};
 use netops::txn::{NodeUndo, Undoer};
-use netops::{Kernel, OpError, link, netns};
+use netops::{Kernel, OpError};
 use skel::AddRequest;
 
 use crate::conf::Conf;
-
-/// How long a rollback waits for ADDs under way before it leaves an empty bridge to them.
-const LOCK_DEADLINE: Duration = Duration::from_secs(5);
 
 /// A change of ADD, as what takes it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,17 +22,8 @@ pub(crate) enum Undo {
     Lease,
     /// Removes masquerade and spoof guard.
     Filter,
-    /// A change that only this attachment uses.
-    Own(NodeUndo),
-    /// A change that other attachments may use by now: taken back only if the bridge has no ports but these.
-    Shared {
-        /// The bridge's name.
-        bridge: String,
-        /// The ports it had before.
-        ports: BTreeSet<u32>,
-        /// The change.
-        change: NodeUndo,
-    },
+    /// Takes back a change of the node.
+    Node(NodeUndo),
 }
 
 impl fmt::Display for Undo {
@@ -43,7 +31,7 @@ impl fmt::Display for Undo {
         match self {
             Self::Lease => f.write_str("addresses released"),
             Self::Filter => f.write_str("masquerade and spoof guard removed"),
-            Self::Own(change) | Self::Shared { change, .. } => change.fmt(f),
+            Self::Node(change) => change.fmt(f),
         }
     }
 }
@@ -65,8 +53,7 @@ impl Undoer for BridgeUndoer<'_> {
         match undo {
             Undo::Lease => self.release().await.map_err(|error| error.to_string()),
             Undo::Filter => first_error(filter::remove_all(attachment(self.owner), Known::default())),
-            Undo::Own(change) => change.run(self.host).map_err(|error| error.to_string()),
-            Undo::Shared { bridge, ports, change } => self.undo_shared(bridge, ports, change),
+            Undo::Node(change) => change.run(self.host).map_err(|error| error.to_string()),
         }
     }
 }
@@ -78,39 +65,11 @@ impl BridgeUndoer<'_> {
             None => Ok(()),
         }
     }
-
-    /// Alone: an ADD under way may have seen the change already and count on it.
-    fn undo_shared(&self, bridge: &str, ports: &BTreeSet<u32>, change: &NodeUndo) -> Result<(), String> {
-        let left = |why: String| Err(format!("{}: {why}", change.what_stays()));
-        let _alone = match lock(Mode::Exclusive) {
-            Ok(lock) => lock,
-            Err(error) => return left(error.to_string()),
-        };
-        let joined = link::find(self.host, bridge)
-            .and_then(|link| link.map_or(Ok(Vec::new()), |link| link::list(self.host, Some(link.index))))
-            .map_err(|error| error.to_string())?;
-        if let Some(port) = joined.iter().find(|port| !ports.contains(&port.index)) {
-            return left(format!("{} uses it", port.name));
-        }
-        change.run(self.host).map_err(|error| error.to_string())
-    }
 }
 
 fn first_error(errors: Vec<OpError>) -> Result<(), String> {
     let texts: Vec<String> = errors.iter().map(OpError::to_string).collect();
     if texts.is_empty() { Ok(()) } else { Err(texts.join("; ")) }
-}
-
-/// Locks the bridges of this node: its namespace's own file, so that there is none to make or to leave.
-///
-/// ADDs share it from their look at the bridge until they have a port there.
-pub(crate) fn lock(mode: Mode) -> Result<Lock, OpError> {
-    let file = netns::own_file();
-    Lock::take_existing(Path::new(file), mode, LOCK_DEADLINE).map_err(|error| OpError {
-        object: "the lock of the node's bridges".to_owned(),
-        request: format!("{} {file}", error.request),
-        ..error
-    })
 }
 
 /// The filter's name for the owner.
