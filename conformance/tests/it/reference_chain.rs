@@ -95,16 +95,14 @@ fn course(set: Set, driver: Driver, version: &str, with_ports: bool) -> Option<C
 
 /// Which address was given last, and a bridge's link-local routes, which come and go with its carrier.
 pub(crate) fn comes_and_goes(line: &str) -> bool {
-    ["/last_reserved_ip.", "/.index ", " fe80::"].iter().any(|word| line.contains(word))
+    ["/last_reserved_ip.", "/run/cni/host-local", " fe80::"].iter().any(|word| line.contains(word))
 }
 
 /// The lines without what is another from one ADD to the next: hardware addresses, what is made of them, names of veths,
 /// the runtime's own cache.
 fn lines(snapshot: &Snapshot) -> Vec<String> {
     let is_stable = |line: &&String| {
-        !["fe80::", "/var/lib/cni/results", "/run/cni/tuning", "/.index ", "sysctl "]
-            .iter()
-            .any(|word| line.contains(word))
+        !["fe80::", "/var/lib/cni/results", "/run/cni", "sysctl "].iter().any(|word| line.contains(word))
     };
     let lines = snapshot.lines().iter().filter(is_stable);
     let mut lines: Vec<String> = lines.map(|line| line.split(' ').map(word).collect::<Vec<_>>().join(" ")).collect();

@@ -41,7 +41,8 @@ fn is_forwarding(line: &str) -> bool {
 }
 
 fn is_empty_store(line: &str) -> bool {
-    let names = ["/lock ", "/last_reserved_ip.", "/.index "];
+    let names = ["/lock ", "/last_reserved_ip."];
     line.starts_with("+ folder /var/lib/cni/networks")
+        || line.contains(" /run/cni")
         || (line.contains("file /var/lib/cni/networks/net/") && names.iter().any(|name| line.contains(name)))
 }

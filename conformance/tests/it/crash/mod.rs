@@ -109,14 +109,14 @@ fn is_forwarding(line: &str) -> bool {
 
 /// The store's folders and files that stay and are no reservation.
 fn is_bookkeeping(line: &str) -> bool {
-    const FILES: [&str; 4] = ["lock", "last_reserved_ip.0", "last_reserved_ip.1", ".index"];
+    const FILES: [&str; 3] = ["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
     let Some(path) = line.get(2..).and_then(|line| line.split(' ').nth(1)) else {
         return false;
     };
     match path.strip_prefix("/var/lib/cni/networks") {
         Some("" | "/net") => true,
         Some(below) => below.strip_prefix("/net/").is_some_and(|name| FILES.contains(&name)),
-        None => false,
+        None => path.starts_with("/run/cni"),
     }
 }
 

@@ -64,7 +64,8 @@ fn is_settling(line: &str) -> bool {
 
 /// The store's folder and lock, which stay; reservations are no part of it.
 fn is_store(line: &str) -> bool {
-    const KEPT: [&str; 5] = ["networks", "net", "lock", ".index", "last_reserved_ip.0"];
+    const KEPT: [&str; 4] = ["networks", "net", "lock", "last_reserved_ip.0"];
     let path = line.split(' ').nth(2).unwrap_or_default();
-    path.starts_with("/var/lib/cni/networks") && KEPT.contains(&path.rsplit('/').next().unwrap_or_default())
+    path.starts_with("/run/cni")
+        || path.starts_with("/var/lib/cni/networks") && KEPT.contains(&path.rsplit('/').next().unwrap_or_default())
 }

@@ -81,6 +81,32 @@ fn a_resolv_conf_that_is_missing_is_an_error() {
     });
 }
 
+/// A `resolvConf` that never ends is an error; the reference reads `/dev/zero` until its memory ends.
+#[test]
+fn a_resolv_conf_that_is_no_file_is_an_error() {
+    let node = crate::subjects::node();
+    let fifo = node.work_dir().join("fifo");
+    nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    for path in [std::path::Path::new("/dev/zero"), &fifo] {
+        let config = host_local(with(v4(), json!({"resolvConf": path})));
+        let failure = node.call(Verb::Add, config, pod("c1")).fails_with(5);
+        assert_eq!(failure.msg, format!("cannot read {}: it is no regular file", path.display()));
+    }
+    assert_eq!(super::reservations(), []);
+}
+
+/// `/etc/resolv.conf` is often a link into `/run`.
+#[test]
+fn a_resolv_conf_may_be_a_link() {
+    each(|_, node| {
+        let path = node.work_dir().join("resolv.conf");
+        std::fs::write(node.work_dir().join("stub"), "nameserver 10.7.0.1\n").unwrap();
+        std::os::unix::fs::symlink("stub", &path).unwrap();
+        let config = host_local(with(v4(), json!({"resolvConf": path})));
+        assert_eq!(node.call(Verb::Add, config, pod("c1")).ok()["dns"], json!({"nameservers": ["10.7.0.1"]}));
+    });
+}
+
 /// Go's decoder, which configs in the field were written for: keys in any case, `null` is absent, unknown keys are ignored.
 #[test]
 fn keys_are_read_in_any_case() {

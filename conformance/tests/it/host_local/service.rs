@@ -79,6 +79,44 @@ fn status_is_50_when_the_store_cannot_be_written() {
     }
 }
 
+/// SPEC 2, STATUS: room for one file is not enough for an ADD that writes four.
+#[test]
+fn status_is_50_when_the_store_has_room_for_a_part_of_an_add() {
+    let node = node();
+    let status = || node.call(Verb::Status, at_1_1(dual()), Attachment::none());
+    for with_store in [false, true] {
+        // Inodes for the folders, the lock, and some more files.
+        for room in 1..12 {
+            mount(Some("none"), "/var/lib/cni", Some("tmpfs"), MsFlags::empty(), Some(&*format!("nr_inodes={room}")))
+                .unwrap();
+            if with_store {
+                fs::create_dir_all(FOLDER).ok();
+            }
+            let before = node.snapshot();
+            let can = status().output.code() == 0;
+            let left = testns::changes(&before, &node.snapshot());
+            assert!(left.lines().all(|line| line.contains("/lock ") || line.contains(" /run/cni")), "{left}");
+            assert_eq!(add(&node, &dual(), "c1").is_ok(), can, "with {room} inodes");
+            del(&node, &dual(), "c1");
+            nix::mount::umount("/var/lib/cni").unwrap();
+        }
+    }
+}
+
+/// What stands where the last address is written is in ADD's way, too.
+#[test]
+fn status_is_50_when_a_last_address_cannot_be_written() {
+    let node = node();
+    for name in ["last_reserved_ip.0", "last_reserved_ip.1"] {
+        fs::create_dir_all(format!("{FOLDER}/{name}")).unwrap();
+        let failure = node.call(Verb::Status, at_1_1(dual()), Attachment::none()).fails_with(50);
+        assert!(failure.msg.contains(name), "{failure:?}");
+        add(&node, &dual(), "c1").unwrap_err();
+        assert_eq!(reservations(), []);
+        fs::remove_dir(format!("{FOLDER}/{name}")).unwrap();
+    }
+}
+
 fn remount(path: &str, flags: MsFlags) {
     let none = None::<&str>;
     mount(none, path, none, MsFlags::MS_REMOUNT | MsFlags::MS_BIND | flags, none).expect("remount");
@@ -115,7 +153,7 @@ fn a_store_at_rest_has_no_reservation() {
             del(node, &dual(), id);
         }
         node.assert_as_before_except(|line| {
-            let names = ["/lock ", "/last_reserved_ip.0 ", "/last_reserved_ip.1 ", "/.index "];
+            let names = ["/lock ", "/last_reserved_ip.0 ", "/last_reserved_ip.1 ", "/run/cni"];
             line.contains("folder /var/lib/cni/networks") || names.iter().any(|name| line.contains(name))
         });
     });

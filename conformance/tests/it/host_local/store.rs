@@ -9,11 +9,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use testns::{Attachment, Node, Verb};
 
-/// Each file of the store that both have: name, mode and content.
+/// Each file of the store: name, mode and content.
 fn files() -> Vec<(String, u32, String)> {
     let entries = fs::read_dir(FOLDER).unwrap().map(Result::unwrap);
-    let own = entries.filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'));
-    let mut all: Vec<_> = own
+    let mut all: Vec<_> = entries
         .map(|entry| {
             let mode = entry.metadata().unwrap().permissions().mode() & 0o7777;
             let content = fs::read_to_string(entry.path()).unwrap();
@@ -24,7 +23,8 @@ fn files() -> Vec<(String, u32, String)> {
     all
 }
 
-/// A reservation is a file of its own; the last address of each set is remembered; one file is the lock.
+/// A reservation is a file of its own; the last address of each set is remembered; one file is the lock; nothing else is
+/// there, as audits take any other file for an address.
 #[test]
 fn add_writes_the_references_files() {
     each(|who, node| {
@@ -162,7 +162,7 @@ fn is_waited_for(inode: u64) -> bool {
 
 /// A reservation appears complete or not at all; an empty file, as the reference leaves when it is killed, is no reservation.
 #[test]
-fn an_empty_or_foreign_file_is_reclaimed() {
+fn an_empty_file_is_reclaimed() {
     let ipam = json!({"subnet": "10.7.0.0/29"}); // .2 to .6
     let fill = |node: &Node| {
         fs::create_dir_all(FOLDER).unwrap();
@@ -171,6 +171,35 @@ fn an_empty_or_foreign_file_is_reclaimed() {
         ids.map(|id| add(node, &ipam, id)).into_iter().filter(Result::is_ok).count()
     };
     each(|who, node| assert_eq!(fill(node), if who.is_ours() { 5 } else { 4 }));
+}
+
+/// An address is held by what its file says, whether that can be understood or not.
+#[test]
+fn every_file_that_says_something_holds_its_address() {
+    let long = format!("{}\r\neth0", "c".repeat(256));
+    for text in [&long, "default_pod:abc", "reserved for the printer", "\u{fffd}", " \n"] {
+        let given = same(|node| {
+            fs::create_dir_all(FOLDER).unwrap();
+            fs::write(format!("{FOLDER}/10.7.0.2"), text).unwrap();
+            let given = add(node, &v4(), "c1").unwrap();
+            del(node, &v4(), "c1");
+            assert_eq!(reservations(), [self::text(("10.7.0.2", text))]);
+            given
+        });
+        assert_eq!(given, ["10.7.0.3/24"], "{text:?}");
+    }
+}
+
+/// What one of the two added under a long container ID, the other deletes.
+#[test]
+fn a_container_id_has_any_length() {
+    let id = "c".repeat(300);
+    each(|_, node| {
+        add(node, &v4(), &id).unwrap();
+        assert_eq!(reservations().len(), 1);
+        del(node, &v4(), &id);
+        assert_eq!(reservations(), []);
+    });
 }
 
 /// Nothing but the store is touched: not the folder of another network.
@@ -185,17 +214,16 @@ fn networks_have_folders_of_their_own() {
     });
 }
 
-/// The store's extra files are only a help: without them, or with old or broken ones, the answers are the same.
+/// The plugin's own notes are only a help: without them, or with old or broken ones, the answers are the same.
 #[test]
-fn extra_files_of_ours_may_be_missing_or_damaged() {
+fn notes_of_ours_may_be_missing_or_damaged() {
     let node = node();
     add(&node, &v4(), "c1").unwrap();
-    let extra = || fs::read_dir(FOLDER).unwrap().flatten().filter(|e| e.file_name().to_string_lossy().starts_with('.'));
-    let paths: Vec<_> = extra().map(|entry| entry.path()).collect();
-    assert!(!paths.is_empty(), "nothing to damage");
+    let notes: Vec<_> = fs::read_dir("/run/cni/host-local").unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert!(!notes.is_empty(), "nothing to damage");
     let mut expected = 3;
     for damage in [None, Some(&b""[..]), Some(b"x"), Some(&[0; 8192]), Some(&[0xff; 100_000])] {
-        for path in &paths {
+        for path in &notes {
             match damage {
                 None => fs::remove_file(path).unwrap(),
                 Some(bytes) => fs::write(path, bytes).unwrap(),
@@ -210,7 +238,21 @@ fn extra_files_of_ours_may_be_missing_or_damaged() {
     assert_eq!(reservations(), []);
 }
 
-/// A stale extra file: the folder changed without us, in every way in which it can.
+/// Notes go only where no other user can write: whoever could, could have an address given out twice.
+#[test]
+fn notes_are_kept_where_only_root_can_write() {
+    let node = node();
+    fs::create_dir_all("/run/cni/host-local").unwrap();
+    fs::set_permissions("/run/cni/host-local", PermissionsExt::from_mode(0o777)).unwrap();
+    add(&node, &v4(), "c1").unwrap();
+    assert!(add(&node, &v4(), "c1").unwrap_err().contains("duplicate"));
+    assert_eq!(fs::read_dir("/run/cni/host-local").unwrap().count(), 0);
+    fs::set_permissions("/run/cni/host-local", PermissionsExt::from_mode(0o700)).unwrap();
+    add(&node, &v4(), "c2").unwrap();
+    assert_eq!(fs::read_dir("/run/cni/host-local").unwrap().count(), 1);
+}
+
+/// The folder changed without us, in every way in which it can: what is noted about it is not believed.
 #[test]
 fn changes_by_others_are_seen_at_once() {
     let node = node();

@@ -22,7 +22,7 @@ fn a_node_is_as_before_when_all_pods_are_gone() {
     program.wait_for_all(["one", "two", "three"].map(|name| format!("pod default/{name}: Running")));
     program.signal(Signal::SIGINT);
     assert!(program.end().success(), "{}", program.text());
-    let own = ["last_reserved_ip", "pods/.index", "/run/manifests"];
+    let own = ["last_reserved_ip", "/run/cni", "/run/manifests"];
     scene.node.assert_as_before_except(|line| own.iter().any(|word| line.contains(word)));
 }
 

@@ -14,21 +14,12 @@ use crate::store::released::{self, Released};
 use crate::store::{Owner, Reserved, Store};
 
 pub(crate) async fn add(conf: &Conf, owner: &Owner) -> Result<AddResult, CniError> {
-    let dns = read_resolv_conf(conf)?;
+    let dns = conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), resolv::read)?;
     let mut store = Store::create(&conf.place).await.map_err(|error| fault(&error))?;
     let ips = Leasing::begin(&mut store, conf, owner).and_then(Leasing::all);
     store.finish();
     let ips = ips?;
     Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
-}
-
-fn read_resolv_conf(conf: &Conf) -> Result<Dns, CniError> {
-    let Some(path) = &conf.resolv_conf else { return Ok(Dns::default()) };
-    let text = std::fs::read(path).map_err(|error| {
-        let object = path.display();
-        CniError::new(Code::IO, format!("cannot read {object}: {error}")).detail("It is named by key ipam.resolvConf.")
-    })?;
-    Ok(resolv::parse(&String::from_utf8_lossy(&text)))
 }
 
 fn ip(address: Address, set: &RangeSet) -> Result<Ip, CniError> {
@@ -60,7 +51,7 @@ impl<'a> Leasing<'a> {
         let held = store.owned_by(owner).map_err(|error| fault(&error))?;
         let cooling = match conf.cool_down {
             Duration::ZERO => Vec::new(),
-            cool_down => released::read(store.folder(), cool_down),
+            cool_down => released::read(store.notes(), cool_down),
         };
         Ok(Self { store, conf, owner, held, cooling, made: Vec::new() })
     }

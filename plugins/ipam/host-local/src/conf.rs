@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, de};
 
 use crate::address::{Address, Family};
 use crate::range::{Range, RangeSet, RawRange, Span};
-use crate::store::Place;
+use crate::store::{Place, notes};
 
 /// Where the reference keeps its stores.
 const DATA_DIR: &str = "/var/lib/cni/networks";
@@ -225,7 +225,11 @@ impl FromConf for Conf {
         let deadline = ipam.lock_timeout_seconds.map_or(LOCK_DEADLINE, |seconds| Duration::from_secs(seconds.into()));
         let requested = net.args.cni.ips.iter().chain(&net.runtime_config.ips).map(|requested| requested.0);
         Ok(Self {
-            place: Place { folder: PathBuf::from(data_dir).join(object.name().as_str()), deadline },
+            place: Place {
+                folder: PathBuf::from(data_dir).join(object.name().as_str()),
+                notes: PathBuf::from(notes::FOLDER),
+                deadline,
+            },
             sets,
             requested: requested.collect(),
             barred: Barred { gateways, excluded },

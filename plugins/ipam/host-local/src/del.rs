@@ -12,7 +12,7 @@ pub(crate) async fn del(conf: &Conf, owner: &Owner) -> Result<(), CniError> {
     if let Ok(addresses) = &outcome
         && !addresses.is_empty()
         && !conf.cool_down.is_zero()
-        && let Err(error) = released::note(store.folder(), addresses, owner)
+        && let Err(error) = released::note(store.notes(), addresses, owner)
     {
         tracing::warn!(%error, "cannot note that addresses were released: they do not cool down");
     }

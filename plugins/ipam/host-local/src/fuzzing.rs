@@ -9,18 +9,16 @@ use cni_spec::{CniArgs, CniError, Dns};
 
 use crate::address::Address;
 use crate::conf;
-use crate::index::{FILE_NAME, Index, OwnerHash};
+use crate::index::{Index, NAME, OwnerHash};
 use crate::range::Span;
+use crate::store::notes::Notes;
 use crate::store::released::Released;
 use crate::store::{Content, Owner};
 
 /// Whom a reservation file names.
 #[must_use]
 pub fn reserved_for(content: &[u8]) -> Option<String> {
-    match Content::parse(content) {
-        Content::Owned(text) => Some(text),
-        Content::Debris | Content::Opaque => None,
-    }
+    Content::parse(content).holder().map(str::to_owned)
 }
 
 /// What the reservation files of `owner` contain.
@@ -77,15 +75,17 @@ pub fn index_answers(
     for (address, owner) in taken {
         index.insert(*address, Some(OwnerHash::of(owner)), true).map_err(damaged)?;
     }
-    index.save(folder, &dir, BOOT)?;
-    let file = fs::OpenOptions::new().read(true).write(true).open(folder.join(FILE_NAME))?;
+    let notes = Notes::about(&dir, &folder.join("notes"))?;
+    fs::create_dir_all(folder.join("notes"))?; // before the folder is sealed
+    index.save(&notes, &dir, BOOT)?;
+    let file = notes.write(NAME)?;
     let length = file.metadata()?.len();
     for (place, bits) in damage {
         let mut byte = [0];
         file.read_exact_at(&mut byte, place % length)?;
         file.write_all_at(&[byte[0] ^ bits], place % length)?;
     }
-    let Some(mut index) = Index::open(folder, &dir, BOOT) else { return Ok(None) };
+    let Some(mut index) = Index::open(&notes, &dir, BOOT) else { return Ok(None) };
     let owned = taken.iter().map(|(_, owner)| {
         let mut addresses = index.owned_by(OwnerHash::of(owner)).ok();
         addresses.iter_mut().for_each(|addresses| addresses.sort());

@@ -1,4 +1,5 @@
-//! GC: every reservation whose container and interface are not in the list, and every file that names nobody.
+//! GC: every reservation that an ADD wrote for a container and interface that are not in the list, and every empty one.
+//! What an operator wrote stays.
 
 use std::collections::HashSet;
 
@@ -21,14 +22,16 @@ pub(crate) async fn gc(conf: &Conf, valid: &[Attachment]) -> Result<(), CniError
 fn sweep(store: &mut Store, valid: &Valid<'_>) -> Result<Vec<OpError>, OpError> {
     let mut failed = Vec::new();
     for (address, content) in store.scan()? {
-        let stale = match content {
-            Content::Owned(text) if valid.has(&text) => continue,
-            Content::Owned(text) => text,
-            Content::Debris => String::new(),
-            Content::Opaque => continue,
+        let stale = match content.attachment() {
+            Some((container, ifname)) => !valid.has(container, ifname),
+            None => content == Content::Debris,
         };
-        tracing::info!(%address, owner = stale.replace("\r\n", " "), "releasing an address that nothing valid holds");
-        failed.extend(store.release(address, &stale).err());
+        if stale {
+            let holder = content.holder().unwrap_or_default();
+            let owner = holder.replace("\r\n", " ");
+            tracing::info!(%address, owner, "releasing an address that nothing valid holds");
+            failed.extend(store.release(address, holder).err());
+        }
     }
     Ok(failed)
 }
@@ -48,12 +51,10 @@ impl<'a> Valid<'a> {
         }
     }
 
-    fn has(&self, content: &str) -> bool {
-        let mut lines = content.lines();
-        match (lines.next(), lines.next()) {
-            (Some(container), Some(ifname)) => self.attachments.contains(&(container, ifname)),
-            (Some(container), None) => self.containers.contains(container),
-            (None, _) => false,
+    fn has(&self, container: &str, ifname: Option<&str>) -> bool {
+        match ifname {
+            Some(ifname) => self.attachments.contains(&(container, ifname)),
+            None => self.containers.contains(container),
         }
     }
 }

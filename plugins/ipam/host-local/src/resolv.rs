@@ -1,6 +1,40 @@
 //! `resolvConf`: the few words of resolv.conf(5) that a result can carry.
 
-use cni_spec::Dns;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use cni_spec::{CniError, Code, Dns};
+use nix::libc::{O_NOCTTY, O_NONBLOCK};
+
+/// A thousand times what a long one has.
+const MAX_BYTES: u64 = 1 << 20;
+
+/// Reads the file that `ipam.resolvConf` names, through links, as `/etc/resolv.conf` often is one.
+///
+/// # Errors
+/// Code 5: it cannot be read, is no regular file, or larger than 1 MiB.
+pub(crate) fn read(path: &Path) -> Result<Dns, CniError> {
+    // A fifo must not wait for its writer, nor a terminal become this process's.
+    let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path);
+    let text = file.and_then(read_bounded).map_err(|error| {
+        let object = path.display();
+        CniError::new(Code::IO, format!("cannot read {object}: {error}")).detail("It is named by key ipam.resolvConf.")
+    })?;
+    Ok(parse(&String::from_utf8_lossy(&text)))
+}
+
+fn read_bounded(file: File) -> io::Result<Vec<u8>> {
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    match file.take(MAX_BYTES + 1).read_to_end(&mut bytes)? as u64 > MAX_BYTES {
+        true => Err(io::Error::other("it is larger than 1 MiB")),
+        false => Ok(bytes),
+    }
+}
 
 /// Reads `nameserver`, `domain`, `search` and `options`. Lists accumulate over lines; other words, lines of one
 /// word and comments (`#`, `;`) are skipped.
@@ -28,6 +62,28 @@ pub(crate) fn parse(text: &str) -> Dns {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_file_of_a_sane_size_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        File::create(path("large")).unwrap().set_len(MAX_BYTES + 1).unwrap();
+        for (path, why) in [
+            (path("fifo"), "no regular file"),
+            (path("large"), "larger than 1 MiB"),
+            ("/dev/zero".into(), "no regular file"),
+            (folder.path().into(), "no regular file"),
+            (path("none"), "No such file"),
+        ] {
+            let error = read(&path).unwrap_err();
+            assert!(error.code == Code::IO && error.msg.contains(why), "{error}");
+        }
+        std::fs::create_dir(path("run")).unwrap();
+        std::fs::write(path("run/stub"), "nameserver 10.0.0.1\n").unwrap();
+        std::os::unix::fs::symlink("run/stub", path("link")).unwrap();
+        assert_eq!(read(&path("link")).unwrap().nameservers, ["10.0.0.1"]);
+    }
 
     #[test]
     fn lists_accumulate_and_comments_are_skipped() {

@@ -1,22 +1,20 @@
-//! STATUS: whether ADD would find a free address in each set, and could write it down.
+//! STATUS: whether ADD would find a free address in each set, and could write its files.
 
-use std::path::Path;
 use std::time::Duration;
 
 use cni_spec::{CniError, Code};
-use netops::{Errno, OpError};
-use nix::unistd::{AccessFlags, access};
 
 use crate::add::next_free;
 use crate::conf::{Conf, Reclaim};
 use crate::fault::fault;
 use crate::range::RangeSet;
-use crate::store::{Store, released};
+use crate::store::{Store, probe_for, released};
 
 pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
     let unavailable = |error: CniError| CniError { code: Code::NOT_AVAILABLE, ..error };
     match Store::find(&conf.place).await.map_err(|error| unavailable(fault(&error)))? {
-        None => could_be_made(&conf.place.folder).map_err(|error| unavailable(fault(&error))),
+        // Before the first ADD there is no folder, and STATUS makes none.
+        None => probe_for(&conf.place.folder, conf.sets.len()).map_err(|error| unavailable(fault(&error))),
         Some(mut store) => {
             let outcome = could_serve(&mut store, conf);
             store.finish();
@@ -25,16 +23,8 @@ pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
     }
 }
 
-/// Before the first ADD there is no folder, and STATUS makes none.
-fn could_be_made(folder: &Path) -> Result<(), OpError> {
-    let parent = folder.ancestors().find(|ancestor| ancestor.exists()).unwrap_or(Path::new("."));
-    let refused = |errno: Errno| OpError::errno("create", format!("store {}", folder.display()), errno);
-    access(parent, AccessFlags::W_OK | AccessFlags::X_OK)
-        .map_err(|errno| refused(errno).request(format!("access {} W_OK", parent.display())))
-}
-
 fn could_serve(store: &mut Store, conf: &Conf) -> Result<(), CniError> {
-    store.probe().map_err(|error| fault(&error))?;
+    store.probe(conf.sets.len()).map_err(|error| fault(&error))?;
     for set in &conf.sets {
         if !has_free(store, conf, set)? && !has_reclaimable(store, conf)? {
             let text = format!("no IP addresses available in range set: {set}");
@@ -48,7 +38,7 @@ fn could_serve(store: &mut Store, conf: &Conf) -> Result<(), CniError> {
 fn has_free(store: &mut Store, conf: &Conf, set: &RangeSet) -> Result<bool, CniError> {
     let cooling = match conf.cool_down {
         Duration::ZERO => Vec::new(),
-        cool_down => released::read(store.folder(), cool_down),
+        cool_down => released::read(store.notes(), cool_down),
     };
     for range in set.ranges() {
         let waiting = |address| cooling.iter().any(|(released, _)| released.address == address);

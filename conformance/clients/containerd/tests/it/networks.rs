@@ -42,5 +42,5 @@ pub(crate) fn print_nothing(control_file: &Path) {
 pub(crate) fn is_counter(line: &str) -> bool {
     let folder = format!("/var/lib/cni/networks/{NAME}/");
     let file = line.split_once(&folder).map_or("", |(_, file)| file);
-    file.starts_with("last_reserved_ip.") || file.starts_with(".index ")
+    file.starts_with("last_reserved_ip.") || line.contains(" /run/cni")
 }

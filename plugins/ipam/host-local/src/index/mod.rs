@@ -11,32 +11,31 @@
 //! - the machine has not been started anew, so no power loss can have kept the seal and lost a page;
 //! - the header and each page used pass their checksums, whose seed is drawn anew for each build.
 //!
-//! All of it happens under the folder's lock, which the Go plugin takes too. The file is private to this crate,
-//! has no name or content that the Go plugin could take for a reservation (it reads every file of the folder when
-//! it looks for an owner), and may be deleted at any time.
+//! All of it happens under the folder's lock, which the Go plugin takes too. The file is one of the
+//! [notes](crate::store::notes): not in the folder, private to this crate, and it may be deleted at any time.
 
 mod free;
 mod page;
 mod seal;
 mod table;
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
 use sha2::{Digest, Sha256};
 
 use crate::address::{Address, Family};
 use crate::range::Span;
+use crate::store::notes::Notes;
 use page::{Kind, PAGE_BYTES, Slot, checksum, u64_at};
 pub(crate) use seal::{Seal, Stamp, seal};
 pub(crate) use table::Damaged;
 use table::{Table, owner_home};
 
-/// The index's name in a network's folder.
-pub(crate) const FILE_NAME: &str = ".index";
+/// The index's name among the notes.
+pub(crate) const NAME: &str = "index";
 const MAGIC: u64 = u64::from_le_bytes(*b"hl-idx\x00\x01");
 const HEADER_WORDS: usize = 16;
 
@@ -67,17 +66,17 @@ impl Index {
         Self { table: Table::new(seed, reservations as u64), reclaimed: false }
     }
 
-    /// The index of `folder`, if it can be trusted.
-    pub(crate) fn open(folder: &Path, dir: &File, boot: &str) -> Option<Self> {
-        let header = Header::read(folder, boot)?;
+    /// The index of the store `dir`, if it can be trusted.
+    pub(crate) fn open(notes: &Notes, dir: &File, boot: &str) -> Option<Self> {
+        let header = Header::read(notes, boot)?;
         let sealed = header.stamp.is_seal() && Stamp::read(dir).ok()? == header.stamp;
         sealed.then(|| header.index()).flatten()
     }
 
     /// The reservations that this crate is known to have made since the machine started, even from an index
     /// whose seal is broken: for telling them from those of an earlier boot.
-    pub(crate) fn made_this_boot(folder: &Path, boot: &str) -> Vec<(Address, OwnerHash)> {
-        let Some(mut index) = Header::read(folder, boot).and_then(Header::index) else { return Vec::new() };
+    pub(crate) fn made_this_boot(notes: &Notes, boot: &str) -> Vec<(Address, OwnerHash)> {
+        let Some(mut index) = Header::read(notes, boot).and_then(Header::index) else { return Vec::new() };
         let slots = index.table.all().unwrap_or_default();
         let made = slots.iter().filter(|slot| slot.kind == Kind::OwnerThisBoot);
         made.map(|slot| (address_of(slot), OwnerHash(slot.value))).collect()
@@ -138,17 +137,9 @@ impl Index {
 
     /// Writes what changed, and seals the folder. This comes last, after every change to the folder's entries.
     ///
-    /// The header goes first, so that no older seal can be matched by chance while pages are written (two seals
-    /// within a second are equal on a file system that keeps whole seconds).
-    pub(crate) fn save(&mut self, folder: &Path, dir: &File, boot: &str) -> io::Result<()> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
-            .open(folder.join(FILE_NAME))?;
+    /// The header goes first, so that a process that is killed here leaves none.
+    pub(crate) fn save(&mut self, notes: &Notes, dir: &File, boot: &str) -> io::Result<()> {
+        let file = notes.write(NAME)?;
         file.write_all_at(&[0; PAGE_BYTES], 0)?;
         self.table.write(&file)?;
         let Some(stamp) = seal(dir, Seal::Index)? else { return Ok(()) };
@@ -182,12 +173,8 @@ impl Header {
     }
 
     /// The header of an index written since the machine started.
-    fn read(folder: &Path, boot: &str) -> Option<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(nix::libc::O_NOFOLLOW | nix::libc::O_NONBLOCK)
-            .open(folder.join(FILE_NAME))
-            .ok()?;
+    fn read(notes: &Notes, boot: &str) -> Option<Self> {
+        let file = notes.read(NAME).ok()?;
         let mut bytes = [0; PAGE_BYTES];
         file.read_exact_at(&mut bytes, 0).ok()?;
         let (body, sum) = bytes.split_at(HEADER_WORDS * 8);

@@ -2,14 +2,18 @@
 //!
 //! A folder's mtime alone cannot tell: the kernel stamps with the time of its last tick (1 to 10 ms ago), so the Go
 //! plugin can make or delete a reservation right after us and leave the very same mtime. Waiting for the next tick
-//! would cost more than the whole operation. Instead the folder's mtime is *set*, ten seconds into the past, and both
+//! would cost more than the whole operation. Instead the folder's mtime is *set*, a day or so into the past, and both
 //! stamps as they then read are noted in the index. Every creation, deletion or renaming of an entry stamps mtime and
 //! ctime with one and the same instant, at any clock granularity and wherever the clock was stepped to; in a sealed
-//! folder the two are ten seconds apart. So a folder whose stamps equal a noted seal has had no entry changed since.
+//! folder the two are hours apart. So a folder whose stamps equal a noted seal has had no entry changed since.
 //! Setting the mtime back by hand, as `rsync -a`, `tar` and `cp -a` do, moves the ctime and so breaks the seal; a
 //! copy has another inode.
+//!
+//! How far the mtime is set back is drawn at random. A process that keeps its notes elsewhere (another mount namespace)
+//! seals the same folder, perhaps in the same second of a file system that keeps whole seconds: its seal is another one.
 
 use std::fs::{File, FileTimes};
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
@@ -40,8 +44,7 @@ impl Stamp {
     }
 }
 
-/// What a folder is sealed for. Each has its own time in the past, so that one cannot be taken for the other, not
-/// even on a file system that keeps whole seconds.
+/// What a folder is sealed for. Each has its own stretch of the past, so that one cannot be taken for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seal {
     /// For the index: nothing has changed since it was written.
@@ -55,11 +58,15 @@ pub(crate) enum Seal {
 /// # Errors
 /// `EROFS`, `EPERM`: the folder belongs to somebody else.
 pub(crate) fn seal(dir: &File, what: Seal) -> io::Result<Option<Stamp>> {
-    let seconds = match what {
-        Seal::Index => 10,
-        Seal::Reading => 20,
+    const STRETCH_S: u64 = 1 << 16;
+    let stretch = match what {
+        Seal::Index => 1,
+        Seal::Reading => 2,
     };
-    let past = SystemTime::now().checked_sub(Duration::from_secs(seconds)).unwrap_or(SystemTime::UNIX_EPOCH);
+    // Keyed anew from the kernel's random numbers.
+    let random = RandomState::new().hash_one(stretch);
+    let back = Duration::from_secs(stretch * STRETCH_S + random % STRETCH_S) + Duration::from_nanos(random >> 36);
+    let past = SystemTime::now().checked_sub(back).unwrap_or(SystemTime::UNIX_EPOCH);
     dir.set_times(FileTimes::new().set_modified(past))?;
     Ok(Some(Stamp::read(dir)?).filter(Stamp::is_seal))
 }
@@ -113,6 +120,8 @@ mod tests {
         let dir = File::open(folder.path()).unwrap();
         let seconds = |what| seal(&dir, what).unwrap().unwrap().0[2];
         assert!(seconds(Seal::Reading) < seconds(Seal::Index));
+        let drawn: std::collections::HashSet<u64> = (0..20).map(|_| seconds(Seal::Index)).collect();
+        assert!(drawn.len() > 10, "whole seconds do not tell one seal from the next");
     }
 
     #[test]

@@ -8,6 +8,7 @@ const BOOT: &str = "11111111-2222-3333-4444-555555555555";
 
 struct Folder {
     temp: tempfile::TempDir,
+    notes: Notes,
     dir: File,
 }
 
@@ -15,19 +16,21 @@ impl Folder {
     fn new() -> Self {
         let temp = tempfile::tempdir().unwrap();
         let dir = File::open(temp.path()).unwrap();
-        Self { temp, dir }
+        fs::create_dir(temp.path().join("notes")).unwrap();
+        let notes = Notes::about(&dir, &temp.path().join("notes")).unwrap();
+        Self { temp, notes, dir }
     }
 
     fn open(&self) -> Option<Index> {
-        Index::open(self.temp.path(), &self.dir, BOOT)
+        Index::open(&self.notes, &self.dir, BOOT)
     }
 
     fn save(&self, index: &mut Index) {
-        index.save(self.temp.path(), &self.dir, BOOT).unwrap();
+        index.save(&self.notes, &self.dir, BOOT).unwrap();
     }
 
     fn file(&self) -> std::path::PathBuf {
-        self.temp.path().join(FILE_NAME)
+        self.notes.path(NAME)
     }
 }
 
@@ -85,7 +88,7 @@ fn without_a_whole_seal_it_is_not_trusted() {
     assert!(folder.open().is_none(), "there is none");
     folder.save(&mut filled(100));
     assert!(folder.open().is_some());
-    assert!(Index::open(folder.temp.path(), &folder.dir, "another boot").is_none());
+    assert!(Index::open(&folder.notes, &folder.dir, "another boot").is_none());
 
     fs::write(folder.temp.path().join("10.0.0.1"), "").unwrap();
     assert!(folder.open().is_none(), "a file was made");
@@ -148,9 +151,9 @@ fn what_was_made_this_boot_survives_a_broken_seal() {
     folder.save(&mut index);
     fs::write(folder.temp.path().join("x"), "").unwrap();
     let made: BTreeSet<Address> =
-        Index::made_this_boot(folder.temp.path(), BOOT).into_iter().map(|(address, _)| address).collect();
+        Index::made_this_boot(&folder.notes, BOOT).into_iter().map(|(address, _)| address).collect();
     assert_eq!(made, BTreeSet::from([v4(0), v4(1)]));
-    assert_eq!(Index::made_this_boot(folder.temp.path(), "another boot"), []);
+    assert_eq!(Index::made_this_boot(&folder.notes, "another boot"), []);
 }
 
 proptest! {

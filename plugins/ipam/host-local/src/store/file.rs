@@ -2,16 +2,21 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use cni_spec::{ContainerId, IfName};
-use nix::libc::{EEXIST, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK};
+use nix::fcntl::{AT_FDCWD, AtFlags};
+use nix::libc::{EEXIST, EISDIR, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
 
-/// Where a reservation is written before it gets its address for a name.
-pub(super) const TEMPORARY: &str = ".reservation";
-/// A container ID is a file name elsewhere, so at most 255 bytes; what is longer than this is no reservation.
-const MAX_BYTES: u64 = 4096;
+/// Where a reservation is written before it gets its address for a name, if the file system has no unnamed files.
+const TEMPORARY: &str = ".reservation";
+/// What this plugin's versions have left in the folder: now there is nothing but what the reference has there.
+const LEFT: [&str; 3] = [TEMPORARY, ".index", ".released"];
+/// No container ID is longer than a variable of the environment may be (`MAX_ARG_STRLEN`, linux/binfmts.h), and an
+/// interface's name is short.
+const MAX_BYTES: u64 = 128 * 1024 + 64;
 
 /// Who holds an address: a container and its interface.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,28 +39,39 @@ impl Owner {
     }
 }
 
-/// What a file with an address for a name says.
+/// What a file with an address for a name says. Its address is held, but for debris.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// It names an owner: the text, without white space around it.
-    Owned(String),
-    /// It names nobody, so nobody will ever release it: empty, since its writer died between creating and
-    /// writing it, or after a power loss; or not ours at all.
+    /// A text. It may name a container and its interface, or be what an operator wrote.
+    Held(String),
+    /// Nothing: its writer died between creating and writing it, or the machine lost its power. No DEL finds it.
     Debris,
-    /// It is no file, or cannot be read: taken, and not to be touched.
+    /// It is no file, too long, or cannot be read: held, and not to be touched.
     Opaque,
 }
 
 impl Content {
     pub(crate) fn parse(bytes: &[u8]) -> Self {
-        let Ok(text) = std::str::from_utf8(bytes).map(str::trim) else { return Content::Debris };
-        let mut lines = text.lines();
-        let container = lines.next().is_some_and(|id| ContainerId::parse(id).is_ok());
-        let ifname = lines.next().is_none_or(|ifname| IfName::parse(ifname).is_ok());
-        match container && ifname && lines.next().is_none() {
-            true => Content::Owned(text.to_owned()),
-            false => Content::Debris,
+        match bytes.iter().all(|byte| *byte == 0) {
+            true => Content::Debris,
+            false => Content::Held(String::from_utf8_lossy(bytes).into_owned()),
         }
+    }
+
+    /// The text by which DEL and CHECK find it, which compare without white space around it.
+    pub(crate) fn holder(&self) -> Option<&str> {
+        match self {
+            Content::Held(text) => Some(text.trim()),
+            Content::Debris | Content::Opaque => None,
+        }
+    }
+
+    /// The container, and the interface but in the older form, if the file is byte for byte what an ADD writes.
+    pub(crate) fn attachment(&self) -> Option<(&str, Option<&str>)> {
+        let Content::Held(text) = self else { return None };
+        let (id, ifname) = text.split_once("\r\n").map_or((text.as_str(), None), |(id, name)| (id, Some(name)));
+        let names = ContainerId::parse(id).is_ok() && ifname.is_none_or(|name| IfName::parse(name).is_ok());
+        names.then_some((id, ifname))
     }
 }
 
@@ -66,8 +82,8 @@ pub(super) fn read(path: &Path) -> Option<Content> {
         if !file.metadata()?.is_file() {
             return Ok(Content::Opaque);
         }
-        file.take(MAX_BYTES).read_to_end(&mut bytes)?;
-        Ok::<_, io::Error>(Content::parse(&bytes))
+        let whole = file.take(MAX_BYTES + 1).read_to_end(&mut bytes)? as u64 <= MAX_BYTES;
+        Ok::<_, io::Error>(if whole { Content::parse(&bytes) } else { Content::Opaque })
     };
     let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
     match file.and_then(read) {
@@ -82,21 +98,41 @@ pub(super) fn read(path: &Path) -> Option<Content> {
 
 /// Makes the reservation `name` in `folder`: complete, or not at all, and never over another one.
 ///
-/// The content is written to a temporary file, which then gets the address as a second name: `link` fails if the
-/// name is taken, and a name that appears has its content. Nothing is forced to the disk: a reservation
-/// guards a running container, and a power loss ends both; what it leaves half written is recognised as debris.
+/// The content is written to a file without a name, which then gets the address for one: `link` fails if the name is
+/// taken, and a name that appears has its content. Nothing is forced to the disk: a reservation guards a running
+/// container, and a power loss ends both; what it leaves half written is recognised as debris.
 ///
 /// # Errors
 /// `EEXIST`: the name is taken.
 pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()> {
-    let temporary = folder.join(TEMPORARY);
     let path = folder.join(name);
-    let mut file = create_new(&temporary)?;
-    let made = file.write_all(content.as_bytes()).and_then(|()| give_name(&temporary, &path));
-    let removed = remove(&temporary);
+    match unnamed(folder)? {
+        Some(mut file) => {
+            file.write_all(content.as_bytes())?;
+            let unnamed = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            Ok(nix::unistd::linkat(AT_FDCWD, &unnamed, AT_FDCWD, &path, AtFlags::AT_SYMLINK_FOLLOW)?)
+        }
+        None => create_by_name(&folder.join(TEMPORARY), &path, content),
+    }
+}
+
+/// A file that goes with its descriptor; `None` where the file system has no such files (vfat, NFS).
+fn unnamed(folder: &Path) -> io::Result<Option<File>> {
+    match OpenOptions::new().write(true).custom_flags(O_TMPFILE).mode(0o600).open(folder) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if matches!(error.raw_os_error(), Some(EOPNOTSUPP | EISDIR)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// As [`create`], by a second name for a file that has one.
+fn create_by_name(temporary: &Path, path: &Path, content: &str) -> io::Result<()> {
+    let mut file = create_new(temporary)?;
+    let made = file.write_all(content.as_bytes()).and_then(|()| give_name(temporary, path));
+    let removed = remove(temporary);
     made?;
     // Only now is the name ours to take back.
-    removed.or_else(|error| fs::remove_file(&path).and(Err(error)))
+    removed.or_else(|error| fs::remove_file(path).and(Err(error)))
 }
 
 /// Gives a complete file its address for a name.
@@ -138,10 +174,31 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Writes and removes a file as an ADD would, to find a full disk or a store that is not to be written to.
-pub(super) fn probe(folder: &Path) -> io::Result<()> {
+/// Removes what a version of this plugin has left beside the reservations.
+pub(super) fn remove_left(folder: &Path) {
+    for name in LEFT {
+        // On a store that cannot be written to it stays.
+        if let Err(error) = remove(&folder.join(name)) {
+            tracing::debug!(name, %error, "cannot remove an old file of this plugin");
+        }
+    }
+}
+
+/// Writes as many files as an ADD would, and removes them: to find a full disk, or a folder that is not to be written to.
+/// Where files need names it is one file.
+pub(super) fn probe(folder: &Path, count: usize) -> io::Result<()> {
+    const AS_LARGE_AS_ANY: [u8; 64] = [b'0'; 64];
+    let mut held = Vec::new();
+    for _ in 0..count {
+        let Some(mut file) = unnamed(folder)? else { break };
+        file.write_all(&AS_LARGE_AS_ANY)?;
+        held.push(file);
+    }
+    if held.len() == count {
+        return Ok(());
+    }
     let temporary = folder.join(TEMPORARY);
-    let written = create_new(&temporary).and_then(|mut file| file.write_all(&[b'0'; 64]));
+    let written = create_new(&temporary).and_then(|mut file| file.write_all(&AS_LARGE_AS_ANY));
     let removed = remove(&temporary);
     written.and(removed)
 }
@@ -151,24 +208,40 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_names_nobody_is_debris() {
-        for owned in ["c1", "c1\r\neth0", " c1\r\neth0\n", "c1\neth0", "0123.a-b_c"] {
-            assert_eq!(Content::parse(owned.as_bytes()), Content::Owned(owned.trim().to_owned()));
-        }
-        for debris in
-            ["", " \n", "\0\0\0", "hello world", "../c1\r\neth0", "c1\r\neth/0", "c1\r\neth0\r\nmore", "\u{fffd}"]
-        {
+    fn what_says_nothing_is_debris_and_all_else_holds() {
+        for debris in ["", "\0", "\0\0\0"] {
             assert_eq!(Content::parse(debris.as_bytes()), Content::Debris, "{debris:?}");
         }
-        assert_eq!(Content::parse(&[0xff, 0xfe]), Content::Debris);
+        let long = format!("{}\r\neth0", "c".repeat(100_000));
+        for held in ["c1", " c1\r\neth0\n", "default_pod:abc", "reserved for the printer", " \n", "\0x", &long] {
+            assert_eq!(Content::parse(held.as_bytes()).holder(), Some(held.trim()));
+        }
+        assert!(Content::parse(&[0xff, 0xfe]).holder().is_some());
+    }
+
+    /// What an operator writes has a line's end, or more words than one.
+    #[test]
+    fn only_what_an_add_writes_is_an_attachment() {
+        let attachment =
+            |text: &str| Content::parse(text.as_bytes()).attachment().map(|(id, ifname)| format!("{id} {ifname:?}"));
+        assert_eq!(attachment("c1\r\neth0").unwrap(), r#"c1 Some("eth0")"#);
+        assert_eq!(attachment("c1").unwrap(), "c1 None");
+        for other in
+            ["printer\n", "reserved for the printer", "default_pod:abc", "c1\r\neth0\n", "c1\neth0", "c1\r\neth/0"]
+        {
+            assert_eq!(attachment(other), None, "{other:?}");
+        }
     }
 
     #[test]
     fn a_reservation_never_replaces_another() {
         let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
         create(folder.path(), "10.0.0.1", "a\r\neth0").unwrap();
-        let taken = create(folder.path(), "10.0.0.1", "b\r\neth0").unwrap_err();
-        assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+        let by_name = create_by_name(&path(TEMPORARY), &path("10.0.0.1"), "b\r\neth0");
+        for taken in [create(folder.path(), "10.0.0.1", "b\r\neth0"), by_name] {
+            assert_eq!(taken.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        }
         assert_eq!(fs::read(folder.path().join("10.0.0.1")).unwrap(), b"a\r\neth0");
         assert!(!folder.path().join(TEMPORARY).exists());
     }
@@ -189,9 +262,10 @@ mod tests {
     #[test]
     fn a_left_temporary_file_is_not_written_to() {
         let folder = tempfile::tempdir().unwrap();
+        let temporary = folder.path().join(TEMPORARY);
         create(folder.path(), "10.0.0.1", "a\r\neth0").unwrap();
-        fs::hard_link(folder.path().join("10.0.0.1"), folder.path().join(TEMPORARY)).unwrap();
-        create(folder.path(), "10.0.0.2", "b\r\neth0").unwrap();
+        fs::hard_link(folder.path().join("10.0.0.1"), &temporary).unwrap();
+        create_by_name(&temporary, &folder.path().join("10.0.0.2"), "b\r\neth0").unwrap();
         assert_eq!(fs::read(folder.path().join("10.0.0.1")).unwrap(), b"a\r\neth0");
         assert_eq!(fs::read(folder.path().join("10.0.0.2")).unwrap(), b"b\r\neth0");
     }

@@ -20,6 +20,9 @@ fn name(set: usize) -> String {
 /// The address last reserved in range set `set`.
 pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
     let read = |file: File| {
+        if !file.metadata()?.is_file() {
+            return Err(no_file());
+        }
         let mut bytes = [0; MAX_BYTES];
         let length = file.read_at(&mut bytes, 0)?;
         Ok::<_, io::Error>(String::from_utf8_lossy(bytes.get(..length).unwrap_or_default()).into_owned())
@@ -38,18 +41,33 @@ pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
 /// Notes the address last reserved. The file keeps its block, so that a disk that is full does not matter once it
 /// exists; it is cut before it is written, so that a killed process leaves a part of the old address at worst.
 pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<()> {
-    let file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
-        .open(folder.join(name(set)))?;
+    let file = open(folder, set, OpenOptions::new().create(true).truncate(false).mode(0o600))?;
     let text = address.to_string();
     if file.metadata()?.len() > text.len() as u64 {
         file.set_len(text.len() as u64)?;
     }
     file.write_all_at(text.as_bytes(), 0)
+}
+
+/// Whether [`write`] would need a new file, or a block for an empty one.
+///
+/// # Errors
+/// The file that is there cannot be written.
+pub(super) fn needs_room(folder: &Path, set: usize) -> io::Result<bool> {
+    match open(folder, set, &mut OpenOptions::new()) {
+        Ok(file) => Ok(file.metadata()?.len() == 0),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+fn open(folder: &Path, set: usize, options: &mut OpenOptions) -> io::Result<File> {
+    let file = options.write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(folder.join(name(set)))?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
+}
+
+fn no_file() -> io::Error {
+    io::Error::other("it is no regular file")
 }
 
 #[cfg(test)]

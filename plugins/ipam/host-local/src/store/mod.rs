@@ -7,6 +7,7 @@
 mod file;
 mod last;
 mod lock;
+pub(crate) mod notes;
 pub(crate) mod released;
 
 use std::collections::HashSet;
@@ -24,12 +25,15 @@ use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
 use crate::range::Span;
 pub(crate) use file::Content;
 pub use file::Owner;
+use notes::Notes;
 
 /// Where a store is, and how long to wait for it.
 #[derive(Debug, Clone)]
 pub struct Place {
     /// `<dataDir>/<network>`.
     pub folder: PathBuf,
+    /// Where the plugin's own notes about stores are.
+    pub notes: PathBuf,
     /// How long to wait for the lock.
     pub deadline: Duration,
 }
@@ -38,6 +42,7 @@ pub struct Place {
 pub(crate) struct Store {
     folder: PathBuf,
     dir: File,
+    notes: Notes,
     boot: Boot,
     index: Index,
     /// What was reserved since the folder was locked.
@@ -78,13 +83,17 @@ impl Store {
         }
     }
 
-    /// Locks the folder, `None` if there is none.
+    /// Locks the folder, `None` if there is none, or it is empty and no lock can be made, as on a full disk.
     ///
     /// # Errors
     /// As [`Store::create`].
     pub(crate) async fn find(place: &Place) -> Result<Option<Self>, OpError> {
+        let is_empty = || fs::read_dir(&place.folder).is_ok_and(|mut entries| entries.next().is_none());
         match File::open(&place.folder) {
-            Ok(dir) => Self::lock(place, dir).await.map(Some),
+            Ok(dir) => match Self::lock(place, dir).await {
+                Err(_no_lock) if is_empty() => Ok(None),
+                outcome => outcome.map(Some),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(OpError::io("open", format!("store {}", place.folder.display()), &error)),
         }
@@ -93,16 +102,18 @@ impl Store {
     async fn lock(place: &Place, dir: File) -> Result<Self, OpError> {
         let lock = lock::take(&place.folder.join("lock"), place.deadline).await?;
         let boot = Boot::read()?;
-        Self::load(place.folder.clone(), dir, lock, boot)
+        let notes = Notes::about(&dir, &place.notes);
+        let notes = notes.map_err(|error| OpError::io("open", format!("store {}", place.folder.display()), &error))?;
+        Self::load(place.folder.clone(), dir, notes, lock, boot)
     }
 
-    fn load(folder: PathBuf, dir: File, lock: Lock, boot: Boot) -> Result<Self, OpError> {
-        let trusted = Index::open(&folder, &dir, &boot.id);
+    fn load(folder: PathBuf, dir: File, notes: Notes, lock: Lock, boot: Boot) -> Result<Self, OpError> {
+        let trusted = Index::open(&notes, &dir, &boot.id);
         let scan = trusted.is_none();
         let index = trusted.unwrap_or_else(|| Index::new(0));
         let (suspect, changed, scanned) = (false, false, false);
         let made = HashSet::new();
-        let mut store = Self { folder, dir, boot, index, made, suspect, changed, scanned, _lock: lock };
+        let mut store = Self { folder, dir, notes, boot, index, made, suspect, changed, scanned, _lock: lock };
         if scan {
             store.scan()?;
         }
@@ -120,22 +131,18 @@ impl Store {
     pub(crate) fn scan(&mut self) -> Result<Vec<(Address, Content)>, OpError> {
         tracing::debug!(folder = %self.folder.display(), "reading the folder: the index is missing, old or damaged");
         let mut made = self.made.clone();
-        made.extend(Index::made_this_boot(&self.folder, &self.boot.id));
-        // Of a process that was killed. On a store that cannot be written to it stays, and harms nobody.
-        self.changed |= file::remove(&self.folder.join(file::TEMPORARY)).is_ok();
+        made.extend(Index::made_this_boot(&self.notes, &self.boot.id));
+        file::remove_left(&self.folder);
         let sealed = seal(&self.dir, Seal::Reading).unwrap_or_default();
         let found = self.list().map_err(|error| OpError::io("read", self.object(), &error))?;
         self.suspect |= sealed.is_none() || Stamp::read(&self.dir).ok() != sealed;
         let mut index = Index::new(found.len());
         for (address, content) in &found {
-            let noted = match content {
-                Content::Owned(text) => {
-                    let owner = OwnerHash::of(text);
-                    index.insert(*address, Some(owner), made.contains(&(*address, owner)))
-                }
-                // As good as free: whoever gets the address replaces it.
-                Content::Debris => Ok(()),
-                Content::Opaque => index.insert(*address, None, false),
+            let noted = match (content, content.holder().map(OwnerHash::of)) {
+                (_, Some(owner)) => index.insert(*address, Some(owner), made.contains(&(*address, owner))),
+                // As good as free: the ADD that gets the address replaces it.
+                (Content::Debris, None) => Ok(()),
+                (Content::Held(_) | Content::Opaque, None) => index.insert(*address, None, false),
             };
             noted.map_err(|Damaged| self.index_fault())?;
         }
@@ -208,11 +215,13 @@ impl Store {
     /// The addresses whose files have this content.
     fn holding(&mut self, content: &str) -> Result<Vec<Address>, OpError> {
         let owner = OwnerHash::of(content);
-        let wanted = Some(Content::Owned(content.to_owned()));
         loop {
             let mut noted = self.ask(|index| index.owned_by(owner))?;
             let count = noted.len();
-            noted.retain(|address| file::read(&self.path(*address)) == wanted);
+            noted.retain(|address| {
+                let file = file::read(&self.path(*address));
+                file.as_ref().and_then(Content::holder) == Some(content)
+            });
             if noted.len() == count || self.scanned {
                 return Ok(noted);
             }
@@ -246,7 +255,7 @@ impl Store {
                     self.ask(|index| index.insert(address, None, false))?;
                     return Ok(Reserved::Taken);
                 }
-                tracing::warn!(%address, "replacing a reservation that names nobody");
+                tracing::warn!(%address, "replacing an empty reservation");
                 file::remove(&path).and_then(|()| file::create(&self.folder, &name, &content))
             }
             outcome => outcome,
@@ -336,14 +345,15 @@ impl Store {
             return Ok(Vec::new());
         }
         let mut made = self.made.clone();
-        made.extend(Index::made_this_boot(&self.folder, &self.boot.id));
+        made.extend(Index::made_this_boot(&self.notes, &self.boot.id));
         let kept = keep.map(Owner::content);
         let mut stale = Vec::new();
         for (address, content) in self.scan()? {
-            let Content::Owned(text) = content else { continue };
-            let known = made.contains(&(address, OwnerHash::of(&text))) || kept.as_deref() == Some(text.as_str());
+            // What no ADD has written was reserved by hand, for longer than a boot.
+            let Some(text) = content.attachment().and(content.holder()) else { continue };
+            let known = made.contains(&(address, OwnerHash::of(text))) || kept.as_deref() == Some(text);
             if !known && self.is_of_earlier_boot(&self.path(address)) {
-                stale.push((address, text));
+                stale.push((address, text.to_owned()));
             }
         }
         Ok(stale)
@@ -354,16 +364,27 @@ impl Store {
         self.boot.started.duration_since(written).is_ok_and(|before| before > Duration::from_secs(1))
     }
 
-    /// Tries whether a reservation could be written.
+    /// Tries whether an ADD could write its files: for each of `sets` sets a reservation, and the address last reserved.
     ///
     /// # Errors
     /// What the kernel said.
-    pub(crate) fn probe(&mut self) -> Result<(), OpError> {
+    pub(crate) fn probe(&mut self, sets: usize) -> Result<(), OpError> {
         self.changed = true;
-        file::probe(&self.folder).map_err(|error| OpError::io("write", self.object(), &error))
+        let mut files = sets;
+        for set in 0..sets {
+            let object = || format!("{}/last_reserved_ip.{set}", self.folder.display());
+            let needs_room = last::needs_room(&self.folder, set);
+            files += usize::from(needs_room.map_err(|error| OpError::io("write", object(), &error))?);
+        }
+        file::probe(&self.folder, files).map_err(|error| OpError::io("write", self.object(), &error))
     }
 
-    /// The folder, for files beside the reservations.
+    /// The plugin's own notes about the store.
+    pub(crate) fn notes(&self) -> &Notes {
+        &self.notes
+    }
+
+    /// The folder, for texts.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -380,10 +401,25 @@ impl Store {
         if self.suspect || !(self.changed || self.scanned || self.index.is_dirty()) {
             return;
         }
-        if let Err(error) = self.index.save(&self.folder, &self.dir, &self.boot.id) {
+        if let Err(error) = self.index.save(&self.notes, &self.dir, &self.boot.id) {
             tracing::warn!(folder = %self.folder.display(), %error, "cannot write the index: the next call reads the folder");
         }
     }
+}
+
+/// Tries whether an ADD could make the store and write its files there, without making any of it visible.
+///
+/// # Errors
+/// What the kernel said.
+pub(crate) fn probe_for(folder: &Path, sets: usize) -> Result<(), OpError> {
+    // `symlink_metadata`: a dangling link is there, and is in ADD's way.
+    let there = folder.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(Path::new("."));
+    let missing = folder.ancestors().take_while(|ancestor| *ancestor != there).count();
+    let files = 2 * sets + 1 + missing;
+    file::probe(there, files).map_err(|error| {
+        OpError::io("create", format!("store {}", folder.display()), &error)
+            .request(format!("open {} O_TMPFILE", there.display()))
+    })
 }
 
 /// What an operation looked at, beside the reservations it was about.

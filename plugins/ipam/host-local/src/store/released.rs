@@ -1,20 +1,19 @@
-//! `.released`: which addresses were released of late, while `coolDownSeconds` is set.
+//! Which addresses were released of late, while `coolDownSeconds` is set: one of the [notes](super::notes).
 //!
 //! A line an address: `<unix seconds> <address> <container> <interface>`. A hint like the index: lines that do not
 //! parse are skipped, and without the file no address has to wait.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
-
 use super::Owner;
+use super::notes::Notes;
 use crate::address::Address;
 
-const FILE_NAME: &str = ".released";
+const NAME: &str = "released";
+/// A hundred thousand lines. What is more is not read, and dropped.
+const MAX_BYTES: u64 = 8 << 20;
 
 /// An address that was released.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,12 +55,12 @@ fn owner_text(owner: &Owner) -> String {
 
 /// The addresses that still have to wait, oldest first, with the time they have left. Drops the lines of the others
 /// when they are the most.
-pub(crate) fn read(folder: &Path, cool_down: Duration) -> Vec<(Released, Duration)> {
-    let path = folder.join(FILE_NAME);
-    let text = match std::fs::read(&path) {
-        Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
-        Err(_missing) => return Vec::new(),
-    };
+pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duration)> {
+    let mut bytes = Vec::new();
+    if notes.read(NAME).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)).is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes);
     let now = SystemTime::now();
     let all: Vec<Released> = text.lines().filter_map(Released::parse).collect();
     let count = all.len();
@@ -69,7 +68,8 @@ pub(crate) fn read(folder: &Path, cool_down: Duration) -> Vec<(Released, Duratio
     let waiting: Vec<_> = all.into_iter().filter_map(waiting).collect();
     if waiting.len() * 2 < count {
         let lines: String = waiting.iter().map(|(released, _)| released.line()).collect();
-        if let Err(error) = std::fs::write(&path, lines) {
+        let shorten = |mut file: File| file.set_len(0).and_then(|()| file.write_all(lines.as_bytes()));
+        if let Err(error) = notes.write(NAME).and_then(shorten) {
             tracing::warn!(%error, "cannot shorten the list of released addresses");
         }
     }
@@ -80,21 +80,21 @@ pub(crate) fn read(folder: &Path, cool_down: Duration) -> Vec<(Released, Duratio
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn note(folder: &Path, addresses: &[Address], owner: &Owner) -> io::Result<()> {
+pub(crate) fn note(notes: &Notes, addresses: &[Address], owner: &Owner) -> io::Result<()> {
     let released = |address: &Address| Released { at: SystemTime::now(), address: *address, owner: owner_text(owner) };
     let lines: String = addresses.iter().map(|address| released(address).line()).collect();
-    OpenOptions::new()
-        .append(true)
-        .create(true)
-        .mode(0o600)
-        .custom_flags(O_NOFOLLOW | O_NONBLOCK)
-        .open(folder.join(FILE_NAME))?
-        .write_all(lines.as_bytes())
+    let mut file = notes.write(NAME)?;
+    file.seek(SeekFrom::End(0))?;
+    file.write_all(lines.as_bytes())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn notes(folder: &tempfile::TempDir) -> Notes {
+        Notes::about(&File::open(folder.path()).unwrap(), &folder.path().join("notes")).unwrap()
+    }
 
     #[test]
     fn an_address_waits_and_a_clock_set_back_does_not_count() {
@@ -112,8 +112,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
         let text = format!("x\n\n{now} 10.0.0.5 c1 eth0\n{now} 10.0.0.06 c1 eth0\n99999999999999999999 10.0.0.7 a b\n");
-        std::fs::write(folder.path().join(FILE_NAME), text).unwrap();
-        let waiting = read(folder.path(), Duration::from_secs(60));
+        let notes = notes(&folder);
+        notes.write(NAME).unwrap().write_all(text.as_bytes()).unwrap();
+        let waiting = read(&notes, Duration::from_secs(60));
         let addresses: Vec<String> = waiting.iter().map(|(released, _)| released.address.to_string()).collect();
         assert_eq!(addresses, ["10.0.0.5"]);
     }
@@ -122,16 +123,17 @@ mod tests {
     fn what_is_noted_is_read_and_the_rest_is_dropped_in_time() {
         let folder = tempfile::tempdir().unwrap();
         let old: String = (1..50).map(|n| format!("{n} 10.0.0.{n} c eth0\n")).collect();
-        std::fs::write(folder.path().join(FILE_NAME), old).unwrap();
+        let notes = notes(&folder);
+        notes.write(NAME).unwrap().write_all(old.as_bytes()).unwrap();
         let owner = Owner {
             container_id: cni_spec::ContainerId::parse("c1").unwrap(),
             ifname: cni_spec::IfName::parse("eth0").unwrap(),
         };
         let address = Address::from_file_name("fd00::5").unwrap();
-        note(folder.path(), &[address], &owner).unwrap();
-        let waiting = read(folder.path(), Duration::from_secs(60));
+        note(&notes, &[address], &owner).unwrap();
+        let waiting = read(&notes, Duration::from_secs(60));
         assert_eq!(waiting.len(), 1);
         assert!(waiting[0].0.was_of(&owner));
-        assert_eq!(std::fs::read_to_string(folder.path().join(FILE_NAME)).unwrap().lines().count(), 1);
+        assert_eq!(std::fs::read_to_string(notes.path(NAME)).unwrap().lines().count(), 1);
     }
 }

@@ -34,11 +34,17 @@ impl Node {
         let text = format!(r#"{{"cniVersion":"1.1.0","name":"net","ipam":{{"dataDir":"{data}",{}}}}}"#, self.ipam);
         let mut conf = Conf::from_conf(&ConfObject::parse(text.as_bytes()).unwrap()).unwrap();
         conf.place.deadline = Duration::from_secs(5);
+        conf.place.notes = self.data.path().join("notes");
         conf
     }
 
     fn path(&self, name: &str) -> PathBuf {
         self.data.path().join("net").join(name)
+    }
+
+    /// One of the plugin's own files about the store.
+    fn note(&self, name: &str) -> PathBuf {
+        self.store().notes().path(name)
     }
 
     fn write(&self, name: &str, content: &str) {
@@ -104,9 +110,13 @@ fn addresses_go_round_and_the_files_are_the_references() {
     assert_eq!(node.add("c8").unwrap(), "10.0.0.3");
     assert_eq!(node.read("10.0.0.3").unwrap(), "c8\r\neth0");
     assert_eq!(node.read("last_reserved_ip.0").unwrap(), "10.0.0.3");
-    for (name, mode) in [("10.0.0.3", 0o600), ("last_reserved_ip.0", 0o600), ("lock", 0o750), (".index", 0o600)] {
+    for (name, mode) in [("10.0.0.3", 0o600), ("last_reserved_ip.0", 0o600), ("lock", 0o750)] {
         assert_eq!(fs::metadata(node.path(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
     }
+    let mut names: Vec<_> = fs::read_dir(node.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["10.0.0.2", "10.0.0.3", "10.0.0.4", "10.0.0.5", "10.0.0.6", "last_reserved_ip.0", "lock"]);
+    assert_eq!(fs::metadata(node.note("index")).unwrap().permissions().mode() & 0o777, 0o600);
 }
 
 #[test]
@@ -189,15 +199,47 @@ fn reservations_of_the_older_form_are_the_containers() {
 }
 
 #[test]
-fn files_that_name_nobody_are_reclaimed_and_what_is_no_file_is_not() {
-    let node = Node::new(SIX);
+fn what_says_nothing_is_reclaimed_and_all_else_holds() {
+    let node = Node::new(r#""subnet":"10.0.0.0/28""#);
     node.write("10.0.0.2", "");
     node.write("10.0.0.3", "\0\0\0\0");
-    fs::create_dir(node.path("10.0.0.4")).unwrap();
+    let long = format!("{}\r\neth0", "c".repeat(256));
+    let held = ["default_pod:abc", "reserved for the printer", "printer\n", &long];
+    for (name, text) in ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.7"].iter().zip(held) {
+        node.write(name, text);
+    }
+    fs::write(node.path("10.0.0.8"), [0xff, 0xfe]).unwrap();
+    fs::create_dir(node.path("10.0.0.9")).unwrap();
     assert_eq!(node.add("c1").unwrap(), "10.0.0.2");
     assert_eq!(node.add("c2").unwrap(), "10.0.0.3");
-    assert_eq!(node.add("c3").unwrap(), "10.0.0.5");
+    assert_eq!(node.add("c3").unwrap(), "10.0.0.10");
     assert_eq!(node.read("10.0.0.2").unwrap(), "c1\r\neth0");
+    block_on(gc::gc(&node.conf(), &[])).unwrap();
+    assert_eq!(node.reserved(), ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.8", "10.0.0.9"], "no ADD wrote these");
+}
+
+#[test]
+fn what_this_plugin_once_left_beside_the_reservations_goes() {
+    let node = Node::new(SIX);
+    for name in [".index", ".released", ".reservation", "notes.txt"] {
+        node.write(name, "");
+    }
+    node.check("c1").unwrap_err();
+    let names: Vec<_> = fs::read_dir(node.path("")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "the lock and what is an operator's: {names:?}");
+}
+
+/// Two mount namespaces may have a `/run` each, and one store: an index is believed only while no other was written.
+#[test]
+fn each_keeper_of_notes_sees_the_changes_of_the_other() {
+    let node = Node::new(r#""subnet":"10.0.0.0/24""#);
+    let mut elsewhere = node.conf();
+    elsewhere.place.notes = node.data.path().join("elsewhere");
+    for number in (2..40).step_by(2) {
+        assert_eq!(node.add(&format!("a{number}")).unwrap(), format!("10.0.0.{number}"));
+        assert_eq!(node.add_with(&format!("b{number}"), &elsewhere).unwrap(), format!("10.0.0.{}", number + 1));
+        assert_eq!(node.add(&format!("b{number}")).unwrap_err().code, Code::EXISTS);
+    }
 }
 
 /// A damaged index changes no answer: here it is replaced by every kind of damage between any two calls.
@@ -220,8 +262,9 @@ fn any_index_gives_the_same_answers() {
     for damage in damages {
         let node = Node::new(SIX);
         let damage = || {
-            if node.path(".index").is_file() {
-                damage(&node.path(".index"))
+            let path = node.note("index");
+            if path.is_file() {
+                damage(&path);
             }
         };
         for expected in 2..=6 {
@@ -363,7 +406,7 @@ fn a_released_address_cools_down_and_its_owner_gets_it_back() {
     assert_eq!(node.add_with("b", &conf).unwrap_err().code, Code::TRY_AGAIN);
     assert_eq!(node.add_with("a", &conf).unwrap(), "10.0.0.2");
     node.del("a");
-    fs::write(node.path(".released"), "1 10.0.0.2 a eth0\n").unwrap(); // long ago
+    fs::write(node.note("released"), "1 10.0.0.2 a eth0\n").unwrap(); // long ago
     assert_eq!(node.add("b").unwrap(), "10.0.0.2");
 }
 

@@ -103,19 +103,21 @@ fn both_work_on_one_folder_in_turn() {
     }
 }
 
-/// The reference walks the whole folder, our own files included, and neither trips over nor deletes them.
+/// Whatever holds an address, the reference takes it for held; and its DEL finds what is its own.
 #[test]
-fn the_reference_leaves_our_files_alone() {
-    let Some(reference) = reference_or_skip("the_reference_leaves_our_files_alone") else { return };
-    let data = tempfile::tempdir().unwrap();
-    let net = Net::new(data.path(), r#""subnet":"10.0.0.0/24","coolDownSeconds":1"#);
-    net.call(OURS, "ADD", "a", "").unwrap();
-    net.call(OURS, "ADD", "b", "").unwrap();
-    net.call(OURS, "DEL", "b", "").unwrap();
-    let ours = [".index", ".released"].map(|name| fs::read(net.folder().join(name)).unwrap());
-    net.call(reference, "CHECK", "a", "").unwrap();
-    net.call(reference, "ADD", "c", "").unwrap();
-    net.call(reference, "DEL", "a", "").unwrap();
-    assert_eq!([".index", ".released"].map(|name| fs::read(net.folder().join(name)).unwrap()), ours);
-    assert_eq!(net.reservations().into_values().collect::<Vec<_>>(), ["c\r\neth0"]);
+fn what_holds_an_address_there_holds_it_here() {
+    let Some(reference) = reference_or_skip("what_holds_an_address_there_holds_it_here") else { return };
+    let long = "c".repeat(300);
+    for held in [format!("{long}\r\neth0"), long.clone(), "default_pod:abc".to_owned(), "for the printer\n".to_owned()]
+    {
+        for executable in [OURS, reference] {
+            let data = tempfile::tempdir().unwrap();
+            let net = Net::new(data.path(), r#""subnet":"10.0.0.0/29""#);
+            fs::create_dir(net.folder()).unwrap();
+            fs::write(net.folder().join("10.0.0.2"), &held).unwrap();
+            assert_eq!(net.call(executable, "ADD", "a", "").unwrap(), [r#""10.0.0.3/29" via "10.0.0.1""#], "{held}");
+            net.call(executable, "DEL", &long, "").unwrap();
+            assert_eq!(net.reservations().contains_key("10.0.0.2"), !held.starts_with(&long), "{executable}: {held}");
+        }
+    }
 }

@@ -1,0 +1,133 @@
+//! What the plugin notes for itself about a store: its index, and what was released of late.
+//!
+//! Not in the store's folder, where audits and scripts take each file for an address, nor beside it, where they take
+//! each folder for a network; but in a folder that only this plugin's user can write. All of it is worth nothing
+//! after the machine was started anew, and may be deleted at any time. The names are the folder's device and inode, so
+//! that every path to a store leads to the same notes.
+
+use std::fs::{self, DirBuilder, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+/// Where the notes are on a node.
+pub(crate) const FOLDER: &str = "/run/cni/host-local";
+
+/// The notes about one store.
+#[derive(Debug)]
+pub(crate) struct Notes {
+    folder: PathBuf,
+    /// What its files begin with.
+    store: String,
+    /// The folder, once it was opened and found to be this user's alone.
+    opened: std::cell::OnceCell<File>,
+}
+
+impl Notes {
+    /// The notes about the store `dir`, in `folder`.
+    ///
+    /// # Errors
+    /// The store cannot be looked at.
+    pub(crate) fn about(dir: &File, folder: &Path) -> io::Result<Self> {
+        let stat = dir.metadata()?;
+        let store = format!("{:x}-{:x}", stat.dev(), stat.ino());
+        Ok(Self { folder: folder.to_owned(), store, opened: std::cell::OnceCell::new() })
+    }
+
+    /// Opens the note `name` for reading.
+    ///
+    /// # Errors
+    /// `ENOENT`: there is none. Another: it is no file, or others can write the folder.
+    pub(crate) fn read(&self, name: &str) -> io::Result<File> {
+        self.open(name, OFlag::O_RDONLY)
+    }
+
+    /// Opens the note `name` for reading and writing, making it and the folder if they are missing.
+    ///
+    /// # Errors
+    /// It is no file, others can write the folder, or it cannot be made.
+    pub(crate) fn write(&self, name: &str) -> io::Result<File> {
+        if self.opened.get().is_none() {
+            // `/run/cni` is everybody's to read, as others keep sockets there.
+            fs::create_dir_all(self.folder.parent().unwrap_or(&self.folder))?;
+            match DirBuilder::new().mode(0o700).create(&self.folder) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        self.open(name, OFlag::O_RDWR | OFlag::O_CREAT)
+    }
+
+    fn open(&self, name: &str, how: OFlag) -> io::Result<File> {
+        let folder = match self.opened.get() {
+            Some(folder) => folder,
+            None => {
+                let folder = open_own_folder(&self.folder)?;
+                self.opened.get_or_init(|| folder)
+            }
+        };
+        let flags = how | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = File::from(openat(folder, self.file_name(name).as_str(), flags, Mode::from_bits_retain(0o600))?);
+        match file.metadata()?.is_file() {
+            true => Ok(file),
+            false => Err(io::Error::other("it is no regular file")),
+        }
+    }
+
+    fn file_name(&self, name: &str) -> String {
+        format!("{}.{name}", self.store)
+    }
+
+    /// Where the note `name` is.
+    #[cfg(test)]
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(self.file_name(name))
+    }
+}
+
+/// Opens a folder that nobody else can put anything into.
+fn open_own_folder(path: &Path) -> io::Result<File> {
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    let folder = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;
+    let stat = folder.metadata()?;
+    match stat.uid() == nix::unistd::geteuid().as_raw() && stat.mode() & 0o022 == 0 {
+        true => Ok(folder),
+        false => Err(io::Error::other(format!("others can write {}: give it to root, with mode 0700", path.display()))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_that_others_can_write_is_not_believed() {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().join("a/b");
+        let about = || Notes::about(&File::open(data.path()).unwrap(), &folder).unwrap();
+        assert_eq!(about().read("index").unwrap_err().kind(), io::ErrorKind::NotFound);
+        about().write("index").unwrap();
+        about().read("index").unwrap();
+        assert_eq!(fs::metadata(&folder).unwrap().mode() & 0o777, 0o700);
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o720)).unwrap();
+        about().read("index").unwrap_err();
+        about().write("index").unwrap_err();
+    }
+
+    #[test]
+    fn a_link_and_a_fifo_are_no_notes() {
+        let data = tempfile::tempdir().unwrap();
+        let notes = Notes::about(&File::open(data.path()).unwrap(), &data.path().join("notes")).unwrap();
+        notes.write("index").unwrap();
+        nix::unistd::mkfifo(&notes.path("fifo"), Mode::S_IRWXU).unwrap();
+        std::os::unix::fs::symlink(notes.path("index"), notes.path("link")).unwrap();
+        for name in ["fifo", "link"] {
+            notes.read(name).unwrap_err();
+            notes.write(name).unwrap_err();
+        }
+    }
+}
