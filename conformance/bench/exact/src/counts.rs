@@ -81,10 +81,17 @@ impl Metric {
         }
     }
 
-    /// Whether an unoptimised executable has the same count.
+    /// Whether it has a limit: what a call asks of the kernel. The rest also depends on the linker, the allocator, the
+    /// processor and chance, and is only reported.
     #[must_use]
-    pub fn is_same_in_every_profile(self) -> bool {
-        !matches!(self, Self::Syscalls | Self::Faults | Self::PeakKib | Self::Instructions)
+    pub fn has_limit(self) -> bool {
+        matches!(self, Self::Syscalls) || self.has_limit_in_every_profile()
+    }
+
+    /// Whether an unoptimised executable has to keep the limit, too.
+    #[must_use]
+    pub fn has_limit_in_every_profile(self) -> bool {
+        matches!(self, Self::Sends | Self::Execs | Self::Forks | Self::Threads | Self::Fsyncs)
     }
 }
 

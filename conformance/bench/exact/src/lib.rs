@@ -6,8 +6,8 @@
 mod call;
 mod callgrind;
 mod counts;
-pub mod layout;
 pub mod limits;
+pub mod order;
 mod scene;
 pub mod table;
 mod trace;

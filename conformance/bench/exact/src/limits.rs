@@ -3,20 +3,18 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 
-use crate::{Folder, Metric, Seen};
+use crate::{Metric, Seen};
 
-/// What a count may be apart from its limit, in per mille of it.
-struct Room {
-    above: u64,
-    below: u64,
-}
+/// Bytes of the plugins' executable without a plugin: the standard library, netlink, JSON, logs.
+const BASE_BYTES: u64 = 3_200_000;
+/// Bytes that a plugin may add.
+const PLUGIN_BYTES: u64 = 100_000;
 
-/// Limits by call and metric, and the sizes of the executables.
+/// Upper limits by call and metric.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    bytes: BTreeMap<String, u64>,
     calls: BTreeMap<String, BTreeMap<String, u64>>,
 }
 
@@ -27,20 +25,13 @@ pub fn path() -> PathBuf {
 }
 
 impl Metric {
-    /// The least of some calls must not be above its limit, but for what changes a little with addresses, seeds of hash
-    /// maps and the processor. Far below it the limit says nothing any more. How many system calls and
-    /// receptions a wait takes hangs on chance, and so does whether the least was ever seen.
-    fn room(self) -> Room {
-        let (above, below) = match self {
-            // A call that waits for five others now and then has one more.
-            Self::Syscalls => (5, 30),
-            Self::Receives => (0, 150),
-            Self::Sends | Self::Execs | Self::Forks | Self::Threads | Self::Opens | Self::Fsyncs => (0, 0),
-            Self::PeakKib => (80, 150),
-            Self::Faults => (80, 100),
-            Self::Instructions => (30, 60),
-        };
-        Room { above, below }
+    /// The most that a count may be. The least of some calls counts, so it has to keep the limit itself; a call that waits
+    /// for five others now and then has one system call more.
+    fn most(self, limit: u64) -> u64 {
+        match self {
+            Self::Syscalls => limit + limit / 50,
+            _ => limit,
+        }
     }
 }
 
@@ -66,17 +57,16 @@ impl Limits {
         };
         let calls = all["calls"].as_object().into_iter().flatten();
         let calls = calls.map(|(call, limits)| Ok::<_, String>((call.clone(), numbers(limits)?)));
-        Ok(Self { bytes: numbers(&all["bytes"])?, calls: calls.collect::<Result<_, _>>()? })
+        Ok(Self { calls: calls.collect::<Result<_, _>>()? })
     }
 
-    /// The limits with these counts and sizes in their places.
+    /// The limits with these counts in their places.
     #[must_use]
-    pub fn updated(mut self, all: &[Seen], sizes: &[(String, u64)]) -> Self {
-        self.bytes.extend(sizes.iter().cloned());
+    pub fn updated(mut self, all: &[Seen]) -> Self {
         for seen in all {
-            let limits = self.calls.entry(seen.call.clone()).or_default();
             let counted = |metric: Metric| Some((metric.name().to_owned(), seen.counts.get(metric)?));
-            limits.extend(Metric::ALL.into_iter().filter_map(counted));
+            let limits = Metric::ALL.into_iter().filter(|metric| metric.has_limit()).filter_map(counted);
+            self.calls.insert(seen.call.clone(), limits.collect());
         }
         self
     }
@@ -91,21 +81,21 @@ impl Limits {
             format!("    {:<20} {{ {numbers} }}", format!("{name:?}:"))
         };
         let calls = self.calls.iter().map(call).collect::<Vec<_>>().join(",\n");
-        let sizes: Map<String, Value> = self.bytes.iter().map(|(name, size)| (name.clone(), json!(size))).collect();
-        let sizes = Value::Object(sizes);
-        format!("{{\n  \"about\": {about:?},\n  \"bytes\": {sizes},\n  \"calls\": {{\n{calls}\n  }}\n}}\n")
+        format!("{{\n  \"about\": {about:?},\n  \"calls\": {{\n{calls}\n  }}\n}}\n")
     }
 
-    /// Compares counts, of which only those that `is_wanted`; a sentence for each that is not as its limit says.
+    /// Compares counts, of which only those that `is_wanted`; a sentence for each that is above its limit.
     #[must_use]
     pub fn compare(&self, all: &[Seen], is_wanted: fn(Metric) -> bool) -> Vec<String> {
         let mut sentences = Vec::new();
         for seen in all {
             for metric in Metric::ALL.into_iter().filter(|metric| is_wanted(*metric)) {
                 let sentence = match (self.of(seen, metric), seen.counts.get(metric)) {
-                    (Some(limit), Some(count)) => metric.room().judge(limit, count),
+                    (Some(limit), Some(count)) if count > metric.most(limit) => {
+                        Some(format!("{count} are more than the limit of {limit}"))
+                    }
                     (None, Some(count)) => Some(format!("{count}, and there is no limit: write the file anew")),
-                    (_, None) => None,
+                    (Some(_), Some(_)) | (_, None) => None,
                 };
                 sentences.extend(sentence.map(|sentence| format!("{}: {}: {sentence}", seen.call, metric.words())));
             }
@@ -117,7 +107,7 @@ impl Limits {
     #[must_use]
     pub fn are_exceeded(&self, all: &[Seen], is_wanted: fn(Metric) -> bool) -> bool {
         let is_above = |seen: &Seen, metric: Metric| match (self.of(seen, metric), seen.counts.get(metric)) {
-            (Some(limit), Some(count)) => count > metric.room().most(limit),
+            (Some(limit), Some(count)) => count > metric.most(limit),
             (None, Some(_)) => true,
             (_, None) => false,
         };
@@ -133,50 +123,22 @@ impl Limits {
     fn of(&self, seen: &Seen, metric: Metric) -> Option<u64> {
         self.calls.get(&seen.call)?.get(metric.name()).copied()
     }
-
-    /// Compares sizes.
-    #[must_use]
-    pub fn compare_sizes(&self, sizes: &[(String, u64)]) -> Vec<String> {
-        let judge_size = |(name, size): &(String, u64)| match self.bytes.get(name) {
-            Some(limit) => Room { above: 5, below: 20 }.judge(*limit, *size),
-            None => Some(format!("{size}, and there is no limit: write the file anew")),
-        };
-        let sentences = sizes.iter().filter_map(|size| Some(format!("{}: bytes: {}", size.0, judge_size(size)?)));
-        sentences.collect()
-    }
 }
 
-impl Room {
-    fn most(&self, limit: u64) -> u64 {
-        limit + limit * self.above / 1000
-    }
-
-    fn least(&self, limit: u64) -> u64 {
-        limit - limit * self.below / 1000
-    }
-
-    fn judge(&self, limit: u64, count: u64) -> Option<String> {
-        let room = match self.most(limit) - limit {
-            0 => String::new(),
-            room => format!(" (and {room} of room)"),
-        };
-        if count > self.most(limit) {
-            return Some(format!("{count} are more than the limit of {limit}{room}"));
-        }
-        (count < self.least(limit)).then(|| format!("{count} are fewer than the limit of {limit}: lower the limit"))
-    }
+/// Compares the size of the executable that is all plugins with its budget, which grows with their number.
+#[must_use]
+pub fn compare_size(bytes: u64, plugins: usize) -> Option<String> {
+    let budget = BASE_BYTES + PLUGIN_BYTES * u64::try_from(plugins).unwrap_or(u64::MAX);
+    (bytes > budget)
+        .then(|| format!("cni-plugins: {bytes} bytes are more than the budget of {budget} for {plugins} plugins"))
 }
 
-/// The sizes of the executables in bytes.
+/// The size of an executable in bytes.
 ///
 /// # Errors
-/// One is not there.
-pub fn sizes(folder: &Folder) -> Result<Vec<(String, u64)>, String> {
-    let size = |(name, path): (&str, &Path)| match path.metadata() {
-        Ok(about) => Ok((name.to_owned(), about.len())),
-        Err(error) => Err(format!("cannot look at {}: {error}", path.display())),
-    };
-    [("cni-plugins", &*folder.plugins), ("cnitool", &*folder.cnitool)].into_iter().map(size).collect()
+/// It is not there.
+pub fn size(path: &Path) -> Result<u64, String> {
+    path.metadata().map(|about| about.len()).map_err(|error| format!("cannot look at {}: {error}", path.display()))
 }
 
 #[cfg(test)]
@@ -191,44 +153,48 @@ mod tests {
     }
 
     fn limits(counts: &[(Metric, u64)]) -> Limits {
-        Limits::default().updated(&[seen(counts)], &[("cnitool".into(), 1000)])
+        Limits::default().updated(&[seen(counts)])
     }
 
     #[test]
-    fn what_is_above_or_far_below_its_limit_is_told() {
-        let limits = limits(&[(Metric::Sends, 10), (Metric::Instructions, 1000)]);
-        let told = |sends, instructions| {
-            limits.compare(&[seen(&[(Metric::Sends, sends), (Metric::Instructions, instructions)])], |_| true)
+    fn a_count_above_its_limit_is_reported() {
+        let limits = limits(&[(Metric::Sends, 10), (Metric::Syscalls, 200), (Metric::Faults, 50)]);
+        let compare = |sends, syscalls, faults| {
+            let counts = [(Metric::Sends, sends), (Metric::Syscalls, syscalls), (Metric::Faults, faults)];
+            limits.compare(&[seen(&counts)], Metric::has_limit)
         };
-        assert_eq!(told(10, 1030), Vec::<String>::new());
-        assert_eq!(told(10, 940), Vec::<String>::new());
+        assert_eq!(compare(10, 204, 1000), Vec::<String>::new());
+        assert_eq!(compare(1, 1, 1), Vec::<String>::new());
         assert_eq!(
-            told(11, 1031),
+            compare(11, 205, 50),
             [
+                "bridge ADD: system calls: 205 are more than the limit of 200",
                 "bridge ADD: sends to the kernel: 11 are more than the limit of 10",
-                "bridge ADD: instructions: 1031 are more than the limit of 1000 (and 30 of room)",
             ]
         );
-        assert_eq!(
-            told(9, 939),
-            [
-                "bridge ADD: sends to the kernel: 9 are fewer than the limit of 10: lower the limit",
-                "bridge ADD: instructions: 939 are fewer than the limit of 1000: lower the limit",
-            ]
-        );
-        assert_eq!(limits.compare_sizes(&[("cnitool".into(), 1006)]).len(), 1);
-        assert_eq!(limits.compare_sizes(&[("cnitool".into(), 1005)]).len(), 0);
     }
 
     #[test]
-    fn what_has_no_limit_is_told() {
-        let told = Limits::default().compare(&[seen(&[(Metric::Opens, 1)])], |_| true);
-        assert_eq!(told, ["bridge ADD: files opened: 1, and there is no limit: write the file anew"]);
+    fn a_plugin_has_a_size_budget() {
+        assert_eq!(compare_size(BASE_BYTES + 2 * PLUGIN_BYTES, 2), None);
+        assert_eq!(
+            compare_size(BASE_BYTES + 2 * PLUGIN_BYTES + 1, 2).unwrap(),
+            "cni-plugins: 3400001 bytes are more than the budget of 3400000 for 2 plugins"
+        );
+    }
+
+    #[test]
+    fn a_count_without_a_limit_is_reported() {
+        let sentences = Limits::default().compare(&[seen(&[(Metric::Forks, 1)])], Metric::has_limit);
+        assert_eq!(
+            sentences,
+            ["bridge ADD: child processes with the same program: 1, and there is no limit: write the file anew"]
+        );
     }
 
     #[test]
     fn the_file_is_read_as_it_was_written() {
-        let limits = limits(&[(Metric::Syscalls, 100), (Metric::PeakKib, 3000)]);
+        let limits = limits(&[(Metric::Syscalls, 100), (Metric::Forks, 1), (Metric::PeakKib, 3000)]);
         let file = std::env::temp_dir().join(format!("limits-{}.json", std::process::id()));
         std::fs::write(&file, limits.text()).unwrap();
         let again = Limits::read(&file);

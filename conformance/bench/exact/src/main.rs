@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use exact::limits::{self, Limits};
-use exact::{Folder, Metric, count_all, layout, table};
+use exact::{Folder, Metric, count_all, order, table};
 
-const USAGE: &str = "usage: exact [--only SCENE] [--quick] [--syscalls] [--table | --update | --layout] FOLDER";
+const USAGE: &str = "usage: exact [--only SCENE] [--quick] [--syscalls] [--table | --update | --order FOLDER] FOLDER";
 
 #[derive(Default)]
 struct Options {
@@ -19,8 +19,8 @@ struct Options {
     /// Compares nothing.
     table: bool,
     update: bool,
-    /// Only writes the functions that are used.
-    layout: bool,
+    /// Only writes the functions that are used, to this folder.
+    order: Option<PathBuf>,
 }
 
 fn main() -> ExitCode {
@@ -28,14 +28,6 @@ fn main() -> ExitCode {
         Ok(sentences) if sentences.is_empty() => ExitCode::SUCCESS,
         Ok(sentences) => {
             eprintln!("{}", sentences.join("\n"));
-            let is_above = |metric: Metric| {
-                sentences.iter().any(|sentence| sentence.contains(metric.words()) && sentence.contains("more than"))
-            };
-            if is_above(Metric::Faults) || is_above(Metric::PeakKib) {
-                eprintln!(
-                    "Page faults and memory: perhaps functions have new names; exact/README.md, \"The order of functions\""
-                );
-            }
             eprintln!("Where that is meant, write limits.json anew: exact --update FOLDER");
             ExitCode::FAILURE
         }
@@ -55,11 +47,9 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
             "--syscalls" => options.syscalls = true,
             "--table" => options.table = true,
             "--update" => options.update = true,
-            "--layout" => options.layout = true,
+            "--order" => options.order = Some(canonical(&words.next().ok_or(USAGE)?)?),
             folder if !folder.starts_with('-') && options.folder.as_os_str().is_empty() => {
-                // Nodes have folders of their own in place of some.
-                let found = PathBuf::from(folder).canonicalize();
-                options.folder = found.map_err(|error| format!("cannot find {folder}: {error}"))?;
+                options.folder = canonical(folder)?;
             }
             _ => return Err(USAGE.to_owned()),
         }
@@ -70,18 +60,24 @@ fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
     }
 }
 
-/// Prints the table; returns what is not as its limit says.
+/// A node has its own mounts in place of some folders, so a path must not depend on them.
+fn canonical(folder: &str) -> Result<PathBuf, String> {
+    PathBuf::from(folder).canonicalize().map_err(|error| format!("cannot find {folder}: {error}"))
+}
+
+/// Prints the table; returns what is above its limit.
 fn run(options: &Options) -> Result<Vec<String>, String> {
     let folder = Folder { plugins: options.folder.join("cni-plugins"), cnitool: options.folder.join("cnitool") };
-    if options.layout {
-        return layout::write(&folder).map(|()| Vec::new());
+    if let Some(order) = &options.order {
+        return order::write(&folder, order).map(|()| Vec::new());
     }
-    let sizes = limits::sizes(&folder)?;
+    let plugins_bytes = limits::size(&folder.plugins)?;
     let (path, limits) = (limits::path(), Limits::read(&limits::path())?);
-    let is_enough = |seen: &[exact::Seen]| options.table || (!options.update && !limits.are_exceeded(seen, |_| true));
+    let is_enough =
+        |seen: &[exact::Seen]| options.table || (!options.update && !limits.are_exceeded(seen, Metric::has_limit));
     let all = count_all(&folder, &options.only, !options.is_quick, &is_enough)?;
     let mut text = table::table(&all);
-    sizes.iter().for_each(|(name, size)| text.push_str(&format!("{name}: {size} bytes\n")));
+    text.push_str(&format!("cni-plugins: {plugins_bytes} bytes\ncnitool: {} bytes\n", limits::size(&folder.cnitool)?));
     if options.syscalls {
         text.push_str(&table::system_calls(&all));
     }
@@ -91,9 +87,11 @@ fn run(options: &Options) -> Result<Vec<String>, String> {
         return Ok(Vec::new());
     }
     if options.update {
-        let written = std::fs::write(&path, limits.updated(&all, &sizes).text());
+        let written = std::fs::write(&path, limits.updated(&all).text());
         written.map_err(|error| format!("cannot write {}: {error}", path.display()))?;
         return Ok(Vec::new());
     }
-    Ok([limits.compare_sizes(&sizes), limits.compare(&all, |_| true)].concat())
+    let mut sentences = limits.compare(&all, Metric::has_limit);
+    sentences.extend(limits::compare_size(plugins_bytes, cni_plugins::ENTRIES.len()));
+    Ok(sentences)
 }
