@@ -50,7 +50,20 @@ struct Failed<'a> {
     error: Error,
     /// The executables of the plugins that ran.
     ran: &'a [PathBuf],
+    /// The last of them said itself that it cannot use what it was given.
+    is_refused: bool,
     last: Option<Step>,
+}
+
+/// What the DELs of a rollback did.
+#[derive(Default)]
+struct RolledBack<'a> {
+    /// The plugins that were undone.
+    undone: Vec<&'a str>,
+    /// The plugin that refused DEL as it had refused ADD, and so has made nothing.
+    idle: Option<&'a str>,
+    /// The plugins that left something.
+    left: Vec<Error>,
 }
 
 impl<'a> Add<'a> {
@@ -94,13 +107,14 @@ impl<'a> Add<'a> {
         for (index, (plugin, executable)) in self.chain.network.plugins.iter().zip(executables).enumerate() {
             if let Err(failure) = self.chain.add_one(plugin, executable, self.attachment, version, &mut last).await {
                 let ran = index + usize::from(failure.has_run());
+                let is_refused = failure.is_refusal();
                 let error = self.chain.told(plugin, failure.error);
-                return Err(Failed { error, ran: &executables[..ran], last });
+                return Err(Failed { error, ran: &executables[..ran], is_refused, last });
             }
         }
         match self.write(last.as_ref()).await {
             Ok(()) => Ok(last.map(|step| step.result).unwrap_or_default()),
-            Err(error) => Err(Failed { error, ran: executables, last }),
+            Err(error) => Err(Failed { error, ran: executables, is_refused: false, last }),
         }
     }
 
@@ -120,17 +134,18 @@ impl<'a> Add<'a> {
                 &["Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first.".into()],
             );
         }
-        let (undone, left) = self.roll_back(failed.ran, failed.last.as_ref()).await;
+        let RolledBack { undone, idle, left } = self.roll_back(&failed).await;
         let is_clean = left.is_empty();
         let mut told = Vec::new();
         if !undone.is_empty() {
             told.push(format!("Rolled back: {}.", undone.join(", ")));
         }
-        told.extend(left.iter().map(|error| left_behind(&error.to_string())));
+        told.extend(idle.map(|plugin| format!("{plugin} refuses DEL as well, so it has made nothing.")));
+        told.extend(left.iter().map(|error| left_behind(error, &failed.error)));
         match (before, is_clean) {
             (Before::Nothing, true) => {
                 let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
-                told.extend(removed.err().map(|error| left_behind(&error.with_causes())));
+                told.extend(removed.err().map(|error| left_behind(&error, &failed.error)));
             }
             // Plugins after the one that failed may have left something in the ADD before this one.
             (Before::Nothing | Before::Intent, _) => {
@@ -141,25 +156,40 @@ impl<'a> Add<'a> {
         with_details(failed.error, &told)
     }
 
-    /// DEL for the plugins that ran, newest first: which were undone, and which left something.
-    async fn roll_back(&self, ran: &[PathBuf], last: Option<&Step>) -> (Vec<&str>, Vec<Error>) {
+    /// DEL for the plugins that ran, newest first.
+    ///
+    /// One that refused the configuration of ADD, and of DEL again, has made nothing (SPEC 5, Error: codes of what it was
+    /// given). Its DEL would be refused for ever, so it does not count as left behind. The reference's plugins refuse
+    /// with the code of any other failure; with that it may have made something, and the cache keeps the attachment.
+    async fn roll_back(&self, failed: &Failed<'_>) -> RolledBack<'_> {
         let chain = self.chain.rollback();
         // The result as far as it had got; versions without it in DEL get none.
         let has_result = chain.network.version().is_ok_and(SpecVersion::has_check);
-        let prev_result = last.filter(|_| has_result).map(|step| step.json.get());
-        let (mut undone, mut left) = (Vec::new(), Vec::new());
-        for (plugin, executable) in self.chain.network.plugins.iter().zip(ran).rev() {
+        let prev_result = failed.last.as_ref().filter(|_| has_result).map(|step| step.json.get());
+        let mut outcome = RolledBack::default();
+        let ran = self.chain.network.plugins.iter().zip(failed.ran);
+        for (place, (plugin, executable)) in ran.enumerate().rev() {
+            let refused_add = failed.is_refused && place + 1 == failed.ran.len();
             match chain.call(plugin, executable, self.attachment, prev_result).await {
-                Ok(_) => undone.push(plugin.plugin_type.as_str()),
-                Err(failure) => left.push(chain.told(plugin, failure.error)),
+                Ok(_) => outcome.undone.push(plugin.plugin_type.as_str()),
+                Err(failure) if refused_add && failure.is_refusal() => {
+                    outcome.idle = Some(plugin.plugin_type.as_str());
+                }
+                Err(failure) => outcome.left.push(chain.told(plugin, failure.error)),
             }
         }
-        (undone, left)
+        outcome
     }
 }
 
-fn left_behind(error: &str) -> String {
-    format!("Left behind: {}.", error.trim_end_matches('.'))
+/// What a DEL left, in whose error; what the error of the ADD has said already is not said again.
+fn left_behind(left: &Error, failed: &Error) -> String {
+    match (left, failed) {
+        (Error::Plugin(left), Error::Plugin(failed)) if left.error == failed.error => {
+            format!("Left behind: DEL of plugin {} failed with the same error.", left.plugin)
+        }
+        _ => format!("Left behind: {}.", left.with_causes().trim_end_matches('.')),
+    }
 }
 
 fn with_details(error: Error, sentences: &[String]) -> Error {
@@ -175,12 +205,8 @@ fn with_details(error: Error, sentences: &[String]) -> Error {
             plugin.error = add(plugin.error);
             Error::Plugin(plugin)
         }
-        // Only a cache that cannot be written gets here, and its cause stays a cause.
-        Error::Cache { verb, path, source } => {
-            let told = sentences.join(" ");
-            let source = std::io::Error::new(source.kind(), format!("{source}; {told}"));
-            Error::Cache { verb, path, source }
-        }
+        // Only a cache that cannot be written gets here.
+        Error::Cache { verb, path, source, .. } => Error::Cache { verb, path, source, details: sentences.join(" ") },
         other => other,
     }
 }

@@ -228,17 +228,17 @@ impl Cache {
         Ok(Entry { path, bytes, is_synced })
     }
 
-    /// Removes an entry; absence is fine, and so is another attachment's entry under the same file name, which stays.
-    pub(crate) fn remove(&self, network: &NetworkName, id: &AttachmentId) -> Result<(), Error> {
+    /// Removes an entry, and says whether there was one. Another attachment's under the same file name stays.
+    pub(crate) fn remove(&self, network: &NetworkName, id: &AttachmentId) -> Result<bool, Error> {
         let path = self.path(network, id);
         if let Ok(Some(other)) = read_entry(&path)
             && (&other.network, &other.attachment.id) != (network, id)
         {
-            return Ok(());
+            return Ok(false);
         }
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            outcome => outcome.map_err(failed("remove", &path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            outcome => outcome.map(|()| true).map_err(failed("remove", &path)),
         }
     }
 
@@ -282,7 +282,7 @@ impl Entry {
 }
 
 fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
-    move |source| Error::Cache { verb, path: path.to_owned(), source }
+    move |source| Error::Cache { verb, path: path.to_owned(), source, details: String::new() }
 }
 
 /// Whether the file's name allows that it is an entry of `container`. The name alone cannot tell: all its parts may

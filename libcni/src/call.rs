@@ -40,6 +40,11 @@ impl Failure {
         move |error| Self { error, stage }
     }
 
+    /// Whether the plugin said itself that it cannot use what it was given.
+    pub(crate) fn is_refusal(&self) -> bool {
+        self.stage == Stage::Printed && self.error.code.is_refusal()
+    }
+
     pub(crate) fn has_run(&self) -> bool {
         self.stage != Stage::Before
     }

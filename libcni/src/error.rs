@@ -5,7 +5,7 @@ use crate::conflist::PassedOver;
 use cni_spec::{CniError, Code, Command, NetworkName};
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// An operation that failed.
 ///
@@ -20,7 +20,7 @@ pub enum Error {
         dir: PathBuf,
     },
     /// The folder holds network configurations, but none of this name.
-    #[error("no net configuration with name {name:?} in {}{}", dir.display(), PassedOver::list(passed_over))]
+    #[error("{}{}", no_network(dir, name), PassedOver::list(passed_over))]
     NoNetwork {
         /// The folder.
         dir: PathBuf,
@@ -38,7 +38,7 @@ pub enum Error {
         source: io::Error,
     },
     /// A network configuration is invalid.
-    #[error("{}{error}", path.as_ref().map(|path| format!("{}: ", path.display())).unwrap_or_default())]
+    #[error("{}{error}", prefix(path.as_deref()))]
     Config {
         /// The file, if it came from one.
         path: Option<PathBuf>,
@@ -68,7 +68,12 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: io::Error,
+        /// After a failed ADD, what was rolled back and what was left; else empty.
+        details: String,
     },
+    /// Another attachment has the cache file that this one would have; nothing has run.
+    #[error("{0}; {DEL_OTHER}")]
+    Clash(Box<Clash>),
     /// A cached result cannot be used with the network's version.
     #[error("cannot use cached result {}: {error}", path.display())]
     CachedResult {
@@ -86,7 +91,7 @@ pub enum Error {
         error: CniError,
     },
     /// The attachment's ADD was begun and not finished, so there is nothing to check.
-    #[error("cannot check {}/{} in network {network}: its ADD was not finished; DEL and then ADD are the way on", id.container_id, id.ifname)]
+    #[error("{}; {DEL_THEN_ADD}", incomplete(network, id))]
     Incomplete {
         /// The network.
         network: NetworkName,
@@ -107,6 +112,25 @@ pub enum Error {
     },
 }
 
+/// Two attachments whose names join to the name of one cache file, as all parts may contain `-`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "cannot add {}/{} to network {network}: its cache file {} is that of {}/{} in network {other_network}",
+    id.container_id, id.ifname, path.display(), other.container_id, other.ifname
+)]
+pub struct Clash {
+    /// The file.
+    pub path: PathBuf,
+    /// The network of the ADD.
+    pub network: NetworkName,
+    /// The attachment of the ADD.
+    pub id: AttachmentId,
+    /// The network of the attachment that has the file.
+    pub other_network: NetworkName,
+    /// The attachment that has the file.
+    pub other: AttachmentId,
+}
+
 /// A plugin's failure, with whose it was.
 ///
 /// As text: `plugin type="bridge" failed (add): msg; details`.
@@ -122,12 +146,10 @@ pub struct PluginError {
     pub error: CniError,
 }
 
-impl fmt::Display for PluginError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "plugin type={:?}", self.plugin)?;
-        if let Some(name) = &self.name {
-            write!(f, " name={name:?}")?;
-        }
+impl PluginError {
+    /// Whose error it is, as the text begins.
+    fn origin(&self) -> String {
+        let name = self.name.as_ref().map(|name| format!(" name={name:?}")).unwrap_or_default();
         let verb = match self.command {
             Command::Add => "add",
             Command::Del => "delete",
@@ -136,17 +158,42 @@ impl fmt::Display for PluginError {
             Command::Status => "status",
             Command::Version => "version",
         };
-        write!(f, " failed ({verb}): {}", self.error)
+        format!("plugin type={:?}{name} failed ({verb}): ", self.plugin)
+    }
+}
+
+impl fmt::Display for PluginError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.origin(), self.error)
     }
 }
 
 impl std::error::Error for PluginError {}
 
+const DEL_THEN_ADD: &str = "DEL and then ADD are the way on";
+const DEL_OTHER: &str = "DEL that attachment first, or choose another container ID";
+
+fn no_network(dir: &Path, name: &str) -> String {
+    format!("no net configuration with name {name:?} in {}", dir.display())
+}
+
+fn incomplete(network: &NetworkName, id: &AttachmentId) -> String {
+    format!("cannot check {}/{} in network {network}: its ADD was not finished", id.container_id, id.ifname)
+}
+
+fn prefix(path: Option<&Path>) -> String {
+    path.map(|path| format!("{}: ", path.display())).unwrap_or_default()
+}
+
 impl Error {
-    /// The code of the plugin's error, or of the reason why nothing ran; `None` for a failure of this side.
+    /// The code of the plugin's error, or of the reason why nothing ran, from the table in [`Code`]; of several, the
+    /// first one's. `None` for none of several.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
-        self.cni_error().map(|error| error.code)
+        match self {
+            Error::Several { errors } => errors.iter().find_map(Error::code),
+            one => Some(one.to_cni_error().code),
+        }
     }
 
     /// The error object behind this error; of several, the first one's.
@@ -165,7 +212,58 @@ impl Error {
             | Error::ReadConfig { .. }
             | Error::NoCheck { .. }
             | Error::Incomplete { .. }
+            | Error::Clash(_)
             | Error::Cache { .. } => None,
+        }
+    }
+
+    /// This error as an error object: code, message with its causes, and the details apart.
+    #[must_use]
+    pub fn to_cni_error(&self) -> CniError {
+        let new = CniError::new;
+        let of = |prefix: String, error: &CniError| CniError { msg: format!("{prefix}{}", error.msg), ..error.clone() };
+        match self {
+            // What is wrong with the network's configuration is that it is not there.
+            Error::NoConfig { .. } => new(Code::INVALID_CONFIG, self.to_string()),
+            Error::NoNetwork { dir, name, passed_over } => {
+                let error = new(Code::INVALID_CONFIG, no_network(dir, name));
+                passed_over.iter().fold(error, |error, file| error.detail(format!("{file}.")))
+            }
+            Error::ReadConfig { source, .. } => new(Code::IO, format!("{self}: {source}")),
+            Error::Config { path, error } => of(prefix(path.as_deref()), error),
+            Error::Invalid(error) | Error::Orphans { error } => error.clone(),
+            Error::NoCheck { .. } => new(Code::INCOMPATIBLE_VERSION, self.to_string()),
+            Error::Plugin(plugin) => of(plugin.origin(), &plugin.error),
+            Error::Cache { source, details, .. } => new(Code::IO, format!("{self}: {source}")).detail(details),
+            Error::Clash(clash) => new(Code::EXISTS, clash.to_string()).detail(format!("{DEL_OTHER}.")),
+            Error::CachedResult { path, error } => of(format!("cannot use cached result {}: ", path.display()), error),
+            Error::CachedConf { path, error } => {
+                of(format!("cannot use cached network config {}: ", path.display()), error)
+            }
+            Error::Incomplete { network, id } => {
+                new(Code::CHECK_FAILED, incomplete(network, id)).detail(format!("{DEL_THEN_ADD}."))
+            }
+            Error::Several { errors } => CniError::join(errors.iter().map(Error::to_cni_error).collect())
+                .unwrap_or_else(|| new(Code::INTERNAL, "no error".to_owned())),
+        }
+    }
+
+    /// Whether a plugin, or this library for it, says that it cannot use the configuration.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Error::CachedConf { .. } | Error::Invalid(_) | Error::Config { .. } => true,
+            // The reference's plugins refuse a configuration with their code for everything.
+            Error::Plugin(plugin) => plugin.error.code.is_refusal() || plugin.error.code == Code::INTERNAL,
+            Error::Several { errors } => errors.iter().any(Error::is_refusal),
+            Error::NoConfig { .. }
+            | Error::NoNetwork { .. }
+            | Error::ReadConfig { .. }
+            | Error::NoCheck { .. }
+            | Error::Incomplete { .. }
+            | Error::CachedResult { .. }
+            | Error::Clash(_)
+            | Error::Orphans { .. }
+            | Error::Cache { .. } => false,
         }
     }
 
@@ -178,17 +276,13 @@ impl Error {
         }
     }
 
-    /// The error and its causes on one line.
+    /// The error, its causes and its details on one line.
     #[must_use]
     pub fn with_causes(&self) -> String {
-        let mut text = self.to_string();
-        let mut cause = std::error::Error::source(self);
-        while let Some(error) = cause {
-            text.push_str(": ");
-            text.push_str(&error.to_string());
-            cause = error.source();
+        match self {
+            Error::ReadConfig { .. } | Error::Cache { .. } => self.to_cni_error().to_string(),
+            whole => whole.to_string(),
         }
-        text
     }
 
     fn lines(errors: &[Error]) -> String {

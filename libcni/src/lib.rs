@@ -67,7 +67,7 @@ pub use cache::{Cache, Cached};
 pub use cancellation::Cancellation;
 pub use cni_spec;
 pub use conflist::{Found, NetworkConf, PassedOver};
-pub use error::{Error, PluginError};
+pub use error::{Clash, Error, PluginError};
 pub use namespace::Namespace;
 pub use plugin_object::PluginObject;
 pub use settings::{AbsenceErrors, Builder, DelErrors, DiskWait};
@@ -219,7 +219,9 @@ impl Runtime {
     /// DEL: runs the plugins in reverse order, from version 0.4.0 on with the cached result, and forgets the result.
     ///
     /// If the cache has only an intent, plugins that still run ADD for the attachment are ended first, with what they
-    /// started: SIGTERM to their process groups, later SIGKILL. `CNI_NETNS` is empty if the namespace is gone.
+    /// started: SIGTERM to their process groups, later SIGKILL. If a plugin then refuses the configuration of `network`,
+    /// the intent's own is tried, as one of the two is what ADD used or what was mended since. `CNI_NETNS` is empty if
+    /// the namespace is gone.
     ///
     /// Whether an error ends it is up to [`Builder::del_errors`]; after any, the cached result is kept, so that DEL can
     /// be tried again.
@@ -229,37 +231,14 @@ impl Runtime {
     /// [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
     pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
         watch::operation(Command::Del, Some(&network.name), Some(&attachment.id), async {
-            self.bounded().del_in_span(network, attachment).await
+            let runtime = self.bounded();
+            let name = name(network)?;
+            let cached = runtime.find_cached(&name, attachment);
+            let own = cached.as_ref().filter(|cached| !cached.is_complete());
+            let own = own.and_then(|intent| runtime.cached_conf(intent).ok());
+            runtime.del_by_either(network, own.as_ref(), attachment, cached.as_ref()).await
         })
         .await
-    }
-
-    async fn del_in_span(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        let name = name(network)?;
-        let version = network.version().map_err(Error::Invalid)?;
-        let cached = self.find_cached(&name, attachment);
-        if let Some(intent) = cached.as_ref().filter(|cached| !cached.is_complete()) {
-            orphans::end(&intent.attachment, &Limits::of(self), Command::Del).await?;
-        }
-        let prev_result = match self.prev_result(cached.as_ref(), version) {
-            Ok(result) => result.filter(|_| version.has_check()),
-            // DEL must work without a result: what cannot be used is dropped.
-            Err(error) => {
-                tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
-                self.settings.cache.remove(&name, &attachment.id)?;
-                None
-            }
-        };
-        Chain::new(self, network, Command::Del).del(attachment, prev_result.as_deref()).await?;
-        self.settings.cache.remove(&name, &attachment.id)
-    }
-
-    /// What is cached, for DEL, which must work without it.
-    fn find_cached(&self, name: &NetworkName, attachment: &Attachment) -> Option<Cached> {
-        self.settings.cache.find(name, &attachment.id).unwrap_or_else(|error| {
-            tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
-            None
-        })
     }
 
     /// DEL with nothing but the cache: the network configuration, namespace and arguments that ADD left there. What a
@@ -271,14 +250,114 @@ impl Runtime {
     /// nothing has run, and [`Runtime::del`] with a configuration from elsewhere is the way. Else as
     /// [`Runtime::del`].
     pub async fn del_cached(&self, cached: &Cached) -> Result<(), Error> {
-        let unusable =
-            |error| Error::CachedConf { path: self.settings.cache.path(&cached.network, &cached.attachment.id), error };
+        self.del_cached_or(cached, None).await
+    }
+
+    /// As [`Runtime::del_cached`], and with the `present` configuration of the network where the cached one cannot be
+    /// used, or is that of an intent and a plugin refuses it.
+    ///
+    /// # Errors
+    /// Those of both, as one or as [`Error::Several`].
+    pub async fn del_cached_or(&self, cached: &Cached, present: Option<&NetworkConf>) -> Result<(), Error> {
+        watch::operation(Command::Del, Some(cached.network.as_str()), Some(&cached.attachment.id), async {
+            let runtime = self.bounded();
+            let present = present.filter(|present| present.name == cached.network.as_str());
+            let (attachment, known) = (&cached.attachment, runtime.find_cached(&cached.network, &cached.attachment));
+            match (runtime.cached_conf(cached), present) {
+                (Ok(conf), present) => {
+                    let present = present.filter(|_| !cached.is_complete());
+                    runtime.del_by_either(&conf, present, attachment, known.as_ref()).await
+                }
+                (Err(error), Some(present)) => {
+                    tracing::warn!(error = error.with_causes(), "DEL uses the present configuration");
+                    runtime.del_by_either(present, None, attachment, known.as_ref()).await
+                }
+                (Err(error), None) => Err(error),
+            }
+        })
+        .await
+    }
+
+    /// The configuration that ADD left in the cache.
+    fn cached_conf(&self, cached: &Cached) -> Result<NetworkConf, Error> {
+        let path = || self.settings.cache.path(&cached.network, &cached.attachment.id);
+        let unusable = |error| Error::CachedConf { path: path(), error };
         let network = cached.network_conf().map_err(unusable)?;
         if network.name != cached.network.as_str() {
             let other = format!("it is that of network {:?}", network.name);
             return Err(unusable(CniError::new(Code::INVALID_CONFIG, other)));
         }
-        self.del(&network, &cached.attachment).await
+        Ok(network)
+    }
+
+    /// DEL by one configuration and, where a plugin refuses that, by another one.
+    async fn del_by_either(
+        &self,
+        first: &NetworkConf,
+        second: Option<&NetworkConf>,
+        attachment: &Attachment,
+        cached: Option<&Cached>,
+    ) -> Result<(), Error> {
+        if let Some(intent) = cached.filter(|cached| !cached.is_complete()) {
+            orphans::end(&intent.attachment, &Limits::of(self), Command::Del).await?;
+        }
+        let second = second.filter(|second| second.bytes != first.bytes);
+        match (self.del_by(first, attachment, cached).await, second) {
+            (Err(refusal), Some(second)) if refusal.is_refusal() => {
+                tracing::warn!(error = refusal.with_causes(), "DEL goes on with the network's other configuration");
+                let outcome = self.del_by(second, attachment, cached).await;
+                outcome.map_err(|error| match error.to_string() == refusal.to_string() {
+                    true => error,
+                    false => Error::Several { errors: vec![refusal, error] },
+                })
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    async fn del_by(
+        &self,
+        network: &NetworkConf,
+        attachment: &Attachment,
+        cached: Option<&Cached>,
+    ) -> Result<(), Error> {
+        let name = name(network)?;
+        let version = network.version().map_err(Error::Invalid)?;
+        let prev_result = match self.prev_result(cached, version) {
+            Ok(result) => result.filter(|_| version.has_check()),
+            // DEL must work without a result: what cannot be used is dropped.
+            Err(error) => {
+                tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
+                self.settings.cache.remove(&name, &attachment.id)?;
+                None
+            }
+        };
+        Chain::new(self, network, Command::Del).del(attachment, prev_result.as_deref()).await?;
+        self.settings.cache.remove(&name, &attachment.id).map(drop)
+    }
+
+    /// What is cached, for DEL, which must work without it.
+    fn find_cached(&self, name: &NetworkName, attachment: &Attachment) -> Option<Cached> {
+        self.settings.cache.find(name, &attachment.id).unwrap_or_else(|error| {
+            tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
+            None
+        })
+    }
+
+    /// Forgets an attachment without calling a plugin for it: for an entry whose DEL no plugin will ever serve, when
+    /// nothing of the attachment is on the node any more. That is for the caller to know, as this library knows nothing
+    /// of networks. An ADD that a dead runtime left running is ended first. A broken entry is forgotten, too.
+    ///
+    /// Returns whether there was an entry.
+    ///
+    /// # Errors
+    /// [`Error::Cache`] when the entry cannot be removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be
+    /// ended.
+    pub async fn forget(&self, network: &NetworkName, id: &AttachmentId) -> Result<bool, Error> {
+        if let Some(intent) = self.settings.cache.find(network, id)?.filter(|cached| !cached.is_complete()) {
+            orphans::end(&intent.attachment, &Limits::of(self), Command::Del).await?;
+        }
+        self.settings.cache.remove(network, id)
     }
 
     /// GC: DEL for every cached attachment of the network that is not in `valid`, then, from version 1.1.0 on, GC for

@@ -9,8 +9,8 @@ use crate::pods::Pods;
 use crate::set_up::told;
 use crate::watch;
 use cni_spec::exec::GRACE;
-use cni_spec::{CniArgs, IfName};
-use libcni::{Attachment, AttachmentId, Cached, Runtime};
+use cni_spec::{CniArgs, Code, IfName};
+use libcni::{Attachment, AttachmentId, Cached};
 use std::time::Instant;
 
 /// Which pod is to be taken down: its [`PodId`], or all of the [`Pod`] that was to be set up, which helps where the cache
@@ -79,7 +79,8 @@ impl Pods {
             let share = until.saturating_duration_since(now) / u32::try_from(left + 1).unwrap_or(u32::MAX);
             // Ending it takes time too, if it does not end by itself.
             let share = if left > 0 && share > 2 * GRACE { share - GRACE } else { share };
-            let outcome = del_cached(&self.runtime(now + share), cached, choice).await;
+            let runtime = self.runtime(now + share);
+            let outcome = Box::pin(runtime.del_cached_or(cached, choice.find(&cached.network))).await;
             errors.extend(outcome.err().map(|error| told(&cached.network, &cached.attachment.id.ifname, error)));
         }
         errors
@@ -102,7 +103,16 @@ impl Pods {
         let mut errors = Vec::new();
         for planned in planned.iter().rev() {
             let outcome = Box::pin(self.runtime(until).del(planned.conf, &planned.attachment)).await;
-            errors.extend(outcome.err().map(|error| told(&planned.network, &planned.attachment.id.ifname, error)));
+            let Err(error) = outcome.map_err(|error| told(&planned.network, &planned.attachment.id.ifname, error))
+            else {
+                continue;
+            };
+            if error.code().is_some_and(Code::is_refusal) {
+                // An ADD by this configuration was refused, too: there is nothing to delete.
+                tracing::warn!(%error, "nothing is cached, and the network's configuration is refused");
+            } else {
+                errors.push(error);
+            }
         }
         if self.settings().loopback == Loopback::Plugin {
             let outcome = self.del_lo(&pod, until).await;
@@ -141,16 +151,5 @@ impl Pods {
         let conf = loopback::network().map_err(|error| down(error.to_string()))?;
         let attachment = Attachment::from(id).netns(&pod.netns);
         Box::pin(self.runtime(until).del(&conf, &attachment)).await.map_err(|error| down(error.with_causes()))
-    }
-}
-
-/// DEL with the cached configuration; where that cannot be used, with the folder's of the same name.
-async fn del_cached(runtime: &Runtime, cached: &Cached, choice: &Choice<'_>) -> Result<(), libcni::Error> {
-    match (Box::pin(runtime.del_cached(cached)).await, choice.find(&cached.network)) {
-        (Err(error @ libcni::Error::CachedConf { .. }), Some(conf)) => {
-            tracing::warn!(error = error.with_causes(), "DEL uses the configuration of the folder");
-            Box::pin(runtime.del(conf, &cached.attachment)).await
-        }
-        (outcome, _) => outcome,
     }
 }

@@ -57,6 +57,20 @@ impl Code {
     pub const UNUSABLE_RESULT: Code = Code(110);
     /// A fault of the plugin itself. The reference's code for any untyped error.
     pub const INTERNAL: Code = Code(999);
+
+    /// Whether it says that the plugin cannot use what it was given: version, configuration or variables. It has then
+    /// done nothing (SPEC 5, Error), and will not however often it is asked the same.
+    #[must_use]
+    pub fn is_refusal(self) -> bool {
+        [
+            Self::INCOMPATIBLE_VERSION,
+            Self::UNSUPPORTED_FIELD,
+            Self::INVALID_ENVIRONMENT,
+            Self::DECODING,
+            Self::INVALID_CONFIG,
+        ]
+        .contains(&self)
+    }
 }
 
 /// What a plugin answers when it fails.

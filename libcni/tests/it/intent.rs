@@ -3,7 +3,7 @@
 use crate::folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, NetworkName};
-use libcni::{Cached, Error};
+use libcni::{Cached, Error, NetworkConf};
 
 const FILE: &str = "cache/results/net-c1-eth0";
 
@@ -136,4 +136,112 @@ fn an_entry_without_a_usable_config_cannot_be_deleted_from_the_cache_alone() {
         cannot use cached network config $DIR/cache/results/net-c1-eth0: cannot use network config: missing network name
         cannot use cached network config $DIR/cache/results/net-c1-eth0: it is that of network "other""#]].assert_eq(&texts.join("\n"));
     assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("", 1));
+}
+
+/// A plugin that refuses configurations with `bad` in them at every verb, with this code.
+fn refusing(code: u32) -> String {
+    format!(
+        r#"
+config=$(cat); echo "$CNI_COMMAND $name" >> "$dir/log"
+case $config in *bad*) echo '{{"code":{code},"msg":"'$name' cannot use key bad"}}'; exit 1;; esac
+[ "$CNI_COMMAND" != ADD ] || echo '{{"cniVersion":"1.0.0"}}'
+"#
+    )
+}
+
+/// Network `net` of plugin `a` and one that is given this key.
+fn with_key(last: &str, key: &str) -> NetworkConf {
+    let text =
+        format!(r#"{{"cniVersion":"1.1.0","name":"net","plugins":[{{"type":"a"}},{{"type":"{last}","{key}":1}}]}}"#);
+    NetworkConf::parse(text.as_bytes()).unwrap()
+}
+
+#[test]
+fn a_refused_add_leaves_nothing_even_if_del_is_refused_as_well() {
+    for code in [1, 2, 4, 6, 7] {
+        let folder = Folder::with(&[("a", GOOD), ("b", &refusing(code))]);
+        let error = wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
+        expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a. b refuses DEL as well, so it has made nothing."#]]
+            .assert_eq(&error.to_string());
+        expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
+        assert_eq!(folder.cache_files(), [""; 0]);
+    }
+}
+
+/// The code of the reference's plugins for a refusal is that of any other failure: something may be left.
+#[test]
+fn an_add_that_failed_otherwise_stays_in_the_cache_when_its_del_fails_the_same_way() {
+    let folder = Folder::with(&[("a", GOOD), ("b", &refusing(999))]);
+    let error = wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
+    expect![[r#"plugin type="b" failed (add): b cannot use key bad; Rolled back: a. Left behind: DEL of plugin b failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it."#]]
+        .assert_eq(&error.to_string());
+    assert!(!cached(&folder).unwrap().is_complete());
+}
+
+/// A folder with an intent whose configuration plugin `b` refuses with the reference's code.
+fn refused() -> Folder {
+    let folder = Folder::with(&[("a", GOOD), ("b", &refusing(999))]);
+    wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap_err();
+    folder.clear_log();
+    folder
+}
+
+#[test]
+fn an_intent_whose_configuration_is_refused_is_deleted_with_the_present_one() {
+    for verb in ["del_cached_or", "del", "gc", "add"] {
+        let (folder, mended) = (refused(), with_key("b", "good"));
+        let (runtime, intent) = (folder.runtime(), cached(&folder).unwrap());
+        assert!(wait(runtime.del_cached(&intent)).is_err());
+        match verb {
+            "del_cached_or" => wait(runtime.del_cached_or(&intent, Some(&mended))).unwrap(),
+            "del" => wait(runtime.del(&mended, &own())).unwrap(),
+            "gc" => wait(runtime.gc(&mended, &[])).unwrap(),
+            _ => {
+                wait(runtime.add(&mended, &own())).unwrap();
+                wait(runtime.del(&mended, &own())).unwrap();
+            }
+        }
+        assert_eq!(folder.cache_files(), [""; 0], "{verb}");
+    }
+}
+
+#[test]
+fn del_with_a_refused_configuration_falls_back_to_the_intents() {
+    let folder = half_rolled_back();
+    folder.plugin("b", &refusing(7));
+    wait(folder.runtime().del(&with_key("b", "bad"), &own())).unwrap();
+    expect!["DEL b, DEL b, DEL a [$NETNS] []"].assert_eq(&log(&folder));
+    assert_eq!(folder.cache_files(), [""; 0]);
+}
+
+#[test]
+fn where_both_configurations_are_refused_the_error_has_each_once() {
+    let folder = refused();
+    let error = wait(folder.runtime().del(&with_key("b", "also bad"), &own())).unwrap_err();
+    expect![[r#"plugin type="b" failed (delete): b cannot use key bad"#]].assert_eq(&error.to_string());
+    expect!["DEL b, DEL b"].assert_eq(&folder.log());
+    assert!(cached(&folder).is_some());
+}
+
+#[test]
+fn a_complete_attachment_is_not_deleted_with_another_configuration() {
+    let folder = Folder::with(&[("a", GOOD), ("b", GOOD)]);
+    wait(folder.runtime().add(&with_key("b", "bad"), &own())).unwrap();
+    folder.plugin("b", &refusing(7));
+    folder.clear_log();
+    let complete = cached(&folder).unwrap();
+    wait(folder.runtime().del_cached_or(&complete, Some(&with_key("b", "good")))).unwrap_err();
+    expect!["DEL b"].assert_eq(&folder.log());
+    assert!(cached(&folder).is_some());
+}
+
+#[test]
+fn an_attachment_is_forgotten_without_a_plugin() {
+    let folder = refused();
+    let (runtime, net) = (folder.runtime(), NetworkName::parse("net").unwrap());
+    assert!(wait(runtime.forget(&net, &own().id)).unwrap());
+    assert!(!wait(runtime.forget(&net, &own().id)).unwrap());
+    folder.write(FILE, "{");
+    assert!(wait(runtime.forget(&net, &own().id)).unwrap(), "a broken entry, too");
+    assert_eq!((folder.log().as_str(), folder.cache_files().len()), ("", 0));
 }

@@ -7,6 +7,7 @@ mod cache;
 mod check_del;
 mod conflist;
 mod deadlines;
+mod errors;
 mod folder;
 mod gc_status;
 mod intent;

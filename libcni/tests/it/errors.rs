@@ -1,0 +1,118 @@
+//! Errors as objects: a code by the table, the message, and the details apart.
+
+use crate::folder::{Folder, GOOD, eth0, failing, network, wait};
+use expect_test::{Expect, expect};
+use libcni::cni_spec::SpecVersion;
+use libcni::{Error, conflist};
+
+#[track_caller]
+fn check(folder: &Folder, error: &Error, expected: &Expect) {
+    let object = error.to_cni_error();
+    assert_eq!(error.code(), Some(object.code));
+    expected.assert_eq(&folder.stable(&object.to_json(SpecVersion::LATEST)));
+}
+
+#[test]
+fn a_missing_network_is_an_invalid_configuration() {
+    let folder = Folder::new();
+    check(
+        &folder,
+        &conflist::find(folder.path(), "net").unwrap_err(),
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 7,
+            "msg": "no net configurations found in $DIR"
+        }"#]],
+    );
+    folder.write("broken.conflist", "{");
+    check(
+        &folder,
+        &conflist::find(folder.path(), "net").unwrap_err(),
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 7,
+            "msg": "no net configuration with name \"net\" in $DIR",
+            "details": "$DIR/broken.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1."
+        }"#]],
+    );
+}
+
+#[test]
+fn what_cannot_be_read_or_written_is_io() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let file = folder.write("file", "");
+    check(
+        &folder,
+        &conflist::find(&file, "net").unwrap_err(),
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 5,
+            "msg": "cannot read $DIR/file: Not a directory (os error 20)"
+        }"#]],
+    );
+    folder.write("cache", "a file where the folder should be");
+    let error = wait(folder.runtime().add(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
+    check(
+        &folder,
+        &error,
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 5,
+            "msg": "cannot write cache $DIR/cache/results: Not a directory (os error 20)"
+        }"#]],
+    );
+}
+
+#[test]
+fn a_plugins_details_stay_details() {
+    let folder = Folder::with(&[("a", GOOD), ("b", &failing("ADD"))]);
+    let error = wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &eth0())).unwrap_err();
+    check(
+        &folder,
+        &error,
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 11,
+            "msg": "plugin type=\"b\" failed (add): b cannot",
+            "details": "more words. Rolled back: b, a."
+        }"#]],
+    );
+}
+
+#[test]
+fn check_of_an_old_network_is_a_matter_of_its_version() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let error = wait(folder.runtime().check(&network("0.3.1", &["a"]), &eth0())).unwrap_err();
+    check(
+        &folder,
+        &error,
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 1,
+            "msg": "configuration version \"0.3.1\" of network net does not support the CHECK command"
+        }"#]],
+    );
+}
+
+#[test]
+fn several_errors_are_one_object() {
+    let folder = Folder::with(&[("a", &failing("GC")), ("b", &failing("GC"))]);
+    let error = wait(folder.runtime().gc(&network("1.1.0", &["a", "b"]), &[])).unwrap_err();
+    check(
+        &folder,
+        &error,
+        &expect![[r#"
+        {
+            "cniVersion": "1.1.0",
+            "code": 11,
+            "msg": "plugin type=\"a\" failed (gc): a cannot",
+            "details": "more words Also: plugin type=\"b\" failed (gc): b cannot; more words."
+        }"#]],
+    );
+}
