@@ -5,9 +5,9 @@ use crate::plugin::Plugin;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Raw, StatusRequest};
 use cni_spec::{
-    AddResult, CniError, Code, Command, ConfObject, ContainerId, FromConf, IfName, PluginConf, SpecVersion, conf,
-    version,
+    AddResult, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, SpecVersion, conf, version,
 };
+use std::rc::Rc;
 
 /// Answers one call of plugin `P`.
 pub(crate) async fn dispatch<P: Plugin>(call: &Call) -> Reply {
@@ -24,6 +24,7 @@ pub(crate) async fn dispatch<P: Plugin>(call: &Call) -> Reply {
     };
     match ConfObject::parse(&stdin) {
         Ok(object) => {
+            let object = Rc::new(object);
             let version = SpecVersion::find(object.version_text()).unwrap_or(SpecVersion::LATEST);
             let raw = Raw { call: call.clone(), stdin };
             let outcome = run_verb::<P>(command, raw, &object).await;
@@ -44,48 +45,55 @@ fn version_text(versions: &[SpecVersion], input: &[u8]) -> String {
     format!("{{\"cniVersion\":\"{asked}\",\"supportedVersions\":[{}]}}\n", quoted.join(","))
 }
 
-async fn run_verb<P: Plugin>(command: Option<Command>, raw: Raw, object: &ConfObject) -> Result<Reply, CniError> {
+async fn run_verb<P: Plugin>(command: Option<Command>, raw: Raw, object: &Rc<ConfObject>) -> Result<Reply, CniError> {
     let Some(command) = command else {
         return Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {}", raw.call.env.command)));
     };
     let cni_version = gate_version(command, object.version_text(), P::VERSIONS)?;
     refuse_own_netns(command, &raw.call)?;
-    let conf = parse_conf::<P>(command, object, cni_version)?;
     let silent = |()| Reply::default();
     match command {
         Command::Add => {
+            let conf = checked::<P>(object, cni_version)?;
             let (container_id, ifname) = attachment(&raw)?;
             let netns = netns(&raw)?;
-            add::<P>(AddRequest { container_id, ifname, netns, conf, raw }).await
+            add::<P>(AddRequest { container_id, ifname, netns, conf, raw }, object).await
         }
         Command::Del => {
+            let conf = for_removal::<P>(object, cni_version);
             let (container_id, ifname) = attachment(&raw)?;
             let netns = NetnsPath::find(&raw.call.env.netns);
             P::del(&DelRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
         }
         Command::Check => {
+            let conf = checked::<P>(object, cni_version)?;
             let (container_id, ifname) = attachment(&raw)?;
             let netns = netns(&raw)?;
             P::check(&CheckRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
         }
         Command::Gc => {
+            let conf = for_removal::<P>(object, cni_version);
             let valid = object.valid_attachments()?;
             P::gc(&GcRequest { valid, conf, raw }).await.map(silent)
         }
-        Command::Status => P::status(&StatusRequest { conf, raw }).await.map(silent),
+        Command::Status => {
+            let conf = checked::<P>(object, cni_version)?;
+            P::status(&StatusRequest { conf, raw }).await.map(silent)
+        }
         Command::Version => Ok(Reply::success(version_text(P::VERSIONS, &[]))), // answered before
     }
 }
 
 /// ADD, and DEL after it if the config's version cannot express what was made.
-async fn add<P: Plugin>(request: AddRequest<P::Conf>) -> Result<Reply, CniError> {
+async fn add<P: Plugin>(request: AddRequest<P::Conf>, object: &Rc<ConfObject>) -> Result<Reply, CniError> {
     let result: AddResult = P::add(&request).await?;
-    let error = match result.to_json(request.conf.cni_version) {
+    let cni_version = request.conf.cni_version;
+    let error = match result.to_json(cni_version) {
         Ok(text) => return Ok(Reply::success(text)),
         Err(error) => error,
     };
-    let AddRequest { container_id, ifname, netns, mut conf, raw } = request;
-    conf.prev_result = Some(result);
+    let AddRequest { container_id, ifname, netns, conf: _, raw } = request;
+    let conf = for_removal::<P>(object, cni_version).after(result);
     match P::del(&DelRequest { container_id, ifname, netns: Some(netns), conf, raw }).await {
         Ok(()) => Err(error.detail("What ADD had made was removed again.")),
         Err(left) => Err(error.detail(format!("What ADD had made could not all be removed: {left}."))),
@@ -102,34 +110,20 @@ fn netns(raw: &Raw) -> Result<NetnsPath, CniError> {
         .ok_or_else(|| CniError::new(Code::INVALID_ENVIRONMENT, "required env variables [CNI_NETNS] missing"))
 }
 
-fn parse_conf<P: Plugin>(
-    command: Command,
-    object: &ConfObject,
-    cni_version: SpecVersion,
-) -> Result<PluginConf<P::Conf>, CniError> {
-    let own = P::Conf::from_conf(object).map_err(|error| object.hint(error))?;
+fn checked<P: Plugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<PluginConf<P::Conf>, CniError> {
+    let conf = PluginConf::checked(object, version)?;
     for sentence in object.misspelt() {
         tracing::warn!(plugin = P::NAME, network = %object.name(), "{sentence}");
     }
-    Ok(PluginConf {
-        cni_version,
-        name: object.name().clone(),
-        plugin_type: object.plugin_type().to_owned(),
-        ipam: object.ipam_type()?,
-        prev_result: prev_result(command, object, cni_version)?,
-        own,
-    })
+    Ok(conf)
 }
 
-/// prevResult. A broken one stops ADD and CHECK; DEL goes on without, as it must not depend on it.
-fn prev_result(command: Command, object: &ConfObject, cni_version: SpecVersion) -> Result<Option<AddResult>, CniError> {
-    match object.prev_result(cni_version) {
-        Err(error) if command == Command::Del => {
-            tracing::warn!(%error, "going on without prevResult");
-            Ok(None)
-        }
-        outcome => outcome,
+fn for_removal<P: Plugin>(object: &Rc<ConfObject>, version: SpecVersion) -> PluginConf<P::Removal> {
+    let conf = PluginConf::for_removal(object, version);
+    for sentence in object.unread() {
+        tracing::warn!(plugin = P::NAME, network = %object.name(), "{sentence}; going on without it");
     }
+    conf
 }
 
 /// The version gate: the config's version must be literally one that the plugin speaks, and have the verb.

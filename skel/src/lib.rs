@@ -11,8 +11,9 @@
 //! impl Plugin for Passthrough {
 //!     const NAME: &'static str = "passthrough";
 //!     type Conf = ();
+//!     type Removal = ();
 //!     async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
-//!         Ok(request.conf.prev_result.clone().unwrap_or_default())
+//!         Ok(request.conf.prev_result()?.unwrap_or_default())
 //!     }
 //!     async fn del(_: &DelRequest<()>) -> Result<(), CniError> { Ok(()) }
 //!     async fn check(_: &CheckRequest<()>) -> Result<(), CniError> { Ok(()) }

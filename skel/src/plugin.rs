@@ -4,7 +4,7 @@ use crate::call::Call;
 use crate::dispatch::dispatch;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
-use cni_spec::{AddResult, CniError, FromConf, SpecVersion};
+use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, SpecVersion};
 use std::pin::Pin;
 
 /// A plugin. The verbs run on the process's one single-threaded runtime, one of them per process.
@@ -13,8 +13,12 @@ pub trait Plugin: 'static {
     const NAME: &'static str;
     /// The versions it speaks, oldest first.
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
-    /// Its own keys.
+    /// Its own keys, checked: what ADD needs, and so CHECK, which compares with it, and STATUS, which says whether ADD
+    /// would work.
     type Conf: FromConf;
+    /// What DEL and GC need of the keys to find what ADD made. As little as possible, and nothing that can be refused:
+    /// a config that ADD refuses must not keep DEL from its work. `()` where network, container and interface suffice.
+    type Removal: FromAnyConf;
 
     /// Makes the attachment, or nothing.
     ///
@@ -26,7 +30,7 @@ pub trait Plugin: 'static {
     ///
     /// # Errors
     /// What could not be removed, together. What is already gone is no error.
-    fn del(request: &DelRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
+    fn del(request: &DelRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>>;
 
     /// Compares the node with what ADD made.
     ///
@@ -38,9 +42,9 @@ pub trait Plugin: 'static {
     ///
     /// # Errors
     /// What could not be removed, together.
-    fn gc(request: &GcRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
+    fn gc(request: &GcRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>>;
 
-    /// Tells whether ADD could be served now. Changes nothing.
+    /// Tells whether ADD could be served now. Changes nothing. A config that ADD refuses does not get here.
     ///
     /// # Errors
     /// Code 50 or 51 with the reason.

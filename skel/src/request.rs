@@ -143,3 +143,22 @@ request! {
     /// STATUS.
     StatusRequest {}
 }
+
+impl<C> DelRequest<C> {
+    /// Has the address plugin free what it gave, if the network has one.
+    ///
+    /// # Errors
+    /// The address plugin's own. Code 7: prevResult has addresses, and `ipam` does not say who gave them, so that they
+    /// stay taken until DEL is called with the config mended.
+    pub async fn release(&self) -> Result<(), CniError> {
+        if let Some(ipam) = self.ipam() {
+            return ipam.del().await;
+        }
+        match self.conf.object().ipam_type() {
+            Err(error) if self.conf.find_prev_result().is_some_and(|prev| !prev.ips.is_empty()) => {
+                Err(error.detail("The addresses of prevResult stay taken: mend the key, and call DEL again."))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+}

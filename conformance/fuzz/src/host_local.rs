@@ -2,9 +2,9 @@
 
 use crate::draw::Draw;
 use crate::hold;
-use cni_spec::{CniArgs, ConfObject, ContainerId, FromConf, IfName};
+use cni_spec::{CniArgs, ConfObject, ContainerId, FromAnyConf, FromConf, IfName};
 use host_local::address::{Address, Family};
-use host_local::conf::Conf;
+use host_local::conf::{Conf, Removal};
 use host_local::fuzzing;
 use host_local::range::Span;
 use host_local::store::Owner;
@@ -17,6 +17,8 @@ pub fn host_local_conf(data: &[u8]) {
         Ok(conf) => conf,
         Err(error) => return hold::is_sound(&error),
     };
+    let removal = Removal::from_any_conf(&object);
+    assert_eq!((removal.place.folder, removal.cool_down), (conf.place.folder.clone(), conf.cool_down), "what ADD uses");
     assert_eq!(conf.place.folder.file_name().and_then(|name| name.to_str()), Some(object.name().as_str()));
     assert!(!conf.sets.is_empty());
     for (index, set) in conf.sets.iter().enumerate() {

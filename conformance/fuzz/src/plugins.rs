@@ -1,9 +1,9 @@
 //! What the other plugins read: bridge's keys, noop's control file, variables, rules that iptables saved.
 
 use crate::hold;
-use bridge::conf::Conf;
+use bridge::conf::{Conf, Removal};
 use bridge::plan::{self, Plan};
-use cni_spec::{ConfObject, ContainerId, FromConf, IfName, SpecVersion, json};
+use cni_spec::{ConfObject, ContainerId, FromAnyConf, FromConf, IfName, SpecVersion, json};
 use filter::{Attachment, fuzzing};
 use interface::host_veth::Owner;
 use noop::control::Control;
@@ -12,11 +12,16 @@ use skel::env::Environment;
 /// Bridge's network config, and the plan it gives with its own `prevResult` as the lease.
 pub fn bridge_conf(data: &[u8]) {
     let Ok(object) = ConfObject::parse(data) else { return };
+    let removal = Removal::from_any_conf(&object);
     let conf = match Conf::from_conf(&object) {
         Ok(conf) => conf,
         Err(error) => return hold::is_sound(&error),
     };
-    assert!(IfName::parse(&conf.bridge).is_ok());
+    assert_eq!(
+        removal.bridge.map(|name| name.to_string()),
+        Some(conf.bridge.clone()),
+        "what ADD uses is what DEL finds"
+    );
     let members = conf.vlans.iter().flat_map(|vlans| &vlans.member_of);
     members.for_each(|vlans| assert!(1 <= vlans.first && vlans.first <= vlans.last && vlans.last <= 4094));
     let container_id = &ContainerId::parse("c1").expect("it is a valid ID");

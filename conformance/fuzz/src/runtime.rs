@@ -64,7 +64,7 @@ fn stdin_holds(
     match ConfObject::parse(&stdin) {
         Ok(object) => {
             assert_eq!((object.name().as_str(), object.version_text()), (&*network.name, &*network.cni_version));
-            assert_eq!(object.plugin_type(), plugin.plugin_type.as_str());
+            assert_eq!(object.plugin_type().as_deref(), Ok(plugin.plugin_type.as_str()));
             if let Some(valid) = valid {
                 assert_eq!(object.valid_attachments().as_deref(), Ok(valid));
             }

@@ -37,8 +37,8 @@ fn survives(object: &ConfObject) {
     let written = object.value().to_string();
     let again = ConfObject::parse(written.as_bytes()).expect("what was read can be written and read");
     let said = |object: &ConfObject| {
-        let (version, name, plugin) =
-            (object.version_text().to_owned(), object.name().clone(), object.plugin_type().to_owned());
+        let (version, name) = (object.version_text().to_owned(), object.name().clone());
+        let plugin = object.plugin_type().map_err(|error| error.code);
         let outcome = |result: Result<_, CniError>| result.map_err(|error| error.code);
         (version, name, plugin, outcome(object.ipam_type()), object.valid_attachments().map_err(|error| error.code))
     };

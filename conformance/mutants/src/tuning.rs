@@ -52,10 +52,11 @@ fn inside(
 impl Plugin for Tuning {
     const NAME: &'static str = "tuning";
     type Conf = Conf;
+    type Removal = ();
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
         let conf = &request.conf.own;
-        let result = request.conf.get_prev_result()?.clone();
+        let result = request.conf.get_prev_result()?;
         if conf.mtu.is_some() {
             let settings = Settings { mtu_bytes: conf.mtu, ..Settings::default() };
             let set = link::set(&Target::named(request.ifname.as_str()), &settings);
@@ -79,11 +80,11 @@ impl Plugin for Tuning {
         })
     }
 
-    async fn del(_: &DelRequest<Conf>) -> Result<(), CniError> {
+    async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
         Ok(())
     }
 
-    async fn gc(_: &GcRequest<Conf>) -> Result<(), CniError> {
+    async fn gc(_: &GcRequest<()>) -> Result<(), CniError> {
         Ok(())
     }
 

@@ -5,7 +5,7 @@
 //! The same executable is `probe-ipam`, an address plugin that hands out the address of key `ipam.address` and
 //! appends its process ID to the file of key `ipam.log`.
 
-use cni_spec::{AddResult, CniError, Code, ConfObject, FromConf, Ip, json};
+use cni_spec::{AddResult, CniError, Code, ConfObject, FromAnyConf, FromConf, Ip, json};
 use serde::Deserialize;
 use skel::{AddRequest, CheckRequest, DelRequest, Entry, GcRequest, Plugin, StatusRequest};
 use std::io::Write;
@@ -25,11 +25,23 @@ impl FromConf for Conf {
     }
 }
 
+/// The file in which DEL is noted.
+struct Removal {
+    file: Option<String>,
+}
+
+impl FromAnyConf for Removal {
+    fn from_any_conf(object: &ConfObject) -> Self {
+        Self { file: object.find(&["file"]) }
+    }
+}
+
 struct Probe;
 
 impl Plugin for Probe {
     const NAME: &'static str = "probe";
     type Conf = Conf;
+    type Removal = Removal;
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
         match request.conf.own.what.as_str() {
@@ -38,19 +50,16 @@ impl Plugin for Probe {
             "layer2" => Ok(AddResult::default()),
             _ => match request.ipam() {
                 Some(ipam) => ipam.add().await,
-                None => Ok(request.conf.prev_result.clone().unwrap_or_default()),
+                None => Ok(request.conf.prev_result()?.unwrap_or_default()),
             },
         }
     }
 
-    async fn del(request: &DelRequest<Conf>) -> Result<(), CniError> {
-        if !request.conf.own.file.is_empty() {
-            note(&request.conf.own.file, "DEL")?;
+    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
+        if let Some(file) = &request.conf.own.file {
+            note(file, "DEL")?;
         }
-        match request.ipam() {
-            Some(ipam) => ipam.del().await,
-            None => Ok(()),
-        }
+        request.release().await
     }
 
     async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
@@ -60,7 +69,7 @@ impl Plugin for Probe {
         }
     }
 
-    async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
+    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
         match request.ipam() {
             Some(ipam) => ipam.gc().await,
             None => Ok(()),
@@ -114,36 +123,46 @@ impl FromConf for IpamConf {
     }
 }
 
+/// The file in which calls are noted.
+struct IpamLog(String);
+
+impl FromAnyConf for IpamLog {
+    fn from_any_conf(object: &ConfObject) -> Self {
+        Self(object.find(&["ipam", "log"]).unwrap_or_default())
+    }
+}
+
 /// Writes the verb and the process that ran it.
-fn log(conf: &IpamConf, verb: &str) -> Result<(), CniError> {
-    note(&conf.ipam.log, &format!("{verb} {}", std::process::id()))
+fn log(file: &str, verb: &str) -> Result<(), CniError> {
+    note(file, &format!("{verb} {}", std::process::id()))
 }
 
 impl Plugin for ProbeIpam {
     const NAME: &'static str = "probe-ipam";
     type Conf = IpamConf;
+    type Removal = IpamLog;
 
     async fn add(request: &AddRequest<IpamConf>) -> Result<AddResult, CniError> {
-        log(&request.conf.own, "ADD")?;
+        log(&request.conf.own.ipam.log, "ADD")?;
         let bad = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use key ipam.address: {why}"));
         let address = json::parse_cidr(&request.conf.own.ipam.address).map_err(bad)?;
         Ok(AddResult { ips: vec![Ip { interface: None, address, gateway: None }], ..AddResult::default() })
     }
 
-    async fn del(request: &DelRequest<IpamConf>) -> Result<(), CniError> {
-        log(&request.conf.own, "DEL")
+    async fn del(request: &DelRequest<IpamLog>) -> Result<(), CniError> {
+        log(&request.conf.own.0, "DEL")
     }
 
     async fn check(request: &CheckRequest<IpamConf>) -> Result<(), CniError> {
-        log(&request.conf.own, "CHECK")
+        log(&request.conf.own.ipam.log, "CHECK")
     }
 
-    async fn gc(request: &GcRequest<IpamConf>) -> Result<(), CniError> {
-        log(&request.conf.own, "GC")
+    async fn gc(request: &GcRequest<IpamLog>) -> Result<(), CniError> {
+        log(&request.conf.own.0, "GC")
     }
 
     async fn status(request: &StatusRequest<IpamConf>) -> Result<(), CniError> {
-        log(&request.conf.own, "STATUS")
+        log(&request.conf.own.ipam.log, "STATUS")
     }
 }
 

@@ -74,7 +74,7 @@ fn a_bad_config_is_named() {
         6 cannot parse network config on stdin: trailing characters at line 1 column 4 | 
         7 missing network name | 
         7 invalid characters found in network name | ../n
-        7 cannot use network config: key name = 5: expected a string | 
+        6 cannot use network config: key name = 5: expected a string | 
         7 cannot use network config: key do = 5: expected a string | 
         7 cannot use network config: key ipam.type = "../sh": invalid plugin type: a file name, not a path, is looked up in CNI_PATH | ../sh
         1 cannot use prevResult: its cniVersion 1.0.0 has another result form than the config's 0.1.0 | 

@@ -22,10 +22,11 @@ impl FromConf for EgressMtu {
 impl Plugin for EgressMtu {
     const NAME: &'static str = "egress-mtu";
     type Conf = Self;
+    type Removal = ();
 
     async fn add(request: &AddRequest<Self>) -> Result<AddResult, CniError> {
         let mtu = request.conf.own.mtu;
-        let mut result = request.conf.get_prev_result()?.clone();
+        let mut result = request.conf.get_prev_result()?;
         let net = open_kernel(&request.netns)?;
         let old = route::list_default(&net, request.ifname.as_str()).map_err(failed)?;
         let new: Vec<Route> = old.iter().map(|old| Route { mtu_bytes: Some(mtu), ..old.clone() }).collect();
@@ -43,10 +44,10 @@ impl Plugin for EgressMtu {
     }
 
     // The routes end with the interface, which the plugin before this one removes. Nothing is kept anywhere else.
-    async fn del(_: &DelRequest<Self>) -> Result<(), CniError> {
+    async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
         Ok(())
     }
-    async fn gc(_: &GcRequest<Self>) -> Result<(), CniError> {
+    async fn gc(_: &GcRequest<()>) -> Result<(), CniError> {
         Ok(())
     }
     async fn status(_: &StatusRequest<Self>) -> Result<(), CniError> {

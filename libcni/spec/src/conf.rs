@@ -9,10 +9,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::cell::RefCell;
+use std::rc::Rc;
 
 /// The keys that the specification and its CONVENTIONS define at the top of a plugin's config.
 const COMMON_KEYS: &[&str] =
     &["cniVersion", "name", "type", "args", "ipam", "dns", "capabilities", "runtimeConfig", "prevResult", "ipMasq"];
+
+/// The most misspelt keys that are named.
+const MISSPELT_MAX: usize = 10;
 
 /// One container's interface in a network, as GC lists them.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -23,35 +27,15 @@ pub struct Attachment {
     pub ifname: IfName,
 }
 
-/// The whole object of stdin: known to be JSON and to have a valid network name.
+/// The whole object of stdin: known to be JSON and to have a valid network name. All else is read by who needs it, as
+/// what one verb cannot do without is of no use to another.
 #[derive(Debug)]
 pub struct ConfObject {
     value: Value,
-    common: Common,
     name: NetworkName,
+    version: String,
     ignored: RefCell<Vec<Ignored>>,
-}
-
-#[derive(Debug, Deserialize, Default)]
-#[serde(rename_all = "camelCase", default)]
-struct Common {
-    cni_version: String,
-    name: String,
-    #[serde(rename = "type")]
-    plugin_type: String,
-    ipam: Ipam,
-    prev_result: Option<Value>,
-    #[serde(rename = "cni.dev/valid-attachments")]
-    valid_attachments: Option<Vec<WireAttachment>>,
-    #[serde(rename = "cni.dev/attachments")]
-    attachments: Option<Vec<WireAttachment>>,
-}
-
-#[derive(Debug, Deserialize, Default)]
-#[serde(default)]
-struct Ipam {
-    #[serde(rename = "type")]
-    ipam_type: String,
+    unread: RefCell<Vec<String>>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -77,7 +61,7 @@ impl ConfObject {
     /// Parses stdin.
     ///
     /// # Errors
-    /// Code 6 if it is no JSON object, code 7 without a valid `name`.
+    /// Code 6 if it is no JSON object, or `name` or `cniVersion` is no text; code 7 without a valid `name`.
     pub fn parse(stdin: &[u8]) -> Result<Self, CniError> {
         let value = json::parse(stdin).map_err(|error| {
             let msg = error.msg.replacen("cannot parse JSON", "cannot parse network config on stdin", 1);
@@ -86,9 +70,12 @@ impl ConfObject {
         if !value.is_object() {
             return Err(CniError::new(Code::DECODING, "cannot parse network config on stdin: it is no JSON object"));
         }
-        let common: Common = json::decode(&value).map_err(|error| Self::invalid(&error))?;
-        let name = NetworkName::parse(&common.name)?;
-        Ok(Self { value, common, name, ignored: RefCell::default() })
+        let text = |key: &str| json::find::<String>(&value, &[key]).map(Option::unwrap_or_default);
+        // The reference decodes these two on their own, before anything looks at the config.
+        let undecodable = |error: json::DecodeError| CniError { code: Code::DECODING, ..Self::invalid(&error) };
+        let name = NetworkName::parse(&text("name").map_err(undecodable)?)?;
+        let version = text("cniVersion").map_err(undecodable)?;
+        Ok(Self { value, name, version, ignored: RefCell::default(), unread: RefCell::default() })
     }
 
     fn invalid(error: &json::DecodeError) -> CniError {
@@ -98,7 +85,7 @@ impl ConfObject {
     /// `cniVersion` as written; may be empty, which means 0.1.0.
     #[must_use]
     pub fn version_text(&self) -> &str {
-        &self.common.cni_version
+        &self.version
     }
 
     /// The network's name.
@@ -107,30 +94,55 @@ impl ConfObject {
         &self.name
     }
 
-    /// `type` as written; may be empty.
-    #[must_use]
-    pub fn plugin_type(&self) -> &str {
-        &self.common.plugin_type
-    }
-
     /// The whole object.
     #[must_use]
     pub fn value(&self) -> &Value {
         &self.value
     }
 
+    /// `type` as written; empty if there is none.
+    ///
+    /// # Errors
+    /// Code 7 if it is no text.
+    pub fn plugin_type(&self) -> Result<String, CniError> {
+        self.get(&["type"]).map(Option::unwrap_or_default)
+    }
+
     /// `ipam.type`, if the network has an address plugin.
     ///
     /// # Errors
-    /// Code 7 if it is a path.
+    /// Code 7 if it is no text, or a path.
     pub fn ipam_type(&self) -> Result<Option<PluginType>, CniError> {
-        match self.common.ipam.ipam_type.as_str() {
+        let text: String = self.get(&["ipam", "type"])?.unwrap_or_default();
+        match text.as_str() {
             "" => Ok(None),
             text => PluginType::parse(text).map(Some).map_err(|error| CniError {
                 msg: format!("cannot use network config: key ipam.type = {text:?}: {}", error.msg),
                 ..error
             }),
         }
+    }
+
+    /// One key, `["ipam", "dataDir"]`.
+    fn get<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<Option<T>, CniError> {
+        json::find(&self.value, keys).map_err(|error| Self::invalid(&error))
+    }
+
+    /// One key, `["ipam", "dataDir"]`, for verbs that go on without it: `None` if it is absent, and if it cannot be read,
+    /// which [`ConfObject::unread`] says.
+    pub fn find<T: DeserializeOwned>(&self, keys: &[&str]) -> Option<T> {
+        self.unless_unread(self.get(keys)).flatten()
+    }
+
+    /// What was read; if it could not be, notes why.
+    pub fn unless_unread<T>(&self, read: Result<T, CniError>) -> Option<T> {
+        read.map_err(|error| self.unread.borrow_mut().push(error.to_string())).ok()
+    }
+
+    /// Why keys could not be read that a verb went on without, a sentence each.
+    #[must_use]
+    pub fn unread(&self) -> Vec<String> {
+        self.unread.borrow().clone()
     }
 
     /// Decodes the keys that `T` knows, in any case, and notes the ones it does not.
@@ -149,7 +161,7 @@ impl ConfObject {
             let meant = ignored.meant(elsewhere)?;
             Some(format!("Key {} is unknown and was ignored: did you mean {meant}?", ignored.path))
         };
-        self.ignored.borrow().iter().filter_map(sentence).collect()
+        self.ignored.borrow().iter().filter_map(sentence).take(MISSPELT_MAX).collect()
     }
 
     /// Adds [`ConfObject::misspelt`] to an error about the config: a key that is missing may be a misspelt one.
@@ -168,7 +180,7 @@ impl ConfObject {
     /// # Errors
     /// Code 6 if it does not decode, code 1 if it is of another family.
     pub fn prev_result(&self, version: SpecVersion) -> Result<Option<AddResult>, CniError> {
-        let Some(value) = &self.common.prev_result else { return Ok(None) };
+        let Some(value) = json::member(&self.value, "prevResult") else { return Ok(None) };
         let own = crate::legacy::version_of(value)
             .map_err(|error| CniError { msg: format!("cannot use prevResult: {}", error.msg), ..error })?;
         if let Some(own) = own.filter(|own| own.family() != version.family()) {
@@ -190,7 +202,12 @@ impl ConfObject {
     /// # Errors
     /// Code 7 if the list is missing or an entry is malformed.
     pub fn valid_attachments(&self) -> Result<Vec<Attachment>, CniError> {
-        let list = self.common.valid_attachments.as_ref().or(self.common.attachments.as_ref()).ok_or_else(|| {
+        let list = |key: &str| self.get::<Vec<WireAttachment>>(&[key]);
+        let list = match list("cni.dev/valid-attachments")? {
+            None => list("cni.dev/attachments")?,
+            some => some,
+        };
+        let list = list.ok_or_else(|| {
             CniError::new(Code::INVALID_CONFIG, "cannot collect garbage: key cni.dev/valid-attachments is missing")
                 .detail("An empty list says that no attachment is valid; without the list nothing is removed.")
         })?;
@@ -221,6 +238,14 @@ pub trait FromConf: Sized {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError>;
 }
 
+/// What removal makes of the plugin's keys. It has no way to refuse a config: what was refused by ADD must still end.
+///
+/// Each key is read by [`ConfObject::find`], whatever the others are. One that cannot be read is as absent, and logged.
+pub trait FromAnyConf: Sized {
+    /// Reads the keys that removal needs.
+    fn from_any_conf(object: &ConfObject) -> Self;
+}
+
 /// For plugins without keys of their own.
 impl FromConf for () {
     fn from_conf(_: &ConfObject) -> Result<Self, CniError> {
@@ -228,8 +253,13 @@ impl FromConf for () {
     }
 }
 
+/// For plugins that find what they made by network, container and interface alone.
+impl FromAnyConf for () {
+    fn from_any_conf(_: &ConfObject) -> Self {}
+}
+
 /// A network config, parsed: the specification's keys around the plugin's own.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct PluginConf<T> {
     /// The version that results are printed in.
     pub cni_version: SpecVersion,
@@ -239,19 +269,85 @@ pub struct PluginConf<T> {
     pub plugin_type: String,
     /// `ipam.type`, if there is an address plugin.
     pub ipam: Option<PluginType>,
-    /// What the plugins before this one made.
-    pub prev_result: Option<AddResult>,
     /// The plugin's own keys.
     pub own: T,
+    object: Rc<ConfObject>,
+    made: Option<AddResult>,
+}
+
+impl<T: FromConf> PluginConf<T> {
+    /// The config for ADD and what asks about it: each key is checked but `prevResult`, which not every plugin uses.
+    ///
+    /// # Errors
+    /// Code 7 or 2, naming key and value.
+    pub fn checked(object: &Rc<ConfObject>, cni_version: SpecVersion) -> Result<Self, CniError> {
+        Ok(Self {
+            cni_version,
+            name: object.name().clone(),
+            plugin_type: object.plugin_type()?,
+            own: T::from_conf(object).map_err(|error| object.hint(error))?,
+            ipam: object.ipam_type()?,
+            object: Rc::clone(object),
+            made: None,
+        })
+    }
+}
+
+impl<T: FromAnyConf> PluginConf<T> {
+    /// The config for DEL and GC, which is never refused. [`ConfObject::unread`] has what could not be read.
+    #[must_use]
+    pub fn for_removal(object: &Rc<ConfObject>, cni_version: SpecVersion) -> Self {
+        Self {
+            cni_version,
+            name: object.name().clone(),
+            plugin_type: object.unless_unread(object.plugin_type()).unwrap_or_default(),
+            own: T::from_any_conf(object),
+            ipam: object.unless_unread(object.ipam_type()).flatten(),
+            object: Rc::clone(object),
+            made: None,
+        }
+    }
 }
 
 impl<T> PluginConf<T> {
-    /// What the plugins before this one made, for a plugin that only changes it.
+    /// The object that it was read from.
+    #[must_use]
+    pub fn object(&self) -> &ConfObject {
+        &self.object
+    }
+
+    /// The same config with the result of this plugin's own ADD in the place of prevResult.
+    #[must_use]
+    pub fn after(self, made: AddResult) -> Self {
+        Self { made: Some(made), ..self }
+    }
+
+    /// prevResult: what the plugins before this one made, or ADD, if there is one.
     ///
     /// # Errors
-    /// Code 7: the plugin is the first of its list, or the runtime passed no result on.
-    pub fn get_prev_result(&self) -> Result<&AddResult, CniError> {
-        self.prev_result.as_ref().ok_or_else(|| {
+    /// Code 6 if it does not decode, code 1 if it is of another version family than the config.
+    pub fn prev_result(&self) -> Result<Option<AddResult>, CniError> {
+        match &self.made {
+            Some(made) => Ok(Some(made.clone())),
+            None => self.object.prev_result(self.cni_version),
+        }
+    }
+
+    /// prevResult, for who goes on without: one that cannot be used is logged, and as absent.
+    #[must_use]
+    pub fn find_prev_result(&self) -> Option<AddResult> {
+        self.prev_result().unwrap_or_else(|error| {
+            tracing::warn!(network = %self.name, "going on without prevResult: {error}");
+            None
+        })
+    }
+
+    /// prevResult, for a plugin that only changes what others have made.
+    ///
+    /// # Errors
+    /// As [`PluginConf::prev_result`]; code 7: the plugin is the first of its list, or the runtime passed no result on.
+    pub fn get_prev_result(&self) -> Result<AddResult, CniError> {
+        self.prev_result()?.ok_or_else(|| {
             let msg = format!("cannot use network config: plugin {} needs key prevResult", self.plugin_type);
             CniError::new(Code::INVALID_CONFIG, msg)
                 .detail("It changes what others have made: in the list of plugins it stands after an interface plugin.")
@@ -262,6 +358,7 @@ impl<T> PluginConf<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn object(text: &str) -> Result<ConfObject, CniError> {
         ConfObject::parse(text.as_bytes())
@@ -275,10 +372,38 @@ mod tests {
         assert_eq!(object("").unwrap_err().code, Code::DECODING);
         assert_eq!(object("[]").unwrap_err().code, Code::DECODING);
         assert_eq!(object(r#"{"name":"n"} x"#).unwrap_err().code, Code::DECODING);
-        assert_eq!(
-            object(r#"{"name":5}"#).unwrap_err().msg,
-            "cannot use network config: key name = 5: expected a string"
-        );
+        for key in ["name", "cniVersion"] {
+            let error = object(&json!({"name": "n", key: 5}).to_string()).unwrap_err();
+            assert_eq!(error.code, Code::DECODING);
+            assert_eq!(error.msg, format!("cannot use network config: key {key} = 5: expected a string"));
+        }
+    }
+
+    /// Each key of the specification but the two that say whose it is.
+    #[test]
+    fn removal_reads_what_it_needs_of_any_config() {
+        struct Own(Option<u32>);
+        impl FromAnyConf for Own {
+            fn from_any_conf(object: &ConfObject) -> Self {
+                Self(object.find(&["own", "number"]))
+            }
+        }
+        let read = |text: &str| {
+            let object = Rc::new(object(text).unwrap());
+            let conf: PluginConf<Own> = PluginConf::for_removal(&object, SpecVersion::V1_1_0);
+            (conf.own.0, conf.ipam.is_some(), conf.find_prev_result().is_some(), object.unread())
+        };
+        let broken =
+            r#"{"name":"n","type":5,"ipam":{"type":"a"},"dns":5,"args":5,"prevResult":5,"own":{"number":7,"x":-1}}"#;
+        let unread = vec!["cannot use network config: key type = 5: expected a string".to_owned()];
+        assert_eq!(read(broken), (Some(7), true, false, unread));
+        let (own, ipam, prev, unread) = read(r#"{"name":"n","ipam":5,"own":{"number":"x"}}"#);
+        assert_eq!((own, ipam, prev), (None, false, false));
+        let sentences = [
+            r#"cannot use network config: key own.number = "x": expected a whole number from 0 to 4294967295"#,
+            "cannot use network config: key ipam = 5: expected an object",
+        ];
+        assert_eq!(unread, sentences);
     }
 
     #[test]

@@ -50,6 +50,36 @@ pub fn decode_noting<T: DeserializeOwned>(value: &Value, ignored: &RefCell<Vec<I
     decode_at(PhantomData::<T>, Decoder { value, path: &Path::Root, ignored })
 }
 
+/// The value of one key, whatever the others are: `["ipam", "dataDir"]`. `None` if it is absent or `null`.
+///
+/// # Errors
+/// As [`decode`]; what stands on the way to the key is no object.
+pub fn find<T: DeserializeOwned>(value: &Value, keys: &[&str]) -> Result<Option<T>, DecodeError> {
+    find_at(Decoder { value, path: &Path::Root, ignored: &RefCell::default() }, keys)
+}
+
+fn find_at<T: DeserializeOwned>(decoder: Decoder<'_>, keys: &[&str]) -> Result<Option<T>, DecodeError> {
+    let Some((key, rest)) = keys.split_first() else { return decode_at(PhantomData::<T>, decoder).map(Some) };
+    let Value::Object(map) = decoder.value else {
+        return Err(decoder.blame(de::Error::custom("expected an object")));
+    };
+    match entry(map, key) {
+        None => Ok(None),
+        Some(value) => find_at(Decoder { value, path: &Path::Key(decoder.path, key), ..decoder }, rest),
+    }
+}
+
+/// The value of a key as it is; `None` if it is absent or `null`, or `value` is no object.
+#[must_use]
+pub fn member<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
+    entry(value.as_object()?, key)
+}
+
+fn entry<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
+    let is_meant = |(name, value): &(&String, &Value)| name.eq_ignore_ascii_case(key) && !value.is_null();
+    map.iter().rfind(is_meant).map(|(_, value)| value)
+}
+
 /// A key that no field has.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignored {
@@ -151,6 +181,7 @@ impl fmt::Display for Path<'_> {
     }
 }
 
+#[derive(Clone, Copy)]
 struct Decoder<'a> {
     value: &'a Value,
     path: &'a Path<'a>,
@@ -159,17 +190,19 @@ struct Decoder<'a> {
 
 /// Decodes one value and puts its path on an error that has none yet: the innermost value is the one to name.
 fn decode_at<'de, S: DeserializeSeed<'de>>(seed: S, decoder: Decoder<'_>) -> Result<S::Value, DecodeError> {
-    let (path, value) = (decoder.path, decoder.value);
-    seed.deserialize(decoder).map_err(|mut error| {
-        if error.path.is_empty() {
-            error.path = one_line(&path.to_string());
-            error.value = shorten(&value.to_string());
-        }
-        error
+    seed.deserialize(decoder).map_err(|error| match error.path.as_str() {
+        "" => decoder.blame(error),
+        _ => error,
     })
 }
 
 impl<'a> Decoder<'a> {
+    /// The error as this value's.
+    fn blame(self, error: DecodeError) -> DecodeError {
+        let (path, value) = (one_line(&self.path.to_string()), shorten(&self.value.to_string()));
+        DecodeError { path, value, ..error }
+    }
+
     /// The entries of an object that have a value and a field, the last of equal ones, under the field's own name.
     fn known_entries(
         &self,
@@ -392,6 +425,16 @@ mod tests {
     fn keys_match_in_any_case_and_the_last_wins() {
         assert_eq!(port(r#"{"HostPort":1,"HOSTPORT":2,"x":3}"#).unwrap().host_port, 2);
         assert_eq!(port(r#"{"hostPort":1,"hostPort":2}"#).unwrap().host_port, 2);
+    }
+
+    #[test]
+    fn one_key_is_found_whatever_the_others_are() {
+        let value = serde_json::json!({"Ipam": {"DATADIR": "/a", "dataDir": null, "ranges": 5}, "x": 5, "n": null});
+        let find = |keys: &[&str]| find::<String>(&value, keys).map_err(|error| error.to_string());
+        assert_eq!(find(&["ipam", "dataDir"]).unwrap().as_deref(), Some("/a"));
+        assert_eq!((find(&["n"]), find(&["n", "a"]), find(&["ipam", "type"])), (Ok(None), Ok(None), Ok(None)));
+        assert_eq!(find(&["ipam", "ranges"]).unwrap_err(), "key ipam.ranges = 5: expected a string");
+        assert_eq!(find(&["x", "y"]).unwrap_err(), "key x = 5: expected an object");
     }
 
     #[test]

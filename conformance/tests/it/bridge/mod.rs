@@ -8,6 +8,7 @@ mod gateway;
 mod keys;
 mod layer2;
 mod pods;
+mod removal;
 mod result;
 mod service;
 mod vlan;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cni_spec::version::Family as VersionFamily;
-use cni_spec::{CniArgs, CniError, Code, ConfObject, FromConf, Route, SpecVersion, json};
+use cni_spec::{CniArgs, CniError, Code, ConfObject, FromAnyConf, FromConf, Route, SpecVersion, json};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Deserializer, de};
 
@@ -40,6 +40,36 @@ pub struct Conf {
     pub reuse_address: bool,
     /// How long a released address is not handed out.
     pub cool_down: Duration,
+}
+
+/// What removal needs of the keys: where the reservations are, and what becomes of an address that is released.
+#[derive(Debug, Clone)]
+pub struct Removal {
+    /// Where the reservations are.
+    pub place: Place,
+    /// How long a released address is not handed out.
+    pub cool_down: Duration,
+}
+
+impl FromAnyConf for Removal {
+    fn from_any_conf(object: &ConfObject) -> Self {
+        let data_dir: String = object.find(&["ipam", "dataDir"]).unwrap_or_default();
+        let cool_down: u32 = object.find(&["ipam", "coolDownSeconds"]).unwrap_or_default();
+        Self {
+            place: place(object, &data_dir, object.find(&["ipam", "lockTimeoutSeconds"])),
+            cool_down: Duration::from_secs(cool_down.into()),
+        }
+    }
+}
+
+/// The store of the object's network.
+fn place(object: &ConfObject, data_dir: &str, lock_timeout_seconds: Option<u32>) -> Place {
+    let data_dir = if data_dir.is_empty() { DATA_DIR } else { data_dir };
+    Place {
+        folder: PathBuf::from(data_dir).join(object.name().as_str()),
+        notes: PathBuf::from(notes::FOLDER),
+        deadline: lock_timeout_seconds.map_or(LOCK_DEADLINE, |seconds| Duration::from_secs(seconds.into())),
+    }
 }
 
 /// `reclaimEarlierBoot`.
@@ -221,15 +251,9 @@ impl FromConf for Conf {
         check_version(&sets, object.version_text()).map_err(invalid)?;
         let gateways = sets.iter().flat_map(RangeSet::ranges).map(|range| range.gateway).collect();
         let excluded = ipam.exclude.iter().map(|excluded| excluded.0).collect();
-        let data_dir = if ipam.data_dir.is_empty() { DATA_DIR } else { &ipam.data_dir };
-        let deadline = ipam.lock_timeout_seconds.map_or(LOCK_DEADLINE, |seconds| Duration::from_secs(seconds.into()));
         let requested = net.args.cni.ips.iter().chain(&net.runtime_config.ips).map(|requested| requested.0);
         Ok(Self {
-            place: Place {
-                folder: PathBuf::from(data_dir).join(object.name().as_str()),
-                notes: PathBuf::from(notes::FOLDER),
-                deadline,
-            },
+            place: place(object, &ipam.data_dir, ipam.lock_timeout_seconds),
             sets,
             requested: requested.collect(),
             barred: Barred { gateways, excluded },

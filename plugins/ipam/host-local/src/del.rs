@@ -2,11 +2,11 @@
 
 use cni_spec::CniError;
 
-use crate::conf::Conf;
+use crate::conf::Removal;
 use crate::fault::fault;
 use crate::store::{Owner, Store, released};
 
-pub(crate) async fn del(conf: &Conf, owner: &Owner) -> Result<(), CniError> {
+pub(crate) async fn del(conf: &Removal, owner: &Owner) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
     let outcome = store.release_all(owner);
     if let Ok(addresses) = &outcome

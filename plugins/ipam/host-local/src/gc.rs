@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use cni_spec::{Attachment, CniError};
 use netops::OpError;
 
-use crate::conf::Conf;
+use crate::conf::Removal;
 use crate::fault::fault;
 use crate::store::{Content, Store};
 
-pub(crate) async fn gc(conf: &Conf, valid: &[Attachment]) -> Result<(), CniError> {
+pub(crate) async fn gc(conf: &Removal, valid: &[Attachment]) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
     let outcome = sweep(&mut store, &Valid::new(valid));
     store.finish();

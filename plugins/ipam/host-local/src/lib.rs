@@ -27,7 +27,7 @@ mod status;
 use cni_spec::{AddResult, CniError};
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
 
-use conf::Conf;
+use conf::{Conf, Removal};
 
 /// The plugin.
 #[derive(Debug)]
@@ -36,6 +36,7 @@ pub struct HostLocal;
 impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
     type Conf = Conf;
+    type Removal = Removal;
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
         let mut conf = request.conf.own.clone();
@@ -43,7 +44,7 @@ impl Plugin for HostLocal {
         add::add(&conf, &owner(&request.container_id, &request.ifname)).await
     }
 
-    async fn del(request: &DelRequest<Conf>) -> Result<(), CniError> {
+    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
         del::del(&request.conf.own, &owner(&request.container_id, &request.ifname)).await
     }
 
@@ -51,7 +52,7 @@ impl Plugin for HostLocal {
         check::check(&request.conf.own, &owner(&request.container_id, &request.ifname)).await
     }
 
-    async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
+    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
         gc::gc(&request.conf.own, &request.valid).await
     }
 

@@ -267,7 +267,7 @@ fn explain(error: OpError, bridge: &Link) -> CniError {
 
 /// What was made, after what earlier plugins of the chain made.
 fn result(request: &AddRequest<Conf>, lease: AddResult, links: &Links) -> AddResult {
-    let mut result = request.conf.prev_result.clone().map(without_loopback).unwrap_or_default();
+    let mut result = request.conf.find_prev_result().map(without_loopback).unwrap_or_default();
     let first = result.interfaces.len();
     // Results have MTUs from 1.1.0 on.
     let with_mtu = request.conf.cni_version >= SpecVersion::V1_1_0;

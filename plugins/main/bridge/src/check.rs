@@ -19,7 +19,8 @@ use crate::undo::attachment;
 /// # Errors
 /// The first difference.
 pub async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
-    let Some(prev) = &request.conf.prev_result else {
+    let prev = request.conf.prev_result()?;
+    let Some(prev) = &prev else {
         return Err(CniError::new(Code::INVALID_CONFIG, "cannot CHECK without prevResult"));
     };
     if let Some(ipam) = request.ipam() {

@@ -1,6 +1,6 @@
 //! The bridge plugin's keys: every rule about them, so that nothing later can meet a bad value.
 
-use cni_spec::{CniError, Code, ConfObject, Dns, FromConf, IfName};
+use cni_spec::{CniError, Code, ConfObject, Dns, FromAnyConf, FromConf, IfName};
 use filter::Backend;
 use interface::container::Dad;
 use interface::mac;
@@ -40,6 +40,21 @@ pub struct Conf {
     pub mac: Option<Mac>,
     /// Name service that replaces IPAM's.
     pub dns: Option<Dns>,
+}
+
+/// What removal needs of the config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Removal {
+    /// The bridge, if it can have that name. Only veths of the reference plugin are known by it: ours have their owner's
+    /// mark.
+    pub bridge: Option<IfName>,
+}
+
+impl FromAnyConf for Removal {
+    fn from_any_conf(object: &ConfObject) -> Self {
+        let name: String = object.find(&["bridge"]).unwrap_or_default();
+        Self { bridge: object.unless_unread(bridge_name(&name)) }
+    }
 }
 
 /// What the bridge is to the containers.
@@ -132,7 +147,7 @@ impl FromConf for Conf {
         let wire: Wire = object.decode()?;
         wire.refuse_contradictions()?;
         Ok(Self {
-            bridge: wire.bridge()?,
+            bridge: bridge_name(&wire.bridge)?.as_str().to_owned(),
             gateway: wire.gateway(),
             masquerade: wire.masquerade()?,
             mtu_bytes: (wire.mtu != 0).then_some(wire.mtu),
@@ -153,6 +168,12 @@ fn invalid(text: impl std::fmt::Display) -> CniError {
     CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {text}"))
 }
 
+/// The bridge of this name; empty stands for the default.
+fn bridge_name(text: &str) -> Result<IfName, CniError> {
+    let name = if text.is_empty() { DEFAULT_BRIDGE } else { text };
+    IfName::parse(name).map_err(|error| invalid(format_args!("key bridge = {text:?}: {}", error.msg)))
+}
+
 impl Wire {
     fn refuse_contradictions(&self) -> Result<(), CniError> {
         if self.hairpin_mode && self.promisc_mode {
@@ -163,16 +184,6 @@ impl Wire {
                 .detail("An interface that stays down cannot use its addresses."));
         }
         Ok(())
-    }
-
-    fn bridge(&self) -> Result<String, CniError> {
-        if self.bridge.is_empty() {
-            return Ok(DEFAULT_BRIDGE.to_owned());
-        }
-        match IfName::parse(&self.bridge) {
-            Ok(name) => Ok(name.as_str().to_owned()),
-            Err(error) => Err(invalid(format_args!("key bridge = {:?}: {}", self.bridge, error.msg))),
-        }
     }
 
     fn gateway(&self) -> Gateway {

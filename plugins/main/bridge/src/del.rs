@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use cni_spec::{AddResult, CniError};
+use cni_spec::{AddResult, CniError, IfName};
 use filter::Known;
 use interface::host_veth::{self, Owner};
 use interface::{error, failed};
@@ -12,7 +12,7 @@ use netops::link::{self, Link, Mac};
 use netops::{Kernel, Netns, OpError, unlink};
 use skel::DelRequest;
 
-use crate::conf::Conf;
+use crate::conf::Removal;
 use crate::observe::owner;
 use crate::undo::attachment;
 
@@ -20,9 +20,10 @@ use crate::undo::attachment;
 ///
 /// # Errors
 /// What could not be removed, together.
-pub async fn del(request: &DelRequest<Conf>) -> std::result::Result<(), CniError> {
+pub async fn del(request: &DelRequest<Removal>) -> std::result::Result<(), CniError> {
     let owner = owner(&request.conf.name, &request.container_id, &request.ifname);
-    let prev = request.conf.prev_result.as_ref();
+    let prev = request.conf.find_prev_result();
+    let prev = prev.as_ref();
     let mut errors = Vec::new();
     // Rules before links and addresses: an address must not be given out again while it is still masqueraded for
     // the old owner, nor a port's name while it is guarded.
@@ -31,14 +32,10 @@ pub async fn del(request: &DelRequest<Conf>) -> std::result::Result<(), CniError
         errors.push(error);
         None
     });
-    if let Err(error) = remove_links(&owner, prev, &request.conf.own.bridge, netns.as_ref()) {
+    if let Err(error) = remove_links(&owner, prev, request.conf.own.bridge.as_ref(), netns.as_ref()) {
         errors.push(failed(error));
     }
-    if let Some(ipam) = request.ipam()
-        && let Err(error) = ipam.del().await
-    {
-        errors.push(error);
-    }
+    errors.extend(request.release().await.err());
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
@@ -67,7 +64,12 @@ fn host_end<'a>(prev: &'a AddResult, owner: &Owner<'_>) -> Option<&'a str> {
     entry.sandbox.is_empty().then_some(&entry.name)
 }
 
-fn remove_links(owner: &Owner<'_>, prev: Option<&AddResult>, bridge: &str, netns: Option<&Netns>) -> Result<()> {
+fn remove_links(
+    owner: &Owner<'_>,
+    prev: Option<&AddResult>,
+    bridge: Option<&IfName>,
+    netns: Option<&Netns>,
+) -> Result<()> {
     let host = Kernel::host()?;
     let mut links: Vec<Link> = owner.find(&host)?.into_iter().collect();
     if let Some(prev) = prev {
@@ -85,7 +87,7 @@ fn remove_links(owner: &Owner<'_>, prev: Option<&AddResult>, bridge: &str, netns
 
 /// The host's end as the result names it: ours under a random name, or the reference's, which has no mark and is
 /// known by its address and its bridge.
-fn find_in_result(host: &Kernel, owner: &Owner<'_>, prev: &AddResult, bridge: &str) -> Result<Option<Link>> {
+fn find_in_result(host: &Kernel, owner: &Owner<'_>, prev: &AddResult, bridge: Option<&IfName>) -> Result<Option<Link>> {
     let Some(name) = host_end(prev, owner) else { return Ok(None) };
     let Some(link) = link::find(host, name)? else { return Ok(None) };
     if owner.owns(&link) {
@@ -94,7 +96,8 @@ fn find_in_result(host: &Kernel, owner: &Owner<'_>, prev: &AddResult, bridge: &s
     let entry = prev.interfaces.iter().find(|entry| entry.name == name);
     let same_mac = entry.is_some_and(|entry| entry.mac.parse::<Mac>().ok() == link.mac && link.mac.is_some());
     let unmarked_veth = link.kind == "veth" && !host_veth::is_marked(&link);
-    let on_bridge = link.master.is_some() && link.master == link::find(host, bridge)?.map(|bridge| bridge.index);
+    let bridge = bridge.map(|name| link::find(host, name.as_str())).transpose()?.flatten();
+    let on_bridge = link.master.is_some() && link.master == bridge.map(|bridge| bridge.index);
     Ok((unmarked_veth && same_mac && on_bridge).then_some(link))
 }
 
@@ -124,7 +127,7 @@ fn find_in_container(host: &Kernel, owner: &Owner<'_>, netns: &Netns) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cni_spec::{ContainerId, IfName, Interface, NetworkName};
+    use cni_spec::{ContainerId, Interface, NetworkName};
 
     fn entry(name: &str, sandbox: &str) -> Interface {
         Interface { name: name.into(), sandbox: sandbox.into(), ..Interface::default() }

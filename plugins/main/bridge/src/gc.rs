@@ -6,13 +6,13 @@ use interface::{failed, host_veth};
 use netops::{Kernel, OpError, unlink};
 use skel::GcRequest;
 
-use crate::conf::Conf;
+use crate::conf::Removal;
 
 /// Removes rules, links and addresses of all attachments that are not valid.
 ///
 /// # Errors
 /// What could not be removed, together.
-pub async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
+pub async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
     let network = &request.conf.name;
     let valid: Vec<Attachment<'_>> = request
         .valid
@@ -32,7 +32,7 @@ pub async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
-fn remove_links(request: &GcRequest<Conf>) -> Result<(), OpError> {
+fn remove_links(request: &GcRequest<Removal>) -> Result<(), OpError> {
     let host = Kernel::host()?;
     let stale = host_veth::list_stale(&host, &request.conf.name, &request.valid)?;
     for link in &stale {

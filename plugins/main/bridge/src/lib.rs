@@ -20,7 +20,7 @@ pub mod del;
 pub mod gc;
 pub mod status;
 
-pub use conf::Conf;
+pub use conf::{Conf, Removal};
 
 /// The plugin.
 pub struct Bridge;
@@ -28,12 +28,13 @@ pub struct Bridge;
 impl Plugin for Bridge {
     const NAME: &'static str = "bridge";
     type Conf = Conf;
+    type Removal = Removal;
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
         add::add(request).await
     }
 
-    async fn del(request: &DelRequest<Conf>) -> Result<(), CniError> {
+    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
         del::del(request).await
     }
 
@@ -41,7 +42,7 @@ impl Plugin for Bridge {
         check::check(request).await
     }
 
-    async fn gc(request: &GcRequest<Conf>) -> Result<(), CniError> {
+    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
         gc::gc(request).await
     }
 

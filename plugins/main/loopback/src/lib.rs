@@ -20,8 +20,10 @@ pub struct Loopback;
 impl Plugin for Loopback {
     const NAME: &'static str = "loopback";
     type Conf = ();
+    type Removal = ();
 
     async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
+        let prev = request.conf.prev_result()?;
         let net = open_kernel(&request.netns)?;
         let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
         // `lo` gets its own addresses when it goes up: what is there and is none of them can be told before.
@@ -30,7 +32,7 @@ impl Plugin for Loopback {
             Ok(addresses) => addresses,
             Err(error) => return Err(down_again(&net, &lo, error)),
         };
-        Ok(request.conf.prev_result.clone().unwrap_or_else(|| result(&request.netns, &addresses)))
+        Ok(prev.unwrap_or_else(|| result(&request.netns, &addresses)))
     }
 
     async fn del(request: &DelRequest<()>) -> Result<(), CniError> {

@@ -1,5 +1,5 @@
 use super::*;
-use crate::conf::Conf;
+use crate::conf::{Conf, Removal};
 use crate::{add, check, del, gc, status};
 
 use cni_spec::{Attachment, CniError, Code, ConfObject, ContainerId, FromConf, IfName};
@@ -27,6 +27,11 @@ impl Node {
     fn large(ipam: &str) -> Self {
         let data = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
         Self { data, ipam: ipam.to_owned() }
+    }
+
+    fn removal(&self) -> Removal {
+        let Conf { place, cool_down, .. } = self.conf();
+        Removal { place, cool_down }
     }
 
     fn conf(&self) -> Conf {
@@ -66,7 +71,7 @@ impl Node {
     }
 
     fn del(&self, id: &str) {
-        block_on(del::del(&self.conf(), &owner(id))).unwrap();
+        block_on(del::del(&self.removal(), &owner(id))).unwrap();
     }
 
     fn check(&self, id: &str) -> Result<(), CniError> {
@@ -214,7 +219,7 @@ fn what_says_nothing_is_reclaimed_and_all_else_holds() {
     assert_eq!(node.add("c2").unwrap(), "10.0.0.3");
     assert_eq!(node.add("c3").unwrap(), "10.0.0.10");
     assert_eq!(node.read("10.0.0.2").unwrap(), "c1\r\neth0");
-    block_on(gc::gc(&node.conf(), &[])).unwrap();
+    block_on(gc::gc(&node.removal(), &[])).unwrap();
     assert_eq!(node.reserved(), ["10.0.0.4", "10.0.0.5", "10.0.0.6", "10.0.0.8", "10.0.0.9"], "no ADD wrote these");
 }
 
@@ -352,10 +357,10 @@ fn gc_releases_what_is_not_valid() {
         ifname: IfName::parse(ifname).unwrap(),
     };
     let valid = [attachment("b", "eth0"), attachment("c", "eth1"), attachment("old", "eth7")];
-    block_on(gc::gc(&node.conf(), &valid)).unwrap();
+    block_on(gc::gc(&node.removal(), &valid)).unwrap();
     assert_eq!(node.reserved(), ["10.0.0.3", "10.0.0.5"]);
     assert!(node.add("d").is_ok());
-    block_on(gc::gc(&node.conf(), &[])).unwrap();
+    block_on(gc::gc(&node.removal(), &[])).unwrap();
     assert_eq!(node.reserved(), [""; 0]);
 }
 
