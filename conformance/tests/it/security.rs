@@ -1,7 +1,7 @@
 //! What a container or a config must not be able to do to the node.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, bridge, dual, host_local, ip, layer2, v6, with};
+use crate::configs::{Attached, bridge, dual, host_local, ip, layer2, v4, v6, with};
 use crate::subjects::{each, node};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -88,17 +88,66 @@ fn router_advertisements_to_a_pod_are_not_accepted() {
     pod.namespace().wait_for("the pod to believe", |pod| !believed(pod).is_empty());
 }
 
-/// Without IPAM too, and on a bridge that was there before: the moment at which a link is up and listens never comes.
+/// Without IPAM too, and on a bridge that was there before: the moment at which a link is up and listens never comes. The
+/// container listens where the bridge is not its gateway, unless it is told otherwise.
 #[test]
-fn accept_ra_is_off_on_every_link_that_add_makes_or_uses() {
-    let node = node();
-    node.host().add_link("br0", "bridge");
-    let pod = node.container();
-    let attached = Attached::add(&node, &layer2(json!({})), &pod);
-    let accept_ra = |namespace: &Namespace, link: &str| namespace.sysctl(&format!("net/ipv6/conf/{link}/accept_ra"));
-    assert_eq!(accept_ra(node.host(), "br0"), "0");
-    assert_eq!(accept_ra(node.host(), attached.host_veth()), "0");
-    assert_eq!(accept_ra(pod.namespace(), "eth0"), "0");
+fn accept_ra_is_off_on_every_link_of_the_node() {
+    for (own, inside) in [
+        (json!({}), "1"),
+        (json!({"acceptRA": true}), "1"),
+        (json!({"acceptRA": false}), "0"),
+        (json!({"ipam": v6()}), "1"),
+        (json!({"ipam": v6(), "isGateway": true}), "0"),
+        (json!({"ipam": v6(), "isDefaultGateway": true}), "0"),
+        (json!({"ipam": v6(), "isGateway": true, "acceptRA": true}), "1"),
+    ] {
+        let node = node();
+        node.host().add_link("br0", "bridge");
+        let pod = node.container();
+        let attached = Attached::add(&node, &layer2(own.clone()), &pod);
+        let accept_ra =
+            |namespace: &Namespace, link: &str| namespace.sysctl(&format!("net/ipv6/conf/{link}/accept_ra"));
+        assert_eq!(accept_ra(node.host(), "br0"), "0");
+        assert_eq!(accept_ra(node.host(), attached.host_veth()), "0");
+        assert_eq!(accept_ra(pod.namespace(), "eth0"), inside, "{own}");
+    }
+}
+
+/// On a layer-2 network the router is a machine there, and gives the pods their IPv6 addresses; the node believes it not.
+#[test]
+fn a_router_on_a_layer_2_network_gives_addresses_to_pods_and_not_to_the_node() {
+    for own in [json!({}), json!({"ipam": {}}), json!({"ipam": v4()}), json!({"ipam": v4(), "acceptRA": true})] {
+        each(|_, node| {
+            let (router, pod) = (node.remote("router"), node.container());
+            node.host().add_link("br0", "bridge");
+            node.host().set_up("br0");
+            node.host().add_veth("uplink0", &router, "lan0");
+            node.host().set_master("uplink0", "br0");
+            Attached::add(node, &layer2(own.clone()), &pod);
+            pod.namespace().wait_until_settled("eth0");
+            advertise(&router, "lan0");
+            pod.namespace().wait_for("an address from the router", |pod| {
+                pod.addresses().iter().any(|address| address.ip.to_string().starts_with(PREFIX))
+            });
+            let has_default = |route: &testns::Route| route.to == "::/0";
+            assert!(pod.namespace().routes().iter().any(has_default));
+            assert_eq!(believed(node.host()), [""; 0]);
+        });
+    }
+}
+
+/// Where the bridge is the pods' gateway nobody else gets to be, unless the config says so.
+#[test]
+fn a_router_beside_the_gateway_is_believed_only_where_the_config_says_so() {
+    for (accept, own) in [(false, json!({})), (true, json!({"acceptRA": true}))] {
+        let node = node();
+        let [liar, _] = with_bystander(&node);
+        let pod = node.container();
+        Attached::add(&node, &bridge(with(json!({"isGateway": true, "ipam": dual()}), own)), &pod);
+        advertise(liar.namespace(), "eth0");
+        liar.namespace().ping(ip("fd07::4"));
+        assert_eq!(!believed(pod.namespace()).is_empty(), accept);
+    }
 }
 
 /// Any local user, and any pod of the node's network, can lock the node's namespace file: nothing waits for it.

@@ -20,10 +20,21 @@ pub const DAD_DEADLINE: Duration = Duration::from_secs(5);
 /// Whether the container looks for duplicates of its IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dad {
-    /// Addresses are usable at once.
+    /// Addresses are usable as soon as the kernel has joined their groups.
     Off,
     /// Enhanced duplicate address detection (RFC 7527), which bridges and hairpins do not fool.
     Enhanced,
+}
+
+/// Whether the container believes a router that speaks up on its link (IPv6).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RouterAdvertisements {
+    /// As the kernel has it for new links: it does, unless somebody changed the default.
+    Kernels,
+    /// It does.
+    Accepted,
+    /// It does not: any neighbour could say that it is the router (CVE-2020-10749).
+    Refused,
 }
 
 /// What the container's interface is to have. Links are not known yet: routes have link 0.
@@ -50,29 +61,46 @@ pub struct Sysctl {
     pub name: &'static str,
     /// What to write.
     pub value: &'static str,
-    /// Whether a kernel without the file makes ADD fail.
-    pub required: bool,
+    /// What becomes of ADD without it.
+    pub need: Need,
+}
+
+/// What becomes of ADD when a sysctl cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Need {
+    /// It fails.
+    Always,
+    /// It fails unless the kernel has no such file.
+    WhereThere,
+    /// It goes on, with a warning.
+    Wish,
 }
 
 impl Plan {
     /// The plan for an interface without addresses: it only gets up.
     #[must_use]
-    pub fn layer2(ifname: &str) -> Self {
-        Self { ifname: ifname.to_owned(), sysctls: vec![no_advertisements(ifname)], addresses: vec![], routes: vec![] }
+    pub fn layer2(ifname: &str, routers: RouterAdvertisements) -> Self {
+        let sysctls = accept_ra(ifname, routers).into_iter().collect();
+        Self { ifname: ifname.to_owned(), sysctls, addresses: vec![], routes: vec![] }
     }
 
     /// The plan for an interface with addresses.
     ///
     /// # Errors
     /// Code 110: addresses or routes that no interface can have.
-    pub fn layer3(ifname: &str, ips: &[Ip], routes: &[ResultRoute], dad: Dad) -> std::result::Result<Self, CniError> {
+    pub fn layer3(
+        ifname: &str,
+        ips: &[Ip],
+        routes: &[ResultRoute],
+        dad: Dad,
+        routers: RouterAdvertisements,
+    ) -> std::result::Result<Self, CniError> {
         let ipv6 = ips.iter().any(|ip| ip.address.is_ipv6());
-        let address = |ip: &Ip| Address { nodad: ip.address.is_ipv6() && dad == Dad::Off, ..Address::from(ip.address) };
         Ok(Self {
             ifname: ifname.to_owned(),
-            sysctls: sysctls(ifname, dad, ipv6),
-            addresses: ips.iter().map(address).collect(),
-            routes: plan_routes(ips, routes)?,
+            sysctls: accept_ra(ifname, routers).into_iter().chain(sysctls(ifname, dad, ipv6)).collect(),
+            addresses: ips.iter().map(|ip| ip.address.into()).collect(),
+            routes: routes.iter().map(|route| plan_route(ips, route)).collect::<std::result::Result<_, _>>()?,
         })
     }
 
@@ -87,43 +115,36 @@ impl Plan {
     }
 }
 
-/// CVE-2020-10749: a container must not take another's word for who its router is.
-fn no_advertisements(ifname: &str) -> Sysctl {
-    Sysctl { family: "ipv6", link: ifname.to_owned(), name: "accept_ra", value: "0", required: false }
+fn accept_ra(ifname: &str, routers: RouterAdvertisements) -> Option<Sysctl> {
+    let value = match routers {
+        RouterAdvertisements::Kernels => return None,
+        RouterAdvertisements::Accepted => "1",
+        RouterAdvertisements::Refused => "0",
+    };
+    let need = Need::WhereThere;
+    Some(Sysctl { family: "ipv6", link: ifname.to_owned(), name: "accept_ra", value, need })
 }
 
 fn sysctls(ifname: &str, dad: Dad, ipv6: bool) -> Vec<Sysctl> {
-    let of = |family, name, value, required| Sysctl { family, link: ifname.to_owned(), name, value, required };
-    let mut sysctls = vec![no_advertisements(ifname)];
+    let of = |name, value, need| Sysctl { family: "ipv6", link: ifname.to_owned(), name, value, need };
+    let mut sysctls = Vec::new();
     match dad {
-        Dad::Off => sysctls.push(of("ipv6", "accept_dad", "0", false)),
+        // Where it stays on, ADD takes a second longer.
+        Dad::Off => sysctls.push(of("accept_dad", "0", Need::Wish)),
         Dad::Enhanced => {
-            sysctls.push(of("ipv6", "enhanced_dad", "1", false));
-            sysctls.push(of("ipv6", "accept_dad", "1", false));
+            sysctls.push(of("enhanced_dad", "1", Need::WhereThere));
+            sysctls.push(of("accept_dad", "1", Need::WhereThere));
         }
     }
     if ipv6 {
-        let lo = Sysctl { family: "ipv6", link: "lo".into(), name: "disable_ipv6", value: "0", required: false };
-        sysctls.push(lo);
-        sysctls.push(of("ipv6", "disable_ipv6", "0", false));
-        sysctls.push(of("ipv6", "keep_addr_on_down", "1", true));
+        sysctls.push(Sysctl { link: "lo".into(), ..of("disable_ipv6", "0", Need::WhereThere) });
+        sysctls.push(of("disable_ipv6", "0", Need::WhereThere));
+        sysctls.push(of("keep_addr_on_down", "1", Need::Always));
     }
     sysctls
 }
 
-/// Each route of the result with its next hop: its own, or the first gateway of its family. A route that comes
-/// twice is set once.
-fn plan_routes(ips: &[Ip], routes: &[ResultRoute]) -> std::result::Result<Vec<Route>, CniError> {
-    let mut plan: Vec<Route> = Vec::with_capacity(routes.len());
-    for wanted in routes {
-        let route = plan_route(ips, wanted)?;
-        if !plan.contains(&route) {
-            plan.push(route);
-        }
-    }
-    Ok(plan)
-}
-
+/// A route of the result with its next hop: its own, or the first gateway of its family.
 fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, CniError> {
     let of_family = |ip: &IpAddr| ip.is_ipv4() == wanted.dst.is_ipv4();
     let gateway = wanted.gw.or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(of_family));
@@ -174,24 +195,23 @@ impl Sysctl {
             "disable_ipv6" => sysctl::ensure(key, self.value),
             _ => sysctl::write(key, self.value),
         };
-        match written {
-            Err(error) if error.is_absent() && !self.required => Ok(()),
-            written => written,
+        match (written, self.need) {
+            (Err(error), Need::WhereThere | Need::Wish) if error.is_absent() => Ok(()),
+            (Err(error), Need::Wish) => {
+                tracing::warn!(%error, "going on without");
+                Ok(())
+            }
+            (written, _) => written,
         }
     }
 }
 
-/// Gives the container's link addresses, sets it up, adds the routes and returns it as it is then: one call to the
-/// kernel, unless duplicate address detection has to be waited for.
+/// Gives the container's link addresses, sets it up, adds the routes and returns it as it is then, in one call to the
+/// kernel. Its IPv6 addresses answer from [`settle`] on.
 ///
 /// # Errors
-/// The first refusal; [`netops::error::Cause::State`] for a duplicate address.
-pub async fn configure(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) -> Result<Link> {
-    let waits = plan.addresses.iter().any(|address| address.net.is_ipv6() && !address.nodad);
-    let mut watch = match waits {
-        true => Some(Watch::in_netns(netns)?),
-        false => None,
-    };
+/// The first refusal. `EEXIST` for a route that comes twice, as with the reference.
+pub fn configure(net: &Kernel, link: &Link, plan: &Plan) -> Result<Link> {
     let up = Settings { up: Some(true), ..Settings::default() };
     let (ipv4, ipv6): (Vec<&Address>, Vec<&Address>) = plan.addresses.iter().partition(|address| address.net.is_ipv4());
     // IPv4 addresses first: the ARP announcement on getting up is for those that are there by then.
@@ -203,21 +223,21 @@ pub async fn configure(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) ->
     requests.push(link::set(&link.into(), &up));
     requests.extend(ipv6.into_iter().map(|address| addr::add(link, address)));
     let routes = plan.routes.iter().map(|route| route::add(&Route { link: link.index, ..route.clone() }));
-    match &mut watch {
-        None => {
-            requests.extend(routes);
-            link::run_and_get(net, requests, &link.into())
-        }
-        Some(watch) => {
-            net.run_all(requests)?;
-            settle(net, link, watch).await?;
-            link::run_and_get(net, routes.collect(), &link.into())
-        }
-    }
+    requests.extend(routes);
+    link::run_and_get(net, requests, &link.into())
 }
 
-/// Waits until no address of the link is tentative.
-async fn settle(net: &Kernel, link: &Link, watch: &mut Watch) -> Result<()> {
+/// Waits until none of the link's IPv6 addresses is tentative. Only then has the kernel joined the groups by which
+/// neighbours ask for them, also where nobody looks for duplicates: it joins on its own, after it has answered the
+/// request for the address. Most are done by the time that ADD has no other work left.
+///
+/// # Errors
+/// [`netops::error::Cause::State`] for a duplicate address; [`netops::error::Cause::Timeout`] if the link could carry
+/// packets all the time.
+pub async fn settle(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) -> Result<()> {
+    if !plan.has_ipv6() {
+        return Ok(());
+    }
     let object = format!("for the addresses of {} to be found unique", link.name);
     let look = |net: &Kernel| {
         let addresses = addr::list(net, link)?;
@@ -227,6 +247,11 @@ async fn settle(net: &Kernel, link: &Link, watch: &mut Watch) -> Result<()> {
         }
         Ok((!addresses.iter().any(|address| address.tentative)).then_some(()))
     };
+    if look(net)?.is_some() {
+        return Ok(());
+    }
+    // Nothing is lost by subscribing only now: the wait looks again first.
+    let mut watch = Watch::in_netns(netns)?;
     match watch.until(net, link.index, object, DAD_DEADLINE, look).await {
         // Without carrier nobody can answer; the addresses settle when the carrier comes.
         Err(error) if matches!(error.cause, netops::error::Cause::Timeout(_)) => {
@@ -249,15 +274,14 @@ impl fmt::Display for Plan {
             writeln!(f, "sysctl net/ipv4/conf/{}/arp_notify=1", self.ifname)?;
         }
         for address in &self.addresses {
-            let nodad = if address.nodad { " nodad" } else { "" };
-            writeln!(f, "ip address add {} dev {}{nodad}", address.net, self.ifname)?;
+            writeln!(f, "ip address add {} dev {}", address.net, self.ifname)?;
         }
         writeln!(f, "ip link set {} up", self.ifname)?;
-        if self.has_ipv6() && self.addresses.iter().any(|address| address.net.is_ipv6() && !address.nodad) {
-            writeln!(f, "wait for duplicate address detection")?;
-        }
         for route in &self.routes {
             writeln!(f, "ip route add {route} dev {}", self.ifname)?;
+        }
+        if self.has_ipv6() {
+            writeln!(f, "wait until no address of {} is tentative", self.ifname)?;
         }
         Ok(())
     }

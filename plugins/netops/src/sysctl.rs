@@ -81,20 +81,24 @@ pub fn find(key: &Key) -> Result<Option<String>> {
     }
 }
 
-/// Writes a value.
+/// Writes a value. One that cannot be written because `/proc/sys` is read-only is no error if the key has it.
 ///
 /// # Errors
-/// `ENOENT` as for [`read`]; `EINVAL`: the kernel refuses the value; `EROFS`: `/proc/sys` is read-only.
+/// `ENOENT` as for [`read`]; `EINVAL`: the kernel refuses the value; `EROFS`: `/proc/sys` is read-only, and the key has
+/// another value.
 pub fn write(key: &Key, value: &str) -> Result<()> {
     // Never create: on a /proc/sys that is a plain folder a new file would look like success.
     use std::io::Write;
     let written =
         std::fs::OpenOptions::new().write(true).open(key.path()).and_then(|mut file| file.write_all(value.as_bytes()));
-    written.map_err(|error| OpError::io("write", format!("{} = {value}", key.object()), &error))
+    match written {
+        Err(error) if error.kind() == ErrorKind::ReadOnlyFilesystem && has(key, value).unwrap_or(false) => Ok(()),
+        written => written.map_err(|error| OpError::io("write", format!("{} = {value}", key.object()), &error)),
+    }
 }
 
-/// Writes a value unless the key has it: a read-only `/proc/sys` is no obstacle where all is set, and some writes
-/// (`forwarding`, `disable_ipv6`) spin until nobody else works on links.
+/// Writes a value unless the key has it: some writes (`forwarding`, `disable_ipv6`) spin until nobody else works on
+/// links.
 ///
 /// # Errors
 /// As [`write()`].

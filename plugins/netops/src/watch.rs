@@ -2,6 +2,7 @@
 //!
 //! Subscribe before the change: then nothing between change and wait is missed, and nothing is polled.
 
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::{Pin, pin};
 use std::task::Poll;
@@ -15,6 +16,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
+use crate::addr;
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
 use crate::kernel::{DEADLINE, Kernel, READ_BYTES, open_socket, parse, receive};
@@ -34,13 +36,15 @@ pub struct Watch {
 /// Which links something was said about.
 pub(crate) struct Seen {
     pub(crate) indexes: Vec<u32>,
+    /// Addresses that are there now, with their links.
+    addresses: Vec<(u32, IpAddr)>,
     /// Announcements were lost: it may be any.
     any: bool,
 }
 
 impl Seen {
     fn lost() -> Self {
-        Self { indexes: Vec::new(), any: true }
+        Self { indexes: Vec::new(), addresses: Vec::new(), any: true }
     }
 }
 
@@ -122,6 +126,26 @@ impl Watch {
             .unwrap_or_else(|| Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline)).at(net.place())))
     }
 
+    /// Waits until the kernel has announced these IPv6 addresses of the link. One without duplicate address detection it
+    /// announces once, when it has joined the group by which neighbours ask for it.
+    ///
+    /// # Errors
+    /// [`Cause::Timeout`].
+    pub async fn until_announced(&mut self, link: &Link, addresses: &[IpAddr], deadline: Duration) -> Result<()> {
+        let object = format!("for the addresses of {} to be announced", link.name);
+        let mut missing = addresses.to_vec();
+        let waiting = async {
+            while !missing.is_empty() {
+                let seen = self.next().await.map_err(|errno| OpError::errno("wait", object.clone(), errno))?;
+                missing.retain(|address| !seen.any && !seen.addresses.contains(&(link.index, *address)));
+            }
+            Ok(())
+        };
+        within(deadline, pin!(waiting))
+            .await
+            .unwrap_or_else(|| Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline))))
+    }
+
     async fn next(&mut self) -> std::result::Result<Seen, Errno> {
         loop {
             match receive(&self.socket, &mut self.buffer, MsgFlags::MSG_DONTWAIT) {
@@ -168,19 +192,23 @@ fn errno_of(error: std::io::Error) -> Errno {
 }
 
 pub(crate) fn seen(bytes: &[u8]) -> Seen {
-    let mut indexes = Vec::new();
+    let (mut indexes, mut addresses) = (Vec::new(), Vec::new());
     for frame in Frames::new(bytes) {
         if let Answer::Object(bytes) = frame.answer() {
             match parse(bytes) {
                 Ok(RouteNetlinkMessage::NewLink(message) | RouteNetlinkMessage::DelLink(message)) => {
                     indexes.push(message.header.index);
                 }
-                Ok(RouteNetlinkMessage::NewAddress(message) | RouteNetlinkMessage::DelAddress(message)) => {
-                    indexes.push(message.header.index)
+                Ok(RouteNetlinkMessage::NewAddress(message)) => {
+                    let index = message.header.index;
+                    indexes.push(index);
+                    let address = addr::read(&RouteNetlinkMessage::NewAddress(message), index);
+                    addresses.extend(address.map(|address| (index, address.net.ip())));
                 }
+                Ok(RouteNetlinkMessage::DelAddress(message)) => indexes.push(message.header.index),
                 Ok(_) | Err(_) => (),
             }
         }
     }
-    Seen { indexes, any: false }
+    Seen { indexes, addresses, any: false }
 }

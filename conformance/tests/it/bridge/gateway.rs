@@ -1,7 +1,7 @@
 //! Gateway addresses, default routes and forwarding.
 
 use crate::configs::{Attached, bridge, dual, ip, v4, v6, with};
-use crate::subjects::{each, install_probe};
+use crate::subjects::{each, install_probe, same};
 use serde_json::{Value, json};
 use testns::{Container, Node, Verb};
 
@@ -79,6 +79,20 @@ fn is_default_gateway_adds_a_default_route_per_family() {
         assert_eq!(attached.result["routes"], routes);
         attached.check().ok();
     });
+}
+
+/// The default routes stand in the result in the order of the addresses, behind IPAM's routes.
+#[test]
+fn default_routes_are_in_the_order_of_the_addresses() {
+    let routes = same(|node| {
+        let ranges = json!([[{"subnet": "fd07::/64"}], [{"subnet": "10.7.0.0/24"}], [{"subnet": "fd08::/64"}]]);
+        let ipam = json!({"type": "host-local", "ranges": ranges, "routes": [{"dst": "10.9.0.0/16"}]});
+        let config = bridge(json!({"isDefaultGateway": true, "ipam": ipam}));
+        Attached::add(node, &config, &node.container()).result["routes"].clone()
+    });
+    let expected =
+        json!([{"dst": "10.9.0.0/16"}, {"dst": "::/0", "gw": "fd07::1"}, {"dst": "0.0.0.0/0", "gw": "10.7.0.1"}]);
+    assert_eq!(routes, expected);
 }
 
 fn with_routes(routes: Value) -> Value {

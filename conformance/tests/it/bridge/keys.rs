@@ -3,9 +3,10 @@
 use super::{left_by, stays};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, v6, with};
 use crate::subjects::{each, node};
+use nix::mount::{MsFlags, mount, umount};
 use serde_json::{Value, json};
 use std::time::Duration;
-use testns::{Node, Verb};
+use testns::{Namespace, Node, Verb};
 
 const SHORT: Duration = Duration::from_millis(300);
 
@@ -218,9 +219,63 @@ fn links_get_their_sysctls() {
         // Versions after 1.1.1 of the reference set it.
         assert_eq!(inside.sysctl(&v6("eth0", "keep_addr_on_down")), if who.is_ours() { "1" } else { "0" });
         assert_eq!(inside.sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
-        // The reference lets the container listen (CVE-2020-10749 is about the host's links).
+        // The reference lets the container listen also to others than its gateway.
         assert_eq!(inside.sysctl(&v6("eth0", "accept_ra")), if who.is_ours() { "0" } else { "1" });
     });
+}
+
+/// A read-only `/proc/sys` is no obstacle where everything has its value already.
+#[test]
+fn values_that_are_right_need_no_writable_proc_sys() {
+    each(|_, node| {
+        let pod = node.container();
+        let set = |namespace: &Namespace, name: &str, value: &str| {
+            namespace.set_sysctl(&format!("net/ipv6/conf/default/{name}"), value);
+        };
+        node.host().set_sysctl("net/ipv4/ip_forward", "1");
+        node.host().set_sysctl("net/ipv6/conf/all/forwarding", "1");
+        set(node.host(), "accept_ra", "0");
+        for (name, value) in [("accept_ra", "0"), ("accept_dad", "0"), ("keep_addr_on_down", "1")] {
+            set(pod.namespace(), name, value);
+        }
+        let _read_only = ReadOnlyProcSys::mount();
+        let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": dual()})), &pod);
+        assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
+        attached.del().ok();
+    });
+}
+
+/// Where it cannot be refused, a router's word is not simply believed: ADD fails. The reference goes on.
+#[test]
+fn add_fails_where_advertisements_cannot_be_refused() {
+    each(|who, node| {
+        let _read_only = ReadOnlyProcSys::mount();
+        let reply = node.call(Verb::Add, bridge(json!({})), &node.container());
+        assert_eq!(reply.output.code() != 0, who.is_ours(), "{reply}");
+        if who.is_ours() {
+            let failure = reply.fails();
+            assert!(failure.msg.contains("accept_ra") && failure.msg.contains("read-only"), "{failure:?}");
+        }
+    });
+}
+
+/// In the test's own mount namespace.
+struct ReadOnlyProcSys;
+
+impl ReadOnlyProcSys {
+    fn mount() -> Self {
+        let none = None::<&str>;
+        mount(Some("/proc/sys"), "/proc/sys", none, MsFlags::MS_BIND, none).expect("bind /proc/sys");
+        let read_only = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+        mount(none, "/proc/sys", none, read_only, none).expect("make /proc/sys read-only");
+        Self
+    }
+}
+
+impl Drop for ReadOnlyProcSys {
+    fn drop(&mut self) {
+        umount("/proc/sys").expect("unmount /proc/sys");
+    }
 }
 
 /// A kernel that starts links with IPv6 off still gets the addresses that the config asks for.

@@ -3,6 +3,7 @@
 use crate::configs::{Attached, REFERENCE_VERSIONS, VERSIONS, bridge, drop_empty_dns, dual, normalised, with};
 use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
+use testns::Verb;
 
 /// SPEC 5, ADD: interfaces are the bridge, the host's end and the container's end, as they are in the kernel.
 #[test]
@@ -123,6 +124,34 @@ fn routes_of_ipam_are_set_and_passed_on() {
         // The reference looks for the route without gateway, although it set it with one.
         let check = attached.check();
         if who.is_ours() { drop(check.ok()) } else { assert!(check.fails().msg.contains("not found in routing table")) }
+    });
+}
+
+/// A route that comes twice is an error, as is one that another without next hop means, too.
+#[test]
+fn a_route_that_comes_twice_is_an_error() {
+    for routes in [
+        json!([{"dst": "10.9.0.0/16"}, {"dst": "10.9.0.0/16"}]),
+        json!([{"dst": "10.9.0.0/16", "gw": "10.7.0.1"}, {"dst": "10.9.0.0/16"}]),
+        json!([{"dst": "fd09::/48"}, {"dst": "fd09::/48"}]),
+    ] {
+        each(|_, node| {
+            let config = bridge(json!({"ipam": with(dual(), json!({"routes": routes}))}));
+            let failure = node.call(Verb::Add, config, &node.container()).fails();
+            assert!(failure.msg.contains("route") && failure.msg.contains("file exists"), "{failure:?}");
+        });
+    }
+}
+
+/// Routes with one destination and several next hops stand side by side.
+#[test]
+fn routes_to_one_destination_by_several_next_hops_are_all_set() {
+    each(|_, node| {
+        let routes = json!([{"dst": "10.9.0.0/16", "gw": "10.7.0.8"}, {"dst": "10.9.0.0/16", "gw": "10.7.0.9"}]);
+        let pod = node.container();
+        Attached::add(node, &bridge(json!({"ipam": with(dual(), json!({"routes": routes}))})), &pod);
+        let all = pod.namespace().routes();
+        assert_eq!(all.iter().filter(|route| route.to == "10.9.0.0/16").count(), 2, "{all:#?}");
     });
 }
 

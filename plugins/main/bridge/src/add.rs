@@ -102,17 +102,17 @@ impl Adding<'_> {
 
     async fn apply(&self, txn: &Txn<Undo>, plan: Plan) -> Result<AddResult, CniError> {
         txn.checkpoint().await;
-        let (shared, host_veth) = self.join(txn, &plan)?;
+        let (mut shared, host_veth) = self.join(txn, &plan)?;
         txn.checkpoint().await;
         let container = self.prepare(&shared, &host_veth, &plan).map_err(failed)?;
         self.filter(txn, &plan, &host_veth, &container)?;
         txn.checkpoint().await;
         if plan.container_up {
-            let Places { netns, inside, .. } = self.places;
-            let configured = container::configure(inside, netns, &container, &plan.container).await.map_err(failed)?;
+            let configured = container::configure(&self.places.inside, &container, &plan.container).map_err(failed)?;
             self.until_inside_up(&configured).await?;
         }
         let links = self.read_again(&shared, host_veth, container, plan.container_up).await.map_err(failed)?;
+        self.until_addresses_answer(&mut shared, &links.container, &plan).await.map_err(failed)?;
         // Last, as it is for the whole node and not taken back.
         let (ipv4, ipv6) = plan.forwards();
         if ipv4 {
@@ -214,6 +214,20 @@ impl Adding<'_> {
             watch.until_up(inside, container, UP_DEADLINE).await.map_err(failed)?;
         }
         Ok(())
+    }
+
+    /// What the kernel does on its own after it has taken the addresses. By now it mostly has.
+    async fn until_addresses_answer(
+        &self,
+        shared: &mut Shared<'_>,
+        container: &Link,
+        plan: &Plan,
+    ) -> Result<(), OpError> {
+        let Places { netns, inside, .. } = self.places;
+        if plan.container_up {
+            container::settle(inside, netns, container, &plan.container).await?;
+        }
+        shared.settle().await
     }
 
     /// The links as they are now, the host's end when it can carry packets: a bridge may have taken its new port's

@@ -2,7 +2,7 @@
 
 use cni_spec::{CniError, Code, ConfObject, Dns, FromAnyConf, FromConf, IfName};
 use filter::Backend;
-use interface::container::Dad;
+use interface::container::{Dad, RouterAdvertisements};
 use interface::mac;
 use netops::bridge_port::Vlans;
 use netops::link::{Mac, Port};
@@ -34,6 +34,8 @@ pub struct Conf {
     pub mac_spoof_check: bool,
     /// Duplicate address detection in the container.
     pub dad: Dad,
+    /// Router advertisements in the container.
+    pub routers: RouterAdvertisements,
     /// Leaves the container's end down.
     pub leave_down: bool,
     /// `args.cni.mac`, or `runtimeConfig.mac`, which is stronger.
@@ -96,6 +98,8 @@ struct Wire {
     preserve_default_vlan: bool,
     macspoofchk: bool,
     enabledad: bool,
+    #[serde(rename = "acceptRA")]
+    accept_ra: Option<bool>,
     port_isolation: bool,
     disable_container_interface: bool,
     ipam: WireIpam,
@@ -154,6 +158,7 @@ impl FromConf for Conf {
             port: Port { hairpin: wire.hairpin_mode, isolated: wire.port_isolation },
             vlans: wire.vlans()?,
             dad: if wire.enabledad { Dad::Enhanced } else { Dad::Off },
+            routers: wire.routers(),
             mac: wire.mac()?,
             force_address: wire.force_address,
             promisc: wire.promisc_mode,
@@ -191,6 +196,15 @@ impl Wire {
             (true, _) => Gateway::DefaultRoute,
             (false, true) => Gateway::Address,
             (false, false) => Gateway::None,
+        }
+    }
+
+    /// Where the bridge is the containers' router there is no other to listen to.
+    fn routers(&self) -> RouterAdvertisements {
+        match (self.accept_ra, self.gateway()) {
+            (Some(true), _) => RouterAdvertisements::Accepted,
+            (Some(false), _) | (None, Gateway::Address | Gateway::DefaultRoute) => RouterAdvertisements::Refused,
+            (None, Gateway::None) => RouterAdvertisements::Kernels,
         }
     }
 

@@ -127,8 +127,8 @@ impl Plan {
                 vlans,
             },
             container: match has_lease {
-                true => container::Plan::layer3(ifname, &lease.ips, &lease.routes, conf.dad)?,
-                false => container::Plan::layer2(ifname),
+                true => container::Plan::layer3(ifname, &lease.ips, &lease.routes, conf.dad, conf.routers)?,
+                false => container::Plan::layer2(ifname, conf.routers),
             },
             container_up: !conf.leave_down,
             container_mac: mac,
@@ -160,14 +160,13 @@ fn complete(gateway: Gateway, mut lease: AddResult) -> Result<AddResult, CniErro
         }
     }
     if gateway == Gateway::DefaultRoute {
-        for ipv6 in [false, true] {
-            add_default_route(&mut lease, ipv6);
-        }
+        let ipv6: Vec<bool> = lease.ips.iter().map(|ip| ip.address.is_ipv6()).collect();
+        ipv6.into_iter().for_each(|ipv6| add_default_route(&mut lease, ipv6));
     }
     Ok(lease)
 }
 
-/// A default route by the first gateway of a family, unless the lease has a default route for it. One without a
+/// A default route by the first gateway of a family, unless the lease has a default route for it by now. One without a
 /// next hop leads to that same gateway, so it gets it written down.
 fn add_default_route(lease: &mut AddResult, ipv6: bool) {
     let of_family = |ip: &&Ip| ip.address.is_ipv6() == ipv6;

@@ -1,17 +1,24 @@
 //! What all attachments of a bridge share: the bridge, its addresses, the VLAN gateway. Made by the first ADD that
 //! needs it; later ones find it, and make the rest of what a failed one left half-made. It is never taken back.
 
+use std::net::IpAddr;
+use std::time::Duration;
+
 use cni_spec::CniError;
 use interface::{failed, host_veth};
 use netops::addr;
 use netops::bridge_port::{self, Vlans};
-use netops::error::Result;
+use netops::error::{Cause, Result};
 use netops::link::{self, Link, Mac, Settings, Target, Veth};
 use netops::sysctl::{self, Key};
+use netops::watch::Watch;
 use netops::{Errno, Kernel, OpError};
 
 use crate::observe::find_bridge;
 use crate::plan::{self, Plan};
+/// How long the kernel may take to join the groups of new gateways.
+const ANNOUNCEMENT_DEADLINE: Duration = Duration::from_secs(1);
+
 /// The shared part, as far as it is made.
 pub(crate) struct Shared<'a> {
     host: &'a Kernel,
@@ -19,6 +26,8 @@ pub(crate) struct Shared<'a> {
     pub(crate) bridge: Link,
     /// The interface that holds the gateways if the bridge does not.
     pub(crate) vlan_gateway: Option<Link>,
+    /// New IPv6 addresses, and where they will be announced.
+    announced: Option<(Watch, Vec<IpAddr>)>,
 }
 
 /// Makes the shared part as the plan needs it.
@@ -27,7 +36,7 @@ pub(crate) fn ensure<'a>(host: &'a Kernel, plan: &Plan, force: bool) -> std::res
         Some(bridge) => bridge,
         None => create(host, plan)?,
     };
-    let mut shared = Shared { host, bridge, vlan_gateway: None };
+    let mut shared = Shared { host, bridge, vlan_gateway: None, announced: None };
     // The look at the addresses first: it may find a conflict, and nothing is changed yet.
     let addresses = match plan.vlan_gateway {
         None => shared.address_changes(plan, force)?,
@@ -102,14 +111,32 @@ impl Shared<'_> {
                 outcome => outcome?,
             }
         }
+        let has_ipv6 = changes.add.iter().any(|gateway| gateway.net.is_ipv6());
+        let watch = if has_ipv6 { Some(Watch::host()?) } else { None };
+        let mut added = Vec::new();
         for address in &changes.add {
             match self.host.run(addr::add(router, address)) {
                 Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
                 Err(error) => return Err(self.put_back(router, changes, error)),
-                Ok(()) => (),
+                Ok(()) => added.push(address.net.ip()),
             }
         }
+        added.retain(IpAddr::is_ipv6);
+        self.announced = watch.map(|watch| (watch, added));
         Ok(())
+    }
+
+    /// Waits until the gateways that this ADD added answer. It is no reason to fail that the kernel takes its time: they
+    /// are there, and will.
+    pub(crate) async fn settle(&mut self) -> Result<()> {
+        let Some((mut watch, addresses)) = self.announced.take() else { return Ok(()) };
+        match watch.until_announced(self.router(), &addresses, ANNOUNCEMENT_DEADLINE).await {
+            Err(error) if matches!(error.cause, Cause::Timeout(_)) => {
+                tracing::warn!(%error, "going on");
+                Ok(())
+            }
+            settled => settled,
+        }
     }
 
     /// The containers there are keep their gateway when the kernel refuses the one that was to replace it.

@@ -34,6 +34,7 @@ fn defaults() {
             vlans: None,
             mac_spoof_check: false,
             dad: Off,
+            routers: Kernels,
             leave_down: false,
             mac: None,
             dns: None,
@@ -47,14 +48,14 @@ fn every_key_is_understood_in_any_case() {
     check(
         r#""bridge":"br0","isGateway":true"#,
         &expect![[r#"
-        bridge: "br0", gateway: Address,
-    "#]],
+            bridge: "br0", gateway: Address, routers: Refused,
+        "#]],
     );
     check(
         r#""ISDEFAULTGATEWAY":true,"forceaddress":true"#,
         &expect![[r#"
-        gateway: DefaultRoute, force_address: true,
-    "#]],
+            gateway: DefaultRoute, force_address: true, routers: Refused,
+        "#]],
     );
     check(
         r#""ipMasq":true"#,

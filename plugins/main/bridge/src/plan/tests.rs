@@ -36,16 +36,15 @@ fn layer_2() {
         "",
         None,
         &expect![[r#"
-        ip link add cni0 type bridge
-        sysctl net/ipv6/conf/cni0/accept_ra=0
-        ip link set cni0 up
-        ip link add veth0b29d7cd master cni0 type veth peer eth0
-        ip link set veth0b29d7cd alias cni:net/c1/eth0
-        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-        ip link set veth0b29d7cd up
-        sysctl net/ipv6/conf/eth0/accept_ra=0
-        ip link set eth0 up
-    "#]],
+            ip link add cni0 type bridge
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up
+            ip link add veth0b29d7cd master cni0 type veth peer eth0
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            ip link set veth0b29d7cd up
+            ip link set eth0 up
+        "#]],
     );
     check(
         r#","disableContainerInterface":true,"promiscMode":true"#,
@@ -86,19 +85,18 @@ fn a_switch_with_addresses() {
         "",
         Some(V4),
         &expect![[r#"
-        ip link add cni0 type bridge
-        sysctl net/ipv6/conf/cni0/accept_ra=0
-        ip link set cni0 up
-        ip link add veth0b29d7cd master cni0 type veth peer eth0
-        ip link set veth0b29d7cd alias cni:net/c1/eth0
-        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-        ip link set veth0b29d7cd up
-        sysctl net/ipv6/conf/eth0/accept_ra=0
-        sysctl net/ipv6/conf/eth0/accept_dad=0
-        sysctl net/ipv4/conf/eth0/arp_notify=1
-        ip address add 10.1.0.5/24 dev eth0
-        ip link set eth0 up
-    "#]],
+            ip link add cni0 type bridge
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up
+            ip link add veth0b29d7cd master cni0 type veth peer eth0
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/eth0/accept_dad=0
+            sysctl net/ipv4/conf/eth0/arp_notify=1
+            ip address add 10.1.0.5/24 dev eth0
+            ip link set eth0 up
+        "#]],
     );
     check(
         r#","enabledad":true"#,
@@ -111,7 +109,6 @@ fn a_switch_with_addresses() {
             ip link set veth0b29d7cd alias cni:net/c1/eth0
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
-            sysctl net/ipv6/conf/eth0/accept_ra=0
             sysctl net/ipv6/conf/eth0/enhanced_dad=1
             sysctl net/ipv6/conf/eth0/accept_dad=1
             sysctl net/ipv6/conf/lo/disable_ipv6=0
@@ -121,9 +118,9 @@ fn a_switch_with_addresses() {
             ip address add 10.1.0.5/24 dev eth0
             ip address add fd00::5/64 dev eth0
             ip link set eth0 up
-            wait for duplicate address detection
             ip route add default via 10.1.0.254 dev eth0
             ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
+            wait until no address of eth0 is tentative
         "#]],
     );
 }
@@ -150,11 +147,12 @@ fn a_gateway_of_both_families() {
             sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
-            ip address add fd00::5/64 dev eth0 nodad
+            ip address add fd00::5/64 dev eth0
             ip link set eth0 up
             ip route add default via 10.1.0.254 dev eth0
             ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
             ip route add default (IPv6) via fd00::1 dev eth0
+            wait until no address of eth0 is tentative
             masquerade 10.1.0.5/24 fd00::5/64 (Nftables)
             sysctl net/ipv4/ip_forward=1
             sysctl net/ipv6/conf/all/forwarding=1
@@ -182,6 +180,7 @@ fn a_default_route_of_ipam_is_not_doubled() {
     "#]]
     .assert_eq(&routes(keys, r#"{"ips":[{"address":"10.1.0.5/24"},{"address":"10.2.0.5/24"}]}"#));
     expect![[r#"
+        default
         default
     "#]]
     .assert_eq(&routes(
@@ -223,21 +222,20 @@ fn a_port_in_vlans() {
         r#","vlanTrunk":[],"preserveDefaultVlan":true,"portIsolation":true"#,
         Some(V4),
         &expect![[r#"
-        ip link add cni0 type bridge vlan_filtering 1
-        sysctl net/ipv6/conf/cni0/accept_ra=0
-        ip link set cni0 up
-        ip link add veth0b29d7cd master cni0 type veth peer eth0
-        ip link set veth0b29d7cd alias cni:net/c1/eth0
-        bridge vlan add vid 1 pvid untagged dev veth0b29d7cd
-        bridge link set dev veth0b29d7cd hairpin 0 isolated 1
-        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-        ip link set veth0b29d7cd up
-        sysctl net/ipv6/conf/eth0/accept_ra=0
-        sysctl net/ipv6/conf/eth0/accept_dad=0
-        sysctl net/ipv4/conf/eth0/arp_notify=1
-        ip address add 10.1.0.5/24 dev eth0
-        ip link set eth0 up
-    "#]],
+            ip link add cni0 type bridge vlan_filtering 1
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up
+            ip link add veth0b29d7cd master cni0 type veth peer eth0
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            bridge vlan add vid 1 pvid untagged dev veth0b29d7cd
+            bridge link set dev veth0b29d7cd hairpin 0 isolated 1
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/eth0/accept_dad=0
+            sysctl net/ipv4/conf/eth0/arp_notify=1
+            ip address add 10.1.0.5/24 dev eth0
+            ip link set eth0 up
+        "#]],
     );
 }
 
