@@ -1,12 +1,13 @@
 //! ADD: all plugins or none, and the cache knows of it from before the first one runs.
 
-use crate::cache::Cached;
+use crate::cache::{Cached, Look};
 use crate::chain::{Chain, Step};
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::orphans;
 use crate::{Attachment, NetworkConf, Runtime};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
+use serde_json::value::RawValue;
 use std::path::{Path, PathBuf};
 
 /// One ADD.
@@ -76,7 +77,7 @@ impl<'a> Add<'a> {
         Self { chain: Chain::new(runtime, network, Command::Add), name, attachment }
     }
 
-    pub(crate) async fn run(self) -> Result<AddResult, Error> {
+    pub(crate) async fn run(mut self) -> Result<AddResult, Error> {
         let Chain { runtime, network, .. } = self.chain;
         let version = network.version().map_err(Error::Invalid)?;
         if network.plugins.is_empty() {
@@ -86,15 +87,18 @@ impl<'a> Add<'a> {
         let executables = self.chain.find_executables()?;
         let cache = &runtime.settings.cache;
         cache.prepare()?;
-        let cached = cache.find(self.name, &self.attachment.id)?;
+        let cached = match cache.look(self.name, &self.attachment.id)? {
+            Look::Nothing => None,
+            Look::Own(cached) => Some(*cached),
+            Look::Others(other) => return Err(cache.clash(self.name, &self.attachment.id, &other)),
+        };
         let before = Before::of(cached.as_ref(), self.attachment);
-        if let Some(intent) = cached.filter(|_| before == Before::Intent) {
+        if let Some(plugin) = cached.as_ref().and_then(|cached| cached.running.as_ref()) {
             // What is still at the ADD before this one would meet this one's plugins.
-            orphans::end(&intent.attachment, &Limits::of(runtime), Command::Add).await?;
+            orphans::end(plugin, &Limits::of(runtime), Command::Add).await?;
         }
-        if !before.has_result() {
-            self.write(None).await?;
-        }
+        let entry = cached.filter(|_| before.has_result()).unwrap_or_else(|| self.entry(None));
+        self.chain.noted = Some(cache.begin(&entry)?);
         match self.add_all(&executables, version).await {
             Ok(result) => Ok(result),
             Err(failed) => Err(self.give_up(failed, before).await),
@@ -112,18 +116,16 @@ impl<'a> Add<'a> {
                 return Err(Failed { error, ran: &executables[..ran], is_refused, last });
             }
         }
-        match self.write(last.as_ref()).await {
+        let cache = &self.chain.runtime.settings.cache;
+        match cache.finish(&self.entry(last.as_ref().map(|step| step.json.clone()))) {
             Ok(()) => Ok(last.map(|step| step.result).unwrap_or_default()),
             Err(error) => Err(Failed { error, ran: executables, is_refused: false, last }),
         }
     }
 
-    /// Writes the cache's entry: without a step the intent.
-    async fn write(&self, step: Option<&Step>) -> Result<(), Error> {
-        let Chain { runtime, network, .. } = self.chain;
-        let result = step.map(|step| step.json.clone());
-        let settings = &runtime.settings;
-        settings.cache.entry(network, self.name, self.attachment, result)?.write(settings.disk_wait).await
+    /// The cache's entry: without a result the intent.
+    fn entry(&self, result: Option<Box<RawValue>>) -> Cached {
+        Cached::of(self.chain.network, self.name, self.attachment, result)
     }
 
     /// Rolls a failed ADD back and tells what became of it in the error.

@@ -1,24 +1,30 @@
-//! The last ADD result by attachment: what DEL, CHECK and GC know of a container after a restart.
+//! The last ADD result by attachment: what DEL, CHECK and GC know of a container after a restart of its runtime.
 //!
 //! Place and format are the reference's, so either side reads what the other wrote. A file appears whole or not
-//! at all. One that cannot be understood counts as missing, with a warning.
+//! at all, whatever becomes of the runtime. One that cannot be understood counts as missing, with a warning.
+//!
+//! Like the reference's, files are not flushed to the disk, so a power cut may cost those of the last seconds. The
+//! containers, links and rules end with the node's power; an address that is still reserved then is GC's.
 //!
 //! An entry is written twice. Before the first plugin of an ADD runs it is an *intent*: all keys but `result`. After the
 //! last one it is replaced by the complete entry. So whatever happens to the runtime in between, configuration, namespace
-//! and arguments are there for DEL. The reference library takes an intent for an ADD with an empty result: its DEL and
-//! GC run with a `prevResult` that has no addresses, and succeed; its CHECK has nothing to find, and its plugins fail it.
+//! and arguments are there for DEL. In between, key `running` says which process the plugin is: number, start in clock
+//! ticks, boot. The reference library takes an intent for an ADD with an empty result: its DEL and GC run with a
+//! `prevResult` that has no addresses, and succeed; its CHECK has nothing to find, and its plugins fail it.
 
 use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::{NetworkConf, PassedOver};
-use crate::error::Error;
-use crate::settings::DiskWait;
+use crate::error::{Clash, Error};
+use crate::process::ProcessId;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cni_spec::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkName, SpecVersion};
+use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -45,6 +51,18 @@ pub struct Cached {
     pub config: Vec<u8>,
     /// The result as JSON; `None` in an intent.
     result: Option<Box<RawValue>>,
+    /// The plugin that ran last while an ADD was under way.
+    pub(crate) running: Option<ProcessId>,
+}
+
+/// What is in the file of an attachment.
+#[derive(Debug)]
+pub(crate) enum Look {
+    /// Nothing, or nothing that can be understood.
+    Nothing,
+    Own(Box<Cached>),
+    /// Another attachment's entry, as the parts of a name may contain `-`.
+    Others(Box<Cached>),
 }
 
 /// All entries that could be read, and the files that could not.
@@ -73,9 +91,23 @@ struct Wire {
     capability_args: Option<CapabilityArgs>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
+    /// Last, so that it can be written where it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    running: Option<String>,
 }
 
 impl Cached {
+    /// What an ADD knows: without a result, its intent.
+    pub(crate) fn of(
+        network: &NetworkConf,
+        name: &NetworkName,
+        attachment: &Attachment,
+        result: Option<Box<RawValue>>,
+    ) -> Self {
+        let (network, config) = (name.clone(), network.bytes.clone());
+        Self { network, attachment: attachment.clone(), config, result, running: None }
+    }
+
     /// Whether the ADD was finished. If not, this is an intent: the runtime that began the ADD is still at it, or died
     /// before it could finish or roll back, or could not roll back everything. DEL finishes it.
     #[must_use]
@@ -127,6 +159,25 @@ impl Cached {
             attachment,
             config: STANDARD.decode(&wire.config).map_err(unreadable)?,
             result: wire.result,
+            running: wire.running.and_then(|text| text.parse().ok()),
+        })
+    }
+
+    /// The file, with a place for the plugin that runs or without.
+    pub(crate) fn to_bytes(&self, running: Option<&str>) -> serde_json::Result<Vec<u8>> {
+        let Attachment { id, netns, args, capability_args } = &self.attachment;
+        let pairs = args.pairs();
+        serde_json::to_vec(&Wire {
+            kind: KIND.to_owned(),
+            container_id: id.container_id.to_string(),
+            config: STANDARD.encode(&self.config),
+            if_name: id.ifname.to_string(),
+            network_name: self.network.to_string(),
+            netns: netns.clone(),
+            cni_args: (!pairs.is_empty()).then(|| pairs.to_vec()),
+            capability_args: (!capability_args.is_empty()).then(|| capability_args.clone()),
+            result: self.result.clone(),
+            running: running.map(str::to_owned),
         })
     }
 }
@@ -158,18 +209,39 @@ impl Cache {
     /// # Errors
     /// [`Error::Cache`] if the file is there and cannot be read.
     pub fn find(&self, network: &NetworkName, id: &AttachmentId) -> Result<Option<Cached>, Error> {
-        let path = self.path(network, id);
-        let bytes = match std::fs::read(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            bytes => bytes.map_err(failed("read", &path))?,
-        };
-        match parse(&bytes, network, id) {
-            Ok(cached) => Ok(Some(cached)),
-            Err(reason) => {
-                tracing::warn!(path = %path.display(), %reason, "a cached result is broken and counts as missing");
+        match self.look(network, id)? {
+            Look::Own(cached) => Ok(Some(*cached)),
+            Look::Nothing => Ok(None),
+            Look::Others(other) => {
+                let path = self.path(network, id);
+                tracing::warn!(path = %path.display(), "a cached result counts as missing: it is {}", told(&other));
                 Ok(None)
             }
         }
+    }
+
+    /// What is in the file of an attachment.
+    pub(crate) fn look(&self, network: &NetworkName, id: &AttachmentId) -> Result<Look, Error> {
+        let path = self.path(network, id);
+        let bytes = match std::fs::read(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::Nothing),
+            bytes => bytes.map_err(failed("read", &path))?,
+        };
+        match parse(&bytes, network, id) {
+            Ok(cached) if (&cached.network, &cached.attachment.id) == (network, id) => Ok(Look::Own(Box::new(cached))),
+            Ok(other) => Ok(Look::Others(Box::new(other))),
+            Err(reason) => {
+                tracing::warn!(path = %path.display(), %reason, "a cached result is broken and counts as missing");
+                Ok(Look::Nothing)
+            }
+        }
+    }
+
+    /// That an attachment's file is another's, which is not to be overwritten.
+    pub(crate) fn clash(&self, network: &NetworkName, id: &AttachmentId, other: &Cached) -> Error {
+        let path = self.path(network, id);
+        let (other_network, other) = (other.network.clone(), other.attachment.id.clone());
+        Error::Clash(Box::new(Clash { path, network: network.clone(), id: id.clone(), other_network, other }))
     }
 
     /// All attachments, or those of one container. No folder is no attachments.
@@ -199,33 +271,21 @@ impl Cache {
         Ok(listing)
     }
 
-    /// The entry of an attachment, ready to be written; an intent if there is no result yet.
-    pub(crate) fn entry(
-        &self,
-        network: &NetworkConf,
-        name: &NetworkName,
-        attachment: &Attachment,
-        result: Option<Box<RawValue>>,
-    ) -> Result<Entry, Error> {
-        let path = self.path(name, &attachment.id);
-        // An intent has to survive the runtime, not the node: containers end with the node's power, and what plugins
-        // made of links and rules with them. Without waiting for the disk it costs an ADD next to nothing. (An address
-        // that is still reserved after a power cut is GC's.)
-        let is_synced = result.is_some();
-        let pairs = attachment.args.pairs();
-        let wire = Wire {
-            kind: KIND.to_owned(),
-            container_id: attachment.id.container_id.to_string(),
-            config: STANDARD.encode(&network.bytes),
-            if_name: attachment.id.ifname.to_string(),
-            network_name: name.to_string(),
-            netns: attachment.netns.clone(),
-            cni_args: (!pairs.is_empty()).then(|| pairs.to_vec()),
-            capability_args: (!attachment.capability_args.is_empty()).then(|| attachment.capability_args.clone()),
-            result,
-        };
-        let bytes = serde_json::to_vec(&wire).map_err(|error| failed("write", &path)(error.into()))?;
-        Ok(Entry { path, bytes, is_synced })
+    /// Writes the entry of an ADD that begins, in which its plugins can be noted.
+    pub(crate) fn begin(&self, entry: &Cached) -> Result<Noted, Error> {
+        let path = self.path(&entry.network, &entry.attachment.id);
+        let blank = " ".repeat(ProcessId::TEXT_BYTES);
+        let bytes = entry.to_bytes(Some(&blank)).map_err(|error| failed("write", &path)(error.into()))?;
+        let file = replace(&path, &bytes).map_err(failed("write", &path))?;
+        let place = bytes.len() - blank.len() - r#""}"#.len();
+        Ok(Noted { file, place: place as u64, path })
+    }
+
+    /// Writes the entry of an ADD that was finished.
+    pub(crate) fn finish(&self, entry: &Cached) -> Result<(), Error> {
+        let path = self.path(&entry.network, &entry.attachment.id);
+        let bytes = entry.to_bytes(None).map_err(|error| failed("write", &path)(error.into()))?;
+        replace(&path, &bytes).map(drop).map_err(failed("write", &path))
     }
 
     /// Removes an entry, and says whether there was one. Another attachment's under the same file name stays.
@@ -259,25 +319,27 @@ impl Cache {
     }
 }
 
-/// A cache file that is not written yet.
-pub(crate) struct Entry {
+/// The entry of an ADD under way.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    file: File,
+    /// Where the plugin is noted, in bytes from the start.
+    place: u64,
     path: PathBuf,
-    pub(crate) bytes: Vec<u8>,
-    /// It is to survive a power cut.
-    is_synced: bool,
 }
 
-impl Entry {
-    /// Writes it, all or nothing. What need not wait for the disk is written at once.
-    pub(crate) async fn write(self, wait: DiskWait) -> Result<(), Error> {
-        let path = self.path.clone();
-        let written = match wait {
-            DiskWait::Aside if self.is_synced => {
-                tokio::task::spawn_blocking(move || replace(&self)).await.map_err(io::Error::other).flatten()
-            }
-            DiskWait::Aside | DiskWait::InPlace => replace(&self),
-        };
-        written.map_err(failed("write", &path))
+impl Noted {
+    /// Notes that a child of this number is the plugin that runs, so that whoever comes after this process can end it.
+    ///
+    /// Written in place, over as many bytes: one system call. Half of it would be no process, and the plugin of a
+    /// runtime that died in the middle of it does not begin.
+    pub(crate) fn note(&self, child: Pid) -> Result<(), Error> {
+        let noted = ProcessId::of(child).and_then(|plugin| match plugin {
+            Some(plugin) => self.file.write_all_at(plugin.to_string().as_bytes(), self.place),
+            // It has ended already, and there is nothing to end.
+            None => Ok(()),
+        });
+        noted.map_err(failed("write", &self.path))
     }
 }
 
@@ -325,27 +387,27 @@ fn wire(bytes: &[u8]) -> Result<Option<Wire>, String> {
     }
 }
 
-/// The entry of this attachment. Different ones may share a file's name, as all its parts may contain `-`.
+/// The entry in a file of this attachment's, which may be another's. The oldest format does not say whose it is.
 pub(crate) fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
     if let Some(wire) = wire(bytes)? {
-        let cached = Cached::from_wire(wire).map_err(|error| error.to_string())?;
-        let own = &cached.attachment.id;
-        if (&cached.network, own) == (network, id) {
-            return Ok(cached);
-        }
-        let (container, ifname) = (&own.container_id, &own.ifname);
-        return Err(format!("it is of interface {ifname} of container {container} in network {}", cached.network));
+        return Cached::from_wire(wire).map_err(|error| error.to_string());
     }
     let result = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let attachment = Attachment::from(id.clone());
-    let cached = Cached { network: network.clone(), attachment, config: Vec::new(), result: Some(result) };
+    let cached =
+        Cached { network: network.clone(), attachment, config: Vec::new(), result: Some(result), running: None };
     // Any object would do as JSON; only a result counts.
     cached.result(SpecVersion::V0_1_0).map_err(|error| error.to_string())?;
     Ok(cached)
 }
 
+/// Whose an entry is.
+fn told(Cached { network, attachment: Attachment { id, .. }, .. }: &Cached) -> String {
+    format!("that of {}/{} in network {network}", id.container_id, id.ifname)
+}
+
 /// Puts a file in its place, all or nothing, readable by its owner only.
-fn replace(Entry { path, bytes, is_synced }: &Entry) -> io::Result<()> {
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let unfinished = path.with_file_name(format!("{UNFINISHED}{}-{count}", std::process::id()));
@@ -354,10 +416,8 @@ fn replace(Entry { path, bytes, is_synced }: &Entry) -> io::Result<()> {
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(bytes)?;
-        if *is_synced {
-            file.sync_all()?;
-        }
-        std::fs::rename(&unfinished, path)
+        std::fs::rename(&unfinished, path)?;
+        Ok(file)
     })();
     if written.is_err()
         && let Err(error) = std::fs::remove_file(&unfinished)

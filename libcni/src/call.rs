@@ -1,5 +1,6 @@
 //! One call of one plugin on behalf of an operation: in its span, within its limits.
 
+use crate::cache::Noted;
 use crate::limits::Limits;
 use crate::{Runtime, watch};
 use cni_spec::exec::{self, CallEnv, Group};
@@ -16,6 +17,8 @@ pub(crate) struct PluginCall<'a> {
     pub(crate) executable: &'a Path,
     pub(crate) env: CallEnv,
     pub(crate) stdin: &'a [u8],
+    /// Where it is noted which process the plugin is, before that can begin.
+    pub(crate) noted: Option<&'a Noted>,
 }
 
 /// A plugin that did not do what it should.
@@ -75,6 +78,14 @@ impl PluginCall<'_> {
             deadline: self.limits.time_left(self.command).map_err(Failure::at(Stage::Before))?,
         };
         let started = exec::start(call).await.map_err(Failure::at(Stage::Before))?;
+        if let Some(noted) = self.noted {
+            // Dropped then, the plugin is told to end; without the end of its config it has not begun.
+            started
+                .pid()
+                .map_or(Ok(()), |pid| noted.note(pid))
+                .map_err(|error| error.to_cni_error())
+                .map_err(Failure::at(Stage::Before))?;
+        }
         let called_off = self.limits.cancelled(self.command);
         let output = started.finish_unless(called_off).await.map_err(Failure::at(Stage::Ran))?;
         if let Some(error) = output.error_object() {

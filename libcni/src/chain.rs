@@ -2,6 +2,7 @@
 //! GC.
 
 use crate::attachment::{Attachment, AttachmentId};
+use crate::cache::Noted;
 use crate::call::{Failure, PluginCall, Stage};
 use crate::conflist::NetworkConf;
 use crate::derive::{self, Added};
@@ -22,16 +23,18 @@ pub(crate) struct Chain<'a> {
     pub(crate) network: &'a NetworkConf,
     command: Command,
     limits: Limits,
+    /// Where ADD notes which process a plugin is.
+    pub(crate) noted: Option<Noted>,
 }
 
 impl<'a> Chain<'a> {
     pub(crate) fn new(runtime: &'a Runtime, network: &'a NetworkConf, command: Command) -> Self {
-        Self { runtime, network, command, limits: Limits::of(runtime) }
+        Self { runtime, network, command, limits: Limits::of(runtime), noted: None }
     }
 
     /// The DELs of a rollback.
     pub(crate) fn rollback(&self) -> Self {
-        Self { command: Command::Del, limits: Limits::of_rollback(self.runtime), ..*self }
+        Self { command: Command::Del, limits: Limits::of_rollback(self.runtime), noted: None, ..*self }
     }
 
     /// One plugin of ADD; its result replaces `last`.
@@ -176,8 +179,8 @@ impl<'a> Chain<'a> {
         env: CallEnv,
         stdin: &[u8],
     ) -> Result<Vec<u8>, Failure> {
-        let (runtime, limits, command) = (self.runtime, &self.limits, self.command);
-        PluginCall { runtime, limits, command, plugin: plugin.plugin_type.as_str(), executable, env, stdin }
+        let (runtime, limits, command, noted) = (self.runtime, &self.limits, self.command, self.noted.as_ref());
+        PluginCall { runtime, limits, command, plugin: plugin.plugin_type.as_str(), executable, env, stdin, noted }
             .make()
             .await
     }

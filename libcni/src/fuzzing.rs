@@ -1,14 +1,13 @@
 //! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
 
 use crate::attachment::{Attachment, AttachmentId};
-use crate::cache::{self, Cache, Cached};
+use crate::cache::{self, Cached};
 use crate::conflist::NetworkConf;
 use crate::derive::{self, Added};
 use crate::plugin_object::PluginObject;
 use crate::versions::VersionInfo;
 use cni_spec::{CniError, NetworkName};
 use serde_json::value::RawValue;
-use std::path::Path;
 
 /// What the cache keeps of a network's configuration.
 #[must_use]
@@ -38,7 +37,10 @@ pub fn stdin(
 /// # Errors
 /// Why it counts as missing.
 pub fn cached(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
-    cache::parse(bytes, network, id)
+    cache::parse(bytes, network, id).and_then(|cached| {
+        let is_own = (&cached.network, &cached.attachment.id) == (network, id);
+        is_own.then_some(cached).ok_or_else(|| "it is another attachment's".to_owned())
+    })
 }
 
 /// The file that an ADD of this network leaves, or, without a result, begins with; `None` if it cannot be written.
@@ -49,7 +51,7 @@ pub fn cache_file(
     attachment: &Attachment,
     result: Option<Box<RawValue>>,
 ) -> Option<Vec<u8>> {
-    Cache::new(Path::new("/")).entry(network, name, attachment, result).ok().map(|entry| entry.bytes)
+    Cached::of(network, name, attachment, result).to_bytes(None).ok()
 }
 
 /// Reads a plugin's answer to VERSION.

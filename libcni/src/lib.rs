@@ -61,6 +61,7 @@ mod error;
 pub mod fuzzing;
 mod namespace;
 mod orphans;
+mod process;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use cache::{Cache, Cached};
@@ -70,7 +71,7 @@ pub use conflist::{Found, NetworkConf, PassedOver};
 pub use error::{Clash, Error, PluginError};
 pub use namespace::Namespace;
 pub use plugin_object::PluginObject;
-pub use settings::{AbsenceErrors, Builder, DelErrors, DiskWait};
+pub use settings::{AbsenceErrors, Builder, DelErrors};
 pub use stderr::Origin;
 pub use versions::VersionInfo;
 
@@ -218,10 +219,10 @@ impl Runtime {
 
     /// DEL: runs the plugins in reverse order, from version 0.4.0 on with the cached result, and forgets the result.
     ///
-    /// If the cache has only an intent, plugins that still run ADD for the attachment are ended first, with what they
-    /// started: SIGTERM to their process groups, later SIGKILL. If a plugin then refuses the configuration of `network`,
-    /// the intent's own is tried, as one of the two is what ADD used or what was mended since. `CNI_NETNS` is empty if
-    /// the namespace is gone.
+    /// A plugin that still runs ADD for the attachment, as the cache notes it, is ended first, with its process group:
+    /// SIGTERM, later SIGKILL. If the cache has only an intent and a plugin refuses the configuration of `network`, the
+    /// intent's own is tried: one of the two is what ADD used, or what was mended since. `CNI_NETNS` is empty if the
+    /// namespace is gone.
     ///
     /// Whether an error ends it is up to [`Builder::del_errors`]; after any, the cached result is kept, so that DEL can
     /// be tried again.
@@ -298,8 +299,8 @@ impl Runtime {
         attachment: &Attachment,
         cached: Option<&Cached>,
     ) -> Result<(), Error> {
-        if let Some(intent) = cached.filter(|cached| !cached.is_complete()) {
-            orphans::end(&intent.attachment, &Limits::of(self), Command::Del).await?;
+        if let Some(plugin) = cached.and_then(|cached| cached.running.as_ref()) {
+            orphans::end(plugin, &Limits::of(self), Command::Del).await?;
         }
         let second = second.filter(|second| second.bytes != first.bytes);
         match (self.del_by(first, attachment, cached).await, second) {
@@ -354,8 +355,8 @@ impl Runtime {
     /// [`Error::Cache`] when the entry cannot be removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be
     /// ended.
     pub async fn forget(&self, network: &NetworkName, id: &AttachmentId) -> Result<bool, Error> {
-        if let Some(intent) = self.settings.cache.find(network, id)?.filter(|cached| !cached.is_complete()) {
-            orphans::end(&intent.attachment, &Limits::of(self), Command::Del).await?;
+        if let Some(plugin) = self.settings.cache.find(network, id)?.and_then(|cached| cached.running) {
+            orphans::end(&plugin, &Limits::of(self), Command::Del).await?;
         }
         self.settings.cache.remove(network, id)
     }

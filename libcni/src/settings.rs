@@ -19,7 +19,6 @@ pub(crate) struct Settings {
     pub(crate) rollback_deadline: Option<Duration>,
     pub(crate) del_errors: DelErrors,
     pub(crate) absence_errors: AbsenceErrors,
-    pub(crate) disk_wait: DiskWait,
     pub(crate) stderr: StderrTo,
     pub(crate) trace_context: Option<TraceSource>,
 }
@@ -45,16 +44,6 @@ pub enum AbsenceErrors {
     Report,
     /// The plugin is done, and the error is logged: what is absent needs no deletion. Kubelets do so.
     CountAsDone,
-}
-
-/// Where an ADD waits for the disk, which is to have its result before the caller does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum DiskWait {
-    /// On a thread for such work, so that what else is to be done goes on.
-    #[default]
-    Aside,
-    /// Where it is: nothing else is to be done, and the thread would cost more than a file in memory.
-    InPlace,
 }
 
 /// Tells the trace context of the span that it is called in.
@@ -90,7 +79,6 @@ impl Default for Builder {
             rollback_deadline: None,
             del_errors: DelErrors::default(),
             absence_errors: AbsenceErrors::default(),
-            disk_wait: DiskWait::default(),
             stderr: StderrTo::own(),
             trace_context: None,
         };
@@ -155,13 +143,6 @@ impl Builder {
     #[must_use]
     pub fn absence_errors(mut self, errors: AbsenceErrors) -> Self {
         self.settings.absence_errors = errors;
-        self
-    }
-
-    /// Sets where an ADD waits for the disk. [`DiskWait::InPlace`] is for programs that do one operation at a time.
-    #[must_use]
-    pub fn disk_wait(mut self, wait: DiskWait) -> Self {
-        self.settings.disk_wait = wait;
         self
     }
 

@@ -65,7 +65,7 @@ async fn ask(runtime: &Runtime, limits: &Limits, plugin: &str, executable: &Path
         ..CallEnv::default()
     };
     let (command, stdin) = (Command::Version, br#"{"cniVersion":"1.1.0"}"#);
-    match (PluginCall { runtime, limits, command, plugin, executable, env, stdin }).make().await {
+    match (PluginCall { runtime, limits, command, plugin, executable, env, stdin, noted: None }).make().await {
         Ok(stdout) => VersionInfo::parse(&stdout),
         Err(Failure { error, .. }) if error.msg == BEFORE_VERSION => Ok(VersionInfo::of(&[SpecVersion::V0_1_0])),
         Err(Failure { error, .. }) => Err(error),

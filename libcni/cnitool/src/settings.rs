@@ -3,7 +3,7 @@
 use crate::args::{Common, Target};
 use anyhow::{Context, bail};
 use libcni::cni_spec::{CniArgs, ContainerId, PluginPath};
-use libcni::{Attachment, Cached, Cancellation, CapabilityArgs, DiskWait, NetworkConf, Runtime, conflist};
+use libcni::{Attachment, Cached, Cancellation, CapabilityArgs, NetworkConf, Runtime, conflist};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -26,7 +26,6 @@ impl Settings {
             .plugin_path(PluginPath::parse(&path))
             .cache_dir(&common.cache_dir)
             .plugin_deadline(Duration::from_secs(common.timeout))
-            .disk_wait(DiskWait::InPlace)
             .build()
             .cancelled_by(cancellation);
         let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());

@@ -178,7 +178,9 @@ pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
     start(call).await?.finish().await
 }
 
-/// Starts a plugin. For callers to whom it matters whether it has run at all, as a rollback has nothing to undo else.
+/// Starts a plugin, which does not get the end of its config before [`Started::finish`]: without that it has no JSON to
+/// decode, and so cannot begin. For callers who have to note that it runs, or to whom it matters whether it has, as a
+/// rollback has nothing to undo else. If the caller dies before, the plugin's config is cut off.
 ///
 /// # Errors
 /// Code 108 if it cannot be started.
@@ -192,7 +194,7 @@ pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
     Ok(Started { call, running, feed, until })
 }
 
-/// A plugin that runs. Dropped, it is told to end and, [`GRACE`] later, killed.
+/// A plugin that waits for the end of its config. Dropped, it is told to end and, [`GRACE`] later, killed.
 pub struct Started<'a> {
     call: Call<'a>,
     running: Running,
@@ -201,6 +203,12 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
+    /// Its process number, which stays its own until [`Started::finish`] has waited for its end.
+    #[must_use]
+    pub fn pid(&self) -> Option<Pid> {
+        self.running.child.as_ref().and_then(number)
+    }
+
     /// Talks to the plugin until it ends.
     ///
     /// # Errors

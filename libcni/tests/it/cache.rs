@@ -2,7 +2,7 @@
 
 use crate::folder::{Folder, GOOD, eth0, network, wait};
 use expect_test::expect;
-use libcni::cni_spec::{ContainerId, NetworkName, SpecVersion};
+use libcni::cni_spec::{Code, ContainerId, NetworkName, SpecVersion};
 use libcni::{Attachment, NetworkConf, conflist};
 use std::os::unix::fs::PermissionsExt;
 
@@ -154,6 +154,25 @@ fn an_entry_of_another_attachment_counts_as_missing() {
     "one-two".clone_into(&mut network.name);
     wait(runtime.del(&network, &inner)).unwrap();
     assert!(cache.find(&named("one"), &outer.id).unwrap().is_some(), "DEL took another attachment's entry");
+}
+
+#[test]
+fn an_add_whose_file_is_another_attachments_is_refused_before_anything_runs() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let runtime = folder.runtime();
+    let mut net = network("1.0.0", &["a"]);
+    "one".clone_into(&mut net.name);
+    // As the reference writes it.
+    let theirs = THEIRS.replace("office", "one").replace("\"c1\"", "\"two-x\"");
+    folder.write("cache/results/one-two-x-eth0", &theirs);
+    "one-two".clone_into(&mut net.name);
+    let inner = Attachment::new("x", "eth0").unwrap();
+    let error = wait(runtime.add(&net, &inner)).unwrap_err();
+    expect!["cannot add x/eth0 to network one-two: its cache file $DIR/cache/results/one-two-x-eth0 is that of two-x/eth0 in network one; DEL that attachment first, or choose another container ID"]
+        .assert_eq(&folder.stable(&error.to_string()));
+    assert_eq!(error.code(), Some(Code::EXISTS));
+    assert_eq!((folder.log().as_str(), folder.read("cache/results/one-two-x-eth0")), ("", theirs));
+    assert!(!wait(runtime.forget(&NetworkName::parse("one-two").unwrap(), &inner.id)).unwrap());
 }
 
 #[test]

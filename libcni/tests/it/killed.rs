@@ -4,11 +4,12 @@ use crate::folder::{Folder, assert_ends, eth0, network, own, wait};
 use expect_test::expect;
 use libcni::{Attachment, Cached};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
-use nix::unistd::mkfifo;
+use nix::unistd::{Pid, mkfifo};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -240,25 +241,52 @@ fn a_deadline_ends_the_wait() {
     expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
 }
 
-/// Writes what a runtime leaves that was killed right after the intent.
-fn write_intent(folder: &Folder, attachment: &Attachment) {
+/// The identity of a process as the cache notes it: number, start, boot.
+fn noted(pid: u32) -> String {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let start = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().to_owned();
+    format!("{pid} {start} {}", std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap().trim())
+}
+
+/// Writes what a runtime leaves that was killed in the middle of an ADD, with this process as its plugin.
+fn write_intent(folder: &Folder, attachment: &Attachment, running: &str) {
     folder.write(
         "cache/results/net-c1-eth0",
         &format!(
-            r#"{{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"{}"}}"#,
+            r#"{{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"{}","running":"{running}"}}"#,
             attachment.netns
         ),
     );
 }
 
-/// A container that runs containers has processes that are seen from here, with paths and perhaps identifiers alike.
+/// Runs DEL of the only attachment with nothing but the cache.
+fn del_only(folder: &Folder) {
+    let runtime = folder.runtime();
+    let [intent] = &runtime.cache().list(None).unwrap().cached[..] else { panic!("one attachment") };
+    wait(runtime.del_cached(intent)).unwrap();
+}
+
+/// dnsmasq of podman's dnsname is one: the plugin of the first container starts it, for all.
 #[test]
-fn what_runs_on_a_node_within_the_node_is_not_ended() {
-    let folder = Folder::with(&[("a", STEPPING)]);
-    let attachment = eth0().netns("/run/netns/of-another-node");
-    write_intent(&folder, &attachment);
-    let mut elsewhere = Command::new("unshare")
-        .args(["--mount", "sh", "-c", "echo runs; read word && test $word = go"])
+fn a_daemon_that_the_plugin_has_started_lives_on() {
+    let mut killed = Killed::start(&["at.a"]);
+    let starting = r#"[ $CNI_COMMAND = DEL ] || { setsid sleep 1000 >&- 2>&- & echo $! > "$dir/daemon"; }"#;
+    killed.folder.plugin("a", &STEPPING.replace("ADD)", &format!("ADD)\n{starting}")));
+    drop(killed.ready());
+    killed.reach("at.a");
+    let intent = killed.kill().unwrap();
+    expect!["ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
+    assert_ends(&killed.folder.read("sleeping"));
+    let daemon = Pid::from_raw(killed.folder.read("daemon").trim().parse().unwrap());
+    let environment = std::fs::read(format!("/proc/{daemon}/environ")).unwrap();
+    assert!(String::from_utf8_lossy(&environment).contains("CNI_COMMAND=ADD\0"), "it has the plugin's environment");
+    kill(daemon, Signal::SIGKILL).unwrap();
+}
+
+/// A process in a group of its own, called as the plugin is.
+fn alike(attachment: &Attachment) -> Child {
+    let mut alike = Command::new("sh")
+        .args(["-c", "echo runs; read word && test $word = go"])
         .process_group(0)
         .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c1"), ("CNI_IFNAME", "eth0")])
         .env("CNI_NETNS", &attachment.netns)
@@ -266,30 +294,56 @@ fn what_runs_on_a_node_within_the_node_is_not_ended() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut runs = [0; 5];
-    elsewhere.stdout.take().unwrap().read_exact(&mut runs).unwrap();
-    let runtime = folder.runtime();
-    let [intent] = &runtime.cache().list(None).unwrap().cached[..] else { panic!("one attachment") };
-    wait(runtime.del_cached(intent)).unwrap();
-    elsewhere.stdin.take().unwrap().write_all(b"go\n").unwrap();
-    let status = elsewhere.wait().unwrap();
+    alike.stdout.take().unwrap().read_exact(&mut [0; 5]).unwrap();
+    alike
+}
+
+/// Neither a process with the plugin's environment, nor one that has got its number, in this boot or in another.
+#[test]
+fn a_process_that_is_not_the_noted_one_is_not_ended() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let attachment = own();
+    let mut alike = alike(&attachment);
+    let own = noted(alike.id());
+    let mut words = own.split(' ');
+    let (pid, start, boot) = (words.next().unwrap(), words.next().unwrap(), words.next().unwrap());
+    let earlier = start.parse::<u64>().unwrap() - 1;
+    for running in [
+        String::new(),
+        " ".repeat(68),
+        format!("{pid} {earlier} {boot}"),
+        format!("{pid} {start} 00000000-0000-4000-8000-000000000000"),
+        format!("{pid} {start}"),
+        format!("-{own}"),
+    ] {
+        write_intent(&folder, &attachment, &running);
+        del_only(&folder);
+    }
+    alike.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    let status = alike.wait().unwrap();
     assert!(status.success(), "{status}");
+}
+
+#[test]
+fn the_noted_process_is_ended() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let attachment = own();
+    let mut alike = alike(&attachment);
+    write_intent(&folder, &attachment, &noted(alike.id()));
+    del_only(&folder);
+    assert_eq!(alike.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
 }
 
 /// A plugin that links this library runs for the attachment as well, and must not end itself or who called it.
 #[test]
 fn who_deletes_is_not_ended() {
     let folder = Folder::with(&[("a", STEPPING)]);
-    let attachment = own();
-    write_intent(&folder, &attachment);
     // A shell that is called as the plugin is, and that starts the process below and waits for it.
     let status = Command::new("/bin/sh")
         .args(["-c", r#""$0" --exact killed::the_plugin_that_deletes; exit $?"#])
         .arg(std::env::current_exe().unwrap())
         .current_dir(folder.path())
         .process_group(0)
-        .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c1"), ("CNI_IFNAME", "eth0")])
-        .env("CNI_NETNS", &attachment.netns)
         .stdout(Stdio::null())
         .status()
         .unwrap();
@@ -301,10 +355,27 @@ fn who_deletes_is_not_ended() {
 #[test]
 fn the_plugin_that_deletes() {
     let dir = std::env::current_dir().unwrap();
-    if dir.join("netns").exists() || !dir.join("cache").exists() {
+    if dir.join("netns").exists() || !dir.join("a").exists() {
         return;
     }
-    let runtime = Folder::at(Path::new(&dir)).runtime();
-    let [intent] = &runtime.cache().list(None).unwrap().cached[..] else { panic!("one attachment") };
-    wait(runtime.del_cached(intent)).unwrap();
+    let folder = Folder::at(Path::new(&dir));
+    write_intent(&folder, &own(), &noted(std::os::unix::process::parent_id()));
+    del_only(&folder);
+}
+
+/// An ADD over a complete entry is noted in that, which stays until the ADD is finished.
+#[test]
+fn in_a_repeated_add() {
+    let mut killed = Killed::start(&["at.a"]);
+    let (runtime, net) = (killed.folder.runtime(), network("1.0.0", &["a", "b"]));
+    let fifo = killed.folder.path().join("at.a");
+    std::fs::rename(&fifo, killed.folder.path().join("aside")).unwrap();
+    wait(runtime.add(&net, &killed.attachment)).unwrap();
+    std::fs::rename(killed.folder.path().join("aside"), &fifo).unwrap();
+    drop(killed.ready());
+    killed.reach("at.a");
+    let complete = killed.kill().unwrap();
+    assert!(complete.is_complete());
+    expect!["ADD a, ADD b, ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.del(&complete));
+    assert_ends(&killed.folder.read("sleeping"));
 }

@@ -1,0 +1,134 @@
+//! Which process it is: a number alone may be another process's by now.
+
+use nix::unistd::Pid;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::str::FromStr;
+
+/// What no two processes of a node share: the number, the start, and the boot in which both count.
+///
+/// The executable is no part of it: a plugin that is a wrapper becomes another one in the middle of its work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ProcessId {
+    pub(crate) pid: Pid,
+    /// In clock ticks since the boot (proc(5), field 22 of `stat`).
+    start_ticks: u64,
+    /// `/proc/sys/kernel/random/boot_id`, a UUID.
+    boot: String,
+}
+
+/// How a process is, as far as it matters here.
+pub(crate) struct Stat {
+    /// `Z` and `X`: it has ended.
+    pub(crate) state: char,
+    pub(crate) parent: Pid,
+    pub(crate) group: Pid,
+    start_ticks: u64,
+}
+
+impl ProcessId {
+    /// How long its text is: the digits of two numbers, the UUID, and what is between them.
+    pub(crate) const TEXT_BYTES: usize = 10 + 1 + 20 + 1 + 36;
+
+    /// That of a process of this number, if there is one.
+    pub(crate) fn of(pid: Pid) -> io::Result<Option<Self>> {
+        let Some(stat) = Stat::of(pid)? else { return Ok(None) };
+        let boot = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+        Ok(Some(Self { pid, start_ticks: stat.start_ticks, boot }))
+    }
+
+    /// Whether the process runs. That its number is still its own when the answer comes only who holds its pidfd knows.
+    pub(crate) fn runs(&self) -> io::Result<bool> {
+        let Some(stat) = Stat::of(self.pid)? else { return Ok(false) };
+        let is_it = !stat.has_ended() && stat.start_ticks == self.start_ticks;
+        Ok(is_it && read("/proc/sys/kernel/random/boot_id")?.trim() == self.boot)
+    }
+}
+
+/// Of one length, whatever the numbers are.
+impl fmt::Display for ProcessId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:>10} {:>20} {:>36}", self.pid.as_raw(), self.start_ticks, self.boot)
+    }
+}
+
+impl FromStr for ProcessId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut words = text.split_ascii_whitespace();
+        let mut word = || words.next().ok_or(());
+        let pid = word()?.parse().ok().filter(|pid| *pid > 0).map(Pid::from_raw).ok_or(())?;
+        let start_ticks = word()?.parse().map_err(drop)?;
+        Ok(Self { pid, start_ticks, boot: word()?.to_owned() })
+    }
+}
+
+impl Stat {
+    /// How the process of this number is, if there is one.
+    pub(crate) fn of(pid: Pid) -> io::Result<Option<Self>> {
+        match read(&format!("/proc/{pid}/stat")) {
+            // Gone before it was opened, or while it was read (ESRCH).
+            Err(error) if error.kind() == io::ErrorKind::NotFound || is_gone(&error) => Ok(None),
+            text => Ok(Self::parse(&text?)),
+        }
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        matches!(self.state, 'Z' | 'X')
+    }
+
+    /// The fields behind the name in parentheses, whatever that contains.
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
+        let state = fields.next()?.chars().next()?;
+        let mut number = || fields.next()?.parse().ok().map(Pid::from_raw);
+        let (parent, group) = (number()?, number()?);
+        Some(Self { state, parent, group, start_ticks: fields.nth(16)?.parse().ok()? })
+    }
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
+}
+
+/// A file of /proc that one read gives whole.
+fn read(path: &str) -> io::Result<String> {
+    let mut bytes = [0; 1024];
+    let count = File::open(path)?.read(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes[..count]).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_its_number_its_start_and_its_boot() {
+        let own = ProcessId::of(Pid::this()).unwrap().unwrap();
+        assert!(own.runs().unwrap());
+        assert!(!ProcessId { start_ticks: own.start_ticks + 1, ..own.clone() }.runs().unwrap());
+        assert!(!ProcessId { boot: "another".into(), ..own.clone() }.runs().unwrap());
+        assert!(ProcessId::of(Pid::from_raw(i32::MAX)).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_text_of_a_process_is_read_back_and_has_one_length() {
+        let own = ProcessId::of(Pid::this()).unwrap().unwrap();
+        assert_eq!(own.to_string().len(), ProcessId::TEXT_BYTES);
+        assert_eq!(own.to_string().parse(), Ok(own.clone()));
+        let most = ProcessId { pid: Pid::from_raw(i32::MAX), start_ticks: u64::MAX, ..own };
+        assert_eq!(most.to_string().len(), ProcessId::TEXT_BYTES);
+        for bad in ["", "   ", "1", "1 2", "0 2 b", "-1 2 b", "x 2 b", "1 x b"] {
+            assert!(bad.parse::<ProcessId>().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_may_have_anything_in_it() {
+        let stat = Stat::parse("7 (a) R b) S 1 5 7 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 4242 3 4").unwrap();
+        assert_eq!((stat.state, stat.parent.as_raw(), stat.group.as_raw(), stat.start_ticks), ('S', 1, 5, 4242));
+        assert!(Stat::parse("7 (a").is_none() && Stat::parse("").is_none());
+    }
+}
