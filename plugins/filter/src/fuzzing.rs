@@ -1,45 +1,26 @@
 //! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
 
-use std::net::IpAddr;
+use netops::nft;
 
-use netops::nft::Rule;
-
-use crate::nat_chain::{self, NatChain, Removal};
+use crate::iptables::{self, Rule};
 use crate::owner::{self, Attachment};
-
-/// What of the chain `chain` in the output of `iptables-save` is the attachment's: rules that are saved there, and
-/// whether the chain goes with them. `None` if it is not there.
-#[must_use]
-pub fn removal(
-    text: &str,
-    chain: &str,
-    attachment: Attachment<'_>,
-    addresses: &[IpAddr],
-) -> Option<(Vec<String>, bool)> {
-    let chain: NatChain<String> = nat_chain::from_save(text, chain)?;
-    Some(match chain.removal(attachment, addresses) {
-        Removal::Chain(jumps) => (jumps, true),
-        Removal::Rules(rules) => (rules, false),
-    })
-}
 
 /// Words of a line as `iptables-restore` splits it.
 #[must_use]
 pub fn words(line: &str) -> Vec<String> {
-    nat_chain::split_words(line)
+    iptables::words(line)
 }
 
-/// A comment as it is written for `iptables-restore`.
+/// A line of `iptables-save` behind `-A`; `None` if it says anything that no rule of ours does.
 #[must_use]
-pub fn quoted(comment: &str) -> String {
-    crate::iptables::quoted(comment)
+pub fn saved_rule(line: &str) -> Option<Rule> {
+    iptables::parsed(line)
 }
 
-/// Reads a rule of iptables-nft: its target, and what identifies it is the rule itself.
+/// A rule that nf_tables has, likewise.
 #[must_use]
-pub fn nat_target(rule: Rule) -> (String, Rule) {
-    let rule = nat_chain::from_nft(rule);
-    (rule.target, rule.id)
+pub fn nft_rule(rule: &nft::Rule) -> Option<Rule> {
+    iptables::decoded(rule)
 }
 
 /// The key in an object's comment.

@@ -3,11 +3,12 @@
 //! Start at [`Filter`]. Everything is told apart by [`Attachment`], noted in a comment of each object, so that DEL
 //! and GC find it without a result, a namespace or a record of ours. README.md shows the tables.
 
+use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use netops::error::Result;
-use netops::nft::{Nft, Transaction};
+use netops::nft::{Family, Nft, Transaction};
 use netops::{Errno, OpError};
 
 mod owner;
@@ -15,11 +16,9 @@ mod owner;
 mod masquerade;
 mod spoof;
 
-mod iptables;
+pub mod iptables;
 mod leftovers;
-mod nat_chain;
 
-mod executable;
 mod race;
 
 #[doc(hidden)]
@@ -33,26 +32,43 @@ use owner::Stale;
 /// Who masquerades: key `ipMasqBackend`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// nf_tables over netlink; no executable is needed.
+    /// The rules of iptables, unless this node can only have those of nf_tables.
     #[default]
-    Nftables,
-    /// The rules of the reference's iptables backend, by `iptables-restore`.
+    Default,
+    /// The rules of iptables: over netlink where iptables is the nf_tables variant, else by its programs.
     Iptables,
+    /// nf_tables over netlink; no executable is needed.
+    Nftables,
 }
 
 /// What DEL may know of an attachment; what it doesn't is searched for.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Clone, Copy, Default)]
 pub struct Known<'a> {
-    /// Its addresses; empty means unknown.
+    /// Its addresses; empty means unknown. They only help where a rule itself does not say whose it is.
     pub addresses: &'a [IpAddr],
     /// The host's end of its veth.
     pub host_veth: Option<&'a str>,
+    /// Finds the addresses of the container's other interfaces, which are not the attachment's; `None`, or an answer of
+    /// `None`, if they cannot be known. Asked only where nothing else tells attachments apart.
+    pub held: Option<&'a dyn Fn() -> Option<Vec<IpAddr>>>,
+    /// `PATH`, for iptables.
+    pub search_path: &'a str,
+}
+
+impl fmt::Debug for Known<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { addresses, host_veth, held: _, search_path } = self;
+        let mut known = f.debug_struct("Known");
+        known.field("addresses", addresses).field("host_veth", host_veth).field("search_path", search_path);
+        known.finish_non_exhaustive()
+    }
 }
 
 /// The packet filter of the host.
 #[derive(Debug)]
 pub struct Filter {
     nft: Nft,
+    search_path: String,
 }
 
 impl Filter {
@@ -61,7 +77,22 @@ impl Filter {
     /// # Errors
     /// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
     pub fn open() -> Result<Self> {
-        Ok(Self { nft: Nft::open("the host")? })
+        Ok(Self { nft: Nft::open("the host")?, search_path: String::new() })
+    }
+
+    /// The same, which finds iptables in these folders (`PATH`) before the system's.
+    #[must_use]
+    pub fn searching(mut self, search_path: &str) -> Self {
+        search_path.clone_into(&mut self.search_path);
+        self
+    }
+
+    /// One of iptables' tables, where this node has it; `None` if neither the kernel nor a program can have iptables rules.
+    ///
+    /// # Errors
+    /// What the kernel or iptables refused.
+    pub fn iptables(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Table<'_>>> {
+        iptables::world::for_new_rules(&mut self.nft, &self.search_path, family, name)
     }
 
     /// Masquerades what these addresses (each with its prefix) send to anywhere but their own prefix and
@@ -77,13 +108,20 @@ impl Filter {
         attachment: Attachment<'_>,
         addresses: &[IpNetwork],
     ) -> Result<()> {
-        match backend {
-            Backend::Nftables => masquerade::add(&mut self.nft, attachment, addresses),
-            Backend::Iptables => iptables::add(&mut self.nft, attachment, addresses),
+        if backend != Backend::Nftables {
+            if iptables::masquerade::add(&mut self.nft, &self.search_path, attachment, addresses)? {
+                return Ok(());
+            }
+            if backend == Backend::Iptables {
+                return Err(iptables::world::none(Family::Ip));
+            }
+            tracing::debug!("this node cannot have iptables rules: masquerade in nf_tables");
         }
+        masquerade::add(&mut self.nft, attachment, addresses)
     }
 
-    /// Compares the rules with what [`Filter::add_masquerade`] makes.
+    /// Compares the rules with what [`Filter::add_masquerade`] makes. Those of the other backend do as well: they may be
+    /// from before the config was changed, or another make's.
     ///
     /// # Errors
     /// The first that is missing or different.
@@ -93,10 +131,12 @@ impl Filter {
         attachment: Attachment<'_>,
         addresses: &[IpNetwork],
     ) -> Result<()> {
-        match backend {
-            Backend::Nftables => masquerade::check(&mut self.nft, attachment, addresses),
-            Backend::Iptables => iptables::check(&mut self.nft, attachment, addresses),
+        let by_iptables = iptables::masquerade::check(&mut self.nft, &self.search_path, attachment, addresses);
+        if by_iptables.is_ok() {
+            return by_iptables;
         }
+        let by_nftables = masquerade::check(&mut self.nft, attachment, addresses);
+        if backend == Backend::Nftables { by_nftables } else { by_nftables.or(by_iptables) }
     }
 
     /// Lets through what enters the bridge by `host_veth` only if its sender is `mac`.
@@ -122,13 +162,16 @@ impl Filter {
     /// # Errors
     /// What is missing: a part of the kernel, a privilege, or iptables.
     pub fn probe_masquerade(&mut self, backend: Backend) -> Result<()> {
-        match backend {
-            Backend::Nftables if masquerade::is_set_up(&mut self.nft)? => Ok(()),
-            Backend::Nftables => {
-                try_out(&mut self.nft, "masquerade", "nft_chain_nat and nft_masq", &masquerade::trial())
+        if backend != Backend::Nftables {
+            let by_iptables = iptables::masquerade::probe(&mut self.nft, &self.search_path);
+            if by_iptables.is_ok() || backend == Backend::Iptables {
+                return by_iptables;
             }
-            Backend::Iptables => iptables::probe(),
         }
+        if masquerade::is_set_up(&mut self.nft)? {
+            return Ok(());
+        }
+        try_out(&mut self.nft, "masquerade", "nft_chain_nat and nft_masq", &masquerade::trial())
     }
 
     /// Whether this node can guard against spoofing, for STATUS.
@@ -164,24 +207,24 @@ pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> 
             masquerade::remove(nft, attachment, known.addresses),
             spoof::remove(nft, attachment, known.host_veth),
             leftovers::remove_masquerade(nft, attachment),
-            iptables::remove(nft, attachment, known.addresses),
+            iptables::masquerade::remove(nft, attachment, known),
             leftovers::remove_spoof(nft, attachment),
         ]
     })
 }
 
-/// Removes all there is of a network but for its valid attachments.
+/// Removes all there is of a network but for its valid attachments; `search_path` is `PATH`, for iptables.
 ///
 /// Content with absence, and with a kernel that has no packet filter. Goes on past errors and returns
 /// them all.
-pub fn gc(network: &str, valid: &[Attachment<'_>]) -> Vec<OpError> {
+pub fn gc(network: &str, valid: &[Attachment<'_>], search_path: &str) -> Vec<OpError> {
     let stale = Stale::new(network, valid);
     carry_on(|nft| {
         vec![
             masquerade::gc(nft, &stale),
             spoof::gc(nft, &stale),
             leftovers::gc_masquerade(nft, &stale),
-            iptables::gc(nft, network, valid),
+            iptables::masquerade::gc(nft, search_path, network, valid),
         ]
     })
 }

@@ -8,7 +8,7 @@ use netops::{Errno, OpError};
 const TRIES: usize = 16;
 
 /// Whether the object looked at has come or gone since.
-fn is_overtaken(error: &OpError) -> bool {
+pub(crate) fn is_overtaken(error: &OpError) -> bool {
     matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY | Errno::ERESTART))
 }
 

@@ -67,7 +67,7 @@ fn nftables_masquerade_is_removed() {
         remove(ETH0);
         let left = sh("nft list chain inet cni_plugins_masquerade masq_checks");
         assert!(!left.contains("10.1.0.5") && left.contains("10.1.0.6") && left.contains("10.1.0.7"), "{left}");
-        assert_eq!(gc("office", &[ETH0]), []);
+        assert_eq!(gc("office", &[ETH0], ""), []);
         let left = sh("nft list chain inet cni_plugins_masquerade masq_checks");
         assert!(!left.contains("10.1.0.6") && left.contains("10.1.0.7"), "{left}");
         remove(ETH0);
@@ -190,10 +190,10 @@ fn gc_removes_iptables_chains_of_containers_that_are_gone() {
         }
         reference_add(&Pod::new(), "eth0", "10.80.0.2/24");
         let all = saved("iptables");
-        assert_eq!(gc("lab", &[]), []);
-        assert_eq!(gc("office", &[ETH0]), []);
+        assert_eq!(gc("lab", &[], ""), []);
+        assert_eq!(gc("office", &[ETH0], ""), []);
         assert_eq!(saved("iptables"), all);
-        assert_eq!(gc("office", &[]), []);
+        assert_eq!(gc("office", &[], ""), []);
         assert_eq!(saved("iptables"), "");
     });
 }
@@ -264,9 +264,9 @@ fn gc_takes_a_stale_interface_out_of_a_shared_chain() {
         let eth0_alone = saved("iptables");
         add(NET1, &["10.2.0.5/24"]);
         assert_ne!(saved("iptables"), eth0_alone);
-        assert_eq!(gc("office", &[ETH0]), []);
+        assert_eq!(gc("office", &[ETH0], ""), []);
         assert_eq!(saved("iptables"), eth0_alone);
-        assert_eq!(gc("office", &[]), []);
+        assert_eq!(gc("office", &[], ""), []);
         assert_eq!(saved("iptables"), "");
     });
 }
@@ -320,7 +320,7 @@ fn legacy_iptables_rules_are_removed() {
         remove(NET1);
         assert_eq!(saved("iptables-legacy"), "");
         feed("iptables-legacy-restore", &["--noflush"], &chain(&["10.1.0.5"]));
-        assert_eq!(gc("office", &[]), []);
+        assert_eq!(gc("office", &[], ""), []);
         assert_eq!(saved("iptables-legacy"), "");
     });
 }

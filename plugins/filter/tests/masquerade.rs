@@ -186,8 +186,8 @@ fn gc_keeps_the_valid_and_other_networks() {
         assert_eq!(check(other, &["10.2.0.6/24"]), Ok(()));
         assert!(check(stale, &["10.1.0.6/24"]).is_err());
         assert!(check(stale, &["fd00::6/64"]).is_err());
-        assert_eq!(gc("office", &[]), []);
-        assert_eq!(gc("lab", &[]), []);
+        assert_eq!(gc("office", &[], ""), []);
+        assert_eq!(gc("lab", &[], ""), []);
         assert!(!has_table());
     });
 }

@@ -93,7 +93,7 @@ fn gc_keeps_the_valid_and_other_networks() {
         add(ETH0, "veth1", MAC);
         add(c2, "veth2", MAC);
         add(other, "veth3", MAC);
-        assert_eq!(gc("office", &[ETH0]), []);
+        assert_eq!(gc("office", &[ETH0], ""), []);
         assert_eq!(check(ETH0, "veth1", MAC), Ok(()));
         assert!(check(c2, "veth2", MAC).is_err());
         assert_eq!(check(other, "veth3", MAC), Ok(()));

@@ -9,7 +9,9 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 use super::Name;
-use super::wire::{Attrs, Writer, c_text};
+use super::extension::Extension;
+use super::object::Family;
+use super::wire::{Attrs, Writer};
 
 // enum nft_expr_attributes, nft_data_attributes, nft_verdict_attributes.
 const NAME: u16 = 1;
@@ -18,6 +20,12 @@ const DATA_VALUE: u16 = 1;
 const DATA_VERDICT: u16 = 2;
 const VERDICT_CODE: u16 = 1;
 const VERDICT_CHAIN: u16 = 2;
+
+// enum nft_ct_keys, nft_fib_result, NFTA_FIB_F_DADDR, enum nft_nat_types.
+const CT_STATE: u32 = 0;
+const FIB_ADDRTYPE: u32 = 3;
+const FIB_DADDR: u32 = 2;
+const NAT_DNAT: u32 = 1;
 
 /// Where an expression reads or leaves data (`enum nft_registers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +119,29 @@ pub enum Expr {
     },
     /// Keeps the bits of the register that the mask has.
     Mask(Register, Vec<u8>),
+    /// Keeps the bits that the first has, and turns those over that the second has.
+    MaskXor(Register, Vec<u8>, Vec<u8>),
+    /// Loads what is written here.
+    Load(Register, Vec<u8>),
+    /// Loads which states the packet's connection is in, as bits.
+    CtState(Register),
+    /// Loads what kind of address the packet goes to (`RTN_*`).
+    DestinationType(Register),
+    /// Sets the packet's mark to the register's value.
+    SetMark(Register),
+    /// Destination NAT to the address, and the port if there is one, in these registers.
+    Dnat {
+        /// Whose addresses: IPv4 or IPv6.
+        family: Family,
+        /// Where the address is.
+        address: Register,
+        /// Where the port is.
+        port: Option<Register>,
+    },
+    /// A match of iptables.
+    Match(Extension),
+    /// A target of iptables.
+    Target(Extension),
     /// Ends the rule unless the comparison holds.
     Cmp(Cmp, Register, Vec<u8>),
     /// Ends the rule unless the set has the register's value.
@@ -125,7 +156,7 @@ pub enum Expr {
     Counter,
     /// Any other, by the kernel's name, with its attributes as they are.
     Other {
-        /// The kernel's name, `match` for iptables' extensions.
+        /// The kernel's name.
         name: String,
         /// Its attributes.
         data: Vec<u8>,
@@ -135,12 +166,17 @@ pub enum Expr {
 impl Expr {
     fn name(&self) -> &str {
         match self {
-            Self::Meta(..) => "meta",
+            Self::Meta(..) | Self::SetMark(_) => "meta",
             Self::Payload { .. } => "payload",
-            Self::Mask(..) => "bitwise",
+            Self::Mask(..) | Self::MaskXor(..) => "bitwise",
+            Self::CtState(_) => "ct",
+            Self::DestinationType(_) => "fib",
+            Self::Dnat { .. } => "nat",
+            Self::Match(_) => "match",
+            Self::Target(_) => "target",
             Self::Cmp(..) => "cmp",
             Self::InSet(..) | Self::VerdictMap(..) => "lookup",
-            Self::Verdict(_) => "immediate",
+            Self::Verdict(_) | Self::Load(..) => "immediate",
             Self::Masquerade => "masq",
             Self::Counter => "counter",
             Self::Other { name, .. } => name,
@@ -165,13 +201,34 @@ impl Expr {
                 w.be32(3, *offset);
                 w.be32(4, *length);
             }
-            Self::Mask(register, mask) => {
-                w.be32(1, register.0);
-                w.be32(2, register.0);
-                w.be32(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
-                w.nest(4, |w| w.attr(DATA_VALUE, mask));
-                w.nest(5, |w| w.attr(DATA_VALUE, &vec![0; mask.len()]));
+            Self::Mask(register, mask) => encode_bitwise(*register, mask, &vec![0; mask.len()], w),
+            Self::MaskXor(register, mask, xor) => encode_bitwise(*register, mask, xor, w),
+            Self::Load(to, value) => {
+                w.be32(1, to.0);
+                w.nest(2, |w| w.attr(DATA_VALUE, value));
             }
+            Self::CtState(to) => {
+                w.be32(1, to.0);
+                w.be32(2, CT_STATE);
+            }
+            Self::DestinationType(to) => {
+                w.be32(1, to.0);
+                w.be32(2, FIB_ADDRTYPE);
+                w.be32(3, FIB_DADDR);
+            }
+            Self::SetMark(from) => {
+                w.be32(2, Meta::Mark.entry().1);
+                w.be32(3, from.0);
+            }
+            Self::Dnat { family, address, port } => {
+                w.be32(1, NAT_DNAT);
+                w.be32(2, *family as u32);
+                w.be32(3, address.0);
+                if let Some(port) = port {
+                    w.be32(5, port.0);
+                }
+            }
+            Self::Match(extension) | Self::Target(extension) => extension.encode(w),
             Self::Cmp(cmp, from, value) => {
                 w.be32(1, from.0);
                 w.be32(2, u32::from(*cmp == Cmp::Neq));
@@ -205,6 +262,9 @@ impl Expr {
         let register = |kind| data.be32(kind).map(Register);
         let value = |kind| data.nested(kind).get(DATA_VALUE).map(<[u8]>::to_vec);
         Some(match name {
+            "meta" if data.get(3).is_some() => {
+                (data.be32(2)? == Meta::Mark.entry().1).then(|| register(3).map(Self::SetMark)).flatten()?
+            }
             "meta" => {
                 let key = data.be32(2)?;
                 let (meta, ..) = *METAS.iter().find(|(_, number, _)| *number == key)?;
@@ -216,9 +276,23 @@ impl Expr {
                 let (offset, length) = (data.be32(3)?, data.be32(4)?);
                 Self::Payload { base, offset, length, to: register(1)? }
             }
-            "bitwise" if value(5)?.iter().all(|byte| *byte == 0) && register(1) == register(2) => {
-                Self::Mask(register(1)?, value(4)?)
+            // Operation 0 is mask and xor; the kernel says none on systems before it had others.
+            "bitwise" if register(1) == register(2) && data.be32(6).unwrap_or(0) == 0 => {
+                let (mask, xor) = (value(4)?, value(5)?);
+                match xor.iter().all(|byte| *byte == 0) {
+                    true => Self::Mask(register(1)?, mask),
+                    false => Self::MaskXor(register(1)?, mask, xor),
+                }
             }
+            "ct" if data.be32(2)? == CT_STATE => Self::CtState(register(1)?),
+            "fib" if data.be32(2)? == FIB_ADDRTYPE && data.be32(3)? == FIB_DADDR => Self::DestinationType(register(1)?),
+            // A range, or flags, would be another translation.
+            "nat" if data.be32(1)? == NAT_DNAT && plain_nat(data) => {
+                let family = [Family::Ip, Family::Ip6].into_iter().find(|family| Some(*family as u32) == data.be32(2))?;
+                Self::Dnat { family, address: register(3)?, port: register(5) }
+            }
+            "match" => Self::Match(Extension::parse(data)?),
+            "target" => Self::Target(Extension::parse(data)?),
             "cmp" => {
                 let cmp = match data.be32(2)? {
                     0 => Cmp::Eq,
@@ -235,33 +309,28 @@ impl Expr {
                     Some(_) => return None,
                 }
             }
-            "immediate" => Self::Verdict(Verdict::parse(data.nested(2))?),
+            "immediate" if register(1)? == Register::VERDICT => Self::Verdict(Verdict::parse(data.nested(2))?),
+            "immediate" => Self::Load(register(1)?, value(2)?),
             "masq" if data.next().is_none() => Self::Masquerade,
             "counter" => Self::Counter,
             _ => return None,
         })
     }
+}
 
-    /// The text of an iptables `-m comment`, if this is one.
-    #[must_use]
-    pub fn iptables_comment(&self) -> Option<String> {
-        // enum nft_match_attributes: 1 the name, 3 struct xt_comment_info.
-        let attrs = self.iptables_extension("match")?;
-        (attrs.text(1).as_deref() == Some("comment")).then(|| attrs.get(3).map(c_text)).flatten()
-    }
+fn encode_bitwise(register: Register, mask: &[u8], xor: &[u8], w: &mut Writer) {
+    w.be32(1, register.0);
+    w.be32(2, register.0);
+    w.be32(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
+    w.nest(4, |w| w.attr(DATA_VALUE, mask));
+    w.nest(5, |w| w.attr(DATA_VALUE, xor));
+}
 
-    /// The name of an iptables target, `MASQUERADE`, if this is one.
-    #[must_use]
-    pub fn iptables_target(&self) -> Option<String> {
-        self.iptables_extension("target")?.text(1) // enum nft_target_attributes
-    }
-
-    fn iptables_extension(&self, kind: &str) -> Option<Attrs<'_>> {
-        match self {
-            Self::Other { name, data } if name == kind => Some(Attrs(data)),
-            _ => None,
-        }
-    }
+/// Whether a translation goes to one address and one port, and no flag says more.
+fn plain_nat(data: Attrs<'_>) -> bool {
+    let one = |min, max| data.be32(max).is_none_or(|max| data.be32(min) == Some(max));
+    // NF_NAT_RANGE_MAP_IPS and PROTO_SPECIFIED say what the registers say already.
+    one(3, 4) && one(5, 6) && data.be32(7).unwrap_or(0) & !3 == 0
 }
 
 impl Verdict {
@@ -355,6 +424,19 @@ impl fmt::Display for Expr {
                 write!(f, "[ lookup reg {} set {map} dreg 0 ]", from.0)
             }
             Self::Verdict(verdict) => write!(f, "[ immediate reg 0 {verdict} ]"),
+            Self::MaskXor(register, mask, xor) => {
+                let (r, mask, xor) = (register.0, Words(mask), Words(xor));
+                write!(f, "[ bitwise reg {r} = ( reg {r} &{mask} ) ^{xor} ]")
+            }
+            Self::Load(to, value) => write!(f, "[ immediate reg {}{} ]", to.0, Words(value)),
+            Self::CtState(to) => write!(f, "[ ct load state => reg {} ]", to.0),
+            Self::DestinationType(to) => write!(f, "[ fib daddr type => reg {} ]", to.0),
+            Self::SetMark(from) => write!(f, "[ meta set mark with reg {} ]", from.0),
+            Self::Dnat { address, port: None, .. } => write!(f, "[ nat dnat addr_min reg {} ]", address.0),
+            Self::Dnat { address, port: Some(port), .. } => {
+                write!(f, "[ nat dnat addr_min reg {} proto_min reg {} ]", address.0, port.0)
+            }
+            Self::Match(extension) | Self::Target(extension) => write!(f, "[ {} {extension} ]", self.name()),
             Self::Masquerade | Self::Counter | Self::Other { .. } => {
                 write!(f, "[ {} ]", self.name())
             }

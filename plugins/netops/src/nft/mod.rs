@@ -6,6 +6,7 @@
 //! [`Expr::Other`], so nothing that is read gets lost.
 
 mod expr;
+mod extension;
 mod object;
 mod reply;
 mod socket;
@@ -15,6 +16,7 @@ mod wire;
 pub use expr::{
     Base, Cmp, Expr, Meta, Register, Side, Verdict, address_in, load_address, load_ether_saddr, nfproto_is, octets,
 };
+pub use extension::{Extension, ExtensionKind};
 pub use object::{BaseChain, Chain, ChainType, Element, Family, Hook, KeyField, KeyType, Name, Rule, Set, Table};
 pub use reply::{Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, parse_replies};
 pub use socket::{MAX_CHANGES, Nft};

@@ -142,6 +142,10 @@ pub struct Rule {
     pub exprs: Vec<Expr>,
     /// Its comment, at most 128 bytes for nft(8) to accept it again.
     pub comment: Option<String>,
+    /// What its maker notes for itself; no other program shows it.
+    pub note: Option<String>,
+    /// The transport protocol that iptables' extensions in it are told; 0 for none. The kernel does not give it back.
+    pub extension_protocol: Option<u8>,
 }
 
 impl Table {
@@ -163,7 +167,7 @@ impl Chain {
     #[must_use]
     pub fn rule(&self, exprs: Vec<Expr>) -> Rule {
         let (table, chain) = (self.table.clone(), self.name.clone());
-        Rule { table, chain, handle: None, exprs, comment: None }
+        Rule { table, chain, handle: None, exprs, comment: None, note: None, extension_protocol: None }
     }
 }
 

@@ -4,7 +4,7 @@ use nix::errno::Errno;
 
 use super::expr::{Expr, Verdict};
 use super::object::{Element, Family, Rule, Set, Table};
-use super::transaction::{NEWCHAIN, NEWGEN, NEWRULE, NEWSETELEM, NEWTABLE};
+use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NOTE, NEWRULE, NEWSETELEM, NEWTABLE};
 use super::wire::{Attrs, HEADER_LEN, RawMessage, c_text, u32_ne};
 
 // linux/netlink.h.
@@ -69,6 +69,8 @@ pub struct ChainInfo {
     pub table: String,
     /// Its name.
     pub name: String,
+    /// The kernel's number for it; rules of its table are numbered along with chains, later ones higher.
+    pub handle: u64,
     /// How many rules it has, and rules and elements elsewhere that go to it.
     pub uses: u32,
 }
@@ -88,6 +90,8 @@ pub struct RuleInfo {
     pub exprs: Vec<Expr>,
     /// Its comment.
     pub comment: Option<String>,
+    /// What its maker noted.
+    pub note: Option<String>,
 }
 
 /// An element as the kernel has it.
@@ -163,6 +167,7 @@ fn parse_chain(attrs: Attrs<'_>) -> ChainInfo {
     ChainInfo {
         table: attrs.text(1).unwrap_or_default(),
         name: attrs.text(3).unwrap_or_default(),
+        handle: attrs.be64(2).unwrap_or_default(),
         uses: attrs.be32(6).unwrap_or_default(),
     }
 }
@@ -176,6 +181,7 @@ fn parse_rule(message: RawMessage<'_>) -> RuleInfo {
         handle: attrs.be64(3).unwrap_or_default(),
         exprs: attrs.nested(4).map(|(_, expr)| Expr::parse(Attrs(expr))).collect(),
         comment: attrs.get(7).and_then(parse_comment),
+        note: attrs.get(7).and_then(|userdata| parse_userdata(userdata, NOTE)),
     }
 }
 
@@ -188,11 +194,15 @@ fn parse_element((_, element): (u16, &[u8])) -> ElementInfo {
     }
 }
 
-/// The comment among nft(8)'s userdata: type 0 of a list of (type, length, value).
-fn parse_comment(mut userdata: &[u8]) -> Option<String> {
+fn parse_comment(userdata: &[u8]) -> Option<String> {
+    parse_userdata(userdata, COMMENT)
+}
+
+/// A text among nft(8)'s userdata, a list of (type, length, value).
+fn parse_userdata(mut userdata: &[u8], wanted: u8) -> Option<String> {
     while let [kind, length, rest @ ..] = userdata {
         let value = rest.get(..usize::from(*length))?;
-        if *kind == 0 {
+        if *kind == wanted {
             return Some(c_text(value));
         }
         userdata = rest.get(usize::from(*length)..)?;
@@ -219,6 +229,8 @@ impl RuleInfo {
             handle: Some(self.handle),
             exprs: self.exprs,
             comment: self.comment,
+            note: self.note,
+            extension_protocol: None,
         }
     }
 }

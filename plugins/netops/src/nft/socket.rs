@@ -9,10 +9,11 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
+use super::extension::ExtensionKind;
 use super::object::{Chain, Element, Family, Rule, Set, Table};
 use super::reply::{Body, ChainInfo, Reply, TableInfo, parse_replies};
 use super::transaction::{
-    Change, DUMP, GETCHAIN, GETGEN, GETRULE, GETSETELEM, GETTABLE, REQUEST, Transaction, encode_key,
+    Change, DUMP, GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, REQUEST, Transaction, encode_key,
 };
 use super::wire::{Header, Writer};
 use crate::error::{Cause, OpError, Result};
@@ -205,6 +206,50 @@ impl Nft {
             Body::Chain(chain) => Some(chain),
             _ => None,
         })
+    }
+
+    /// Finds the rule of a chain that has this handle. Handles are never given twice.
+    ///
+    /// # Errors
+    /// Any but absence of rule, chain or table.
+    pub fn find_rule(&mut self, chain: &Chain, handle: u64) -> Result<Option<Rule>> {
+        let family = chain.table.family;
+        let object = format_args!("nft rule {} {} handle {handle}", chain.table, chain.name);
+        let ask = |w: &mut Writer| {
+            w.text(1, &chain.table.name);
+            w.text(2, &chain.name);
+            w.attr(3, &handle.to_be_bytes());
+        };
+        self.get(GETRULE, family, &object, ask, |body| match body {
+            Body::Rule(rule) => Some(rule.of(family)),
+            _ => None,
+        })
+    }
+
+    /// Whether the kernel has this extension of iptables, for rules of nf_tables.
+    ///
+    /// # Errors
+    /// `EPERM` and the like: nf_tables cannot be used.
+    pub fn has_extension(&mut self, family: Family, kind: ExtensionKind, name: &str, revision: u32) -> Result<bool> {
+        let object = format_args!("iptables extension {name} rev {revision}");
+        // enum nfnl_compat_attributes.
+        let ask = |w: &mut Writer| {
+            w.text(1, name);
+            w.be32(2, revision);
+            w.be32(3, kind as u32);
+        };
+        let found = self.get(GETCOMPAT, family, &object, ask, |body| match body {
+            Body::Other(GETCOMPAT) => Some(()),
+            _ => None,
+        });
+        match found {
+            Ok(found) => Ok(found.is_some()),
+            // No such subsystem, or a revision that is too new.
+            Err(error) if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) => {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Finds the element of `set` that has the key of `element`.

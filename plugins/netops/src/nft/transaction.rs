@@ -23,6 +23,8 @@ pub(super) const GETSETELEM: u16 = SUBSYS | 13;
 const DELSETELEM: u16 = SUBSYS | 14;
 pub(super) const NEWGEN: u16 = SUBSYS | 15;
 pub(super) const GETGEN: u16 = SUBSYS | 16;
+/// `NFNL_MSG_COMPAT_GET` of `NFNL_SUBSYS_NFT_COMPAT`.
+pub(super) const GETCOMPAT: u16 = 11 << 8;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 const BATCH_GENID: u16 = 1;
@@ -54,6 +56,8 @@ pub enum Change {
     CreateElement(Element),
     /// Adds a rule at the end of its chain.
     AppendRule(Rule),
+    /// Adds a rule at the start of its chain.
+    PrependRule(Rule),
     /// Deletes all rules of a chain.
     FlushChain(Chain),
     /// Deletes a table and everything in it.
@@ -76,6 +80,7 @@ impl Change {
             Self::EnsureSet(_) => (NEWSET, CREATE),
             Self::CreateElement(_) => (NEWSETELEM, CREATE | EXCL),
             Self::AppendRule(_) => (NEWRULE, CREATE | APPEND),
+            Self::PrependRule(_) => (NEWRULE, CREATE),
             Self::FlushChain(_) | Self::DeleteRule(_) => (DELRULE, 0),
             Self::DeleteTable(_) => (DELTABLE, 0),
             Self::DeleteChain(_) => (DELCHAIN, 0),
@@ -90,7 +95,7 @@ impl Change {
             Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => &chain.table,
             Self::EnsureSet(set) | Self::DeleteSet(set) => &set.table,
             Self::CreateElement(element) | Self::DeleteElement(element) => &element.table,
-            Self::AppendRule(rule) | Self::DeleteRule(rule) => &rule.table,
+            Self::AppendRule(rule) | Self::PrependRule(rule) | Self::DeleteRule(rule) => &rule.table,
         }
     }
 
@@ -101,7 +106,8 @@ impl Change {
             | Self::EnsureChain(_)
             | Self::EnsureSet(_)
             | Self::CreateElement(_)
-            | Self::AppendRule(_) => false,
+            | Self::AppendRule(_)
+            | Self::PrependRule(_) => false,
             Self::FlushChain(_)
             | Self::DeleteTable(_)
             | Self::DeleteChain(_)
@@ -118,7 +124,8 @@ impl Change {
             | Self::EnsureChain(_)
             | Self::EnsureSet(_)
             | Self::CreateElement(_)
-            | Self::AppendRule(_) => "create",
+            | Self::AppendRule(_)
+            | Self::PrependRule(_) => "create",
             Self::FlushChain(_) => "flush",
             Self::DeleteTable(_)
             | Self::DeleteChain(_)
@@ -142,7 +149,7 @@ impl Change {
             Self::CreateElement(element) | Self::DeleteElement(element) => {
                 format!("nft element {element}")
             }
-            Self::AppendRule(rule) | Self::DeleteRule(rule) => format!("nft rule {rule}"),
+            Self::AppendRule(rule) | Self::PrependRule(rule) | Self::DeleteRule(rule) => format!("nft rule {rule}"),
         }
     }
 
@@ -153,7 +160,7 @@ impl Change {
             Self::EnsureChain(_) => "NFT_MSG_NEWCHAIN",
             Self::EnsureSet(_) => "NFT_MSG_NEWSET",
             Self::CreateElement(_) => "NFT_MSG_NEWSETELEM",
-            Self::AppendRule(_) => "NFT_MSG_NEWRULE",
+            Self::AppendRule(_) | Self::PrependRule(_) => "NFT_MSG_NEWRULE",
             Self::FlushChain(_) | Self::DeleteRule(_) => "NFT_MSG_DELRULE",
             Self::DeleteTable(_) => "NFT_MSG_DELTABLE",
             Self::DeleteChain(_) => "NFT_MSG_DELCHAIN",
@@ -176,13 +183,7 @@ impl Change {
             Self::DeleteElement(element) => {
                 encode_key(element, w);
             }
-            Self::AppendRule(rule) => {
-                w.text(2, &rule.chain);
-                w.nest(4, |w| rule.exprs.iter().for_each(|expr| w.nest(1, |w| expr.encode(w))));
-                if let Some(comment) = &rule.comment {
-                    w.attr(7, &comment_userdata(comment));
-                }
-            }
+            Self::AppendRule(rule) | Self::PrependRule(rule) => encode_rule(rule, w),
             Self::DeleteRule(rule) => {
                 w.text(2, &rule.chain);
                 // Without a handle this would be a flush: 0 is no rule's handle.
@@ -192,6 +193,25 @@ impl Change {
     }
 }
 
+fn encode_rule(rule: &Rule, w: &mut Writer) {
+    w.text(2, &rule.chain);
+    w.nest(4, |w| rule.exprs.iter().for_each(|expr| w.nest(1, |w| expr.encode(w))));
+    if let Some(protocol) = rule.extension_protocol {
+        // enum nft_rule_compat_attributes: the protocol, and flags.
+        w.nest(5, |w| {
+            w.be32(1, protocol.into());
+            w.be32(2, 0);
+        });
+    }
+    let comment = rule.comment.as_ref().map(|comment| userdata(COMMENT, comment));
+    let note = rule.note.as_ref().map(|note| userdata(NOTE, note));
+    let userdata = [comment.unwrap_or_default(), note.unwrap_or_default()].concat();
+    if !userdata.is_empty() {
+        w.attr(7, &userdata);
+    }
+}
+
+/// The policy of one that is new is accept; that of one that is there stays what it is.
 fn encode_chain(chain: &Chain, w: &mut Writer) {
     w.text(3, &chain.name);
     let Some(base) = chain.base else { return };
@@ -199,7 +219,6 @@ fn encode_chain(chain: &Chain, w: &mut Writer) {
         w.be32(1, base.hook as u32);
         w.attr(2, &base.priority.to_be_bytes());
     });
-    w.be32(5, 1); // NF_ACCEPT
     w.text(7, base.kind.name());
 }
 
@@ -229,7 +248,7 @@ fn encode_element(element: &Element, w: &mut Writer) {
                 w.nest(2, |w| verdict.encode(w));
             }
             if let Some(comment) = &element.comment {
-                w.attr(6, &comment_userdata(comment));
+                w.attr(6, &userdata(COMMENT, comment));
             }
         });
     });
@@ -241,13 +260,18 @@ pub(super) fn encode_key(element: &Element, w: &mut Writer) {
     w.nest(3, |w| w.nest(1, |w| w.nest(1, |w| w.attr(1, &element.key_bytes()))));
 }
 
-/// A comment as nft(8) keeps it: type 0, length, text, NUL (libnftnl's udata.h). A text that
-/// its one byte of length cannot hold is cut at a character.
-fn comment_userdata(comment: &str) -> Vec<u8> {
-    let end = comment.floor_char_boundary(usize::from(u8::MAX) - 1);
-    let text = comment.get(..end).unwrap_or_default().as_bytes();
+/// Types of userdata: a comment is libnftnl's (its udata.h); a note is ours, with a number that nft(8) and iptables
+/// pass over.
+pub(super) const COMMENT: u8 = 0;
+pub(super) const NOTE: u8 = 0xc1;
+
+/// A text as nft(8) keeps it: type, length, text, NUL. A text that its one byte of length cannot hold is cut at a
+/// character.
+fn userdata(kind: u8, text: &str) -> Vec<u8> {
+    let end = text.floor_char_boundary(usize::from(u8::MAX) - 1);
+    let text = text.get(..end).unwrap_or_default().as_bytes();
     let length = u8::try_from(text.len() + 1).unwrap_or(u8::MAX);
-    [&[0, length], text, &[0]].concat()
+    [&[kind, length], text, &[0]].concat()
 }
 
 /// Changes that the kernel makes all at once, or not at all.

@@ -1,14 +1,15 @@
-//! Running iptables' programs: found in fixed folders, fed by stdin, with a deadline.
+//! Running iptables' programs: found in PATH, then in the system's folders; fed by stdin, with a deadline.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use netops::OpError;
 use netops::error::{Cause, Result};
-use nix::sys::signal::{Signal, kill};
+use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
 /// A runtime may start plugins with any PATH, or none.
@@ -16,29 +17,49 @@ const FOLDERS: [&str; 6] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/loca
 /// iptables itself waits for its lock for [`LOCK_WAIT_SECONDS`].
 const DEADLINE: Duration = Duration::from_secs(30);
 /// What `-w` gets.
-pub(crate) const LOCK_WAIT_SECONDS: &str = "20";
+const LOCK_WAIT_SECONDS: &str = "20";
 
-/// Finds the first of these programs that is installed.
-pub(crate) fn find(names: &[&str]) -> Option<PathBuf> {
-    let paths = names.iter().flat_map(|name| FOLDERS.iter().map(move |folder| PathBuf::from(folder).join(name)));
-    paths.into_iter().find(|path| path.is_file())
+/// A program that is there.
+#[derive(Debug, Clone)]
+pub(crate) struct Program(PathBuf);
+
+/// Finds the first of these programs that is installed. Folders of PATH that are relative count for nothing: what they
+/// lead to depends on where the runtime was started.
+pub(crate) fn find(search_path: &str, names: &[&str]) -> Option<Program> {
+    let folders = search_path.split(':').chain(FOLDERS).filter(|folder| folder.starts_with('/'));
+    let folders: Vec<&str> = folders.collect();
+    let paths = names.iter().flat_map(|name| folders.iter().map(move |folder| Path::new(folder).join(name)));
+    paths.into_iter().find(|path| path.is_file()).map(Program)
+}
+
+/// What `iptables-save -t TABLE` prints.
+pub(crate) fn save(program: &Program, table: &str) -> Result<String> {
+    run(program, &["-t", table], "")
+}
+
+/// Has `iptables-restore` make changes.
+pub(crate) fn restore(program: &Program, lines: &str) -> Result<()> {
+    run(program, &["--noflush", "-w", LOCK_WAIT_SECONDS], lines).map(drop)
 }
 
 /// Runs a program to its end and returns what it printed.
 ///
 /// # Errors
 /// Its stderr, if it fails.
-pub(crate) fn run(program: &PathBuf, args: &[&str], input: &str) -> Result<String> {
-    let object = format!("{} {}", program.display(), args.join(" "));
+fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
+    let object = format!("{} {}", program.0.display(), args.join(" "));
+    tracing::debug!(object, input, "running");
     let failed = |e: &std::io::Error| OpError::io("run", object.clone(), e);
-    let child = Command::new(program)
+    let child = Command::new(&program.0)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
+        // It may be a script that starts others: all of them end at the deadline.
+        .process_group(0)
         .spawn()
         .map_err(|e| failed(&e))?;
-    let pid = child.id();
+    let group = Pid::from_raw(child.id().cast_signed());
     let input = input.to_owned();
     let (sender, receiver) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
@@ -49,7 +70,7 @@ pub(crate) fn run(program: &PathBuf, args: &[&str], input: &str) -> Result<Strin
     });
     let Ok(output) = receiver.recv_timeout(DEADLINE) else {
         // The waiter has not reaped it, so the number is still the child's.
-        kill(Pid::from_raw(pid.cast_signed()), Signal::SIGKILL).ok();
+        killpg(group, Signal::SIGKILL).ok();
         waiter.join().ok();
         return Err(OpError::new("run", object, Cause::Timeout(DEADLINE)));
     };

@@ -1,0 +1,276 @@
+//! A rule as the kernel has it, read back: whichever of the equal encodings iptables 1.8.2 to 1.8.11 or nft(8) chose.
+//!
+//! They differ in what nf_tables does itself: address prefixes as whole bytes or with a mask, registers used anew or one
+//! after the other, ports by load or by iptables' match, marks, connection states, local addresses and translation by
+//! nf_tables' own expressions or by iptables' extensions, comments by a match or in the rule's user data. A rule that
+//! does anything else is none of ours: it is not decoded at all, so it cannot be taken for one that does less.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use ipnetwork::IpNetwork;
+use netops::nft::{self, Base, Cmp, Expr, Extension, Family, Meta, Register, Verdict};
+
+use super::rule::{Is, Masked, Protocol, Rule, Target};
+use super::xt::{self, Match};
+
+/// What the rule does; `None` if that is not all of it.
+pub(crate) fn rule(rule: &nft::Rule) -> Option<Rule> {
+    let mut decoding = Decoding { family: rule.table.family, rule: Rule::default(), registers: Vec::new(), is_over: false };
+    decoding.rule.comment.clone_from(&rule.comment);
+    rule.exprs.iter().try_for_each(|expr| decoding.expression(expr))?;
+    Some(decoding.rule)
+}
+
+struct Decoding {
+    family: Family,
+    rule: Rule,
+    /// What has been loaded, the last first.
+    registers: Vec<(Register, Loaded)>,
+    /// Nothing comes behind a target.
+    is_over: bool,
+}
+
+/// What a register has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Loaded {
+    what: What,
+    mask: Option<Vec<u8>>,
+    xor: Option<Vec<u8>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    Meta(Meta),
+    Payload(Base, u32),
+    Value(Vec<u8>),
+    CtState,
+    DestinationType,
+}
+
+impl Decoding {
+    fn expression(&mut self, expr: &Expr) -> Option<()> {
+        if self.is_over {
+            return None;
+        }
+        match expr {
+            Expr::Meta(meta, to) => self.load(*to, What::Meta(*meta)),
+            Expr::Payload { base, offset, to, .. } => self.load(*to, What::Payload(*base, *offset)),
+            Expr::Load(to, value) => self.load(*to, What::Value(value.clone())),
+            Expr::CtState(to) => self.load(*to, What::CtState),
+            Expr::DestinationType(to) => self.load(*to, What::DestinationType),
+            Expr::Mask(register, mask) => self.mask(*register, mask, None)?,
+            Expr::MaskXor(register, mask, xor) => self.mask(*register, mask, Some(xor))?,
+            Expr::Cmp(cmp, register, value) => self.compare(*cmp, *register, value)?,
+            Expr::Counter => {}
+            Expr::Match(extension) => self.extension(extension)?,
+            Expr::Target(extension) => self.target(self.extension_target(extension)?),
+            Expr::Verdict(verdict) => self.target(verdict_target(verdict)?),
+            Expr::Masquerade => self.target(Target::Masquerade),
+            Expr::Dnat { address, port, .. } => self.target(Target::Dnat(self.dnat(*address, *port)?)),
+            Expr::SetMark(from) => self.target(Target::SetMark(self.set_mark(*from)?)),
+            Expr::InSet(..) | Expr::VerdictMap(..) | Expr::Other { .. } => return None,
+        }
+        Some(())
+    }
+
+    fn load(&mut self, to: Register, what: What) {
+        self.registers.insert(0, (to, Loaded { what, mask: None, xor: None }));
+    }
+
+    fn loaded(&self, register: Register) -> Option<&Loaded> {
+        self.registers.iter().find(|(found, _)| *found == register).map(|(_, loaded)| loaded)
+    }
+
+    fn mask(&mut self, register: Register, mask: &[u8], xor: Option<&[u8]>) -> Option<()> {
+        let (_, loaded) = self.registers.iter_mut().find(|(found, _)| *found == register)?;
+        if loaded.mask.is_some() {
+            return None;
+        }
+        loaded.mask = Some(mask.to_vec());
+        loaded.xor = xor.map(<[u8]>::to_vec);
+        Some(())
+    }
+
+    fn compare(&mut self, cmp: Cmp, register: Register, value: &[u8]) -> Option<()> {
+        let Loaded { what, mask, xor } = self.loaded(register)?.clone();
+        if xor.is_some() {
+            return None;
+        }
+        let mask = mask.as_deref();
+        let negated = cmp == Cmp::Neq;
+        let is_ipv6 = self.family == Family::Ip6;
+        let (source_at, destination_at) = if is_ipv6 { (8, 24) } else { (12, 16) };
+        match what {
+            What::Payload(Base::Network, at) if at == source_at => {
+                set(&mut self.rule.source, Is { value: network(value, mask, is_ipv6)?, negated })
+            }
+            What::Payload(Base::Network, at) if at == destination_at => {
+                set(&mut self.rule.destination, Is { value: network(value, mask, is_ipv6)?, negated })
+            }
+            What::Meta(Meta::IifName) => set(&mut self.rule.input, Is { value: name(value, mask)?, negated }),
+            What::Meta(Meta::OifName) => set(&mut self.rule.output, Is { value: name(value, mask)?, negated }),
+            What::CtState => {
+                let bits = u32::from_ne_bytes(mask?.try_into().ok()?);
+                let is_any = negated && value.iter().all(|byte| *byte == 0);
+                (is_any && bits == xt::ESTABLISHED_OR_RELATED).then(|| self.rule.established = true)
+            }
+            // What is left has no negation in any rule of ours.
+            _ if negated => None,
+            What::Payload(Base::Transport, 2) if mask.is_none() => {
+                set(&mut self.rule.port, u16::from_be_bytes(value.try_into().ok()?))
+            }
+            What::Meta(Meta::L4Proto) if mask.is_none() => self.protocol(value),
+            What::Meta(Meta::Mark) => {
+                let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
+                let mask = mask.map_or(Some(u32::MAX), number)?;
+                set(&mut self.rule.mark, Masked { value: number(value)?, mask })
+            }
+            What::DestinationType if mask.is_none() => {
+                (value == xt::LOCAL.to_ne_bytes()).then(|| self.rule.to_local = true)
+            }
+            What::Payload(..) | What::Meta(_) | What::Value(_) | What::DestinationType => None,
+        }
+    }
+
+    /// A port says its protocol again.
+    fn protocol(&mut self, value: &[u8]) -> Option<()> {
+        let [number] = *value else { return None };
+        let protocol = Protocol::ALL.into_iter().find(|protocol| *protocol as u8 == number)?;
+        match self.rule.protocol {
+            Some(found) if found != protocol => None,
+            _ => {
+                self.rule.protocol = Some(protocol);
+                Some(())
+            }
+        }
+    }
+
+    fn extension(&mut self, extension: &Extension) -> Option<()> {
+        match xt::read_match(extension)? {
+            Match::Comment(text) => set(&mut self.rule.comment, text),
+            Match::Port(protocol, port) => {
+                self.protocol(&[protocol as u8])?;
+                set(&mut self.rule.port, port)
+            }
+            Match::Ports(ports) if self.rule.ports.is_empty() => {
+                self.rule.ports = ports;
+                Some(())
+            }
+            Match::Ports(_) => None,
+            Match::ToLocal => {
+                self.rule.to_local = true;
+                Some(())
+            }
+            Match::Established => {
+                self.rule.established = true;
+                Some(())
+            }
+            Match::Mark(bits) => set(&mut self.rule.mark, bits),
+        }
+    }
+
+    fn target(&mut self, target: Target) {
+        self.rule.target = target;
+        self.is_over = true;
+    }
+
+    fn extension_target(&self, extension: &Extension) -> Option<Target> {
+        match extension.name.as_str() {
+            "DNAT" => xt::read_dnat(extension, self.family).map(Target::Dnat),
+            "MARK" => xt::read_mark(extension).map(Target::SetMark),
+            _ => xt::is_masquerade(extension, self.family).then_some(Target::Masquerade),
+        }
+    }
+
+    fn dnat(&self, address: Register, port: Option<Register>) -> Option<SocketAddr> {
+        let value = |register| match &self.loaded(register)?.what {
+            What::Value(value) => Some(value.as_slice()),
+            What::Meta(_) | What::Payload(..) | What::CtState | What::DestinationType => None,
+        };
+        let port = match port {
+            Some(register) => u16::from_be_bytes(*value(register)?.first_chunk()?),
+            None => 0,
+        };
+        let to = value(address)?;
+        let address: IpAddr = match self.family {
+            Family::Ip6 => Ipv6Addr::from(<[u8; 16]>::try_from(to).ok()?).into(),
+            _ => Ipv4Addr::from(<[u8; 4]>::try_from(to).ok()?).into(),
+        };
+        Some(SocketAddr::new(address, port))
+    }
+
+    /// mark = (mark & !mask) ^ value, or a whole mark.
+    fn set_mark(&self, from: Register) -> Option<Masked> {
+        let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
+        match self.loaded(from)? {
+            Loaded { what: What::Value(value), mask: None, .. } => Some(Masked { value: number(value)?, mask: u32::MAX }),
+            Loaded { what: What::Meta(Meta::Mark), mask: Some(kept), xor } => {
+                let value = xor.as_deref().map_or(Some(0), number)?;
+                Some(Masked { value, mask: !number(kept)? })
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Two conditions on one thing are more than a rule of ours has.
+fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.is_none().then(|| *place = Some(value))
+}
+
+fn verdict_target(verdict: &Verdict) -> Option<Target> {
+    Some(match verdict {
+        Verdict::Accept => Target::Accept,
+        Verdict::Drop => Target::Drop,
+        Verdict::Return => Target::Return,
+        Verdict::Jump(chain) => Target::Jump(chain.clone().into_owned()),
+        Verdict::Goto(_) => return None,
+    })
+}
+
+/// An address and its prefix: as many bits as are compared.
+fn network(value: &[u8], mask: Option<&[u8]>, is_ipv6: bool) -> Option<IpNetwork> {
+    let bits = u32::try_from(value.len()).ok()?.checked_mul(8)?;
+    let ones = match mask {
+        Some(mask) => prefix_length(mask)?,
+        None => bits,
+    };
+    let prefix = u8::try_from(ones).ok()?;
+    let mut octets = [0; 16];
+    octets.get_mut(..value.len())?.copy_from_slice(value);
+    let address: IpAddr = if is_ipv6 {
+        Ipv6Addr::from(octets).into()
+    } else if value.len() <= 4 {
+        Ipv4Addr::from(*octets.first_chunk::<4>()?).into()
+    } else {
+        return None;
+    };
+    IpNetwork::new(address, prefix).ok()
+}
+
+/// How many bits a mask has, if they are all at its start.
+fn prefix_length(mask: &[u8]) -> Option<u32> {
+    let ones = mask.iter().map(|byte| byte.count_ones()).sum();
+    let leading = mask.iter().take_while(|byte| **byte == 0xff).count();
+    let rest = mask.get(leading..).unwrap_or_default();
+    let is_prefix = match rest {
+        [] => true,
+        [byte, zeros @ ..] => byte.leading_ones() == byte.count_ones() && zeros.iter().all(|byte| *byte == 0),
+    };
+    is_prefix.then_some(ones)
+}
+
+/// An interface's name; one that is compared without its end stands for all that start so.
+fn name(value: &[u8], mask: Option<&[u8]>) -> Option<String> {
+    let compared = match mask {
+        Some(mask) => {
+            let ones = prefix_length(mask)?;
+            value.get(..usize::try_from(ones / 8).ok().filter(|_| ones.is_multiple_of(8))?)?
+        }
+        None => value,
+    };
+    let end = compared.iter().position(|byte| *byte == 0);
+    let name = compared.get(..end.unwrap_or(compared.len()))?;
+    let text = std::str::from_utf8(name).ok()?.to_owned();
+    Some(if end.is_none() && compared.len() < 16 { text + "+" } else { text })
+}

@@ -1,0 +1,349 @@
+//! Masquerade as the reference's iptables backend has it: a chain for each container on a network.
+//!
+//! The chain is shared by all attachments of the container to the network, and what iptables shows of a rule doesn't
+//! say whose it is. A jump says it by its address and, where nf_tables has it, by a note that iptables passes over.
+
+use std::collections::{HashMap, HashSet};
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netops::OpError;
+use netops::error::Result;
+use netops::nft::{Family, Nft};
+
+use super::rule::{self, Is, Rule, Target, is, is_not};
+use super::table::{Edit, Found, NewRule, Table, TableName};
+use super::world::{self, FAMILIES};
+use crate::Known;
+use crate::owner::{Attachment, Stale};
+
+const POSTROUTING: &str = "POSTROUTING";
+/// Edits of one transaction of GC, of which the last chain may have some more: `send` takes 500 changes.
+const EDITS_AT_ONCE: usize = 240;
+
+fn is_for(family: Family, address: IpAddr) -> bool {
+    address.is_ipv4() == (family == Family::Ip)
+}
+
+/// The reference's comment: whose a rule is, in clear.
+fn comment(attachment: Attachment<'_>) -> String {
+    rule::comment(&format!("name: \"{}\" id: \"{}\"", attachment.network, attachment.container))
+}
+
+/// Packets to its own prefix stay as they are.
+fn accept(attachment: Attachment<'_>, address: IpNetwork) -> Rule {
+    let prefix = IpNetwork::new(address.network(), address.prefix()).unwrap_or(address);
+    Rule { destination: is(prefix), comment: Some(comment(attachment)), target: Target::Accept, ..Rule::default() }
+}
+
+/// RFC 5771 and RFC 4291: 224.0.0.0/4 and ff00::/8.
+fn masquerade(attachment: Attachment<'_>, family: Family) -> Rule {
+    let multicast = if family == Family::Ip6 {
+        IpNetwork::new(std::net::Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8)
+    } else {
+        IpNetwork::new(std::net::Ipv4Addr::new(224, 0, 0, 0).into(), 4)
+    };
+    let destination = multicast.ok().and_then(is_not);
+    Rule { destination, comment: Some(comment(attachment)), target: Target::Masquerade, ..Rule::default() }
+}
+
+/// What the container sends goes through its chain.
+fn jump(attachment: Attachment<'_>, address: IpNetwork) -> Rule {
+    let source = is(IpNetwork::from(address.ip()));
+    Rule { source, comment: Some(comment(attachment)), ..Rule::jump(attachment.iptables_chain()) }
+}
+
+/// Writes the reference's rules for these addresses; `false` if neither the kernel nor a program can have iptables rules.
+pub(crate) fn add(
+    nft: &mut Nft,
+    search_path: &str,
+    attachment: Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<bool> {
+    for family in FAMILIES {
+        let own: Vec<_> = addresses.iter().filter(|address| is_for(family, address.ip())).copied().collect();
+        if own.is_empty() {
+            continue;
+        }
+        let Some(mut table) = world::for_new_rules(nft, search_path, family, TableName::Nat)? else {
+            return Ok(false);
+        };
+        table.change(|table| Ok(additions(attachment, &own, family, observe(table, &attachment.iptables_chain())?)))?;
+    }
+    Ok(true)
+}
+
+/// A chain and the rules that send packets there.
+struct Seen {
+    rules: Vec<Found>,
+    jumps: Vec<Found>,
+}
+
+fn observe(table: &mut Table<'_>, chain: &str) -> Result<Option<Seen>> {
+    let Some(rules) = table.list(chain)? else { return Ok(None) };
+    let jumps = table.list_jumps(POSTROUTING, chain, &rules)?;
+    Ok(Some(Seen { rules, jumps }))
+}
+
+/// What is missing, in the reference's order; and what an earlier ADD of this attachment entered for other addresses goes.
+fn additions(attachment: Attachment<'_>, addresses: &[IpNetwork], family: Family, seen: Option<Seen>) -> Vec<Edit> {
+    let chain = attachment.iptables_chain();
+    let owner = attachment.owner();
+    let is_new = seen.is_none();
+    let Seen { rules, jumps } = seen.unwrap_or(Seen { rules: Vec::new(), jumps: Vec::new() });
+    let new = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: Some(attachment.comment("")) };
+    let has = |found: &[Found], wanted: &Rule| found.iter().any(|found| found.rule.as_ref() == Some(wanted));
+
+    let mut edits = Vec::new();
+    if is_new {
+        edits.push(Edit::CreateChain(chain.clone()));
+    }
+    let masquerade = masquerade(attachment, family);
+    let masquerade_at = rules.iter().position(|found| found.rule.as_ref() == Some(&masquerade));
+    // Behind the MASQUERADE rule an ACCEPT comes too late.
+    let before = rules.get(..masquerade_at.unwrap_or(rules.len())).unwrap_or_default();
+    let mut accepts: Vec<Rule> = Vec::new();
+    for address in addresses {
+        let accept = accept(attachment, *address);
+        if !has(before, &accept) && !accepts.contains(&accept) {
+            accepts.push(accept);
+        }
+    }
+    match masquerade_at {
+        Some(_) => edits.extend(accepts.into_iter().map(|accept| Edit::Prepend(new(&chain, accept)))),
+        None => {
+            edits.extend(accepts.into_iter().map(|accept| Edit::Append(new(&chain, accept))));
+            edits.push(Edit::Append(new(&chain, masquerade)));
+        }
+    }
+    for address in addresses {
+        let jump = jump(attachment, *address);
+        if !has(&jumps, &jump) {
+            edits.push(Edit::Append(new(POSTROUTING, jump)));
+        }
+    }
+    let is_wanted = |rule: &Rule| addresses.iter().any(|address| jump(attachment, *address) == *rule);
+    let stale = jumps.into_iter().filter(|found| owner.owns(found.note.as_deref()) && !found.rule.as_ref().is_some_and(is_wanted));
+    edits.extend(stale.map(Edit::Delete));
+    edits
+}
+
+/// Removes the rules of an attachment, whether this program or the reference plugin wrote them; the chain stays while
+/// another attachment of the container uses it.
+pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>, known: Known<'_>) -> Result<()> {
+    let mut outcome = Ok(());
+    for family in FAMILIES {
+        let mut removed = world::in_nftables(nft, family, TableName::Nat).change(|table| removals(table, attachment, known));
+        if let Some(mut legacy) = world::in_legacy(known.search_path, family, TableName::Nat)? {
+            removed = removed.and(legacy.change(|table| removals(table, attachment, known)));
+        }
+        outcome = outcome.and(removed);
+    }
+    outcome
+}
+
+fn removals(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>) -> Result<Vec<Edit>> {
+    let chain = attachment.iptables_chain();
+    let Some(seen) = observe(table, &chain)? else { return Ok(Vec::new()) };
+    let sources = unnoted_sources(&seen.jumps, attachment, known);
+    let owner = attachment.owner();
+    Ok(without(&chain, seen, |jump| match &jump.note {
+        Some(note) => owner.owns(Some(note)),
+        None => source_of(jump).is_none_or(|source| sources.contains(&source)),
+    }))
+}
+
+fn source_of(jump: &Found) -> Option<IpNetwork> {
+    jump.rule.as_ref()?.source.as_ref().map(|is| is.value)
+}
+
+/// Which sources of jumps without a note are this attachment's. Whoever made the jumps, the chain says that they are the
+/// container's; of its other attachments only addresses tell them apart: prevResult's, or else those that the
+/// container's other interfaces do not have. Where neither is known, a single source must be the one that is meant; of
+/// several, none is touched: they may be those of an attachment that lives.
+fn unnoted_sources(jumps: &[Found], attachment: Attachment<'_>, known: Known<'_>) -> Vec<IpNetwork> {
+    let mut sources: Vec<_> = jumps.iter().filter(|jump| jump.note.is_none()).filter_map(source_of).collect();
+    sources.sort();
+    sources.dedup();
+    let (mut ours, unclear): (Vec<_>, Vec<_>) =
+        sources.into_iter().partition(|source| known.addresses.iter().any(|ip| source.contains(*ip)));
+    if unclear.is_empty() {
+        return ours;
+    }
+    if let Some(held) = known.held.and_then(|held| held()) {
+        ours.extend(unclear.into_iter().filter(|source| !held.iter().any(|ip| source.contains(*ip))));
+    } else if ours.is_empty() && unclear.len() == 1 && jumps.len() == 1 {
+        ours = unclear;
+    } else if ours.is_empty() {
+        tracing::warn!(
+            ?attachment,
+            ?unclear,
+            "cannot tell whose these masquerade rules are: left to a DEL with a result, or GC"
+        );
+    }
+    ours
+}
+
+/// Takes jumps out of a chain; with the last one, the chain.
+fn without(chain: &str, seen: Seen, goes: impl Fn(&Found) -> bool) -> Vec<Edit> {
+    let (gone, left): (Vec<_>, Vec<_>) = seen.jumps.into_iter().partition(goes);
+    let is_over = left.is_empty();
+    let is_changed = !gone.is_empty();
+    let mut edits: Vec<_> = gone.into_iter().map(Edit::Delete).collect();
+    if is_over {
+        edits.push(Edit::DeleteChain(chain.to_owned()));
+    } else if is_changed {
+        let sources: Vec<_> = left.iter().filter_map(source_of).collect();
+        let idle = seen.rules.into_iter().filter(|found| is_accept_for_others(found, &sources));
+        edits.extend(idle.map(Edit::Delete));
+    }
+    edits
+}
+
+/// Whether this is the ACCEPT rule of a prefix that none of these sources is in.
+fn is_accept_for_others(found: &Found, sources: &[IpNetwork]) -> bool {
+    let Some(Rule { destination: Some(Is { value: prefix, negated: false }), comment: Some(comment), target, .. }) =
+        &found.rule
+    else {
+        return false;
+    };
+    let is_ours = *target == Target::Accept && comment.starts_with("name: ");
+    is_ours && !sources.iter().any(|source| prefix.contains(source.ip()))
+}
+
+/// Removes the chains of a network's containers that have no valid attachment, and from the chains of the others what is
+/// noted for interfaces that are no longer valid.
+pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, valid: &[Attachment<'_>]) -> Result<()> {
+    let stale = Stale::new(network, valid);
+    let chains: HashSet<String> = valid.iter().map(Attachment::iptables_chain).collect();
+    let mut outcome = Ok(());
+    for family in FAMILIES {
+        let mut swept = sweep(&mut world::in_nftables(nft, family, TableName::Nat), network, &stale, &chains);
+        if let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)? {
+            swept = swept.and(sweep(&mut legacy, network, &stale, &chains));
+        }
+        outcome = outcome.and(swept);
+    }
+    outcome
+}
+
+fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<String>) -> Result<()> {
+    // Chains that have been looked at, and are left as they are or are gone.
+    let mut done: HashSet<String> = HashSet::new();
+    loop {
+        let mut looked_at = Vec::new();
+        table.sweep(|table| {
+            looked_at.clear();
+            let names = table.list_chains()?.into_iter().filter(|name| is_container_chain(name) && !done.contains(name));
+            let names: Vec<_> = names.collect();
+            if names.is_empty() {
+                return Ok(Vec::new());
+            }
+            let mut jumps: HashMap<String, Vec<Found>> = HashMap::new();
+            for found in table.list(POSTROUTING)?.unwrap_or_default() {
+                if let Some(chain) = found.goes_to().map(str::to_owned) {
+                    jumps.entry(chain).or_default().push(found);
+                }
+            }
+            let mut edits = Vec::new();
+            for name in names {
+                let seen = Seen { rules: table.list(&name)?.unwrap_or_default(), jumps: jumps.remove(&name).unwrap_or_default() };
+                if is_of_network(&seen, network) {
+                    let is_valid = valid.contains(&name);
+                    edits.extend(left_over(&name, seen, stale, is_valid));
+                }
+                looked_at.push(name);
+                if edits.len() >= EDITS_AT_ONCE {
+                    break;
+                }
+            }
+            Ok(edits)
+        })?;
+        if looked_at.is_empty() {
+            return Ok(());
+        }
+        done.extend(looked_at);
+    }
+}
+
+fn left_over(chain: &str, seen: Seen, stale: &Stale, is_valid: bool) -> Vec<Edit> {
+    if !is_valid {
+        return without(chain, seen, |_| true);
+    }
+    let is_stale = |jump: &Found| stale.has(jump.note.as_deref());
+    if seen.jumps.iter().any(is_stale) { without(chain, seen, is_stale) } else { Vec::new() }
+}
+
+/// `CNI-` and 24 digits: other plugins' chains have a further word.
+fn is_container_chain(name: &str) -> bool {
+    let digits = name.strip_prefix("CNI-").unwrap_or_default();
+    digits.len() == 24 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+fn is_of_network(seen: &Seen, network: &str) -> bool {
+    let start = rule::comment(&format!("name: \"{network}\" id: "));
+    let says_so = |found: &Found| {
+        found.rule.as_ref().and_then(|rule| rule.comment.as_ref()).is_some_and(|comment| comment.starts_with(&start))
+    };
+    seen.rules.iter().chain(&seen.jumps).any(says_so)
+}
+
+/// Compares the rules with what [`add`] writes; those of the reference do, in whichever variant of iptables they are.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
+    let chain = attachment.iptables_chain();
+    for family in FAMILIES {
+        let mut own = addresses.iter().filter(|address| is_for(family, address.ip())).peekable();
+        if own.peek().is_none() {
+            continue;
+        }
+        let mut seen = observe(&mut world::in_nftables(nft, family, TableName::Nat), &chain)?;
+        if seen.is_none()
+            && let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)?
+        {
+            seen = observe(&mut legacy, &chain)?;
+        }
+        for address in own {
+            if let Some(sentence) = lacks(seen.as_ref(), attachment, *address) {
+                let object = format!("masquerade of {} in iptables chain {chain}", address.ip());
+                return Err(OpError::state("find", object, sentence));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// What is missing to masquerade this address, if anything. Comments do not matter.
+fn lacks(seen: Option<&Seen>, attachment: Attachment<'_>, address: IpNetwork) -> Option<&'static str> {
+    let Some(Seen { rules, jumps }) = seen else { return Some("the chain was not found") };
+    let has = |found: &[Found], wanted: Rule| {
+        let wanted = Rule { comment: None, ..wanted };
+        let is_wanted = |rule: &Rule| Rule { comment: None, ..rule.clone() } == wanted;
+        found.iter().any(|found| found.rule.as_ref().is_some_and(is_wanted))
+    };
+    let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+    // Older versions of the reference jump from the whole prefix.
+    let older = Rule { source: accept(attachment, address).destination, ..jump(attachment, address) };
+    if !has(jumps, jump(attachment, address)) && !has(jumps, older) {
+        Some("the rule in POSTROUTING was not found")
+    } else if !has(rules, accept(attachment, address)) {
+        Some("the ACCEPT rule for its own prefix was not found")
+    } else if !has(rules, masquerade(attachment, family)) {
+        Some("the MASQUERADE rule was not found")
+    } else {
+        None
+    }
+}
+
+/// Whether [`add`] could write at all.
+///
+/// # Errors
+/// Neither the kernel nor a program can have iptables rules; a privilege is missing.
+pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<()> {
+    match world::for_new_rules(nft, search_path, Family::Ip, TableName::Nat)? {
+        Some(_) => Ok(()),
+        None => Err(world::none(Family::Ip)),
+    }
+}

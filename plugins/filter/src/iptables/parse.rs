@@ -1,0 +1,107 @@
+//! What iptables-save prints, read: the rules of chains in a table of the legacy variant.
+
+use std::net::SocketAddr;
+
+use super::rule::{Is, Masked, Protocol, Rule, Target};
+
+/// One chain in the text of `iptables-save -t TABLE`: each rule's words behind `-A`, and what they say. `None` if the
+/// chain isn't there.
+pub(crate) fn chain(text: &str, name: &str) -> Option<Vec<(String, Option<Rule>)>> {
+    let declaration = format!(":{name} ");
+    text.lines().find(|line| line.starts_with(&declaration))?;
+    let start = format!("{name} ");
+    let lines = text.lines().filter_map(|line| line.strip_prefix("-A "));
+    let own = lines.filter(|line| line.starts_with(&start) || *line == name);
+    Some(own.map(|line| (line.to_owned(), rule(line))).collect())
+}
+
+/// The names of all chains.
+pub(crate) fn chains(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
+}
+
+/// What the words `CHAIN OPTION...` say; `None` if that is not all of it.
+pub(crate) fn rule(line: &str) -> Option<Rule> {
+    let words = split_words(line);
+    let mut words = words.iter().map(String::as_str).skip(1);
+    let mut rule = Rule::default();
+    let mut negated = false;
+    while let Some(word) = words.next() {
+        if word == "!" {
+            negated = true;
+            continue;
+        }
+        let value = words.next()?;
+        match word {
+            "-s" => rule.source = Some(Is { value: value.parse().ok()?, negated }),
+            "-d" => rule.destination = Some(Is { value: value.parse().ok()?, negated }),
+            "-i" => rule.input = Some(Is { value: value.to_owned(), negated }),
+            "-o" => rule.output = Some(Is { value: value.to_owned(), negated }),
+            // The rest has no negation in any rule of ours.
+            _ if negated => return None,
+            "-p" => rule.protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == value).map(Some)?,
+            "-m" => {}
+            "--comment" => rule.comment = Some(value.to_owned()),
+            "--dport" => rule.port = Some(value.parse().ok()?),
+            "--dports" => rule.ports = value.split(',').map(|port| port.parse().ok()).collect::<Option<_>>()?,
+            "--dst-type" if value == "LOCAL" => rule.to_local = true,
+            "--ctstate" if value == "RELATED,ESTABLISHED" => rule.established = true,
+            "--mark" => rule.mark = Some(masked(value)?),
+            "-j" => rule.target = target(value, &mut words)?,
+            _ => return None,
+        }
+        negated = false;
+    }
+    Some(rule)
+}
+
+fn target<'a>(name: &str, words: &mut impl Iterator<Item = &'a str>) -> Option<Target> {
+    Some(match name {
+        "ACCEPT" => Target::Accept,
+        "DROP" => Target::Drop,
+        "RETURN" => Target::Return,
+        "MASQUERADE" => Target::Masquerade,
+        "DNAT" if words.next()? == "--to-destination" => {
+            let to = words.next()?;
+            Target::Dnat(to.parse().ok().or_else(|| Some(SocketAddr::new(to.parse().ok()?, 0)))?)
+        }
+        "MARK" if words.next()? == "--set-xmark" => Target::SetMark(masked(words.next()?)?),
+        // Other targets are in capitals, too; a chain that is, is not ours.
+        name if name.bytes().all(|byte| byte.is_ascii_uppercase()) => return None,
+        chain => Target::Jump(chain.to_owned()),
+    })
+}
+
+fn masked(text: &str) -> Option<Masked> {
+    let number = |text: &str| u32::from_str_radix(text.strip_prefix("0x")?, 16).ok();
+    Some(match text.split_once('/') {
+        Some((value, mask)) => Masked { value: number(value)?, mask: number(mask)? },
+        None => Masked { value: number(text)?, mask: u32::MAX },
+    })
+}
+
+/// Splits at spaces but for those in double quotes, where a backslash takes the next character as it is.
+pub(crate) fn split_words(line: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut is_quoted = false;
+    let mut characters = line.chars();
+    while let Some(character) = characters.next() {
+        let taken = match character {
+            '"' => {
+                is_quoted = !is_quoted;
+                None
+            }
+            '\\' if is_quoted => characters.next(),
+            ' ' if !is_quoted => {
+                words.push(String::new());
+                None
+            }
+            other => Some(other),
+        };
+        if let Some(word) = words.last_mut() {
+            word.extend(taken);
+        }
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}

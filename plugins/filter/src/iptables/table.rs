@@ -1,0 +1,365 @@
+//! One of iptables' tables, read and changed where this node has it: in nf_tables over netlink, or with the legacy
+//! variant's programs.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use netops::error::{Cause, Result};
+use netops::nft::{self, BaseChain, ChainType, Change, Family, Hook, Nft, Transaction};
+use netops::{Errno, OpError};
+
+use super::executable::{self, Program};
+use super::rule::Rule;
+use super::{decode, encode, parse};
+use crate::race;
+
+/// How long others may come first, with every change of theirs between a look and the change it is for.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// How often the legacy variant's programs may be overtaken: each try is two processes.
+const PROGRAM_TRIES: usize = 5;
+
+/// A table that iptables has built in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TableName {
+    /// Decides what passes.
+    Filter,
+    /// Decides a connection's translation on its first packet.
+    Nat,
+}
+
+/// A table of one family.
+#[derive(Debug)]
+pub struct Table<'a> {
+    name: TableName,
+    family: Family,
+    world: World<'a>,
+}
+
+/// Where a table is.
+#[derive(Debug)]
+pub(crate) enum World<'a> {
+    /// In nf_tables.
+    Netlink(&'a mut Nft),
+    /// In the legacy variant's own memory.
+    Program {
+        /// Reads it.
+        save: Program,
+        /// Changes it.
+        restore: Program,
+        /// What the last reading said.
+        text: String,
+    },
+}
+
+/// A rule as it is found.
+#[derive(Debug, Clone)]
+pub struct Found {
+    /// What it does; `None` if it does what no rule of ours does.
+    pub rule: Option<Rule>,
+    /// What its maker noted, which iptables does not show; the legacy variant has no place for it.
+    pub note: Option<String>,
+    id: Id,
+}
+
+#[derive(Debug, Clone)]
+enum Id {
+    Handle(nft::Rule),
+    /// The words behind `-A`.
+    Words(String),
+}
+
+/// A change to a table.
+#[derive(Debug, Clone)]
+pub enum Edit {
+    /// Makes a chain that isn't there.
+    CreateChain(String),
+    /// Adds a rule at the end of a chain, `-A`.
+    Append(NewRule),
+    /// Adds a rule at the start of a chain, `-I CHAIN 1`.
+    Prepend(NewRule),
+    /// Deletes a rule.
+    Delete(Found),
+    /// Deletes a chain and its rules; `EBUSY` while a rule goes there.
+    DeleteChain(String),
+}
+
+/// A rule to be made.
+#[derive(Debug, Clone)]
+pub struct NewRule {
+    /// The chain it is for; one that iptables has built in is made when it is missing.
+    pub chain: String,
+    /// What it does.
+    pub rule: Rule,
+    /// What to note, up to 254 bytes.
+    pub note: Option<String>,
+}
+
+impl Found {
+    /// The chain it jumps to.
+    #[must_use]
+    pub fn goes_to(&self) -> Option<&str> {
+        self.rule.as_ref()?.goes_to()
+    }
+}
+
+impl TableName {
+    /// As iptables calls it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Filter => "filter",
+            Self::Nat => "nat",
+        }
+    }
+
+    /// The chain that iptables has built in under this name: hooks of `linux/netfilter.h`, priorities of
+    /// `linux/netfilter_ipv4.h`.
+    fn built_in(self, name: &str) -> Option<BaseChain> {
+        let (hook, nat_priority) = match name {
+            "PREROUTING" => (Hook::Prerouting, -100),
+            "INPUT" => (Hook::Input, 100),
+            "FORWARD" => (Hook::Forward, 0),
+            "OUTPUT" => (Hook::Output, -100),
+            "POSTROUTING" => (Hook::Postrouting, 100),
+            _ => return None,
+        };
+        let (kind, priority) = match (self, hook) {
+            (Self::Filter, Hook::Input | Hook::Forward | Hook::Output) => (ChainType::Filter, 0),
+            (Self::Nat, Hook::Prerouting | Hook::Input | Hook::Output | Hook::Postrouting) => {
+                (ChainType::Nat, nat_priority)
+            }
+            _ => return None,
+        };
+        Some(BaseChain { kind, hook, priority })
+    }
+}
+
+impl<'a> Table<'a> {
+    pub(crate) fn new(name: TableName, family: Family, world: World<'a>) -> Self {
+        Self { name, family, world }
+    }
+
+    fn nft_chain(&self, name: &str) -> nft::Chain {
+        nft::Table::new(self.family, self.name.as_str()).chain(name.to_owned())
+    }
+
+    /// Lists a chain's rules; `None` if there is no such chain.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn list(&mut self, chain: &str) -> Result<Option<Vec<Found>>> {
+        let place = self.nft_chain(chain);
+        match &mut self.world {
+            World::Netlink(nft) => match nft.find_chain(&place)? {
+                Some(_) => Ok(Some(nft.list_rules(&place)?.into_iter().map(Found::from_nft).collect())),
+                None => Ok(None),
+            },
+            World::Program { text, .. } => Ok(parse::chain(text, chain).map(|rules| {
+                rules.into_iter().map(|(words, rule)| Found { rule, note: None, id: Id::Words(words) }).collect()
+            })),
+        }
+    }
+
+    /// Lists the names of all chains.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn list_chains(&mut self) -> Result<Vec<String>> {
+        let table = nft::Table::new(self.family, self.name.as_str());
+        match &mut self.world {
+            World::Netlink(nft) => Ok(nft.list_chains(&table)?.into_iter().map(|chain| chain.name).collect()),
+            World::Program { text, .. } => Ok(parse::chains(text).map(str::to_owned).collect()),
+        }
+    }
+
+    /// Lists the rules in `from` that jump to `chain`, whose rules are `rules`.
+    ///
+    /// The kernel counts who goes to a chain, and numbers chains and rules as they come: mostly the rules behind the
+    /// chain's own are those, and not all of `from` has to be read.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub fn list_jumps(&mut self, from: &str, chain: &str, rules: &[Found]) -> Result<Vec<Found>> {
+        let (place, from_place) = (self.nft_chain(chain), self.nft_chain(from));
+        let is_jump = |found: &Found| found.goes_to() == Some(chain);
+        if let World::Netlink(nft) = &mut self.world {
+            let Some(info) = nft.find_chain(&place)? else { return Ok(Vec::new()) };
+            let expected = usize::try_from(info.uses).unwrap_or(usize::MAX).saturating_sub(rules.len());
+            let mut near = Vec::new();
+            let last = rules.iter().filter_map(Found::handle).max().unwrap_or(info.handle);
+            // One more than expected: iptables may have made the built-in chain in between.
+            for handle in (last + 1..).take(expected.min(8) + 1) {
+                let found = nft.find_rule(&from_place, handle)?.map(Found::from_nft);
+                near.extend(found.filter(is_jump));
+                if near.len() == expected {
+                    return Ok(near);
+                }
+            }
+            if expected == 0 {
+                return Ok(near);
+            }
+        }
+        Ok(self.list(from)?.unwrap_or_default().into_iter().filter(is_jump).collect())
+    }
+
+    /// Looks and changes until no other process has come between the two: all of a look's edits at once, or none.
+    ///
+    /// # Errors
+    /// What the kernel or iptables refused; a timeout if others kept changing the ruleset.
+    pub fn change(&mut self, mut look: impl FnMut(&mut Self) -> Result<Vec<Edit>>) -> Result<()> {
+        self.until_not_overtaken(&mut look, true)
+    }
+
+    /// The same for edits that only delete what nothing uses any more: others may change what they like meanwhile, but
+    /// for that.
+    ///
+    /// # Errors
+    /// As [`Table::change`].
+    pub fn sweep(&mut self, mut look: impl FnMut(&mut Self) -> Result<Vec<Edit>>) -> Result<()> {
+        self.until_not_overtaken(&mut look, false)
+    }
+
+    fn until_not_overtaken(
+        &mut self,
+        look: &mut dyn FnMut(&mut Self) -> Result<Vec<Edit>>,
+        is_guarded: bool,
+    ) -> Result<()> {
+        let start = Instant::now();
+        for tries in 1.. {
+            let generation = self.begin(tries)?;
+            let edits = look(self)?;
+            if edits.is_empty() {
+                return Ok(());
+            }
+            match self.commit(edits, is_guarded.then_some(generation)) {
+                Err(error) if self.is_overtaken(&error, tries, is_guarded) => {
+                    if start.elapsed() > DEADLINE {
+                        let object = format!("table {self}, which others keep changing");
+                        return Err(OpError::new("change", object, Cause::Timeout(DEADLINE)));
+                    }
+                }
+                done => return done,
+            }
+        }
+        Ok(())
+    }
+
+    /// What a look is of: the ruleset's generation, or a new reading when the first was overtaken.
+    fn begin(&mut self, tries: usize) -> Result<u32> {
+        let table = self.name.as_str();
+        match &mut self.world {
+            World::Netlink(nft) => nft.generation(),
+            World::Program { save, text, .. } => {
+                if tries > 1 {
+                    *text = executable::save(save, table)?;
+                }
+                Ok(0)
+            }
+        }
+    }
+
+    fn is_overtaken(&self, error: &OpError, tries: usize, is_guarded: bool) -> bool {
+        match self.world {
+            World::Netlink(_) if is_guarded => error.os_errno() == Some(Errno::ERESTART),
+            World::Netlink(_) => race::is_overtaken(error),
+            World::Program { .. } => tries < PROGRAM_TRIES && !matches!(error.cause, Cause::Timeout(_)),
+        }
+    }
+
+    fn commit(&mut self, edits: Vec<Edit>, generation: Option<u32>) -> Result<()> {
+        let (name, family) = (self.name, self.family);
+        match &mut self.world {
+            World::Netlink(nft) => {
+                let mut changes = missing_built_in(nft, name, family, &edits)?;
+                edits.into_iter().for_each(|edit| changes.extend(nft_changes(name, family, edit)));
+                let transaction = Transaction::new(changes);
+                nft.commit(&match generation {
+                    Some(generation) => transaction.if_still(generation),
+                    None => transaction,
+                })
+            }
+            World::Program { restore, .. } => {
+                let lines: String = edits.iter().map(line).collect();
+                executable::restore(restore, &format!("*{}\n{lines}COMMIT\n", name.as_str()))
+            }
+        }
+    }
+}
+
+impl fmt::Display for Table<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.family, self.name.as_str())
+    }
+}
+
+impl Found {
+    fn from_nft(rule: nft::Rule) -> Self {
+        Self { rule: decode::rule(&rule), note: rule.note.clone(), id: Id::Handle(rule) }
+    }
+
+    fn handle(&self) -> Option<u64> {
+        match &self.id {
+            Id::Handle(rule) => rule.handle,
+            Id::Words(_) => None,
+        }
+    }
+}
+
+/// The built-in chains that these edits need and the table lacks, as iptables makes them: on first use, and no others.
+fn missing_built_in(nft: &mut Nft, name: TableName, family: Family, edits: &[Edit]) -> Result<Vec<Change>> {
+    let table = nft::Table::new(family, name.as_str());
+    let mut changes = Vec::new();
+    let mut made: Vec<&str> = Vec::new();
+    for edit in edits {
+        match edit {
+            Edit::CreateChain(_) => {}
+            Edit::Append(new) | Edit::Prepend(new) if !made.contains(&new.chain.as_str()) => {
+                let Some(base) = name.built_in(&new.chain) else { continue };
+                let chain = nft::Chain { base: Some(base), ..table.chain(new.chain.clone()) };
+                made.push(&new.chain);
+                if nft.find_chain(&chain)?.is_none() {
+                    changes.push(Change::EnsureChain(chain));
+                }
+            }
+            Edit::Append(_) | Edit::Prepend(_) | Edit::Delete(_) | Edit::DeleteChain(_) => {}
+        }
+    }
+    let makes_chain = !changes.is_empty() || edits.iter().any(|edit| matches!(edit, Edit::CreateChain(_)));
+    if makes_chain && nft.find_table(&table)?.is_none() {
+        changes.insert(0, Change::EnsureTable(table));
+    }
+    Ok(changes)
+}
+
+fn nft_changes(name: TableName, family: Family, edit: Edit) -> Vec<Change> {
+    let table = nft::Table::new(family, name.as_str());
+    let rule = |new: NewRule| {
+        let rule = table.chain(new.chain).rule(encode::expressions(&new.rule, family));
+        // iptables tells its extensions the protocol, even that there is none.
+        let extension_protocol = Some(new.rule.protocol.map_or(0, |protocol| protocol as u8));
+        nft::Rule { note: new.note, extension_protocol, ..rule }
+    };
+    match edit {
+        Edit::CreateChain(chain) => vec![Change::EnsureChain(table.chain(chain))],
+        Edit::Append(new) => vec![Change::AppendRule(rule(new))],
+        Edit::Prepend(new) => vec![Change::PrependRule(rule(new))],
+        Edit::Delete(Found { id: Id::Handle(rule), .. }) => vec![Change::DeleteRule(rule)],
+        Edit::Delete(Found { id: Id::Words(_), .. }) => Vec::new(),
+        Edit::DeleteChain(chain) => {
+            let chain = table.chain(chain);
+            vec![Change::FlushChain(chain.clone()), Change::DeleteChain(chain)]
+        }
+    }
+}
+
+/// An edit as iptables-restore reads it.
+fn line(edit: &Edit) -> String {
+    match edit {
+        Edit::CreateChain(chain) => format!("-N {chain}\n"),
+        Edit::Append(new) => format!("-A {}{}\n", new.chain, new.rule),
+        Edit::Prepend(new) => format!("-I {} 1{}\n", new.chain, new.rule),
+        Edit::Delete(Found { id: Id::Words(words), .. }) => format!("-D {words}\n"),
+        Edit::Delete(Found { id: Id::Handle(_), .. }) => String::new(),
+        Edit::DeleteChain(chain) => format!("-F {chain}\n-X {chain}\n"),
+    }
+}

@@ -1,0 +1,219 @@
+//! The kernel's structures behind matches and targets (linux/netfilter/xt_*.h, nf_nat.h), written and read.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use netops::nft::{Extension, Family, octets};
+
+use super::rule::{Masked, Protocol};
+
+/// `XT_MULTI_PORTS`.
+pub(crate) const MAX_PORTS: usize = 15;
+/// `XT_MULTIPORT_DESTINATION`.
+const TO_PORTS: u8 = 1;
+/// `RTN_LOCAL`, and its bit in a mask of address types.
+pub(crate) const LOCAL: u32 = 2;
+const LOCAL_BIT: u16 = 1 << LOCAL;
+/// `XT_CONNTRACK_STATE`.
+const STATE: u16 = 1;
+/// `NF_CT_STATE_BIT` of `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`, in nf_tables and in xtables.
+pub(crate) const ESTABLISHED_OR_RELATED: u32 = 2 | 4;
+/// `XT_SCTP_DEST_PORTS`.
+const SCTP_TO_PORTS: u32 = 2;
+/// `NF_NAT_RANGE_MAP_IPS`, `NF_NAT_RANGE_PROTO_SPECIFIED`.
+const MAP_IPS: u32 = 1;
+const MAP_PORT: u32 = 2;
+
+/// `struct xt_comment_info`.
+pub(crate) fn comment(text: &str) -> Extension {
+    let mut info = text.as_bytes().to_vec();
+    info.truncate(255);
+    info.resize(256, 0);
+    Extension::new("comment", 0, info)
+}
+
+/// `struct xt_multiport_v1`: flags, count, ports, which of them start a range, inversion.
+pub(crate) fn multiport(ports: &[u16]) -> Extension {
+    let ports = ports.get(..MAX_PORTS).unwrap_or(ports);
+    let mut info = vec![TO_PORTS, u8::try_from(ports.len()).unwrap_or_default()];
+    info.extend(ports.iter().flat_map(|port| port.to_ne_bytes()));
+    info.resize(48, 0);
+    Extension::new("multiport", 1, info)
+}
+
+/// `struct xt_addrtype_info_v1`: types of the source, of the destination, flags.
+pub(crate) fn to_local() -> Extension {
+    let mut info = vec![0; 8];
+    put(&mut info, 2, &LOCAL_BIT.to_ne_bytes());
+    Extension::new("addrtype", 1, info)
+}
+
+/// `struct xt_conntrack_mtinfo3`: eight addresses, expiry, protocol and ports; then which parts count, which are
+/// inverted, states.
+pub(crate) fn established() -> Extension {
+    let mut info = vec![0; 164];
+    put(&mut info, 146, &STATE.to_ne_bytes());
+    put(&mut info, 150, &(ESTABLISHED_OR_RELATED as u16).to_ne_bytes());
+    Extension::new("conntrack", 3, info)
+}
+
+/// `struct xt_sctp_info`. TCP's and UDP's ports are looked at without a match.
+pub(crate) fn sctp_port(port: u16) -> Extension {
+    let mut info = vec![0; 292];
+    put(&mut info, 0, &port.to_ne_bytes());
+    put(&mut info, 2, &port.to_ne_bytes());
+    // struct xt_sctp_flag_info: none of four, as iptables says it.
+    (0..4).for_each(|entry| put(&mut info, 268 + 3 * entry, &[0xff]));
+    put(&mut info, 284, &SCTP_TO_PORTS.to_ne_bytes());
+    Extension::new("sctp", 0, info)
+}
+
+/// `struct nf_nat_ipv4_multi_range_compat` of one empty range, or an empty `struct nf_nat_range`.
+pub(crate) fn masquerade(family: Family) -> Extension {
+    let mut info = vec![0; if family == Family::Ip6 { 40 } else { 24 }];
+    if family != Family::Ip6 {
+        put(&mut info, 0, &1_u32.to_ne_bytes());
+    }
+    Extension::new("MASQUERADE", 0, info)
+}
+
+/// `struct nf_nat_range2`: flags, first and last address, first and last port, the port the range is counted from.
+pub(crate) fn dnat(to: SocketAddr) -> Extension {
+    let mut info = vec![0; 42];
+    let flags = if to.port() == 0 { MAP_IPS } else { MAP_IPS | MAP_PORT };
+    put(&mut info, 0, &flags.to_ne_bytes());
+    for at in [4, 20] {
+        put(&mut info, at, &octets(to.ip()));
+    }
+    for at in [36, 38] {
+        put(&mut info, at, &to.port().to_be_bytes());
+    }
+    Extension::new("DNAT", 2, info)
+}
+
+/// `struct xt_mark_tginfo2`.
+pub(crate) fn set_mark(bits: Masked) -> Extension {
+    let info = [bits.value.to_ne_bytes(), bits.mask.to_ne_bytes()].concat();
+    Extension::new("MARK", 2, info)
+}
+
+fn put(info: &mut [u8], at: usize, bytes: &[u8]) {
+    if let Some(place) = info.get_mut(at..at + bytes.len()) {
+        place.copy_from_slice(bytes);
+    }
+}
+
+/// What a match of iptables asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Match {
+    Comment(String),
+    Port(Protocol, u16),
+    Ports(Vec<u16>),
+    ToLocal,
+    Established,
+    Mark(Masked),
+}
+
+/// Reads a match; `None` if it asks for anything else, too.
+pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
+    let info = Info(&extension.info);
+    let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == extension.name);
+    match (extension.name.as_str(), extension.revision) {
+        ("comment", 0) => Some(Match::Comment(extension.text())),
+        ("multiport", 1) => {
+            let count = usize::from(info.byte(1)?);
+            let ports = (0..count).map(|index| info.u16(2 + 2 * index)).collect::<Option<_>>()?;
+            let is_plain = info.byte(0)? == TO_PORTS && count <= MAX_PORTS && info.is_zero(32..48);
+            is_plain.then_some(Match::Ports(ports))
+        }
+        // Before version 1: two flags of inversion. After it: one word of flags.
+        ("addrtype", 0 | 1) => {
+            let is_plain = info.u16(0)? == 0 && info.u16(2)? == LOCAL_BIT && info.is_zero(4..extension.info.len());
+            is_plain.then_some(Match::ToLocal)
+        }
+        ("conntrack", 2 | 3) => {
+            let states = u32::from(info.u16(150)?);
+            let is_plain = info.u16(146)? == STATE && info.u16(148)? == 0 && states == ESTABLISHED_OR_RELATED;
+            is_plain.then_some(Match::Established)
+        }
+        ("mark", 1) => {
+            let bits = Masked { value: info.u32(0)?, mask: info.u32(4)? };
+            (info.byte(8)? == 0).then_some(Match::Mark(bits))
+        }
+        // struct xt_tcp, struct xt_udp: ports from and to, then what else of the header counts.
+        ("tcp" | "udp", 0) => {
+            let any_source = info.u16(0)? == 0 && info.u16(2)? == u16::MAX;
+            let is_plain = any_source && info.u16(4)? == info.u16(6)? && info.is_zero(8..12);
+            is_plain.then_some(Match::Port(protocol?, info.u16(4)?))
+        }
+        ("sctp", 0) => {
+            let is_plain = info.u32(284)? == SCTP_TO_PORTS && info.u32(288)? == 0 && info.u16(0)? == info.u16(2)?;
+            is_plain.then_some(Match::Port(protocol?, info.u16(0)?))
+        }
+        _ => None,
+    }
+}
+
+/// Whether this is a plain `MASQUERADE`.
+pub(crate) fn is_masquerade(extension: &Extension, family: Family) -> bool {
+    extension.name == "MASQUERADE" && *extension == masquerade(family)
+}
+
+/// Reads a `DNAT` to one address, and one port or none.
+pub(crate) fn read_dnat(extension: &Extension, family: Family) -> Option<SocketAddr> {
+    let info = Info(&extension.info);
+    let (flags, first, last, port, last_port) = match (extension.revision, family) {
+        // struct nf_nat_ipv4_multi_range_compat: how many ranges, flags, addresses, ports.
+        (0, Family::Ip) if info.u32(0)? == 1 => {
+            (info.u32(4)?, info.ipv4(8)?, info.ipv4(12)?, info.be16(16)?, info.be16(18)?)
+        }
+        (1 | 2, Family::Ip) => (info.u32(0)?, info.ipv4(4)?, info.ipv4(20)?, info.be16(36)?, info.be16(38)?),
+        (1 | 2, Family::Ip6) => (info.u32(0)?, info.ipv6(4)?, info.ipv6(20)?, info.be16(36)?, info.be16(38)?),
+        _ => return None,
+    };
+    let has_port = flags & MAP_PORT != 0;
+    let is_plain = flags & !MAP_PORT == MAP_IPS && first == last && (!has_port || port == last_port);
+    is_plain.then_some(SocketAddr::new(first, if has_port { port } else { 0 }))
+}
+
+/// Reads `MARK --set-xmark`.
+pub(crate) fn read_mark(extension: &Extension) -> Option<Masked> {
+    let info = Info(&extension.info);
+    (extension.revision == 2).then_some(Masked { value: info.u32(0)?, mask: info.u32(4)? })
+}
+
+/// A structure, read without trusting its length.
+struct Info<'a>(&'a [u8]);
+
+impl Info<'_> {
+    fn array<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
+        self.0.get(at..)?.first_chunk().copied()
+    }
+
+    fn byte(&self, at: usize) -> Option<u8> {
+        self.0.get(at).copied()
+    }
+
+    fn u16(&self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_ne_bytes)
+    }
+
+    fn be16(&self, at: usize) -> Option<u16> {
+        self.array(at).map(u16::from_be_bytes)
+    }
+
+    fn u32(&self, at: usize) -> Option<u32> {
+        self.array(at).map(u32::from_ne_bytes)
+    }
+
+    fn ipv4(&self, at: usize) -> Option<IpAddr> {
+        self.array::<4>(at).map(|octets| Ipv4Addr::from(octets).into())
+    }
+
+    fn ipv6(&self, at: usize) -> Option<IpAddr> {
+        self.array::<16>(at).map(|octets| Ipv6Addr::from(octets).into())
+    }
+
+    fn is_zero(&self, range: std::ops::Range<usize>) -> bool {
+        self.0.get(range).is_some_and(|bytes| bytes.iter().all(|byte| *byte == 0))
+    }
+}
