@@ -21,6 +21,8 @@ pub struct Environment {
     pub path: String,
     /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the plugin's own (the reference's variable).
     pub netns_override: String,
+    /// `PATH`: where programs of the node are looked for. Whatever is not UTF-8 in it is no folder.
+    pub search_path: String,
     /// Variables that are not UTF-8, which no rule here can accept.
     pub not_utf8: Vec<&'static str>,
 }
@@ -69,6 +71,7 @@ impl Environment {
             args: read("CNI_ARGS"),
             path: read("CNI_PATH"),
             netns_override: read("CNI_NETNS_OVERRIDE"),
+            search_path: env::var_os("PATH").unwrap_or_default().to_string_lossy().into_owned(),
             not_utf8: Vec::new(),
         };
         environment.not_utf8 = not_utf8;

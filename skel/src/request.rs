@@ -67,6 +67,12 @@ impl Raw {
         &self.stdin
     }
 
+    /// `PATH`, for those who run programs of the node.
+    #[must_use]
+    pub fn search_path(&self) -> &str {
+        &self.call.env.search_path
+    }
+
     /// Parses `CNI_ARGS`. Plugins that use nothing from it do not call this, and so accept anything in it.
     ///
     /// # Errors

@@ -38,8 +38,10 @@ fn read_back(change: Change) -> Option<Body> {
 fn rule_is_kept(rule: RuleInfo) {
     for expr in &rule.exprs {
         assert!(expr.to_string().starts_with("[ "));
-        let name = [expr.iptables_comment(), expr.iptables_target()];
-        assert!(name.iter().flatten().all(|text| !text.contains('\0')));
+    }
+    for family in [Family::Ip, Family::Ip6] {
+        let says = filter::fuzzing::nft_rule(&rule.clone().of(family)).map(|rule| rule.to_string());
+        assert!(says.is_none_or(|text| !text.contains('\n')));
     }
     let sent = rule.clone().of(Family::Ip);
     let Some(Body::Rule(back)) = read_back(Change::AppendRule(sent)) else { return };

@@ -22,7 +22,7 @@ fn feed(program: &str, args: &[&str], text: &str) {
 }
 
 fn known<'a>(addresses: &'a [IpAddr]) -> Known<'a> {
-    Known { addresses, host_veth: None }
+    Known { addresses, ..Known::default() }
 }
 
 fn ip(text: &str) -> IpAddr {
@@ -182,6 +182,30 @@ fn the_other_interfaces_iptables_rules_stay() {
     });
 }
 
+/// Nothing says whose the reference's rules are but who has the address.
+#[test]
+fn what_the_containers_other_interfaces_have_stays() {
+    in_netns(|| {
+        if !has_reference("what_the_containers_other_interfaces_have_stays") {
+            return;
+        }
+        let pod = Pod::new();
+        reference_add(&pod, "eth0", "10.82.0.2/24");
+        reference_add(&pod, "net1", "10.83.0.2/24");
+        let held = || Some(vec![ip("10.83.0.2")]);
+        // prevResult has addresses that a later plugin made up.
+        let made_up = Known { addresses: &[ip("10.9.9.9")], held: Some(&held), ..Known::default() };
+        remove_known(ETH0, made_up);
+        let left = saved("iptables");
+        assert!(!left.contains("-s 10.82.0.2") && left.contains("-s 10.83.0.2"), "{left}");
+        remove_known(ETH0, made_up); // once more
+        assert_eq!(saved("iptables"), left);
+        let gone = || Some(Vec::new());
+        remove_known(NET1, Known { held: Some(&gone), ..Known::default() });
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
 #[test]
 fn gc_removes_iptables_chains_of_containers_that_are_gone() {
     in_netns(|| {
@@ -210,47 +234,93 @@ fn check(attachment: Attachment<'_>, addresses: &[&str]) -> Result<(), String> {
 #[test]
 fn iptables_rules_are_written_as_the_reference_does() {
     in_netns(|| {
-        if !has("iptables_rules_are_written_as_the_reference_does", "iptables-nft") {
+        if !has_reference("iptables_rules_are_written_as_the_reference_does") {
+            return;
+        }
+        let whole = || sh("(iptables-save; ip6tables-save) | sed '/^#/d; s/ .[0-9:]*.$//'"); // no counters
+        let pod = Pod::new();
+        reference_add(&pod, "eth0", r#"10.77.0.2/24"},{"address":"fd00::5/64"#);
+        let theirs = whole();
+        sh("nft flush ruleset");
+        add(ETH0, &["10.77.0.2/24", "fd00::5/64"]);
+        assert_eq!(whole(), theirs);
+        add(ETH0, &["10.77.0.2/24", "fd00::5/64"]); // once more changes nothing
+        assert_eq!(whole(), theirs);
+        assert_eq!(check(ETH0, &["10.77.0.2/24", "fd00::5/64"]), Ok(()));
+        // After a restore the rules have no note any more.
+        sh(
+            "for family in ip ip6; do ${family}tables-save >/tmp/$family.$$; ${family}tables-restore /tmp/$family.$$; rm /tmp/$family.$$; done",
+        );
+        add(ETH0, &["10.77.0.2/24", "fd00::5/64"]);
+        assert_eq!(whole(), theirs);
+
+        remove(ETH0);
+        assert_eq!(saved("iptables") + &saved("ip6tables"), "");
+        let missing = format!("cannot find masquerade of 10.77.0.2 in iptables chain {CHAIN}: the chain was not found");
+        assert_eq!(check(ETH0, &["10.77.0.2/24"]), Err(missing));
+    });
+}
+
+/// The chain is one for all attachments of a container to a network; each has its jumps, and the last takes the chain
+/// along.
+#[test]
+fn attachments_of_one_container_share_a_chain_and_nothing_else() {
+    in_netns(|| {
+        if !has("attachments_of_one_container_share_a_chain_and_nothing_else", "iptables-nft") {
             return;
         }
         let comment = "-m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\"\"";
-        let own = |ifname: &str, address: &str| {
-            format!(
-                "-m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\" if: \\\"{ifname}\\\" ip: \\\"{address}\\\"\""
-            )
-        };
-        add(ETH0, &["10.1.0.5/24", "fd00::5/64"]);
-        add(ETH0, &["10.1.0.5/24", "fd00::5/64"]); // once more changes nothing
-        let eth0 = own("eth0", "10.1.0.5");
-        let rules4 = format!(
-            ":{CHAIN} - [0:0]
--A POSTROUTING -s 10.1.0.5/32 {comment} -j {CHAIN}
--A {CHAIN} -d 10.1.0.0/24 {eth0} -j ACCEPT
--A {CHAIN} ! -d 224.0.0.0/4 {comment} -j MASQUERADE
-"
-        );
-        assert_eq!(saved("iptables"), rules4);
-        let eth0 = own("eth0", "fd00::5");
-        let rules6 = format!(
-            ":{CHAIN} - [0:0]
--A POSTROUTING -s fd00::5/128 {comment} -j {CHAIN}
--A {CHAIN} -d fd00::/64 {eth0} -j ACCEPT
--A {CHAIN} ! -d ff00::/8 {comment} -j MASQUERADE
-"
-        );
-        assert_eq!(saved("ip6tables"), rules6);
-        assert_eq!(check(ETH0, &["10.1.0.5/24", "fd00::5/64"]), Ok(()));
+        let jump = |address: &str| format!("-A POSTROUTING -s {address}/32 {comment} -j {CHAIN}\n");
+        let accept = |prefix: &str| format!("-A {CHAIN} -d {prefix} {comment} -j ACCEPT\n");
+        let chain = format!(":{CHAIN} - [0:0]\n");
+        let masquerade = format!("-A {CHAIN} ! -d 224.0.0.0/4 {comment} -j MASQUERADE\n");
+        let net2 = Attachment { ifname: "net2", ..ETH0 };
 
-        // A second interface shares the chain, and leaves the first its rules.
+        add(ETH0, &["10.1.0.5/24"]);
+        let eth0_alone = saved("iptables");
+        assert_eq!(eth0_alone, [&*chain, &jump("10.1.0.5"), &accept("10.1.0.0/24"), &masquerade].concat());
         add(NET1, &["10.1.0.6/24"]);
-        assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
-        assert_eq!(check(NET1, &["10.1.0.6/24"]), Ok(()));
+        add(net2, &["10.2.0.5/24"]);
+        // Its own prefix before MASQUERADE, which would come first where the reference appends.
+        let jumps = [jump("10.1.0.5"), jump("10.1.0.6"), jump("10.2.0.5")].concat();
+        let all = [&*chain, &jumps, &accept("10.2.0.0/24"), &accept("10.1.0.0/24"), &masquerade].concat();
+        assert_eq!(saved("iptables"), all);
+        for (attachment, address) in [(ETH0, "10.1.0.5/24"), (NET1, "10.1.0.6/24"), (net2, "10.2.0.5/24")] {
+            assert_eq!(check(attachment, &[address]), Ok(()));
+        }
+        // prevResult may say anything.
+        remove_known(net2, known(&[ip("10.1.0.5"), ip("10.9.9.9")]));
+        remove(net2);
+        let without_net2 =
+            [&*chain, &jump("10.1.0.5"), &jump("10.1.0.6"), &accept("10.1.0.0/24"), &masquerade].concat();
+        assert_eq!(saved("iptables"), without_net2);
         remove(NET1);
-        assert_eq!(saved("iptables"), rules4);
+        remove_known(NET1, known(&[ip("10.1.0.5")]));
+        assert_eq!(saved("iptables"), eth0_alone);
+        // ADD again with another address, as after one that was killed.
+        add(ETH0, &["10.1.0.7/24"]);
+        assert_eq!(saved("iptables"), [&*chain, &jump("10.1.0.7"), &accept("10.1.0.0/24"), &masquerade].concat());
         remove(ETH0);
-        assert_eq!(saved("iptables") + &saved("ip6tables"), "");
-        let missing = format!("cannot find masquerade of 10.1.0.5 in iptables chain {CHAIN}: the chain was not found");
-        assert_eq!(check(ETH0, &["10.1.0.5/24"]), Err(missing));
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
+/// Two networks may give out the same address; whose rule it is says the chain.
+#[test]
+fn networks_with_the_same_address_do_not_take_each_others_rules() {
+    in_netns(|| {
+        if !has("networks_with_the_same_address_do_not_take_each_others_rules", "iptables-nft") {
+            return;
+        }
+        let lab = Attachment { network: "lab", ..ETH0 };
+        add(ETH0, &["10.1.0.5/24"]);
+        let office_alone = saved("iptables");
+        add(lab, &["10.1.0.5/24"]);
+        remove_known(lab, known(&[ip("10.1.0.5")]));
+        assert_eq!(saved("iptables"), office_alone);
+        add(lab, &["10.1.0.5/24"]);
+        assert_eq!(gc("lab", &[], ""), []);
+        assert_eq!(saved("iptables"), office_alone);
     });
 }
 

@@ -90,11 +90,11 @@ fn the_last_to_go_takes_everything_along() {
         let c2 = Attachment { container: "c2", ..ETH0 };
         add(ETH0, &["10.1.0.5/24", "fd00::5/64"]);
         add(c2, &["10.1.0.6/24"]);
-        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5"), ip("fd00::5")], host_veth: None });
+        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5"), ip("fd00::5")], ..Known::default() });
         assert_eq!(check(c2, &["10.1.0.6/24"]), Ok(()));
         let chains = Nft::open("the host").unwrap().list_chains(&TABLE).unwrap();
         assert_eq!(chains.len(), 2, "{chains:?}"); // the idle one for fd00::/64 is gone
-        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5"), ip("fd00::5")], host_veth: None });
+        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5"), ip("fd00::5")], ..Known::default() });
         assert_eq!(check(c2, &["10.1.0.6/24"]), Ok(()));
         remove(c2);
         assert!(!has_table());
@@ -109,7 +109,7 @@ fn an_address_that_has_found_a_new_owner_stays() {
         add(ETH0, &["10.1.0.5/24"]);
         add(c2, &["10.1.0.5/24"]); // the first was killed and IPAM cleaned up
         assert_eq!(check(c2, &["10.1.0.5/24"]), Ok(()));
-        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5")], host_veth: None });
+        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5")], ..Known::default() });
         assert_eq!(check(c2, &["10.1.0.5/24"]), Ok(()));
         remove(ETH0);
         assert_eq!(check(c2, &["10.1.0.5/24"]), Ok(()));
@@ -143,7 +143,7 @@ fn a_killed_del_is_finished_by_the_next() {
         let element = nft.list_elements(&set).unwrap().remove(0);
         nft.commit(&Transaction::new(vec![Change::DeleteElement(element)])).unwrap();
         assert!(has_table());
-        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5")], host_veth: None });
+        remove_known(ETH0, Known { addresses: &[ip("10.1.0.5")], ..Known::default() });
         assert!(!has_table());
     });
 }
@@ -181,7 +181,7 @@ fn gc_keeps_the_valid_and_other_networks() {
         add(valid, &["10.1.0.5/24"]);
         add(stale, &["10.1.0.6/24", "fd00::6/64"]);
         add(other, &["10.2.0.6/24"]);
-        assert_eq!(gc("office", &[valid]), []);
+        assert_eq!(gc("office", &[valid], ""), []);
         assert_eq!(check(valid, &["10.1.0.5/24"]), Ok(()));
         assert_eq!(check(other, &["10.2.0.6/24"]), Ok(()));
         assert!(check(stale, &["10.1.0.6/24"]).is_err());
@@ -208,7 +208,7 @@ fn concurrent_adds_and_dels_lose_nothing() {
             let pod = Attachment { container: &container, ..ETH0 };
             let addresses = [ip(&address)];
             let addresses = if number.is_multiple_of(2) { &addresses[..] } else { &[] };
-            remove_known(pod, Known { addresses, host_veth: None });
+            remove_known(pod, Known { addresses, ..Known::default() });
         };
         let at_once = |work: &(dyn Fn(u8) + Sync)| {
             thread::scope(|scope| (1..=PODS).for_each(|number| drop(scope.spawn(move || work(number)))));
@@ -344,7 +344,7 @@ fn measure() {
                 let container = name(n);
                 let pod = Attachment { container: &container, ..ETH0 };
                 let addresses = [address(n).into()];
-                drop(filter::remove_all(pod, Known { addresses: &addresses, host_veth: None }));
+                drop(filter::remove_all(pod, Known { addresses: &addresses, ..Known::default() }));
             });
             timed("add again", &mut |n| {
                 let container = name(n);

@@ -76,9 +76,9 @@ fn a_port_has_one_address_and_the_last_takes_the_table_along() {
         let missing = "cannot find nft element bridge cni_spoof_guard allowed { \"veth1\" . 02:00:00:00:00:05 }: \
                        it was not found, or belongs to another attachment";
         assert_eq!(check(ETH0, "veth1", MAC), Err(missing.to_owned()));
-        remove_known(ETH0, Known { addresses: &[], host_veth: Some("veth1") });
+        remove_known(ETH0, Known { host_veth: Some("veth1"), ..Known::default() });
         assert_eq!(check(c2, "veth2", MAC), Ok(()));
-        remove_known(ETH0, Known { addresses: &[], host_veth: Some("veth2") }); // somebody else's
+        remove_known(ETH0, Known { host_veth: Some("veth2"), ..Known::default() }); // somebody else's
         assert_eq!(check(c2, "veth2", MAC), Ok(()));
         remove(c2);
         assert!(!has_table());

@@ -15,7 +15,8 @@ use super::xt::{self, Match};
 
 /// What the rule does; `None` if that is not all of it.
 pub(crate) fn rule(rule: &nft::Rule) -> Option<Rule> {
-    let mut decoding = Decoding { family: rule.table.family, rule: Rule::default(), registers: Vec::new(), is_over: false };
+    let mut decoding =
+        Decoding { family: rule.table.family, rule: Rule::default(), registers: Vec::new(), is_over: false };
     decoding.rule.comment.clone_from(&rule.comment);
     rule.exprs.iter().try_for_each(|expr| decoding.expression(expr))?;
     Some(decoding.rule)
@@ -112,7 +113,7 @@ impl Decoding {
             What::CtState => {
                 let bits = u32::from_ne_bytes(mask?.try_into().ok()?);
                 let is_any = negated && value.iter().all(|byte| *byte == 0);
-                (is_any && bits == xt::ESTABLISHED_OR_RELATED).then(|| self.rule.established = true)
+                (is_any && bits == u32::from(xt::ESTABLISHED_OR_RELATED)).then(|| self.rule.established = true)
             }
             // What is left has no negation in any rule of ours.
             _ if negated => None,
@@ -203,7 +204,9 @@ impl Decoding {
     fn set_mark(&self, from: Register) -> Option<Masked> {
         let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
         match self.loaded(from)? {
-            Loaded { what: What::Value(value), mask: None, .. } => Some(Masked { value: number(value)?, mask: u32::MAX }),
+            Loaded { what: What::Value(value), mask: None, .. } => {
+                Some(Masked { value: number(value)?, mask: u32::MAX })
+            }
             Loaded { what: What::Meta(Meta::Mark), mask: Some(kept), xor } => {
                 let value = xor.as_deref().map_or(Some(0), number)?;
                 Some(Masked { value, mask: !number(kept)? })

@@ -123,7 +123,9 @@ fn additions(attachment: Attachment<'_>, addresses: &[IpNetwork], family: Family
         }
     }
     let is_wanted = |rule: &Rule| addresses.iter().any(|address| jump(attachment, *address) == *rule);
-    let stale = jumps.into_iter().filter(|found| owner.owns(found.note.as_deref()) && !found.rule.as_ref().is_some_and(is_wanted));
+    let stale = jumps
+        .into_iter()
+        .filter(|found| owner.owns(found.note.as_deref()) && !found.rule.as_ref().is_some_and(is_wanted));
     edits.extend(stale.map(Edit::Delete));
     edits
 }
@@ -133,7 +135,8 @@ fn additions(attachment: Attachment<'_>, addresses: &[IpNetwork], family: Family
 pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>, known: Known<'_>) -> Result<()> {
     let mut outcome = Ok(());
     for family in FAMILIES {
-        let mut removed = world::in_nftables(nft, family, TableName::Nat).change(|table| removals(table, attachment, known));
+        let mut removed =
+            world::in_nftables(nft, family, TableName::Nat).change(|table| removals(table, attachment, known));
         if let Some(mut legacy) = world::in_legacy(known.search_path, family, TableName::Nat)? {
             removed = removed.and(legacy.change(|table| removals(table, attachment, known)));
         }
@@ -234,7 +237,8 @@ fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<St
         let mut looked_at = Vec::new();
         table.sweep(|table| {
             looked_at.clear();
-            let names = table.list_chains()?.into_iter().filter(|name| is_container_chain(name) && !done.contains(name));
+            let names =
+                table.list_chains()?.into_iter().filter(|name| is_container_chain(name) && !done.contains(name));
             let names: Vec<_> = names.collect();
             if names.is_empty() {
                 return Ok(Vec::new());
@@ -247,7 +251,10 @@ fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<St
             }
             let mut edits = Vec::new();
             for name in names {
-                let seen = Seen { rules: table.list(&name)?.unwrap_or_default(), jumps: jumps.remove(&name).unwrap_or_default() };
+                let seen = Seen {
+                    rules: table.list(&name)?.unwrap_or_default(),
+                    jumps: jumps.remove(&name).unwrap_or_default(),
+                };
                 if is_of_network(&seen, network) {
                     let is_valid = valid.contains(&name);
                     edits.extend(left_over(&name, seen, stale, is_valid));
@@ -292,7 +299,12 @@ fn is_of_network(seen: &Seen, network: &str) -> bool {
 ///
 /// # Errors
 /// What is missing.
-pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
+pub(crate) fn check(
+    nft: &mut Nft,
+    search_path: &str,
+    attachment: Attachment<'_>,
+    addresses: &[IpNetwork],
+) -> Result<()> {
     let chain = attachment.iptables_chain();
     for family in FAMILIES {
         let mut own = addresses.iter().filter(|address| is_for(family, address.ip())).peekable();

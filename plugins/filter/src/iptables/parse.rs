@@ -35,8 +35,8 @@ pub(crate) fn rule(line: &str) -> Option<Rule> {
         match word {
             "-s" => rule.source = Some(Is { value: value.parse().ok()?, negated }),
             "-d" => rule.destination = Some(Is { value: value.parse().ok()?, negated }),
-            "-i" => rule.input = Some(Is { value: value.to_owned(), negated }),
-            "-o" => rule.output = Some(Is { value: value.to_owned(), negated }),
+            "-i" => rule.input = Some(Is { value: plain(value)?, negated }),
+            "-o" => rule.output = Some(Is { value: plain(value)?, negated }),
             // The rest has no negation in any rule of ours.
             _ if negated => return None,
             "-p" => rule.protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == value).map(Some)?,
@@ -52,7 +52,8 @@ pub(crate) fn rule(line: &str) -> Option<Rule> {
         }
         negated = false;
     }
-    Some(rule)
+    let has_ports = rule.port.is_some() || !rule.ports.is_empty();
+    (!has_ports || rule.protocol.is_some()).then_some(rule)
 }
 
 fn target<'a>(name: &str, words: &mut impl Iterator<Item = &'a str>) -> Option<Target> {
@@ -68,7 +69,7 @@ fn target<'a>(name: &str, words: &mut impl Iterator<Item = &'a str>) -> Option<T
         "MARK" if words.next()? == "--set-xmark" => Target::SetMark(masked(words.next()?)?),
         // Other targets are in capitals, too; a chain that is, is not ours.
         name if name.bytes().all(|byte| byte.is_ascii_uppercase()) => return None,
-        chain => Target::Jump(chain.to_owned()),
+        chain => Target::Jump(plain(chain)?),
     })
 }
 
@@ -80,28 +81,31 @@ fn masked(text: &str) -> Option<Masked> {
     })
 }
 
+/// A name that stands in a line as it is.
+fn plain(name: &str) -> Option<String> {
+    let is_plain =
+        !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control() || "\"\\'".contains(c));
+    is_plain.then(|| name.to_owned())
+}
+
 /// Splits at spaces but for those in double quotes, where a backslash takes the next character as it is.
 pub(crate) fn split_words(line: &str) -> Vec<String> {
-    let mut words = vec![String::new()];
+    let mut words = Vec::new();
+    // What is in quotes is a word even when it is empty.
+    let mut word: Option<String> = None;
     let mut is_quoted = false;
     let mut characters = line.chars();
     while let Some(character) = characters.next() {
-        let taken = match character {
+        match character {
             '"' => {
                 is_quoted = !is_quoted;
-                None
+                word.get_or_insert_default();
             }
-            '\\' if is_quoted => characters.next(),
-            ' ' if !is_quoted => {
-                words.push(String::new());
-                None
-            }
-            other => Some(other),
-        };
-        if let Some(word) = words.last_mut() {
-            word.extend(taken);
+            '\\' if is_quoted => word.get_or_insert_default().extend(characters.next()),
+            ' ' if !is_quoted => words.extend(word.take()),
+            other => word.get_or_insert_default().push(other),
         }
     }
-    words.retain(|word| !word.is_empty());
+    words.extend(word);
     words
 }

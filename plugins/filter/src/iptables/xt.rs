@@ -16,7 +16,7 @@ const LOCAL_BIT: u16 = 1 << LOCAL;
 /// `XT_CONNTRACK_STATE`.
 const STATE: u16 = 1;
 /// `NF_CT_STATE_BIT` of `IP_CT_ESTABLISHED` and of `IP_CT_RELATED`, in nf_tables and in xtables.
-pub(crate) const ESTABLISHED_OR_RELATED: u32 = 2 | 4;
+pub(crate) const ESTABLISHED_OR_RELATED: u16 = 2 | 4;
 /// `XT_SCTP_DEST_PORTS`.
 const SCTP_TO_PORTS: u32 = 2;
 /// `NF_NAT_RANGE_MAP_IPS`, `NF_NAT_RANGE_PROTO_SPECIFIED`.
@@ -52,7 +52,7 @@ pub(crate) fn to_local() -> Extension {
 pub(crate) fn established() -> Extension {
     let mut info = vec![0; 164];
     put(&mut info, 146, &STATE.to_ne_bytes());
-    put(&mut info, 150, &(ESTABLISHED_OR_RELATED as u16).to_ne_bytes());
+    put(&mut info, 150, &ESTABLISHED_OR_RELATED.to_ne_bytes());
     Extension::new("conntrack", 3, info)
 }
 
@@ -131,7 +131,7 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
             is_plain.then_some(Match::ToLocal)
         }
         ("conntrack", 2 | 3) => {
-            let states = u32::from(info.u16(150)?);
+            let states = info.u16(150)?;
             let is_plain = info.u16(146)? == STATE && info.u16(148)? == 0 && states == ESTABLISHED_OR_RELATED;
             is_plain.then_some(Match::Established)
         }

@@ -6,6 +6,7 @@ use cni_spec::{AddResult, CniError, Code, Interface, Ip, SpecVersion};
 use filter::Filter;
 use interface::host_veth::{self, Owner};
 use interface::{container, failed, lease, mac, txn::not_done};
+use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Mac, Settings, Target, Veth};
 use netops::txn::{self, NodeUndo, Txn};
 use netops::watch::Watch;
@@ -194,8 +195,9 @@ impl Adding<'_> {
         if plan.masquerade.is_none() && !plan.spoof_guard {
             return Ok(());
         }
-        let mut filter = Filter::open().map_err(failed)?;
-        txn.push(Undo::Filter);
+        let mut filter = Filter::open().map_err(failed)?.searching(self.request.raw.search_path());
+        let masqueraded = plan.masquerade.iter().flat_map(|(_, addresses)| addresses);
+        txn.push(Undo::Filter(masqueraded.map(IpNetwork::ip).collect()));
         if let (true, Some(mac)) = (plan.spoof_guard, container.mac) {
             filter.add_spoof_guard(attachment(self.owner), &host_veth.name, mac.0).map_err(failed)?;
         }

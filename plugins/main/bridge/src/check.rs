@@ -31,7 +31,7 @@ pub async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
     let lease = request.conf.ipam.as_ref().map(|_| lease_of(prev, entry));
     let plan = Plan::new(&request.conf.own, &owner, None, lease)?;
     let places = Places::open(&request.netns)?;
-    Checking { prev, entry, owner, plan, places }.all()
+    Checking { prev, entry, owner, plan, places, search_path: request.raw.search_path() }.all()
 }
 
 /// The part of the result that IPAM gave for this interface.
@@ -47,6 +47,7 @@ struct Checking<'a> {
     owner: Owner<'a>,
     plan: Plan,
     places: Places,
+    search_path: &'a str,
 }
 
 impl Checking<'_> {
@@ -163,7 +164,7 @@ impl Checking<'_> {
             return Ok(());
         }
         let different = |error: netops::OpError| CniError { code: Code::CHECK_FAILED, ..failed(error) };
-        let mut filter = Filter::open().map_err(failed)?;
+        let mut filter = Filter::open().map_err(failed)?.searching(self.search_path);
         let attachment = attachment(&self.owner);
         if let Some((backend, addresses)) = &self.plan.masquerade {
             filter.check_masquerade(*backend, attachment, addresses).map_err(different)?;

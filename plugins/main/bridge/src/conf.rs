@@ -210,8 +210,9 @@ impl Wire {
 
     fn masquerade(&self) -> Result<Option<Backend>, CniError> {
         let backend = match self.ip_masq_backend.as_str() {
-            "" | "nftables" => Backend::Nftables,
+            "" => Backend::Default,
             "iptables" => Backend::Iptables,
+            "nftables" => Backend::Nftables,
             other => {
                 let text = format!("key ipMasqBackend = {other:?}: it is neither iptables nor nftables");
                 return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..invalid(text) });

@@ -9,7 +9,7 @@ use interface::host_veth::{self, Owner};
 use interface::{error, failed};
 use netops::error::Result;
 use netops::link::{self, Link, Mac};
-use netops::{Kernel, Netns, OpError, unlink};
+use netops::{Kernel, Netns, OpError, addr, unlink};
 use skel::DelRequest;
 
 use crate::conf::Removal;
@@ -25,13 +25,20 @@ pub async fn del(request: &DelRequest<Removal>) -> std::result::Result<(), CniEr
     let prev = request.conf.find_prev_result();
     let prev = prev.as_ref();
     let mut errors = Vec::new();
+    let (netns, is_gone) = match error::find_netns(request.netns.as_ref()) {
+        Ok(netns) => {
+            let is_gone = netns.is_none() && request.netns.is_some();
+            (netns, is_gone)
+        }
+        Err(error) => {
+            errors.push(error);
+            (None, false)
+        }
+    };
     // Rules before links and addresses: an address must not be given out again while it is still masqueraded for
     // the old owner, nor a port's name while it is guarded.
-    errors.extend(remove_rules(&owner, prev).into_iter().map(failed));
-    let netns = error::find_netns(request.netns.as_ref()).unwrap_or_else(|error| {
-        errors.push(error);
-        None
-    });
+    let held = || if is_gone { Some(Vec::new()) } else { held_by_others(&owner, netns.as_ref()?) };
+    errors.extend(remove_rules(&owner, prev, &held, request.raw.search_path()).into_iter().map(failed));
     if let Err(error) = remove_links(&owner, prev, request.conf.own.bridge.as_ref(), netns.as_ref()) {
         errors.push(failed(error));
     }
@@ -39,12 +46,26 @@ pub async fn del(request: &DelRequest<Removal>) -> std::result::Result<(), CniEr
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
-fn remove_rules(owner: &Owner<'_>, prev: Option<&AddResult>) -> Vec<OpError> {
+fn remove_rules(
+    owner: &Owner<'_>,
+    prev: Option<&AddResult>,
+    held: &dyn Fn() -> Option<Vec<IpAddr>>,
+    search_path: &str,
+) -> Vec<OpError> {
     let addresses: Vec<IpAddr> = prev.map(|prev| addresses_of(prev, owner)).unwrap_or_default();
     let deterministic = owner.name();
     let host_veth = prev.and_then(|prev| host_end(prev, owner));
-    let known = Known { addresses: &addresses, host_veth: Some(host_veth.unwrap_or(&deterministic)) };
+    let host_veth = Some(host_veth.unwrap_or(&deterministic));
+    let known = Known { addresses: &addresses, host_veth, held: Some(held), search_path };
     filter::remove_all(attachment(owner), known)
+}
+
+/// The addresses of the container's other interfaces, whose rules stay; `None` if they cannot be read.
+fn held_by_others(owner: &Owner<'_>, netns: &Netns) -> Option<Vec<IpAddr>> {
+    let inside = Kernel::in_netns(netns).ok()?;
+    let others = link::list(&inside, None).ok()?.into_iter().filter(|link| link.name != owner.ifname.as_str());
+    let addresses = others.map(|link| addr::list(&inside, &link).ok());
+    Some(addresses.collect::<Option<Vec<_>>>()?.into_iter().flatten().map(|address| address.net.ip()).collect())
 }
 
 /// The addresses that the result has for the owner's interface.

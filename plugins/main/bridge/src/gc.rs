@@ -23,7 +23,7 @@ pub async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
             ifname: attachment.ifname.as_str(),
         })
         .collect();
-    let removed = filter::gc(network.as_str(), &valid);
+    let removed = filter::gc(network.as_str(), &valid, request.raw.search_path());
     let mut errors: Vec<CniError> = removed.into_iter().map(failed).collect();
     errors.extend(remove_links(request).err().map(failed));
     if let Some(ipam) = request.ipam() {

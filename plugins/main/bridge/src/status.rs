@@ -21,7 +21,7 @@ pub async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
         msg: format!("network {} is not available: {}", request.conf.name, error.msg),
         ..error
     };
-    node(conf).map_err(not_available)?;
+    node(conf, request.raw.search_path()).map_err(not_available)?;
     let Some(ipam) = request.ipam() else { return Ok(()) };
     match ipam.status().await {
         // It did not answer, so there is no answer of its own to pass on.
@@ -30,7 +30,7 @@ pub async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
     }
 }
 
-fn node(conf: &Conf) -> Result<(), CniError> {
+fn node(conf: &Conf, search_path: &str) -> Result<(), CniError> {
     let host = Kernel::host().map_err(failed)?;
     match find_bridge(&host, &conf.bridge)? {
         Some(bridge) => vlans(conf, &bridge)?,
@@ -39,7 +39,7 @@ fn node(conf: &Conf) -> Result<(), CniError> {
     if conf.masquerade.is_none() && !conf.mac_spoof_check {
         return Ok(());
     }
-    let mut filter = Filter::open().map_err(failed)?;
+    let mut filter = Filter::open().map_err(failed)?.searching(search_path);
     if let Some(backend) = conf.masquerade {
         filter.probe_masquerade(backend).map_err(failed)?;
     }

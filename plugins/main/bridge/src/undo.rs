@@ -5,6 +5,7 @@
 //! a lock would be one more thing that ADD can fail or wait for.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use cni_spec::CniError;
 use filter::{Attachment, Known};
@@ -20,8 +21,8 @@ use crate::conf::Conf;
 pub(crate) enum Undo {
     /// Releases the addresses.
     Lease,
-    /// Removes masquerade and spoof guard.
-    Filter,
+    /// Removes masquerade of these addresses, and the spoof guard.
+    Filter(Vec<IpAddr>),
     /// Takes back a change of the node.
     Node(NodeUndo),
 }
@@ -30,7 +31,7 @@ impl fmt::Display for Undo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lease => f.write_str("addresses released"),
-            Self::Filter => f.write_str("masquerade and spoof guard removed"),
+            Self::Filter(_) => f.write_str("masquerade and spoof guard removed"),
             Self::Node(change) => change.fmt(f),
         }
     }
@@ -52,7 +53,11 @@ impl Undoer for BridgeUndoer<'_> {
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
         match undo {
             Undo::Lease => self.release().await.map_err(|error| error.to_string()),
-            Undo::Filter => first_error(filter::remove_all(attachment(self.owner), Known::default())),
+            Undo::Filter(addresses) => {
+                let search_path = self.request.raw.search_path();
+                let known = Known { addresses, search_path, ..Known::default() };
+                first_error(filter::remove_all(attachment(self.owner), known))
+            }
             Undo::Node(change) => change.run(self.host).map_err(|error| error.to_string()),
         }
     }

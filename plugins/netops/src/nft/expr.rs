@@ -288,7 +288,8 @@ impl Expr {
             "fib" if data.be32(2)? == FIB_ADDRTYPE && data.be32(3)? == FIB_DADDR => Self::DestinationType(register(1)?),
             // A range, or flags, would be another translation.
             "nat" if data.be32(1)? == NAT_DNAT && plain_nat(data) => {
-                let family = [Family::Ip, Family::Ip6].into_iter().find(|family| Some(*family as u32) == data.be32(2))?;
+                let family =
+                    [Family::Ip, Family::Ip6].into_iter().find(|family| Some(*family as u32) == data.be32(2))?;
                 Self::Dnat { family, address: register(3)?, port: register(5) }
             }
             "match" => Self::Match(Extension::parse(data)?),

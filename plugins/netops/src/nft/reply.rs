@@ -4,7 +4,7 @@ use nix::errno::Errno;
 
 use super::expr::{Expr, Verdict};
 use super::object::{Element, Family, Rule, Set, Table};
-use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NOTE, NEWRULE, NEWSETELEM, NEWTABLE};
+use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWSETELEM, NEWTABLE, NOTE};
 use super::wire::{Attrs, HEADER_LEN, RawMessage, c_text, u32_ne};
 
 // linux/netlink.h.

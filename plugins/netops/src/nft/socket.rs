@@ -245,7 +245,9 @@ impl Nft {
         match found {
             Ok(found) => Ok(found.is_some()),
             // No such subsystem, or a revision that is too new.
-            Err(error) if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) => {
+            Err(error)
+                if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
+            {
                 Ok(false)
             }
             Err(error) => Err(error),
