@@ -82,29 +82,54 @@ fn all_that_they_added_is_deleted_by_ours() {
     }
 }
 
-/// What ours made they take away as far as their own DEL goes: the link, the addresses, and with backend iptables the rules.
+/// What ours made they find in CHECK and take away in DEL: the link, the addresses, the rules.
 #[test]
-fn what_ours_added_with_iptables_is_deleted_by_theirs() {
+fn what_ours_added_is_deleted_by_theirs() {
     let Some(theirs) = reference_or_skip() else { return };
-    let node = Node::with(&theirs);
-    node.install(&ours());
-    let pod = node.container();
-    let own = json!({"macspoofchk": false, "ipMasqBackend": "iptables"});
-    let attached = Attached::add(&node, &full(own), &pod);
-    node.install(&theirs);
-    attached.del().ok();
-    node.assert_as_before_except(|line| stays(line) || is_empty_table(line));
+    for own in [json!({}), json!({"ipMasqBackend": "iptables"})] {
+        let node = Node::with(&theirs);
+        node.install(&ours());
+        let pod = node.container();
+        let attached = Attached::add(&node, &full(with(own, json!({"macspoofchk": false}))), &pod);
+        node.install(&theirs);
+        attached.check().ok();
+        attached.del().ok();
+        node.assert_as_before_except(stays);
+    }
 }
 
-/// Ours masquerades in a table of its own, which they do not know. Their DEL fails once for want of their own chain, and
-/// succeeds when repeated, as runtimes do; a later DEL or GC of ours removes what it left.
+/// What they made ours finds in CHECK, though ours compares more, and takes away in DEL.
+#[test]
+fn what_theirs_added_is_checked_and_deleted_by_ours() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    let (pod, twice) = (node.container(), node.container());
+    let config = full(json!({"macspoofchk": false}));
+    let attached = Attached::add(&node, &config, &pod);
+    let first = Attached::add(&node, &config, &twice);
+    let second = Attached::add(&node, &with(config, json!({"isDefaultGateway": false})), twice.attachment_as("net1"));
+    node.install(&ours());
+    for one in [&attached, &first, &second] {
+        one.check().ok();
+    }
+    attached.del().ok();
+    second.del().ok();
+    first.check().ok();
+    second.del().ok();
+    first.check().ok();
+    first.del().ok();
+    node.assert_as_before_except(stays);
+}
+
+/// With nftables ours masquerades in a table of its own, which they do not know. Their DEL fails once for want of their
+/// own chain, and succeeds when repeated, as runtimes do; a later DEL or GC of ours removes what it left.
 #[test]
 fn what_their_del_leaves_of_ours_a_later_one_of_ours_removes() {
     let Some(theirs) = reference_or_skip() else { return };
     let node = Node::with(&theirs);
     node.install(&ours());
     let pod = node.container();
-    let attached = Attached::add(&node, &full(json!({})), &pod);
+    let attached = Attached::add(&node, &full(json!({"ipMasqBackend": "nftables"})), &pod);
     node.install(&theirs);
     assert!(attached.del().fails().msg.contains("does not exist"));
     attached.del().ok();

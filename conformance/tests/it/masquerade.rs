@@ -1,6 +1,6 @@
 //! ipMasq: what pods send outside shows the node's address, and nothing else does.
 
-use crate::bridge::left_by;
+use crate::bridge::{is_iptables_base, left_by};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
 use crate::subjects::{Who, each, node, skip};
 use serde_json::{Value, json};
@@ -125,11 +125,11 @@ fn rules(node: &Node) -> usize {
     node.host().nft().iter().filter(|line| line.starts_with("nft rule ")).count()
 }
 
-/// A fixed number of rules, however many pods: the reference adds six for each of two addresses.
+/// With nftables: a fixed number of rules, however many pods; the reference adds six for each of two addresses.
 #[test]
 fn rules_do_not_grow_with_the_number_of_containers() {
     each(|who, node| {
-        let add = || drop(Attached::add(node, &config(json!({})), &node.container()));
+        let add = || drop(Attached::add(node, &config(json!({"ipMasqBackend": "nftables"})), &node.container()));
         add();
         let first = rules(node);
         (0..4).for_each(|_| add());
@@ -182,7 +182,8 @@ fn no_masquerade_outlives_del() {
             let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
             let call = if with_result { attached.call(Verb::Del) } else { bare };
             call.run(&node).ok();
-            assert_eq!(node.host().nft(), [""; 0], "{remains:?}, prevResult {with_result}");
+            assert_eq!(rules(&node), 0, "{remains:?}, prevResult {with_result}");
+            assert!(node.host().nft().iter().all(|line| is_iptables_base(line)), "{:#?}", node.host().nft());
         }
     }
 }
@@ -240,25 +241,16 @@ fn add_mends_a_table_that_lost_its_rules() {
     assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
 }
 
-/// What iptables has, without counters and comments.
+/// What iptables has, without counters.
 fn iptables_rules(node: &Node) -> Vec<String> {
     let mut all = Vec::new();
     for program in ["/usr/sbin/iptables", "/usr/sbin/ip6tables"] {
         let output = node.host().enter(|| Command::new(program).args(["-t", "nat", "-S"]).output()).unwrap();
         assert!(output.status.success(), "{output:?}");
         let text = String::from_utf8(output.stdout).unwrap();
-        let rules = text.lines().filter(|line| !line.starts_with("-P"));
-        all.extend(rules.map(without_comment));
+        all.extend(text.lines().filter(|line| !line.starts_with("-P")).map(str::to_owned));
     }
     all
-}
-
-/// The comment of ours may say more than the reference's.
-fn without_comment(rule: &str) -> String {
-    match (rule.find(" -m comment"), rule.find(" -j ")) {
-        (Some(start), Some(jump)) => format!("{}{}", &rule[..start], &rule[jump..]),
-        _ => rule.to_owned(),
-    }
 }
 
 fn has_iptables() -> bool {
@@ -269,28 +261,64 @@ fn has_iptables() -> bool {
     found
 }
 
-/// ipMasqBackend iptables: the reference's chains and rules, to the letter but for the comments.
+/// Without ipMasqBackend, or with iptables: the reference's chains and rules, to the letter.
 #[test]
-fn the_iptables_backend_writes_the_references_rules() {
+fn the_default_writes_the_references_rules() {
     if !has_iptables() {
         return;
     }
-    let rules = crate::subjects::same(|node| {
-        Attached::add(node, &config(json!({"ipMasqBackend": "iptables"})), &node.container());
-        Attached::add(node, &config(json!({"ipMasqBackend": "iptables"})), &node.container());
-        iptables_rules(node)
-    });
+    let saved = |own: Value| {
+        crate::subjects::same(|node| {
+            Attached::add(node, &config(own.clone()), &node.container());
+            Attached::add(node, &config(own.clone()), &node.container());
+            let saved = |program| node.host().enter(|| Command::new(program).output()).unwrap().stdout;
+            let text = ["/usr/sbin/iptables-save", "/usr/sbin/ip6tables-save"].map(saved).concat();
+            // But for times and counters.
+            let lines = String::from_utf8(text).unwrap();
+            let kept =
+                lines.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" [").next().unwrap_or(line));
+            kept.map(str::to_owned).collect::<Vec<_>>()
+        })
+    };
+    let rules = saved(json!({}));
+    assert_eq!(saved(json!({"ipMasqBackend": "iptables"})), rules);
     let chain = "CNI-18e4b887dc77d232b165ca95"; // SHA-512 of netpod1
+    let whose = r#"-m comment --comment "name: \"net\" id: \"pod1\"""#;
     for rule in [
-        format!("-N {chain}"),
-        format!("-A POSTROUTING -s 10.7.0.2/32 -j {chain}"),
-        format!("-A {chain} -d 10.7.0.0/24 -j ACCEPT"),
-        format!("-A {chain} ! -d 224.0.0.0/4 -j MASQUERADE"),
-        format!("-A POSTROUTING -s fd07::2/128 -j {chain}"),
-        format!("-A {chain} ! -d ff00::/8 -j MASQUERADE"),
+        format!(":{chain} -"),
+        format!("-A POSTROUTING -s 10.7.0.2/32 {whose} -j {chain}"),
+        format!("-A {chain} -d 10.7.0.0/24 {whose} -j ACCEPT"),
+        format!("-A {chain} ! -d 224.0.0.0/4 {whose} -j MASQUERADE"),
+        format!("-A POSTROUTING -s fd07::2/128 {whose} -j {chain}"),
+        format!("-A {chain} ! -d ff00::/8 {whose} -j MASQUERADE"),
     ] {
         assert!(rules.contains(&rule), "no {rule} in {rules:#?}");
     }
+}
+
+/// An administrator's rules come first: what they accept in front of ours leaves as it is.
+#[test]
+fn an_administrators_exemption_is_respected() {
+    if !has_iptables() {
+        return;
+    }
+    each(|_, node| {
+        let (remote, pod) = (remote(node), node.container());
+        remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0");
+        remote.add_address("eth0", "198.51.100.1/24");
+        node.host().add_route("198.51.100.0/24", "192.0.2.2", "uplink");
+        Attached::add(node, &config(json!({})), &pod);
+        assert_eq!(seen_by(&remote, "198.51.100.1", pod.namespace()), ip("192.0.2.1"));
+        let exempt = "-t nat -I POSTROUTING -s 10.7.0.0/24 -d 198.51.100.0/24 -j ACCEPT";
+        let added = node.host().enter(|| Command::new("/usr/sbin/iptables").args(exempt.split(' ')).status());
+        assert!(added.unwrap().success());
+        assert_eq!(seen_by(&remote, "198.51.100.1", pod.namespace()), ip("10.7.0.2"));
+        assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
+        // Who comes later comes behind it.
+        let late = node.container();
+        Attached::add(node, &config(json!({})), &late);
+        assert_eq!(seen_by(&remote, "198.51.100.1", late.namespace()), ip("10.7.0.3"));
+    });
 }
 
 /// ipMasqBackend iptables works, is seen by CHECK, and DEL takes it away in every state.

@@ -17,9 +17,17 @@ mod vlan;
 use crate::subjects::Who;
 
 /// What DEL leaves on purpose, as line of a snapshot: the bridge with its gateway address, forwarding, the store of
-/// host-local without reservations.
+/// host-local without reservations, what iptables makes on first use and never takes away.
 pub(crate) fn stays(line: &str) -> bool {
-    is_bridge(line) || is_forwarding(line) || is_empty_store(line)
+    is_bridge(line) || is_forwarding(line) || is_empty_store(line) || is_iptables_base(line)
+}
+
+/// Tables `nat` and their chain `POSTROUTING`, which let everything pass.
+pub(crate) fn is_iptables_base(line: &str) -> bool {
+    let nft = line.trim_start_matches("+ ").trim_start_matches("nft ");
+    let is_table = ["table ip 1=\"nat\" ", "table ip6 1=\"nat\" "].iter().any(|start| nft.starts_with(start));
+    let chain = ["chain ip 1=\"nat\" 3=\"POSTROUTING\" ", "chain ip6 1=\"nat\" 3=\"POSTROUTING\" "];
+    is_table || chain.iter().any(|start| nft.starts_with(start)) && nft.contains(" 5=00000001 ")
 }
 
 /// [`stays`], and of the reference its nft tables without anything of a container in them.
