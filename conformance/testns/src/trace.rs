@@ -61,6 +61,8 @@ pub enum Fate {
     Signal(Signal),
     /// The kernel refuses the netlink message of this number, whichever system call it is in.
     Refuse,
+    /// As in [`Program::orphan`]; all system calls after the first start of a process are counted.
+    Orphan,
 }
 
 /// What a call did under trace.

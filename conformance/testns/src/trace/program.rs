@@ -83,8 +83,37 @@ impl Program<'_> {
         Some(Seen { output, calls, messages, processes })
     }
 
-    #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
+    /// Runs it and kills it, and nothing that it has started, before the `n`th (from 1) system call of any of its
+    /// processes since it started the first. Each other process is held at its next system call while `meanwhile` runs,
+    /// and goes on to its end then.
+    ///
+    /// Returns the system calls until then, the `n`th with them; `None` if there were not so many.
+    ///
+    /// # Panics
+    /// When tracing is not possible, or the deadline passes.
+    #[must_use]
+    #[track_caller]
+    pub fn orphan(&self, node: &Node, n: usize, mut meanwhile: impl FnMut() + Send) -> Option<Vec<Syscall>> {
+        let fate = Some((n, Fate::Orphan));
+        let done = thread::scope(|scope| scope.spawn(|| self.follow_and(node, fate, &mut meanwhile)).join());
+        let (_, Tracer { calls, hit, .. }) = match done {
+            Ok(followed) => followed.must("trace a program within its deadline"),
+            Err(panic) => std::panic::resume_unwind(panic),
+        };
+        hit.map(|_| calls)
+    }
+
     pub(super) fn follow(&self, node: &Node, fate: Option<(usize, Fate)>) -> Option<(Output, Tracer)> {
+        self.follow_and(node, fate, &mut || {})
+    }
+
+    #[expect(clippy::zombie_processes, reason = "the tracer waits for it")]
+    fn follow_and(
+        &self,
+        node: &Node,
+        fate: Option<(usize, Fate)>,
+        meanwhile: &mut dyn FnMut(),
+    ) -> Option<(Output, Tracer)> {
         static RUNS: AtomicU32 = AtomicU32::new(0);
         let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let file = |end| node.work_dir().join(format!("trace-{run}.{end}"));
@@ -110,7 +139,7 @@ impl Program<'_> {
                     killpg(group, Signal::SIGKILL).ok();
                 }
             });
-            let tracer = Tracer::follow(group, fate);
+            let tracer = Tracer::follow(group, fate, meanwhile);
             finished.send(()).ok();
             tracer
         });

@@ -22,9 +22,13 @@ pub(crate) struct Tracer {
     fate: Option<(usize, Fate)>,
     alive: BTreeSet<Pid>,
     started: bool,
+    /// It has started another process.
+    has_children: bool,
+    /// Nothing of it goes on before the caller has had its turn.
+    holds: bool,
     changes: usize,
     steps: usize,
-    /// Calls that [`Fate::FailWhere`] or [`Fate::ShortenWhere`] is about.
+    /// Calls that [`Fate::FailWhere`], [`Fate::ShortenWhere`] or [`Fate::Orphan`] is about.
     pub(crate) eligible: usize,
     failing: Option<(Pid, Errno)>,
     killed: bool,
@@ -38,8 +42,9 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Takes hold of a child that is about to stop itself, and returns when nothing of it is left.
-    pub(crate) fn follow(leader: Pid, fate: Option<(usize, Fate)>) -> Self {
+    /// Takes hold of a child that is about to stop itself, and returns when nothing of it is left. `meanwhile` has its
+    /// turn at [`Fate::Orphan`].
+    pub(crate) fn follow(leader: Pid, fate: Option<(usize, Fate)>, meanwhile: &mut dyn FnMut()) -> Self {
         let stop = waitpid(leader, Some(WaitPidFlag::WUNTRACED | WaitPidFlag::__WALL));
         let stop = stop.must("wait for the process to stop");
         assert!(matches!(stop, WaitStatus::Stopped(..)), "the process did not stop: {stop:?}");
@@ -59,6 +64,8 @@ impl Tracer {
             fate,
             alive: BTreeSet::from([leader]),
             started: false,
+            has_children: false,
+            holds: false,
             changes: 0,
             steps: 0,
             eligible: 0,
@@ -70,12 +77,12 @@ impl Tracer {
             hit: None,
             status: 0,
         };
-        while tracer.step() {}
+        while tracer.step(meanwhile) {}
         tracer
     }
 
     /// Handles one report; false when nothing is left to report.
-    fn step(&mut self) -> bool {
+    fn step(&mut self, meanwhile: &mut dyn FnMut()) -> bool {
         // Other threads trace their own: __WNOTHREAD leaves theirs alone.
         let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
         match waitpid(None, Some(flags)) {
@@ -83,6 +90,9 @@ impl Tracer {
             Ok(WaitStatus::Signaled(pid, signal, _)) => self.ended(pid, signal as i32),
             Ok(WaitStatus::PtraceSyscall(pid)) => {
                 self.at_syscall(pid);
+                if std::mem::take(&mut self.holds) {
+                    meanwhile();
+                }
                 resume(pid, None);
             }
             Ok(WaitStatus::PtraceEvent(pid, _, event)) => {
@@ -122,6 +132,7 @@ impl Tracer {
                 process.peak_kib = process.peak_kib.max(peak);
             }
             libc::PTRACE_EVENT_FORK | libc::PTRACE_EVENT_VFORK | libc::PTRACE_EVENT_CLONE => {
+                self.has_children |= self.started;
                 let message = ptrace::getevent(pid).ok();
                 if let Some(child) = message.and_then(|child| i32::try_from(child).ok()) {
                     self.known(Pid::from_raw(child));
@@ -172,7 +183,8 @@ impl Tracer {
     }
 
     fn at_entry(&mut self, pid: Pid) {
-        if !self.started || self.killed {
+        let is_orphaned = self.hit.is_some() && matches!(self.fate, Some((_, Fate::Orphan)));
+        if !self.started || self.killed || is_orphaned {
             return;
         }
         let Some(mut call) = Syscall::entered(pid) else {
@@ -202,6 +214,12 @@ impl Tracer {
             Some((n, fate @ Fate::ShortenWhere(suits))) => {
                 self.eligible += usize::from(suits(&call));
                 if suits(&call) && self.eligible == n {
+                    self.seal(pid, call, fate);
+                }
+            }
+            Some((n, fate @ Fate::Orphan)) => {
+                self.eligible += usize::from(self.has_children);
+                if self.has_children && self.eligible == n {
                     self.seal(pid, call, fate);
                 }
             }
@@ -240,6 +258,10 @@ impl Tracer {
             Fate::ShortenWhere(_) => set_third(pid, call.arguments[2] / 2),
             Fate::Signal(signal) => {
                 kill(self.leader, signal).ok();
+            }
+            Fate::Orphan => {
+                kill(self.leader, Signal::SIGKILL).ok();
+                self.holds = true;
             }
             Fate::Refuse | Fate::FailStep(_) | Fate::FailWhere(_) => {}
         }

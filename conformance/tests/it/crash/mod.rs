@@ -8,6 +8,7 @@ mod interrupt;
 mod kill;
 mod reference;
 mod rollback;
+mod runtime;
 mod store;
 
 use crate::configs::{self, with};

@@ -1,0 +1,124 @@
+//! `kill -9` of the runtime while it starts a plugin, and DEL by the next runtime before the plugin goes on. `cnitool` is
+//! the runtime.
+
+use super::{PLAIN, assert_clean, inside_links};
+use crate::subjects::node;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use serde_json::json;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use testns::trace::Program;
+use testns::{Container, Node, Remains};
+
+const CNITOOL: &str = env!("CARGO_BIN_EXE_cnitool-under-test");
+/// How many times chance has its turn.
+const ROUNDS: u32 = 40;
+
+/// A node whose folder of networks has one, `net`, that has served a container.
+fn node_with_network() -> Node {
+    let node = node();
+    let plugin = (PLAIN.config)();
+    let network = json!({"cniVersion": plugin["cniVersion"], "name": plugin["name"], "plugins": [plugin]});
+    std::fs::create_dir_all("/etc/cni/net.d").unwrap();
+    std::fs::write("/etc/cni/net.d/10-net.conflist", network.to_string()).unwrap();
+    PLAIN.warm_up(&node);
+    let pod = node.container();
+    assert!(cnitool(&node, &pod, "add").status().unwrap().success());
+    del(&node, &pod, "warm-up");
+    pod.leave(Remains::Gone);
+    node.remember();
+    node
+}
+
+fn words(pod: &Container, verb: &str) -> [String; 5] {
+    let attachment = pod.attachment();
+    [verb.to_owned(), "net".to_owned(), attachment.netns, "--container-id".to_owned(), attachment.container_id]
+}
+
+fn cnitool(node: &Node, pod: &Container, verb: &str) -> Command {
+    let mut command = Command::new(CNITOOL);
+    command.args(words(pod, verb)).env_clear().env("CNI_PATH", node.bin_dir());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    command
+}
+
+#[track_caller]
+fn del(node: &Node, pod: &Container, point: &str) {
+    let output = cnitool(node, pod, "del").output().unwrap();
+    assert!(output.status.success(), "{point}: DEL: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// Checks that nothing is on the node, in the container and in the cache, once all processes have ended.
+#[track_caller]
+fn assert_nothing_of(node: &Node, pod: &Container, point: &str) {
+    assert_clean(node, point);
+    assert_eq!(inside_links(pod), ["lo"], "{point}: left in the container");
+    pod.leave(Remains::Gone);
+    PLAIN.assert_addresses_are_free(node, point);
+}
+
+/// The plugin is forked, has become the plugin, or reads its config; the runtime has not noted it yet.
+#[test]
+fn a_plugin_whose_runtime_died_before_it_was_noted_does_nothing() {
+    let node = node_with_network();
+    let environment = [("CNI_PATH".to_owned(), node.bin_dir().display().to_string())];
+    let mut points = 0;
+    for n in 1.. {
+        let pod = node.container();
+        let arguments = words(&pod, "add");
+        let (executable, deadline) = (Path::new(CNITOOL), Duration::from_secs(60));
+        let program = Program { executable, arguments: &arguments, environment: &environment, stdin: "", deadline };
+        let point = format!("call {n} after the start of the plugin");
+        let calls = program.orphan(&node, n, || del(&node, &pod, &point)).expect("the runtime writes the note");
+        // The kill comes before its last call.
+        if calls[..calls.len() - 1].iter().any(|call| call.name() == "pwrite64") {
+            break;
+        }
+        assert_nothing_of(&node, &pod, &format!("{point}: {}", calls[calls.len() - 1]));
+        points += 1;
+    }
+    assert!(points > 5, "only {points} points were found");
+    testns::note(&format!("POINTS runtime killed at the start of a plugin, DEL: {points}"));
+}
+
+/// Wherever it is killed.
+#[test]
+fn del_after_a_killed_runtime_leaves_nothing_whenever_that_was() {
+    let node = node_with_network();
+    let begin = Instant::now();
+    let pod = node.container();
+    assert!(cnitool(&node, &pod, "add").status().unwrap().success());
+    let whole = begin.elapsed();
+    del(&node, &pod, "measured");
+    pod.leave(Remains::Gone);
+    for round in 0..ROUNDS {
+        let pod = node.container();
+        let fifo = node.work_dir().join(format!("alive-{round}"));
+        mkfifo(&fifo, Mode::S_IRWXU).unwrap();
+        // Open in all that comes of it, so that its end is the end of all.
+        let mut runtime = Command::new("/bin/sh")
+            .args(["-c", r#"exec 9>"$0"; exec "$@""#])
+            .args([fifo.as_os_str(), CNITOOL.as_ref()])
+            .args(words(&pod, "add"))
+            .env_clear()
+            .env("CNI_PATH", node.bin_dir())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let mut alive = std::fs::File::open(&fifo).unwrap();
+        let (begin, after) = (Instant::now(), whole * round / ROUNDS);
+        while begin.elapsed() < after {
+            std::hint::spin_loop();
+        }
+        runtime.kill().unwrap();
+        runtime.wait().unwrap();
+        let point = format!("killed after {after:?} of {whole:?}");
+        del(&node, &pod, &point);
+        alive.read_to_end(&mut Vec::new()).unwrap();
+        assert_nothing_of(&node, &pod, &point);
+    }
+}
