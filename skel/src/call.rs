@@ -1,6 +1,7 @@
 //! One call of a plugin: the variables, stdin, and the other plugins that this executable also is.
 
 use crate::env::Environment;
+use crate::netns::NetnsPath;
 use crate::plugin::Entry;
 use cni_spec::{CniError, Code, Command, json};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -24,6 +25,7 @@ pub struct Call {
     /// The plugins that this executable is, for delegation in process.
     pub entries: &'static [Entry],
     stdin: Stdin,
+    netns: Option<NetnsPath>,
 }
 
 #[derive(Clone)]
@@ -38,14 +40,28 @@ impl Call {
     /// The call that started this process.
     #[must_use]
     pub fn of_process(entries: &'static [Entry]) -> Self {
-        Self { env: Environment::of_process(), entries, stdin: Stdin::Process }
+        Self { env: Environment::of_process(), entries, stdin: Stdin::Process, netns: None }
     }
 
-    /// The same call once more, for a delegate: only the verb changes, and stdin is what the caller got.
+    /// The same call once more, for a delegate: only the verb changes; stdin and the namespace are what the caller got.
     #[must_use]
     pub fn for_delegate(&self, command: Command, stdin: Rc<[u8]>) -> Self {
         let env = Environment { command: command.as_str().to_owned(), ..self.env.clone() };
-        Self { env, entries: self.entries, stdin: Stdin::Given(stdin) }
+        Self { env, entries: self.entries, stdin: Stdin::Given(stdin), netns: self.netns.clone() }
+    }
+
+    /// The namespace that `CNI_NETNS` names: that which the caller of a delegate opened, or it is opened now, once for all.
+    pub(crate) fn open_netns(&mut self) -> Option<NetnsPath> {
+        if self.netns.is_none() {
+            self.netns = NetnsPath::open(&self.env.netns);
+        }
+        self.netns.clone()
+    }
+
+    /// Goes on as if the runtime had named no namespace, for delegates too.
+    pub(crate) fn forget_netns(&mut self) {
+        self.netns = None;
+        self.env.netns.clear();
     }
 
     /// Reads the input of VERSION: until it is one JSON value, ends, or half a second is over. A person, or a

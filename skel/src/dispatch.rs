@@ -1,9 +1,10 @@
 //! From a call to a verb, in the order in which the reference checks (SPEC 2).
 
 use crate::call::Call;
+use crate::netns::NetnsPath;
 use crate::plugin::Plugin;
 use crate::reply::Reply;
-use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Raw, StatusRequest};
+use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
 use cni_spec::{
     AddResult, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, SpecVersion, conf, version,
 };
@@ -45,30 +46,33 @@ fn version_text(versions: &[SpecVersion], input: &[u8]) -> String {
     format!("{{\"cniVersion\":\"{asked}\",\"supportedVersions\":[{}]}}\n", quoted.join(","))
 }
 
-async fn run_verb<P: Plugin>(command: Option<Command>, raw: Raw, object: &Rc<ConfObject>) -> Result<Reply, CniError> {
+async fn run_verb<P: Plugin>(
+    command: Option<Command>,
+    mut raw: Raw,
+    object: &Rc<ConfObject>,
+) -> Result<Reply, CniError> {
     let Some(command) = command else {
         return Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {}", raw.call.env.command)));
     };
     let cni_version = gate_version(command, object.version_text(), P::VERSIONS)?;
-    refuse_own_netns(command, &raw.call)?;
+    let netns = open_netns(command, &mut raw.call)?;
     let silent = |()| Reply::default();
     match command {
         Command::Add => {
             let conf = checked::<P>(object, cni_version)?;
             let (container_id, ifname) = attachment(&raw)?;
-            let netns = netns(&raw)?;
+            let netns = netns.ok_or_else(missing_netns)?;
             add::<P>(AddRequest { container_id, ifname, netns, conf, raw }, object).await
         }
         Command::Del => {
             let conf = for_removal::<P>(object, cni_version);
             let (container_id, ifname) = attachment(&raw)?;
-            let netns = NetnsPath::find(&raw.call.env.netns);
             P::del(&DelRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
         }
         Command::Check => {
             let conf = checked::<P>(object, cni_version)?;
             let (container_id, ifname) = attachment(&raw)?;
-            let netns = netns(&raw)?;
+            let netns = netns.ok_or_else(missing_netns)?;
             P::check(&CheckRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
         }
         Command::Gc => {
@@ -105,9 +109,8 @@ fn attachment(raw: &Raw) -> Result<(ContainerId, IfName), CniError> {
     Ok((ContainerId::parse(&env.container_id)?, IfName::parse(&env.ifname)?))
 }
 
-fn netns(raw: &Raw) -> Result<NetnsPath, CniError> {
-    NetnsPath::find(&raw.call.env.netns)
-        .ok_or_else(|| CniError::new(Code::INVALID_ENVIRONMENT, "required env variables [CNI_NETNS] missing"))
+fn missing_netns() -> CniError {
+    CniError::new(Code::INVALID_ENVIRONMENT, "required env variables [CNI_NETNS] missing")
 }
 
 fn checked<P: Plugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<PluginConf<P::Conf>, CniError> {
@@ -158,14 +161,22 @@ fn gate_verb(command: Command, text: &str, needed: SpecVersion, supported: &[Spe
     Ok(())
 }
 
-/// Refuses to work on the plugin's own namespace, before anything is done.
-fn refuse_own_netns(command: Command, call: &Call) -> Result<(), CniError> {
-    let concerned = matches!(command, Command::Add | Command::Del) && !call.env.overrides_netns();
-    match NetnsPath::find(&call.env.netns).filter(|netns| concerned && netns.is_own()) {
-        None => Ok(()),
-        Some(netns) => {
-            Err(CniError::new(Code::INVALID_NETNS, "plugin's netns and netns from CNI_NETNS should not be the same")
-                .detail(format!("CNI_NETNS is {netns}. Set CNI_NETNS_OVERRIDE=1 if this is intended.")))
-        }
+/// The container's namespace. ADD refuses the plugin's own before anything is done; to DEL a path that leads there is one
+/// whose namespace is gone: the number in `/proc/PID/ns/net` belongs to a process of the node by now.
+fn open_netns(command: Command, call: &mut Call) -> Result<Option<NetnsPath>, CniError> {
+    let allows_own = match command {
+        Command::Gc | Command::Status | Command::Version => return Ok(None),
+        Command::Check => true,
+        Command::Add | Command::Del => call.env.overrides_netns(),
+    };
+    let Some(netns) = call.open_netns().filter(|netns| !allows_own && netns.is_own()) else {
+        return Ok(call.open_netns());
+    };
+    if command == Command::Del {
+        tracing::warn!(%netns, "the path leads to the plugin's own namespace: the container's is gone");
+        call.forget_netns();
+        return Ok(None);
     }
+    Err(CniError::new(Code::INVALID_NETNS, "plugin's netns and netns from CNI_NETNS should not be the same")
+        .detail(format!("CNI_NETNS is {netns}. Set CNI_NETNS_OVERRIDE=1 if this is intended.")))
 }

@@ -2,50 +2,9 @@
 
 use crate::call::Call;
 use crate::delegate::Delegate;
+use crate::netns::NetnsPath;
 use cni_spec::{Attachment, CniArgs, CniError, ContainerId, IfName, PluginConf};
-use std::fmt;
-use std::path::Path;
 use std::rc::Rc;
-
-/// `CNI_NETNS`: the path of a network namespace, not opened yet. Never empty.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NetnsPath(String);
-
-impl NetnsPath {
-    /// The path; `None` for the empty text that stands for "no namespace" at DEL.
-    #[must_use]
-    pub fn find(text: &str) -> Option<Self> {
-        (!text.is_empty()).then(|| Self(text.to_owned()))
-    }
-
-    /// The text as the runtime sent it, which results repeat as `sandbox`.
-    #[must_use]
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    /// The path to open.
-    #[must_use]
-    pub fn as_path(&self) -> &Path {
-        Path::new(&self.0)
-    }
-
-    /// Whether it is the namespace of this process, whose main thread does all the work. A path that cannot be looked at
-    /// is not.
-    #[must_use]
-    pub fn is_own(&self) -> bool {
-        use std::os::unix::fs::MetadataExt;
-        let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-        let own = identity(Path::new("/proc/self/ns/net"));
-        own.is_some() && own == identity(self.as_path())
-    }
-}
-
-impl fmt::Display for NetnsPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
 
 /// What all verbs have: the raw call, for those who pass it on.
 #[derive(Clone)]
@@ -123,7 +82,7 @@ request! {
         container_id: ContainerId,
         /// Its interface.
         ifname: IfName,
-        /// Its namespace, if the runtime still knows one.
+        /// Its namespace, if the runtime still knows one. Never the plugin's own, which is taken for one that is gone.
         netns: Option<NetnsPath>,
     }
 }

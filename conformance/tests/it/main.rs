@@ -14,6 +14,7 @@ mod bridge;
 mod host_local;
 mod loopback;
 mod masquerade;
+mod namespaces;
 mod noop;
 
 mod cnitool;

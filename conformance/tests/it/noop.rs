@@ -202,6 +202,8 @@ fn its_own_namespace_is_refused() {
     };
     call("/proc/self/ns/net").run(&bench.node).fails_with(8);
     assert_eq!(bench.control().get("Command"), None);
+    let del = Call::new(Verb::Del, bench.config(), &pod).args(&bench.args());
+    del.variable("CNI_NETNS", "/proc/self/ns/net").run(&bench.node).ok();
     call("/proc/self/ns/net").variable("CNI_NETNS_OVERRIDE", "TRUE").run(&bench.node).ok();
     call(&pod.leave(Remains::Gone).netns).run(&bench.node).ok();
 }

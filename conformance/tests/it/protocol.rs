@@ -177,7 +177,8 @@ fn errors_carry_the_configs_version() {
     assert_eq!(object["cniVersion"], "0.4.0");
 }
 
-/// A plugin must not work on its own namespace; that is found out before any work.
+/// A plugin must not work on its own namespace; that is found out before any work. To DEL, and to the delegate that it
+/// calls, such a path is that of a namespace that is gone.
 #[test]
 fn the_plugins_own_namespace_is_refused_before_any_work() {
     let node = probe_node();
@@ -185,13 +186,11 @@ fn the_plugins_own_namespace_is_refused_before_any_work() {
     let log = node.work_dir().join("ipam.log");
     let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe",
         "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
-    for verb in [Verb::Add, Verb::Del] {
-        let call = Call::new(verb, &config, &pod).variable("CNI_NETNS", "/proc/self/ns/net");
-        call.run(&node).fails_with(8);
-        assert!(!log.exists(), "{verb} did some work first");
-    }
-    let call = Call::new(Verb::Add, &config, &pod).variable("CNI_NETNS", "/proc/self/ns/net");
-    call.variable("CNI_NETNS_OVERRIDE", "True").run(&node).ok();
+    let call = |verb| Call::new(verb, &config, &pod).variable("CNI_NETNS", "/proc/self/ns/net");
+    call(Verb::Add).run(&node).fails_with(8);
+    assert!(!log.exists(), "ADD did some work first");
+    call(Verb::Del).run(&node).ok();
+    call(Verb::Add).variable("CNI_NETNS_OVERRIDE", "True").run(&node).ok();
     assert!(log.exists());
 }
 

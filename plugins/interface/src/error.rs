@@ -70,12 +70,24 @@ fn feature(request: &str) -> String {
     format!("Load {option}, or use a kernel that has it.")
 }
 
-/// Opens the container's namespace.
+/// The container's namespace.
 ///
 /// # Errors
 /// Code 8 with the path; the words `no such file or directory` are what runtimes look for.
 pub fn open_netns(path: &NetnsPath) -> Result<Netns, CniError> {
-    Netns::open(path.as_path()).map_err(invalid_netns)
+    opened(path).map_err(invalid_netns)
+}
+
+/// By the descriptor that the call began with, which was compared with the plugin's own namespace.
+fn opened(path: &NetnsPath) -> Result<Netns, NetnsError> {
+    let unusable = |errno| NetnsError::new(path.as_str(), errno);
+    let file = path.opened().and_then(|opened| opened.try_clone_to_owned().map_err(errno_of));
+    Netns::from_file(file.map_err(unusable)?.into(), path.as_str())
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn errno_of(error: std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or_default())
 }
 
 /// A connection that acts on the container's namespace.
@@ -91,7 +103,7 @@ pub fn open_kernel(path: &NetnsPath) -> Result<Kernel, CniError> {
 /// # Errors
 /// As [`open_netns`], if it is there and cannot be opened.
 pub fn find_netns(path: Option<&NetnsPath>) -> Result<Option<Netns>, CniError> {
-    match path.map(|path| Netns::open(path.as_path())) {
+    match path.map(opened) {
         None => Ok(None),
         Some(Ok(netns)) => Ok(Some(netns)),
         Some(Err(error)) if error.is_gone() => Ok(None),

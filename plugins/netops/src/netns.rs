@@ -64,6 +64,16 @@ pub enum NetnsError {
 }
 
 impl NetnsError {
+    /// That the path could not be opened, for a reason that tells whether anything is there.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>, errno: Errno) -> Self {
+        let path = path.into();
+        match errno {
+            Errno::ENOENT | Errno::ENOTDIR => Self::Absent { path },
+            errno => Self::Unusable { path, errno },
+        }
+    }
+
     /// Whether there is no namespace to clean up in, so that DEL may go on without one.
     #[must_use]
     pub fn is_gone(&self) -> bool {
@@ -81,13 +91,19 @@ impl Netns {
     /// [`NetnsError`] tells an absent path, a plain file and other failures apart.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, NetnsError> {
         let path = path.into();
+        match open_plain(&path) {
+            Ok(file) => Self::from_file(file, path),
+            Err(errno) => Err(NetnsError::new(path, errno)),
+        }
+    }
+
+    /// The namespace that was opened as `file`; `path` is for texts, and is not looked at again.
+    ///
+    /// # Errors
+    /// As [`Netns::open`].
+    pub fn from_file(file: File, path: impl Into<PathBuf>) -> Result<Self, NetnsError> {
+        let path = path.into();
         let unusable = |errno| NetnsError::Unusable { path: path.clone(), errno };
-        // A FIFO or a device must not block or do anything: look before opening for reading.
-        let file = match open_plain(&path) {
-            Ok(file) => file,
-            Err(Errno::ENOENT | Errno::ENOTDIR) => return Err(NetnsError::Absent { path }),
-            Err(errno) => return Err(unusable(errno)),
-        };
         let magic = fstatfs(&file).map_err(unusable)?.filesystem_type();
         let stat = fstat(&file).map_err(unusable)?;
         if magic != NSFS_MAGIC && magic != PROC_SUPER_MAGIC {
@@ -114,6 +130,18 @@ impl Netns {
     #[must_use]
     pub fn identity(&self) -> Identity {
         self.identity
+    }
+
+    /// Whether it was found by a process that is in it (`/proc/PID/ns/net`), and not where it is mounted. The number of a
+    /// process that has ended passes to another, and then the path leads to that one's namespace.
+    ///
+    /// # Errors
+    /// [`NetnsError::Unusable`] without `/proc`.
+    pub fn is_by_process(&self) -> Result<bool, NetnsError> {
+        // The kernel names a mounted one by its mount point, the others `net:[4026532180]`.
+        let link = Path::new("/proc/self/fd").join(self.file.as_raw_fd().to_string());
+        let target = nix::fcntl::readlink(&link).map_err(|errno| NetnsError::new(link, errno))?;
+        Ok(target.as_encoded_bytes().starts_with(b"net:["))
     }
 
     /// Whether this is the namespace the calling thread is in.
@@ -279,6 +307,21 @@ mod tests {
         assert!(matches!(&plain, NetnsError::NotANamespace { what: "plain file", .. }));
         let folder = Netns::open("/").unwrap_err();
         assert!(matches!(&folder, NetnsError::NotANamespace { what: "directory", .. }));
+    }
+
+    #[test]
+    fn a_namespace_found_by_its_process_is_told_from_a_mounted_one() {
+        assert!(Netns::open("/proc/self/ns/net").unwrap().is_by_process().unwrap());
+        let node = testns::Node::new();
+        let mounted = node.container();
+        assert!(!Netns::open(mounted.namespace().path()).unwrap().is_by_process().unwrap());
+    }
+
+    #[test]
+    fn what_was_opened_stays_the_same_when_the_path_leads_elsewhere() {
+        let opened = File::open("/proc/self/ns/net").unwrap();
+        let netns = Netns::from_file(opened, "/etc/passwd").unwrap();
+        assert!(netns.is_current().unwrap());
     }
 
     #[test]

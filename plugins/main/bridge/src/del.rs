@@ -77,10 +77,14 @@ fn addresses_of(prev: &AddResult, owner: &Owner<'_>) -> Vec<IpAddr> {
     prev.ips.iter().filter(|ip| ip.interface.is_some_and(is_ours)).map(|ip| ip.address.ip()).collect()
 }
 
+/// Where the result has the container's end.
+fn container_end(prev: &AddResult, owner: &Owner<'_>) -> Option<usize> {
+    prev.interfaces.iter().position(|entry| entry.name == owner.ifname.as_str() && !entry.sandbox.is_empty())
+}
+
 /// The entry before the container's, which is where we and the reference put the host's end.
 fn host_end<'a>(prev: &'a AddResult, owner: &Owner<'_>) -> Option<&'a str> {
-    let container =
-        prev.interfaces.iter().position(|entry| entry.name == owner.ifname.as_str() && !entry.sandbox.is_empty())?;
+    let container = container_end(prev, owner)?;
     let entry = prev.interfaces.get(container.checked_sub(1)?)?;
     entry.sandbox.is_empty().then_some(&entry.name)
 }
@@ -99,7 +103,7 @@ fn remove_links(
     if links.is_empty()
         && let Some(netns) = netns
     {
-        links.extend(find_in_container(&host, owner, netns)?);
+        links.extend(find_in_container(&host, owner, prev, netns)?);
     }
     links.sort_by_key(|link| link.index);
     links.dedup_by_key(|link| link.index);
@@ -124,7 +128,12 @@ fn find_in_result(host: &Kernel, owner: &Owner<'_>, prev: &AddResult, bridge: Op
 
 /// The host's end by the container's: what the reference made has no mark. A marked end that is not the owner's
 /// belongs to another attachment, whose interface has this name: that ADD failed for it, and so does its DEL leave it.
-fn find_in_container(host: &Kernel, owner: &Owner<'_>, netns: &Netns) -> Result<Option<Link>> {
+fn find_in_container(
+    host: &Kernel,
+    owner: &Owner<'_>,
+    prev: Option<&AddResult>,
+    netns: &Netns,
+) -> Result<Option<Link>> {
     let inside = Kernel::in_netns(netns)?;
     let Some(container) = link::find(&inside, owner.ifname.as_str())?.filter(|link| link.kind == "veth") else {
         return Ok(None);
@@ -135,14 +144,33 @@ fn find_in_container(host: &Kernel, owner: &Owner<'_>, netns: &Netns) -> Result<
     };
     let peer = peer.filter(|peer| peer.kind == "veth" && peer.peer == Some(container.index));
     match peer {
-        Some(peer) if owner.owns(&peer) || !host_veth::is_marked(&peer) => Ok(Some(peer)),
-        Some(_) => Ok(None),
+        Some(peer) if owner.owns(&peer) => Ok(Some(peer)),
+        Some(peer) if host_veth::is_marked(&peer) => Ok(None),
+        _ if !is_credible(owner, prev, netns, &container) => Ok(None),
+        Some(peer) => Ok(Some(peer)),
         // Its other end is in neither namespace.
         None => match inside.run(unlink::request(&(&container).into())) {
             Err(error) if !error.is_absent() => Err(error),
             Ok(()) | Err(_) => Ok(None),
         },
     }
+}
+
+/// Whether a link without a mark, in the namespace that the runtime names, is the owner's. A mounted namespace is its
+/// container's. One that was found by a process may be another container's, as numbers of processes are used again: there
+/// only a link with the Ethernet address that ADD's result has is. What is left else ends with its namespace.
+fn is_credible(owner: &Owner<'_>, prev: Option<&AddResult>, netns: &Netns, container: &Link) -> bool {
+    if matches!(netns.is_by_process(), Ok(false)) {
+        return true;
+    }
+    let entry = prev.and_then(|prev| prev.interfaces.get(container_end(prev, owner)?));
+    let mac = entry.and_then(|entry| entry.mac.parse::<Mac>().ok());
+    let is_known = mac.is_some() && mac == container.mac;
+    if !is_known {
+        let (link, netns) = (&container.name, netns.path().display());
+        tracing::warn!(link, %netns, "left alone: nothing shows that it is this container's");
+    }
+    is_known
 }
 
 #[cfg(test)]

@@ -39,6 +39,11 @@ impl Plugin for Loopback {
         let Some(netns) = find_netns(request.netns.as_ref())? else {
             return Ok(());
         };
+        // The process's number may be another container's by now, and `lo` ends with its namespace anyway.
+        if !matches!(netns.is_by_process(), Ok(false)) {
+            tracing::debug!(netns = %netns.path().display(), "lo stays up: the namespace may be another's");
+            return Ok(());
+        }
         let net = Kernel::in_netns(&netns).map_err(failed)?;
         net.run(link::set(&Target::named(LO), &up(false))).map_err(failed)
     }

@@ -64,8 +64,9 @@ fn refused(msg: String) -> CniError {
 }
 
 fn own_netns(call: &Call, command: Command) -> Result<(), CniError> {
-    let concerned = matches!(command, Command::Add | Command::Del) && !call.env.overrides_netns();
-    if concerned && NetnsPath::find(&call.env.netns).is_some_and(|netns| netns.is_own()) {
+    // To DEL a path that leads here is one whose namespace is gone.
+    let concerned = command == Command::Add && !call.env.overrides_netns();
+    if concerned && NetnsPath::open(&call.env.netns).is_some_and(|netns| netns.is_own()) {
         let msg = "plugin's netns and netns from CNI_NETNS should not be the same";
         return Err(CniError::new(Code::INVALID_NETNS, msg));
     }

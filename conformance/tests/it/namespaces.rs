@@ -1,0 +1,200 @@
+//! The path of a container's namespace, where it leads to another by now: to the node's, or to another container's.
+
+use crate::bridge::{left_by, stays};
+use crate::configs::{Attached, bridge, with};
+use crate::subjects::{Who, node, ours, reference_or_skip};
+use nix::errno::Errno;
+use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError, mpsc};
+use testns::trace::{Fate, Syscall};
+use testns::{Attachment, Call, Container, Namespace, Node, Verb};
+
+/// A path that leads to the node at once after some system calls.
+struct Swap {
+    path: PathBuf,
+    to: PathBuf,
+    after: usize,
+}
+
+static SWAP: Mutex<Option<Swap>> = Mutex::new(None);
+
+/// Counts a traced call's system calls, and is the attacker between two of them.
+fn swap(_: &Syscall) -> Option<Errno> {
+    let mut due = SWAP.lock().unwrap_or_else(PoisonError::into_inner);
+    match due.as_mut() {
+        Some(Swap { after: 0, .. }) => {
+            let Swap { path, to, .. } = due.take().expect("it is due");
+            lead(&path, &to);
+        }
+        Some(Swap { after, .. }) => *after -= 1,
+        None => {}
+    }
+    None
+}
+
+fn lead(path: &PathBuf, to: &PathBuf) {
+    let new = path.with_extension("new");
+    symlink(to, &new).expect("make a link");
+    std::fs::rename(new, path).expect("put it in the place of the old");
+}
+
+/// Makes a call again and again, its path leading from `from` to the node after each number of system calls. The path
+/// stays as it is for the last of the calls.
+fn at_every_system_call(node: &Node, mut each: impl FnMut(&Node, &str, &dyn Fn(&Call, &Container) -> i32)) {
+    let path = PathBuf::from("/run/netns/swapped");
+    let mut after = 0;
+    loop {
+        let call = |call: &Call, from: &Container| {
+            if path.is_symlink() {
+                std::fs::remove_file(&path).unwrap();
+            }
+            lead(&path, &from.namespace().path().into());
+            *SWAP.lock().unwrap_or_else(PoisonError::into_inner) =
+                Some(Swap { path: path.clone(), to: node.host().path().into(), after });
+            let traced = call.try_traced(node, Some((1, Fate::FailWhere(swap)))).expect("no call takes that long");
+            traced.reply.output.code()
+        };
+        each(node, path.to_str().unwrap(), &call);
+        let done = SWAP.lock().unwrap_or_else(PoisonError::into_inner).take().is_some();
+        if done {
+            break;
+        }
+        after += 1;
+    }
+    assert!(after > 100, "only {after} system calls were seen");
+    testns::note(&format!("SWAPPED after 0 to {after} system calls"));
+}
+
+fn config() -> Value {
+    bridge(json!({"cniVersion": "1.1.0"}))
+}
+
+fn at(pod: &Container, netns: &str) -> Attachment {
+    Attachment { netns: netns.to_owned(), ..pod.attachment() }
+}
+
+/// However the path is changed while ADD runs: what it makes is in the container that was compared with the node, or
+/// nowhere. And DEL takes nothing from the node, also where the container's link has no mark.
+#[test]
+fn a_path_that_is_swapped_during_a_call_does_not_lead_into_the_node() {
+    let node = node();
+    let [decoy, _] = ["eth0", "eth0-peer"].map(|name| name.to_owned());
+    at_every_system_call(&node, |node, path, call| {
+        let pod = node.container();
+        let add = Call::new(Verb::Add, config(), at(&pod, path));
+        let added = call(&add, &pod);
+        assert!(node.host().find_link("eth0").is_none(), "ADD plugged in the node");
+        assert_eq!(pod.namespace().find_link("eth0").is_some(), added == 0);
+        Call::new(Verb::Del, config(), &pod).run(node).ok();
+    });
+    node.assert_as_before_except(|line| stays(line) || line.contains("/swapped"));
+    let other = node.remote("other");
+    node.host().add_veth(&decoy, &other, "peer");
+    at_every_system_call(&node, |node, path, call| {
+        let pod = node.container();
+        let attached = Attached::add(node, &config(), &pod);
+        node.host().set_alias(attached.host_veth(), "");
+        let del = Call::new(Verb::Del, config(), at(&pod, path));
+        call(&del, &pod);
+        assert!(node.host().find_link(&decoy).is_some(), "DEL took the node's own link");
+        if node.host().find_link(attached.host_veth()).is_some() {
+            node.host().delete_link(attached.host_veth());
+        }
+    });
+}
+
+/// `/proc/PID/ns/net` of a container that has ended, whose number a process of the node has now: the container's namespace
+/// is gone. All else is removed, the address is free, and nothing of the node is touched.
+#[test]
+fn del_takes_the_nodes_own_namespace_for_one_that_is_gone() {
+    let node = node();
+    node.host().add_link("eth0", "bridge");
+    node.remember();
+    for with_result in [true, false] {
+        let pod = node.container();
+        let config = with(config(), json!({"isGateway": true, "ipMasq": true, "macspoofchk": true}));
+        let attached = Attached::add(&node, &config, &pod);
+        let elsewhere = at(&pod, "/proc/self/ns/net");
+        let call = Call::new(Verb::Del, &config, &elsewhere);
+        let call = if with_result { call.prev_result(&attached.result) } else { call };
+        call.run(&node).ok();
+        call.run(&node).ok();
+        node.assert_as_before_except(stays);
+    }
+    let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
+    node.host().set_up("lo");
+    node.call(Verb::Del, lo, at(&node.container(), "/proc/self/ns/net")).ok();
+    assert!(node.host().link("lo").up);
+}
+
+/// Runs a test with a path such as `/proc/PID/ns/net` of a container.
+fn by_process(pod: &Container, test: impl FnOnce(&str)) {
+    let (tell, told) = mpsc::channel();
+    let (end, ended) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        scope.spawn(move || {
+            pod.namespace().enter(move || {
+                tell.send(Namespace::of_this_thread()).unwrap();
+                ended.recv().unwrap_err(); // until the test drops its end
+            });
+        });
+        let path = told.recv().unwrap().path().display().to_string();
+        test(&path);
+        drop(end);
+    });
+}
+
+/// The same path leading to another container: that one loses nothing, whether its links have our mark, or none as the
+/// reference's.
+#[test]
+fn del_through_another_containers_process_takes_nothing_from_that_one() {
+    let Some(reference) = reference_or_skip() else { return };
+    for (who, subject) in [(Who::Ours, ours()), (Who::Reference, reference)] {
+        for with_result in [true, false] {
+            let node = Node::with(&subject);
+            let config = bridge(json!({}));
+            let (ended, living) = (node.container(), node.container());
+            let attached = Attached::add(&node, &config, &ended);
+            let other = Attached::add(&node, &config, &living);
+            let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
+            node.call(Verb::Add, &lo, &living).ok();
+            node.install(&ours());
+            by_process(&living, |path| {
+                let elsewhere = at(&ended, path);
+                let call = Call::new(Verb::Del, &config, &elsewhere);
+                let call = if with_result { call.prev_result(&attached.result) } else { call };
+                call.run(&node).ok();
+                call.run(&node).ok(); // by then nothing else of it is found
+                node.call(Verb::Del, &lo, &elsewhere).ok();
+            });
+            let knows_its_own = who.is_ours() || with_result;
+            assert_eq!(ended.namespace().find_link("eth0").is_none(), knows_its_own, "{who:?} {with_result}");
+            assert!(living.namespace().link("eth0").up && living.namespace().link("lo").up);
+            assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap());
+            other.check().ok();
+            // By its own path what has no mark goes, as the reference's DEL does it.
+            Call::new(Verb::Del, &config, &ended).run(&node).ok();
+            other.del().ok();
+            node.assert_as_before_except(left_by(who));
+        }
+    }
+}
+
+/// By its own process, what the reference added is known by the Ethernet address that the result has.
+#[test]
+fn del_through_the_containers_own_process_finds_what_the_reference_added() {
+    let Some(reference) = reference_or_skip() else { return };
+    let node = Node::with(&reference);
+    let (pod, config) = (node.container(), bridge(json!({})));
+    let attached = Attached::add(&node, &config, &pod);
+    node.install(&ours());
+    // The host's end is not where the result has it, so that only the container's is left to go by.
+    node.host().set_down(attached.host_veth());
+    node.host().rename(attached.host_veth(), "renamed");
+    by_process(&pod, |path| {
+        Call::new(Verb::Del, &config, at(&pod, path)).prev_result(&attached.result).run(&node).ok();
+    });
+    assert!(pod.namespace().find_link("eth0").is_none() && node.host().find_link("renamed").is_none());
+}
