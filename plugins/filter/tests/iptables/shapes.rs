@@ -1,14 +1,11 @@
-//! Rules of iptables, written over netlink: iptables takes them for its own, and we its for ours.
-
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod node;
+//! Every rule that the reference plugins write: iptables takes ours for its own, and we its for ours.
 
 use filter::Filter;
 use filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
 use filter::iptables::{Edit, Found, NewRule, Table, TableName};
 use netops::nft::Family;
-use node::{has, in_netns, sh};
+
+use crate::node::{has, in_netns, sh};
 
 const MARK: Masked = Masked { value: 0x2000, mask: 0x2000 };
 
