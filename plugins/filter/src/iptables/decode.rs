@@ -277,3 +277,85 @@ fn name(value: &[u8], mask: Option<&[u8]>) -> Option<String> {
     let text = std::str::from_utf8(name).ok()?.to_owned();
     Some(if end.is_none() && compared.len() < 16 { text + "+" } else { text })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::iptables::encode;
+
+    fn check(family: Family, exprs: Vec<Expr>, expected: &str) {
+        let chain = nft::Table::new(family, "nat").chain("CNI-A");
+        let says = rule(&chain.rule(exprs)).map(|rule| rule.to_string());
+        assert_eq!(says.as_deref().unwrap_or("nothing").trim_start(), expected);
+    }
+
+    fn info(fields: &[&[u8]]) -> Vec<u8> {
+        fields.concat()
+    }
+
+    /// As older versions wrote them, or newer ones will.
+    #[test]
+    fn extensions_of_other_versions_are_recognised() {
+        let (ip, ip6) = (Family::Ip, Family::Ip6);
+        let matches = |name, revision, info| vec![Expr::Match(Extension::new(name, revision, info))];
+        let target = |name, revision, info| vec![Expr::Target(Extension::new(name, revision, info))];
+        let port = 8080_u16.to_ne_bytes();
+        let any = [0, 0, 0xff, 0xff];
+        check(ip, matches("tcp", 0, info(&[&any, &port, &port, &[0; 4]])), "-p tcp -m tcp --dport 8080");
+        check(ip6, matches("udp", 0, info(&[&any, &port, &port, &[0; 2]])), "-p udp -m udp --dport 8080");
+        check(ip, matches("tcp", 0, info(&[&any, &port, &[0xff; 2], &[0; 4]])), "nothing");
+        check(ip, matches("tcp", 0, info(&[&any, &port, &port, &[0, 0, 0, 1]])), "nothing");
+        check(
+            ip,
+            matches("addrtype", 0, info(&[&[0, 0], &4_u16.to_ne_bytes(), &[0; 8]])),
+            "-m addrtype --dst-type LOCAL",
+        );
+        check(ip, matches("addrtype", 0, info(&[&[0, 0], &4_u16.to_ne_bytes(), &[0; 4], &[1, 0, 0, 0]])), "nothing");
+        let bits = 0x2000_u32.to_ne_bytes();
+        check(ip, matches("mark", 1, info(&[&bits, &bits, &[0]])), "-m mark --mark 0x2000/0x2000");
+        check(ip, matches("mark", 1, info(&[&bits, &bits, &[1]])), "nothing");
+        check(ip, matches("mark", 1, vec![1, 2]), "nothing");
+        let (address, port) = ([10, 1, 0, 2], 80_u16.to_be_bytes());
+        let one = 1_u32.to_ne_bytes();
+        let old = info(&[&one, &3_u32.to_ne_bytes(), &address, &address, &port, &port]);
+        check(ip, target("DNAT", 0, old), "-j DNAT --to-destination 10.1.0.2:80");
+        let address6 = [0xfd; 16];
+        let old = info(&[&3_u32.to_ne_bytes(), &address6, &address6, &port, &port]);
+        check(ip6, target("DNAT", 1, old), "-j DNAT --to-destination [fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd:fdfd]:80");
+        check(ip, target("LOG", 0, vec![0; 36]), "nothing");
+    }
+
+    /// A whole comparison of 16 bytes, masks that the kernel would not need, registers one after the other.
+    #[test]
+    fn equal_ways_to_compare_are_recognised() {
+        let (r1, r2) = (Register::R1, Register::R2);
+        let mut name = b"cni0".to_vec();
+        name.resize(16, 0);
+        let whole = vec![Expr::Meta(Meta::IifName, r1), Expr::Cmp(Cmp::Eq, r1, name)];
+        check(Family::Ip, whole, "-i cni0");
+        let load = |offset, length, to| Expr::Payload { base: Base::Network, offset, length, to };
+        let masked =
+            vec![load(12, 4, r1), Expr::Mask(r1, vec![255, 255, 255, 0]), Expr::Cmp(Cmp::Eq, r1, vec![10, 1, 0, 0])];
+        check(Family::Ip, masked, "-s 10.1.0.0/24");
+        let apart = vec![
+            load(12, 4, r1),
+            load(16, 3, r2),
+            Expr::Cmp(Cmp::Neq, r2, vec![10, 1, 0]),
+            Expr::Cmp(Cmp::Eq, r1, vec![10, 1, 0, 2]),
+        ];
+        check(Family::Ip, apart, "-s 10.1.0.2/32 ! -d 10.1.0.0/24");
+        check(Family::Ip, vec![Expr::Cmp(Cmp::Eq, r1, vec![10, 1, 0, 2])], "nothing");
+        let twice = vec![Expr::Verdict(Verdict::Accept), Expr::Counter];
+        check(Family::Ip, twice, "nothing");
+    }
+
+    #[test]
+    fn any_address_and_any_interface_are_no_condition() {
+        let any = Rule {
+            source: super::super::rule::is("0.0.0.0/0".parse().unwrap()),
+            input: super::super::rule::is("+".to_owned()),
+            ..Rule::default()
+        };
+        check(Family::Ip, encode::expressions(&any, Family::Ip), "");
+    }
+}
