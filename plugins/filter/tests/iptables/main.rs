@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use filter::{Attachment, Backend, Filter, Known, gc, remove_all};
+use netops::nft::{Change, Expr, Family, Nft, Table, Transaction, Verdict};
 use node::{ETH0, has, in_netns, sh};
 
 fn network(text: &str) -> Vec<ipnetwork::IpNetwork> {
@@ -94,5 +95,60 @@ fn many_at_once_among_others_who_use_iptables() {
         assert!(administered > 0 && loaded > 0 && longest < Duration::from_secs(10), "{longest:?}");
         assert_eq!(gc("office", &[], ""), []);
         assert!(!saved().iter().any(|line| line.contains("CNI-")));
+    });
+}
+
+/// Prints what calls cost; `cargo test -p filter --test iptables -- --ignored --nocapture measure`.
+#[test]
+#[ignore = "a measurement, not a check"]
+fn measure() {
+    fn timed(what: &str, work: &mut dyn FnMut(u32)) {
+        let time = |number| {
+            let start = Instant::now();
+            work(number);
+            start.elapsed()
+        };
+        let mut times: Vec<_> = (0..20).map(time).collect();
+        times.sort();
+        eprintln!("{what}: {:?}, at best {:?}", times[10], times[0]);
+    }
+    in_netns(|| {
+        let addresses = |number: u32| {
+            let ipv4 = std::net::Ipv4Addr::from(0x0a01_0005 + number);
+            let ipv6 = std::net::Ipv6Addr::from((0xfd00 << 112) + u128::from(number));
+            vec![format!("{ipv4}/16").parse().unwrap(), format!("{ipv6}/64").parse().unwrap()]
+        };
+        let mut others = 0;
+        for many in [0_u32, 1_000] {
+            while others < many {
+                let container = format!("other{others}");
+                let pod = Attachment { container: &container, ..ETH0 };
+                Filter::open().unwrap().add_masquerade(Backend::Default, pod, &addresses(1000 + others)).unwrap();
+                others += 1;
+            }
+            eprintln!("-- with {many} attachments of others, IPv4 and IPv6");
+            let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
+            let pod = |number: u32| Attachment { container: &names[number as usize], ..ETH0 };
+            timed("remove_all of nothing", &mut |number| drop(remove_all(pod(number), Known::default())));
+            timed("add, with open and close", &mut |number| {
+                Filter::open().unwrap().add_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
+            });
+            timed("check", &mut |number| {
+                Filter::open().unwrap().check_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();
+            });
+            timed("remove_all, with open and close", &mut |number| drop(remove_all(pod(number), Known::default())));
+            // What of it is the kernel's, in `nf_tables_commit`: it goes through all rules of the table for loops
+            // (`nft_chain_validate`), and copies those of a chain that changes (`nf_tables_commit_chain_prepare`).
+            let table = Table::new(Family::Ip, "nat");
+            let mut nft = Nft::open("the host").unwrap();
+            timed("kernel: commit of an empty chain and a jump there", &mut |number| {
+                let new = table.chain(format!("NEW-{number}"));
+                let jump = vec![Expr::Verdict(Verdict::Jump(new.name.clone()))];
+                let jump = Change::AppendRule(table.chain("POSTROUTING").rule(jump));
+                nft.commit(&Transaction::new(vec![Change::EnsureChain(new), jump])).unwrap();
+            });
+            let chain = table.chain("POSTROUTING");
+            timed("kernel: reading POSTROUTING", &mut |_| drop(nft.list_rules(&chain).unwrap()));
+        }
     });
 }
