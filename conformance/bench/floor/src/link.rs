@@ -39,6 +39,8 @@ const LINK_HEADER: usize = 16;
 
 /// The group that hears of links, as a mask.
 pub(crate) const RTMGRP_LINK: u32 = 1;
+/// Those that hear of IPv6 addresses.
+pub(crate) const RTMGRP_IPV6_IFADDR: u32 = 0x100;
 
 /// A link as `RTM_NEWLINK` tells of it.
 #[derive(Clone, Copy)]
@@ -165,12 +167,25 @@ pub(crate) fn delete(batch: &mut Batch, name: &str) {
     batch.message(RTM_DELLINK, ACK, &header(0, false), |batch| batch.text(IFLA_IFNAME, name));
 }
 
-/// An address, an IPv6 one usable at once.
-pub(crate) fn add_address(batch: &mut Batch, index: u32, address: &Prefix) {
+/// Whether the kernel says of a global IPv6 address of the link that it is tentative no more.
+pub(crate) fn is_settled(kind: u16, body: &[u8], index: u32) -> bool {
+    const IFA_F_TENTATIVE: u8 = 0x40;
+    let [a, b, c, d] = index.to_ne_bytes();
+    match body {
+        // family, length, flags, scope and index of struct ifaddrmsg
+        [10, _, flags, 0, rest @ ..] if kind == RTM_NEWADDR => {
+            flags & IFA_F_TENTATIVE == 0 && rest.starts_with(&[a, b, c, d])
+        }
+        _ => false,
+    }
+}
+
+/// An address; an IPv6 one without a look for duplicates where that is on.
+pub(crate) fn add_address(batch: &mut Batch, index: u32, address: &Prefix, is_exempt: bool) {
     const IFA_ADDRESS: u16 = 1;
     const IFA_LOCAL: u16 = 2;
     const IFA_BROADCAST: u16 = 4;
-    let nodad = if address.ip.is_ipv6() { IFA_F_NODAD } else { 0 };
+    let nodad = if is_exempt && address.ip.is_ipv6() { IFA_F_NODAD } else { 0 };
     let [a, b, c, d] = index.to_ne_bytes();
     let fixed = [family(address.ip), address.length, nodad, 0, a, b, c, d];
     batch.message(RTM_NEWADDR, CREATE | EXCL, &fixed, |batch| {

@@ -114,9 +114,11 @@ fn make_bridge(host: &Socket, add: &Add, index: Option<u32>) -> Result<u32> {
     write(&["ipv6/conf/", &add.bridge, "/accept_ra"], "0")?;
     let mut batch = Batch::new();
     link::set_up(&mut batch, index);
-    add.gateways.iter().for_each(|gateway| link::add_address(&mut batch, index, gateway));
+    add.gateways.iter().for_each(|gateway| link::add_address(&mut batch, index, gateway, true));
     link::get(&mut batch, index, &add.bridge);
+    let watch = Socket::listening(link::RTMGRP_IPV6_IFADDR).map_err(doing("open a socket"))?;
     host.call(&batch, link::read).map_err(doing("set up the bridge"))?;
+    until_settled(&watch, index, ipv6_of(&add.gateways)).map_err(doing("wait for the gateways"))?;
     Ok(index)
 }
 
@@ -124,7 +126,9 @@ fn make_bridge(host: &Socket, add: &Add, index: Option<u32>) -> Result<u32> {
 fn configure(add: &Add, netns: &File, index: u32) -> Result<()> {
     enter(netns)?;
     let ipv6 = add.addresses.iter().any(|address| address.ip.is_ipv6());
-    write(&["ipv6/conf/", &add.ifname, "/accept_ra"], "0")?;
+    if !add.gateways.is_empty() {
+        write(&["ipv6/conf/", &add.ifname, "/accept_ra"], "0")?;
+    }
     write(&["ipv6/conf/", &add.ifname, "/accept_dad"], "0")?;
     if ipv6 {
         write(&["ipv6/conf/", &add.ifname, "/keep_addr_on_down"], "1")?;
@@ -133,14 +137,14 @@ fn configure(add: &Add, netns: &File, index: u32) -> Result<()> {
     link::set_arp_notify(&mut batch, index);
     // IPv4 addresses before the link gets up: the announcement is for those that are there by then.
     let (ipv4, ipv6): (Vec<_>, Vec<_>) = add.addresses.iter().partition(|address| address.ip.is_ipv4());
-    ipv4.into_iter().for_each(|address| link::add_address(&mut batch, index, address));
+    ipv4.into_iter().for_each(|address| link::add_address(&mut batch, index, address, false));
     link::set_up(&mut batch, index);
-    ipv6.into_iter().for_each(|address| link::add_address(&mut batch, index, address));
+    ipv6.into_iter().for_each(|address| link::add_address(&mut batch, index, address, false));
     add.routes.iter().for_each(|(dst, gateway)| link::add_route(&mut batch, index, dst, *gateway));
-    let groups = if add.returns_early { 0 } else { link::RTMGRP_LINK };
+    let groups = if add.returns_early { 0 } else { link::RTMGRP_LINK | link::RTMGRP_IPV6_IFADDR };
     let inside = Socket::listening(groups).map_err(doing("open a socket"))?;
     match add.returns_early {
-        false => configure_until_up(&inside, batch, index),
+        false => configure_until_up(&inside, batch, index, ipv6_of(&add.addresses)),
         true => {
             link::get(&mut batch, index, &add.ifname);
             inside.call(&batch, link::read).map(drop)
@@ -149,9 +153,31 @@ fn configure(add: &Add, netns: &File, index: u32) -> Result<()> {
     .map_err(doing("configure the container's end"))
 }
 
-/// Sends a batch, and returns when the kernel has said that the link can carry packets: in its answer, or later unasked.
-/// Nothing else happens in a new namespace, so all that is said has room.
-fn configure_until_up(socket: &Socket, mut batch: Batch, index: u32) -> std::result::Result<(), Errno> {
+fn ipv6_of(addresses: &[arguments::Prefix]) -> usize {
+    addresses.iter().filter(|address| address.ip.is_ipv6()).count()
+}
+
+/// Returns when the kernel has said of so many IPv6 addresses of a link that they answer.
+fn until_settled(watch: &Socket, index: u32, mut count: usize) -> std::result::Result<(), Errno> {
+    if count == 0 {
+        return Ok(());
+    }
+    watch.receive(|answer| {
+        if let Answer::Object { kind, body, .. } = answer {
+            count -= usize::from(link::is_settled(kind, body, index));
+        }
+        count == 0
+    })
+}
+
+/// Sends a batch, and returns when the kernel has said that the link can carry packets and so many IPv6 addresses answer: in
+/// its answer, or later unasked. Nothing else happens in a new namespace, so all that is said has room.
+fn configure_until_up(
+    socket: &Socket,
+    mut batch: Batch,
+    index: u32,
+    mut unsettled: usize,
+) -> std::result::Result<(), Errno> {
     link::get(&mut batch, index, "");
     socket.send(&batch)?;
     let mut is_through = false;
@@ -160,8 +186,9 @@ fn configure_until_up(socket: &Socket, mut batch: Batch, index: u32) -> std::res
         if let Answer::Object { kind, number, body, .. } = answer {
             is_through |= number == batch.count;
             is_up |= link::read(kind, body).is_some_and(|link| link.index == index && link.oper_up);
+            unsettled -= usize::from(link::is_settled(kind, body, index));
         }
-        is_through && is_up
+        is_through && is_up && unsettled == 0
     })
 }
 
