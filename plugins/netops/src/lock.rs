@@ -3,13 +3,19 @@
 //! Waiting has a deadline and does not poll: a thread sleeps in the kernel until the lock is free. Whoever
 //! gives up says who held it.
 
-use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::fs::{File, OpenOptions, Permissions};
+use std::io::ErrorKind;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::error::{OpError, Result};
+
+const REQUEST: &str = "flock LOCK_EX";
+
+/// The permissions of all but owner and group.
+const OTHERS: u32 = 0o007;
 
 /// A held lock; dropping it, or the process's end, releases it.
 #[derive(Debug)]
@@ -18,46 +24,13 @@ pub struct Lock {
     path: PathBuf,
 }
 
-/// Who may hold the lock at the same time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    /// One alone.
-    Exclusive,
-    /// All who share.
-    Shared,
-}
-
-impl Mode {
-    fn request(self) -> &'static str {
-        match self {
-            Mode::Exclusive => "flock LOCK_EX",
-            Mode::Shared => "flock LOCK_SH",
-        }
-    }
-
-    // Named in full: std's methods of the same names have another contract.
-    fn attempt(self, file: &File) -> std::io::Result<()> {
-        match self {
-            Mode::Exclusive => fs2::FileExt::try_lock_exclusive(file),
-            Mode::Shared => fs2::FileExt::try_lock_shared(file),
-        }
-    }
-
-    fn take(self, file: &File) -> std::io::Result<()> {
-        match self {
-            Mode::Exclusive => fs2::FileExt::lock_exclusive(file),
-            Mode::Shared => fs2::FileExt::lock_shared(file),
-        }
-    }
-}
-
 impl Lock {
-    /// Takes the lock on `path` alone, making the file (with permissions `bits`) if it is missing.
+    /// Takes the lock on `path`, making the file (with permissions `bits`) if it is missing.
     ///
     /// # Errors
     /// [`crate::error::Cause::State`] after `deadline`, naming the holder; `ENOENT`: no such folder; `EROFS`, `EACCES`.
     pub fn take(path: &Path, bits: u32, deadline: Duration) -> Result<Self> {
-        Self::take_on(open(path, bits)?, path, Mode::Exclusive, deadline)
+        Self::take_on(open(path, bits)?, path, deadline)
     }
 
     /// Takes the lock as [`Lock::take`] does, if nobody holds it; `None` if somebody does.
@@ -66,29 +39,22 @@ impl Lock {
     /// As [`Lock::take`], but for the deadline.
     pub fn try_take(path: &Path, bits: u32) -> Result<Option<Self>> {
         let file = open(path, bits)?;
-        match Mode::Exclusive.attempt(&file) {
-            Ok(()) => Ok(Some(Self { file, path: path.to_owned() })),
-            Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => Ok(None),
-            Err(error) => Err(OpError::io("take", object(path), &error).request(Mode::Exclusive.request())),
-        }
+        Ok(attempt(&file, path)?.then(|| Self { file, path: path.to_owned() }))
     }
 
-    /// Takes the lock on a file or folder that exists; a namespace's file will do.
+    /// Takes the lock on a file that exists, and perhaps cannot be written to. It must be one that only root can open:
+    /// what others can open they can lock, for as long as they like.
     ///
     /// # Errors
     /// As [`Lock::take`].
-    pub fn take_existing(path: &Path, mode: Mode, deadline: Duration) -> Result<Self> {
+    pub fn take_existing(path: &Path, deadline: Duration) -> Result<Self> {
         let file = File::open(path).map_err(|error| OpError::io("open", object(path), &error).request("open"))?;
-        Self::take_on(file, path, mode, deadline)
+        Self::take_on(file, path, deadline)
     }
 
-    fn take_on(file: File, path: &Path, mode: Mode, deadline: Duration) -> Result<Self> {
-        match mode.attempt(&file) {
-            Ok(()) => (),
-            Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => {
-                wait(&file, path, mode, deadline)?;
-            }
-            Err(error) => return Err(OpError::io("take", object(path), &error).request(mode.request())),
+    fn take_on(file: File, path: &Path, deadline: Duration) -> Result<Self> {
+        if !attempt(&file, path)? {
+            wait(&file, path, deadline)?;
         }
         Ok(Self { file, path: path.to_owned() })
     }
@@ -107,24 +73,45 @@ impl Lock {
 }
 
 fn open(path: &Path, bits: u32) -> Result<File> {
-    OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(bits)
-        .open(path)
-        .map_err(|error| OpError::io("open", object(path), &error).request("open O_CREAT"))
+    let failed = |error: &std::io::Error| OpError::io("open", object(path), error).request("open O_CREAT");
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).create(true).truncate(false).mode(bits).open(path);
+    let file = opened.map_err(|error| failed(&error))?;
+    close_to_others(&file).map_err(|error| failed(&error))?;
+    Ok(file)
+}
+
+/// Takes the permissions of others off a lock file, which a copy of its folder may have given them: who can open it can
+/// hold up every call.
+fn close_to_others(file: &File) -> std::io::Result<()> {
+    let mode = file.metadata()?.mode();
+    if mode & OTHERS == 0 {
+        return Ok(());
+    }
+    match file.set_permissions(Permissions::from_mode(mode & !OTHERS)) {
+        // A user's own store, in a test or in a namespace where the file is another's.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        done => done,
+    }
 }
 
 fn object(path: &Path) -> String {
     format!("lock {}", path.display())
 }
 
+// Named in full: std's methods of the same names have another contract.
+fn attempt(file: &File, path: &Path) -> Result<bool> {
+    match fs2::FileExt::try_lock_exclusive(file) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == fs2::lock_contended_error().raw_os_error() => Ok(false),
+        Err(error) => Err(OpError::io("take", object(path), &error).request(REQUEST)),
+    }
+}
+
 /// Waits on a second thread, as `flock` has no timeout. The thread shares the open file, so the lock it
 /// gets is the caller's; if the caller has given up, the lock ends with the thread's copy of the file.
-fn wait(file: &File, path: &Path, mode: Mode, deadline: Duration) -> Result<()> {
-    let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request(mode.request());
+fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
+    let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request(REQUEST);
     let waiter = file.try_clone().map_err(|error| failed(&error))?;
     let (sender, receiver) = mpsc::channel();
     std::thread::Builder::new()
@@ -132,7 +119,7 @@ fn wait(file: &File, path: &Path, mode: Mode, deadline: Duration) -> Result<()> 
         .stack_size(128 * 1024)
         .spawn(move || {
             // Nobody listens any more after the deadline; the lock goes with `waiter`.
-            drop(sender.send(mode.take(&waiter)));
+            drop(sender.send(fs2::FileExt::lock_exclusive(&waiter)));
         })
         .map_err(|error| failed(&error))?;
     match receiver.recv_timeout(deadline) {
@@ -140,7 +127,7 @@ fn wait(file: &File, path: &Path, mode: Mode, deadline: Duration) -> Result<()> 
         Ok(Err(error)) => Err(failed(&error)),
         Err(_deadline) => {
             let sentence = format!("{} held it for {} ms", holder(file), deadline.as_millis());
-            Err(OpError::state("take", object(path), sentence).request(mode.request()))
+            Err(OpError::state("take", object(path), sentence).request(REQUEST))
         }
     }
 }
@@ -222,14 +209,15 @@ mod tests {
     }
 
     #[test]
-    fn sharers_exclude_only_the_one_who_is_alone() {
-        let path = Path::new("/proc/self/ns/net");
-        let soon = Duration::from_millis(30);
-        let first = Lock::take_existing(path, Mode::Shared, soon).unwrap();
-        let second = Lock::take_existing(path, Mode::Shared, soon).unwrap();
-        Lock::take_existing(path, Mode::Exclusive, soon).unwrap_err();
-        drop((first, second));
-        Lock::take_existing(path, Mode::Exclusive, Duration::from_secs(20)).unwrap();
+    fn a_lock_file_is_closed_to_others() {
+        let path = scratch("others");
+        let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
+        std::fs::write(&path, "").unwrap();
+        for (before, after) in [(0o755, 0o750), (0o666, 0o660), (0o600, 0o600)] {
+            std::fs::set_permissions(&path, Permissions::from_mode(before)).unwrap();
+            drop(Lock::try_take(&path, 0o750).unwrap().unwrap());
+            assert_eq!(mode(), after);
+        }
     }
 
     #[test]

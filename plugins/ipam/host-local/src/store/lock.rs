@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::channel::oneshot;
-use netops::lock::{Lock, Mode};
+use netops::lock::Lock;
 use netops::{Errno, OpError};
 
 /// The reference's permissions.
@@ -20,7 +20,7 @@ pub(super) async fn take(path: &Path, deadline: Duration) -> Result<Lock, OpErro
         Ok(Some(lock)) => Ok(lock),
         Ok(None) => wait(path.to_owned(), deadline).await,
         // CHECK, and DEL of what is not there, can be answered from a store that cannot be written to.
-        Err(error) if error.os_errno() == Some(Errno::EROFS) => Lock::take_existing(path, Mode::Exclusive, deadline),
+        Err(error) if error.os_errno() == Some(Errno::EROFS) => Lock::take_existing(path, deadline),
         Err(error) => Err(error),
     }
 }
