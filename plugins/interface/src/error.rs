@@ -12,6 +12,7 @@ pub fn failed(error: OpError) -> CniError {
     let code = match &error.cause {
         Cause::Kernel { errno, .. } => kernel(*errno),
         Cause::Timeout(_) => Code::TIMEOUT,
+        Cause::Changing(_) => Code::TRY_AGAIN,
         // A lock: whoever holds it will let go.
         Cause::State(_) if error.op == "take" => Code::TRY_AGAIN,
         Cause::State(_) => Code::KERNEL,

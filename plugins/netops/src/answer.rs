@@ -12,8 +12,14 @@ const NLMSG_NOOP: u16 = 1; // include/uapi/linux/netlink.h
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 const NLMSG_OVERRUN: u16 = 4;
+const NLM_F_DUMP_INTR: u16 = 0x10;
 const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
+const RTM_NEWLINK: u16 = 16; // include/uapi/linux/rtnetlink.h
+const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
+const AF_UNSPEC: u8 = 0;
 
 /// Walks the messages of one read; stops at the first that does not fit.
 pub(crate) struct Frames<'a> {
@@ -27,6 +33,27 @@ pub(crate) struct Frame<'a> {
     pub(crate) sequence: u32,
     /// Header included.
     pub(crate) bytes: &'a [u8],
+}
+
+/// The link, or the address's link, that a frame is about, read without understanding the rest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct About {
+    kind: u16,
+    /// `ifi_family`, `ifa_family`.
+    pub(crate) family: u8,
+    /// `ifi_index`, `ifa_index`.
+    pub(crate) index: u32,
+}
+
+impl About {
+    pub(crate) fn is_new_link(self) -> bool {
+        self.kind == RTM_NEWLINK
+    }
+
+    /// A link's end here; a port's leaving its bridge (`AF_BRIDGE`) looks similar.
+    pub(crate) fn is_removal(self) -> bool {
+        self.kind == RTM_DELLINK && self.family == AF_UNSPEC
+    }
 }
 
 /// What a frame says about its request.
@@ -68,6 +95,20 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 impl<'a> Frame<'a> {
+    /// Whether the list that this is a part of changed since its beginning.
+    pub(crate) fn is_torn(&self) -> bool {
+        // In a verdict the bit has another meaning.
+        self.kind != NLMSG_ERROR && self.flags & NLM_F_DUMP_INTR != 0
+    }
+
+    /// The link that this is about, if it is about a link or an address.
+    pub(crate) fn about(&self) -> Option<About> {
+        // struct ifinfomsg and struct ifaddrmsg begin with the family and have the index at 4.
+        let (family, index) = (*self.bytes.get(HEADER_BYTES)?, u32_at(self.bytes, HEADER_BYTES + 4)?);
+        let kind = self.kind;
+        matches!(kind, RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR).then_some(About { kind, family, index })
+    }
+
     pub(crate) fn answer(&self) -> Answer<'a> {
         match self.kind {
             NLMSG_NOOP => Answer::Noise,

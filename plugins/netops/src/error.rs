@@ -39,6 +39,8 @@ pub enum Cause {
     },
     /// Nothing answered or happened within the deadline.
     Timeout(Duration),
+    /// A list changed, each time it was read, before the kernel had written all of it; tried for this long.
+    Changing(Duration),
     /// The node is not as the operation needs it; the sentence says how.
     State(String),
 }
@@ -60,6 +62,9 @@ impl fmt::Display for Cause {
             Cause::Kernel { errno, words: Some(words) } => write!(f, "{} ({words})", meaning(*errno)),
             Cause::Kernel { errno, words: None } => f.write_str(&meaning(*errno)),
             Cause::Timeout(after) => write!(f, "nothing happened within {} ms", after.as_millis()),
+            Cause::Changing(after) => {
+                write!(f, "the list kept changing while it was read, for {} ms; try again", after.as_millis())
+            }
             Cause::State(sentence) => f.write_str(sentence),
         }
     }
@@ -122,7 +127,7 @@ impl OpError {
     pub fn os_errno(&self) -> Option<Errno> {
         match self.cause {
             Cause::Kernel { errno, .. } => Some(errno),
-            Cause::Timeout(_) | Cause::State(_) => None,
+            Cause::Timeout(_) | Cause::Changing(_) | Cause::State(_) => None,
         }
     }
 

@@ -8,22 +8,25 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, send, setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::TimeVal;
 
-use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
+use crate::exchange::{Exchange, Outcome};
 use crate::netns::{HOST, Netns};
 use crate::sieve::sift;
 
 /// How long an answer may take. The kernel answers at once or, when a driver hangs, not for minutes.
 pub const DEADLINE: Duration = Duration::from_secs(10);
+
+/// A list that others' changes keep tearing is begun again for this long.
+const LIST_DEADLINE: Duration = Duration::from_secs(5);
 
 /// The kernel fills at most 32 KiB of a dump into one read (`netlink_recvmsg`).
 pub(crate) const READ_BYTES: usize = 32 * 1024;
@@ -67,11 +70,6 @@ impl Request {
     pub(crate) fn words(mut self, words: impl Into<String>) -> Self {
         self.words = words.into();
         self
-    }
-
-    /// A question about one object has it as its answer, or a refusal: an ack beside it would say nothing.
-    fn is_answered_by_an_object(&self) -> bool {
-        matches!(self.message, RouteNetlinkMessage::GetLink(_)) && self.flags & NLM_F_DUMP != NLM_F_DUMP
     }
 
     pub(crate) fn error(&self, place: &str, cause: Cause) -> OpError {
@@ -134,26 +132,27 @@ impl Kernel {
     }
 
     pub(crate) fn call(&self, request: Request) -> Result<Reply> {
-        match self.call_all(vec![request]).pop() {
-            Some(outcome) => outcome,
-            None => Ok(Vec::new()),
-        }
+        let once = || self.exchange(std::slice::from_ref(&request)).pop().unwrap_or(Outcome::Whole(Ok(Vec::new())));
+        until_whole(LIST_DEADLINE, once).unwrap_or_else(|cause| Err(request.error(&self.place, cause)))
     }
 
-    /// One outcome for each request, in order.
+    /// One outcome for each request, in order. Lists are [`Kernel::call`]'s, which begins a torn one anew.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply>> {
+        let outcomes = self.exchange(&requests).into_iter().zip(&requests);
+        let whole = |(outcome, request): (Outcome, &Request)| match outcome {
+            Outcome::Whole(outcome) => outcome,
+            Outcome::Torn => Err(request.error(&self.place, Cause::Changing(Duration::ZERO))),
+        };
+        outcomes.map(whole).collect()
+    }
+
+    fn exchange(&self, requests: &[Request]) -> Vec<Outcome> {
         let first = self.sequence.get().wrapping_add(1);
         let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
         self.sequence.set(self.sequence.get().wrapping_add(count));
-        let mut outcomes: Vec<Option<Result<Reply>>> = requests.iter().map(|_| None).collect();
-        let told =
-            self.send(&requests, first).map_err(cause_of).and_then(|()| self.collect(&requests, first, &mut outcomes));
-        let missing = told.err().unwrap_or(Cause::Timeout(DEADLINE));
-        requests
-            .iter()
-            .zip(outcomes)
-            .map(|(request, outcome)| outcome.unwrap_or_else(|| Err(request.error(&self.place, missing.clone()))))
-            .collect()
+        let mut exchange = Exchange::new(requests, first, &self.place);
+        let told = self.send(requests, first).and_then(|()| self.collect(&mut exchange));
+        exchange.finish(&told.err().map_or(Cause::Timeout(DEADLINE), cause_of))
     }
 
     fn send(&self, requests: &[Request], first: u32) -> std::result::Result<(), Errno> {
@@ -167,46 +166,13 @@ impl Kernel {
         }
     }
 
-    fn collect(
-        &self,
-        requests: &[Request],
-        first: u32,
-        outcomes: &mut [Option<Result<Reply>>],
-    ) -> std::result::Result<(), Cause> {
-        let mut replies: Vec<Reply> = requests.iter().map(|_| Vec::new()).collect();
+    fn collect(&self, exchange: &mut Exchange<'_>) -> std::result::Result<(), Errno> {
         let mut buffer = self.buffer.borrow_mut();
-        while outcomes.iter().any(Option::is_none) {
+        while !exchange.is_complete() {
             match receive(&self.socket, &mut buffer, MsgFlags::empty()) {
-                Ok(()) => (),
-                Err(Errno::EINTR) => continue,
-                Err(errno) => return Err(cause_of(errno)),
-            }
-            for frame in Frames::new(&buffer) {
-                // An answer to an earlier request that timed out is nobody's now.
-                let index = frame.sequence.wrapping_sub(first) as usize;
-                let (Some(request), Some(reply), Some(outcome)) =
-                    (requests.get(index), replies.get_mut(index), outcomes.get_mut(index))
-                else {
-                    continue;
-                };
-                match frame.answer() {
-                    Answer::Object(bytes) => match parse(bytes) {
-                        Ok(message) => {
-                            reply.push(message);
-                            if request.is_answered_by_an_object() {
-                                *outcome = Some(Ok(std::mem::take(reply)));
-                            }
-                        }
-                        Err(cause) => *outcome = Some(Err(request.error(&self.place, cause))),
-                    },
-                    Answer::Failed(cause) => {
-                        *outcome = Some(Err(request.error(&self.place, cause)));
-                    }
-                    Answer::Done => {
-                        outcome.get_or_insert_with(|| Ok(std::mem::take(reply)));
-                    }
-                    Answer::Noise => (),
-                }
+                Ok(()) => exchange.take(&buffer),
+                Err(Errno::EINTR) => (),
+                Err(errno) => return Err(errno),
             }
         }
         Ok(())
@@ -253,7 +219,7 @@ pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
         header.sequence_number = first.wrapping_add(number);
         header.flags = NLM_F_REQUEST | request.flags;
         // A dump ends with NLMSG_DONE, a question with its object; everything else with the ack asked for.
-        if request.flags & NLM_F_DUMP != NLM_F_DUMP && !request.is_answered_by_an_object() {
+        if !request.is_list() && !request.is_answered_by_an_object() {
             header.flags |= NLM_F_ACK;
         }
         let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request.message.clone()));
@@ -279,9 +245,65 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<RouteNetlinkMessage, Ca
     }
 }
 
+/// Reads a list until it did not change meanwhile. Begun anew it is seen as it is, unless it changes as fast as it is read.
+fn until_whole(deadline: Duration, mut read: impl FnMut() -> Outcome) -> std::result::Result<Result<Reply>, Cause> {
+    let begin = Instant::now();
+    loop {
+        match read() {
+            Outcome::Whole(outcome) => return Ok(outcome),
+            Outcome::Torn if begin.elapsed() < deadline => (),
+            Outcome::Torn => return Err(Cause::Changing(deadline)),
+        }
+    }
+}
+
 fn cause_of(errno: Errno) -> Cause {
     match errno {
         Errno::EAGAIN => Cause::Timeout(DEADLINE),
         errno => Cause::Kernel { errno, words: None },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{self, Bridge};
+    use netlink_packet_core::NLM_F_DUMP;
+    use netlink_packet_route::link::LinkMessage;
+
+    #[test]
+    fn a_torn_list_is_read_again_but_not_for_ever() {
+        let mut torn = 3;
+        let read = || {
+            torn -= 1;
+            if torn > 0 { Outcome::Torn } else { Outcome::Whole(Ok(Vec::new())) }
+        };
+        assert_eq!(until_whole(Duration::from_secs(60), read), Ok(Ok(Vec::new())));
+        let short = Duration::from_millis(1);
+        let cause = until_whole(short, || Outcome::Torn).unwrap_err();
+        assert_eq!(cause.to_string(), "the list kept changing while it was read, for 1 ms; try again");
+    }
+
+    #[test]
+    fn a_list_that_changes_while_it_is_read_is_not_taken_for_whole() {
+        Netns::run_in_new(|| {
+            let (net, other) = (Kernel::host().unwrap(), Kernel::host().unwrap());
+            // Several reads of 32 KiB.
+            let bridges = (0..100).map(|n| link::create_bridge(&format!("br{n}"), &Bridge::default()));
+            net.run_all(bridges.collect()).unwrap();
+            let list =
+                [Request::new("list", "links", RouteNetlinkMessage::GetLink(LinkMessage::default())).flags(NLM_F_DUMP)];
+            let mut exchange = Exchange::new(&list, 1000, net.place());
+            net.send(&list, 1000).unwrap();
+            let mut buffer = Vec::with_capacity(READ_BYTES);
+            receive(&net.socket, &mut buffer, MsgFlags::empty()).unwrap();
+            exchange.take(&buffer);
+            assert!(!exchange.is_complete());
+            other.run(link::create_bridge("late", &Bridge::default())).unwrap();
+            net.collect(&mut exchange).unwrap();
+            assert!(matches!(exchange.finish(&Cause::Timeout(DEADLINE))[..], [Outcome::Torn]));
+            assert_eq!(link::list(&net, None).unwrap().len(), 102);
+        })
+        .unwrap();
     }
 }

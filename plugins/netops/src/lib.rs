@@ -25,6 +25,7 @@ pub mod kernel;
 pub mod netns;
 
 mod answer;
+mod exchange;
 mod raw;
 mod sieve;
 

@@ -11,14 +11,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::LinkMessage;
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
-use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode, open_socket, parse, receive};
+use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode, open_socket, receive};
 use crate::link::{Link, Target};
 use crate::netns::HOST;
 
@@ -126,11 +125,9 @@ impl Removal<'_> {
     fn take(&mut self, bytes: &[u8]) {
         for frame in Frames::new(bytes) {
             match frame.answer() {
-                Answer::Object(bytes) => {
-                    if let Ok(RouteNetlinkMessage::DelLink(message)) = parse(bytes)
-                        && is_removal(&message)
-                    {
-                        self.pending.remove(&message.header.index);
+                Answer::Object(_) => {
+                    if let Some(about) = frame.about().filter(|about| about.is_removal()) {
+                        self.pending.remove(&about.index);
                     }
                 }
                 Answer::Done => self.settle(frame.sequence, None),
@@ -174,11 +171,6 @@ impl Removal<'_> {
         }
         self.pending.clear();
     }
-}
-
-/// A link's move to another namespace and a port's leaving its bridge (`AF_BRIDGE`) look similar.
-fn is_removal(message: &LinkMessage) -> bool {
-    message.header.interface_family == netlink_packet_route::AddressFamily::Unspec
 }
 
 fn until(end: Instant) -> PollTimeout {

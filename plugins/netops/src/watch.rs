@@ -191,23 +191,17 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
+/// An announcement that is not understood is about its link all the same.
 pub(crate) fn seen(bytes: &[u8]) -> Seen {
     let (mut indexes, mut addresses) = (Vec::new(), Vec::new());
     for frame in Frames::new(bytes) {
-        if let Answer::Object(bytes) = frame.answer() {
-            match parse(bytes) {
-                Ok(RouteNetlinkMessage::NewLink(message) | RouteNetlinkMessage::DelLink(message)) => {
-                    indexes.push(message.header.index);
-                }
-                Ok(RouteNetlinkMessage::NewAddress(message)) => {
-                    let index = message.header.index;
-                    indexes.push(index);
-                    let address = addr::read(&RouteNetlinkMessage::NewAddress(message), index);
-                    addresses.extend(address.map(|address| (index, address.net.ip())));
-                }
-                Ok(RouteNetlinkMessage::DelAddress(message)) => indexes.push(message.header.index),
-                Ok(_) | Err(_) => (),
-            }
+        indexes.extend(frame.about().map(|about| about.index));
+        if let Answer::Object(bytes) = frame.answer()
+            && let Ok(message @ RouteNetlinkMessage::NewAddress(_)) = parse(bytes)
+            && let RouteNetlinkMessage::NewAddress(header) = &message
+        {
+            let index = header.header.index;
+            addresses.extend(addr::read(&message, index).map(|address| (index, address.net.ip())));
         }
     }
     Seen { indexes, addresses, any: false }

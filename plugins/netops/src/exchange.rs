@@ -1,0 +1,200 @@
+//! The answers to some requests, sorted to the requests as they come.
+//!
+//! Pure: bytes in, outcomes out. A list that changed while the kernel wrote it is told apart, since it may lack what
+//! was there all the time; one object that is not understood does not spoil the list it is in.
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkMessage;
+
+use crate::answer::{Answer, Frame, Frames};
+use crate::error::{Cause, Result};
+use crate::kernel::{Reply, Request, parse};
+
+/// Requests under way, numbered from `first`.
+pub(crate) struct Exchange<'a> {
+    requests: &'a [Request],
+    first: u32,
+    place: &'a str,
+    slots: Vec<Slot>,
+}
+
+#[derive(Default)]
+struct Slot {
+    reply: Reply,
+    is_torn: bool,
+    outcome: Option<Outcome>,
+}
+
+/// What became of a request.
+pub(crate) enum Outcome {
+    /// The kernel's verdict, with what it listed.
+    Whole(Result<Reply>),
+    /// A list that changed while the kernel wrote it (`NLM_F_DUMP_INTR`).
+    Torn,
+}
+
+impl<'a> Exchange<'a> {
+    pub(crate) fn new(requests: &'a [Request], first: u32, place: &'a str) -> Self {
+        Self { requests, first, place, slots: requests.iter().map(|_| Slot::default()).collect() }
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.slots.iter().all(|slot| slot.outcome.is_some())
+    }
+
+    /// Takes what one read gave.
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        for frame in Frames::new(bytes) {
+            // An answer to an earlier request that timed out belongs to no request now.
+            let index = frame.sequence.wrapping_sub(self.first) as usize;
+            if let (Some(request), Some(slot)) = (self.requests.get(index), self.slots.get_mut(index)) {
+                slot.take(&frame, request, self.place);
+            }
+        }
+    }
+
+    /// One outcome for each request, in order; `missing` is why some have none.
+    pub(crate) fn finish(self, missing: &Cause) -> Vec<Outcome> {
+        let Self { requests, place, slots, .. } = self;
+        let told = requests.iter().zip(slots);
+        told.map(|(request, slot)| {
+            slot.outcome.unwrap_or_else(|| Outcome::Whole(Err(request.error(place, missing.clone()))))
+        })
+        .collect()
+    }
+}
+
+impl Slot {
+    fn take(&mut self, frame: &Frame<'_>, request: &Request, place: &str) {
+        self.is_torn |= frame.is_torn();
+        match frame.answer() {
+            Answer::Object(bytes) => match parse(bytes) {
+                Ok(message) => {
+                    self.reply.push(message);
+                    if request.is_answered_by_an_object() {
+                        self.outcome = Some(Outcome::Whole(Ok(std::mem::take(&mut self.reply))));
+                    }
+                }
+                Err(cause) if request.is_list() => {
+                    tracing::warn!(%cause, object = request.object, place, "passing over a part of the list");
+                    self.reply.extend(bare_link(frame));
+                }
+                Err(cause) => self.outcome = Some(Outcome::Whole(Err(request.error(place, cause)))),
+            },
+            Answer::Failed(cause) => self.outcome = Some(Outcome::Whole(Err(request.error(place, cause)))),
+            Answer::Done if self.outcome.is_some() => (),
+            Answer::Done if self.is_torn => self.outcome = Some(Outcome::Torn),
+            Answer::Done => self.outcome = Some(Outcome::Whole(Ok(std::mem::take(&mut self.reply)))),
+            Answer::Noise => (),
+        }
+    }
+}
+
+impl Request {
+    /// A question about one object has it as its answer, or a refusal: an ack beside it would say nothing.
+    pub(crate) fn is_answered_by_an_object(&self) -> bool {
+        matches!(self.message, RouteNetlinkMessage::GetLink(_)) && !self.is_list()
+    }
+
+    pub(crate) fn is_list(&self) -> bool {
+        self.flags & NLM_F_DUMP == NLM_F_DUMP
+    }
+}
+
+/// What is known of a link that is not understood: its index. It has no kind and no mark, so it is deleted by no list; but
+/// it counts where it matters that there is one, among a bridge's ports.
+fn bare_link(frame: &Frame<'_>) -> Option<RouteNetlinkMessage> {
+    let about = frame.about()?;
+    if !about.is_new_link() {
+        return None;
+    }
+    let mut message = LinkMessage::default();
+    message.header.interface_family = about.family.into();
+    message.header.index = about.index;
+    Some(RouteNetlinkMessage::NewLink(message))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::Link;
+    use netlink_packet_core::{NLM_F_ACK, NLM_F_MULTIPART};
+
+    const NLMSG_DONE: u16 = 3;
+    const NLM_F_DUMP_INTR: u16 = 0x10;
+    const RTM_NEWLINK: u16 = 16;
+
+    fn list() -> Request {
+        Request::new("list", "links", RouteNetlinkMessage::GetLink(LinkMessage::default())).flags(NLM_F_DUMP)
+    }
+
+    fn frame(kind: u16, flags: u16, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(16 + body.len()).unwrap();
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend((flags | NLM_F_MULTIPART).to_ne_bytes());
+        bytes.extend(1_u32.to_ne_bytes());
+        bytes.extend([0; 4]);
+        bytes.extend(body);
+        bytes
+    }
+
+    /// Link `index` with one attribute of four bytes.
+    fn link(index: u8, flags: u16, attribute: u16) -> Vec<u8> {
+        let mut body = vec![0; 16];
+        body[4] = index;
+        body.extend([8, 0]);
+        body.extend(attribute.to_ne_bytes());
+        body.extend(*b"abc\0");
+        frame(RTM_NEWLINK, flags, &body)
+    }
+
+    fn outcome(reads: &[Vec<u8>]) -> Outcome {
+        let requests = [list()];
+        let mut exchange = Exchange::new(&requests, 1, "the host");
+        for read in reads {
+            assert!(!exchange.is_complete());
+            exchange.take(read);
+        }
+        assert!(exchange.is_complete());
+        exchange.finish(&Cause::State("unused".into())).remove(0)
+    }
+
+    fn links(outcome: Outcome) -> Vec<Link> {
+        match outcome {
+            Outcome::Whole(reply) => reply.unwrap().iter().filter_map(Link::from_message).collect(),
+            Outcome::Torn => panic!("torn"),
+        }
+    }
+
+    #[test]
+    fn a_list_that_changed_meanwhile_is_torn_whichever_part_says_so() {
+        let done = |flags| frame(NLMSG_DONE, flags, &[0; 4]);
+        let whole = [link(1, 0, 3), link(2, 0, 3), done(0)];
+        assert_eq!(links(outcome(&whole)).len(), 2);
+        for torn in [
+            [link(1, 0, 3), link(2, NLM_F_DUMP_INTR, 3), done(0)],
+            [link(1, NLM_F_DUMP_INTR, 3), link(2, 0, 3), done(0)],
+            [link(1, 0, 3), link(2, 0, 3), done(NLM_F_DUMP_INTR)],
+        ] {
+            assert!(matches!(outcome(&torn), Outcome::Torn));
+        }
+    }
+
+    #[test]
+    fn a_refusal_with_the_same_bit_is_a_refusal() {
+        // In an ack the bit has other meanings.
+        let refused = frame(2, NLM_F_DUMP_INTR | NLM_F_ACK, &(-19_i32).to_ne_bytes());
+        assert!(matches!(outcome(&[refused]), Outcome::Whole(Err(_))));
+    }
+
+    #[test]
+    fn a_link_that_is_not_understood_is_listed_by_its_index_alone() {
+        const IFLA_OPERSTATE: u16 = 16; // a single byte, not four
+        let reads = [link(1, 0, 3), link(2, 0, IFLA_OPERSTATE), link(3, 0, 3), frame(NLMSG_DONE, 0, &[0; 4])];
+        let found = links(outcome(&reads));
+        assert_eq!(found[1], Link { index: 2, ..Link::default() });
+        assert_eq!((found[0].name.as_str(), found[2].name.as_str(), found.len()), ("abc", "abc", 3));
+    }
+}
