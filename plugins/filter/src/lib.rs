@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnetwork::IpNetwork;
 use netops::error::Result;
@@ -93,6 +94,33 @@ impl Filter {
     /// What the kernel or iptables refused.
     pub fn iptables(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Table<'_>>> {
         iptables::world::for_new_rules(&mut self.nft, &self.search_path, family, name)
+    }
+
+    /// Connects as [`Filter::open`] does; `None` on a kernel without a packet filter, where there can be nothing in it.
+    ///
+    /// # Errors
+    /// Any but that.
+    pub fn find() -> Result<Option<Self>> {
+        match Self::open() {
+            Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(None),
+            opened => opened.map(Some),
+        }
+    }
+
+    /// Removes all there is of an attachment: ours, and the reference plugins', in either backend.
+    ///
+    /// Content with absence. Goes on past errors and returns them all. What was deleted makes closing the connection wait
+    /// for the kernel, 10 to 25 ms from then: close it after other work, or have a helper hold it ([`AsFd`]).
+    pub fn remove_all(&mut self, attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
+        let nft = &mut self.nft;
+        let steps = [
+            masquerade::remove(nft, attachment, known.addresses),
+            spoof::remove(nft, attachment, known.host_veth),
+            leftovers::remove_masquerade(nft, attachment),
+            iptables::masquerade::remove(nft, attachment, known),
+            leftovers::remove_spoof(nft, attachment),
+        ];
+        steps.into_iter().filter_map(Result::err).collect()
     }
 
     /// Masquerades what these addresses (each with its prefix) send to anywhere but their own prefix and
@@ -197,20 +225,9 @@ fn try_out(nft: &mut Nft, purpose: &'static str, modules: &str, trial: &Transact
     })
 }
 
-/// Removes all there is of an attachment: ours, and the reference plugins', in either backend.
-///
-/// Content with absence, and with a kernel that has no packet filter. Goes on past errors and returns
-/// them all.
+/// As [`Filter::remove_all`], with a connection of its own; content with a kernel that has no packet filter.
 pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
-    carry_on(|nft| {
-        vec![
-            masquerade::remove(nft, attachment, known.addresses),
-            spoof::remove(nft, attachment, known.host_veth),
-            leftovers::remove_masquerade(nft, attachment),
-            iptables::masquerade::remove(nft, attachment, known),
-            leftovers::remove_spoof(nft, attachment),
-        ]
-    })
+    carry_on(|filter| filter.remove_all(attachment, known))
 }
 
 /// Removes all there is of a network but for its valid attachments; `search_path` is `PATH`, for iptables.
@@ -219,28 +236,27 @@ pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> 
 /// them all.
 pub fn gc(network: &str, valid: &[Attachment<'_>], search_path: &str) -> Vec<OpError> {
     let stale = Stale::new(network, valid);
-    carry_on(|nft| {
-        vec![
+    carry_on(|Filter { nft, .. }| {
+        let steps = [
             masquerade::gc(nft, &stale),
             spoof::gc(nft, &stale),
             leftovers::gc_masquerade(nft, &stale),
             iptables::masquerade::gc(nft, search_path, network, valid),
-        ]
+        ];
+        steps.into_iter().filter_map(Result::err).collect()
     })
 }
 
-fn carry_on(steps: impl FnOnce(&mut Nft) -> Vec<Result<()>>) -> Vec<OpError> {
-    match Filter::open() {
-        Ok(mut filter) => steps(&mut filter.nft).into_iter().filter_map(Result::err).collect(),
-        // No nfnetlink, so nobody can have put anything there.
-        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Vec::new(),
+fn carry_on(steps: impl FnOnce(&mut Filter) -> Vec<OpError>) -> Vec<OpError> {
+    match Filter::find() {
+        Ok(Some(mut filter)) => steps(&mut filter),
+        Ok(None) => Vec::new(),
         Err(error) => vec![error],
     }
 }
 
-/// The kernel frees what was deleted without anybody of ours waiting for it.
-impl Drop for Filter {
-    fn drop(&mut self) {
-        self.nft.close_in_child();
+impl AsFd for Filter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.nft.as_fd()
     }
 }

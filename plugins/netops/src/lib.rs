@@ -8,8 +8,9 @@
 //! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
 //! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside |
 //! | [`link`] | [`Link`](link::Link), `get` `find` `list`, `create_bridge` `create_veth` `set` |
+//! | [`pair`] | the other end of a veth in another namespace |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
-//! | [`unlink`] | removing links without waiting for the kernel's grace period |
+//! | [`unlink`] | removing links, one without waiting for the kernel's grace period, many in one |
 //! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
@@ -26,6 +27,7 @@ pub mod netns;
 
 mod answer;
 mod exchange;
+mod helper;
 mod raw;
 mod sieve;
 
@@ -33,6 +35,7 @@ pub mod link;
 mod mac;
 
 pub mod bridge_port;
+pub mod pair;
 pub mod unlink;
 
 pub mod addr;

@@ -22,6 +22,13 @@ use crate::netns::Netns;
 /// The longest link name (`IFNAMSIZ` less the final NUL).
 pub const NAME_BYTES_MAX: usize = 15;
 
+/// Whether a link can have this name (`dev_valid_name`, with `isspace` as the kernel has it).
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let is_part = |byte: u8| !matches!(byte, 0 | b'/' | b':' | b'\t'..=b'\r' | b' ' | 0xa0);
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && !matches!(text, "." | "..") && text.bytes().all(is_part)
+}
+
 /// A link as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
@@ -65,6 +72,8 @@ pub struct Link {
     pub default_pvid: Option<u16>,
     /// Its settings as a bridge's port.
     pub port: Option<Port>,
+    /// The group that the administrator put it in (`ip link set group`); 0 is none.
+    pub group: u32,
 }
 
 /// A link's settings as a bridge's port.
@@ -331,11 +340,15 @@ fn new_veth(veth: &Veth<'_>) -> Request {
     .words(format!("RTM_NEWLINK kind=veth name={} peer={}", veth.name, veth.peer_name))
 }
 
-/// Reads the link, which must be there.
+/// Reads the link, which must be there. A text that no link can have for a name ([`is_name`]) is not sent to the kernel.
 ///
 /// # Errors
 /// `ENODEV`: there is none.
 pub fn get(net: &Kernel, target: &Target) -> Result<Link> {
+    if target.index == 0 && !is_name(&target.name) {
+        let start: String = target.name.chars().take(2 * NAME_BYTES_MAX).collect();
+        return Err(OpError::errno("get", format!("link {start:?}"), Errno::ENODEV).at(net.place()));
+    }
     only(net.call(get_request(target))?, net, &target.name)
 }
 
@@ -486,6 +499,7 @@ impl From<&LinkMessage> for Link {
                 LinkAttribute::LinkNetNsId(id) => link.peer_netns_id = Some(*id),
                 LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
                 LinkAttribute::Promiscuity(count) => link.promiscuity = *count,
+                LinkAttribute::Group(group) => link.group = *group,
                 LinkAttribute::TxQueueLen(length) => link.tx_queue_len = *length,
                 LinkAttribute::LinkInfo(infos) => {
                     for info in infos {

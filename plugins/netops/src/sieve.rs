@@ -15,8 +15,8 @@ const AF_BRIDGE: u8 = 7;
 const KIND: u16 = 0x3fff; // NLA_TYPE_MASK
 
 /// `IFLA_ADDRESS`, `IFNAME`, `MTU`, `LINK`, `MASTER`, `TXQLEN`, `OPERSTATE`, `LINKINFO`, `IFALIAS`, `PROMISCUITY`,
-/// `LINK_NETNSID` (include/uapi/linux/if_link.h): those of [`crate::link::Link`].
-const OF_A_LINK: [u16; 11] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 30, 37];
+/// `GROUP`, `LINK_NETNSID` (include/uapi/linux/if_link.h): those of [`crate::link::Link`].
+const OF_A_LINK: [u16; 12] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37];
 /// `IFLA_AF_SPEC`: a port's VLANs in an answer of the bridge family, of which it is all; else settings by family.
 const OF_A_PORT: u16 = 26;
 

@@ -1,27 +1,44 @@
-//! Removing links without waiting for the kernel's grace period.
+//! Removing links, without waiting for the kernel's grace period where that can be.
 //!
 //! `RTM_DELLINK` returns only after an RCU grace period and the last reference (20 ms measured), but the
 //! kernel announces the removal long before (2 ms): from then on the link has no name, no port, no address
 //! and no peer, and what remains is freeing memory. A system call cannot be left early, and a process that
 //! ends waits for its threads, so a child process makes the call and the caller listens for the announcement.
-//! Killed at any moment, either the kernel never got the request or it completes it.
+//! Killed at any moment, either the kernel never got the request or it completes it. There is one such child at a time
+//! ([`crate::helper`]); who comes meanwhile waits for the kernel.
+//!
+//! Many links share their grace periods: they are put into a group of their own, which one request deletes.
 
-use std::collections::BTreeSet;
-use std::os::fd::{AsFd, OwnedFd};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkMessage};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::MsgFlags;
 
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
+use crate::helper::Turn;
 use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode, open_socket, receive};
-use crate::link::{Link, Target};
+use crate::link::{self, Link, Target};
 use crate::netns::HOST;
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
+
+/// Links that one request deletes. The kernel changes no other link meanwhile, about 1 ms for each.
+const PART: usize = 100;
+
+/// A link that could not be removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The link.
+    pub link: Link,
+    /// Why it is still there.
+    pub error: OpError,
+}
 
 /// Deletes a link (of a veth: both ends) and waits until the kernel has freed it.
 ///
@@ -32,144 +49,125 @@ pub fn request(target: &Target) -> Request {
         .words(format!("RTM_DELLINK dev={}", target.name()))
 }
 
-/// Deletes links of the caller's own namespace; returns when the kernel has announced each one's removal.
+/// Deletes a link of the caller's own namespace; returns when it is gone for everybody.
 ///
-/// Links that are gone already count as deleted: that is what DEL and GC want.
+/// One that is gone already counts as deleted: that is what DEL and GC want. If a child process is left to wait for the
+/// kernel, it keeps `held` open: closing an nf_tables socket has to wait, too.
 ///
 /// # Errors
-/// The first refusal, after all were tried; [`Cause::Timeout`] after [`DEADLINE`].
-pub fn remove_announced(links: &[Link]) -> Result<()> {
-    if links.is_empty() {
-        return Ok(());
+/// As the kernel refuses; [`Cause::Timeout`] after [`DEADLINE`].
+pub fn remove(link: &Link, held: Option<BorrowedFd<'_>>) -> Result<()> {
+    match remove_by_helper(link, &request(&link.into()), held)? {
+        true => Ok(()),
+        false => remove_in_line(&Kernel::host()?, link),
     }
-    let requests: Vec<Request> = links.iter().map(|link| request(&link.into())).collect();
+}
+
+/// Deletes any number of links of the caller's own namespace; returns those that are still there.
+#[must_use]
+pub fn remove_all(links: &[Link]) -> Vec<Left> {
+    let left = |link: &Link, error: OpError| Left { link: link.clone(), error };
+    match links {
+        [] => Vec::new(),
+        [link] => remove(link, None).err().map(|error| left(link, error)).into_iter().collect(),
+        links => match Kernel::host().and_then(|net| Ok((free_group(&net)?, net))) {
+            Ok((group, net)) => links.chunks(PART).flat_map(|part| remove_part(&net, group, part)).collect(),
+            Err(error) => links.iter().map(|link| left(link, error.clone())).collect(),
+        },
+    }
+}
+
+fn remove_in_line(net: &Kernel, link: &Link) -> Result<()> {
+    match net.run(request(&link.into())) {
+        Err(error) if !error.is_absent() => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// Whether a helper had the link deleted; if not, it may be there.
+fn remove_by_helper(link: &Link, request: &Request, held: Option<BorrowedFd<'_>>) -> Result<bool> {
+    let Some(turn) = Turn::find() else { return Ok(false) };
     let open = |errno| OpError::errno("open", "a netlink socket", errno).at(HOST);
-    let mut socket = open_socket(DEADLINE).map_err(open)?;
-    subscribe(&mut socket).map_err(open)?;
-    let mut removal =
-        Removal { pending: links.iter().map(|link| link.index).collect(), links, requests: &requests, failed: None };
-    if let Ok(child) = crate::raw::send_from_child(socket.as_fd(), &encode(&requests, 1)) {
-        removal.listen(&socket, &child)?;
+    let socket = open_socket(DEADLINE).map_err(open)?;
+    let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
+    let mut listening = Listening { socket, link, request };
+    listening.socket.add_membership(RTNLGRP_LINK).map_err(errno).map_err(open)?;
+    let bytes = encode(std::slice::from_ref(request), 1);
+    match crate::raw::send_from_child(listening.socket.as_fd(), &bytes, held) {
+        Err(_no_process) => Ok(false),
+        Ok((pid, end)) => {
+            turn.note(pid);
+            listening.until_gone(end.as_fd())
+        }
     }
-    removal.finish()
 }
 
-fn subscribe(socket: &mut netlink_sys::Socket) -> std::result::Result<(), Errno> {
-    socket.add_membership(RTNLGRP_LINK).map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO)))
+struct Listening<'a> {
+    socket: netlink_sys::Socket,
+    link: &'a Link,
+    request: &'a Request,
 }
 
-struct Removal<'a> {
-    pending: BTreeSet<u32>,
-    links: &'a [Link],
-    requests: &'a [Request],
-    failed: Option<OpError>,
-}
-
-impl Removal<'_> {
-    /// Takes announcements and verdicts until every link is accounted for, or no more can come.
-    fn listen(&mut self, socket: &netlink_sys::Socket, child: &OwnedFd) -> Result<()> {
+impl Listening<'_> {
+    /// Whether the link's end was announced, or the request carried out, before the child had ended.
+    fn until_gone(&mut self, child: BorrowedFd<'_>) -> Result<bool> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let end = Instant::now() + DEADLINE;
-        while !self.pending.is_empty() {
+        loop {
             let mut files =
-                [PollFd::new(socket.as_fd(), PollFlags::POLLIN), PollFd::new(child.as_fd(), PollFlags::empty())];
+                [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN), PollFd::new(child, PollFlags::empty())];
             match poll(&mut files, until(end)) {
-                Ok(0) => self.fail_pending(&Cause::Timeout(DEADLINE)),
+                Ok(0) => return Err(self.request.error(HOST, Cause::Timeout(DEADLINE))),
                 Ok(_) => {
                     // Before the look at the socket: what the child caused is there by then.
                     let has_ended = files[1].any().unwrap_or(false);
-                    self.read(socket, &mut buffer)?;
-                    if has_ended {
-                        return Ok(());
+                    match self.read(&mut buffer)? {
+                        true => return Ok(true),
+                        false if has_ended => return Ok(false),
+                        false => (),
                     }
                 }
                 Err(Errno::EINTR) => (),
-                Err(errno) => self.fail_pending(&Cause::Kernel { errno, words: None }),
+                Err(errno) => return Err(self.request.error(HOST, Cause::Kernel { errno, words: None })),
             }
         }
-        Ok(())
     }
 
     /// Reads all there is.
-    fn read(&mut self, socket: &netlink_sys::Socket, buffer: &mut Vec<u8>) -> Result<()> {
-        while !self.pending.is_empty() {
-            match receive(socket, buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(()) => self.take(buffer),
-                Err(Errno::EINTR) => (),
-                Err(Errno::ENOBUFS) => self.look()?,
-                Err(Errno::EAGAIN) => return Ok(()),
-                Err(errno) => self.fail_pending(&Cause::Kernel { errno, words: None }),
-            }
-        }
-        Ok(())
-    }
-
-    /// Deletes the slow way what is not accounted for: there was no child, or it ended before the kernel had its
-    /// requests.
-    fn finish(mut self) -> Result<()> {
-        if !self.pending.is_empty() {
-            let net = Kernel::host()?;
-            for ((sequence, link), request) in (1..).zip(self.links).zip(self.requests) {
-                if self.pending.contains(&link.index) {
-                    self.settle(sequence, net.run(request.clone()).err().map(|error| error.cause));
+    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<bool> {
+        loop {
+            match receive(&self.socket, buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(()) if self.says_gone(buffer)? => return Ok(true),
+                Ok(()) | Err(Errno::EINTR) => (),
+                Err(Errno::EAGAIN) => return Ok(false),
+                // Announcements were lost.
+                Err(Errno::ENOBUFS) if link::find_index(&Kernel::host()?, self.link.index)?.is_none() => {
+                    return Ok(true);
                 }
+                Err(Errno::ENOBUFS) => (),
+                Err(errno) => return Err(self.request.error(HOST, Cause::Kernel { errno, words: None })),
             }
-        }
-        match self.failed {
-            Some(error) => Err(error),
-            None => Ok(()),
         }
     }
 
     /// Announcements have sequence 0 or the request's, verdicts the request's: told apart by kind.
-    fn take(&mut self, bytes: &[u8]) {
+    fn says_gone(&self, bytes: &[u8]) -> Result<bool> {
         for frame in Frames::new(bytes) {
             match frame.answer() {
                 Answer::Object(_) => {
-                    if let Some(about) = frame.about().filter(|about| about.is_removal()) {
-                        self.pending.remove(&about.index);
+                    if frame.about().is_some_and(|about| about.is_removal() && about.index == self.link.index) {
+                        return Ok(true);
                     }
                 }
-                Answer::Done => self.settle(frame.sequence, None),
-                Answer::Failed(cause) => self.settle(frame.sequence, Some(cause)),
+                Answer::Done => return Ok(true),
+                Answer::Failed(cause) => {
+                    let error = self.request.error(HOST, cause);
+                    return if error.is_absent() { Ok(true) } else { Err(error) };
+                }
                 Answer::Noise => (),
             }
         }
-    }
-
-    fn settle(&mut self, sequence: u32, cause: Option<Cause>) {
-        let number = sequence.wrapping_sub(1) as usize;
-        let (Some(link), Some(request)) = (self.links.get(number), self.requests.get(number)) else {
-            return;
-        };
-        if !self.pending.remove(&link.index) {
-            return;
-        }
-        if let Some(cause) = cause {
-            let error = OpError::new(request.op, request.object.clone(), cause).at(HOST).request(request.words.clone());
-            if !error.is_absent() {
-                self.failed.get_or_insert(error);
-            }
-        }
-    }
-
-    /// Announcements were lost: ask for each link.
-    fn look(&mut self) -> Result<()> {
-        let net = Kernel::host()?;
-        for index in self.pending.clone() {
-            if crate::link::find_index(&net, index)?.is_none() {
-                self.pending.remove(&index);
-            }
-        }
-        Ok(())
-    }
-
-    fn fail_pending(&mut self, cause: &Cause) {
-        for (number, _) in self.links.iter().enumerate() {
-            let sequence = u32::try_from(number).unwrap_or(u32::MAX).wrapping_add(1);
-            self.settle(sequence, Some(cause.clone()));
-        }
-        self.pending.clear();
+        Ok(false)
     }
 }
 
@@ -179,28 +177,49 @@ fn until(end: Instant) -> PollTimeout {
     PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::link::{self, Bridge};
-    use crate::netns::Netns;
-
-    #[test]
-    fn what_the_child_did_not_do_is_done_the_slow_way() {
-        Netns::run_in_new(|| {
-            let net = Kernel::host().unwrap();
-            let made = ["br0", "br1"].map(|name| {
-                net.run(link::create_bridge(name, &Bridge::default())).unwrap();
-                link::get(&net, &Target::named(name)).unwrap()
-            });
-            let lo = link::get(&net, &Target::named("lo")).unwrap();
-            let links = [made[0].clone(), lo, made[1].clone()];
-            let requests: Vec<Request> = links.iter().map(|link| request(&link.into())).collect();
-            let pending = links.iter().map(|link| link.index).collect();
-            let removal = Removal { pending, links: &links, requests: &requests, failed: None };
-            assert_eq!(removal.finish().unwrap_err().object, "link lo");
-            assert_eq!(link::list(&net, None).unwrap().len(), 1);
-        })
-        .unwrap();
+/// A number of a group that no link is in. Never 0, which all links are in that were put into none.
+fn free_group(net: &Kernel) -> Result<u32> {
+    let links = link::list(net, None)?;
+    loop {
+        // Keyed anew from the kernel's random numbers.
+        let group = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(0);
+        if group != 0 && links.iter().all(|link| link.group != group) {
+            return Ok(group);
+        }
     }
+}
+
+/// Deletes these links by way of a group that none else is in; one by one if the kernel refuses that.
+fn remove_part(net: &Kernel, group: u32, links: &[Link]) -> Vec<Left> {
+    let join = links.iter().map(|link| {
+        let mut message = Target::from(link).message();
+        message.attributes.push(LinkAttribute::Group(group));
+        Request::new("delete", format!("link {}", link.name), RouteNetlinkMessage::SetLink(message))
+            .words(format!("RTM_SETLINK dev={} group={group}", link.name))
+    });
+    let joined = net.call_all(join.collect());
+    let mut left = Vec::new();
+    let mut there = Vec::new();
+    for (link, outcome) in links.iter().zip(joined) {
+        match outcome {
+            Ok(_) => there.push(link),
+            Err(error) if error.is_absent() => (),
+            Err(error) => left.push(Left { link: link.clone(), error }),
+        }
+    }
+    if there.is_empty() || net.run(delete_group(group)).is_ok() {
+        return left;
+    }
+    let refused = there
+        .into_iter()
+        .filter_map(|link| remove_in_line(net, link).err().map(|error| Left { link: link.clone(), error }));
+    left.extend(refused);
+    left
+}
+
+fn delete_group(group: u32) -> Request {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::Group(group));
+    Request::new("delete", format!("the links of group {group}"), RouteNetlinkMessage::DelLink(message))
+        .words(format!("RTM_DELLINK group={group}"))
 }

@@ -13,7 +13,9 @@ use netops::error::Cause;
 use netops::link::{self, Bridge, Link, Mac, Port, Settings, Target, Veth};
 use netops::route::{self, Route};
 use netops::watch::Watch;
-use netops::{Errno, Kernel, Netns, OpError, unlink};
+use netops::{Errno, Kernel, Netns, OpError, pair, unlink};
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
 
 /// A node namespace, and a container's namespace seen from it.
 fn on_node(test: impl FnOnce(&Kernel, &Netns) + Send) {
@@ -181,18 +183,53 @@ fn a_wait_ends_by_the_announcement_alone() {
     });
 }
 
+/// A node for what is noted in `/run`.
+fn on_node_with_run(test: impl FnOnce(&Kernel, &Netns)) {
+    let container = Netns::create().unwrap();
+    let _node = testns::Node::with_folders(std::iter::empty());
+    test(&Kernel::host().unwrap(), &container);
+}
+
 #[test]
 fn removal_returns_with_the_announcement() {
-    on_node(|net, container| {
+    on_node_with_run(|net, container| {
         let br0 = bridge(net, "br0");
         let host = veth(net, container, &br0);
         let start = Instant::now();
-        unlink::remove_announced(std::slice::from_ref(&host)).unwrap();
+        unlink::remove(&host, None).unwrap();
         eprintln!("removal took {:?}", start.elapsed());
         assert_eq!(link::find(net, "vethx").unwrap(), None);
         let inside = Kernel::in_netns(container).unwrap();
         assert_eq!(link::find(&inside, "eth0").unwrap(), None);
-        unlink::remove_announced(&[host]).unwrap();
+        unlink::remove(&host, None).unwrap();
+    });
+}
+
+/// Children of this process, which no other process waits for: as on a node whose PID 1 does not.
+#[test]
+fn there_is_no_second_helper_before_the_first_is_waited_for() {
+    on_node_with_run(|net, container| {
+        let br0 = bridge(net, "br0");
+        let noted = || {
+            let folder: Vec<_> = std::fs::read_dir("/run/cni").unwrap().collect();
+            let [Ok(note)] = &folder[..] else { panic!("{folder:?}") };
+            assert_eq!(std::os::unix::fs::MetadataExt::mode(&note.metadata().unwrap()) & 0o777, 0o600);
+            let text = std::fs::read_to_string(note.path()).unwrap();
+            Pid::from_raw(text.split_once(' ').unwrap().0.parse().unwrap())
+        };
+        let remove = || {
+            unlink::remove(&veth(net, container, &br0), None).unwrap();
+            assert_eq!(link::find(net, "vethx").unwrap(), None);
+            noted()
+        };
+        let first = remove();
+        for _ in 0..3 {
+            assert_eq!(remove(), first);
+        }
+        waitpid(first, None).unwrap();
+        let second = remove();
+        assert_ne!(second, first);
+        waitpid(second, None).unwrap();
     });
 }
 
@@ -201,11 +238,82 @@ fn removal_of_several_reports_the_refused_one_and_does_the_rest() {
     on_node(|net, _| {
         let br0 = bridge(net, "br0");
         let br1 = bridge(net, "br1");
+        let gone = bridge(net, "br2");
+        net.run(unlink::request(&(&gone).into())).unwrap();
         let lo = link::get(net, &Target::named("lo")).unwrap();
-        let error = unlink::remove_announced(&[br0, lo, br1]).unwrap_err();
-        assert_eq!(error.object, "link lo");
+        let left = unlink::remove_all(&[br0, gone, lo.clone(), br1]);
+        let [unlink::Left { link, error }] = &left[..] else { panic!("{left:?}") };
+        assert_eq!((link.index, error.object.as_str()), (lo.index, "link lo"));
         assert_eq!(error.os_errno(), Some(Errno::EOPNOTSUPP));
         assert_eq!(link::list(net, None).unwrap().len(), 1);
+    });
+}
+
+/// A grace period for each would be 20 s; the kernel takes 1 ms for each all the same.
+#[test]
+fn removal_of_many_shares_the_grace_periods_and_touches_no_other_link() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let mut pairs = Vec::new();
+        for n in 0..700 {
+            let (name, peer_name) = (format!("veth{n}"), format!("eth{n}"));
+            let veth = Veth {
+                name: &name,
+                master: Some(br0.index),
+                alias: "a",
+                mtu_bytes: None,
+                peer_name: &peer_name,
+                peer_mac: None,
+                peer_netns: Some(container),
+            };
+            pairs.push(link::create_veth(net, &veth).unwrap());
+        }
+        let kept = pairs.pop().unwrap();
+        let start = Instant::now();
+        assert_eq!(unlink::remove_all(&pairs), []);
+        eprintln!("removal of {} took {:?}", pairs.len(), start.elapsed());
+        assert_eq!(link::list(net, Some(br0.index)).unwrap(), [kept]);
+        let inside = Kernel::in_netns(container).unwrap();
+        assert_eq!(link::list(&inside, None).unwrap().len(), 2);
+    });
+}
+
+/// Only what both ends say of each other counts: a container chooses the indexes of its own links.
+#[test]
+fn the_host_end_of_a_veth_is_found_by_what_both_ends_say() {
+    on_node(|net, container| {
+        let br0 = bridge(net, "br0");
+        let host = veth(net, container, &br0);
+        let inside = Kernel::in_netns(container).unwrap();
+        let eth0 = link::get(&inside, &Target::named("eth0")).unwrap();
+        assert_eq!(pair::find_host_end(net, &inside, container, &eth0).unwrap(), Some(host.clone()));
+        // In the container, with the numbers of the host's.
+        net.run(unlink::request(&(&host).into())).unwrap();
+        let victim = veth(net, &Netns::create().unwrap(), &br0);
+        let (own, peer) = (victim.peer.unwrap().to_string(), victim.index.to_string());
+        let forge = ["link", "add", "eth0", "index", &own, "type", "veth", "peer", "name", "zz", "index", &peer];
+        let made = container.run(|| std::process::Command::new("ip").args(forge).status().unwrap());
+        assert!(made.unwrap().success());
+        let forged = link::get(&inside, &Target::named("eth0")).unwrap();
+        assert_eq!((forged.peer, Some(forged.index)), (Some(victim.index), victim.peer));
+        assert_eq!(pair::find_host_end(net, &inside, container, &forged).unwrap(), None);
+        // The victim's own container is another one.
+        assert_eq!(
+            pair::find_host_end(net, &inside, container, &Link { peer_netns_id: Some(0), ..forged }).unwrap(),
+            None
+        );
+    });
+}
+
+#[test]
+fn a_text_that_is_no_links_name_finds_none() {
+    on_node(|net, _| {
+        let long = "v".repeat(70_000);
+        for text in ["sixteen-letters-", "", ".", "..", "a/b", "a:b", "a b", "a\0", "a\u{a0}", &long] {
+            assert!(!link::is_name(text));
+            assert_eq!(link::find(net, text).unwrap(), None);
+        }
+        assert!(link::is_name("fifteen-letters") && link::is_name("lo"));
     });
 }
 

@@ -198,31 +198,6 @@ fn a_trial_says_what_a_commit_would_and_changes_nothing() {
     });
 }
 
-/// The child that waits ends, and what it held is closed: the namespace's only socket is gone.
-#[test]
-fn a_child_closes_the_connection() {
-    in_netns(|| {
-        let open_sockets = || {
-            let table = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
-            let is_netfilter = |line: &&str| line.split_whitespace().nth(1) == Some("12");
-            table.lines().filter(is_netfilter).count()
-        };
-        let before = open_sockets(); // the kernel's own end
-        let mut nft = Nft::open("the host").unwrap();
-        nft.commit(&ruleset()).unwrap();
-        nft.commit(&Transaction::new(vec![Change::DeleteTable(TABLE)])).unwrap();
-        assert_eq!(open_sockets(), before + 1);
-        nft.close_in_child();
-        drop(nft);
-        assert_eq!(open_sockets(), before + 1);
-        let start = Instant::now();
-        while open_sockets() > before {
-            assert!(start.elapsed() < std::time::Duration::from_secs(5), "the child keeps the socket");
-            std::thread::yield_now();
-        }
-    });
-}
-
 #[test]
 fn a_concatenation_keeps_its_fields() {
     in_netns(|| {
@@ -308,7 +283,6 @@ fn measure() {
             let mut nft = Nft::open("the host").unwrap();
             let address = std::net::Ipv4Addr::from(0x0a02_0000 + 80 + n).to_string();
             nft.commit(&Transaction::new(vec![Change::DeleteElement(source(&address))])).unwrap();
-            nft.close_in_child();
         });
         timed("open, create, close", 10, &mut |n| {
             Nft::open("the host").unwrap().commit(&element(200 + n)).unwrap();

@@ -31,7 +31,7 @@ pub async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
     let mac = requested_mac(request)?;
     let places = Places::open(&request.netns)?;
     let owner = owner(&request.conf.name, &request.container_id, &request.ifname);
-    let undoer = BridgeUndoer { request, host: &places.host, owner: &owner };
+    let undoer = BridgeUndoer::new(request, &places.host, &owner);
     let adding = Adding { request, places: &places, owner: &owner };
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
         places.refuse_taken(&request.ifname)?;
@@ -160,7 +160,7 @@ impl Adding<'_> {
         let name = match link::find(&self.places.host, name).map_err(failed)? {
             // Ours, of a container that died with its namespace and is not all gone yet.
             Some(stale) if self.owner.owns(&stale) => {
-                unlink::remove_announced(&[stale]).map_err(failed)?;
+                unlink::remove(&stale, None).map_err(failed)?;
                 name
             }
             Some(_) => &random,

@@ -1,7 +1,7 @@
 //! The socket: transactions go out, single objects and dumps come back.
 
 use std::fmt::Display;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
@@ -13,7 +13,7 @@ use super::extension::ExtensionKind;
 use super::object::{Chain, Element, Family, Rule, Set, Table};
 use super::reply::{Body, ChainInfo, Reply, TableInfo, parse_replies};
 use super::transaction::{
-    Change, DUMP, GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, REQUEST, Transaction, encode_key,
+    DUMP, GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, REQUEST, Transaction, encode_key,
 };
 use super::wire::{Header, Writer};
 use crate::error::{Cause, OpError, Result};
@@ -31,7 +31,7 @@ pub const MAX_CHANGES: usize = 500;
 ///
 /// Two costs set the way to use it (measured on Linux 6.18, where a request takes 5 to 50 us):
 /// - **Closing it after a transaction that deleted something waits for the kernel's grace period,
-///   10 to 25 ms.** Keep it until other work is done, or see [`Nft::close_in_child`].
+///   10 to 25 ms.** Keep it until other work is done: removing links takes as long, and its helper can hold it ([`crate::unlink::remove`]).
 /// - **A refused transaction costs a grace period too**, inside [`Nft::commit`] and with the
 ///   ruleset locked for everybody. Look first, then change; do not try and see.
 #[derive(Debug)]
@@ -40,9 +40,6 @@ pub struct Nft {
     place: String,
     seq: u32,
     buffer: Vec<u8>,
-    has_deleted: bool,
-    /// Behind `socket`, as fields are dropped in order: the child lets go when this closes.
-    holder: Option<OwnedFd>,
 }
 
 impl Nft {
@@ -64,7 +61,7 @@ impl Nft {
             Ok(socket)
         };
         let socket = open().map_err(|e| OpError::io("open", "an nf_tables socket", &e).at(&*place))?;
-        Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN), has_deleted: false, holder: None })
+        Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
     }
 
     /// Carries out a transaction: all of it, or nothing.
@@ -77,7 +74,6 @@ impl Nft {
         if transaction.is_empty() {
             return Ok(());
         }
-        self.has_deleted |= transaction.changes.iter().any(Change::is_deletion);
         self.transact(transaction, Transaction::encode)
     }
 
@@ -127,16 +123,6 @@ impl Nft {
                 Err(OpError::state("commit", "an nft transaction", "the kernel has not acknowledged it")
                     .at(&*self.place))
             }
-        }
-    }
-
-    /// Leaves the wait of closing this connection to a child process, whenever and however it is closed,
-    /// the caller's end included. The child costs 0.1 ms, holds nothing else, and ends by itself.
-    ///
-    /// Does nothing unless something was deleted. If there can be no child, closing waits as it does anyway.
-    pub fn close_in_child(&mut self) {
-        if self.has_deleted && self.holder.is_none() {
-            self.holder = crate::raw::hold_in_child(self.socket.as_fd()).ok();
         }
     }
 
@@ -443,5 +429,11 @@ impl Nft {
     fn too_long(&self) -> OpError {
         let sentence = "a name or comment in it is longer than netlink can carry";
         OpError::state("commit", "an nft transaction", sentence).at(&*self.place)
+    }
+}
+
+impl AsFd for Nft {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 }

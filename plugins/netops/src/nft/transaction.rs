@@ -99,24 +99,6 @@ impl Change {
         }
     }
 
-    /// Whether the kernel has something to free afterwards.
-    pub(super) fn is_deletion(&self) -> bool {
-        match self {
-            Self::EnsureTable(_)
-            | Self::EnsureChain(_)
-            | Self::EnsureSet(_)
-            | Self::CreateElement(_)
-            | Self::AppendRule(_)
-            | Self::PrependRule(_) => false,
-            Self::FlushChain(_)
-            | Self::DeleteTable(_)
-            | Self::DeleteChain(_)
-            | Self::DeleteElement(_)
-            | Self::DeleteRule(_)
-            | Self::DeleteSet(_) => true,
-        }
-    }
-
     /// The verb of an error text.
     pub(super) fn verb(&self) -> &'static str {
         match self {

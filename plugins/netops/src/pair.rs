@@ -1,0 +1,63 @@
+//! The other end of a veth in another namespace, found so that neither namespace is taken at its word.
+//!
+//! A link says of its other end no more than an index, and whoever administers a namespace chooses the indexes there: a
+//! container can make a pair of its own whose numbers are those of a link of the host. An index means something only
+//! together with the namespace that it counts in, which the kernel tells by a number of each namespace's own
+//! (`IFLA_LINK_NETNSID`). No container can choose that for a namespace that it has not got.
+
+use std::os::fd::AsRawFd;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
+
+use crate::error::{OpError, Result};
+use crate::kernel::{Kernel, Request};
+use crate::link::{self, Link};
+use crate::netns::Netns;
+
+/// The end on the host of a veth whose other end is `container`, a link `inside` the namespace `netns`.
+///
+/// Only where each end names the other: its index, and the namespace that it counts in. What is in doubt is no end of it.
+///
+/// # Errors
+/// As [`link::find_index`].
+pub fn find_host_end(host: &Kernel, inside: &Kernel, netns: &Netns, container: &Link) -> Result<Option<Link>> {
+    let Some(index) = container.peer.filter(|_| container.kind == "veth") else { return Ok(None) };
+    let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
+    if !names(container, inside, &own)? {
+        return Ok(None);
+    }
+    let Some(end) = link::find_index(host, index)? else { return Ok(None) };
+    let is_pair = end.kind == "veth" && end.peer == Some(container.index) && names(&end, host, netns)?;
+    Ok(is_pair.then_some(end))
+}
+
+/// Whether the namespace that the link says its other end is in is `other`.
+fn names(link: &Link, net: &Kernel, other: &Netns) -> Result<bool> {
+    match link.peer_netns_id {
+        Some(id @ 0..) => Ok(find_number(net, other)? == Some(id)),
+        // Negative: the other end's namespace has no number here, or is ending. None: both ends are here.
+        Some(_) | None => Ok(false),
+    }
+}
+
+/// The number that this namespace has for another, if it has one.
+fn find_number(net: &Kernel, other: &Netns) -> Result<Option<i32>> {
+    let mut message = NsidMessage::default();
+    // A descriptor of a process is never negative.
+    message.attributes.push(NsidAttribute::Fd(other.as_raw_fd().cast_unsigned()));
+    let request = Request::new(
+        "get",
+        format!("the number of namespace {}", other.path().display()),
+        RouteNetlinkMessage::GetNsId(message),
+    )
+    .words("RTM_GETNSID");
+    let mut numbers = net.call(request)?.into_iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewNsId(message) => message.attributes.iter().find_map(|attribute| match attribute {
+            NsidAttribute::Id(id) => Some(*id),
+            _ => None,
+        }),
+        _ => None,
+    });
+    Ok(numbers.next_back().filter(|id| *id >= 0))
+}
