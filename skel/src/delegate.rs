@@ -6,7 +6,7 @@
 
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
-use cni_spec::{AddResult, CniError, Code, Command, PluginType, SpecVersion, json};
+use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, conf, json};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
@@ -78,6 +78,15 @@ impl<'a> Delegate<'a> {
         self.call(Command::Gc).await.map(drop)
     }
 
+    /// GC with another list than the caller's own.
+    ///
+    /// # Errors
+    /// As [`Delegate::add`].
+    pub async fn gc_but(&self, valid: &[Attachment]) -> Result<(), CniError> {
+        let stdin = conf::with_valid_attachments(&self.raw.stdin, valid)?;
+        self.call_with(Command::Gc, Rc::from(stdin)).await.map(drop)
+    }
+
     /// STATUS.
     ///
     /// # Errors
@@ -87,15 +96,19 @@ impl<'a> Delegate<'a> {
     }
 
     async fn call(&self, command: Command) -> Result<Vec<u8>, CniError> {
+        self.call_with(command, Rc::clone(&self.raw.stdin)).await
+    }
+
+    async fn call_with(&self, command: Command, stdin: Rc<[u8]>) -> Result<Vec<u8>, CniError> {
         let call = &self.raw.call;
         let executable = call.env.plugin_path().find_executable(self.plugin)?;
         let entry = call.entries.iter().find(|entry| entry.name == self.plugin.as_str());
         let output = match entry.filter(|_| is_this_executable(&executable)) {
             Some(entry) => {
-                let reply = (entry.handler)(&call.for_delegate(command, Rc::clone(&self.raw.stdin))).await;
+                let reply = (entry.handler)(&call.for_delegate(command, stdin)).await;
                 Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() }
             }
-            None => self.run(command, &executable).await?,
+            None => self.run(command, &executable, &stdin).await?,
         };
         output.into_stdout().map_err(|error| self.signed(error))
     }
@@ -108,13 +121,13 @@ impl<'a> Delegate<'a> {
         }
     }
 
-    async fn run(&self, command: Command, executable: &Path) -> Result<Output, CniError> {
+    async fn run(&self, command: Command, executable: &Path, stdin: &[u8]) -> Result<Output, CniError> {
         let env = self.raw.call.env.call_env();
         exec::run(exec::Call {
             executable,
             command,
             env: &env,
-            stdin: &self.raw.stdin,
+            stdin,
             group: Group::Callers,
             stderr: Stderr::Inherit,
             deadline: DEADLINE,

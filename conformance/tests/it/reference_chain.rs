@@ -95,7 +95,7 @@ fn course(set: Set, driver: Driver, version: &str, with_ports: bool) -> Option<C
 
 /// Which address was given last, and a bridge's link-local routes, which come and go with its carrier.
 pub(crate) fn comes_and_goes(line: &str) -> bool {
-    ["/last_reserved_ip.", "/run/cni/host-local", " fe80::"].iter().any(|word| line.contains(word))
+    ["/last_reserved_ip.", "/run/cni", " fe80::"].iter().any(|word| line.contains(word))
 }
 
 /// The lines without what is another from one ADD to the next: hardware addresses, what is made of them, names of veths,

@@ -195,6 +195,35 @@ fn every_lock_is_on_a_file_that_only_root_can_open() {
     }
 }
 
+/// A container chooses the indexes of the links that it makes in its own namespace. A pair of its own may so have the numbers
+/// of another's on the node.
+#[test]
+fn a_containers_pair_with_the_indexes_of_another_link_costs_that_nothing() {
+    let node = node();
+    let other = node.container();
+    node.host().add_link("first", "bridge"); // or both ends would have the same number
+    node.host().add_veth("docker", other.namespace(), "eth0");
+    let victim = node.host().link("docker");
+    let pod = node.container();
+    let attached = Attached::add(&node, &bridge(json!({})), &pod);
+    pod.namespace().delete_link("eth0");
+    let (own, peer) = (victim.peer.expect("its other end").to_string(), victim.index.to_string());
+    let forge = ["link", "add", "eth0", "index", &own, "type", "veth", "peer", "name", "zz", "index", &peer];
+    let made = pod.namespace().enter(|| std::process::Command::new("ip").args(forge).status());
+    assert!(made.expect("start ip of iproute2").success());
+    // With the address that the result has, or CHECK would go no further.
+    let mac = attached.result["interfaces"][2]["mac"].as_str().expect("the container's address");
+    let ip = |arguments: &[&str]| pod.namespace().enter(|| std::process::Command::new("ip").args(arguments).status());
+    assert!(ip(&["link", "set", "eth0", "address", mac]).expect("start ip").success());
+    assert!(ip(&["link", "set", "eth0", "up"]).expect("start ip").success());
+    let failure = attached.check().fails_with(107);
+    assert!(failure.msg.contains("host end of eth0") && failure.msg.contains("it is not found"), "{failure:?}");
+    attached.del().ok();
+    assert_eq!(node.host().find_link("docker").map(|link| link.index), Some(victim.index));
+    Call::new(Verb::Del, &attached.config, &pod).run(&node).ok();
+    assert!(node.host().find_link("docker").is_some());
+}
+
 /// Names that become paths: refused by both, before anything is made.
 #[test]
 fn names_do_not_leave_their_folder() {

@@ -229,6 +229,23 @@ impl WireAttachment {
     }
 }
 
+/// A config with another list of valid attachments than it had.
+///
+/// # Errors
+/// Code 6: it is no JSON object.
+pub fn with_valid_attachments(input: &[u8], valid: &[Attachment]) -> Result<Vec<u8>, CniError> {
+    const KEY: &str = "cni.dev/valid-attachments";
+    let mut conf = json::parse(input)?;
+    let Some(object) = conf.as_object_mut() else {
+        return Err(CniError::new(Code::DECODING, "cannot decode the config: it is no JSON object"));
+    };
+    object.retain(|key, _| ![KEY, "cni.dev/attachments"].iter().any(|known| key.eq_ignore_ascii_case(known)));
+    let entry =
+        |one: &Attachment| serde_json::json!({"containerID": one.container_id.as_str(), "ifname": one.ifname.as_str()});
+    object.insert(KEY.to_owned(), valid.iter().map(entry).collect());
+    Ok(json::to_text(&conf).into_bytes())
+}
+
 /// What a plugin makes of its own keys. Every rule about them is here, so that nothing later can meet a bad value.
 pub trait FromConf: Sized {
     /// Reads and checks the plugin's keys.

@@ -52,17 +52,32 @@ impl Owner<'_> {
         link.kind == "veth" && link.alias.as_deref() == Some(self.alias().as_str())
     }
 
-    /// The owner's host end. All links are looked at only where somebody else's has the owner's name, as ADD gave
+    /// The owner's host end. All links are looked at only where another link has the owner's name, as ADD gave
     /// the end another one then.
     ///
     /// # Errors
     /// As [`link::find`].
     pub fn find(&self, net: &Kernel) -> Result<Option<Link>> {
         match link::find(net, &self.name())? {
-            Some(link) if !self.owns(&link) => Ok(link::list(net, None)?.into_iter().find(|link| self.owns(link))),
+            Some(link) if !self.owns(&link) => self.find_among_all(net),
             found => Ok(found),
         }
     }
+
+    /// The owner's host end by its mark, whatever its name. Looks at all links.
+    ///
+    /// # Errors
+    /// As [`link::list`].
+    pub fn find_among_all(&self, net: &Kernel) -> Result<Option<Link>> {
+        Ok(link::list(net, None)?.into_iter().find(|link| self.owns(link)))
+    }
+}
+
+/// Whose host end of this network a link is, as its mark has it. `None`: it has none, or one too long to have it in clear.
+#[must_use]
+pub fn find_owner(network: &NetworkName, link: &Link) -> Option<Attachment> {
+    let (container_id, ifname) = link.alias.as_deref()?.strip_prefix(&prefix(network))?.split_once('/')?;
+    Some(Attachment { container_id: ContainerId::parse(container_id).ok()?, ifname: IfName::parse(ifname).ok()? })
 }
 
 /// What all marks of a network begin with. A long network name is hashed like a long mark.
@@ -132,6 +147,10 @@ mod tests {
         assert_ne!(name, owned("net", "c2", |owner| owner.name()));
         assert_ne!(owned("a", "bc", |owner| owner.name()), owned("ab", "c", |owner| owner.name()));
         assert_eq!(owned("net", "c1", |owner| owner.alias()), "cni:net/c1/eth0");
+        let marked = Link { alias: Some("cni:net/c1/eth0".into()), ..Link::default() };
+        let owner = find_owner(&NetworkName::parse("net").unwrap(), &marked).unwrap();
+        assert_eq!((owner.container_id.as_str(), owner.ifname.as_str()), ("c1", "eth0"));
+        assert_eq!(find_owner(&NetworkName::parse("ne").unwrap(), &marked), None);
     }
 
     #[test]
@@ -141,6 +160,12 @@ mod tests {
             let one = owned(&network, &"c".repeat(container), |owner| owner.alias());
             let two = owned(&network, &format!("{}d", "c".repeat(container - 1)), |owner| owner.alias());
             assert!(one.len() <= ALIAS_BYTES_MAX && one != two, "{one}");
+            // A mark that has its owner in clear has the right one.
+            let marked = Link { alias: Some(one.clone()), ..Link::default() };
+            let name = NetworkName::parse(&network).unwrap();
+            if let Some(Attachment { container_id, ifname }) = find_owner(&name, &marked) {
+                assert_eq!(Owner { network: &name, container_id: &container_id, ifname: &ifname }.alias(), one);
+            }
             assert!(one.starts_with(&prefix(&NetworkName::parse(&network).unwrap())));
         }
     }

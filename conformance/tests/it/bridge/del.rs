@@ -1,11 +1,14 @@
 //! DEL in every state in which a runtime may come with it.
 
 use super::{left_by, stays};
-use crate::configs::{Attached, bridge, dual, with};
+use crate::configs::{Attached, bridge, dual, first_ip, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
 use std::fs::File;
-use testns::{Call, Remains, Verb};
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use testns::{Call, Node, Output, Remains, Verb};
 
 fn full(own: Value) -> Value {
     let base = json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
@@ -152,6 +155,118 @@ fn a_host_veth_gives_way_to_a_link_of_that_name() {
     Call::new(Verb::Del, &second.config, left).run(&node).ok();
     assert!(node.host().find_link(second.host_veth()).is_none());
     assert!(node.host().find_link(&name).is_some());
+}
+
+/// An address is free for others only when nothing on the node speaks for it any more: the DEL after that frees it.
+#[test]
+fn an_address_stays_held_while_its_link_or_its_rules_are_left() {
+    for own in [json!({}), json!({"ipMasq": true, "ipMasqBackend": "nftables"})] {
+        let node = node();
+        let attached = Attached::add(&node, &bridge(own.clone()), &node.container());
+        let reservation = format!("/var/lib/cni/networks/net/{}", first_ip(&attached.result));
+        let failure = attached.call(Verb::Del).refuse(&node, 1).reply.fails();
+        assert!(failure.details.contains("stay held"), "{own}: {failure:?}");
+        assert!(std::fs::exists(&reservation).unwrap(), "{own}");
+        attached.del().ok();
+        assert!(!std::fs::exists(&reservation).unwrap(), "{own}");
+        node.assert_as_before_except(stays);
+    }
+}
+
+/// What a runtime tells of the host's end need not be a link's name.
+#[test]
+fn what_bears_the_mark_goes_whatever_prev_result_says() {
+    let node = node();
+    let long = "v".repeat(70_000);
+    for told in ["sixteen-letters-", "", "a/b", "a b", ".", "lo", "br0", &long] {
+        let pod = node.container();
+        let mut attached = Attached::add(&node, &full(json!({})), &pod);
+        let host_veth = attached.host_veth().to_owned();
+        attached.result["interfaces"][1]["name"] = json!(told);
+        let _held = File::open(pod.namespace().path()).unwrap();
+        attached.attachment = pod.leave(Remains::EmptyPath);
+        attached.del().ok();
+        assert!(node.host().find_link(&host_veth).is_none(), "{told:.20}");
+        node.assert_as_before_except(stays);
+    }
+}
+
+/// ADD gave the end another name, as a link had its own; that link is gone by now, and so are prevResult and the namespace.
+#[test]
+fn a_host_veth_of_another_name_is_found_by_its_mark() {
+    let node = node();
+    let pod = node.container();
+    let name = Attached::add(&node, &bridge(json!({})), &pod).host_veth().to_owned();
+    node.call(Verb::Del, bridge(json!({})), &pod).ok();
+    let other = node.container();
+    node.host().add_veth(&name, other.namespace(), "eth0");
+    let second = Attached::add(&node, &bridge(json!({})), &pod);
+    node.host().delete_link(&name);
+    let _held = File::open(pod.namespace().path()).unwrap();
+    Call::new(Verb::Del, &second.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
+    assert!(node.host().find_link(second.host_veth()).is_none());
+}
+
+/// A process that never waits for its children, as PID 1 of a namespace.
+struct Careless(Child);
+
+impl Careless {
+    fn new() -> Self {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", "echo; exec sleep 1000"]);
+        let mut child = unshare.stdout(Stdio::piped()).spawn().unwrap();
+        // The line says that it is there.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self(child)
+    }
+
+    fn pid(&self) -> u32 {
+        let [pid] = children(self.0.id())[..] else { panic!("unshare has one child") };
+        pid
+    }
+
+    /// Makes the call in its namespace of processes.
+    fn run(&self, call: &Call, node: &Node) -> Output {
+        let (executable, variables, stdin) = call.told(node);
+        let mut nsenter = Command::new("nsenter");
+        nsenter.args(["--pid", "--mount", "--target", &self.pid().to_string()]).arg(executable).envs(variables);
+        testns::run(nsenter, stdin.as_bytes(), Duration::from_secs(20))
+    }
+}
+
+impl Drop for Careless {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// Processes whose parent this is, zombies included.
+fn children(parent: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let parent_of = |pid: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    all.filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+/// A container whose PID 1 waits for no process that it did not start: pids must not run out.
+#[test]
+fn where_pid_1_waits_for_no_child_at_most_one_is_left() {
+    let node = node();
+    let careless = Careless::new();
+    for own in [json!({}), json!({"ipMasq": true, "ipMasqBackend": "nftables"})] {
+        for _ in 0..3 {
+            let attached = Attached::add(&node, &bridge(own.clone()), &node.container());
+            let output = careless.run(&attached.call(Verb::Del), &node);
+            assert_eq!(output.code(), 0, "{output:?}");
+            assert!(node.host().find_link(attached.host_veth()).is_none());
+            let left = children(careless.pid());
+            assert!(left.len() <= 1, "{left:?}");
+        }
+    }
+    node.assert_as_before_except(stays);
 }
 
 /// prevResult comes in the form of the config's version, of which the oldest have no interfaces.

@@ -1,11 +1,12 @@
 //! GC and STATUS, which the reference of Debian 12 does not have.
 
 use super::{is_iptables_base, stays};
-use crate::configs::{Attached, bridge, dual, ip, with};
+use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
 use std::fs::File;
-use testns::{Attachment, Container, Feature, Node, Remains, Verb};
+use std::time::Duration;
+use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
 
 fn config(own: Value) -> Value {
     let base = json!({"cniVersion": "1.1.0", "isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
@@ -69,6 +70,71 @@ fn gc_carries_on_past_errors() {
     assert!(node.host().nft().iter().all(|line| is_iptables_base(line)));
     gc(&node, &[]);
     node.assert_as_before_except(stays);
+}
+
+/// SPEC 2, GC: what is left of one attachment keeps its own address and no other's; the GC after that frees it.
+#[test]
+fn gc_keeps_the_address_of_an_attachment_whose_link_is_left() {
+    let node = node();
+    let plain = bridge(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+    let lost: Vec<_> = (0..3).map(|_| Attached::add(&node, &plain, &node.container())).collect();
+    let held =
+        |one: &Attached<'_>| std::fs::exists(format!("/var/lib/cni/networks/net/{}", first_ip(&one.result))).unwrap();
+    Call::new(Verb::Gc, &plain, Attachment::none()).refuse(&node, 1).reply.fails();
+    let left: Vec<_> = lost.iter().filter(|one| node.host().find_link(one.host_veth()).is_some()).collect();
+    assert_eq!(left.len(), 1);
+    for one in &lost {
+        assert_eq!(held(one), node.host().find_link(one.host_veth()).is_some());
+    }
+    node.call(Verb::Gc, &plain, Attachment::none()).ok();
+    assert!(!lost.iter().any(held));
+    node.assert_as_before_except(stays);
+}
+
+/// SPEC 2, GC: while rules may be left, it is not known whose address is free.
+#[test]
+fn gc_keeps_all_addresses_while_rules_are_left() {
+    let node = node();
+    let masqueraded =
+        config(json!({"ipMasqBackend": "nftables", "macspoofchk": false, "cni.dev/valid-attachments": []}));
+    let lost = Attached::add(&node, &masqueraded, &node.container());
+    let reservation = format!("/var/lib/cni/networks/net/{}", first_ip(&lost.result));
+    Call::new(Verb::Gc, &masqueraded, Attachment::none()).refuse(&node, 1).reply.fails();
+    assert!(std::fs::exists(&reservation).unwrap());
+    node.call(Verb::Gc, &masqueraded, Attachment::none()).ok();
+    assert!(!std::fs::exists(&reservation).unwrap());
+    node.assert_as_before_except(stays);
+}
+
+/// SPEC 2, GC: many that are gone end in the time of their number, with no deadline for all together.
+fn gc_of(number: usize) {
+    let node = node();
+    let ipam = json!({"type": "host-local", "subnet": "10.64.0.0/16"});
+    let all = bridge(json!({"cniVersion": "1.1.0", "ipam": ipam, "cni.dev/valid-attachments": []}));
+    // A bridge has 1023 ports at most.
+    let on = |n: usize| with(all.clone(), json!({"bridge": format!("br{}", n / 1000)}));
+    let pod = node.container();
+    for n in 0..number {
+        node.call(Verb::Add, on(n), pod.attachment_as(&format!("eth{n}"))).ok();
+    }
+    let links = || node.host().links().iter().filter(|link| link.name.starts_with("veth")).count();
+    assert_eq!(links(), number);
+    let start = std::time::Instant::now();
+    Call::new(Verb::Gc, &all, Attachment::none()).deadline(Duration::from_secs(600)).run(&node).ok();
+    eprintln!("GC of {number} took {:?}", start.elapsed());
+    assert_eq!(links(), 0);
+    assert_eq!(lines_about(&node, "/var/lib/cni/networks/net/10.64"), [""; 0]);
+}
+
+#[test]
+fn gc_of_several_hundred_ends() {
+    gc_of(250);
+}
+
+#[test]
+#[ignore = "takes minutes, most of them for the ADDs"]
+fn gc_of_ten_thousand_ends() {
+    gc_of(10_000);
 }
 
 /// SPEC 2, GC: only this network's.

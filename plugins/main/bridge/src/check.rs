@@ -6,7 +6,7 @@ use interface::check::{self, differs};
 use interface::failed;
 use interface::host_veth::Owner;
 use netops::link::{self, Link};
-use netops::{addr, bridge_port};
+use netops::{addr, bridge_port, pair};
 use skel::CheckRequest;
 
 use crate::conf::Conf;
@@ -99,11 +99,8 @@ impl Checking<'_> {
 
     fn host_veth(&self, bridge: &Link, container: &Link) -> Result<Link, CniError> {
         let object = format!("host end of {}", container.name);
-        let peer = match container.peer {
-            Some(index) => link::find_index(&self.places.host, index).map_err(failed)?,
-            None => None,
-        };
-        let peer = peer.filter(|peer| peer.kind == "veth" && peer.peer == Some(container.index));
+        let Places { host, netns, inside } = &self.places;
+        let peer = pair::find_host_end(host, inside, netns, container).map_err(failed)?;
         let peer = peer.ok_or_else(|| differs(&object, "it is not found"))?;
         if self.entry_of(&peer).is_none() {
             return Err(differs(&object, format!("it is {}, which prevResult does not have", peer.name)));

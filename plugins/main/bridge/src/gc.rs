@@ -1,12 +1,14 @@
 //! GC: what attachments of this network left on the node that are no longer valid.
 
-use cni_spec::CniError;
+use cni_spec::{CniError, Code};
 use filter::Attachment;
 use interface::{failed, host_veth};
-use netops::{Kernel, OpError, unlink};
-use skel::GcRequest;
+use netops::unlink::Left;
+use netops::{Kernel, OpError};
+use skel::{Delegate, GcRequest};
 
 use crate::conf::Removal;
+use crate::links;
 
 /// Removes rules, links and addresses of all attachments that are not valid.
 ///
@@ -23,20 +25,42 @@ pub async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
             ifname: attachment.ifname.as_str(),
         })
         .collect();
-    let removed = filter::gc(network.as_str(), &valid, request.raw.search_path());
-    let mut errors: Vec<CniError> = removed.into_iter().map(failed).collect();
-    errors.extend(remove_links(request).err().map(failed));
+    let mut errors: Vec<CniError> =
+        filter::gc(network.as_str(), &valid, request.raw.search_path()).into_iter().map(failed).collect();
+    let kept = match (remove_links(request), errors.is_empty()) {
+        (Ok(left), are_rules_gone) => {
+            let owners = left.iter().map(|left| host_veth::find_owner(network, &left.link)).collect();
+            errors.extend(left.into_iter().map(|left| failed(left.error)));
+            if are_rules_gone { owners } else { None }
+        }
+        (Err(error), _) => {
+            errors.push(failed(error));
+            None
+        }
+    };
     if let Some(ipam) = request.ipam() {
-        errors.extend(ipam.gc().await.err());
+        errors.extend(collect_addresses(&ipam, &request.valid, kept).await.err());
     }
     CniError::join(errors).map_or(Ok(()), Err)
 }
 
-fn remove_links(request: &GcRequest<Removal>) -> Result<(), OpError> {
-    let host = Kernel::host()?;
-    let stale = host_veth::list_stale(&host, &request.conf.name, &request.valid)?;
-    for link in &stale {
-        tracing::info!(link = link.name, alias = link.alias, "removing the host end of an attachment that is gone");
+/// An address stays held while a rule or a link of its attachment may be there. Where those are not known one by one, all do.
+async fn collect_addresses(
+    ipam: &Delegate<'_>,
+    valid: &[cni_spec::Attachment],
+    kept: Option<Vec<cni_spec::Attachment>>,
+) -> Result<(), CniError> {
+    match kept {
+        None => {
+            Err(CniError::new(Code::KERNEL, "cannot collect addresses: it is not known whose rules or links are left")
+                .detail("Repeat GC when what is said before is mended."))
+        }
+        Some(kept) if kept.is_empty() => ipam.gc().await,
+        Some(kept) => ipam.gc_but(&[valid, &kept].concat()).await,
     }
-    unlink::remove_announced(&stale)
+}
+
+fn remove_links(request: &GcRequest<Removal>) -> Result<Vec<Left>, OpError> {
+    let stale = host_veth::list_stale(&Kernel::host()?, &request.conf.name, &request.valid)?;
+    Ok(links::remove_stale(&stale))
 }

@@ -11,6 +11,7 @@ pub mod conf;
 pub mod plan;
 
 pub mod add;
+mod links;
 mod observe;
 mod shared;
 mod undo;

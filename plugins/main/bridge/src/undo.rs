@@ -4,6 +4,7 @@
 //! them from the moment that they see them. No order of netlink requests removes a bridge just when it has no port, and
 //! a lock would be one more thing that ADD can fail or wait for.
 
+use std::cell::Cell;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -40,18 +41,22 @@ impl fmt::Display for Undo {
 /// What the undos need.
 pub(crate) struct BridgeUndoer<'a> {
     /// The call that failed.
-    pub(crate) request: &'a AddRequest<Conf>,
+    request: &'a AddRequest<Conf>,
     /// The node.
-    pub(crate) host: &'a Kernel,
+    host: &'a Kernel,
     /// Whose attachment it is.
-    pub(crate) owner: &'a Owner<'a>,
+    owner: &'a Owner<'a>,
+    /// A rule or a link of it is still there.
+    speaks: Cell<bool>,
 }
 
 impl Undoer for BridgeUndoer<'_> {
     type Undo = Undo;
 
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
-        match undo {
+        let undone = match undo {
+            // Pushed first, so undone last; as DEL does, which finds it.
+            Undo::Lease if self.speaks.get() => Err("the addresses stay held for what is left".to_owned()),
             Undo::Lease => self.release().await.map_err(|error| error.to_string()),
             Undo::Filter(addresses) => {
                 let search_path = self.request.raw.search_path();
@@ -59,11 +64,17 @@ impl Undoer for BridgeUndoer<'_> {
                 first_error(filter::remove_all(attachment(self.owner), known))
             }
             Undo::Node(change) => change.run(self.host).map_err(|error| error.to_string()),
-        }
+        };
+        self.speaks.set(self.speaks.get() || undone.is_err());
+        undone
     }
 }
 
-impl BridgeUndoer<'_> {
+impl<'a> BridgeUndoer<'a> {
+    pub(crate) fn new(request: &'a AddRequest<Conf>, host: &'a Kernel, owner: &'a Owner<'a>) -> Self {
+        Self { request, host, owner, speaks: Cell::new(false) }
+    }
+
     async fn release(&self) -> Result<(), CniError> {
         match self.request.ipam() {
             Some(ipam) => ipam.del().await,
