@@ -46,3 +46,39 @@ fn loopback_by_the_plugin_is_a_network_like_another() {
     assert!(program.terminate().success());
     scene.assert_nothing_is_left();
 }
+
+/// By a plugin that refuses to delete by it as well.
+#[test]
+fn a_pod_on_a_network_that_was_refused_comes_up_once_the_file_is_mended() {
+    for code in [7, 999] {
+        let scene = Scene::new();
+        let refusal =
+            format!(r#"case $(cat) in *bad*) echo '{{"code":{code},"msg":"cannot use key bad"}}'; exit 1;; esac"#);
+        let add = format!(r#"{refusal}; echo '{{"cniVersion":"1.1.0","interfaces":[],"ips":[]}}'"#);
+        scene.write_plugin("picky", &add, &refusal);
+        let list = r#"{"cniVersion":"1.1.0","name":"picky","plugins":[{"type":"picky","bad":1}]}"#;
+        scene.write_network("50-picky.conflist", list);
+        scene.write_pod_on("one", "picky");
+        let mut program = scene.start();
+        program.wait_for("pod default/one: Stopping: network picky, interface eth1");
+        scene.write_network("50-picky.conflist", &list.replace("bad", "good"));
+        program.wait_for("pod default/one: Running");
+        scene.remove_manifest("one.yaml");
+        program.wait_for("pod default/one: Gone");
+        scene.assert_nothing_is_left();
+    }
+}
+
+/// While the file is as bad as it was: nothing was made by it.
+#[test]
+fn a_pod_on_a_network_that_is_refused_goes_when_it_is_told_to() {
+    let scene = Scene::new();
+    let refusal = r#"echo '{"code":7,"msg":"cannot use key bad"}'; exit 1"#;
+    scene.write_plugin("picky", refusal, refusal);
+    scene.write_pod_on("one", "picky");
+    let mut program = scene.start();
+    program.wait_for("pod default/one: Stopping: network picky, interface eth1");
+    scene.remove_manifest("one.yaml");
+    program.wait_for("pod default/one: Gone");
+    scene.assert_nothing_is_left();
+}

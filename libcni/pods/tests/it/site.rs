@@ -113,8 +113,7 @@ impl Site {
         self.write(&format!("net.d/{file}.conflist"), &list);
     }
 
-    /// A pod with a namespace. All tests have one process table, in which a tear-down looks for plugins of its sandbox that
-    /// a dead runtime left: tests in which plugins are left running need sandboxes of names of their own.
+    /// A pod with a namespace.
     pub(crate) fn pod(&self, name: &str) -> (Pod, Container) {
         let container = self.node.container_named(&format!("sandbox-{name}"));
         let id = PodId::new("default", name, "", container.id()).unwrap();

@@ -188,3 +188,51 @@ fn another_runtimes_pods_are_taken_down_too() {
         site.assert_nothing_left();
     });
 }
+
+/// A network whose plugin refuses each verb for its key `bad`, with this code: the text of its file.
+fn refused_network(site: &Site, code: u32) -> &'static str {
+    let refusal = failing(code, "cannot use key bad");
+    let good = GOOD.replace("cat >", "echo >");
+    site.plugin("picky", &format!("config=$(cat); case $config in *bad*) {refusal};; esac\n{good}"));
+    let list = r#"{"cniVersion":"1.1.0","name":"net","plugins":[{"type":"picky","bad":1}]}"#;
+    site.write("net.d/10-net.conflist", list);
+    list
+}
+
+/// The reference's plugins refuse a configuration with 999, which may be anything, so that the cache keeps an intent.
+#[test]
+fn a_pod_whose_network_was_refused_comes_up_once_that_is_mended() {
+    for code in [7, 999] {
+        on_node(async |site| {
+            let list = refused_network(site, code);
+            let ((pod, _), pods) = (site.pod("web"), site.pods());
+            let error = pods.set_up(&pod).await.unwrap_err();
+            assert_eq!(error.errors[0].code().unwrap().0, code);
+            assert_eq!(site.cache_files().len(), usize::from(code == 999));
+            let gone = pods.tear_down(&pod.id).await;
+            assert_eq!(gone.is_ok(), code == 7, "{gone:?}");
+            site.write("net.d/10-net.conflist", &list.replace("bad", "good"));
+            pods.set_up(&pod).await.unwrap();
+            pods.tear_down(&pod.id).await.unwrap();
+            site.assert_nothing_left();
+        });
+    }
+}
+
+#[test]
+fn a_refused_pod_is_taken_down_and_collected_once_its_network_is_mended() {
+    for by_gc in [false, true] {
+        on_node(async |site| {
+            let list = refused_network(site, 999);
+            let ((pod, _), pods) = (site.pod("web"), site.pods());
+            pods.set_up(&pod).await.unwrap_err();
+            assert_eq!(site.cache_files(), ["net-sandbox-web-eth0"]);
+            site.write("net.d/10-net.conflist", &list.replace("bad", "good"));
+            match by_gc {
+                true => drop(pods.gc(&[]).await.unwrap()),
+                false => pods.tear_down(&pod.id).await.unwrap(),
+            }
+            site.assert_nothing_left();
+        });
+    }
+}
