@@ -114,13 +114,11 @@ impl Machine {
         fs::rename(new, self.plugin_dir().join(name)).unwrap();
     }
 
-    /// One file under the name of each plugin it has, as `cnitool install` leaves it.
+    /// A copy under the name of each plugin it has, as `cnitool install` leaves them.
     fn install_ours(&self) {
         let Subject::Multicall(executable) = Subject::ours() else { panic!("ours is one executable") };
-        let first = self.plugin_dir().join("noop");
-        self.put("noop", |path| fs::copy(executable, path).map(drop));
-        for name in ["bridge", "host-local", "loopback"] {
-            self.put(name, |path| fs::hard_link(&first, path));
+        for name in ["bridge", "host-local", "loopback", "noop"] {
+            self.put(name, |path| fs::copy(&executable, path).map(drop));
         }
     }
 

@@ -54,18 +54,29 @@ impl Tour {
     }
 }
 
-/// Installed, the set is one file under many names, and cnitool; a second installation over a first works.
+/// Installed, the set is a file for each plugin but noop, and cnitool; a second installation over a first works, also
+/// over one whose names are links of one file.
 #[test]
 fn install_puts_every_plugin_and_cnitool_there() {
     use std::os::unix::fs::MetadataExt;
     let tour = Tour::new();
-    for _ in 0..2 {
-        let output = tour.install(&[]);
+    for (more, links) in [(&["--link", "hard"][..], 3), (&[], 1), (&[], 1)] {
+        let output = tour.install(more);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(tour.installed(), ["bridge", "cnitool", "host-local", "loopback", "noop"]);
-        let inode = |name: &str| tour.bin_dir.join(name).metadata().unwrap().ino();
-        assert_eq!(inode("bridge"), inode("host-local"));
+        assert_eq!(tour.installed(), ["bridge", "cnitool", "host-local", "loopback"]);
+        assert_eq!(tour.bin_dir.join("bridge").metadata().unwrap().nlink(), links);
     }
+}
+
+/// Third-party installers write their own loopback over the one that is there.
+#[test]
+fn a_plugin_that_is_overwritten_changes_no_other() {
+    let tour = Tour::new();
+    assert!(tour.install(&[]).status.success());
+    std::fs::copy("/bin/true", tour.bin_dir.join("loopback")).unwrap();
+    let pod = tour.node.container();
+    tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
 }
 
 /// A file of another make is not touched unless that is asked for, and then it is kept.
@@ -123,4 +134,33 @@ fn gc_removes_what_has_no_namespace_any_more() {
     tour.cnitool(&["gc", "office"]);
     assert!(!reservation(2) && reservation(3));
     tour.cnitool(&["check", "office", &stays.namespace().path().display().to_string()]);
+}
+
+/// README's commands from the installation to DEL, as they stand there; only the build has been done, and the folder of
+/// plugins is the node's.
+#[test]
+fn the_readmes_commands_work_as_written() {
+    let tour = Tour::new();
+    let readme = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../README.md")).unwrap();
+    let (_, from_install) = readme.split_once("## Install").unwrap();
+    let mut blocks = from_install.split("```").skip(1).step_by(2);
+    let mut block = |kind: &str| blocks.next().and_then(|text| text.strip_prefix(kind)).expect("a block of this kind");
+    let (install, network, by_hand) = (block("sh\n"), block("json\n"), block("sh\n"));
+    std::fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+    std::fs::write("/etc/cni/net.d/10-pods.conflist", network).unwrap();
+    let (build, install) = install.split_once('\n').unwrap();
+    assert!(build.starts_with("cargo build --release "), "{build}");
+    let Subject::Multicall(plugins) = ours() else { panic!("ours is one executable") };
+    let built = format!("{} install --from {}", env!("CARGO_BIN_EXE_cnitool-under-test"), plugins.display());
+    let install = install.replace("target/*/release/cnitool install", &built);
+    let script = format!("set -ex\n{install}{by_hand}").replace("/opt/cni/bin", tour.bin_dir.to_str().unwrap());
+    let path = "/usr/sbin:/usr/bin:/sbin:/bin";
+    let output = Command::new("sh")
+        .args(["-c", &script])
+        .env_clear()
+        .env("PATH", path)
+        .env("CNI_PATH", &tour.bin_dir)
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{script}\n{}", String::from_utf8_lossy(&output.stderr));
 }

@@ -138,8 +138,7 @@ impl<'a> Place<'a> {
 
     /// Nothing is left of any container, and in the folder is what was installed and nothing else.
     fn assert_clean(&self, who: Who, more: &[&str]) {
-        let mut files: Vec<_> = cni_plugins::ENTRIES.iter().map(|entry| entry.name).collect();
-        files.extend(more);
+        let mut files = [&PLUGINS, more].concat();
         files.sort_unstable();
         assert_eq!(self.files(), files);
         let cache = fs::read_dir("/var/lib/cni/results").unwrap().flatten().count();

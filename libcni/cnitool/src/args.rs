@@ -1,6 +1,6 @@
 //! The words of the command line.
 
-use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -161,15 +161,29 @@ pub(crate) struct Install {
     /// Where to
     #[arg(long, value_name = "DIR")]
     pub(crate) bin_dir: PathBuf,
-    /// Only this plugin (repeatable)
+    /// Only this plugin (repeatable) [default: all but noop, which is for tests]
     #[arg(long = "plugin", value_name = "NAME")]
     pub(crate) plugins: Vec<String>,
+    /// What the plugins' files have in common
+    #[arg(long, value_enum, value_name = "HOW", default_value_t)]
+    pub(crate) link: Link,
     /// The cni-plugins executable [default: the one beside cnitool]
     #[arg(long, value_name = "FILE")]
     pub(crate) from: Option<PathBuf>,
     /// Replace files that are not ours; they are kept in DIR/.replaced
     #[arg(long)]
     pub(crate) replace_foreign: bool,
+}
+
+/// What the names of one executable have in common.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Link {
+    /// Nothing: each plugin is a file of its own, so whoever writes into one changes no other. Blocks of the disk are
+    /// shared where the file system can
+    #[default]
+    None,
+    /// One file has all names: for images that nothing writes into later
+    Hard,
 }
 
 #[cfg(test)]

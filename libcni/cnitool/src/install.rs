@@ -17,10 +17,30 @@ use serde_json::json;
 use source::Source;
 use stage::Stage;
 
-/// A file to install, and what stands in its place.
+/// A name in the folder, what stands there, and what is to become of it.
 struct Item {
     name: String,
     standing: Standing,
+    action: Action,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Action {
+    Install,
+    /// A plugin for tests that an earlier release installed unasked.
+    Remove,
+}
+
+impl Item {
+    /// What the table says of the file that was there.
+    fn before(&self) -> &'static str {
+        match (self.action, self.standing) {
+            (Action::Remove, _) => "removed",
+            (Action::Install, Standing::Absent) => "",
+            (Action::Install, Standing::Ours) => "ours",
+            (Action::Install, Standing::Foreign) => "foreign",
+        }
+    }
 }
 
 pub(crate) async fn run(install: &Install, output: Output) -> anyhow::Result<()> {
@@ -28,20 +48,20 @@ pub(crate) async fn run(install: &Install, output: Output) -> anyhow::Result<()>
     let mut names = source.choose(&install.plugins)?;
     names.push(source::CNITOOL.to_owned());
     let folder = Folder::lock(&install.bin_dir)?;
-    let items = names.into_iter().map(|name| folder.examine(name)).collect::<anyhow::Result<Vec<Item>>>()?;
+    let mut items =
+        names.into_iter().map(|name| folder.examine(name, Action::Install)).collect::<anyhow::Result<Vec<_>>>()?;
     if !install.replace_foreign {
         refuse_foreign(&folder, &items)?;
     }
-    let stage = Stage::fill(&folder, &source, &items)?;
+    if install.plugins.is_empty() {
+        items.extend(folder.list_for_tests()?);
+    }
+    let stage = Stage::fill(&folder, &source, &items, install.link)?;
     stage.check(&items).await?;
     stage.swap(&items)?;
     let mut table = Table::new(&["name", "path", "replaced"]);
     for item in &items {
-        table.row([
-            json!(item.name),
-            json!(folder.path(&item.name).display().to_string()),
-            json!(item.standing.as_str()),
-        ]);
+        table.row([json!(item.name), json!(folder.path(&item.name).display().to_string()), json!(item.before())]);
     }
     output.table(&table)
 }

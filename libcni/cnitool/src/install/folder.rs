@@ -1,7 +1,7 @@
 //! The folder that is installed into.
 
-use super::Item;
-use super::source::is_ours;
+use super::source::{FOR_TESTS, is_ours};
+use super::{Action, Item};
 use anyhow::{Context, anyhow, bail};
 use std::fs::{File, TryLockError};
 use std::io;
@@ -21,16 +21,6 @@ pub(super) enum Standing {
     Ours,
     /// Anything else, also a symbolic link: `install` makes none.
     Foreign,
-}
-
-impl Standing {
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Standing::Absent => "",
-            Standing::Ours => "ours",
-            Standing::Foreign => "foreign",
-        }
-    }
 }
 
 /// A folder that no other `install` changes meanwhile.
@@ -73,8 +63,16 @@ impl Folder {
         self.path(&format!("{STAGE}{}", std::process::id()))
     }
 
+    /// The plugins for tests that are there and ours. Their files do what a caller's arguments say, as root, so they go
+    /// when nobody asks for them.
+    pub(super) fn list_for_tests(&self) -> anyhow::Result<Vec<Item>> {
+        let items = FOR_TESTS.iter().map(|name| self.examine((*name).to_owned(), Action::Remove));
+        let is_ours = |item: &anyhow::Result<Item>| item.as_ref().is_ok_and(|item| item.standing == Standing::Ours);
+        items.filter(is_ours).collect()
+    }
+
     /// Looks at what stands in a file's place.
-    pub(super) fn examine(&self, name: String) -> anyhow::Result<Item> {
+    pub(super) fn examine(&self, name: String, action: Action) -> anyhow::Result<Item> {
         let path = self.path(&name);
         let failed = || format!("cannot look at {}", path.display());
         let standing = match path.symlink_metadata() {
@@ -84,7 +82,7 @@ impl Folder {
             Ok(meta) if meta.is_file() && is_ours(&path).with_context(failed)? => Standing::Ours,
             Ok(_) => Standing::Foreign,
         };
-        Ok(Item { name, standing })
+        Ok(Item { name, standing, action })
     }
 
     /// Has the folder's entries written to the disk.

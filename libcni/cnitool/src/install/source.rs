@@ -11,6 +11,9 @@ const CNI_PLUGINS: &str = "cni-plugins";
 /// The name of this program where plugins are.
 pub(super) const CNITOOL: &str = crate::attachments::OWN_NAME;
 
+/// Plugins that belong on no production node: noop writes what a caller's arguments say to any path, as root.
+pub(super) const FOR_TESTS: &[&str] = &["noop"];
+
 /// The executables that are installed, under many names.
 pub(super) struct Source {
     plugins: PathBuf,
@@ -20,10 +23,11 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// `from`, or the file beside this program; and this program, unless the plugins' executable is `cnitool`, too.
+    /// `from`, or what is beside this program, built or installed; and this program, unless the plugins' executable is
+    /// `cnitool`, too.
     pub(super) fn find(from: Option<&Path>) -> anyhow::Result<Self> {
         let cnitool = std::env::current_exe().context("cannot find the file of this program")?;
-        let plugins = from.map_or_else(|| cnitool.with_file_name(CNI_PLUGINS), Path::to_owned);
+        let plugins = from.map_or_else(|| beside(&cnitool), Path::to_owned);
         for file in [&plugins, &cnitool] {
             check_ours(file)?;
         }
@@ -39,14 +43,30 @@ impl Source {
         if name == CNITOOL { &self.cnitool } else { &self.plugins }
     }
 
-    /// The plugins that are asked for; without a wish, all there are.
+    /// The plugins that are asked for; without a wish, all but those for tests.
     pub(super) fn choose(&self, wanted: &[String]) -> anyhow::Result<Vec<String>> {
         if let Some(absent) = wanted.iter().find(|name| !self.names.contains(name)) {
             bail!("cannot install plugin {absent}: {} contains {}", self.plugins.display(), self.names.join(", "));
         }
-        let is_wanted = |name: &&String| wanted.is_empty() || wanted.contains(name);
+        let is_wanted = |name: &&String| match wanted.is_empty() {
+            true => !FOR_TESTS.contains(&name.as_str()),
+            false => wanted.contains(name),
+        };
         Ok(self.names.iter().filter(is_wanted).cloned().collect())
     }
+}
+
+/// `cni-plugins` beside `cnitool`; where that is installed, any plugin, as each is all of them.
+fn beside(cnitool: &Path) -> PathBuf {
+    let built = cnitool.with_file_name(CNI_PLUGINS);
+    let is_plugin = |path: &&PathBuf| path.as_path() != cnitool && path.is_file() && is_ours(path).unwrap_or(false);
+    let installed = || {
+        let entries = std::fs::read_dir(cnitool.parent()?).ok()?;
+        let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+        paths.sort_unstable();
+        paths.iter().find(is_plugin).cloned()
+    };
+    if built.exists() { built } else { installed().unwrap_or(built) }
 }
 
 fn check_ours(file: &Path) -> anyhow::Result<()> {
@@ -54,7 +74,7 @@ fn check_ours(file: &Path) -> anyhow::Result<()> {
         Ok(true) => Ok(()),
         Ok(false) => bail!("cannot install {}: it is no executable of this suite", file.display()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
-            "cannot install: {} not found. Build it with `cargo build --release`, or name it with --from",
+            "cannot install: {} not found. Build it with `cargo build --release -p cni-plugins`, or name it with --from",
             file.display()
         ),
         Err(error) => Err(error).with_context(|| format!("cannot read {}", file.display())),

@@ -1,8 +1,9 @@
 //! The hidden folder in which an installation is prepared, and the swap.
 
-use super::Item;
 use super::folder::{Folder, REPLACED, Standing};
 use super::source::{CNITOOL, Source};
+use super::{Action, Item};
+use crate::args::Link;
 use anyhow::{Context, bail};
 use libcni::Runtime;
 use libcni::cni_spec::PluginType;
@@ -19,19 +20,22 @@ pub(super) struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    /// Copies each executable once, flushes it to the disk, and gives it its names.
-    pub(super) fn fill(folder: &'a Folder, source: &Source, items: &[Item]) -> anyhow::Result<Self> {
+    /// Copies each executable, under each of its names, and flushes it to the disk.
+    pub(super) fn fill(folder: &'a Folder, source: &Source, items: &[Item], link: Link) -> anyhow::Result<Self> {
         let stage = Self { folder, dir: folder.stage() };
         for dir in [&stage.dir, &stage.new_dir(), &stage.old_dir()] {
             fs::create_dir(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         let mut copied: Vec<(&Path, PathBuf)> = Vec::new();
-        for item in items {
+        for item in to_install(items) {
             let (from, to) = (source.of(&item.name), stage.new_dir().join(&item.name));
             let failed = || format!("cannot copy {} to {}", from.display(), to.display());
-            match copied.iter().find(|(source, _)| *source == from) {
-                Some((_, copy)) => link_or_copy(copy, &to).with_context(failed)?,
-                None => {
+            let first = copied.iter().find(|(source, _)| *source == from).map(|(_, copy)| copy);
+            match (first, link) {
+                (Some(first), Link::Hard) => link_or_copy(first, &to).with_context(failed)?,
+                // From the first copy, which is on the same file system: blocks can be shared with it.
+                (Some(first), Link::None) => copy(first, &to).with_context(failed)?,
+                (None, _) => {
                     copy(from, &to).with_context(failed)?;
                     copied.push((from, to));
                 }
@@ -51,7 +55,7 @@ impl<'a> Stage<'a> {
     /// Runs each new file: plugins have to answer VERSION.
     pub(super) async fn check(&self, items: &[Item]) -> anyhow::Result<()> {
         let runtime = Runtime::builder().plugin_dirs([self.new_dir()]).build();
-        for item in items {
+        for item in to_install(items) {
             if item.name == CNITOOL {
                 let status = Command::new(self.new_dir().join(CNITOOL)).arg("--version").stdout(Stdio::null()).status();
                 let status = status.context("cannot run the copy of cnitool; nothing was changed")?;
@@ -75,9 +79,13 @@ impl<'a> Stage<'a> {
         }
         for (index, item) in items.iter().enumerate() {
             let path = self.folder.path(&item.name);
-            if let Err(error) = fs::rename(self.new_dir().join(&item.name), &path) {
+            let (verb, done) = match item.action {
+                Action::Install => ("put in place", fs::rename(self.new_dir().join(&item.name), &path)),
+                Action::Remove => ("remove", fs::remove_file(&path)),
+            };
+            if let Err(error) = done {
                 self.swap_back(&items[..index])?;
-                return Err(error).with_context(|| format!("cannot put {} in place; all is as before", path.display()));
+                return Err(error).with_context(|| format!("cannot {verb} {}; all is as before", path.display()));
             }
         }
         self.folder.sync().with_context(|| format!("cannot flush {}", self.folder.dir().display()))
@@ -121,6 +129,10 @@ impl Drop for Stage<'_> {
     }
 }
 
+fn to_install(items: &[Item]) -> impl Iterator<Item = &Item> {
+    items.iter().filter(|item| item.action == Action::Install)
+}
+
 fn if_absent(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) }
 }
@@ -135,7 +147,8 @@ fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// A copy that is on the disk when this returns.
+/// A copy that is on the disk when this returns. `fs::copy` asks for `copy_file_range`, which shares the blocks where the
+/// file system can (btrfs, XFS, bcachefs, NFS 4.2).
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to)?;
     fs::set_permissions(to, Permissions::from_mode(0o755))?;

@@ -6,12 +6,12 @@ use libcni::cni_spec::SUITE_MARK;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// A script in the place of `cni-plugins`: two plugins, told apart by name, of this release.
+/// A script in the place of `cni-plugins`: two plugins and noop, told apart by name, of this release.
 pub(crate) fn multicall(tool: &Tool, release: &str) -> PathBuf {
     let script = r#"#!/bin/sh
 # MARK, release RELEASE
 case "${0##*/} ${CNI_COMMAND-}" in
-'cni-plugins ') printf 'bridge\nhost-local\n';;
+*' ') printf 'bridge\nhost-local\nnoop\n';;
 'cni-plugins '*) exit 1;;
 *' VERSION') echo '{"cniVersion":"1.1.0","supportedVersions":["1.1.0"]}';;
 esac
@@ -27,7 +27,7 @@ pub(crate) fn install(tool: &Tool, words: &[&str]) -> Ended {
 }
 
 #[test]
-fn plugins_are_links_of_one_copy() {
+fn each_plugin_is_a_file_of_its_own() {
     let tool = Tool::new();
     multicall(&tool, "1");
     expect![[r#"
@@ -41,9 +41,10 @@ fn plugins_are_links_of_one_copy() {
     .assert_eq(&install(&tool, &[]).shown());
     assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
     let meta = |name: &str| tool.path(name).metadata().unwrap();
-    assert_eq!(meta("target/bridge").ino(), meta("target/host-local").ino());
-    assert_ne!(meta("target/bridge").ino(), meta("from/cni-plugins").ino(), "a rebuild must not reach the copy");
-    assert_eq!((meta("target/bridge").nlink(), meta("target/bridge").mode() & 0o7777), (2, 0o755));
+    assert_eq!(tool.read("target/bridge"), tool.read("target/host-local"));
+    for name in ["target/bridge", "target/host-local", "target/cnitool"] {
+        assert_eq!((meta(name).nlink(), meta(name).mode() & 0o7777), (1, 0o755), "{name}");
+    }
     // What was installed installs again: elsewhere, and over itself.
     let mut again = tool.on_path(&tool.path("target/cnitool"));
     again.args(["install", "--json", "--plugin", "bridge", "--bin-dir"]).arg(tool.path("target"));
@@ -65,13 +66,79 @@ fn plugins_are_links_of_one_copy() {
     .assert_eq(&tool.ended(&mut again).ok());
 }
 
+/// As third-party installers do: `cp` writes into the file that is there.
+#[test]
+fn a_file_written_over_one_plugin_changes_no_other() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let theirs = tool.executable("theirs", "theirs");
+    std::fs::copy(theirs, tool.path("target/host-local")).unwrap();
+    assert!(tool.read("target/bridge").contains("release 1"), "bridge is bridge");
+}
+
+#[test]
+fn hard_links_are_for_who_asks_and_an_upgrade_parts_them() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    let meta = |name: &str| tool.path(name).metadata().unwrap();
+    install(&tool, &["--link", "hard"]).ok();
+    assert_eq!(meta("target/bridge").ino(), meta("target/host-local").ino());
+    assert_eq!((meta("target/bridge").nlink(), meta("target/cnitool").nlink()), (2, 1));
+    assert_ne!(meta("target/bridge").ino(), meta("from/cni-plugins").ino(), "a rebuild must not reach the copy");
+    multicall(&tool, "2");
+    install(&tool, &[]).ok();
+    assert_eq!((meta("target/bridge").nlink(), meta("target/host-local").nlink()), (1, 1));
+    assert!(tool.read("target/bridge").contains("release 2") && tool.read("target/host-local").contains("release 2"));
+}
+
+/// noop writes to any path that its caller's arguments name.
+#[test]
+fn noop_is_installed_only_by_name() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
+    install(&tool, &["--plugin", "noop"]).ok();
+    install(&tool, &["--plugin", "bridge"]).ok();
+    assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local", "noop"], "what is there by name stays");
+}
+
+#[test]
+fn a_noop_of_ours_is_removed_and_a_foreign_one_stays() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &["--plugin", "noop"]).ok();
+    expect![[r#"
+        NAME        PATH                               REPLACED
+        bridge      $DIR/target/bridge      -
+        host-local  $DIR/target/host-local  -
+        cnitool     $DIR/target/cnitool     ours
+        noop        $DIR/target/noop        removed
+    "#]]
+    .assert_eq(&install(&tool, &[]).ok());
+    tool.executable("target/noop", "theirs");
+    install(&tool, &[]).ok();
+    assert_eq!(tool.read("target/noop"), "theirs");
+}
+
+#[test]
+fn what_is_installed_installs_elsewhere() {
+    let tool = Tool::new();
+    multicall(&tool, "1");
+    install(&tool, &[]).ok();
+    let mut installed = tool.on_path(&tool.path("target/cnitool"));
+    tool.ended(installed.args(["install", "--bin-dir"]).arg(tool.path("elsewhere"))).ok();
+    assert_eq!(tool.files("elsewhere"), ["bridge", "cnitool", "host-local"]);
+}
+
 #[test]
 fn an_executable_that_is_cnitool_too_is_copied_once() {
     let tool = Tool::new();
     multicall(&tool, "1");
-    let both = tool.read("from/cni-plugins").replace(r"host-local\n'", r"host-local\ncnitool\n'");
-    tool.executable("from/cni-plugins", &both.replace("*' VERSION')", "'cnitool ') ;;\n*' VERSION')"));
-    install(&tool, &[]).ok();
+    let both = tool.read("from/cni-plugins").replace(r"noop\n'", r"noop\ncnitool\n'");
+    tool.executable("from/cni-plugins", &both);
+    install(&tool, &["--link", "hard"]).ok();
     assert_eq!(tool.files("target"), ["bridge", "cnitool", "host-local"]);
     assert_eq!(tool.path("target/cnitool").metadata().unwrap().nlink(), 3);
     assert_eq!(install(&tool, &["--plugin", "cnitool"]).code, 1, "it is always installed, and no plugin");
@@ -134,7 +201,7 @@ fn some_plugins_leave_the_others_alone() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot install plugin vlan: $DIR/from/cni-plugins contains bridge, host-local
+        stderr: cannot install plugin vlan: $DIR/from/cni-plugins contains bridge, host-local, noop
     "#]]
     .assert_eq(&install(&tool, &["--plugin", "vlan"]).shown());
 }
@@ -170,7 +237,7 @@ fn what_is_no_executable_of_ours_is_not_installed() {
     expect![[r#"
         1
         stdout: 
-        stderr: cannot install: $DIR/from/cni-plugins not found. Build it with `cargo build --release`, or name it with --from
+        stderr: cannot install: $DIR/from/cni-plugins not found. Build it with `cargo build --release -p cni-plugins`, or name it with --from
     "#]].assert_eq(&install(&tool, &[]).shown());
     assert!(!tool.path("target").exists());
 }

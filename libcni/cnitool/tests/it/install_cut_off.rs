@@ -24,7 +24,9 @@ const CALLS: &[&str] = &[
 /// Installs release 2 over release 1 and a foreign file, under `strace` with these options.
 fn upgrade(tool: &Tool, options: &[String]) -> Ended {
     let old = std::fs::read_to_string(multicall(tool, "1")).unwrap();
-    for (name, text) in [("bridge", old.as_str()), ("cnitool", old.as_str()), ("host-local", "theirs")] {
+    for (name, text) in
+        [("bridge", old.as_str()), ("cnitool", old.as_str()), ("host-local", "theirs"), ("noop", old.as_str())]
+    {
         // What is there may be one file of many names.
         std::fs::remove_file(tool.path("target").join(name)).ok();
         tool.executable(&format!("target/{name}"), text);
@@ -50,6 +52,9 @@ fn points(tool: &Tool) -> Vec<(String, usize)> {
 
 /// The release of a file; the foreign file is `theirs`.
 fn release(tool: &Tool, name: &str) -> String {
+    if !tool.path("target").join(name).exists() {
+        return "absent".to_owned();
+    }
     let text = tool.read(&format!("target/{name}"));
     ["release 1", "release 2", "theirs"].into_iter().find(|mark| text.contains(mark)).unwrap_or("broken").to_owned()
 }
@@ -92,11 +97,11 @@ fn a_call_that_fails_leaves_all_as_it_was() {
     let mut failures = 0;
     for (call, n) in points(&tool) {
         let ended = upgrade(&tool, &[format!("-einject={call}:error=EIO:when={n}")]);
-        let set = [release(&tool, "bridge"), release(&tool, "host-local")];
+        let set = [release(&tool, "bridge"), release(&tool, "host-local"), release(&tool, "noop")];
         // Links have copies to fall back on, what cannot be cleared away is told, and only the flush of the folder
         // comes after the swap.
         let is_done = ended.code == 0 || ended.stderr.contains("cannot flush");
-        let want = if is_done { ["release 2", "release 2"] } else { ["release 1", "theirs"] };
+        let want = if is_done { ["release 2", "release 2", "absent"] } else { ["release 1", "theirs", "release 1"] };
         assert_eq!(set, want, "{call} {n}: {}", ended.stderr);
         failures += usize::from(!is_done);
         install(&tool, &["--replace-foreign"]).ok();
