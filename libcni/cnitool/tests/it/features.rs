@@ -1,0 +1,36 @@
+//! Every build command gives the same executables: none of them wants features of a crate that another does not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+/// The executables that are installed.
+const EXECUTABLES: [&str; 2] = ["cni-plugins", "cnitool"];
+
+/// Crates with their versions, and the features that each has when cargo is asked for `packages`.
+fn features(packages: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let words = ["tree", "--offline", "--edges=normal", "--prefix=none", "--format={p};{f}", "--no-dedupe"];
+    let output = cargo.args(words).args(packages).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut features = BTreeMap::<_, BTreeSet<String>>::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let Some((package, list)) = line.split_once(';') else { continue };
+        features.entry(package.to_owned()).or_default().extend(list.split(',').map(str::to_owned));
+    }
+    features
+}
+
+#[test]
+fn every_build_command_gives_the_same_executables() {
+    let both = EXECUTABLES.map(|name| ["-p", name]).concat();
+    let commands = [both, vec!["--workspace"]].map(|words| (words.join(" "), features(&words)));
+    for executable in EXECUTABLES {
+        let alone = features(&["-p", executable]);
+        assert!(alone.len() > 50, "only {} crates", alone.len());
+        for (command, together) in &commands {
+            let differs = |(name, features): &(&String, &BTreeSet<String>)| together.get(*name) != Some(features);
+            let crates: Vec<_> = alone.iter().filter(differs).map(|(name, _)| (name, together.get(name))).collect();
+            assert!(crates.is_empty(), "`{command}` builds {executable} with other features of {crates:#?}");
+        }
+    }
+}
