@@ -59,6 +59,7 @@ pub mod cache;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+pub mod inventory;
 mod namespace;
 mod orphans;
 mod process;

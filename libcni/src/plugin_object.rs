@@ -19,6 +19,12 @@ pub struct PluginObject {
 }
 
 impl PluginObject {
+    /// The JSON text of one of its keys.
+    #[must_use]
+    pub fn find(&self, key: &str) -> Option<&str> {
+        self.keys.find_in_any_case(key).map(RawValue::get)
+    }
+
     /// Reads an object; `index` is its place in a list, for error texts.
     pub(crate) fn parse(text: &RawValue, index: Option<usize>) -> Result<Self, CniError> {
         let object = RawObject::parse(text.get().as_bytes()).map_err(|error| {

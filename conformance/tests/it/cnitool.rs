@@ -1,5 +1,7 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as in its tour.
 
+mod gc;
+
 use crate::subjects::ours;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

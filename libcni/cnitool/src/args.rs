@@ -150,6 +150,9 @@ pub(crate) struct Gc {
     /// Keep none
     #[arg(long)]
     pub(crate) all: bool,
+    /// Remove also what the cache does not know and what may live, such as containers of another runtime
+    #[arg(long)]
+    pub(crate) force: bool,
     /// Only show what would be kept and deleted
     #[arg(long)]
     pub(crate) dry_run: bool,

@@ -5,6 +5,7 @@
 
 mod args;
 mod attachments;
+mod gc;
 mod install;
 mod log;
 mod output;
@@ -73,7 +74,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Add(target) => verbs::add(&settings, target).await,
         Verb::Check(target) => verbs::check(&settings, target).await,
         Verb::Del(target) => verbs::del(&settings, target).await,
-        Verb::Gc(gc) => verbs::gc(&settings, gc, output).await,
+        Verb::Gc(words) => gc::run(&settings, words, output).await,
         Verb::Status(network) => verbs::status(&settings, &network.network).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
         Verb::Validate { network } => verbs::validate(&settings, network, output).await,

@@ -1,12 +1,11 @@
 //! The verbs of the protocol.
 
-use crate::args::{Gc, Target};
+use crate::args::Target;
 use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
-use anyhow::Context;
 use libcni::cni_spec::{Code, PluginType};
-use libcni::{AttachmentId, Cached, Error, Namespace, NetworkConf};
+use libcni::{Error, NetworkConf};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -52,54 +51,6 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
         }
     };
     Ok(settings.runtime.del(&network, &attachment).await?)
-}
-
-pub(crate) async fn gc(settings: &Settings, gc: &Gc, output: Output) -> anyhow::Result<()> {
-    let network = settings.network(&gc.whole.network)?;
-    let all = settings.runtime.stale(&network, &[])?;
-    let valid = valid_attachments(gc, &all, &settings.ifname)?;
-    let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict"]);
-    for cached in &all {
-        let verdict = match (valid.contains(&cached.attachment.id), gc.dry_run) {
-            (true, true) => "would be kept",
-            (true, false) => "kept",
-            (false, true) => "would be deleted",
-            (false, false) => "deleted",
-        };
-        let id = &cached.attachment.id;
-        table.row([
-            json!(network.name),
-            json!(id.container_id.as_str()),
-            json!(id.ifname.as_str()),
-            json!(cached.attachment.netns),
-            json!(verdict),
-        ]);
-    }
-    if !gc.dry_run && !network.disable_gc {
-        settings.runtime.gc(&network, &valid).await?;
-    }
-    if network.disable_gc {
-        tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
-        return Ok(());
-    }
-    output.table(&table)
-}
-
-/// What GC is to keep: what the caller names, or what is cached and has a namespace still.
-fn valid_attachments(gc: &Gc, all: &[Cached], ifname: &str) -> anyhow::Result<Vec<AttachmentId>> {
-    if gc.all {
-        return Ok(Vec::new());
-    }
-    if gc.keep.is_empty() {
-        let may_live = |cached: &&Cached| Namespace::of(&cached.attachment.netns) != Namespace::Gone;
-        return Ok(all.iter().filter(may_live).map(|cached| cached.attachment.id.clone()).collect());
-    }
-    let parse = |text: &String| {
-        let (container, ifname) = text.split_once('/').unwrap_or((text, ifname));
-        let attachment = libcni::Attachment::new(container, ifname);
-        attachment.map(|attachment| attachment.id).with_context(|| format!("cannot use --keep {text}"))
-    };
-    gc.keep.iter().map(parse).collect()
 }
 
 pub(crate) async fn status(settings: &Settings, network: &str) -> anyhow::Result<()> {

@@ -1,8 +1,11 @@
 //! What the reference plugins leave in nf_tables under their own names, found and removed.
 
+use std::net::IpAddr;
+
 use netops::error::Result;
 use netops::nft::{Chain, Change, Family, Nft, Rule, Table, Transaction};
 
+use crate::iptables;
 use crate::owner::{Attachment, Stale};
 use crate::race;
 
@@ -20,6 +23,13 @@ pub(crate) fn remove_masquerade(nft: &mut Nft, attachment: Attachment<'_>) -> Re
 /// Removes the masquerade rules of a network's attachments that are no longer valid.
 pub(crate) fn gc_masquerade(nft: &mut Nft, stale: &Stale) -> Result<()> {
     delete_rules(nft, &MASQUERADE.chain("masq_checks"), |rule| stale.has(rule.comment.as_deref()))
+}
+
+/// Lists the masquerade rules of all attachments: comment and address.
+pub(crate) fn list_masquerade(nft: &mut Nft) -> Result<Vec<(Option<String>, Option<IpAddr>)>> {
+    let rules = nft.list_rules(&MASQUERADE.chain("masq_checks"))?;
+    let source = |rule: &Rule| iptables::decoded(rule)?.source.map(|source| source.value.ip());
+    Ok(rules.iter().map(|rule| (rule.comment.clone(), source(rule))).collect())
 }
 
 fn delete_rules(nft: &mut Nft, chain: &Chain, is_to_go: impl Fn(&Rule) -> bool) -> Result<()> {

@@ -20,11 +20,13 @@ mod spoof;
 pub mod iptables;
 mod leftovers;
 
+mod inventory;
 mod race;
 
 #[doc(hidden)]
 pub mod fuzzing;
 
+pub use inventory::{Noted, list};
 pub use owner::Attachment;
 pub use spoof::Mac;
 

@@ -181,7 +181,7 @@ pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
     })
 }
 
-fn list_elements(nft: &mut Nft) -> Result<Vec<Element>> {
+pub(crate) fn list_elements(nft: &mut Nft) -> Result<Vec<Element>> {
     let mut found = nft.list_elements(&SOURCES4)?;
     found.extend(nft.list_elements(&SOURCES6)?);
     Ok(found)

@@ -21,7 +21,8 @@ pub struct Attachment<'a> {
 impl Attachment<'_> {
     /// `<N>-<I>`: N from the network's name, I from ifname and container ID. Every comment of an
     /// nft object starts with it; the reference plugins use the same.
-    pub(crate) fn key(&self) -> String {
+    #[must_use]
+    pub fn key(&self) -> String {
         let interface = hex(&[self.ifname, ":", self.container], 16);
         format!("{}{interface}", network_prefix(self.network))
     }

@@ -119,7 +119,7 @@ pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
     delete(nft, |nft| Ok(list(nft)?.into_iter().filter(|element| stale.has(element.comment.as_deref())).collect()))
 }
 
-fn list(nft: &mut Nft) -> Result<Vec<Element>> {
+pub(crate) fn list(nft: &mut Nft) -> Result<Vec<Element>> {
     Ok([nft.list_elements(&GUARDED)?, nft.list_elements(&ALLOWED)?].concat())
 }
 

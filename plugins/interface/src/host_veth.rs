@@ -95,6 +95,22 @@ pub fn is_marked(link: &Link) -> bool {
     link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:") && alias.contains('/'))
 }
 
+/// The host ends of a network, and whose each is: `None` where the mark is a hash. Looks at all links.
+///
+/// # Errors
+/// As [`link::list`].
+pub fn list(net: &Kernel, network: &NetworkName) -> Result<Vec<(Link, Option<Attachment>)>> {
+    let prefix = prefix(network);
+    let owned = |link: Link| {
+        let rest = link.alias.as_deref()?.strip_prefix(&prefix).filter(|_| link.kind == "veth")?;
+        let attachment = rest.split_once('/').and_then(|(container, ifname)| {
+            Some(Attachment { container_id: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
+        });
+        Some((link, attachment))
+    };
+    Ok(link::list(net, None)?.into_iter().filter_map(owned).collect())
+}
+
 /// The host ends of a network that belong to none of `valid`. Looks at all links: for GC.
 ///
 /// # Errors

@@ -88,6 +88,29 @@ pub fn list(net: &Kernel, link: &Link) -> Result<Vec<Address>> {
     Ok(answers.iter().filter_map(|answer| read(answer, link.index)).collect())
 }
 
+/// All addresses in the namespace of `net`, each with the index of its link there, or, with `netns_id`, in the one that this number of that namespace stands for,
+/// which needs no path and no process in it.
+///
+/// # Errors
+/// `EINVAL`: the number stands for no namespace (any more). `EACCES`: no `CAP_NET_ADMIN` there.
+pub fn list_all(net: &Kernel, netns_id: Option<i32>) -> Result<Vec<(u32, IpNetwork)>> {
+    let mut message = AddressMessage::default();
+    message.attributes.extend(netns_id.map(AddressAttribute::TargetNetNsId));
+    let place = netns_id.map_or(String::new(), |id| format!(" netns-id={id}"));
+    let request = Request::new("list", "addresses", RouteNetlinkMessage::GetAddress(message))
+        .flags(NLM_F_DUMP)
+        .words(format!("RTM_GETADDR dump{place}"));
+    let answers = net.call(request)?;
+    let address = |answer: &RouteNetlinkMessage| match answer {
+        RouteNetlinkMessage::NewAddress(message) => {
+            let index = message.header.index;
+            read(answer, index).map(|address| (index, address.net))
+        }
+        _ => None,
+    };
+    Ok(answers.iter().filter_map(address).collect())
+}
+
 pub(crate) fn read(answer: &RouteNetlinkMessage, index: u32) -> Option<Address> {
     let RouteNetlinkMessage::NewAddress(message) = answer else {
         return None;

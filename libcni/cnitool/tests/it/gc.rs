@@ -72,18 +72,18 @@ fn an_add_that_was_not_finished_is_listed_and_del_finishes_it() {
 fn gc_keeps_what_has_a_namespace() {
     let tool = attached();
     expect![[r#"
-        NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT
-        net      c1         eth0    /proc/self/ns/net     would be kept
-        net      c2         eth0    /run/netns/gone       would be deleted
-        net      c3         eth0    $DIR/file  would be deleted
+        NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT           OBJECTS
+        net      c1         eth0    /proc/self/ns/net     would be kept     -
+        net      c2         eth0    /run/netns/gone       would be deleted  -
+        net      c3         eth0    $DIR/file  would be deleted  -
     "#]]
     .assert_eq(&tool.run(&["gc", "net", "--dry-run"]).ok());
     assert_eq!((tool.log().as_str(), tool.files("cache/results").len()), ("", 3), "a dry run changes nothing");
     expect![[r#"
-        NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT
-        net      c1         eth0    /proc/self/ns/net     kept
-        net      c2         eth0    /run/netns/gone       deleted
-        net      c3         eth0    $DIR/file  deleted
+        NETWORK  CONTAINER  IFNAME  NETNS                 VERDICT  OBJECTS
+        net      c1         eth0    /proc/self/ns/net     kept     -
+        net      c2         eth0    /run/netns/gone       deleted  -
+        net      c3         eth0    $DIR/file  deleted  -
     "#]]
     .assert_eq(&tool.run(&["gc", "net", NETNS]).ok());
     expect![[r#"

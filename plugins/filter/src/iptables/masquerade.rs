@@ -230,6 +230,34 @@ pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, valid: &[Attac
     outcome
 }
 
+/// A rule that sends an address's packets to a container's chain.
+pub(crate) struct Jump {
+    pub(crate) container: Option<String>,
+    pub(crate) address: Option<IpAddr>,
+    pub(crate) note: Option<String>,
+}
+
+/// Lists the rules that send a network's packets to its containers' chains.
+pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Vec<Jump>> {
+    let mut found = Vec::new();
+    for family in FAMILIES {
+        found.extend(world::in_nftables(nft, family, TableName::Nat).list(POSTROUTING)?.unwrap_or_default());
+        if let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)? {
+            found.extend(legacy.list(POSTROUTING)?.unwrap_or_default());
+        }
+    }
+    let start = format!("name: \"{network}\" id: \"");
+    let jump = |found: Found| {
+        found.goes_to().filter(|chain| is_container_chain(chain))?;
+        let rule = found.rule?;
+        let id = rule.comment.as_deref()?.strip_prefix(&start)?;
+        // Without its final quote it was cut.
+        let container = id.strip_suffix('"').map(str::to_owned);
+        Some(Jump { container, address: rule.source.map(|source| source.value.ip()), note: found.note })
+    };
+    Ok(found.into_iter().filter_map(jump).collect())
+}
+
 fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<String>) -> Result<()> {
     // Chains that have been looked at, and are left as they are or are gone.
     let mut done: HashSet<String> = HashSet::new();

@@ -14,7 +14,7 @@ use crate::range::{Range, RangeSet, RawRange, Span};
 use crate::store::{Place, notes};
 
 /// Where the reference keeps its stores.
-const DATA_DIR: &str = "/var/lib/cni/networks";
+pub(crate) const DATA_DIR: &str = "/var/lib/cni/networks";
 /// How long to wait for the lock unless told. The holder needs milliseconds, the reference some seconds where ten
 /// thousands of reservations make it read as many files; runtimes wait some minutes.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);

@@ -10,6 +10,7 @@
 pub mod address;
 pub mod conf;
 mod index;
+pub mod inventory;
 pub mod range;
 mod resolv;
 pub mod store;

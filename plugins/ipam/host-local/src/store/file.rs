@@ -76,7 +76,7 @@ impl Content {
 }
 
 /// Reads a reservation; `None` if there is none. Follows no link and waits for no fifo's writer.
-pub(super) fn read(path: &Path) -> Option<Content> {
+pub(crate) fn read(path: &Path) -> Option<Content> {
     let read = |file: File| {
         let mut bytes = Vec::new();
         if !file.metadata()?.is_file() {

@@ -23,8 +23,8 @@ use netops::lock::Lock;
 use crate::address::Address;
 use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
 use crate::range::Span;
-pub(crate) use file::Content;
 pub use file::Owner;
+pub(crate) use file::{Content, read};
 use notes::Notes;
 
 /// Where a store is, and how long to wait for it.

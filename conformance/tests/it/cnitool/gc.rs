@@ -1,0 +1,189 @@
+//! `cnitool gc` beside other runtimes: what their containers have on the node is kept, though this cache does not know it.
+
+use super::Tour;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+use testns::{Container, Namespace, Remains};
+
+/// Another runtime's cache.
+const OTHER: [&str; 2] = ["--cache-dir", "/run/podman/cni"];
+/// Not a file that an ADD under way has just written.
+const OLD: Duration = Duration::from_secs(3600);
+
+impl Tour {
+    fn installed_set() -> Self {
+        let tour = Self::new();
+        assert!(tour.install(&[]).status.success());
+        tour
+    }
+
+    /// A pod that another runtime has added, some time ago.
+    fn pod_of_another(&self) -> Container {
+        let pod = self.node.container();
+        let netns = pod.namespace().path().display().to_string();
+        self.cnitool(&[&OTHER[..], &["add", "office", &netns]].concat());
+        for reservation in reservations() {
+            make_old(&reservation);
+        }
+        pod
+    }
+
+    fn gc(&self, more: &[&str]) -> Output {
+        let output = self.run(&self.bin_dir.join("cnitool"), &[&["gc", "office"], more].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        output
+    }
+
+    /// What GC did, or would do.
+    fn verdicts(&self, more: &[&str]) -> String {
+        String::from_utf8(self.gc(more).stdout).unwrap()
+    }
+}
+
+/// A process in a pod, ended with the test.
+struct Process(Child);
+
+impl Process {
+    fn in_pod(pod: &Container) -> Self {
+        let mut command = Command::new("sleep");
+        command.arg("1000").stdout(Stdio::null()).stderr(Stdio::null());
+        Self(pod.namespace().enter(|| command.spawn().unwrap()))
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+fn folder() -> &'static Path {
+    Path::new("/var/lib/cni/networks/office")
+}
+
+fn reservations() -> Vec<PathBuf> {
+    let paths = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("10.7.")).collect()
+}
+
+fn make_old(path: &Path) {
+    File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - OLD).unwrap();
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn living_pods_of_another_cache_are_kept_unless_forced() {
+    let tour = Tour::installed_set();
+    let pods = [tour.pod_of_another(), tour.pod_of_another()];
+    let addresses = || pods.each_ref().map(|pod| pod.namespace().global_addresses("eth0").len());
+    let dry = tour.verdicts(&["--dry-run"]);
+    assert_eq!(dry.matches("would be kept").count(), 2, "{dry}");
+    let done = tour.gc(&[]);
+    assert_eq!(addresses(), [1, 1]);
+    assert_eq!((reservations().len(), stderr(&done).matches("--force removes it").count()), (2, 2), "{done:?}");
+    tour.gc(&["--all"]);
+    assert_eq!(addresses(), [1, 1], "--all is about the cache");
+    let dry = tour.verdicts(&["--dry-run", "--force"]);
+    assert!(dry.matches("would be deleted").count() == 2 && dry.contains("link veth"), "{dry}");
+    assert_eq!(addresses(), [1, 1]);
+    tour.gc(&["--force"]);
+    assert_eq!((addresses(), reservations().len()), ([0, 0], 0));
+}
+
+/// Links without a mark, as the reference makes them: the address tells, in whatever namespace it is.
+#[test]
+fn a_pod_without_a_mark_is_kept_by_its_address() {
+    let tour = Tour::installed_set();
+    let pod = tour.pod_of_another();
+    let links = tour.node.host().links();
+    let veth = links.iter().find(|link| link.name.starts_with("veth")).unwrap();
+    tour.node.host().set_alias(&veth.name, "");
+    tour.gc(&[]);
+    assert_eq!(reservations().len(), 1);
+    // Nor a reservation: the masquerade entry tells.
+    let entries = || tour.node.host().nft().iter().filter(|line| line.contains("net: office")).count();
+    std::fs::remove_file(&reservations()[0]).unwrap();
+    let dry = tour.verdicts(&["--dry-run"]);
+    assert!(dry.contains("would be kept") && dry.contains("masquerade of 10.7.0.2"), "{dry}");
+    tour.gc(&[]);
+    assert_eq!(entries(), 1);
+    drop(pod);
+}
+
+/// A macvlan, as any link that has no end on the node.
+#[test]
+fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
+    let tour = Tour::installed_set();
+    let pod = tour.node.container();
+    std::fs::create_dir_all(folder()).unwrap();
+    std::fs::write(folder().join("10.7.0.11"), format!("{}\r\neth0", pod.id())).unwrap();
+    make_old(&reservations()[0]);
+    let process = Process::in_pod(&pod);
+    for words in ["link add eth0 type bridge", "address add 10.7.0.11/24 dev eth0"] {
+        pod.namespace().enter(|| assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success()));
+    }
+    tour.gc(&[]);
+    assert_eq!(reservations().len(), 1);
+    pod.namespace().enter(|| assert!(Command::new("ip").args(["link", "del", "eth0"]).status().unwrap().success()));
+    tour.gc(&[]);
+    assert_eq!(reservations().len(), 0);
+    drop(process);
+}
+
+/// An ADD of another runtime may be under way: it has reserved an address and has made no link yet.
+#[test]
+fn what_is_younger_than_a_minute_is_kept() {
+    let tour = Tour::installed_set();
+    std::fs::create_dir_all(folder()).unwrap();
+    std::fs::write(folder().join("10.7.0.9"), "c9\r\neth0").unwrap();
+    let done = tour.gc(&[]);
+    assert!(stderr(&done).contains("younger than a minute") && reservations().len() == 1, "{done:?}");
+    make_old(&reservations()[0]);
+    let dry = tour.verdicts(&["--dry-run"]);
+    assert!(dry.contains("would be deleted") && dry.contains("address 10.7.0.9"), "{dry}");
+    assert_eq!(reservations().len(), 1);
+    tour.gc(&[]);
+    assert_eq!(reservations().len(), 0);
+}
+
+/// A pod of another cache whose namespace has ended is garbage.
+#[test]
+fn a_dead_pod_of_another_cache_is_removed() {
+    let tour = Tour::installed_set();
+    let pod = tour.pod_of_another();
+    drop(pod.leave(Remains::Gone));
+    let has_veth = |host: &Namespace| host.links().iter().any(|link| link.name.starts_with("veth"));
+    tour.node.host().wait_for("the namespace to end", |host| !has_veth(host));
+    tour.gc(&[]);
+    assert_eq!(reservations().len(), 0);
+}
+
+/// The path is gone, but a process is in the namespace still.
+#[test]
+fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
+    let tour = Tour::installed_set();
+    let pod = tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    tour.cnitool(&["add", "office", &netns]);
+    make_old(&reservations()[0]);
+    let process = Process::in_pod(&pod);
+    drop(pod.leave(Remains::Gone));
+    let done = tour.gc(&[]);
+    assert!(stderr(&done).contains("its network namespace exists") && reservations().len() == 1, "{done:?}");
+    drop(process);
+    tour.gc(&["--all"]);
+    assert_eq!(reservations().len(), 0);
+}
+
+#[test]
+fn keep_of_an_unknown_container_warns() {
+    let tour = Tour::installed_set();
+    let output = tour.gc(&["--keep", "c404"]);
+    assert!(stderr(&output).contains("--keep c404/eth0: neither the cache nor the node has it"), "{output:?}");
+}

@@ -1,0 +1,170 @@
+//! `cnitool gc`: which attachments are valid, by the cache and by what is on the node, and what goes.
+
+use crate::args::Gc;
+use crate::output::{Output, Table};
+use crate::settings::Settings;
+use anyhow::Context;
+use libcni::inventory::{Life, OnNode, Survey};
+use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
+use serde_json::json;
+use std::time::{Duration, Instant};
+
+/// How long a namespace may take to end after its last name is gone: sockets in it are freed a moment later.
+const MOMENT: Duration = Duration::from_secs(1);
+
+pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Output) -> anyhow::Result<()> {
+    let network = settings.network(&gc.whole.network)?;
+    if network.disable_gc {
+        tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
+        return Ok(());
+    }
+    let cached = settings.runtime.stale(&network, &[])?;
+    let named = kept_by_name(gc, &settings.ifname)?;
+    let mut valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
+    let survey = settled(gc, &network, &cached, &valid).await?;
+    warn_of_unknown(&network, &named, &cached, &survey);
+    let keep = survey.keep().map_err(|found| nameless(&network, found));
+    let plan = Plan { network: &network, cached: &cached, survey: &survey };
+    if gc.dry_run {
+        output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
+        return keep.map(drop);
+    }
+    valid.extend(keep?);
+    report_kept(&network, &survey);
+    let outcome = settings.runtime.gc(&network, &valid).await;
+    if outcome.is_ok() {
+        output.table(&plan.table(&valid, ["kept", "deleted"]))?;
+    }
+    Ok(outcome?)
+}
+
+/// The caller says itself what of the cache is to be kept.
+fn is_explicit(gc: &Gc) -> bool {
+    gc.all || !gc.keep.is_empty()
+}
+
+fn kept_by_name(gc: &Gc, ifname: &str) -> anyhow::Result<Vec<AttachmentId>> {
+    let parse = |text: &String| {
+        let (container, ifname) = text.split_once('/').unwrap_or((text, ifname));
+        let attachment = Attachment::new(container, ifname);
+        attachment.map(|attachment| attachment.id).with_context(|| format!("cannot use --keep {text}"))
+    };
+    gc.keep.iter().map(parse).collect()
+}
+
+/// The cached attachments whose namespace may exist still.
+fn with_namespace(cached: &[Cached]) -> Vec<AttachmentId> {
+    let may_live = |cached: &&Cached| Namespace::of(&cached.attachment.netns) != Namespace::Gone;
+    cached.iter().filter(may_live).map(|cached| cached.attachment.id.clone()).collect()
+}
+
+/// The survey, once namespaces have ended whose path is gone: the kernel gets round to it a moment later.
+async fn settled(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Survey> {
+    let begin = Instant::now();
+    let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
+    loop {
+        let survey = survey(gc, network, cached, valid)?;
+        let is_ending = survey.kept.iter().any(|found| found.id.as_ref().is_some_and(is_cached));
+        if !is_ending || begin.elapsed() > MOMENT {
+            return Ok(survey);
+        }
+        tokio::time::sleep(MOMENT / 20).await;
+    }
+}
+
+/// What is on the node beside the valid attachments. The caller's word counts for what the cache knows, and with
+/// `--force` for all.
+fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Survey> {
+    let others: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
+    let is_to_go = |found: &OnNode| {
+        let is_cached = || found.id.as_ref().is_some_and(|id| others.contains(id));
+        // What the cache has is no ADD of another runtime: that it is young says nothing for it.
+        gc.force || (is_explicit(gc) || found.life == Life::Young) && is_cached()
+    };
+    match Survey::of(&node(), network, valid, &others, is_to_go) {
+        Err(error) if gc.force => {
+            tracing::warn!("cannot look at what network {} has on the node: {error}", network.name);
+            Ok(Survey::default())
+        }
+        survey => survey.with_context(|| {
+            format!("cannot look at what network {} has on the node; --force does without", network.name)
+        }),
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
+fn node() -> inventory::Node {
+    inventory::Node { search_path: std::env::var("PATH").unwrap_or_default() }
+}
+
+fn warn_of_unknown(network: &NetworkConf, named: &[AttachmentId], cached: &[Cached], survey: &Survey) {
+    let is_on_node = |id: &AttachmentId| survey.valid.iter().any(|found| found.id.as_ref() == Some(id));
+    let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
+    for id in named.iter().filter(|id| !is_on_node(id) && !is_cached(id)) {
+        let (container, ifname, network) = (&id.container_id, &id.ifname, &network.name);
+        tracing::warn!("--keep {container}/{ifname}: neither the cache nor the node has it in network {network}");
+    }
+}
+
+fn report_kept(network: &NetworkConf, survey: &Survey) {
+    for found in &survey.kept {
+        let (what, objects) = (name(found), found.objects.join(", "));
+        tracing::warn!(
+            "kept {what} in network {}: {}, and this cache does not have it as valid ({objects}); --force removes it",
+            network.name,
+            found.life
+        );
+    }
+}
+
+fn nameless(network: &NetworkConf, found: &OnNode) -> anyhow::Error {
+    let objects = found.objects.join(", ");
+    anyhow::anyhow!(
+        "cannot keep what network {} has on the node: {objects}: {}, and its mark does not tell which attachment it \
+         belongs to; name that with --keep, or remove it with --force",
+        network.name,
+        found.life
+    )
+}
+
+/// Container and interface, or `-`.
+fn name(found: &OnNode) -> String {
+    found.id.as_ref().map_or("-".to_owned(), |id| format!("{}/{}", id.container_id, id.ifname))
+}
+
+/// What becomes of each attachment that the cache or the node has.
+struct Plan<'a> {
+    network: &'a NetworkConf,
+    cached: &'a [Cached],
+    survey: &'a Survey,
+}
+
+impl Plan<'_> {
+    fn table(&self, valid: &[AttachmentId], [kept, deleted]: [&str; 2]) -> Table {
+        let mut table = Table::new(&["network", "container", "ifname", "netns", "verdict", "objects"]);
+        let Survey { valid: on_list, kept: beside, removed } = self.survey;
+        let all = || on_list.iter().chain(beside).chain(removed);
+        let mut row = |id: Option<&AttachmentId>, netns: &str, is_kept: bool, objects: &[String]| {
+            table.row([
+                json!(self.network.name),
+                json!(id.map_or("", |id| id.container_id.as_str())),
+                json!(id.map_or("", |id| id.ifname.as_str())),
+                json!(netns),
+                json!(if is_kept { kept } else { deleted }),
+                json!(objects),
+            ]);
+        };
+        let is_kept =
+            |id: &AttachmentId| valid.contains(id) || beside.iter().any(|found| found.id.as_ref() == Some(id));
+        for cached in self.cached {
+            let id = &cached.attachment.id;
+            let objects = all().find(|found| found.id.as_ref() == Some(id)).map_or(&[][..], |found| &found.objects);
+            row(Some(id), &cached.attachment.netns, is_kept(id), objects);
+        }
+        let is_cached = |id: &AttachmentId| self.cached.iter().any(|cached| cached.attachment.id == *id);
+        for found in all().filter(|found| !found.id.as_ref().is_some_and(is_cached)) {
+            row(found.id.as_ref(), "", !removed.contains(found), &found.objects);
+        }
+        table
+    }
+}

@@ -1,0 +1,155 @@
+//! What of a network is on the node, whoever made it: what GC must know before it says which attachments are valid.
+//!
+//! A cache knows the attachments of its own runtime. Another runtime, or another cache folder, may have attached
+//! containers to the same network, and plugins remove what is not in the list that they are given. So whoever makes that
+//! list from a cache looks at the node first. This crate knows nothing of networking: an [`Inventory`] does.
+
+use crate::attachment::AttachmentId;
+use crate::conflist::NetworkConf;
+use cni_spec::CniError;
+use std::fmt;
+
+/// Looks at the node.
+pub trait Inventory {
+    /// Everything that GC of the network's plugins would remove if no attachment were valid. `known` are the
+    /// attachments that the caller knows of: some marks can be understood only with them.
+    ///
+    /// # Errors
+    /// The node cannot be looked at.
+    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError>;
+}
+
+/// What the node has of one attachment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OnNode {
+    /// Whose it is; `None` if its mark does not tell.
+    pub id: Option<AttachmentId>,
+    /// Links, addresses and rules, for people.
+    pub objects: Vec<String>,
+    /// Whether its container lives.
+    pub life: Life,
+}
+
+/// Whether the container of something on the node lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Life {
+    /// Nothing speaks for it.
+    Gone,
+    /// It was made less than a minute ago: an ADD may be under way.
+    Young,
+    /// It cannot be told.
+    Unknown,
+    /// It has to do with a network namespace that exists.
+    Lives,
+}
+
+impl fmt::Display for Life {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Life::Gone => "nothing speaks for a container",
+            Life::Young => "it is younger than a minute",
+            Life::Unknown => "whether its container lives cannot be told",
+            Life::Lives => "its network namespace exists",
+        })
+    }
+}
+
+/// What GC would do to what is on the node: made from an [`Inventory`] and the attachments that are valid anyway.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// What is valid.
+    pub valid: Vec<OnNode>,
+    /// What is not valid and may live: to be kept, so to be added to the valid attachments.
+    pub kept: Vec<OnNode>,
+    /// What the plugins will remove.
+    pub removed: Vec<OnNode>,
+}
+
+impl Survey {
+    /// Judges what is on the node. `others` are attachments that are not valid and help to understand marks; what
+    /// `is_to_go` is removed though it may live.
+    ///
+    /// A network below version 1.1.0 has no GC, so that its plugins remove nothing.
+    ///
+    /// # Errors
+    /// As [`Inventory::list`]; the version's.
+    pub fn of(
+        inventory: &dyn Inventory,
+        network: &NetworkConf,
+        valid: &[AttachmentId],
+        others: &[AttachmentId],
+        is_to_go: impl Fn(&OnNode) -> bool,
+    ) -> Result<Self, CniError> {
+        let mut survey = Self::default();
+        if network.disable_gc || !network.version()?.has_gc() {
+            return Ok(survey);
+        }
+        for found in inventory.list(network, &[valid, others].concat())? {
+            let is_valid = found.id.as_ref().is_some_and(|id| valid.contains(id));
+            let is_removed = found.life == Life::Gone || is_to_go(&found);
+            let list = match (is_valid, is_removed) {
+                (true, _) => &mut survey.valid,
+                (false, true) => &mut survey.removed,
+                (false, false) => &mut survey.kept,
+            };
+            list.push(found);
+        }
+        Ok(survey)
+    }
+
+    /// The attachments to be added to the valid ones.
+    ///
+    /// # Errors
+    /// The first object that may live and whose mark does not tell its attachment: no list can keep it.
+    pub fn keep(&self) -> Result<Vec<AttachmentId>, &OnNode> {
+        self.kept.iter().map(|found| found.id.clone().ok_or(found)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cni_spec::{ContainerId, IfName};
+
+    struct Fixed(Vec<OnNode>);
+
+    impl Inventory for Fixed {
+        fn list(&self, _: &NetworkConf, _: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+            Ok(self.0.clone())
+        }
+    }
+
+    fn id(container: &str) -> AttachmentId {
+        AttachmentId { container_id: ContainerId::parse(container).unwrap(), ifname: IfName::parse("eth0").unwrap() }
+    }
+
+    fn on_node(container: Option<&str>, life: Life) -> OnNode {
+        OnNode { id: container.map(id), objects: Vec::new(), life }
+    }
+
+    fn survey(found: Vec<OnNode>, version: &str) -> Survey {
+        let network = format!(r#"{{"cniVersion":"{version}","name":"n","plugins":[{{"type":"bridge"}}]}}"#);
+        let network = NetworkConf::parse(network.as_bytes()).unwrap();
+        Survey::of(&Fixed(found), &network, &[id("valid")], &[], |found| found.id == Some(id("judged"))).unwrap()
+    }
+
+    #[test]
+    fn only_what_is_gone_or_was_decided_on_is_removed() {
+        let found = |container, life| on_node(Some(container), life);
+        let (gone, judged) = (found("gone", Life::Gone), found("judged", Life::Lives));
+        let kept = [found("young", Life::Young), found("unsure", Life::Unknown), found("lives", Life::Lives)];
+        let valid = found("valid", Life::Gone);
+        let all = [vec![gone.clone(), judged.clone(), valid.clone()], kept.to_vec()].concat();
+        let seen = survey(all.clone(), "1.1.0");
+        assert_eq!(seen, Survey { valid: vec![valid], kept: kept.to_vec(), removed: vec![gone, judged] });
+        assert_eq!(seen.keep().unwrap(), [id("young"), id("unsure"), id("lives")]);
+        assert_eq!(survey(all, "1.0.0"), Survey::default());
+    }
+
+    #[test]
+    fn what_lives_and_has_no_name_cannot_be_kept_by_a_list() {
+        let nameless = on_node(None, Life::Lives);
+        assert_eq!(survey(vec![nameless.clone()], "1.1.0").keep(), Err(&nameless));
+        assert_eq!(survey(vec![on_node(None, Life::Gone)], "1.1.0").keep(), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,93 @@
+//! What of a network is in the packet filter, for whoever has to know before GC what it would remove.
+
+use std::net::IpAddr;
+
+use netops::Errno;
+use netops::error::Result;
+use netops::nft::{Element, KeyField, Nft};
+
+use crate::owner::{Attachment, key_of, network_prefix};
+use crate::{Filter, iptables, leftovers, masquerade, spoof};
+
+/// One object of a network, and what its comment says of its attachment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Noted {
+    /// [`Attachment::key`]; empty for rules of iptables, whose comments have none.
+    pub key: String,
+    /// The container, if the comment has room for all of it.
+    pub container: Option<String>,
+    /// The container's interface; rules of iptables do not always say it.
+    pub ifname: Option<String>,
+    /// The address that it is about.
+    pub address: Option<IpAddr>,
+    /// What it is, for people.
+    pub object: String,
+}
+
+/// Lists what GC of a network would remove if no attachment were valid. Changes nothing. `search_path` is `PATH`, for
+/// iptables of the legacy variant.
+///
+/// # Errors
+/// What the kernel or iptables refused, but for a kernel that has no packet filter.
+pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
+    match Filter::open() {
+        Ok(mut filter) => list_all(&mut filter.nft, network, search_path),
+        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
+}
+
+fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted>> {
+    let mut found = Vec::new();
+    let of_element = |what: &'static str, element: &Element| {
+        let key = element.key.first();
+        let address = if let Some(KeyField::Ip(ip)) = key { Some(*ip) } else { None };
+        let name = if let Some(KeyField::IfName(name)) = key { format!(" of {name}") } else { String::new() };
+        let of = address.map_or(name, |address| format!(" of {address}"));
+        by_key(network, element.comment.as_deref(), address, format!("{what}{of}"))
+    };
+    found.extend(masquerade::list_elements(nft)?.iter().filter_map(|element| of_element("masquerade", element)));
+    found.extend(spoof::list(nft)?.iter().filter_map(|element| of_element("spoof guard", element)));
+    for (comment, address) in leftovers::list_masquerade(nft)? {
+        found.extend(by_key(network, comment.as_deref(), address, "masquerade of the reference".into()));
+    }
+    for jump in iptables::masquerade::list(nft, search_path, network)? {
+        let (container, address) = (jump.container, jump.address);
+        let object =
+            address.map_or("iptables masquerade".to_owned(), |address| format!("iptables masquerade of {address}"));
+        let noted = by_key(network, jump.note.as_deref(), address, object.clone());
+        found.push(noted.unwrap_or(Noted { key: String::new(), container, ifname: None, address, object }));
+    }
+    Ok(found)
+}
+
+/// The object of a comment that begins with a key of the network.
+fn by_key(network: &str, comment: Option<&str>, address: Option<IpAddr>, object: String) -> Option<Noted> {
+    let comment = comment?;
+    let key = key_of(comment).filter(|key| key.starts_with(&network_prefix(network)))?;
+    let clear = comment.split_once(", if: ").and_then(|(_, rest)| rest.split_once(", id: "));
+    // A comment that was cut names another container, which the key shows.
+    let is_whole = |(ifname, container): &(&str, &str)| Attachment { network, container, ifname }.key() == key;
+    let (ifname, container) = clear.filter(is_whole).unzip();
+    let owned = |text: Option<&str>| text.map(str::to_owned);
+    Some(Noted { key: key.to_owned(), container: owned(container), ifname: owned(ifname), address, object })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_comment_says_whose_the_object_is_unless_it_was_cut() {
+        let attachment = Attachment { network: "office", container: "c1", ifname: "eth0" };
+        let noted = |comment: &str| by_key("office", Some(comment), None, String::new());
+        let found = noted(&attachment.comment("mac: 0a:00:00:00:00:01, ")).unwrap();
+        assert_eq!((found.container.as_deref(), found.ifname.as_deref()), (Some("c1"), Some("eth0")));
+        assert_eq!(found.key, attachment.key());
+        let long = Attachment { container: &"c".repeat(100), ..attachment };
+        let found = noted(&long.comment("")).unwrap();
+        assert_eq!((found.container, found.ifname, found.key), (None, None, long.key()));
+        assert_eq!(noted(&Attachment { network: "other", ..attachment }.comment("")), None);
+        assert_eq!(noted("a rule of the administrator"), None);
+    }
+}

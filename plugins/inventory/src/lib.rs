@@ -1,0 +1,165 @@
+//! What a network's plugins left on the node, and whether its containers live: the [`Inventory`] that a runtime gives to
+//! `libcni` before GC.
+//!
+//! Three things speak for an attachment: the mark on the host end of its veth, its reservation in host-local's folder,
+//! and the comments of its rules. It lives if its veth's other end is in a namespace that exists; without a marked veth
+//! (the reference's has no mark, and macvlan has no veth), if an address of it is on an interface in any namespace but
+//! the node's own. Nothing here changes the node, and nothing waits for a lock.
+
+mod life;
+mod places;
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::{Duration, SystemTime};
+
+use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
+use filter::Noted;
+use host_local::inventory::Reservation;
+use interface::{failed, host_veth};
+use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::{AttachmentId, NetworkConf};
+use life::Peers;
+use netops::Kernel;
+use places::Places;
+
+/// An ADD that began this long ago may still be under way.
+const YOUNG: Duration = Duration::from_secs(60);
+
+/// The inventory of the node that the calling thread is on.
+#[derive(Debug, Clone, Default)]
+pub struct Node {
+    /// `PATH`, for iptables of the legacy variant.
+    pub search_path: String,
+}
+
+impl Inventory for Node {
+    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        let name = network.network_name()?;
+        let mut found = Found::default();
+        found.add_links(&name, known)?;
+        found.add_reservations(&name, network)?;
+        found.add_rules(&name, known, &self.search_path)?;
+        Ok(found.judge())
+    }
+}
+
+/// What speaks for one attachment.
+#[derive(Debug, Default)]
+struct Evidence {
+    objects: Vec<String>,
+    /// Its addresses, which count where no link tells.
+    addresses: Vec<IpAddr>,
+    /// What its links say.
+    life: Option<Life>,
+    is_young: bool,
+}
+
+/// Attachments in order, by container and interface; those whose mark does not tell whose they are by that mark.
+#[derive(Debug, Default)]
+struct Found {
+    named: BTreeMap<(ContainerId, IfName), Evidence>,
+    nameless: BTreeMap<String, Evidence>,
+}
+
+impl Found {
+    fn of(&mut self, id: &AttachmentId) -> &mut Evidence {
+        self.named.entry((id.container_id.clone(), id.ifname.clone())).or_default()
+    }
+
+    /// The attachment that an object speaks for. Reservations of the older form and rules of iptables name no interface,
+    /// and GC keeps them for any of the container's.
+    fn id(&self, container_id: ContainerId, ifname: Option<IfName>) -> Option<AttachmentId> {
+        let of_container = |(container, _): &&(ContainerId, IfName)| *container == container_id;
+        let seen = || self.named.keys().find(of_container).map(|(_, ifname)| ifname.clone());
+        let ifname = ifname.or_else(seen).or_else(|| IfName::parse("eth0").ok())?;
+        Some(AttachmentId { container_id, ifname })
+    }
+
+    fn add_links(&mut self, network: &NetworkName, known: &[AttachmentId]) -> Result<(), CniError> {
+        let host = Kernel::host().map_err(failed)?;
+        let peers = Peers::new(&host);
+        for (link, owner) in host_veth::list(&host, network).map_err(failed)? {
+            let alias = link.alias.clone().unwrap_or_default();
+            let owner = owner.or_else(|| known.iter().find(|id| alias_of(network, id) == alias).cloned());
+            let evidence = match &owner {
+                Some(id) => self.of(id),
+                None => self.nameless.entry(alias).or_default(),
+            };
+            evidence.objects.push(format!("link {}", link.name));
+            evidence.life = evidence.life.max(Some(peers.life(&link)));
+        }
+        Ok(())
+    }
+
+    fn add_reservations(&mut self, network: &NetworkName, conf: &NetworkConf) -> Result<(), CniError> {
+        for plugin in &conf.plugins {
+            let folder = plugin.find("ipam").and_then(|ipam| host_local::inventory::folder(network, ipam));
+            let Some(folder) = folder else { continue };
+            let unreadable =
+                |error| CniError::new(Code::STATE, format!("cannot read store {}: {error}", folder.display()));
+            for reservation in host_local::inventory::list(&folder).map_err(unreadable)? {
+                self.add_reservation(reservation);
+            }
+        }
+        Ok(())
+    }
+
+    fn add_reservation(&mut self, reservation: Reservation) {
+        let Reservation { address, container_id, ifname, written } = reservation;
+        let Some(id) = self.id(container_id, ifname) else { return };
+        let evidence = self.of(&id);
+        evidence.objects.push(format!("address {address}"));
+        evidence.addresses.push(address);
+        // A time to come is a clock that was set back: nobody knows how old that is.
+        evidence.is_young |= SystemTime::now().duration_since(written).map_or(true, |age| age < YOUNG);
+    }
+
+    fn add_rules(&mut self, network: &NetworkName, known: &[AttachmentId], search_path: &str) -> Result<(), CniError> {
+        let mut known: Vec<AttachmentId> = known.to_vec();
+        let named = self.named.keys().cloned();
+        known.extend(named.map(|(container_id, ifname)| AttachmentId { container_id, ifname }));
+        for Noted { key, container, ifname, address, object } in
+            filter::list(network.as_str(), search_path).map_err(failed)?
+        {
+            let is_it = |id: &&AttachmentId| key_of(network, id) == key;
+            let container = container.and_then(|container| ContainerId::parse(&container).ok());
+            let ifname = ifname.and_then(|ifname| IfName::parse(&ifname).ok());
+            let named = || self.id(container?, ifname);
+            let evidence = match known.iter().find(is_it).cloned().or_else(named) {
+                Some(id) => self.of(&id),
+                None => self.nameless.entry(key).or_default(),
+            };
+            evidence.objects.push(object);
+            evidence.addresses.extend(address);
+        }
+        Ok(())
+    }
+
+    /// What each attachment's evidence comes to. Namespaces are looked through only where links do not tell.
+    fn judge(self) -> Vec<OnNode> {
+        let is_undecided = |evidence: &&Evidence| evidence.life != Some(Life::Lives) && !evidence.addresses.is_empty();
+        let all = || self.named.values().chain(self.nameless.values());
+        let places = all().any(|evidence| is_undecided(&evidence)).then(Places::look);
+        let life = |evidence: &Evidence| {
+            let by_address = places.as_ref().filter(|_| is_undecided(&evidence));
+            let by_address = by_address.map(|places| places.life(&evidence.addresses));
+            let by_age = if evidence.is_young { Life::Young } else { Life::Gone };
+            evidence.life.max(by_address).map_or(by_age, |life| life.max(by_age))
+        };
+        let id = |(container_id, ifname)| Some(AttachmentId { container_id, ifname });
+        let lives: Vec<Life> = all().map(life).collect();
+        let named = self.named.into_iter().map(|(key, evidence)| (id(key), evidence.objects));
+        let nameless = self.nameless.into_values().map(|evidence| (None, evidence.objects));
+        named.chain(nameless).zip(lives).map(|((id, objects), life)| OnNode { id, objects, life }).collect()
+    }
+}
+
+fn alias_of(network: &NetworkName, id: &AttachmentId) -> String {
+    host_veth::Owner { network, container_id: &id.container_id, ifname: &id.ifname }.alias()
+}
+
+fn key_of(network: &NetworkName, id: &AttachmentId) -> String {
+    filter::Attachment { network: network.as_str(), container: id.container_id.as_str(), ifname: id.ifname.as_str() }
+        .key()
+}

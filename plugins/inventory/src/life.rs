@@ -1,0 +1,39 @@
+//! Whether a veth's other end is in a namespace that lives.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use libcni::inventory::Life;
+use netops::link::Link;
+use netops::{Errno, Kernel, addr};
+
+/// The namespaces that links of the node lead to, each looked at once.
+pub(crate) struct Peers<'a> {
+    host: &'a Kernel,
+    seen: RefCell<BTreeMap<i32, Life>>,
+}
+
+impl<'a> Peers<'a> {
+    pub(crate) fn new(host: &'a Kernel) -> Self {
+        Self { host, seen: RefCell::default() }
+    }
+
+    /// What the link says of its container. A namespace that is about to end still has its links for a moment, but its
+    /// number leads nowhere.
+    pub(crate) fn life(&self, link: &Link) -> Life {
+        match link.peer_netns_id {
+            // Both ends on the node: no container has it.
+            None => Life::Gone,
+            Some(id) if id < 0 => Life::Gone,
+            Some(id) => *self.seen.borrow_mut().entry(id).or_insert_with(|| self.look(id)),
+        }
+    }
+
+    fn look(&self, id: i32) -> Life {
+        match addr::list_all(self.host, Some(id)) {
+            Ok(_) => Life::Lives,
+            Err(error) if error.os_errno() == Some(Errno::EINVAL) => Life::Gone,
+            Err(_) => Life::Unknown,
+        }
+    }
+}
