@@ -138,14 +138,14 @@ fn errors_go_to_stderr_with_1() {
     expect![[r#"
         1
         stdout: 
-        stderr: plugin type="bad" failed (add): not now; why. Left behind: plugin type="bad" failed (delete): not now; why. The cache keeps the attachment as incomplete: DEL finishes it.
+        stderr: plugin type="bad" failed (add): not now; why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it.
 
         1
         stdout: 
         stderr: {
             "cniVersion": "1.1.0",
             "code": 11,
-            "msg": "plugin type=\"bad\" failed (add): not now; why. Left behind: plugin type=\"bad\" failed (delete): not now; why. The cache keeps the attachment as incomplete: DEL finishes it."
+            "msg": "plugin type=\"bad\" failed (add): not now; why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it."
         }
 
         1
