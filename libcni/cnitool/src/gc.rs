@@ -58,6 +58,11 @@ fn with_namespace(cached: &[Cached]) -> Vec<AttachmentId> {
     cached.iter().filter(may_live).map(|cached| cached.attachment.id.clone()).collect()
 }
 
+#[expect(clippy::disallowed_methods, reason = "nothing announces the end of a namespace for every kind of link")]
+async fn moment() {
+    tokio::time::sleep(MOMENT / 20).await;
+}
+
 /// The survey, once namespaces have ended whose path is gone: the kernel gets round to it a moment later.
 async fn settled(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Survey> {
     let begin = Instant::now();
@@ -68,7 +73,7 @@ async fn settled(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[Att
         if !is_ending || begin.elapsed() > MOMENT {
             return Ok(survey);
         }
-        tokio::time::sleep(MOMENT / 20).await;
+        moment().await;
     }
 }
 
