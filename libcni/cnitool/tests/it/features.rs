@@ -8,7 +8,7 @@ const EXECUTABLES: [&str; 2] = ["cni-plugins", "cnitool"];
 
 /// Crates with their versions, and the features that each has when cargo is asked for `packages`.
 fn features(packages: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
-    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let mut cargo = Command::new(env!("CARGO"));
     let words = ["tree", "--offline", "--edges=normal", "--prefix=none", "--format={p};{f}", "--no-dedupe"];
     let output = cargo.args(words).args(packages).current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
