@@ -182,6 +182,50 @@ fn the_other_interfaces_iptables_rules_stay() {
     });
 }
 
+/// More than one transaction holds.
+#[test]
+fn gc_of_many_containers_ends_with_none() {
+    in_netns(|| {
+        if !has("gc_of_many_containers_ends_with_none", "iptables-nft") {
+            return;
+        }
+        let names: Vec<String> = (0..300).map(|number| format!("c{number}")).collect();
+        let pods: Vec<_> = names.iter().map(|container| Attachment { container, ..ETH0 }).collect();
+        for (pod, number) in pods.iter().zip(1_u32..) {
+            let address = std::net::Ipv4Addr::from(0x0a01_0000 + number);
+            add(*pod, &[&format!("{address}/16")]);
+        }
+        let lab = Attachment { network: "lab", ..ETH0 };
+        add(lab, &["10.1.0.1/16"]);
+        assert_eq!(gc("office", &pods[..2], ""), []);
+        let chains = |text: String| text.lines().filter(|line| line.starts_with(":CNI")).count();
+        assert_eq!(chains(saved("iptables")), 3);
+        assert_eq!(gc("office", &[], ""), []);
+        assert_eq!(chains(saved("iptables")), 1);
+        assert_eq!(check(lab, &["10.1.0.1/16"]), Ok(()));
+    });
+}
+
+/// An administrator's own rules that go to a container's chain, whatever they look at, keep no DEL from its work.
+#[test]
+fn rules_of_others_that_go_to_the_chain_go_with_it() {
+    in_netns(|| {
+        if !has("rules_of_others_that_go_to_the_chain_go_with_it", "iptables-nft") {
+            return;
+        }
+        add(ETH0, &["10.1.0.5/24"]);
+        add(NET1, &["10.1.0.6/24"]);
+        sh(&format!(
+            "iptables -t nat -I POSTROUTING -m ttl --ttl-gt 3 -j {CHAIN}; iptables -t nat -A {CHAIN} -j RETURN"
+        ));
+        remove(NET1);
+        let left = saved("iptables");
+        assert!(left.contains("--ttl-gt") && left.contains("10.1.0.5") && !left.contains("10.1.0.6"), "{left}");
+        remove(ETH0);
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
 /// Nothing says whose the reference's rules are but who has the address.
 #[test]
 fn what_the_containers_other_interfaces_have_stays() {

@@ -37,6 +37,11 @@ pub(crate) fn save(program: &Program, table: &str) -> Result<String> {
     run(program, &["-t", table], "")
 }
 
+/// What `iptables-save` prints: all tables that are in use.
+pub(crate) fn save_all(program: &Program) -> Result<String> {
+    run(program, &[], "")
+}
+
 /// Has `iptables-restore` make changes.
 pub(crate) fn restore(program: &Program, lines: &str) -> Result<()> {
     run(program, &["--noflush", "-w", LOCK_WAIT_SECONDS], lines).map(drop)

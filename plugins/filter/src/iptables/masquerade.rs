@@ -152,7 +152,7 @@ fn removals(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>)
     let owner = attachment.owner();
     Ok(without(&chain, seen, |jump| match &jump.note {
         Some(note) => owner.owns(Some(note)),
-        None => source_of(jump).is_none_or(|source| sources.contains(&source)),
+        None => source_of(jump).is_some_and(|source| sources.contains(&source)),
     }))
 }
 
@@ -187,13 +187,15 @@ fn unnoted_sources(jumps: &[Found], attachment: Attachment<'_>, known: Known<'_>
     ours
 }
 
-/// Takes jumps out of a chain; with the last one, the chain.
+/// Takes jumps out of a chain; with the last one, the chain. A jump from anywhere, which only an administrator can have
+/// made, keeps no chain alive.
 fn without(chain: &str, seen: Seen, goes: impl Fn(&Found) -> bool) -> Vec<Edit> {
     let (gone, left): (Vec<_>, Vec<_>) = seen.jumps.into_iter().partition(goes);
-    let is_over = left.is_empty();
+    let is_over = left.iter().all(|jump| source_of(jump).is_none());
     let is_changed = !gone.is_empty();
     let mut edits: Vec<_> = gone.into_iter().map(Edit::Delete).collect();
     if is_over {
+        edits.extend(left.into_iter().map(Edit::Delete));
         edits.push(Edit::DeleteChain(chain.to_owned()));
     } else if is_changed {
         let sources: Vec<_> = left.iter().filter_map(source_of).collect();

@@ -20,6 +20,17 @@ pub(crate) fn chains(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
+/// What stands behind `-j`, which is the last option but for the target's own.
+pub(crate) fn jump(words: &str) -> Option<&str> {
+    words.rsplit_once(" -j ")?.1.split(' ').next()
+}
+
+/// The part of the text of `iptables-save` that is about this table; empty if it isn't there.
+pub(crate) fn table<'a>(text: &'a str, name: &str) -> &'a str {
+    let Some((_, behind)) = text.split_once(&format!("*{name}\n")) else { return "" };
+    behind.split_once("\nCOMMIT").map_or("", |(table, _)| table)
+}
+
 /// What the words `CHAIN OPTION...` say; `None` if that is not all of it.
 pub(crate) fn rule(line: &str) -> Option<Rule> {
     let words = split_words(line);

@@ -95,10 +95,13 @@ pub struct NewRule {
 }
 
 impl Found {
-    /// The chain it jumps to.
+    /// The chain it jumps to, whatever else it does.
     #[must_use]
     pub fn goes_to(&self) -> Option<&str> {
-        self.rule.as_ref()?.goes_to()
+        match &self.id {
+            Id::Handle(rule) => rule.goes_to(),
+            Id::Words(words) => parse::jump(words),
+        }
     }
 }
 

@@ -60,8 +60,8 @@ fn every_key_is_understood_in_any_case() {
     check(
         r#""ipMasq":true"#,
         &expect![[r#"
-        masquerade: Some( Nftables, ),
-    "#]],
+            masquerade: Some( Default, ),
+        "#]],
     );
     check(
         r#""ipMasq":true,"ipMasqBackend":"iptables""#,

@@ -153,7 +153,7 @@ fn a_gateway_of_both_families() {
             ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
             ip route add default (IPv6) via fd00::1 dev eth0
             wait until no address of eth0 is tentative
-            masquerade 10.1.0.5/24 fd00::5/64 (Nftables)
+            masquerade 10.1.0.5/24 fd00::5/64 (Default)
             sysctl net/ipv4/ip_forward=1
             sysctl net/ipv6/conf/all/forwarding=1
         "#]],
