@@ -13,13 +13,10 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::{Either, select};
-use ipnetwork::IpNetwork;
 
-use crate::addr;
 use crate::error::OpError;
 use crate::kernel::Kernel;
-use crate::link::{self, Link, Settings};
-use crate::sysctl::{self, Key};
+use crate::link::Link;
 use crate::unlink;
 use crate::watch::within;
 
@@ -158,56 +155,17 @@ async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>) -> (Vec<Strin
 pub enum NodeUndo {
     /// Deletes a link; of a veth, both ends.
     DeleteLink(Link),
-    /// Takes an address off a link.
-    DeleteAddress {
-        /// The link.
-        link: Link,
-        /// The address with its prefix.
-        net: IpNetwork,
-    },
-    /// Puts an address back on a link.
-    AddAddress {
-        /// The link.
-        link: Link,
-        /// The address with its prefix.
-        net: IpNetwork,
-    },
-    /// Makes a link promiscuous no more.
-    ClearPromisc(Link),
-    /// Gives a sysctl the value it had.
-    WriteSysctl {
-        /// The key.
-        key: Key,
-        /// The value.
-        value: String,
-    },
 }
 
 impl fmt::Display for NodeUndo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::DeleteLink(link) => write!(f, "link {} deleted", link.name),
-            Self::DeleteAddress { link, net } => write!(f, "address {net} taken off {}", link.name),
-            Self::AddAddress { link, net } => write!(f, "address {net} put back on {}", link.name),
-            Self::WriteSysctl { key, value } => write!(f, "{key} = {value} again"),
-            Self::ClearPromisc(link) => write!(f, "link {} promiscuous no more", link.name),
         }
     }
 }
 
 impl NodeUndo {
-    /// What is so on the node if it is not run: `link cni0 stays`.
-    #[must_use]
-    pub fn what_stays(&self) -> String {
-        match self {
-            Self::DeleteLink(link) => format!("link {} stays", link.name),
-            Self::DeleteAddress { link, net } => format!("address {net} stays on {}", link.name),
-            Self::AddAddress { link, net } => format!("address {net} stays off {}", link.name),
-            Self::WriteSysctl { key, value } => format!("{key} stays as set, it was {value}"),
-            Self::ClearPromisc(link) => format!("link {} stays promiscuous", link.name),
-        }
-    }
-
     /// Takes the change back.
     ///
     /// # Errors
@@ -215,13 +173,6 @@ impl NodeUndo {
     pub fn run(&self, net: &Kernel) -> Result<(), OpError> {
         let done = match self {
             Self::DeleteLink(link) => net.run(unlink::request(&link.into())),
-            Self::DeleteAddress { link, net: address } => net.run(addr::delete(link, *address)),
-            Self::AddAddress { link, net: address } => net.run(addr::add(link, &(*address).into())),
-            Self::WriteSysctl { key, value } => sysctl::write(key, value),
-            Self::ClearPromisc(link) => {
-                let settings = Settings { promisc: Some(false), ..Settings::default() };
-                net.run(link::set(&link.into(), &settings))
-            }
         };
         match done {
             Err(error) if error.is_absent() => Ok(()),

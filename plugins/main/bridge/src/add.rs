@@ -28,7 +28,8 @@ const UP_DEADLINE: Duration = Duration::from_secs(5);
 /// What stood in the way; details say what was undone.
 pub async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
     refuse_inexpressible(request)?;
-    let mac = requested_mac(request)?;
+    // What the container may send from is decided here: it can change an address that is read there later.
+    let mac = requested_mac(request)?.or_else(|| request.conf.own.mac_spoof_check.then(Mac::random));
     let places = Places::open(&request.netns)?;
     let owner = owner(&request.conf.name, &request.container_id, &request.ifname);
     let undoer = BridgeUndoer::new(request, &places.host, &owner);
@@ -106,7 +107,7 @@ impl Adding<'_> {
         let (mut shared, host_veth) = self.join(txn, &plan)?;
         txn.checkpoint().await;
         let container = self.prepare(&shared, &host_veth, &plan).map_err(failed)?;
-        self.filter(txn, &plan, &host_veth, &container)?;
+        self.filter(txn, &plan, &host_veth)?;
         txn.checkpoint().await;
         if plan.container_up {
             let configured = container::configure(&self.places.inside, &container, &plan.container).map_err(failed)?;
@@ -191,14 +192,14 @@ impl Adding<'_> {
     }
 
     /// Before the container can send anything.
-    fn filter(&self, txn: &Txn<Undo>, plan: &Plan, host_veth: &Link, container: &Link) -> Result<(), CniError> {
+    fn filter(&self, txn: &Txn<Undo>, plan: &Plan, host_veth: &Link) -> Result<(), CniError> {
         if plan.masquerade.is_none() && !plan.spoof_guard {
             return Ok(());
         }
         let mut filter = Filter::open().map_err(failed)?.searching(self.request.raw.search_path());
         let masqueraded = plan.masquerade.iter().flat_map(|(_, addresses)| addresses);
         txn.push(Undo::Filter(masqueraded.map(IpNetwork::ip).collect()));
-        if let (true, Some(mac)) = (plan.spoof_guard, container.mac) {
+        if let (true, Some(mac)) = (plan.spoof_guard, plan.container_mac) {
             filter.add_spoof_guard(attachment(self.owner), &host_veth.name, mac.0).map_err(failed)?;
         }
         if let Some((backend, addresses)) = &plan.masquerade {
