@@ -1,9 +1,10 @@
 //! `static-pods exec`: a program in a pod's namespaces, to look around with.
 
 use crate::cli::Exec;
-use crate::state;
+use crate::state::{self, Record};
 use anyhow::{Context, Result, bail};
 use netops::Netns;
+use netops::boot::Boot;
 use std::process::{Command, ExitCode};
 
 /// Runs the program and takes its exit status.
@@ -24,14 +25,47 @@ pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
     if let Some(other) = found.next() {
         bail!("{} may be {} or {}: add its namespace", exec.pod, record.manifest.key, other.manifest.key);
     }
-    let pause = record.pause.filter(|pause| pause.runs());
-    let pause = pause.with_context(|| format!("pod {} has no process", record.manifest.key))?;
+    let netns = netns(record).with_context(|| format!("pod {} has no process", record.manifest.key))?;
     let Some((program, arguments)) = exec.program.split_first() else { bail!("no program is given") };
     let mut command = Command::new(program);
     command.args(arguments);
-    let status = Netns::open(pause.netns())?.run(|| command.status())?;
+    let status = netns.run(|| command.status())?;
     let status = status.with_context(|| format!("cannot run {program}"))?;
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+}
+
+/// The pod's network namespace, by its pause process.
+fn netns(record: &Record) -> Option<Netns> {
+    let pause = record.pause.filter(|_| Boot::read().is_ok_and(|boot| boot.id == record.boot))?;
+    // First the namespace, then the look: if the pause process still runs, it is its own.
+    let netns = Netns::open(pause.netns()).ok()?;
+    pause.runs().then_some(netns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::ProcessId;
+
+    #[test]
+    fn a_recycled_number_is_no_pause_process() {
+        let manifest = crate::manifest::parse(b"{apiVersion: v1, kind: Pod, metadata: {name: web}}").remove(0).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let own = runtime.block_on(async { crate::process::Process::open_child(std::process::id()).unwrap().id() });
+        let boot = Boot::read().unwrap().id;
+        let record = |pause: ProcessId, boot: &str| Record {
+            sandbox: "s".into(),
+            manifest: manifest.clone(),
+            file: "web.yaml".into(),
+            created: 0,
+            boot: boot.into(),
+            pause: Some(pause),
+            up: true,
+        };
+        assert!(netns(&record(own, &boot)).is_some());
+        assert!(netns(&record(ProcessId { start_ticks: own.start_ticks + 1, ..own }, &boot)).is_none());
+        assert!(netns(&record(own, "another boot")).is_none());
+    }
 }
