@@ -23,11 +23,13 @@
 //! What differs from the reference library, on purpose:
 //!
 //! - A failed ADD is rolled back, and all executables are known to be there before the first one runs.
-//! - The cache knows of an ADD before its first plugin runs, so that DEL can finish what a killed runtime began; it ends
-//!   plugins that are still at it. See [`cache`].
+//! - The cache knows of an ADD before its first plugin runs, so that DEL can finish what a killed runtime began. It also
+//!   knows which process the plugin is before that gets the end of its config; DEL ends it first. See [`cache`].
+//! - An ADD whose cache file would be another attachment's is refused; DEL by a configuration that a plugin refuses tries
+//!   the other one that there is of an attachment whose ADD was not finished.
 //! - DEL of an attachment whose namespace is gone says so with an empty `CNI_NETNS`, where the reference passes the path.
 //! - A broken file in the configuration folder does not hide the networks after it.
-//! - Cache files appear whole or not at all.
+//! - Cache files appear whole or not at all. Like the reference's they are not flushed to the disk.
 //! - Plugins run in a process group of their own, with a deadline.
 //!
 //! The futures need a tokio runtime with I/O and time enabled. Dropping one ends the plugin that is running and starts

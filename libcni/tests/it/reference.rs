@@ -61,3 +61,26 @@ fn an_error_object_of_the_reference_keeps_its_code() {
     let error = wait(runtime.add(&network("1.1.0", &["host-local"]), &eth0())).unwrap_err();
     assert_eq!(error.code(), Some(Code::INCOMPATIBLE_VERSION), "{error}");
 }
+
+/// Its bridge refuses ADD and DEL by a configuration that does not decode, with 999.
+#[test]
+fn a_refused_attachment_of_the_references_bridge_ends_once_the_configuration_is_mended() {
+    let folder = Folder::new();
+    let Some(runtime) = theirs(&folder, "a_refused_attachment_of_the_references_bridge_ends") else { return };
+    let list = |mtu: &str| {
+        let ipam = format!(r#"{{"type":"host-local","subnet":"10.9.0.0/24","dataDir":"{}"}}"#, folder.path().display());
+        let text = format!(
+            r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{{"type":"bridge","mtu":{mtu},"ipam":{ipam}}}]}}"#
+        );
+        NetworkConf::parse(text.as_bytes()).unwrap()
+    };
+    let attachment = eth0().netns("/run/netns/none");
+    let error = wait(runtime.add(&list(r#""x""#), &attachment)).unwrap_err();
+    assert_eq!(error.code(), Some(Code::INTERNAL), "{error}");
+    let cached = runtime.cache().list(None).unwrap().cached;
+    let [intent] = &cached[..] else { panic!("one attachment") };
+    wait(runtime.del_cached(intent)).unwrap_err();
+    wait(runtime.gc(&list(r#""x""#), &[])).unwrap_err();
+    wait(runtime.del_cached_or(intent, Some(&list("1400")))).unwrap();
+    assert_eq!(folder.cache_files(), [""; 0]);
+}
