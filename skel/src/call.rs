@@ -6,6 +6,7 @@ use crate::plugin::Entry;
 use cni_spec::{CniError, Code, Command, json};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::borrow::Cow;
+use std::cell::OnceCell;
 use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
@@ -25,13 +26,15 @@ pub struct Call {
     /// The plugins that this executable is, for delegation in process.
     pub entries: &'static [Entry],
     stdin: Stdin,
-    netns: Option<NetnsPath>,
+    /// Opened when it is needed, once for this call, its delegates, and DEL after an ADD whose result was lost.
+    netns: Rc<OnceCell<Option<NetnsPath>>>,
 }
 
 #[derive(Clone)]
 enum Stdin {
-    /// The process's own, read when it is needed: a bad environment does not wait for it.
-    Process,
+    /// The process's own, read when it is needed, as a bad environment does not wait for it; and kept, for DEL after an
+    /// ADD whose result could not be written.
+    Process(Rc<OnceCell<Rc<[u8]>>>),
     /// A delegating plugin's own.
     Given(Rc<[u8]>),
 }
@@ -40,27 +43,29 @@ impl Call {
     /// The call that started this process.
     #[must_use]
     pub fn of_process(entries: &'static [Entry]) -> Self {
-        Self { env: Environment::of_process(), entries, stdin: Stdin::Process, netns: None }
+        Self { env: Environment::of_process(), entries, stdin: Stdin::Process(Rc::default()), netns: Rc::default() }
+    }
+
+    /// DEL with the parameters of this call.
+    pub(crate) fn as_del(&self) -> Self {
+        Self { env: Environment { command: Command::Del.as_str().to_owned(), ..self.env.clone() }, ..self.clone() }
     }
 
     /// The same call once more, for a delegate: only the verb changes; stdin and the namespace are what the caller got.
     #[must_use]
     pub fn for_delegate(&self, command: Command, stdin: Rc<[u8]>) -> Self {
         let env = Environment { command: command.as_str().to_owned(), ..self.env.clone() };
-        Self { env, entries: self.entries, stdin: Stdin::Given(stdin), netns: self.netns.clone() }
+        Self { env, entries: self.entries, stdin: Stdin::Given(stdin), netns: Rc::clone(&self.netns) }
     }
 
     /// The namespace that `CNI_NETNS` names: that which the caller of a delegate opened, or it is opened now, once for all.
-    pub(crate) fn open_netns(&mut self) -> Option<NetnsPath> {
-        if self.netns.is_none() {
-            self.netns = NetnsPath::open(&self.env.netns);
-        }
-        self.netns.clone()
+    pub(crate) fn open_netns(&self) -> Option<NetnsPath> {
+        self.netns.get_or_init(|| NetnsPath::open(&self.env.netns)).clone()
     }
 
     /// Goes on as if the runtime had named no namespace, for delegates too.
     pub(crate) fn forget_netns(&mut self) {
-        self.netns = None;
+        self.netns = Rc::new(OnceCell::from(None));
         self.env.netns.clear();
     }
 
@@ -70,7 +75,7 @@ impl Call {
     pub fn read_version_input(&self) -> Rc<[u8]> {
         match &self.stdin {
             Stdin::Given(bytes) => Rc::clone(bytes),
-            Stdin::Process => Rc::from(read_one_value(std::io::stdin().as_fd())),
+            Stdin::Process(_) => Rc::from(read_one_value(std::io::stdin().as_fd())),
         }
     }
 
@@ -79,11 +84,15 @@ impl Call {
     /// # Errors
     /// Code 5 if it cannot be read or is longer than [`MAX_STDIN_BYTES`].
     pub fn read_stdin(&self) -> Result<Rc<[u8]>, CniError> {
-        let bytes = match &self.stdin {
+        let kept = match &self.stdin {
             Stdin::Given(bytes) => return Ok(Rc::clone(bytes)),
-            Stdin::Process => read_limited(std::io::stdin().lock())?,
+            Stdin::Process(kept) => kept,
         };
-        Ok(Rc::from(bytes))
+        if kept.get().is_none() {
+            let bytes = Rc::from(read_limited(std::io::stdin().lock())?);
+            return Ok(Rc::clone(kept.get_or_init(|| bytes)));
+        }
+        Ok(kept.get().map(Rc::clone).unwrap_or_default())
     }
 }
 

@@ -1,13 +1,12 @@
 //! Calling an IPAM plugin the way a runtime would (SPEC 4): same environment but for the verb, same stdin.
 //!
-//! When the executable found in `CNI_PATH` is this very one (same device and inode), the plugin runs in this
-//! process: it gets the same variables and bytes, its reply is read as a child's would be, and a fork, an exec and
-//! a wait are saved.
+//! When the executable found in `CNI_PATH` is this very build, by its build ID, the plugin runs in this process: it
+//! gets the same variables and bytes, its reply is read as a child's would be, and a fork, an exec and a wait are saved.
 
+use crate::build_id;
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
 use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, conf, json};
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
@@ -103,7 +102,7 @@ impl<'a> Delegate<'a> {
         let call = &self.raw.call;
         let executable = call.env.plugin_path().find_executable(self.plugin)?;
         let entry = call.entries.iter().find(|entry| entry.name == self.plugin.as_str());
-        let output = match entry.filter(|_| is_this_executable(&executable)) {
+        let output = match entry.filter(|_| build_id::is_in(&executable)) {
             Some(entry) => {
                 let reply = (entry.handler)(&call.for_delegate(command, stdin)).await;
                 Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() }
@@ -134,11 +133,4 @@ impl<'a> Delegate<'a> {
         })
         .await
     }
-}
-
-/// Whether `executable` is the file that this process runs, by whatever name.
-fn is_this_executable(executable: &Path) -> bool {
-    let identity = |path: &Path| path.metadata().ok().map(|meta| (meta.dev(), meta.ino()));
-    let own = identity(Path::new("/proc/self/exe"));
-    own.is_some() && own == identity(executable)
 }

@@ -1,13 +1,17 @@
-//! SIGTERM and SIGINT, so that an interrupted ADD can take back what it has done.
+//! SIGTERM, SIGINT and SIGHUP, so that an interrupted ADD can take back what it has done.
 
+use std::fs::File;
 use std::future::poll_fn;
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use signal_hook::consts::{SIGINT, SIGTERM};
-use tokio::runtime::Handle;
+use futures::future::select_all;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::event_loop;
 
 /// Set when the work needs to wait and cannot.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
@@ -18,41 +22,56 @@ pub(crate) fn give_up() {
 }
 
 /// Completes when the process is asked to end. Listening begins with the call, not with the first poll; from then
-/// on neither signal ends the process by itself.
+/// on none of the three signals ends the process by itself. One that the process was started with as ignored (by nohup,
+/// or in the background of a shell) stays so.
 ///
 /// A signal that cannot be listened for keeps its default action, which ends the process at once: the runtime's
 /// DEL then finds what is left by name.
 pub fn interrupted() -> impl Future<Output = ()> {
     let flag = Arc::new(AtomicBool::new(false));
-    for number in [SIGTERM, SIGINT] {
-        if let Err(error) = signal_hook::flag::register(number, Arc::clone(&flag)) {
+    let ignored = ignored();
+    let heard: Vec<i32> = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|number| !is_in(ignored, *number)).collect();
+    for number in &heard {
+        if let Err(error) = signal_hook::flag::register(*number, Arc::clone(&flag)) {
             tracing::debug!(%error, number, "cannot listen for a signal");
         }
     }
     async move {
         let asked = || flag.load(Ordering::SeqCst) || GIVEN_UP.load(Ordering::SeqCst);
         // Without an event loop nobody waits yet, and each checkpoint of the work looks here.
-        poll_fn(|_| if asked() || Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
+        let mut looped = std::pin::pin!(event_loop::ready());
+        poll_fn(|context| if asked() { Poll::Ready(()) } else { looped.as_mut().poll(context) }).await;
         if asked() {
             return;
         }
-        let [terminate, interrupt] = [SignalKind::terminate(), SignalKind::interrupt()].map(|kind| signal(kind).ok());
-        // One that came before these two listened.
+        let streams: Vec<Signal> =
+            heard.iter().filter_map(|number| signal(SignalKind::from_raw(*number)).ok()).collect();
+        // One that came before these listened.
         if asked() {
             return;
         }
-        tokio::select! {
-            () = next(terminate) => {}
-            () = next(interrupt) => {}
+        match streams.is_empty() {
+            true => std::future::pending().await,
+            false => drop(select_all(streams.into_iter().map(|stream| Box::pin(next(stream)))).await),
         }
     }
 }
 
-async fn next(signal: Option<Signal>) {
-    if let Some(mut signal) = signal
-        && signal.recv().await.is_some()
-    {
-        return;
+async fn next(mut signal: Signal) {
+    if signal.recv().await.is_none() {
+        std::future::pending().await
     }
-    std::future::pending().await
+}
+
+/// The signals that this process ignores, a bit each (proc_pid_status(5), `SigIgn`); none where that cannot be read.
+fn ignored() -> u64 {
+    let mut text = [0; 4 << 10];
+    let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut text)).unwrap_or_default();
+    let text = String::from_utf8_lossy(text.get(..read).unwrap_or_default());
+    let digits = text.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    digits.and_then(|digits| u64::from_str_radix(digits.trim(), 16).ok()).unwrap_or_default()
+}
+
+fn is_in(mask: u64, number: i32) -> bool {
+    mask >> (number - 1) & 1 == 1
 }

@@ -13,6 +13,7 @@
 //!     type Conf = ();
 //!     type Removal = ();
 //!     async fn add(request: &AddRequest<()>) -> Result<AddResult, CniError> {
+//!         tokio::time::sleep(std::time::Duration::from_millis(1)).await; // a verb may use all of tokio
 //!         Ok(request.conf.prev_result()?.unwrap_or_default())
 //!     }
 //!     async fn del(_: &DelRequest<()>) -> Result<(), CniError> { Ok(()) }
@@ -28,10 +29,12 @@
 //!
 //! Only [`mod@env`] reads the environment, only [`reply`] writes stdout, only [`run`] ends the process.
 
+mod build_id;
 pub mod call;
 pub mod delegate;
 mod dispatch;
 pub mod env;
+pub mod event_loop;
 pub mod interrupt;
 mod log;
 mod netns;
@@ -43,6 +46,7 @@ mod run;
 pub use call::Call;
 pub use cni_spec;
 pub use delegate::Delegate;
+pub use event_loop::EventLoop;
 pub use interrupt::interrupted;
 pub use netns::NetnsPath;
 pub use plugin::{Entry, Plugin};

@@ -2,17 +2,21 @@
 
 use crate::call::Call;
 use crate::dispatch::dispatch;
+use crate::event_loop::{self, EventLoop};
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, SpecVersion};
 use std::pin::Pin;
 
-/// A plugin. The verbs run on the process's one single-threaded runtime, one of them per process.
+/// A plugin. Its verbs run on the process's one single-threaded event loop, one of them per process, and may use all of
+/// tokio; [`Plugin::EVENT_LOOP`] saves those who do not the making of it.
 pub trait Plugin: 'static {
     /// The file name it is called by.
     const NAME: &'static str;
     /// The versions it speaks, oldest first.
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
+    /// When its verbs have an event loop.
+    const EVENT_LOOP: EventLoop = EventLoop::Always;
     /// Its own keys, checked: what ADD needs, and so CHECK, which compares with it, and STATUS, which says whether ADD
     /// would work.
     type Conf: FromConf;
@@ -69,6 +73,12 @@ impl Entry {
     /// The entry of a plugin.
     #[must_use]
     pub const fn of<P: Plugin>() -> Self {
-        Self { name: P::NAME, versions: P::VERSIONS, handler: |call| Box::pin(dispatch::<P>(call)) }
+        let handler: Handler = |call| {
+            Box::pin(async move {
+                event_loop::as_needed_by::<P>().await;
+                dispatch::<P>(call).await
+            })
+        };
+        Self { name: P::NAME, versions: P::VERSIONS, handler }
     }
 }

@@ -27,16 +27,26 @@ impl Reply {
         Self { stdout: error.to_json(version).into_bytes(), exit: 1 }
     }
 
-    /// Writes stdout. A runtime that closed its end gets no answer and sees the exit status.
+    /// Writes stdout, and `unsent` sees to what follows from a result that got to nobody. A runtime that closed its end
+    /// gets no answer and sees the exit status.
     #[must_use]
-    pub fn send(self) -> ExitCode {
+    pub fn send_or(self, unsent: impl FnOnce()) -> ExitCode {
         match write_all(&self.stdout) {
             Ok(()) => ExitCode::from(self.exit),
             Err(error) => {
                 tracing::error!(%error, "cannot write the reply to stdout");
+                if self.exit == 0 {
+                    unsent();
+                }
                 ExitCode::FAILURE
             }
         }
+    }
+
+    /// Writes stdout.
+    #[must_use]
+    pub fn send(self) -> ExitCode {
+        self.send_or(|| {})
     }
 }
 

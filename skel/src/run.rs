@@ -5,7 +5,7 @@ use crate::interrupt;
 use crate::log;
 use crate::plugin::{Entry, Plugin};
 use crate::reply::Reply;
-use cni_spec::{CniError, Code, SpecVersion};
+use cni_spec::{CniError, Code, Command, SpecVersion};
 use futures::FutureExt;
 use std::any::Any;
 use std::io::{self, Write};
@@ -65,7 +65,19 @@ fn serve(entry: &Entry, entries: &'static [Entry]) -> ExitCode {
     }
     log::start();
     silence_panics();
-    finish(pin!(answer(entry, &call))).send()
+    finish(pin!(answer(entry, &call))).send_or(|| take_back(entry, &call))
+}
+
+/// Takes back what an ADD has made whose result could not be written: the runtime counts it as failed.
+fn take_back(entry: &Entry, call: &Call) {
+    if call.env.find_command() != Some(Command::Add) {
+        return;
+    }
+    let reply = finish(pin!(answer(entry, &call.as_del())));
+    match CniError::find_in(&reply.stdout) {
+        Some(left) => tracing::error!(%left, "what ADD had made could not all be removed"),
+        None => tracing::error!("what ADD had made was removed again"),
+    }
 }
 
 /// Polls the work to its end. Most calls wait for nothing, as the kernel answers a netlink request while it is sent;

@@ -1,6 +1,7 @@
 //! A plugin that does what its config says, for tests of what `skel` does around a plugin.
 //!
-//! `do`: `pass` (the default) prints prevResult or the IPAM plugin's result; `panic` panics; `wait` makes the file of key
+//! `do`: `pass` (the default) prints prevResult or the IPAM plugin's result; `tokio` does so after what needs an event loop;
+//! `panic` panics; `wait` makes the file of key
 //! `file`, says so on stderr, then waits for SIGTERM and takes the file away; `layer2` answers with no address.
 //! The same executable is `probe-ipam`, an address plugin that hands out the address of key `ipam.address` and
 //! appends its process ID to the file of key `ipam.log`.
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use skel::{AddRequest, CheckRequest, DelRequest, Entry, GcRequest, Plugin, StatusRequest};
 use std::io::Write;
 use std::process::ExitCode;
+use std::time::Duration;
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -47,6 +49,7 @@ impl Plugin for Probe {
         match request.conf.own.what.as_str() {
             "panic" => panic!("the probe was told to panic"),
             "wait" => wait(&request.conf.own.file).await,
+            "tokio" => use_tokio().await,
             "layer2" => Ok(AddResult::default()),
             _ => match request.ipam() {
                 Some(ipam) => ipam.add().await,
@@ -91,6 +94,15 @@ async fn wait(file: &str) -> Result<AddResult, CniError> {
     interrupted.await;
     std::fs::remove_file(file).map_err(|error| io(file, &error))?;
     Err(CniError::new(Code::INTERRUPTED, "interrupted by a signal"))
+}
+
+/// What panics without an event loop: a timer, a socket, a task.
+async fn use_tokio() -> Result<AddResult, CniError> {
+    tokio::time::sleep(Duration::from_millis(1)).await;
+    let failed = |error: std::io::Error| CniError::new(Code::IO, format!("cannot use tokio: {error}"));
+    tokio::net::UdpSocket::bind("[::]:0").await.map_err(failed)?;
+    tokio::task::spawn(async {}).await.map_err(|error| failed(error.into()))?;
+    Ok(AddResult::default())
 }
 
 fn note(file: &str, line: &str) -> Result<(), CniError> {

@@ -1,13 +1,19 @@
 //! SPEC 2 (execution protocol), 4 (delegation) and 5 (result types), as `skel` keeps them for every plugin.
 
-use crate::subjects::probe_node;
+use crate::configs::Attached;
+use crate::subjects::{node, probe_node};
 use expect_test::expect;
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Command, Stdio};
-use testns::{Call, Container, Node, Verb};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use testns::{Attachment, Call, Container, Node, Verb};
 
 const PROBE: &str = r#"{"cniVersion": "1.1.0", "name": "n", "type": "probe"}"#;
 
@@ -215,38 +221,152 @@ fn a_result_that_the_version_cannot_express_is_undone() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "DEL\n");
 }
 
-/// SIGTERM during ADD rolls back and still prints an error object.
+/// A verb may use all of tokio from its first line on.
 #[test]
-fn sigterm_during_add_rolls_back() {
+fn a_verb_has_an_event_loop() {
     let node = probe_node();
-    let pod = node.container();
+    probe(&node, Verb::Add, r#"{"cniVersion": "1.1.0", "name": "n", "do": "tokio"}"#, &node.container()).ok();
+}
+
+/// Starts a plugin, with what it gets on stdin.
+fn start(node: &Node, config: &Value, attachment: &Attachment, change: impl FnOnce(&mut Command)) -> Child {
+    let mut command = Command::new(node.bin_dir().join(config["type"].as_str().unwrap()));
+    command.env_clear().env("CNI_COMMAND", "ADD").env("CNI_PATH", node.bin_dir()).env("CNI_LOG", "info");
+    command.env("CNI_CONTAINERID", &attachment.container_id).env("CNI_NETNS", &attachment.netns);
+    command.env("CNI_IFNAME", &attachment.ifname);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    change(&mut command);
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    child
+}
+
+/// Reads stderr up to a line with `words`.
+fn wait_for(child: &mut Child, words: &str) {
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(words) {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it said {words:?}");
+    }
+    child.stderr = Some(lines.into_inner());
+}
+
+const ASKING_TO_END: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
+
+fn send(signal: Signal, to: &Child) {
+    kill(Pid::from_raw(to.id().cast_signed()), signal).unwrap();
+}
+
+fn code_of(child: Child) -> (Option<i32>, Value) {
+    let output = child.wait_with_output().unwrap();
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    (output.status.code(), object["code"].clone())
+}
+
+fn waiting(node: &Node) -> (Value, PathBuf) {
     let file = node.work_dir().join("probe.log");
-    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "do": "wait", "file": file});
-    let attachment = pod.attachment();
-    let mut child = Command::new(node.bin_dir().join("probe"))
+    (json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "do": "wait", "file": file}), file)
+}
+
+/// What asks a process to end during ADD makes it roll back and still print an error object.
+#[test]
+fn an_add_that_is_asked_to_end_rolls_back() {
+    let node = probe_node();
+    let (config, file) = waiting(&node);
+    for signal in ASKING_TO_END {
+        let mut child = start(&node, &config, &node.container().attachment(), |_| ());
+        wait_for(&mut child, "waiting");
+        assert!(file.exists());
+        send(signal, &child);
+        assert_eq!(code_of(child), (Some(1), json!(109)), "{signal}");
+        assert!(!file.exists(), "{signal}");
+    }
+}
+
+/// A signal that the runtime has its children ignore, as nohup does, stays ignored.
+#[test]
+fn an_ignored_signal_stays_ignored() {
+    let node = probe_node();
+    let (config, _) = waiting(&node);
+    let shell = format!("trap '' HUP; exec {}", node.bin_dir().join("probe").display());
+    let pod = node.container();
+    let mut child = Command::new("/bin/sh")
+        .args(["-c", &shell])
         .env_clear()
-        .env("CNI_COMMAND", "ADD")
-        .env("CNI_CONTAINERID", &attachment.container_id)
-        .env("CNI_NETNS", &attachment.netns)
-        .env("CNI_IFNAME", &attachment.ifname)
+        .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", pod.id()), ("CNI_IFNAME", "eth0")])
+        .env("CNI_NETNS", pod.namespace().path())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
-    let mut line = String::new();
-    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
-    assert_eq!((line.as_str(), file.exists()), ("waiting\n", true));
-    kill(Pid::from_raw(child.id().cast_signed()), Signal::SIGTERM).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((output.status.code(), &object["code"]), (Some(1), &json!(109)));
-    assert!(!file.exists());
+    wait_for(&mut child, "waiting");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+    let mask = |name: &str| {
+        let digits = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
+        u64::from_str_radix(digits.trim(), 16).unwrap()
+    };
+    let bit = |signal: Signal| 1_u64 << (signal as i32 - 1);
+    assert_ne!(mask("SigIgn:") & bit(Signal::SIGHUP), 0);
+    assert_eq!(mask("SigCgt:") & bit(Signal::SIGHUP), 0);
+    assert_ne!(mask("SigCgt:") & bit(Signal::SIGTERM), 0);
+    send(Signal::SIGTERM, &child);
+    assert_eq!(code_of(child), (Some(1), json!(109)));
 }
 
-/// SPEC 4: a delegate gets the same parameters for every verb; one that is this very executable runs in this process, with the
-/// same outcome as a child.
+/// An ADD that is asked to end while another process holds the lock of the addresses ends then, not when the lock is free.
+#[test]
+fn an_add_that_waits_for_a_lock_can_be_asked_to_end() {
+    let node = node();
+    let config = crate::configs::bridge(json!({"isGateway": true, "ipMasq": true}));
+    let stays = Attached::add(&node, &config, &node.container());
+    node.host().wait_until_settled("br0");
+    node.host().wait_until_settled(stays.host_veth());
+    let held = Flock::lock(File::open("/var/lib/cni/networks/net/lock").unwrap(), FlockArg::LockExclusive).unwrap();
+    node.remember();
+    for signal in ASKING_TO_END {
+        let pod = node.container();
+        let mut child = start(&node, &config, &pod.attachment(), |_| ());
+        wait_for(&mut child, "waiting for it");
+        let asked = Instant::now();
+        send(signal, &child);
+        assert_eq!(code_of(child), (Some(1), json!(109)), "{signal}");
+        assert!(asked.elapsed() < Duration::from_secs(15), "{signal}: {:?}", asked.elapsed());
+    }
+    drop(held);
+    node.assert_as_before();
+}
+
+/// An ADD whose result gets nowhere has failed for the runtime, so it leaves nothing.
+#[test]
+fn a_result_that_cannot_be_written_is_taken_back() {
+    let node = node();
+    let config = crate::configs::bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true}));
+    let stays = Attached::add(&node, &config, &node.container());
+    node.host().wait_until_settled("br0");
+    node.host().wait_until_settled(stays.host_veth());
+    node.remember();
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let closed = || Stdio::from(std::io::pipe().unwrap().1);
+    for stdout in [full(), closed()] {
+        let pod = node.container();
+        let child = start(&node, &config, &pod.attachment(), |command| {
+            command.stdout(stdout);
+        });
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        assert!(said.contains("cannot write the reply") && said.contains("removed again"), "{said}");
+        assert!(pod.namespace().find_link("eth0").is_none());
+    }
+    node.assert_as_before_except(|line| line.contains("last_reserved_ip") || line.contains(".index "));
+    stays.check().ok();
+}
+
+/// SPEC 4: a delegate gets the same parameters for every verb; one that is this very build runs in this process, with the same
+/// outcome as a child.
 #[test]
 fn delegation_in_process_and_as_a_child_are_the_same() {
     let node = probe_node();
@@ -263,14 +383,54 @@ fn delegation_in_process_and_as_a_child_are_the_same() {
         (outputs, words)
     };
     let in_process = run_all();
-    // A copy is another inode, so it is another executable.
-    let (link, target) = (node.bin_dir().join("probe-ipam"), env!("CARGO_BIN_EXE_probe"));
-    std::fs::remove_file(&link).unwrap();
-    std::fs::copy(target, &link).unwrap();
+    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1)); // of what nothing reads
     let as_child = run_all();
     assert_eq!(in_process, as_child);
     assert_eq!(in_process.1, ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
     assert!(in_process.0[0].contains("10.1.0.5/24"), "{in_process:?}");
+}
+
+/// Puts a changed copy of the probe where `probe-ipam` is.
+fn install_delegate(node: &Node, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_probe")).unwrap();
+    change(&mut bytes);
+    let file = node.bin_dir().join("probe-ipam");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::write(&file, bytes).unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+}
+
+/// What runs in this process is what the delegate's file is: a link to this executable or a copy of it, and nothing else.
+#[test]
+fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
+    let node = probe_node();
+    let log = node.work_dir().join("ipam.log");
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe",
+        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
+    let runs_in_process = || {
+        let child = start(&node, &config, &node.container().attachment(), |_| ());
+        let own = child.id();
+        assert!(child.wait_with_output().unwrap().status.success());
+        let line = std::fs::read_to_string(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        line == format!("ADD {own}\n")
+    };
+    assert!(runs_in_process(), "a symbolic link");
+    install_delegate(&node, |_| ());
+    assert!(runs_in_process(), "a copy, on another file system");
+    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1));
+    assert!(!runs_in_process(), "not whole");
+    install_delegate(&node, |bytes| {
+        let note = bytes.windows(8).position(|window| window == b"\x03\0\0\0GNU\0").expect("a build ID");
+        bytes[note + 8] ^= 1;
+    });
+    assert!(!runs_in_process(), "another build of the same size");
+    // Another plugin's file under the delegate's name, as a third-party installer leaves it.
+    let file = node.bin_dir().join("probe-ipam");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::copy(node.bin_dir().join("bridge"), &file).unwrap();
+    let failure = node.call(Verb::Add, &config, &node.container()).fails();
+    assert!(failure.msg.contains("contains no plugin of that name"), "{failure:?}");
 }
 
 /// SPEC 4: a delegate's error is the caller's error; a missing one is named with the folders that were looked in.

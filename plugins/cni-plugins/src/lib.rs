@@ -1,7 +1,7 @@
 //! The one executable that is all plugins: it acts as the one by whose name it is called.
 //!
-//! Every plugin is an [`Entry`] here and a hard link in the plugin folder. An IPAM plugin that is in this table runs in
-//! the process of the interface plugin that delegates to it; see [`skel::delegate`].
+//! Every plugin is an [`Entry`] here and a file in the plugin folder. An IPAM plugin that is in this table runs in the
+//! process of the interface plugin that delegates to it, if its file there is of this very build; see [`skel::delegate`].
 
 use skel::Entry;
 use std::process::ExitCode;

@@ -23,6 +23,9 @@ use crate::watch::within;
 /// How long one undo may take.
 pub const UNDO_DEADLINE: Duration = Duration::from_secs(30);
 
+/// The same after an interruption. Whoever asked the process to end waits for it, and removes by DEL what is left.
+pub const INTERRUPTED_UNDO_DEADLINE: Duration = Duration::from_secs(3);
+
 /// Carries out undos.
 pub trait Undoer {
     /// The kinds of undo. Their text is what `details` says was undone: `link vethab12 deleted`.
@@ -124,27 +127,31 @@ pub async fn run<T, E, D: Undoer>(
     match outcome {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(why)) => {
-            let (undone, left) = take_back(undoer, undos).await;
+            let deadline = match &why {
+                Why::Error(_) => UNDO_DEADLINE,
+                Why::Cancelled => INTERRUPTED_UNDO_DEADLINE,
+            };
+            let (undone, left) = take_back(undoer, undos, deadline).await;
             Err(Failed { why, undone, left })
         }
         Err(panic) => {
-            let (undone, left) = take_back(undoer, undos).await;
+            let (undone, left) = take_back(undoer, undos, UNDO_DEADLINE).await;
             tracing::error!(?undone, ?left, "the plan panicked");
             std::panic::resume_unwind(panic)
         }
     }
 }
 
-async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>) -> (Vec<String>, Vec<String>) {
+async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>, deadline: Duration) -> (Vec<String>, Vec<String>) {
     let (mut undone, mut left) = (Vec::new(), Vec::new());
     while let Some(undo) = undos.pop() {
         // An undo that panics must not keep the others from running.
         let work = pin!(AssertUnwindSafe(undoer.undo(&undo)).catch_unwind());
-        match within(UNDO_DEADLINE, work).await {
+        match within(deadline, work).await {
             Some(Ok(Ok(()))) => undone.push(undo.to_string()),
             Some(Ok(Err(why))) => left.push(why),
             Some(Err(_panic)) => left.push(format!("not done for a defect: {undo}")),
-            None => left.push(format!("not done within {UNDO_DEADLINE:?}: {undo}")),
+            None => left.push(format!("not done within {deadline:?}: {undo}")),
         }
     }
     (undone, left)

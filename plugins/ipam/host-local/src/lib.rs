@@ -26,7 +26,7 @@ mod gc;
 mod status;
 
 use cni_spec::{AddResult, CniError};
-use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, StatusRequest};
 
 use conf::{Conf, Removal};
 
@@ -36,6 +36,7 @@ pub struct HostLocal;
 
 impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
+    const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     type Conf = Conf;
     type Removal = Removal;
 

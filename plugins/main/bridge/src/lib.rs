@@ -5,7 +5,7 @@
 //! could work.
 
 use cni_spec::{AddResult, CniError};
-use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, StatusRequest};
 
 pub mod conf;
 pub mod plan;
@@ -28,6 +28,7 @@ pub struct Bridge;
 
 impl Plugin for Bridge {
     const NAME: &'static str = "bridge";
+    const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     type Conf = Conf;
     type Removal = Removal;
 

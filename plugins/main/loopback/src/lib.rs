@@ -10,7 +10,7 @@ use interface::failed;
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
 use netops::{Kernel, addr};
-use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
+use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, NetnsPath, Plugin, StatusRequest};
 
 const LO: &str = "lo";
 
@@ -19,6 +19,7 @@ pub struct Loopback;
 
 impl Plugin for Loopback {
     const NAME: &'static str = "loopback";
+    const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     type Conf = ();
     type Removal = ();
 

@@ -26,6 +26,7 @@ pub(super) async fn take(path: &Path, deadline: Duration) -> Result<Lock, OpErro
 }
 
 async fn wait(path: PathBuf, deadline: Duration) -> Result<Lock, OpError> {
+    tracing::info!(lock = %path.display(), "another process holds the lock: waiting for it");
     let lost = || OpError::state("take", format!("lock {}", path.display()), "the waiting thread ended");
     let (sender, receiver) = oneshot::channel();
     let waiting = path.clone();
