@@ -154,6 +154,23 @@ fn cni_args_go_before_the_config() {
     reply.fails_with(5);
 }
 
+/// Where `CNI_ARGS` is set, a control file has to be named: a misspelt name of it must not pass for a test.
+#[test]
+fn cni_args_without_a_control_file_are_an_error() {
+    let bench = Bench::new(&json!({"ReportResult": "{}"}));
+    let mut config = bench.config();
+    for verb in [Verb::Add, Verb::Del, Verb::Check, Verb::Gc, Verb::Status, Verb::Version] {
+        let call = |config: &Value| {
+            let misspelt = format!("DEBUGG={}", bench.control.display());
+            Call::new(verb, config, &bench.attachment).plugin("noop").variable("CNI_ARGS", &misspelt).run(&bench.node)
+        };
+        assert!(call(&config).fails_with(4).msg.contains("without DEBUG"), "{verb}");
+        config["debugFile"] = json!(bench.control);
+        call(&config).ok();
+        config.as_object_mut().expect("an object").remove("debugFile");
+    }
+}
+
 fn versions(call: Call, node: &Node) -> Vec<String> {
     let reply = call.run(node).ok();
     assert_eq!(reply["cniVersion"], "1.1.0");

@@ -2,8 +2,8 @@
 //!
 //! | versions | addresses | here |
 //! | --- | --- | --- |
-//! | 0.1.0, 0.2.0 | `ip4`, `ip6`, one each, with routes of their own | `V02` |
-//! | 0.3.0, 0.3.1, 0.4.0 | `ips` with a `version` field, `interfaces` | `V04` |
+//! | 0.1.0, 0.2.0 | `ip4`, `ip6`, one each, with routes of their own that have only `dst` and `gw` | `V02` |
+//! | 0.3.0, 0.3.1, 0.4.0 | `ips` with a `version` field, `interfaces` with fewer fields; all of a route | `V04` |
 //! | 1.0.0, 1.1.0 | `ips` without it | [`AddResult`] itself |
 
 use crate::error::{CniError, Code};
@@ -33,7 +33,7 @@ struct Config02 {
     #[serde(default, with = "json::optional_ip", skip_serializing_if = "Option::is_none")]
     gateway: Option<IpAddr>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    routes: Vec<Route04>,
+    routes: Vec<Route02>,
 }
 
 /// A result of 0.3.0 to 0.4.0.
@@ -45,7 +45,7 @@ struct V04 {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ips: Vec<Ip04>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    routes: Vec<Route04>,
+    routes: Vec<Route>,
     dns: Dns,
 }
 
@@ -73,7 +73,7 @@ struct Ip04 {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Route04 {
+struct Route02 {
     #[serde(with = "json::cidr")]
     dst: IpNetwork,
     #[serde(default, with = "json::optional_ip", skip_serializing_if = "Option::is_none")]
@@ -162,7 +162,7 @@ impl TryFrom<&AddResult> for V02 {
         }
         let config = |is_family: fn(&IpNetwork) -> bool| {
             let ip = result.ips.iter().find(|ip| is_family(&ip.address))?;
-            let routes = result.routes.iter().filter(|route| is_family(&route.dst)).map(Route04::from).collect();
+            let routes = result.routes.iter().filter(|route| is_family(&route.dst)).map(Route02::from).collect();
             Some(Config02 { ip: ip.address, gateway: ip.gateway, routes })
         };
         Ok(V02 { ip4: config(IpNetwork::is_ipv4), ip6: config(IpNetwork::is_ipv6), dns: result.dns.clone() })
@@ -177,7 +177,7 @@ impl From<V04> for AddResult {
         AddResult {
             interfaces: old.interfaces.into_iter().map(interface).collect(),
             ips: old.ips.into_iter().map(ip).collect(),
-            routes: old.routes.into_iter().map(Route::from).collect(),
+            routes: old.routes,
             dns: old.dns,
         }
     }
@@ -199,21 +199,21 @@ impl From<&AddResult> for V04 {
         V04 {
             interfaces: result.interfaces.iter().map(interface).collect(),
             ips: result.ips.iter().map(ip).collect(),
-            routes: result.routes.iter().map(Route04::from).collect(),
+            routes: result.routes.clone(),
             dns: result.dns.clone(),
         }
     }
 }
 
-impl From<Route04> for Route {
-    fn from(old: Route04) -> Self {
+impl From<Route02> for Route {
+    fn from(old: Route02) -> Self {
         Route::new(old.dst, old.gw)
     }
 }
 
-impl From<&Route> for Route04 {
+impl From<&Route> for Route02 {
     fn from(route: &Route) -> Self {
-        Route04 { dst: route.dst, gw: route.gw }
+        Route02 { dst: route.dst, gw: route.gw }
     }
 }
 
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn form_of_0_4_0_adds_version_and_drops_what_is_newer() {
+    fn form_of_0_4_0_adds_version_and_drops_what_interfaces_had_not_yet() {
         let value = newest().to_value(SpecVersion::V0_4_0).unwrap();
         assert_eq!(
             value["ips"][0],
@@ -252,7 +252,8 @@ mod tests {
         );
         assert_eq!(value["ips"][1]["version"], "6");
         assert_eq!(value["interfaces"][1], json!({"name": "net1"}));
-        assert_eq!(value["routes"][1], json!({"dst": "fd00::/8"}));
+        assert_eq!(value["routes"], newest().to_value(SpecVersion::V1_1_0).unwrap()["routes"]);
+        assert_eq!(AddResult::from_value(&value, SpecVersion::V0_1_0).unwrap().routes, newest().routes);
     }
 
     #[test]

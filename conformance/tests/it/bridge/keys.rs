@@ -291,7 +291,7 @@ fn ipv6_is_switched_on_where_it_is_off() {
     });
 }
 
-/// dns: the config's replaces IPAM's when any of its keys is present. Version 1.1.1 of the reference always takes the config's.
+/// dns: the config's replaces IPAM's when any of its keys is present, but for an empty domain. Version 1.1.1 of the reference always takes the config's.
 #[test]
 fn dns_of_the_config_replaces_that_of_ipam() {
     each(|who, node| {
@@ -303,7 +303,7 @@ fn dns_of_the_config_replaces_that_of_ipam() {
             Attached::add(node, &config, &node.container()).result["dns"].clone()
         };
         let of_ipam = json!({"nameservers": ["10.7.0.53"], "search": ["from.ipam"]});
-        for own in [json!({}), json!({"dns": {}})] {
+        for own in [json!({}), json!({"dns": {}}), json!({"dns": {"domain": ""}}), json!({"dns": {"search": null}})] {
             assert_eq!(dns(own), if who.is_ours() { of_ipam.clone() } else { json!({}) });
         }
         assert_eq!(dns(json!({"dns": {"domain": "a.b"}})), json!({"domain": "a.b"}));

@@ -183,6 +183,78 @@ fn prev_result_is_passed_on_before_the_own_interfaces() {
     });
 }
 
+/// A prevResult that cannot be read is none, as for the reference, which never reads it.
+#[test]
+fn a_prev_result_that_cannot_be_read_is_ignored() {
+    same(|node| {
+        let unreadable = [
+            json!({"cniVersion": "0.2.0", "ip4": {"ip": "10.7.0.2/24"}}),
+            json!({"cniVersion": "0.4.0", "ips": [{"version": "4", "address": "10.7.0.2/24"}]}),
+            json!({"cniVersion": "9.9.9"}),
+            json!({"cniVersion": "1.0.0", "ips": [{"address": "x"}]}),
+            json!({"cniVersion": "1.0.0", "interfaces": 5}),
+        ];
+        for prev in unreadable {
+            let pod = node.container();
+            let attached = Attached::add(node, &bridge(json!({"prevResult": prev})), &pod);
+            assert_eq!(attached.result["interfaces"].as_array().map(Vec::len), Some(3), "{prev}");
+            assert_eq!(pod.namespace().global_addresses("eth0").len(), 1);
+            node.call(Verb::Del, &attached.config, &pod).ok();
+            assert!(pod.namespace().find_link("eth0").is_none(), "{prev}");
+        }
+    });
+}
+
+/// A result grows by an interface and an address with each attachment before; work with it grows likewise, no faster.
+#[test]
+fn a_prev_result_of_twenty_thousand_interfaces_is_no_burden() {
+    let node = node();
+    let entries = 0..20_000_u32;
+    let interfaces: Vec<Value> = entries
+        .clone()
+        .map(|n| json!({"name": format!("if{n}"), "mac": "0a:00:00:00:00:09", "sandbox": "/n"}))
+        .collect();
+    let address = |n: u32| format!("10.{}.{}.{}/8", n >> 16, n >> 8 & 255, n & 255);
+    let ips: Vec<Value> = entries.map(|n| json!({"interface": n, "address": address(n)})).collect();
+    let prev = json!({"cniVersion": "1.0.0", "interfaces": interfaces, "ips": ips});
+    let pod = node.container();
+    let attached = Attached::add(&node, &bridge(json!({"isGateway": true, "prevResult": prev})), &pod);
+    assert_eq!(attached.result["interfaces"].as_array().map(Vec::len), Some(20_003));
+    let seconds = |reply: testns::Reply| {
+        drop(reply.ok());
+        reply.output.elapsed.as_secs_f64()
+    };
+    let add = node.call(Verb::Add, &attached.config, pod.attachment_as("net1"));
+    // Going through all of them for each takes a minute.
+    for seconds in [seconds(add), seconds(attached.check()), seconds(attached.del())] {
+        assert!(seconds < 15.0, "{seconds} s");
+    }
+}
+
+/// What a route says beside destination and gateway is there from 0.3.0 on, and so in the kernel: a default route for a
+/// table of its own is none of the main table. The reference of Debian 12 knows nothing of it in any version.
+#[test]
+fn attributes_of_routes_are_kept_in_all_versions_that_have_room_for_them() {
+    let node = node();
+    let routes = json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.1", "table": 100},
+        {"dst": "10.9.0.0/16", "mtu": 1400, "advmss": 1360, "priority": 50, "scope": 0}]);
+    let config = bridge(json!({"isGateway": true, "ipam": with(crate::configs::v4(), json!({"routes": routes}))}));
+    for version in &VERSIONS[2..] {
+        let pod = node.container();
+        let attached = Attached::add(&node, &with(config.clone(), json!({"cniVersion": version})), &pod);
+        assert_eq!(attached.result["routes"], routes, "{version}");
+        let routes = pod.namespace().routes();
+        let tables: Vec<_> = routes.iter().filter(|route| route.to == "0.0.0.0/0").map(|route| route.table).collect();
+        assert_eq!(tables, [100], "{version}");
+        let other = routes.iter().find(|route| route.to == "10.9.0.0/16").unwrap();
+        assert_eq!((other.mtu_bytes, other.metric), (1400, 50), "{version}");
+        if *version >= "0.4.0" {
+            attached.check().ok();
+        }
+        attached.del().ok();
+    }
+}
+
 /// Chained after loopback, as in nomad's bridge network, bridge tells of its own interface only: whoever takes the first
 /// address of the result, as portmap does, takes one that reaches the container.
 #[test]
@@ -190,7 +262,7 @@ fn loopback_before_bridge_is_not_told_of() {
     same(|node| {
         let pod = node.container();
         let lo = json!({"cniVersion": "1.0.0", "name": "net", "type": "loopback"});
-        let earlier = node.call(testns::Verb::Add, lo, &pod).ok();
+        let earlier = node.call(Verb::Add, lo, &pod).ok();
         assert_eq!(earlier["ips"][0]["address"], "127.0.0.1/8");
         let mut result = Attached::add(node, &bridge(json!({"prevResult": earlier})), &pod).result;
         drop_empty_dns(&mut result);

@@ -1,5 +1,6 @@
 //! ADD: observe, lease, plan, apply; every step with its undo.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use cni_spec::{AddResult, CniError, Code, Interface, Ip, SpecVersion};
@@ -309,21 +310,23 @@ fn result(request: &AddRequest<Conf>, lease: AddResult, links: &Links) -> AddRes
 /// bridge network has it there). Nobody reaches the container by them, but whoever takes the first address of a result
 /// does: portmap would map ports to 127.0.0.1. The reference's bridge tells nothing of earlier results.
 fn without_loopback(mut result: AddResult) -> AddResult {
-    let count = result.interfaces.len();
-    let had_addresses: Vec<bool> = (0..count).map(|index| has_address(&result, index)).collect();
+    let had_addresses = with_addresses(&result);
     result.ips.retain(|ip| !ip.address.ip().is_loopback());
-    let stays: Vec<bool> =
-        had_addresses.iter().enumerate().map(|(index, had)| !had || has_address(&result, index)).collect();
+    let have_addresses = with_addresses(&result);
+    let stays = |index: &usize| !had_addresses.contains(index) || have_addresses.contains(index);
+    // Where each interface that stays comes to stand.
+    let places: BTreeMap<usize, usize> = (0..result.interfaces.len()).filter(stays).zip(0..).collect();
     for ip in &mut result.ips {
-        ip.interface = ip.interface.map(|old| stays.iter().take(old).filter(|stays| **stays).count());
+        ip.interface = ip.interface.and_then(|old| places.get(&old).copied());
     }
-    let mut stays = stays.iter();
-    result.interfaces.retain(|_| stays.next().is_none_or(|stays| *stays));
+    let mut index = 0..;
+    result.interfaces.retain(|_| index.next().is_some_and(|index| places.contains_key(&index)));
     result
 }
 
-fn has_address(result: &AddResult, index: usize) -> bool {
-    result.ips.iter().any(|ip| ip.interface == Some(index))
+/// The interfaces that addresses are on, by index.
+fn with_addresses(result: &AddResult) -> BTreeSet<usize> {
+    result.ips.iter().filter_map(|ip| ip.interface).collect()
 }
 
 fn interface(link: &Link, sandbox: &str) -> Interface {

@@ -129,7 +129,7 @@ struct WireIpam {
 #[serde(default)]
 struct WireDns {
     nameservers: Option<Vec<String>>,
-    domain: Option<String>,
+    domain: String,
     search: Option<Vec<String>>,
     options: Option<Vec<String>>,
 }
@@ -278,13 +278,13 @@ fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
 }
 
 impl WireDns {
-    /// Any of its keys replaces all of IPAM's, even as an empty list.
+    /// Any of its keys replaces all of IPAM's: a list even if it is empty, an empty domain not, as the reference has it.
     fn into_dns(self) -> Option<Dns> {
         let absent =
-            self.nameservers.is_none() && self.domain.is_none() && self.search.is_none() && self.options.is_none();
+            self.nameservers.is_none() && self.domain.is_empty() && self.search.is_none() && self.options.is_none();
         (!absent).then(|| Dns {
             nameservers: self.nameservers.unwrap_or_default(),
-            domain: self.domain.unwrap_or_default(),
+            domain: self.domain,
             search: self.search.unwrap_or_default(),
             options: self.options.unwrap_or_default(),
         })
