@@ -98,7 +98,8 @@ async fn wait(file: &str) -> Result<AddResult, CniError> {
 
 /// What panics without an event loop: a timer, a socket, a task.
 async fn use_tokio() -> Result<AddResult, CniError> {
-    tokio::time::sleep(Duration::from_millis(1)).await;
+    let timer = tokio::time::timeout(Duration::from_millis(1), std::future::pending::<()>());
+    timer.await.expect_err("nothing ends it but the timer");
     let failed = |error: std::io::Error| CniError::new(Code::IO, format!("cannot use tokio: {error}"));
     tokio::net::UdpSocket::bind("[::]:0").await.map_err(failed)?;
     tokio::task::spawn(async {}).await.map_err(|error| failed(error.into()))?;
