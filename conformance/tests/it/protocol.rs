@@ -285,9 +285,11 @@ fn an_add_that_is_asked_to_end_rolls_back() {
 }
 
 /// What comes by itself after an ADD, or stays of any: link-local addresses of links that have just come up, the last
-/// address that was handed out.
+/// address that was handed out, the note of a helper that has ended.
 fn settles(line: &str) -> bool {
-    ["fe80::", "ff00::", "ff02::", "last_reserved_ip", ".index "].iter().any(|words| line.contains(words))
+    ["fe80::", "ff00::", "ff02::", "last_reserved_ip", ".index ", "/run/cni/helper."]
+        .iter()
+        .any(|words| line.contains(words))
 }
 
 /// A signal that the runtime has its children ignore, as nohup does, stays ignored.
