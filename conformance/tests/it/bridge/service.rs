@@ -128,7 +128,7 @@ fn gc_of(number: usize) {
 
 #[test]
 fn gc_of_several_hundred_ends() {
-    gc_of(250);
+    gc_of(400);
 }
 
 #[test]
