@@ -138,6 +138,37 @@ fn gc_removes_what_has_no_namespace_any_more() {
     tour.cnitool(&["check", "office", &stays.namespace().path().display().to_string()]);
 }
 
+/// README: `CNI_LOG=debug` has a line for each step.
+#[test]
+fn the_debug_log_has_a_line_for_each_step() {
+    let tour = Tour::new();
+    assert!(tour.install(&[]).status.success());
+    let netns = tour.node.container().namespace().path().display().to_string();
+    let log = |verb: &str| {
+        let mut command = Command::new(tour.bin_dir.join("cnitool"));
+        command.args([verb, "office", &netns]).env_clear().env("CNI_PATH", &tour.bin_dir).env("CNI_LOG", "debug");
+        String::from_utf8(command.output().unwrap().stderr).unwrap()
+    };
+    let steps = |verb: &str, steps: &[&str]| {
+        let log = log(verb);
+        let missing: Vec<_> = steps.iter().filter(|step| !log.lines().any(|line| line.contains(**step))).collect();
+        assert!(missing.is_empty(), "{missing:?} is not in\n{log}");
+    };
+    steps(
+        "add",
+        &[
+            "create bridge cni0",
+            "create veth",
+            "reserved address=10.7.0.2",
+            "add address 10.7.0.2/24 on eth0",
+            "write sysctl",
+            "add address 10.7.0.1/24 on cni0",
+            "create nft rule",
+        ],
+    );
+    steps("del", &["released address=10.7.0.2", "delete nft", "delete link veth"]);
+}
+
 /// README's commands from the installation to DEL, as they stand there; only the build has been done, and the folder of
 /// plugins is the node's.
 #[test]

@@ -88,6 +88,8 @@ pub(crate) enum Verb {
     Check(Target),
     /// Remove a container from a network
     Del(Target),
+    /// Forget an attachment in the cache that has nothing on the node, without calling a plugin
+    Forget(Target),
     /// Remove what belongs to no attachment; those whose namespace still exists are kept
     Gc(Gc),
     /// Tell whether a network can take containers

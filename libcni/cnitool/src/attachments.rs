@@ -2,6 +2,7 @@
 
 use crate::output::{Output, Table};
 use crate::settings::Settings;
+use anyhow::Context;
 use libcni::Namespace;
 use libcni::cni_spec::SpecVersion;
 use serde_json::json;
@@ -13,6 +14,11 @@ pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) 
     let listing = settings.runtime.cache().list(settings.container()?.as_ref())?;
     for file in &listing.passed_over {
         tracing::warn!("{file}");
+    }
+    let is_of = |name: &str| listing.cached.iter().any(|cached| cached.network.as_str() == name);
+    if let Some(name) = network.filter(|name| !is_of(name)) {
+        // A network without attachments is no error, a misspelt name is.
+        settings.network(name).context("the cache has no attachment of this network")?;
     }
     let mut table = Table::new(&["network", "container", "ifname", "netns", "state", "add", "addresses"]);
     for cached in listing.cached.iter().filter(|cached| network.is_none_or(|name| cached.network.as_str() == name)) {

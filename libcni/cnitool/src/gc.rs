@@ -1,10 +1,10 @@
 //! `cnitool gc`: which attachments are valid, by the cache and by what is on the node, and what goes.
 
-use crate::args::Gc;
+use crate::args::{Gc, Target};
 use crate::output::{Output, Table};
 use crate::settings::Settings;
-use anyhow::Context;
-use libcni::inventory::{Life, OnNode, Survey};
+use anyhow::{Context, bail};
+use libcni::inventory::{Inventory, Life, OnNode, Survey};
 use libcni::{Attachment, AttachmentId, Cached, Namespace, NetworkConf};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -36,6 +36,35 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Output) -> anyhow:
         output.table(&plan.table(&valid, ["kept", "deleted"]))?;
     }
     Ok(outcome?)
+}
+
+/// Removes the cache's entry of an attachment for which no plugin's DEL succeeds, if the node has nothing of it.
+pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Result<()> {
+    let mut attachment = settings.attachment(target)?;
+    let cached = settings.recall(&target.network, &mut attachment);
+    let cached_conf = || cached.as_ref().and_then(|cached| cached.network_conf().ok());
+    let network = settings.network(&target.network).ok().or_else(cached_conf).map_or_else(
+        // No configuration can be read: marks and rules need none, and reservations are where they usually are.
+        || NetworkConf::parse(nothing_but_the_name(&target.network).as_bytes()),
+        Ok,
+    )?;
+    let id = &attachment.id;
+    let (container, ifname, name) = (&id.container_id, &id.ifname, network.network_name()?);
+    let on_node = node().list(&network, std::slice::from_ref(id))?;
+    if let Some(found) = on_node.iter().find(|found| found.id.as_ref() == Some(id)) {
+        let objects = found.objects.join(", ");
+        bail!(
+            "cannot forget {container}/{ifname} in network {name}: the node still has {objects}; remove it with del or gc"
+        );
+    }
+    match settings.runtime.forget(&name, id).await? {
+        true => Ok(()),
+        false => bail!("cannot forget {container}/{ifname} in network {name}: the cache does not have it"),
+    }
+}
+
+fn nothing_but_the_name(network: &str) -> String {
+    json!({ "name": network, "plugins": [{ "type": "none", "ipam": { "type": "host-local" } }] }).to_string()
 }
 
 /// The caller says itself what of the cache is to be kept.

@@ -37,7 +37,7 @@ pub fn main() -> ExitCode {
         }
     };
     let output = Output { is_json: cli.common.json };
-    log::start(cli.common.verbose);
+    log::start(cli.common.verbose, output.is_json);
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime.block_on(until_signalled(&cli, output)),
         Err(error) => Err(error.into()),
@@ -74,8 +74,9 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Add(target) => verbs::add(&settings, target).await,
         Verb::Check(target) => verbs::check(&settings, target).await,
         Verb::Del(target) => verbs::del(&settings, target).await,
+        Verb::Forget(target) => gc::forget(&settings, target).await,
         Verb::Gc(words) => gc::run(&settings, words, output).await,
-        Verb::Status(network) => verbs::status(&settings, &network.network).await,
+        Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
         Verb::Validate { network } => verbs::validate(&settings, network, output).await,
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),

@@ -1,5 +1,7 @@
 //! What `libcni` logs, on stderr: a line an event, with the fields of the spans it is in.
 
+use libcni::Origin;
+use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::io::{self, Write};
 use tracing::field::{Field, Visit};
@@ -9,10 +11,10 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
-/// Shows warnings and errors, and with `verbose` each call of a plugin.
-pub(crate) fn start(verbose: bool) {
+/// Shows warnings and errors, and with `verbose` each call of a plugin; with `is_json` each as an object.
+pub(crate) fn start(verbose: bool, is_json: bool) {
     let most = if verbose { Level::DEBUG } else { Level::WARN };
-    if let Err(error) = tracing::subscriber::set_global_default(Registry::default().with(Stderr { most })) {
+    if let Err(error) = tracing::subscriber::set_global_default(Registry::default().with(Stderr { most, is_json })) {
         // Nobody is left to tell when stderr is closed.
         drop(writeln!(io::stderr(), "warning: nothing will be logged: {error}"));
     }
@@ -20,26 +22,55 @@ pub(crate) fn start(verbose: bool) {
 
 struct Stderr {
     most: Level,
+    is_json: bool,
 }
 
 /// An event's message, and its other fields after it.
 #[derive(Default)]
 struct Line {
     message: String,
-    fields: String,
+    fields: Vec<(&'static str, Value)>,
 }
 
 impl Visit for Line {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "message" => self.message = format!("{value:?}"),
-            name => self.fields.push_str(&format!(" {name}={value:?}")),
+            name => self.fields.push((name, format!("{value:?}").into())),
         }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.fields.push((field.name(), value.into()));
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.fields.push((field.name(), value.into()));
+    }
+}
+
+impl Line {
+    fn to_text(&self, level: Level) -> String {
+        let label = match level {
+            Level::ERROR => "error: ",
+            Level::WARN => "warning: ",
+            _ => "",
+        };
+        let fields: String = self.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
+        format!("{label}{}{fields}\n", self.message)
+    }
+
+    /// As the error object is: a line an object.
+    fn to_json(&self, level: Level) -> String {
+        let level = level.as_str().to_ascii_lowercase();
+        let own = [("level", level.into()), ("msg", self.message.clone().into())];
+        let fields = own.into_iter().chain(self.fields.clone()).map(|(name, value)| (name.to_owned(), value));
+        format!("{}\n", Value::Object(fields.collect()))
     }
 }
 
 /// What is remembered of a span.
-struct SpanFields(String);
+struct SpanFields(Vec<(&'static str, Value)>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
     fn enabled(&self, metadata: &Metadata<'_>, _: Context<'_, S>) -> bool {
@@ -60,15 +91,20 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
         // The innermost span comes first.
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(SpanFields(fields)) = span.extensions().get() {
-                line.fields.push_str(fields);
+                line.fields.extend(fields.clone());
             }
         }
-        let label = match *event.metadata().level() {
-            Level::ERROR => "error: ",
-            Level::WARN => "warning: ",
-            _ => "",
-        };
+        let level = *event.metadata().level();
+        let text = if self.is_json { line.to_json(level) } else { line.to_text(level) };
         // Nobody is left to tell when stderr is closed.
-        drop(io::stderr().write_all(format!("{label}{}{}\n", line.message, line.fields).as_bytes()));
+        drop(io::stderr().write_all(text.as_bytes()));
+    }
+}
+
+/// What a plugin wrote to stderr, a line an object.
+pub(crate) fn plugin_said(origin: &Origin, bytes: &[u8]) {
+    for line in String::from_utf8_lossy(bytes).lines() {
+        let object = json!({ "plugin": origin.plugin, "command": origin.command.as_str(), "msg": line });
+        drop(io::stderr().write_all(format!("{object}\n").as_bytes()));
     }
 }

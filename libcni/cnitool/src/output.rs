@@ -85,20 +85,24 @@ impl Output {
         say(format!("{}\n", cni_json::to_text(value)).as_bytes())
     }
 
-    /// An error with its causes; as JSON, an error object with the plugin's own code, or 999.
+    /// An error with its causes; as JSON, an error object on one line: code, message and details apart.
     pub(crate) fn error(self, error: &anyhow::Error) {
-        let text = format!("{error:#}");
-        let text = if self.is_json {
-            let code = match (error.downcast_ref::<Error>(), error.downcast_ref::<CniError>()) {
-                (Some(error), _) => error.code(),
-                (None, Some(error)) => Some(error.code),
-                (None, None) => None,
-            };
-            CniError::new(code.unwrap_or(Code::INTERNAL), text).to_json(SpecVersion::LATEST)
-        } else {
-            text
-        };
+        let text = if self.is_json { one_line(&to_cni_error(error)) } else { format!("{error:#}") };
         // Nobody is left to tell when stderr is closed.
         drop(writeln!(io::stderr(), "{text}"));
     }
+}
+
+/// The error object behind an error, its message after what was said on the way; 999 where no table has a code.
+fn to_cni_error(error: &anyhow::Error) -> CniError {
+    let told = error.downcast_ref::<Error>().map(Error::to_cni_error).or_else(|| error.downcast_ref().cloned());
+    let Some(inner) = told else { return CniError::new(Code::INTERNAL, format!("{error:#}")) };
+    let is_inner = |cause: &(dyn std::error::Error + 'static)| cause.is::<Error>() || cause.is::<CniError>();
+    let before = error.chain().take_while(|cause| !is_inner(*cause)).map(|cause| format!("{cause}: "));
+    CniError { msg: before.chain([inner.msg]).collect(), ..inner }
+}
+
+fn one_line(error: &CniError) -> String {
+    let text = error.to_json(SpecVersion::LATEST);
+    serde_json::from_str::<Value>(&text).map_or(text, |value| value.to_string())
 }

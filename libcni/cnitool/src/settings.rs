@@ -1,6 +1,7 @@
 //! From options and variables to what `libcni` wants.
 
 use crate::args::{Common, Target};
+use crate::log;
 use anyhow::{Context, bail};
 use libcni::cni_spec::{CniArgs, ContainerId, PluginPath};
 use libcni::{Attachment, Cached, Cancellation, CapabilityArgs, NetworkConf, Runtime, conflist};
@@ -22,12 +23,14 @@ impl Settings {
     pub(crate) fn new(common: &Common, cancellation: Cancellation) -> Self {
         let given = |text: &Option<String>| text.clone().filter(|text| !text.is_empty());
         let path = given(&common.cni_path).unwrap_or_else(|| libcni::DEFAULT_PLUGIN_DIR.to_owned());
-        let runtime = Runtime::builder()
+        let mut builder = Runtime::builder()
             .plugin_path(PluginPath::parse(&path))
             .cache_dir(&common.cache_dir)
-            .plugin_deadline(Duration::from_secs(common.timeout))
-            .build()
-            .cancelled_by(cancellation);
+            .plugin_deadline(Duration::from_secs(common.timeout));
+        if common.json {
+            builder = builder.stderr(log::plugin_said);
+        }
+        let runtime = builder.build().cancelled_by(cancellation);
         let conf_dir = common.conf_dir.clone().filter(|dir| !dir.as_os_str().is_empty());
         Self {
             runtime,

@@ -4,7 +4,7 @@ use crate::args::Target;
 use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
-use libcni::cni_spec::{Code, PluginType};
+use libcni::cni_spec::{CniError, Code, PluginType};
 use libcni::{Error, NetworkConf};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
@@ -25,11 +25,9 @@ pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Resul
     if cached.is_none() && !network.disable_check {
         // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins could only miss prevResult.
         let (id, name) = (&attachment.id, &network.name);
-        anyhow::bail!(
-            "cannot check {}/{} in network {name}: it was not added, or was deleted",
-            id.container_id,
-            id.ifname
-        );
+        let target = format!("{}/{} in network {name}", id.container_id, id.ifname);
+        let msg = format!("cannot check {target}: it was not added, or was deleted");
+        return Err(CniError::new(Code::CHECK_FAILED, msg).into());
     }
     Ok(settings.runtime.check(&network, &attachment).await?)
 }
@@ -53,9 +51,20 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
     Ok(settings.runtime.del(&network, &attachment).await?)
 }
 
-pub(crate) async fn status(settings: &Settings, network: &str) -> anyhow::Result<()> {
+/// Whether the network can take containers. Below version 1.1.0 that cannot be asked, and it says so.
+pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
     let network = settings.network(network)?;
-    Ok(settings.runtime.status(&network).await?)
+    let version = network.version()?;
+    settings.runtime.status(&network).await?;
+    if !version.has_gc() {
+        let name = &network.name;
+        tracing::warn!("network {name} is of version {version}, which has no STATUS: no plugin was asked");
+    }
+    if output.is_json {
+        let asked = version.has_gc();
+        return output.json(&json!({ "network": network.name, "cniVersion": network.cni_version, "asked": asked }));
+    }
+    Ok(())
 }
 
 pub(crate) async fn validate(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
@@ -74,7 +83,7 @@ fn types(network: &NetworkConf) -> Vec<&str> {
 
 /// Asks plugins for their versions. One that fails is told in its line, and at the end.
 pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Output) -> anyhow::Result<()> {
-    let names = if plugins.is_empty() { executables(settings) } else { plugins.iter().cloned().collect() };
+    let names = if plugins.is_empty() { executables(settings)? } else { plugins.iter().cloned().collect() };
     let mut table = Table::new(&["plugin", "path", "versions"]);
     let mut errors = Vec::new();
     for name in names {
@@ -95,12 +104,26 @@ pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Out
 }
 
 /// The names of all executables in the plugin folders. Hidden ones are none, nor is this program.
-fn executables(settings: &Settings) -> BTreeSet<String> {
-    let entries = settings.runtime.plugin_path().dirs().iter().filter_map(|dir| std::fs::read_dir(dir).ok()).flatten();
-    let paths = entries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
-    paths
-        .filter(|path| path.is_file() && access(path, AccessFlags::X_OK).is_ok())
+///
+/// # Errors
+/// No folder is there.
+fn executables(settings: &Settings) -> anyhow::Result<BTreeSet<String>> {
+    let dirs = settings.runtime.plugin_path().dirs();
+    let (mut paths, mut failed) = (Vec::new(), Vec::new());
+    for dir in dirs {
+        match std::fs::read_dir(dir) {
+            Ok(entries) => paths.extend(entries.filter_map(|entry| entry.ok().map(|entry| entry.path()))),
+            Err(error) => failed.push(format!("cannot list plugins in {}: {error}", dir.display())),
+        }
+    }
+    if failed.len() == dirs.len() {
+        return Err(CniError::new(Code::INVALID_ENVIRONMENT, failed.join("; ")).into());
+    }
+    failed.iter().for_each(|reason| tracing::warn!("{reason}"));
+    let names = paths
+        .iter()
+        .filter(|path| path.is_file() && access(path.as_path(), AccessFlags::X_OK).is_ok())
         .filter_map(|path| path.file_name()?.to_str().map(str::to_owned))
-        .filter(|name| !name.starts_with('.') && name != attachments::OWN_NAME)
-        .collect()
+        .filter(|name| !name.starts_with('.') && name != attachments::OWN_NAME);
+    Ok(names.collect())
 }

@@ -156,6 +156,9 @@ impl Kernel {
     }
 
     fn send(&self, requests: &[Request], first: u32) -> std::result::Result<(), Errno> {
+        for Request { op, object, words, .. } in requests {
+            tracing::debug!(place = self.place, request = words, "{op} {object}");
+        }
         let bytes = encode(requests, first);
         loop {
             match send(self.socket.as_raw_fd(), &bytes, MsgFlags::empty()) {

@@ -87,6 +87,7 @@ pub fn find(key: &Key) -> Result<Option<String>> {
 /// `ENOENT` as for [`read`]; `EINVAL`: the kernel refuses the value; `EROFS`: `/proc/sys` is read-only, and the key has
 /// another value.
 pub fn write(key: &Key, value: &str) -> Result<()> {
+    tracing::debug!("write {} = {value}", key.object());
     // Never create: on a /proc/sys that is a plain folder a new file would look like success.
     use std::io::Write;
     let written =

@@ -87,6 +87,7 @@ fn remove_in_line(net: &Kernel, link: &Link) -> Result<()> {
 /// Whether a helper had the link deleted; if not, it may be there.
 fn remove_by_helper(link: &Link, request: &Request, held: Option<BorrowedFd<'_>>) -> Result<bool> {
     let Some(turn) = Turn::find() else { return Ok(false) };
+    tracing::debug!(request = request.words, "{} {}", request.op, request.object);
     let open = |errno| OpError::errno("open", "a netlink socket", errno).at(HOST);
     let socket = open_socket(DEADLINE).map_err(open)?;
     let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));

@@ -44,7 +44,7 @@ fn attachments_are_listed() {
         ]
     "#]]
     .assert_eq(&tool.run(&["--json", "attachments", "net", "--container-id", "c1"]).ok());
-    assert_eq!(tool.run(&["attachments", "other"]).ok(), "");
+    assert_eq!(tool.run(&["attachments", "other"]).code, 1);
 }
 
 #[test]

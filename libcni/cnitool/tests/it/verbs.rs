@@ -142,11 +142,7 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: {
-            "cniVersion": "1.1.0",
-            "code": 11,
-            "msg": "plugin type=\"bad\" failed (add): not now; why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it."
-        }
+        stderr: {"cniVersion":"1.1.0","code":11,"msg":"plugin type=\"bad\" failed (add): not now","details":"why. Left behind: DEL of plugin bad failed with the same error. The cache keeps the attachment as incomplete: DEL finishes it."}
 
         1
         stdout: 
@@ -166,11 +162,7 @@ fn errors_go_to_stderr_with_1() {
 
         1
         stdout: 
-        stderr: {
-            "cniVersion": "1.1.0",
-            "code": 4,
-            "msg": "interface name contains / or :; a/b"
-        }
+        stderr: {"cniVersion":"1.1.0","code":4,"msg":"interface name contains / or :","details":"a/b"}
     "#]].assert_eq(&texts.join("\n"));
 }
 
@@ -328,4 +320,104 @@ fn a_signal_ends_the_plugin_and_rolls_back() {
         DEL cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
     "#]]
     .assert_eq(&tool.log());
+}
+
+/// Below 1.1.0 there is no STATUS: success says nothing, and that is said.
+#[test]
+fn status_says_when_no_plugin_was_asked() {
+    let tool = Tool::new();
+    tool.write("net.d/old.conflist", r#"{"cniVersion":"1.0.0","name":"old","plugins":[{"type":"good"}]}"#);
+    let runs: [&[&str]; 3] = [&["status", "old"], &["--json", "status", "old"], &["--json", "status", "net"]];
+    expect![[r#"
+        0
+        stdout: 
+        stderr: warning: network old is of version 1.0.0, which has no STATUS: no plugin was asked
+
+        0
+        stdout: {
+            "network": "old",
+            "cniVersion": "1.0.0",
+            "asked": false
+        }
+
+        stderr: {"level":"warn","msg":"network old is of version 1.0.0, which has no STATUS: no plugin was asked"}
+
+        0
+        stdout: {
+            "network": "net",
+            "cniVersion": "1.1.0",
+            "asked": true
+        }
+
+        stderr: "#]]
+    .assert_eq(&runs.map(|words| tool.run(words).shown()).join("\n"));
+    assert_eq!(tool.log(), "STATUS    []\n");
+}
+
+#[test]
+fn misspelt_names_are_errors() {
+    let tool = Tool::new();
+    assert_eq!(tool.run(&["attachments", "net"]).ok(), "", "a network without attachments");
+    let runs: [&[&str]; 3] =
+        [&["attachments", "goood"], &["--cni-path", "/nope", "version"], &["--json", "status", "goood"]];
+    expect![[r#"
+        1
+        stdout: 
+        stderr: the cache has no attachment of this network: no net configuration with name "goood" in $DIR/net.d
+
+        1
+        stdout: 
+        stderr: cannot list plugins in /nope: No such file or directory (os error 2)
+
+        1
+        stdout: 
+        stderr: {"cniVersion":"1.1.0","code":7,"msg":"no net configuration with name \"goood\" in $DIR/net.d"}
+    "#]]
+    .assert_eq(&runs.map(|words| tool.run(words).shown()).join("\n"));
+    let both = format!("/nope:{}", tool.path("bin").display());
+    expect![[r#"
+        0
+        stdout: PLUGIN  PATH                      VERSIONS
+        good    $DIR/bin/good  1.0.0 1.1.0
+
+        stderr: warning: cannot list plugins in /nope: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&tool.run(&["--cni-path", &both, "version"]).shown());
+}
+
+/// Whoever reads stderr of `--json` needs no other parser: warnings, what plugins say and the error are a line each.
+#[test]
+fn with_json_stderr_is_objects_a_line() {
+    let tool = Tool::new();
+    tool.write("net.d/a.conflist", "{");
+    tool.plugin("good", r#"echo hello >&2; echo '{"code":11,"msg":"not now","details":"why"}'; exit 1"#);
+    let ended = tool.run(&["--json", "status", "net"]);
+    expect![[r#"
+        1
+        stdout: 
+        stderr: {"level":"warn","msg":"$DIR/net.d/a.conflist passed over: cannot parse network config: EOF while parsing an object at line 1 column 1"}
+        {"plugin":"good","command":"STATUS","msg":"hello"}
+        {"cniVersion":"1.1.0","code":11,"msg":"plugin type=\"good\" failed (status): not now","details":"why"}
+    "#]].assert_eq(&ended.shown());
+    for line in ended.stderr.lines() {
+        serde_json::from_str::<serde_json::Value>(line).unwrap();
+    }
+}
+
+/// A refused configuration may leave an entry that no DEL ever serves.
+#[test]
+fn an_entry_without_anything_on_the_node_can_be_forgotten() {
+    let tool = Tool::new();
+    tool.plugin("good", r#"echo '{"code":999,"msg":"no"}'; exit 1"#);
+    let target = ["net", NETNS, "--container-id", "half"];
+    let run = |verb: &str| tool.run(&[&[verb], &target[..]].concat());
+    assert_eq!((run("add").code, run("del").code, tool.files("cache/results").len()), (1, 1, 1));
+    run("forget").ok();
+    assert_eq!(tool.files("cache/results").len(), 0);
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot forget half/eth0 in network net: the cache does not have it
+    "#]]
+    .assert_eq(&run("forget").shown());
 }

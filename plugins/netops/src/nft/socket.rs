@@ -74,6 +74,10 @@ impl Nft {
         if transaction.is_empty() {
             return Ok(());
         }
+        if tracing::enabled!(tracing::Level::DEBUG) {
+            let text = transaction.to_string();
+            text.lines().for_each(|change| tracing::debug!(place = self.place, "{change}"));
+        }
         self.transact(transaction, Transaction::encode)
     }
 

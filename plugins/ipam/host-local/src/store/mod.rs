@@ -264,6 +264,7 @@ impl Store {
             self.suspect = true;
             return Err(failed(&error).request(format!("link {}", path.display())));
         }
+        tracing::debug!(%address, path = %path.display(), "reserved");
         let hash = OwnerHash::of(&content);
         self.made.insert((address, hash));
         self.ask(|index| index.insert(address, Some(hash), true))?;
@@ -282,6 +283,7 @@ impl Store {
             let request = format!("unlink {}", path.display());
             OpError::io("delete", format!("reservation {address}"), &error).request(request)
         })?;
+        tracing::debug!(%address, path = %path.display(), "released");
         let owner = OwnerHash::of(content);
         self.ask(|index| index.remove(address, owner))
     }
