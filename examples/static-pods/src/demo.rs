@@ -23,7 +23,9 @@ impl Demo {
         if !is_throwaway() {
             bail!("--demo makes bridges and routes: start it in a throwaway namespace, as \"unshare -rmn\" gives one");
         }
-        let dir = std::env::temp_dir().join(format!("static-pods-demo-{}", std::process::id()));
+        // A name that no earlier run has left: one that was killed may have had this process's number.
+        let dir = nix::unistd::mkdtemp(&std::env::temp_dir().join("static-pods-demo-XXXXXX"))
+            .context("cannot create a folder for the demo")?;
         let executable = std::env::current_exe().context("cannot find this program's own file")?;
         let at = |name: &str| dir.join(name);
         let options = Options {

@@ -220,24 +220,23 @@ fn tell(worker: &watch::Sender<Option<Wanted>>, want: Option<Wanted>) {
     });
 }
 
+/// How often plugins are asked for their STATUS, whatever they said: kubelets do so, too.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
 /// Takes away what belongs to nobody, once; then tells whether pods can have a network, and when that changes.
 async fn watch_network(node: Arc<Node>, live: Vec<String>, readiness: watch::Sender<Readiness>) {
     if let Err(error) = node.network.collect(&live).await {
         eprintln!("static-pods: cannot collect what earlier runs left: {error:#}");
     }
-    let mut backoff = crate::backoff::Backoff::new(node.first_retry);
     loop {
         let now = node.network.readiness().await;
-        let is_ready = matches!(now, Readiness::Ready { .. });
-        readiness.send_replace(now);
-        if is_ready {
-            backoff.reset();
-            node.network.changed().await;
-        } else {
-            // A plugin may become ready without any file's changing.
-            backoff.fail();
-            drop(tokio::time::timeout(backoff.next_wait(), node.network.changed()).await);
-        }
+        readiness.send_if_modified(|before| {
+            let is_new = *before != now;
+            *before = now;
+            is_new
+        });
+        // A plugin may become ready, or cease to be, without any file's changing.
+        drop(tokio::time::timeout(ASK_AGAIN, node.network.changed()).await);
     }
 }
 

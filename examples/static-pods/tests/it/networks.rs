@@ -82,3 +82,23 @@ fn a_pod_on_a_network_that_is_refused_goes_when_it_is_told_to() {
     program.wait_for("pod default/one: Gone");
     scene.assert_nothing_is_left();
 }
+
+/// Without any file's changing: STATUS is asked again and again.
+#[test]
+fn readiness_comes_and_goes_with_status() {
+    let scene = Scene::without_networks();
+    let word = scene.node.work_dir().join("word");
+    std::fs::write(&word, "").unwrap();
+    scene.write_plugin("moody", "exit 0", "exit 0");
+    let plugin = scene.node.bin_dir().join("moody");
+    let script = std::fs::read_to_string(&plugin).unwrap();
+    let status = format!("STATUS) cat {}; test ! -s {0} ;;\nDEL)", word.display());
+    std::fs::write(&plugin, script.replacen("DEL)", &status, 1)).unwrap();
+    let mut program = scene.start();
+    program.wait_for("network ready: moody");
+    std::fs::write(&word, r#"{"code":50,"msg":"no address is free"}"#).unwrap();
+    let line = program.wait_for("network not ready: ");
+    assert!(line.contains("no address is free"), "{line}");
+    std::fs::write(&word, "").unwrap();
+    program.wait_for("network ready: moody");
+}
