@@ -227,7 +227,7 @@ pub fn configure(net: &Kernel, link: &Link, plan: &Plan) -> Result<Link> {
     link::run_and_get(net, requests, &link.into())
 }
 
-/// Waits until none of the link's IPv6 addresses is tentative. Only then has the kernel joined the groups by which
+/// Waits until none of the plan's IPv6 addresses is tentative. Only then has the kernel joined the groups by which
 /// neighbours ask for them, also where nobody looks for duplicates: it joins on its own, after it has answered the
 /// request for the address. Most are done by the time that ADD has no other work left.
 ///
@@ -240,7 +240,9 @@ pub async fn settle(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) -> Re
     }
     let object = format!("for the addresses of {} to be found unique", link.name);
     let look = |net: &Kernel| {
-        let addresses = addr::list(net, link)?;
+        // The link-local one is the kernel's: two pods that were given one hardware address share it, too.
+        let mut addresses = addr::list(net, link)?;
+        addresses.retain(|address| plan.addresses.iter().any(|wanted| wanted.net == address.net));
         if let Some(twice) = addresses.iter().find(|address| address.dad_failed) {
             let object = format!("address {} on {}", twice.net, link.name);
             return Err(OpError::state("use", object, "somebody else on the link has it").at(net.place()));
