@@ -1,0 +1,91 @@
+//! A case: everything that a run depends on, as JSON, so that it can be printed, made smaller and run again.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use crate::keys::{self, Key};
+use crate::numbers::Numbers;
+
+/// `plugin`: who is called. `before`: shell commands that make the node what it is. `config`: on stdin. `args`:
+/// `CNI_ARGS`. `blind`: DEL gets no prevResult.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Case(pub(crate) Value);
+
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl Case {
+    /// The case of a seed.
+    pub(crate) fn random(seed: u64) -> Self {
+        let mut numbers = Numbers::from_seed(seed);
+        let plugins = keys::plugins();
+        let plugin = numbers.pick(&plugins);
+        let mut config = json!({"name": "net", "type": plugin.name});
+        set(&mut numbers, &mut config, &keys::version());
+        if plugin.is_ipam || !numbers.one_in(12) {
+            set(&mut numbers, &mut config, &keys::ipam());
+        }
+        for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(keys::common().iter().map(|key| (key, 8))) {
+            // Without address plugin, keys below `ipam` would make one that has no type.
+            if numbers.one_in(one_in) && (config["ipam"].is_object() || !key.path.starts_with("ipam.")) {
+                set(&mut numbers, &mut config, key);
+            }
+        }
+        let before: Vec<_> = keys::BEFORE
+            .iter()
+            .filter_map(|row| if numbers.one_in(6) { Some(*numbers.pick(row)) } else { None })
+            .collect();
+        let args = if numbers.one_in(6) { *numbers.pick(keys::ARGS) } else { "" };
+        Self(
+            json!({"plugin": plugin.name, "before": before, "args": args, "config": config, "blind": numbers.one_in(3)}),
+        )
+    }
+
+    /// The case of a text that [`fmt::Display`] made.
+    pub(crate) fn parse(text: &str) -> Self {
+        Self(serde_json::from_str(text).unwrap())
+    }
+
+    /// The plugin that is called.
+    pub(crate) fn plugin(&self) -> &str {
+        self.0["plugin"].as_str().unwrap()
+    }
+
+    /// The commands that come first.
+    pub(crate) fn before(&self) -> impl Iterator<Item = &str> {
+        self.0["before"].as_array().into_iter().flatten().map(|command| command.as_str().unwrap())
+    }
+
+    /// What is on stdin.
+    pub(crate) fn config(&self) -> &Value {
+        &self.0["config"]
+    }
+
+    /// `CNI_ARGS`.
+    pub(crate) fn args(&self) -> &str {
+        self.0["args"].as_str().unwrap_or_default()
+    }
+
+    /// Whether DEL gets no prevResult.
+    pub(crate) fn is_blind(&self) -> bool {
+        self.0["blind"] == true
+    }
+}
+
+/// Sets a key, seldom to a value that is wrong, seldom with other capitals.
+fn set(numbers: &mut Numbers, config: &mut Value, key: &Key) {
+    let values = if !key.wrong.is_empty() && numbers.one_in(40) { &key.wrong } else { &key.right };
+    let value = numbers.pick(values).clone();
+    let place = key.path.split('.').fold(config, |object, name| {
+        if !object.is_object() {
+            *object = json!({});
+        }
+        let name = if numbers.one_in(40) { name.to_uppercase() } else { name.to_owned() };
+        &mut object[name]
+    });
+    *place = value;
+}

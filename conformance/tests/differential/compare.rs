@@ -1,0 +1,169 @@
+//! What two runs of a case have not in common.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use crate::case::Case;
+use crate::course::{self, Line};
+use crate::subjects::Who;
+use crate::tolerances::{self, How, Tolerance};
+
+/// A line that only one of the two has.
+#[derive(Debug, Clone)]
+pub(crate) struct Difference {
+    pub(crate) who: Who,
+    pub(crate) line: Line,
+}
+
+impl Difference {
+    /// What differs, for telling one fault from another: without names and numbers.
+    pub(crate) fn kind(&self) -> String {
+        let words = self.line.text.split(' ').filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));
+        format!("{:?} {} {}", self.who, self.line.place, words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "only {:?}: {}", self.who, self.line)
+    }
+}
+
+/// What a tolerance looks at.
+pub(crate) struct Seen<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) difference: &'a Difference,
+    pub(crate) ours: &'a [Line],
+    pub(crate) theirs: &'a [Line],
+}
+
+impl Seen<'_> {
+    /// What a call said.
+    pub(crate) fn said(&self, who: Who, place: &str) -> Option<&Line> {
+        let lines = if who == Who::Ours { self.ours } else { self.theirs };
+        lines.iter().find(|line| line.place == place)
+    }
+
+    /// Whether the call in question failed with these words, on either side.
+    pub(crate) fn is_failure(&self, words: &str) -> bool {
+        let said = [Who::Ours, Who::Reference].map(|who| self.said(who, self.difference.line.place));
+        said.into_iter().flatten().any(|line| line.fails() && line.words.contains(words))
+    }
+
+    /// Whether a call of the verb succeeds where ours makes it, and fails with these words where the reference does.
+    pub(crate) fn is_only_refused_by_theirs(&self, verb: &str, words: &str) -> bool {
+        let place = self.difference.line.place;
+        // The counterpart of the one who adds.
+        let by = |who: Who| self.said(if place.ends_with(" by the other") { who.other() } else { who }, place);
+        let is_refused = by(Who::Reference).is_some_and(|line| line.fails() && line.words.contains(words));
+        place.contains(verb) && is_refused && by(Who::Ours).is_some_and(|line| !line.fails())
+    }
+
+    /// Whether it is a line about the state of the node or a pod that has these words.
+    pub(crate) fn is_state(&self, words: &str) -> bool {
+        self.difference.line.place.contains(" after ") && self.difference.line.text.contains(words)
+    }
+
+    /// Whether one call succeeded and its counterpart did not.
+    pub(crate) fn is_about_success(&self) -> bool {
+        let fails = |who| self.said(who, self.difference.line.place).is_some_and(Line::fails);
+        fails(Who::Ours) != fails(Who::Reference)
+    }
+}
+
+/// What became of a case.
+pub(crate) struct Verdict {
+    /// What nothing excuses.
+    pub(crate) differences: Vec<Difference>,
+    /// The tolerances that were needed.
+    pub(crate) tolerances: BTreeSet<&'static str>,
+}
+
+/// Runs a case with both and compares.
+pub(crate) fn compare(case: &Case) -> Verdict {
+    judge(case, &course::run(case, Who::Ours), &course::run(case, Who::Reference))
+}
+
+/// Compares what two runs of a case have seen.
+pub(crate) fn judge(case: &Case, ours: &[Line], theirs: &[Line]) -> Verdict {
+    let mut verdict = Verdict { differences: Vec::new(), tolerances: BTreeSet::new() };
+    let [ours, theirs] = [ours, theirs].map(|lines| in_common(lines, &mut verdict.tolerances));
+    for difference in differences(&ours, &theirs) {
+        let seen = Seen { case, difference: &difference, ours: &ours, theirs: &theirs };
+        let excuses = |tolerance: &&Tolerance| matches!(tolerance.how, How::Excuse(excuses) if excuses(&seen));
+        let Some(tolerance) = tolerances::ALL.iter().find(excuses) else {
+            verdict.differences.push(difference);
+            continue;
+        };
+        verdict.tolerances.insert(tolerance.name);
+        // Where one has a pod and the other has none, all that follows differs.
+        let decides = ["ADD", "DEL"].iter().any(|verb| difference.line.place.contains(verb));
+        if seen.is_about_success() && decides {
+            break;
+        }
+    }
+    verdict
+}
+
+/// The lines as they are to both.
+fn in_common(lines: &[Line], used: &mut BTreeSet<&'static str>) -> Vec<Line> {
+    let mut lines = lines.to_vec();
+    for Tolerance { name, how, .. } in tolerances::ALL {
+        let How::Common(common) = how else { continue };
+        lines.retain_mut(|line| {
+            let text = common(&line.text);
+            if text.as_ref() != Some(&line.text) {
+                used.insert(name);
+            }
+            text.map(|text| line.text = text).is_some()
+        });
+    }
+    lines
+}
+
+/// The lines that only one of the two has, in the order of the course, the reference's first.
+fn differences(ours: &[Line], theirs: &[Line]) -> Vec<Difference> {
+    // The reference's code for any error that has no type.
+    let is_untyped =
+        |lines: &[Line], place| lines.iter().any(|line| line.place == place && line.text == "fails with 999");
+    let equal_code = |line: &Line| match line.fails() && [ours, theirs].iter().any(|all| is_untyped(all, line.place)) {
+        true => Line { text: "fails with 999".to_owned(), ..line.clone() },
+        false => line.clone(),
+    };
+    let [ours, theirs] = [ours, theirs].map(|lines| lines.iter().map(equal_code).collect::<Vec<_>>());
+    let mut places = Vec::new();
+    ours.iter().chain(&theirs).for_each(|line| {
+        if !places.contains(&line.place) {
+            places.push(line.place)
+        }
+    });
+    let mut found = Vec::new();
+    for place in places {
+        let [ours, theirs] =
+            [&ours, &theirs].map(|lines| lines.iter().filter(|line| line.place == place).collect::<Vec<_>>());
+        // Those of a link that only one has go without saying.
+        let is_of_both =
+            |key: &str| [&ours, &theirs].iter().all(|lines| lines.iter().any(|line| line.sysctl() == Some(key)));
+        let [ours, theirs] = [&ours, &theirs].map(|lines| {
+            let lasting = lines.iter().filter(|line| line.sysctl().is_none_or(is_of_both));
+            lasting.copied().collect::<Vec<_>>()
+        });
+        found.extend(only(&theirs, &ours).map(|line| Difference { who: Who::Reference, line: line.clone() }));
+        found.extend(only(&ours, &theirs).map(|line| Difference { who: Who::Ours, line: line.clone() }));
+    }
+    found
+}
+
+/// The lines of `one` that `other` has not, or not as often.
+fn only<'a>(one: &[&'a Line], other: &[&Line]) -> impl Iterator<Item = &'a Line> + use<'a> {
+    let mut there = BTreeMap::<&str, usize>::new();
+    other.iter().for_each(|line| *there.entry(&line.text).or_default() += 1);
+    let is_missing = |line: &&&'a Line| match there.get_mut(line.text.as_str()).filter(|count| **count > 0) {
+        Some(count) => {
+            *count -= 1;
+            false
+        }
+        None => true,
+    };
+    one.iter().filter(is_missing).copied().collect::<Vec<_>>().into_iter()
+}

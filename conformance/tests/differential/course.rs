@@ -1,0 +1,173 @@
+//! One run of a case: two pods from ADD to DEL, and what the node looks like on the way.
+
+use std::fmt;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use testns::{Call, Container, Node, Reply, Verb};
+
+use crate::case::Case;
+use crate::subjects::{Who, by, is_the_kernels, node};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// One thing that was seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Line {
+    /// When and where: `pod1 ADD`, `node after DEL`.
+    pub(crate) place: &'static str,
+    /// What, without what differs from one ADD to the next.
+    pub(crate) text: String,
+    /// An error's words, which are not compared.
+    pub(crate) words: String,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "[{}] {} {}", self.place, self.text, self.words)
+    }
+}
+
+impl Line {
+    /// The key, if it is about a sysctl.
+    pub(crate) fn sysctl(&self) -> Option<&str> {
+        Some(self.text.strip_prefix("sysctl ")?.split_once(" = ")?.0)
+    }
+
+    /// Whether it is an error.
+    pub(crate) fn fails(&self) -> bool {
+        self.text.starts_with("fails with ")
+    }
+}
+
+/// Runs a case on a fresh node.
+pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
+    let node = node();
+    let pods = [node.container(), node.container()];
+    case.before().for_each(prepare);
+    let mut course = Course { node: &node, case, lines: Vec::new() };
+    let [own, others] = &pods;
+    let first = course.call("pod1 ADD", who, Verb::Add, own, None);
+    let second = course.call("pod2 ADD", who, Verb::Add, others, None);
+    course.look(["node after ADD", "pod1 after ADD", "pod2 after ADD"], &pods);
+    // CHECK comes after an ADD that succeeded, DEL after any.
+    if first.is_some() {
+        course.call("pod1 CHECK", who, Verb::Check, own, first.as_ref());
+    }
+    if second.is_some() {
+        course.call("pod2 CHECK by the other", who.other(), Verb::Check, others, second.as_ref());
+    }
+    let seen = |result: Option<Value>| result.filter(|_| !case.is_blind());
+    course.call("pod2 DEL by the other", who.other(), Verb::Del, others, seen(second).as_ref());
+    course.call("pod1 DEL", who, Verb::Del, own, seen(first).as_ref());
+    course.look(["node after DEL", "pod1 after DEL", "pod2 after DEL"], &pods);
+    course.lines
+}
+
+/// Runs a shell command on the thread's node.
+fn prepare(command: &str) {
+    let mut shell = Command::new("sh");
+    shell.args(["-c", command]).env_clear().env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin");
+    let output = testns::run(shell, b"", DEADLINE);
+    assert!(output.code() == 0, "{command}: {}", output.stderr);
+}
+
+struct Course<'a> {
+    node: &'a Node,
+    case: &'a Case,
+    lines: Vec<Line>,
+}
+
+impl Course<'_> {
+    /// Makes a call, notes what it said, and returns the result if it succeeded.
+    fn call(
+        &mut self,
+        place: &'static str,
+        who: Who,
+        verb: Verb,
+        pod: &Container,
+        prev: Option<&Value>,
+    ) -> Option<Value> {
+        let call = Call::new(verb, self.case.config(), pod).args(self.case.args()).deadline(DEADLINE);
+        let call = by(who, self.node, self.case.plugin(), call);
+        let call = prev.map_or(call.clone(), |prev| call.prev_result(prev));
+        let reply = call.run(self.node);
+        let is_ok = reply.output.code() == 0;
+        let (text, words) = if is_ok { (result_text(&reply, self.case), String::new()) } else { error_text(&reply) };
+        self.lines.push(Line { place, text, words });
+        (is_ok).then(|| reply.ok())
+    }
+
+    /// Notes what the node and the pods look like.
+    fn look(&mut self, places: [&'static str; 3], pods: &[Container; 2]) {
+        let snapshots = [self.node.snapshot(), pods[0].namespace().snapshot(), pods[1].namespace().snapshot()];
+        for (place, snapshot) in places.into_iter().zip(snapshots) {
+            for line in snapshot.lines().iter().filter(|line| !is_the_kernels(line)) {
+                self.lines.push(Line { place, text: plain(line, self.case), words: String::new() });
+            }
+        }
+    }
+}
+
+fn result_text(reply: &Reply, case: &Case) -> String {
+    let mut result = reply.ok();
+    // Empty, it says as much as if it were absent.
+    if let Some(object) = result.as_object_mut() {
+        object.retain(|key, value| key != "dns" || value.as_object().is_none_or(|dns| !dns.is_empty()));
+    }
+    plain(&result.to_string(), case)
+}
+
+/// The error's code and words.
+fn error_text(reply: &Reply) -> (String, String) {
+    // The reference may print a result before the error.
+    let objects = serde_json::Deserializer::from_str(&reply.output.stdout).into_iter::<Value>();
+    let last = objects.map_while(Result::ok).last().unwrap_or_default();
+    let words = format!(
+        "{}; {}",
+        last["msg"].as_str().unwrap_or("no error object"),
+        last["details"].as_str().unwrap_or_default()
+    );
+    (format!("fails with {}", last["code"]), words)
+}
+
+/// A text without what differs from one ADD to the next: hardware addresses but for those of the case, and what host
+/// veths are called.
+fn plain(text: &str, case: &Case) -> String {
+    let of_case = case.to_string().to_lowercase();
+    // Of a fixed length, padded.
+    let text = text.replace("\\x00", "");
+    let mut plain = String::new();
+    let mut rest = text.as_str();
+    while let Some(next) = rest.chars().next() {
+        let length = match rest {
+            _ if starts_with_mac(rest) && !of_case.contains(&rest[..17]) => {
+                plain.push_str("MAC");
+                17
+            }
+            _ if rest.starts_with("veth")
+                && rest.len() >= 12
+                && rest.as_bytes()[4..12].iter().all(u8::is_ascii_hexdigit) =>
+            {
+                plain.push_str("VETH");
+                12
+            }
+            _ => {
+                plain.push(next);
+                next.len_utf8()
+            }
+        };
+        rest = &rest[length..];
+    }
+    plain
+}
+
+fn starts_with_mac(text: &str) -> bool {
+    let bytes = text.as_bytes();
+    bytes.len() >= 17
+        && bytes[..17]
+            .iter()
+            .enumerate()
+            .all(|(at, byte)| if at % 3 == 2 { *byte == b':' } else { byte.is_ascii_hexdigit() })
+}

@@ -1,0 +1,172 @@
+//! What cases are made of: plugins, their keys, and what was on the node before.
+
+use serde_json::{Value, json};
+
+/// A plugin's name and keys.
+pub(crate) struct Plugin {
+    pub(crate) name: &'static str,
+    /// Whether it hands out addresses itself, or has them from host-local.
+    pub(crate) is_ipam: bool,
+    /// Its own keys.
+    pub(crate) keys: Vec<Key>,
+}
+
+/// A key by its path, and values for it.
+#[derive(Clone)]
+pub(crate) struct Key {
+    pub(crate) path: &'static str,
+    pub(crate) right: Vec<Value>,
+    /// Those that are refused, or that only one of the two may take.
+    pub(crate) wrong: Vec<Value>,
+}
+
+fn key(path: &'static str, right: Value, wrong: Value) -> Key {
+    let list = |values: Value| values.as_array().unwrap().clone();
+    Key { path, right: list(right), wrong: list(wrong) }
+}
+
+/// A switch.
+fn flag(path: &'static str) -> Key {
+    key(path, json!([true, true, true, false, null]), json!(["true", 1]))
+}
+
+/// The plugins that are compared.
+pub(crate) fn plugins() -> Vec<Plugin> {
+    let bridge = vec![
+        key(
+            "bridge",
+            json!(["br0", "br0", "br0", "br1", "", null]),
+            json!(["a-name-that-is-too-long", "lo", 5, "a/b"]),
+        ),
+        flag("isGateway"),
+        flag("isDefaultGateway"),
+        flag("forceAddress"),
+        flag("hairpinMode"),
+        flag("promiscMode"),
+        flag("enabledad"),
+        flag("ipMasq"),
+        key("mtu", json!([1400, 1280, 0, 9000]), json!([-1, "1400", 67, 1_000_000_000, 1.5])),
+        key("vlan", json!([0, 100, 4094]), json!([4095, -1, "100"])),
+        key("args.cni.mac", json!(["0a:00:00:00:00:07", "0A:00:00:00:00:08"]), json!(["x", 7])),
+        key("runtimeConfig.mac", json!(["0a:00:00:00:00:09", ""]), json!(["01:00:00:00:00:01", "x"])),
+    ];
+    vec![
+        Plugin { name: "bridge", is_ipam: false, keys: bridge },
+        Plugin { name: "host-local", is_ipam: true, keys: Vec::new() },
+    ]
+}
+
+/// Every config's version.
+pub(crate) fn version() -> Key {
+    let right = json!(["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "0.4.0", "1.0.0", "1.0.0", "1.0.0", ""]);
+    key("cniVersion", right, json!(["0.5.0", "x", 1, "1", null]))
+}
+
+/// Where addresses are from. Wrong for a plugin is none at all.
+pub(crate) fn ipam() -> Key {
+    let ranges = json!([
+        {"type": "host-local", "subnet": "10.7.0.0/24"},
+        {"type": "host-local", "subnet": "fd07::/64"},
+        {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]},
+        {"type": "host-local", "ranges": [[{"subnet": "fd07::/64", "gateway": "fd07::a"}], [{"subnet": "10.7.0.0/29"}]]},
+        {"type": "host-local", "subnet": "10.7.0.0/24", "rangeStart": "10.7.0.100", "rangeEnd": "10.7.0.101"},
+        {"type": "host-local", "subnet": "10.7.0.0/24", "gateway": "10.7.0.254", "ranges": [[{"subnet": "fd07::/120"}]]},
+        {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/30"}, {"subnet": "10.8.0.0/29", "gateway": "10.8.0.3"}]]},
+        {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.8.0.0/24"}]]}
+    ]);
+    let wrong = json!([
+        {}, null, "host-local", {"type": "absent"}, {"type": "../host-local"}, {"type": 5},
+        {"type": "host-local"},
+        {"type": "host-local", "subnet": "10.7.0.1/24"},
+        {"type": "host-local", "subnet": "10.7.0.0/31"},
+        {"type": "host-local", "subnet": "10.7.0.0"},
+        {"type": "host-local", "subnet": "010.7.0.0/24"},
+        {"type": "host-local", "subnet": "10.7.0.0/24", "rangeStart": "10.7.1.1"},
+        {"type": "host-local", "subnet": "10.7.0.0/24", "rangeStart": "10.7.0.9", "rangeEnd": "10.7.0.8"},
+        {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}, {"subnet": "10.7.0.128/25"}]]},
+        {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}, {"subnet": "fd07::/64"}]]},
+        {"type": "host-local", "ranges": [{"subnet": "10.7.0.0/24"}]},
+        {"type": "host-local", "ranges": [[]]}
+    ]);
+    key("ipam", ranges, wrong)
+}
+
+/// Keys that all plugins have, or that a runtime sets.
+pub(crate) fn common() -> Vec<Key> {
+    let routes = json!([
+        [{"dst": "0.0.0.0/0"}],
+        [{"dst": "::/0"}, {"dst": "192.0.2.0/24"}],
+        [{"dst": "192.0.2.0/24", "gw": "10.7.0.1"}],
+        [{"dst": "0.0.0.0/0", "gw": "10.7.0.9"}, {"dst": "192.0.2.7/24"}],
+        []
+    ]);
+    let wrong_routes = json!([{}, [{}], [{"dst": "x"}], [{"dst": "0.0.0.0/0", "gw": "fd07::1"}], [{"dst": "192.0.2.0/24", "gw": "10.99.0.1"}]]);
+    let dns = json!([{}, {"nameservers": ["10.7.0.1"]}, {"domain": "a.b", "search": ["a.b"], "options": ["ndots:5"]}]);
+    let ips = json!([["10.7.0.5"], ["10.7.0.6/24"], ["fd07::7"], []]);
+    let wrong_ips = json!([["10.7.0.1"], ["10.99.0.1"], ["x"], "10.7.0.5", ["10.7.0.5", "10.7.0.6"]]);
+    vec![
+        key("ipam.routes", routes, wrong_routes),
+        key("ipam.resolvConf", json!(["/run/resolv.conf"]), json!(["/run/absent", 5])),
+        key("ipam.dataDir", json!(["", "/run/data"]), json!([5])),
+        key("dns", dns, json!([5, {"nameservers": "10.7.0.1"}])),
+        key("args.cni.ips", ips.clone(), wrong_ips.clone()),
+        key("runtimeConfig.ips", ips, wrong_ips),
+        key(
+            "runtimeConfig.ipRanges",
+            json!([[[{"subnet": "10.9.0.0/24"}]], []]),
+            json!([[[{"subnet": "10.7.0.0/16"}]], 5]),
+        ),
+        key("capabilities", json!([{"ips": true}]), json!([])),
+        key("unknownKey", json!([1, "x", [{}], null]), json!([])),
+    ]
+}
+
+/// `CNI_ARGS`.
+pub(crate) const ARGS: &[&str] = &[
+    "IP=10.7.0.5",
+    "IP=10.7.0.5/24",
+    "IP=fd07::5",
+    "IP=",
+    "IgnoreUnknown=1;K8S_POD_NAME=a",
+    "IgnoreUnknown=1;IP=10.7.0.8;X=y",
+    "MAC=0a:00:00:00:00:0b",
+    "X=y",
+    "IP=10.7.0.5;",
+    "IP=10.99.0.1",
+    "IP=x",
+    "=",
+];
+
+/// What may have been done on the node before, each by a shell; of each row one at most.
+pub(crate) const BEFORE: &[&[&str]] = &[
+    &[
+        "ip link add br0 type bridge",
+        "ip link add br0 address 0a:00:00:00:00:77 mtu 1350 type bridge",
+        "ip link add br0 up type bridge && ip addr add 10.7.0.1/24 dev br0",
+        "ip link add br0 up type bridge && ip addr add 10.99.0.1/16 dev br0",
+        "ip link add br0 up type bridge && ip addr add fd07::99/64 dev br0 nodad",
+        "ip link add br0 type ifb",
+    ],
+    &[
+        "ip -n pod1 link add eth0 type ifb",
+        "ip -n pod1 link add other up type bridge && ip -n pod1 route add default dev other",
+        "ip netns exec pod2 sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
+    ],
+    &["sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1"],
+    &[
+        "iptables -P FORWARD DROP && iptables -t nat -A POSTROUTING -s 192.0.2.0/24 -j MASQUERADE",
+        "nft add table ip mine && nft add chain ip mine c '{ type nat hook postrouting priority 100; }'",
+    ],
+    &["ip link add uplink up type bridge && ip addr add 192.0.2.9/24 dev uplink"],
+    &["echo nameserver 10.7.0.1 >/run/resolv.conf && echo search x.y >>/run/resolv.conf"],
+    &[
+        "mkdir -p /var/lib/cni/networks/net && printf 'other\\r\\neth0' >/var/lib/cni/networks/net/10.7.0.2",
+        "mkdir -p /var/lib/cni/networks/net && printf 'pod1\\r\\neth0' >/var/lib/cni/networks/net/10.7.0.3",
+        "mkdir -p /var/lib/cni/networks/net && printf pod2 >/var/lib/cni/networks/net/10.7.0.4",
+        "mkdir -p /var/lib/cni/networks/net && echo for the printer >/var/lib/cni/networks/net/10.7.0.2",
+    ],
+    &[
+        "mkdir -p /var/lib/cni/networks/net && printf 10.7.0.100 >/var/lib/cni/networks/net/last_reserved_ip.0",
+        "mkdir -p /var/lib/cni/networks/net && printf x >/var/lib/cni/networks/net/last_reserved_ip.1",
+    ],
+];

@@ -1,0 +1,147 @@
+//! The reference's plugins and ours side by side: random configurations on random nodes.
+//!
+//! A [`case::Case`] is a node's history as shell commands, and one configuration. It [runs](course) on two fresh nodes: in
+//! one the reference adds two pods, in the other ours does; each checks and deletes one pod itself and leaves the other
+//! pod to its counterpart. What the nodes say and look like on the way has to be [equal](compare), but for what
+//! [`tolerances`] names with its line of DIFFERENCES.md. A case that differs is made [smaller](shrink) before it is shown.
+//!
+//! To add a plugin, add a line to [`keys::plugins`]. A long run, 5000 cases from the given seed on:
+//! `CNI_SEED=7 CNI_CASES=5000 cargo test -p conformance --test differential -- --ignored --nocapture`. One case again:
+//! `CNI_CASE='{"plugin": ...}' cargo test -p conformance --test differential one_case -- --ignored --nocapture`.
+
+#![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
+#![allow(missing_docs, reason = "a test's name is its documentation")]
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+mod subjects;
+
+mod case;
+mod keys;
+mod numbers;
+
+mod course;
+
+mod compare;
+mod tolerances;
+
+mod shrink;
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use case::Case;
+use compare::Verdict;
+use subjects::{has_reference, number};
+
+/// How many cases run at once: they wait for the kernel most of the time.
+const WORKERS: usize = 6;
+
+/// How many differing cases are shown.
+const SHOWN: usize = 12;
+
+/// Compares the cases from `seed` on until `count` are through or the time is; panics with those that differ, one of a
+/// kind, made small. Returns how often each tolerance was needed.
+fn compare_cases(seed: u64, count: u64, time: Duration) -> BTreeMap<&'static str, u64> {
+    let (next, start) = (AtomicU64::new(seed), Instant::now());
+    let found: Mutex<BTreeMap<String, (u64, Case)>> = Mutex::default();
+    let tolerated: Mutex<BTreeMap<&'static str, u64>> = Mutex::default();
+    let work = || {
+        loop {
+            let seed_now = next.fetch_add(1, Ordering::Relaxed);
+            if seed_now >= seed + count || start.elapsed() > time {
+                return;
+            }
+            let case = Case::random(seed_now);
+            let Verdict { differences, tolerances } = compare::compare(&case);
+            for name in tolerances {
+                *tolerated.lock().unwrap().entry(name).or_default() += 1;
+            }
+            if let Some(difference) = differences.first() {
+                found.lock().unwrap().entry(difference.kind()).or_insert((seed_now, case));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
+    });
+    let through = next.load(Ordering::Relaxed).saturating_sub(seed).min(count);
+    testns::note(&format!("CASES {through} in {} s", start.elapsed().as_secs()));
+    let found = found.into_inner().unwrap();
+    let texts: Vec<_> = found.iter().take(SHOWN).map(|(kind, (seed, case))| describe(kind, *seed, case)).collect();
+    assert!(texts.is_empty(), "{} kinds of differences\n\n{}", found.len(), texts.join("\n"));
+    tolerated.into_inner().unwrap()
+}
+
+/// The smallest case that still differs in this, and how.
+fn describe(kind: &str, seed: u64, case: &Case) -> String {
+    let deadline = Instant::now() + Duration::from_secs(number("CNI_SHRINK_SECONDS", 20));
+    let small =
+        shrink::shrink(case, deadline, |case| compare::compare(case).differences.iter().any(|all| all.kind() == kind));
+    let mut text = format!("seed {seed}, made small: CNI_CASE='{small}'\n");
+    const LINES: usize = 12;
+    for difference in compare::compare(&small).differences.iter().take(LINES) {
+        write!(text, "{difference}").unwrap();
+    }
+    text
+}
+
+/// Some seeds, the same in every run.
+#[test]
+fn ours_and_the_references_are_the_same_to_a_node() {
+    if has_reference() {
+        compare_cases(1, number("CNI_CASES", u64::MAX / 2), Duration::from_secs(number("CNI_CASES_SECONDS", 20)));
+    }
+}
+
+/// Each tolerance has a line in DIFFERENCES.md.
+#[test]
+fn every_tolerance_is_a_named_difference() {
+    let named = include_str!("../../DIFFERENCES.md");
+    let unnamed: Vec<_> = tolerances::ALL.iter().filter(|all| !named.contains(all.row)).map(|all| all.name).collect();
+    assert!(unnamed.is_empty(), "DIFFERENCES.md does not name {unnamed:#?}");
+}
+
+/// As many as one likes. A tolerance that a long run never needs is out of date.
+#[test]
+#[ignore = "takes as long as it is told"]
+fn ours_and_the_references_are_the_same_to_a_node_for_long() {
+    let tolerated = compare_cases(number("CNI_SEED", 1000), number("CNI_CASES", 2000), Duration::MAX);
+    let mut unused = Vec::new();
+    for tolerance in tolerances::ALL {
+        let count = tolerated.get(tolerance.name).copied().unwrap_or_default();
+        eprintln!("{count:6} {}", tolerance.name);
+        unused.extend((count == 0).then_some(tolerance.name));
+    }
+    assert!(unused.is_empty(), "tolerances that nothing needed: {unused:#?}");
+}
+
+/// The case of `CNI_CASE`, as a failure prints it, with all that both say.
+#[test]
+#[ignore = "needs a case"]
+fn one_case() {
+    let case = Case::parse(&std::env::var("CNI_CASE").unwrap());
+    for who in [subjects::Who::Ours, subjects::Who::Reference] {
+        eprintln!("== {who:?}");
+        let lines = course::run(&case, who);
+        lines.iter().filter(|line| !line.text.contains(" sysctl ")).for_each(|line| eprintln!("{line}"));
+    }
+    let Verdict { differences, tolerances } = compare::compare(&case);
+    eprintln!("tolerated: {tolerances:#?}");
+    assert!(differences.is_empty(), "{}", differences.iter().map(ToString::to_string).collect::<String>());
+}
+
+/// The reference has no difference from itself, so whatever is found is one between the two.
+#[test]
+#[ignore = "says whether the comparison itself is sound"]
+fn the_reference_is_the_same_as_itself() {
+    for seed in 0..number("CNI_CASES", 40) {
+        let case = Case::random(seed);
+        let [one, two] = [(); 2].map(|()| course::run(&case, subjects::Who::Reference));
+        let differences = compare::judge(&case, &one, &two).differences;
+        assert!(differences.is_empty(), "{case}\n{}", differences.iter().map(ToString::to_string).collect::<String>());
+    }
+}

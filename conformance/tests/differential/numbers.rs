@@ -1,0 +1,33 @@
+//! Random numbers that are the same in every run.
+
+/// A row of numbers (xorshift).
+pub(crate) struct Numbers(u64);
+
+impl Numbers {
+    /// The row of a seed.
+    pub(crate) fn from_seed(seed: u64) -> Self {
+        let mut numbers = Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+        (0..8).for_each(|_| {
+            numbers.below(1);
+        });
+        numbers
+    }
+
+    /// A number below `limit`.
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        usize::try_from(self.0 >> 32).unwrap() % limit
+    }
+
+    /// True once in so many times.
+    pub(crate) fn one_in(&mut self, count: usize) -> bool {
+        self.below(count) == 0
+    }
+
+    /// One of all.
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}

@@ -1,0 +1,58 @@
+//! The two that are compared.
+
+use std::path::Path;
+
+use testns::{Call, Node, Subject};
+
+const REFERENCE: &str = "/usr/lib/cni";
+
+/// Whose plugins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Who {
+    Ours,
+    Reference,
+}
+
+impl Who {
+    pub(crate) fn other(self) -> Self {
+        match self {
+            Who::Ours => Who::Reference,
+            Who::Reference => Who::Ours,
+        }
+    }
+}
+
+/// Whether the reference's plugins are installed; if not, says that the test is skipped.
+pub(crate) fn has_reference() -> bool {
+    let found = Path::new(REFERENCE).join("bridge").is_file();
+    if !found {
+        testns::skip(std::thread::current().name().unwrap_or("test"), "no reference plugins in /usr/lib/cni");
+    }
+    found
+}
+
+/// A fresh node.
+pub(crate) fn node() -> Node {
+    Node::with(&Subject::Multicall(env!("CARGO_BIN_EXE_plugins-under-test").into()))
+}
+
+/// A number from a variable.
+pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
+    std::env::var(variable).ok().map_or(otherwise, |text| text.parse().unwrap())
+}
+
+/// The call, made of one of the two.
+pub(crate) fn by(who: Who, node: &Node, plugin: &str, call: Call) -> Call {
+    let folder = match who {
+        Who::Ours => node.bin_dir().display().to_string(),
+        Who::Reference => REFERENCE.to_owned(),
+    };
+    let call = call.plugin(&format!("{folder}/{plugin}")).variable("CNI_PATH", &folder);
+    call.variable("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+}
+
+/// What the kernel does in its own time, while a link has its carrier.
+pub(crate) fn is_the_kernels(line: &str) -> bool {
+    let is_local_route = line.contains("route ") && line.contains("::") && line.contains(" table 255 ");
+    is_local_route || ["fe80::", " ff00::/8 ", "neighbour "].iter().any(|word| line.contains(word))
+}

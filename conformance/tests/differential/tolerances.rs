@@ -1,0 +1,168 @@
+//! The intended differences, each with its line of DIFFERENCES.md.
+
+use crate::compare::Seen;
+use crate::subjects::Who;
+
+/// A difference that is there on purpose.
+pub(crate) struct Tolerance {
+    pub(crate) name: &'static str,
+    /// Words of its line in DIFFERENCES.md.
+    pub(crate) row: &'static str,
+    pub(crate) how: How,
+}
+
+/// How a tolerance works.
+pub(crate) enum How {
+    /// Lines of both become what they have in common; `None` takes a line away.
+    Common(fn(&str) -> Option<String>),
+    /// A difference is excused.
+    Excuse(fn(&Seen<'_>) -> bool),
+}
+
+use How::{Common, Excuse};
+
+/// All of them.
+pub(crate) const ALL: &[Tolerance] = &[
+    Tolerance {
+        name: "notes about a store",
+        row: "An index in `/run/cni/host-local` saves that",
+        how: Common(|line| without(line, &[" /run/cni"])),
+    },
+    Tolerance {
+        name: "readable reservations",
+        row: "Files are readable by all",
+        how: Common(|line| {
+            Some(if line.starts_with("file ") { line.replacen(" 0644 ", " 0600 ", 1) } else { line.to_owned() })
+        }),
+    },
+    Tolerance {
+        name: "mark on a rule",
+        row: "says a note that iptables does not show",
+        how: Common(|line| {
+            Some(
+                if line.starts_with("nft rule ip") { line.split(" 7=\"").next().unwrap_or_default() } else { line }
+                    .to_owned(),
+            )
+        }),
+    },
+    Tolerance {
+        name: "mark on the host veth",
+        row: "and an alias `cni:<network>/<container>/<ifname>`",
+        how: Common(|line| Some(without_word(line, "alias"))),
+    },
+    Tolerance {
+        name: "queue of a veth",
+        row: "A veth's queue has length 0",
+        how: Common(|line| {
+            Some(if line.contains("kind \"veth\"") { without_word(line, "txqlen") } else { line.to_owned() })
+        }),
+    },
+    Tolerance {
+        name: "addresses of a container stay while its link is down",
+        row: "`keep_addr_on_down` are unknown",
+        how: Common(|line| without(line, &["sysctl ", "/eth0/keep_addr_on_down "])),
+    },
+    Tolerance {
+        name: "the gateway's address",
+        row: "The gateway's IPv6 address on the bridge is looked for on the link first",
+        how: Common(|line| {
+            Some(if line.starts_with("address ") { line.replace(" flags 0x2", " flags 0x0") } else { line.to_owned() })
+        }),
+    },
+    Tolerance {
+        name: "router advertisements",
+        row: "listens to router advertisements",
+        how: Common(|line| without(line, &["sysctl ", "/eth0/accept_ra "])),
+    },
+    Tolerance {
+        name: "bridge without a name",
+        row: "`\"bridge\": \"\"` is an error",
+        how: Excuse(|seen| seen.is_only_refused_by_theirs("ADD", "Name cannot be empty")),
+    },
+    Tolerance {
+        name: "a failed ADD keeps what was held before",
+        row: "A failed ADD releases all that the container held",
+        how: Excuse(|seen| {
+            let is_kept = seen.difference.who == Who::Ours && seen.is_state("\"pod1\\r\\neth0\"");
+            is_kept && seen.said(Who::Ours, "pod1 ADD").is_some_and(|line| line.words.contains("duplicate allocation"))
+        }),
+    },
+    Tolerance {
+        name: "DEL of another's link",
+        row: "DEL deletes any link of the name",
+        how: Excuse(|seen| {
+            let is_left = seen.difference.who == Who::Ours && !seen.difference.line.text.contains("veth");
+            is_left
+                && seen.difference.line.place == "pod1 after DEL"
+                && seen.case.before().any(|command| command.contains("add eth0"))
+        }),
+    },
+    Tolerance {
+        name: "CHECK of a hardware address that moves",
+        row: "CHECK compares the hardware address of a bridge without addresses",
+        how: Excuse(|seen| seen.is_failure("Mac doesn't match")),
+    },
+    Tolerance {
+        name: "DEL reads only what it needs",
+        row: "DEL reads the whole config, and is refused for a type",
+        how: Excuse(|seen| seen.is_only_refused_by_theirs("DEL", "")),
+    },
+    Tolerance {
+        name: "default route without gateway",
+        row: "`isDefaultGateway` with a default route of IPAM without `gw`",
+        how: Excuse(|seen| seen.is_only_refused_by_theirs("ADD", "file exists")),
+    },
+    Tolerance {
+        name: "two subnets of a family",
+        row: "A second IPv4 subnet's gateway on one bridge",
+        how: Excuse(|seen| seen.is_only_refused_by_theirs("ADD", "already has an IP address different from")),
+    },
+    Tolerance {
+        name: "CHECK without IPAM",
+        row: "CHECK without IPAM: `no plugin name provided`",
+        how: Excuse(|seen| seen.is_only_refused_by_theirs("CHECK", "no plugin name provided")),
+    },
+    Tolerance {
+        name: "CHECK of a route without gateway",
+        row: "CHECK with a route without `gw` fails",
+        how: Excuse(|seen| seen.is_only_refused_by_theirs("CHECK", "Expected Route")),
+    },
+    Tolerance {
+        name: "IPAM is asked first",
+        row: "A failed ADD has not asked IPAM",
+        how: Excuse(|seen| {
+            let fails = |place| seen.said(Who::Ours, place).is_some_and(|line| line.fails());
+            let is_store = ["/networks 0755", "/data 0755", "/net 0755", "/lock ", "/last_reserved_ip."]
+                .iter()
+                .any(|name| seen.is_state(name));
+            seen.difference.who == Who::Ours && is_store && fails("pod1 ADD") && fails("pod2 ADD")
+        }),
+    },
+    Tolerance {
+        name: "ADD all or nothing",
+        row: "A failed ADD leaves the veth",
+        how: Excuse(|seen| {
+            let fails = |place| seen.said(Who::Reference, place).is_some_and(|line| line.fails());
+            seen.is_state("") && seen.difference.who == Who::Reference && (fails("pod1 ADD") || fails("pod2 ADD"))
+        }),
+    },
+];
+
+/// The line, unless it has all of the words.
+fn without(line: &str, words: &[&str]) -> Option<String> {
+    (!words.iter().all(|word| line.contains(word))).then(|| line.to_owned())
+}
+
+/// The line without ` name value`.
+fn without_word(line: &str, name: &str) -> String {
+    let mut words = line.split(' ');
+    let mut rest = Vec::new();
+    while let Some(word) = words.next() {
+        if word == name {
+            words.next();
+        } else {
+            rest.push(word);
+        }
+    }
+    rest.join(" ")
+}
