@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
 use futures::future::select_all;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::event_loop;
@@ -19,6 +19,14 @@ static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 /// Completes [`interrupted`] without a signal.
 pub(crate) fn give_up() {
     GIVEN_UP.store(true, Ordering::SeqCst);
+}
+
+/// Lets a write beyond the limit of a file's size (`RLIMIT_FSIZE`) fail with `EFBIG`, so that ADD takes back what it has
+/// done, where SIGXFSZ would end the process. Delegates start with the default action, and do the same for themselves.
+pub(crate) fn survive_file_size_limit() {
+    if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
+        tracing::debug!(%error, "cannot listen for SIGXFSZ");
+    }
 }
 
 /// Completes when the process is asked to end. Listening begins with the call, not with the first poll; from then

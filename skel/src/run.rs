@@ -64,6 +64,7 @@ fn serve(entry: &Entry, entries: &'static [Entry]) -> ExitCode {
         return about(entry);
     }
     log::start();
+    interrupt::survive_file_size_limit();
     silence_panics();
     finish(pin!(answer(entry, &call))).send_or(|| take_back(entry, &call))
 }

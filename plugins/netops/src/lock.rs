@@ -10,6 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+
 use crate::error::{OpError, Result};
 
 const REQUEST: &str = "flock LOCK_EX";
@@ -48,7 +50,8 @@ impl Lock {
     /// # Errors
     /// As [`Lock::take`].
     pub fn take_existing(path: &Path, deadline: Duration) -> Result<Self> {
-        let file = File::open(path).map_err(|error| OpError::io("open", object(path), &error).request("open"))?;
+        let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
+        let file = file.map_err(|error| OpError::io("open", object(path), &error).request("open"))?;
         Self::take_on(file, path, deadline)
     }
 
@@ -75,8 +78,11 @@ impl Lock {
 fn open(path: &Path, bits: u32) -> Result<File> {
     let failed = |error: &std::io::Error| OpError::io("open", object(path), error).request("open O_CREAT");
     let mut options = OpenOptions::new();
-    let opened = options.read(true).write(true).create(true).truncate(false).mode(bits).open(path);
-    let file = opened.map_err(|error| failed(&error))?;
+    options.read(true).write(true).create(true).truncate(false).mode(bits).custom_flags(O_NOFOLLOW | O_NONBLOCK);
+    let file = options.open(path).map_err(|error| failed(&error))?;
+    if !file.metadata().map_err(|error| failed(&error))?.is_file() {
+        return Err(OpError::state("open", object(path), "it is no regular file"));
+    }
     close_to_others(&file).map_err(|error| failed(&error))?;
     Ok(file)
 }

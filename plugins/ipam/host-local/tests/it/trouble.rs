@@ -67,6 +67,43 @@ fn a_store_that_is_read_only() {
     assert!(status.call(OURS, "STATUS", "", "").unwrap_err().ends_with(read_only));
 }
 
+/// A limit of a file's size is a failed write, not the end of the process.
+#[test]
+fn a_limit_of_file_sizes() {
+    let data = tempfile::tempdir().unwrap();
+    let limited = data.path().join("limited");
+    fs::write(&limited, format!("#!/bin/sh\nulimit -f 0\nexec {OURS}\n")).unwrap();
+    fs::set_permissions(&limited, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let net = Net::new(data.path(), KEYS);
+    let error = net.call(limited.to_str().unwrap(), "ADD", "a", "").unwrap_err();
+    assert_eq!(error, "failed to allocate for range 0: cannot create reservation 10.0.0.2: file too large");
+    assert!(net.reservations().is_empty());
+    net.call(limited.to_str().unwrap(), "DEL", "a", "").unwrap();
+    net.call(OURS, "ADD", "a", "").unwrap();
+}
+
+/// The lock is a file that only root can open: no link to another, and nothing that is no file.
+#[test]
+fn a_lock_that_is_no_file_is_refused_and_others_cannot_open_it() {
+    use std::os::unix::fs::PermissionsExt;
+    let data = tempfile::tempdir().unwrap();
+    let net = Net::new(data.path(), KEYS);
+    let lock = net.folder().join("lock");
+    fs::create_dir(net.folder()).unwrap();
+    nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let error = net.call(OURS, "ADD", "a", "").unwrap_err();
+    assert_eq!(error, format!("cannot open lock {}: it is no regular file", lock.display()));
+    fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &lock).unwrap();
+    net.call(OURS, "ADD", "a", "").unwrap_err();
+    assert!(net.reservations().is_empty());
+    fs::remove_file(&lock).unwrap();
+    fs::write(&lock, "").unwrap();
+    fs::set_permissions(&lock, PermissionsExt::from_mode(0o644)).unwrap();
+    net.call(OURS, "ADD", "a", "").unwrap();
+    assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o640);
+}
+
 /// A network cannot be named out of its folder, nor a link in it followed.
 #[test]
 fn nothing_leaves_the_folder() {
