@@ -32,7 +32,7 @@ pub fn key_of(comment: &str) -> Option<&str> {
 /// An attachment's comment, and whether it is told to be its own.
 #[must_use]
 pub fn comment(attachment: Attachment<'_>) -> (String, bool) {
-    let comment = attachment.comment("");
+    let comment = attachment.comment();
     let is_own = attachment.owner().owns(Some(&comment));
     (comment, is_own)
 }

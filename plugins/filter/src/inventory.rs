@@ -4,10 +4,10 @@ use std::net::IpAddr;
 
 use netops::Errno;
 use netops::error::Result;
-use netops::nft::{Element, KeyField, Nft};
+use netops::nft::Nft;
 
 use crate::owner::{Attachment, key_of, network_prefix};
-use crate::{Filter, iptables, leftovers, masquerade, spoof};
+use crate::{Filter, iptables, masquerade};
 
 /// One object of a network, and what its comment says of its attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,7 +24,8 @@ pub struct Noted {
     pub object: String,
 }
 
-/// Lists what GC of a network would remove if no attachment were valid. Changes nothing. `search_path` is `PATH`, for
+/// Lists what GC of a network would remove if no attachment were valid, but for spoof guards: those go only when their ports
+/// are gone. Changes nothing. `search_path` is `PATH`, for
 /// iptables of the legacy variant.
 ///
 /// # Errors
@@ -39,17 +40,9 @@ pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
 
 fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted>> {
     let mut found = Vec::new();
-    let of_element = |what: &'static str, element: &Element| {
-        let key = element.key.first();
-        let address = if let Some(KeyField::Ip(ip)) = key { Some(*ip) } else { None };
-        let name = if let Some(KeyField::IfName(name)) = key { format!(" of {name}") } else { String::new() };
-        let of = address.map_or(name, |address| format!(" of {address}"));
-        by_key(network, element.comment.as_deref(), address, format!("{what}{of}"))
-    };
-    found.extend(masquerade::list_elements(nft)?.iter().filter_map(|element| of_element("masquerade", element)));
-    found.extend(spoof::list(nft)?.iter().filter_map(|element| of_element("spoof guard", element)));
-    for (comment, address) in leftovers::list_masquerade(nft)? {
-        found.extend(by_key(network, comment.as_deref(), address, "masquerade of the reference".into()));
+    for (comment, address) in masquerade::list(nft)? {
+        let object = address.map_or("masquerade".to_owned(), |address| format!("masquerade of {address}"));
+        found.extend(by_key(network, Some(&comment), address, object));
     }
     for jump in iptables::masquerade::list(nft, search_path, network)? {
         let (container, address) = (jump.container, jump.address);
@@ -81,13 +74,13 @@ mod tests {
     fn a_comment_says_whose_the_object_is_unless_it_was_cut() {
         let attachment = Attachment { network: "office", container: "c1", ifname: "eth0" };
         let noted = |comment: &str| by_key("office", Some(comment), None, String::new());
-        let found = noted(&attachment.comment("mac: 0a:00:00:00:00:01, ")).unwrap();
+        let found = noted(&attachment.comment()).unwrap();
         assert_eq!((found.container.as_deref(), found.ifname.as_deref()), (Some("c1"), Some("eth0")));
         assert_eq!(found.key, attachment.key());
         let long = Attachment { container: &"c".repeat(100), ..attachment };
-        let found = noted(&long.comment("")).unwrap();
+        let found = noted(&long.comment()).unwrap();
         assert_eq!((found.container, found.ifname, found.key), (None, None, long.key()));
-        assert_eq!(noted(&Attachment { network: "other", ..attachment }.comment("")), None);
+        assert_eq!(noted(&Attachment { network: "other", ..attachment }.comment()), None);
         assert_eq!(noted("a rule of the administrator"), None);
     }
 }

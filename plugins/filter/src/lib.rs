@@ -9,16 +9,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use ipnetwork::IpNetwork;
 use netops::error::Result;
-use netops::nft::{Family, Nft, Transaction};
+use netops::nft::{Family, Nft};
 use netops::{Errno, OpError};
 
 mod owner;
 
 mod masquerade;
+mod rules;
 mod spoof;
 
 pub mod iptables;
-mod leftovers;
 
 mod inventory;
 mod race;
@@ -49,8 +49,6 @@ pub enum Backend {
 pub struct Known<'a> {
     /// Its addresses; empty means unknown. They only help where a rule itself does not say whose it is.
     pub addresses: &'a [IpAddr],
-    /// The host's end of its veth.
-    pub host_veth: Option<&'a str>,
     /// Finds the addresses of the container's other interfaces, which are not the attachment's; `None`, or an answer of
     /// `None`, if they cannot be known. Asked only where nothing else tells attachments apart.
     pub held: Option<&'a dyn Fn() -> Option<Vec<IpAddr>>>,
@@ -60,10 +58,9 @@ pub struct Known<'a> {
 
 impl fmt::Debug for Known<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { addresses, host_veth, held: _, search_path } = self;
+        let Self { addresses, held: _, search_path } = self;
         let mut known = f.debug_struct("Known");
-        known.field("addresses", addresses).field("host_veth", host_veth).field("search_path", search_path);
-        known.finish_non_exhaustive()
+        known.field("addresses", addresses).field("search_path", search_path).finish_non_exhaustive()
     }
 }
 
@@ -109,20 +106,23 @@ impl Filter {
         }
     }
 
-    /// Removes all there is of an attachment: ours, and the reference plugins', in either backend.
+    /// Removes the masquerade of an attachment: ours, and the reference plugins', in either backend.
     ///
     /// Content with absence. Goes on past errors and returns them all. What was deleted makes closing the connection wait
     /// for the kernel, 10 to 25 ms from then: close it after other work, or have a helper hold it ([`AsFd`]).
-    pub fn remove_all(&mut self, attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
+    pub fn remove_masquerade(&mut self, attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
         let nft = &mut self.nft;
-        let steps = [
-            masquerade::remove(nft, attachment, known.addresses),
-            spoof::remove(nft, attachment, known.host_veth),
-            leftovers::remove_masquerade(nft, attachment),
-            iptables::masquerade::remove(nft, attachment, known),
-            leftovers::remove_spoof(nft, attachment),
-        ];
+        let steps = [masquerade::remove(nft, attachment), iptables::masquerade::remove(nft, attachment, known)];
         steps.into_iter().filter_map(Result::err).collect()
+    }
+
+    /// Removes the spoof guard of an attachment, ours or the reference's, if its port is gone. So this comes behind
+    /// the removal of links: a container is guarded as long as it can send.
+    ///
+    /// # Errors
+    /// What the kernel refused; absence is none.
+    pub fn remove_spoof_guard(&mut self, attachment: Attachment<'_>) -> Result<()> {
+        spoof::remove(&mut self.nft, attachment)
     }
 
     /// Masquerades what these addresses (each with its prefix) send to anywhere but their own prefix and
@@ -198,10 +198,7 @@ impl Filter {
                 return by_iptables;
             }
         }
-        if masquerade::is_set_up(&mut self.nft)? {
-            return Ok(());
-        }
-        try_out(&mut self.nft, "masquerade", "nft_chain_nat and nft_masq", &masquerade::trial())
+        masquerade::probe(&mut self.nft).map_err(|error| lacking(error, "masquerade", "nft_chain_nat and nft_masq"))
     }
 
     /// Whether this node can guard against spoofing, for STATUS.
@@ -209,44 +206,49 @@ impl Filter {
     /// # Errors
     /// What is missing: a part of the kernel, or a privilege.
     pub fn probe_spoof_guard(&mut self) -> Result<()> {
-        if spoof::is_set_up(&mut self.nft)? {
-            return Ok(());
-        }
-        try_out(&mut self.nft, "guard against spoofing", "nf_tables with its bridge family", &spoof::trial())
+        let modules = "nf_tables with its bridge family";
+        spoof::probe(&mut self.nft).map_err(|error| lacking(error, "guard against spoofing", modules))
     }
 }
 
-/// Has the kernel try a transaction of ours; an unknown part of it gets a name an operator can use.
-fn try_out(nft: &mut Nft, purpose: &'static str, modules: &str, trial: &Transaction) -> Result<()> {
-    nft.try_out(trial).map_err(|error| match error.os_errno() {
+/// Gives an unknown part of the kernel a name that an operator can use.
+fn lacking(error: OpError, purpose: &'static str, modules: &str) -> OpError {
+    match error.os_errno() {
         Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::EAFNOSUPPORT) => {
             let sentence = format!("the kernel cannot {} {}; load {modules}", error.op, error.object);
             OpError::state(purpose, "with nf_tables", sentence).at(error.place).request(error.request)
         }
         _ => error,
+    }
+}
+
+/// Removes all there is of an attachment, with a connection of its own; after its links, as [`Filter::remove_spoof_guard`].
+/// Content with a kernel that has no packet filter.
+pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
+    carry_on(|filter| {
+        let mut errors = filter.remove_masquerade(attachment, known);
+        errors.extend(filter.remove_spoof_guard(attachment).err());
+        errors
     })
 }
 
-/// As [`Filter::remove_all`], with a connection of its own; content with a kernel that has no packet filter.
-pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
-    carry_on(|filter| filter.remove_all(attachment, known))
-}
-
-/// Removes all there is of a network but for its valid attachments; `search_path` is `PATH`, for iptables.
+/// Removes the masquerade of a network but for its valid attachments; `search_path` is `PATH`, for iptables.
 ///
 /// Content with absence, and with a kernel that has no packet filter. Goes on past errors and returns
 /// them all.
 pub fn gc(network: &str, valid: &[Attachment<'_>], search_path: &str) -> Vec<OpError> {
     let stale = Stale::new(network, valid);
     carry_on(|Filter { nft, .. }| {
-        let steps = [
-            masquerade::gc(nft, &stale),
-            spoof::gc(nft, &stale),
-            leftovers::gc_masquerade(nft, &stale),
-            iptables::masquerade::gc(nft, search_path, network, valid),
-        ];
+        let steps = [masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, valid)];
         steps.into_iter().filter_map(Result::err).collect()
     })
+}
+
+/// Removes the spoof guards whose ports are gone, whatever their network, but for those of valid attachments.
+///
+/// Content with absence, and with a kernel that has no packet filter.
+pub fn gc_spoof_guards(valid: &[Attachment<'_>]) -> Vec<OpError> {
+    carry_on(|Filter { nft, .. }| spoof::gc(nft, valid).err().into_iter().collect())
 }
 
 fn carry_on(steps: impl FnOnce(&mut Filter) -> Vec<OpError>) -> Vec<OpError> {

@@ -1,229 +1,212 @@
-//! Masquerade in our own table: an element a container address, three rules a prefix.
+//! Masquerade as the reference's nftables backend has it: one table, and in its chain a rule for each address.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnetwork::IpNetwork;
-use netops::OpError;
+use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use netops::error::Result;
 use netops::nft::{
-    BaseChain, Chain, ChainType, Change, Element, Expr, Family, Hook, KeyField, KeyType, Name, Nft, Register, Set,
-    Side, Table, Transaction, Verdict, address_in, load_address, nfproto_is,
+    BaseChain, Chain, ChainType, Change, Cmp, Expr, Family, Hook, Name, Nft, Rule, Side, Table, Transaction, Verdict,
+    address_in, load_address, nfproto_is, normalised,
 };
+use netops::{Errno, OpError};
 
 use crate::owner::{Attachment, Stale};
-use crate::race;
+use crate::{race, rules};
 
-const TABLE: Table = Table::new(Family::Inet, "cni_masquerade");
-const SOURCES4: Set =
-    Set { table: TABLE, name: Name::Borrowed("sources4"), key: &[KeyType::Ip4], is_verdict_map: true };
-const SOURCES6: Set =
-    Set { table: TABLE, name: Name::Borrowed("sources6"), key: &[KeyType::Ip6], is_verdict_map: true };
-const SOURCES: [Set; 2] = [SOURCES4, SOURCES6];
-const POSTROUTING: Chain = Chain {
-    table: TABLE,
-    name: Name::Borrowed("postrouting"),
-    // NF_IP_PRI_NAT_SRC, nft's `srcnat`.
-    base: Some(BaseChain { kind: ChainType::Nat, hook: Hook::Postrouting, priority: 100 }),
-};
+const NAME: &str = "cni_plugins_masquerade";
+/// Where a kernel translates addresses of both families, from 5.2 on.
+static BOTH: [Table; 1] = [Table::new(Family::Inet, NAME)];
+/// Where an older one does.
+static EACH: [Table; 2] = [Table::new(Family::Ip, NAME), Table::new(Family::Ip6, NAME)];
 
-/// Masquerades what these addresses send to anywhere but their own prefix and multicast.
-///
-/// Done again, it changes nothing; an address that is noted for another attachment is taken over,
-/// since IPAM gives an address to one attachment at a time.
-pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
-    race::retry(|| {
-        let changes = plan(attachment, &observe(nft, addresses)?);
-        nft.commit(&Transaction::new(changes))
-    })
-}
-
-/// What of the ruleset [`plan`] depends on.
-struct Seen {
-    has_postrouting: bool,
-    sources: Vec<SeenSource>,
-}
-
-struct SeenSource {
-    address: IpNetwork,
-    has_prefix_chain: bool,
-    element: Option<Element>,
-}
-
-fn observe(nft: &mut Nft, addresses: &[IpNetwork]) -> Result<Seen> {
-    let mut has = |chain: &Chain, rules: &[Vec<Expr>]| {
-        let found = nft.find_chain(chain)?;
-        // A chain that lost its rules is made anew: its uses are its rules and what goes there.
-        Ok::<_, OpError>(found.is_some_and(|found| usize::try_from(found.uses).is_ok_and(|uses| uses >= rules.len())))
-    };
-    let has_postrouting = has(&POSTROUTING, &postrouting_rules())?;
-    let sources = addresses.iter().map(|address| {
-        let has_prefix_chain = has(&prefix_chain(*address), &prefix_rules(*address))?;
-        Ok(SeenSource { address: *address, has_prefix_chain, element: None })
-    });
-    let mut sources = sources.collect::<Result<Vec<_>>>()?;
-    for source in &mut sources {
-        source.element = find_element(nft, source.address.ip())?;
-    }
-    Ok(Seen { has_postrouting, sources })
-}
-
-fn plan(attachment: Attachment<'_>, seen: &Seen) -> Vec<Change> {
-    let mut changes = Vec::new();
-    if !seen.has_postrouting {
-        changes.push(Change::EnsureTable(TABLE));
-        changes.extend(SOURCES.map(Change::EnsureSet));
-        changes.extend(whole_chain(POSTROUTING, postrouting_rules()));
-    }
-    let mut made = Vec::new();
-    for source in &seen.sources {
-        let chain = prefix_chain(source.address);
-        if !source.has_prefix_chain && !made.contains(&chain.name) {
-            made.push(chain.name.clone());
-            changes.extend(whole_chain(chain, prefix_rules(source.address)));
-        }
-        let wanted = element(attachment, source.address);
-        if source.element.as_ref() == Some(&wanted) {
-            continue;
-        }
-        changes.extend(source.element.clone().map(Change::DeleteElement));
-        changes.push(Change::CreateElement(wanted));
-    }
-    changes
-}
-
-/// A chain with exactly these rules. Whoever is second to create it flushes what the first wrote
-/// and writes the same: nobody is refused, and no packet sees it empty.
-pub(crate) fn whole_chain(chain: Chain, rules: Vec<Vec<Expr>>) -> Vec<Change> {
-    let mut changes = vec![Change::EnsureChain(chain.clone()), Change::FlushChain(chain.clone())];
-    changes.extend(rules.into_iter().map(|exprs| Change::AppendRule(chain.rule(exprs))));
-    changes
-}
-
-fn postrouting_rules() -> Vec<Vec<Expr>> {
-    let multicast = MULTICAST.map(|prefix| {
-        let mut rule = address_in(Side::Destination, prefix);
-        rule.push(Expr::Verdict(Verdict::Return));
-        rule
-    });
-    let lookups = SOURCES.into_iter().zip(MULTICAST).map(|(set, of_family)| {
-        let mut rule = nfproto_is(of_family.ip()).to_vec();
-        rule.push(load_address(Side::Source, of_family.ip()));
-        rule.push(Expr::VerdictMap(set.name, Register::R1));
-        rule
-    });
-    multicast.into_iter().chain(lookups).collect()
-}
-
-/// RFC 5771 and RFC 4291: 224.0.0.0/4 and ff00::/8.
+/// RFC 5771 and RFC 4291.
 const MULTICAST: [IpNetwork; 2] = [
-    IpNetwork::V4(match ipnetwork::Ipv4Network::new_checked(std::net::Ipv4Addr::new(224, 0, 0, 0), 4) {
+    IpNetwork::V4(match Ipv4Network::new_checked(Ipv4Addr::new(224, 0, 0, 0), 4) {
         Some(prefix) => prefix,
         None => panic!("a constant prefix"),
     }),
-    IpNetwork::V6(match ipnetwork::Ipv6Network::new_checked(std::net::Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8) {
+    IpNetwork::V6(match Ipv6Network::new_checked(Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0), 8) {
         Some(prefix) => prefix,
         None => panic!("a constant prefix"),
     }),
 ];
 
-/// What starts the name of a chain for one prefix.
-const PREFIX_CHAIN: &str = "from_";
+/// The chain with a rule for each address.
+const CHECKS: Name = Name::Borrowed("masq_checks");
 
-/// nft(8) has no `:` in names: `from_fd00--/64` is for fd00::/64.
-fn prefix_chain(address: IpNetwork) -> Chain {
-    let prefix = format!("{PREFIX_CHAIN}{}/{}", address.network(), address.prefix());
-    TABLE.chain(prefix.replace(':', "-"))
+fn checks(table: &Table) -> Chain {
+    table.chain(CHECKS)
 }
 
-fn prefix_rules(address: IpNetwork) -> Vec<Vec<Expr>> {
-    let mut stays_inside = address_in(Side::Destination, address);
-    stays_inside.push(Expr::Verdict(Verdict::Return));
-    vec![stays_inside, vec![Expr::Masquerade]]
+fn postrouting(table: &Table) -> Chain {
+    // NF_IP_PRI_NAT_SRC, nft's `srcnat`.
+    let base = BaseChain { kind: ChainType::Nat, hook: Hook::Postrouting, priority: 100 };
+    Chain { base: Some(base), ..table.chain("postrouting") }
 }
 
-fn sources_for(address: IpAddr) -> Set {
-    if address.is_ipv4() { SOURCES4 } else { SOURCES6 }
+fn postrouting_rules(table: &Table) -> Vec<Vec<Expr>> {
+    let multicast = MULTICAST.into_iter().filter(|prefix| sees(table, *prefix)).map(|prefix| {
+        let mut rule = of_family(table, prefix);
+        rule.extend(address_in(Side::Destination, Cmp::Eq, prefix));
+        rule.push(Expr::Verdict(Verdict::Return));
+        rule
+    });
+    multicast.chain([vec![Expr::Verdict(Verdict::Goto(CHECKS))]]).collect()
 }
 
-fn key_element(address: IpAddr) -> Element {
-    sources_for(address).element([KeyField::Ip(address)])
+/// `ip saddr 10.1.0.5 ip daddr != 10.1.0.0/24 masquerade`.
+fn masquerade(table: &Table, address: IpNetwork) -> Vec<Expr> {
+    let mut rule = of_family(table, address);
+    rule.extend(address_in(Side::Source, Cmp::Eq, address.ip().into()));
+    rule.extend(address_in(Side::Destination, Cmp::Neq, address));
+    rule.push(Expr::Masquerade);
+    rule
 }
 
-fn element(attachment: Attachment<'_>, address: IpNetwork) -> Element {
-    let goto = Verdict::Goto(prefix_chain(address).name);
-    key_element(address.ip()).verdict(goto).comment(attachment.comment(""))
+/// What stands before an address match where packets of both families pass.
+fn of_family(table: &Table, address: IpNetwork) -> Vec<Expr> {
+    if table.family == Family::Inet { nfproto_is(address.ip()).to_vec() } else { Vec::new() }
 }
 
-fn find_element(nft: &mut Nft, address: IpAddr) -> Result<Option<Element>> {
-    nft.find_element(&sources_for(address), &key_element(address))
-}
-
-/// Removes what [`add`] made, and with the last element of a prefix or of all, the chain or the
-/// table. Looks at every element when it isn't told the addresses.
-pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpAddr]) -> Result<()> {
-    if nft.find_table(&TABLE)?.is_none() {
-        return Ok(());
+fn sees(table: &Table, address: IpNetwork) -> bool {
+    match table.family {
+        Family::Ip => address.is_ipv4(),
+        Family::Ip6 => address.is_ipv6(),
+        Family::Inet | Family::Bridge => true,
     }
+}
+
+/// Masquerades what these addresses send to anywhere but their own prefix and multicast.
+///
+/// The attachment's earlier rules give way.
+pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
+    let tables = tables_in_use(nft)?;
+    match add_to(nft, tables, attachment, addresses) {
+        Err(error) if *tables == BOTH && lacks_inet_nat(&error) => add_to(nft, &EACH, attachment, addresses),
+        done => done,
+    }
+}
+
+/// The tables of earlier ADDs; those to begin with if there are none.
+fn tables_in_use(nft: &mut Nft) -> Result<&'static [Table]> {
+    if nft.find_chain(&postrouting(&BOTH[0]))?.is_some() {
+        return Ok(&BOTH);
+    }
+    for table in &EACH {
+        if nft.find_chain(&postrouting(table))?.is_some() {
+            return Ok(&EACH);
+        }
+    }
+    Ok(&BOTH)
+}
+
+/// A kernel before 5.2 has no such type of chain in `inet`, or no `inet` at all.
+fn lacks_inet_nat(error: &OpError) -> bool {
+    let is_absent = matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT));
+    is_absent && matches!(&*error.request, "NFT_MSG_NEWTABLE" | "NFT_MSG_NEWCHAIN")
+}
+
+fn add_to(nft: &mut Nft, tables: &[Table], attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let owner = attachment.owner();
     race::retry(|| {
-        let found = if addresses.is_empty() { list_elements(nft)? } else { find_elements(nft, addresses)? };
-        // An address may be somebody else's by now.
-        let mine = found.into_iter().filter(|element| owner.owns(element.comment.as_deref()));
-        delete(nft, mine.collect())
+        let generation = nft.generation()?;
+        let mut changes = Vec::new();
+        let mut is_set_up = true;
+        for table in tables {
+            let addresses: Vec<_> = addresses.iter().copied().filter(|address| sees(table, *address)).collect();
+            let seen = Seen {
+                postrouting: nft.list_rules(&postrouting(table))?,
+                stale: rules_with(nft, table, |comment| owner.owns(Some(comment)))?,
+            };
+            is_set_up &= addresses.is_empty() || rules::stand_in_order(&seen.postrouting, &postrouting_rules(table));
+            changes.extend(plan(table, attachment, &addresses, seen));
+        }
+        let transaction = Transaction::new(changes);
+        // Two that set the table up at once would both write its rules.
+        nft.commit(&if is_set_up { transaction } else { transaction.if_still(generation) })
     })
 }
 
-/// Removes what attachments of a network left that are no longer valid.
-pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
-    race::retry(|| {
-        let found = list_elements(nft)?;
-        delete(nft, found.into_iter().filter(|element| stale.has(element.comment.as_deref())).collect())
-    })
+/// What of the ruleset [`plan`] depends on.
+struct Seen {
+    postrouting: Vec<Rule>,
+    /// The attachment's rules so far.
+    stale: Vec<Rule>,
 }
 
-pub(crate) fn list_elements(nft: &mut Nft) -> Result<Vec<Element>> {
-    let mut found = nft.list_elements(&SOURCES4)?;
-    found.extend(nft.list_elements(&SOURCES6)?);
+fn plan(table: &Table, attachment: Attachment<'_>, addresses: &[IpNetwork], seen: Seen) -> Vec<Change> {
+    let mut changes = Vec::new();
+    if !addresses.is_empty() {
+        // The reference empties `postrouting` each time. Here what an administrator added stays where it is.
+        let mended = rules::put_in_order(&postrouting(table), &seen.postrouting, &postrouting_rules(table));
+        if !mended.is_empty() {
+            changes.push(Change::EnsureTable(table.clone()));
+            changes.extend([checks(table), postrouting(table)].map(Change::EnsureChain));
+            changes.extend(mended);
+        }
+    }
+    let wanted: Vec<_> = addresses.iter().map(|address| masquerade(table, *address)).collect();
+    let found: Vec<_> = seen.stale.iter().map(|rule| normalised(&rule.exprs)).collect();
+    if found == wanted {
+        return changes;
+    }
+    let comment = attachment.comment();
+    changes.extend(seen.stale.into_iter().map(Change::DeleteRule));
+    let rule = |exprs| Change::AppendRule(checks(table).rule(exprs).comment(comment.clone()));
+    changes.extend(wanted.into_iter().map(rule));
+    changes
+}
+
+fn rules_with(nft: &mut Nft, table: &Table, is_meant: impl Fn(&str) -> bool) -> Result<Vec<Rule>> {
+    nft.list_rules_where(&checks(table), |comment| comment.is_some_and(&is_meant))
+}
+
+/// Lists the rules of all attachments: comment and address.
+pub(crate) fn list(nft: &mut Nft) -> Result<Vec<(String, Option<IpAddr>)>> {
+    let mut found = Vec::new();
+    for table in BOTH.iter().chain(&EACH) {
+        let rules = rules_with(nft, table, |_| true)?;
+        found.extend(rules.into_iter().filter_map(|rule| Some((rule.comment?, source(&rule.exprs)))));
+    }
     Ok(found)
 }
 
-fn find_elements(nft: &mut Nft, addresses: &[IpAddr]) -> Result<Vec<Element>> {
-    let found = addresses.iter().filter_map(|address| find_element(nft, *address).transpose());
-    found.collect()
-}
-
-fn delete(nft: &mut Nft, elements: Vec<Element>) -> Result<()> {
-    let chains: Vec<Chain> = elements
-        .iter()
-        .filter_map(|element| element.verdict.as_ref()?.chain().map(|name| TABLE.chain(name.to_owned())))
-        .collect();
-    let changes = elements.into_iter().map(Change::DeleteElement).collect();
-    nft.commit_in_parts(Transaction::new(changes))?;
-    // The usual end, at the cost of one question: others still use the chain.
-    for chain in &chains {
-        if nft.find_chain(chain)?.is_some_and(|chain| chain.uses <= PREFIX_CHAIN_RULES) {
-            return sweep(nft);
+/// The address that a rule masquerades.
+fn source(exprs: &[Expr]) -> Option<IpAddr> {
+    exprs.windows(2).find_map(|pair| match pair {
+        [load, Expr::Cmp(Cmp::Eq, _, value)] if *load == load_address(Side::Source, Ipv4Addr::UNSPECIFIED.into()) => {
+            <[u8; 4]>::try_from(&**value).ok().map(IpAddr::from)
         }
-    }
-    // Nothing of ours: an earlier DEL may have been killed before it swept.
-    if chains.is_empty() { sweep(nft) } else { Ok(()) }
-}
-
-const PREFIX_CHAIN_RULES: u32 = 2;
-
-/// Deletes the prefix chains that no element goes to, or the table when that is all of them.
-fn sweep(nft: &mut Nft) -> Result<()> {
-    race::sweep(nft, |nft| {
-        let chains = nft.list_chains(&TABLE)?;
-        let (prefixes, others): (Vec<_>, Vec<_>) =
-            chains.into_iter().partition(|chain| chain.name.starts_with(PREFIX_CHAIN));
-        let idle: Vec<_> = prefixes.iter().filter(|chain| chain.uses <= PREFIX_CHAIN_RULES).collect();
-        let is_ours_alone = others.iter().all(|chain| chain.name == POSTROUTING.name);
-        if idle.len() == prefixes.len() && is_ours_alone && !others.is_empty() {
-            return Ok(vec![Change::DeleteTable(TABLE)]);
+        [load, Expr::Cmp(Cmp::Eq, _, value)] if *load == load_address(Side::Source, Ipv6Addr::UNSPECIFIED.into()) => {
+            <[u8; 16]>::try_from(&**value).ok().map(IpAddr::from)
         }
-        Ok(idle.into_iter().map(|chain| Change::DeleteChain(TABLE.chain(chain.name.clone()))).collect())
+        _ => None,
     })
+}
+
+/// Removes an attachment's rules. The table stays, as it does with the reference.
+pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>) -> Result<()> {
+    let owner = attachment.owner();
+    delete(nft, |comment| owner.owns(Some(comment)))
+}
+
+/// Removes the rules of a network's attachments that are no longer valid.
+pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
+    delete(nft, |comment| stale.has(Some(comment)))
+}
+
+fn delete(nft: &mut Nft, is_to_go: impl Fn(&str) -> bool) -> Result<()> {
+    for table in BOTH.iter().chain(&EACH) {
+        // Its one use is `goto`: the usual case where another backend is in use, at the cost of one question.
+        if nft.find_chain(&checks(table))?.is_none_or(|chain| chain.uses <= 1) {
+            continue;
+        }
+        race::retry(|| {
+            let rules = rules_with(nft, table, &is_to_go)?;
+            nft.commit_in_parts(Transaction::new(rules.into_iter().map(Change::DeleteRule).collect()))
+        })?;
+    }
+    Ok(())
 }
 
 /// Compares the ruleset with what [`add`] makes.
@@ -232,101 +215,157 @@ fn sweep(nft: &mut Nft) -> Result<()> {
 /// What is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let owner = attachment.owner();
-    for address in addresses {
-        let object = format!("masquerade of {} in nft map {} {}", address.ip(), TABLE, sources_for(address.ip()).name);
-        let lacks = |sentence: &str| Err(OpError::state("find", object.clone(), sentence));
-        match find_element(nft, address.ip())? {
-            None => return lacks("the element was not found"),
-            Some(found) if !owner.owns(found.comment.as_deref()) => {
-                return lacks("the element belongs to another attachment");
-            }
-            Some(found) if found.verdict != element(attachment, *address).verdict => {
-                return lacks("the element goes to another prefix's chain");
-            }
-            Some(_) => {}
+    let tables = tables_in_use(nft)?;
+    for table in tables {
+        let found = rules_with(nft, table, |comment| owner.owns(Some(comment)))?;
+        let found: Vec<_> = found.iter().map(|rule| normalised(&rule.exprs)).collect();
+        let addresses: Vec<_> = addresses.iter().filter(|address| sees(table, **address)).collect();
+        if let Some(address) = addresses.iter().find(|address| !found.contains(&masquerade(table, ***address))) {
+            let object = format!("masquerade of {address} in nft chain {table} {CHECKS}");
+            return Err(OpError::state("find", object, "no rule of this attachment does it"));
         }
-        race::check_rules(nft, &prefix_chain(*address), &prefix_rules(*address))?;
+        let chain = postrouting(table);
+        if !addresses.is_empty() && !rules::stand_in_order(&nft.list_rules(&chain)?, &postrouting_rules(table)) {
+            let object = format!("nft chain {table} {}", chain.name);
+            return Err(OpError::state("find", object, "its rules that lead to masquerade are not what they were"));
+        }
     }
-    if addresses.is_empty() {
-        return Ok(());
-    }
-    race::check_rules(nft, &POSTROUTING, &postrouting_rules())
+    Ok(())
 }
 
-/// What a kernel must be able to do for [`add`], as a transaction to try out.
-pub(crate) fn trial() -> Transaction {
-    let seen = Seen { has_postrouting: false, sources: Vec::new() };
+/// Whether this kernel can do it.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
+    let tables = tables_in_use(nft)?;
+    if nft.find_chain(&postrouting(&tables[0]))?.is_some() {
+        return Ok(()); // it has worked before
+    }
+    match nft.try_out(&trial(&BOTH)) {
+        Err(error) if lacks_inet_nat(&error) => nft.try_out(&trial(&EACH)),
+        done => done,
+    }
+}
+
+fn trial(tables: &[Table]) -> Transaction {
     let nobody = Attachment { network: "", container: "", ifname: "" };
-    let mut changes = plan(nobody, &seen);
-    changes.extend(whole_chain(TABLE.chain("trial"), prefix_rules(MULTICAST[0])));
-    Transaction::new(changes)
-}
-
-/// Whether [`add`] has worked here before, so that no trial is needed.
-pub(crate) fn is_set_up(nft: &mut Nft) -> Result<bool> {
-    Ok(nft.find_chain(&POSTROUTING)?.is_some())
+    let changes = tables.iter().flat_map(|table| {
+        let addresses: Vec<_> = MULTICAST.into_iter().filter(|address| sees(table, *address)).collect();
+        plan(table, nobody, &addresses, Seen { postrouting: Vec::new(), stale: Vec::new() })
+    });
+    Transaction::new(changes.collect())
 }
 
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
+    use nix::sched::{CloneFlags, unshare};
 
     use super::*;
 
     const POD: Attachment<'_> = Attachment { network: "office", container: "c1", ifname: "eth0" };
 
-    fn check(seen: &Seen, expect: &Expect) {
-        expect.assert_eq(&Transaction::new(plan(POD, seen)).to_string());
+    fn check(table: &Table, addresses: &[&str], seen: Seen, expect: &Expect) {
+        let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();
+        expect.assert_eq(&Transaction::new(plan(table, POD, &addresses, seen)).to_string());
     }
 
-    fn source(address: &str, has_prefix_chain: bool, element: Option<Element>) -> SeenSource {
-        SeenSource { address: address.parse().unwrap(), has_prefix_chain, element }
+    fn numbered(chain: &Chain, rules: Vec<Vec<Expr>>) -> Vec<Rule> {
+        (1..).zip(rules).map(|(handle, exprs)| Rule { handle: Some(handle), ..chain.rule(exprs) }).collect()
     }
 
     #[test]
     fn plans() {
-        let fresh = Seen {
-            has_postrouting: false,
-            sources: vec![source("10.1.0.5/24", false, None), source("10.1.0.6/24", false, None)],
+        let inet = &BOTH[0];
+        let right = || numbered(&postrouting(inet), postrouting_rules(inet));
+        let fresh = Seen { postrouting: vec![], stale: vec![] };
+        check(
+            inet,
+            &["10.1.0.5/24", "fd00::5/61"],
+            fresh,
+            &expect![[r#"
+            create nft table inet cni_plugins_masquerade
+            create nft chain inet cni_plugins_masquerade masq_checks
+            create nft chain inet cni_plugins_masquerade postrouting
+            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000f0 ) ^ 0x00000000 ] [ cmp eq reg 1 0x000000e0 ] [ immediate reg 0 return ]
+            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 1b @ network header + 24 => reg 1 ] [ cmp eq reg 1 0x000000ff ] [ immediate reg 0 return ]
+            create nft rule inet cni_plugins_masquerade postrouting [ immediate reg 0 goto -> masq_checks ]
+            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0500010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
+            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 16b @ network header + 8 => reg 1 ] [ cmp eq reg 1 0x000000fd 0x00000000 0x00000000 0x05000000 ] [ payload load 16b @ network header + 24 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0xffffffff 0xf8ffffff 0x00000000 0x00000000 ) ^ 0x00000000 0x00000000 0x00000000 0x00000000 ] [ cmp neq reg 1 0x000000fd 0x00000000 0x00000000 0x00000000 ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
+        "#]],
+        );
+        let usual = Seen { postrouting: right(), stale: vec![] };
+        check(
+            inet,
+            &["10.1.0.5/24"],
+            usual,
+            &expect![[r#"
+            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0500010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
+        "#]],
+        );
+        let of = |address: &str| numbered(&checks(inet), vec![masquerade(inet, address.parse().unwrap())]);
+        check(
+            inet,
+            &["10.1.0.5/24"],
+            Seen { postrouting: right(), stale: of("10.1.0.9/24") },
+            &expect![[r#"
+            delete nft rule inet cni_plugins_masquerade masq_checks handle 1 [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0900010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ]
+            create nft rule inet cni_plugins_masquerade masq_checks [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ cmp eq reg 1 0x0500010a ] [ payload load 3b @ network header + 16 => reg 1 ] [ cmp neq reg 1 0x0000010a ] [ masq ] comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1"
+        "#]],
+        );
+        check(inet, &["10.1.0.5/24"], Seen { postrouting: right(), stale: of("10.1.0.5/24") }, &expect![[""]]);
+        // One is gone, and an administrator has added two of his own.
+        let mut tampered = right();
+        tampered.remove(1);
+        let own = |number| Rule { handle: Some(number), ..postrouting(inet).rule(vec![Expr::Counter]) };
+        tampered.insert(0, own(8));
+        tampered.push(own(9));
+        check(
+            inet,
+            &["10.1.0.5/24"],
+            Seen { postrouting: tampered, stale: of("10.1.0.5/24") },
+            &expect![[r#"
+            create nft table inet cni_plugins_masquerade
+            create nft chain inet cni_plugins_masquerade masq_checks
+            create nft chain inet cni_plugins_masquerade postrouting
+            delete nft rule inet cni_plugins_masquerade postrouting handle 1 [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000f0 ) ^ 0x00000000 ] [ cmp eq reg 1 0x000000e0 ] [ immediate reg 0 return ]
+            delete nft rule inet cni_plugins_masquerade postrouting handle 3 [ immediate reg 0 goto -> masq_checks ]
+            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000f0 ) ^ 0x00000000 ] [ cmp eq reg 1 0x000000e0 ] [ immediate reg 0 return ]
+            create nft rule inet cni_plugins_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 1b @ network header + 24 => reg 1 ] [ cmp eq reg 1 0x000000ff ] [ immediate reg 0 return ]
+            create nft rule inet cni_plugins_masquerade postrouting [ immediate reg 0 goto -> masq_checks ]
+        "#]],
+        );
+    }
+
+    /// What a kernel before 5.2 is given.
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
+    fn without_nat_in_inet_each_family_has_a_table() {
+        let test = || {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let mut nft = Nft::open("the host").unwrap();
+            let addresses = ["10.1.0.5/24".parse().unwrap(), "fd00::5/64".parse().unwrap()];
+            add_to(&mut nft, &EACH, POD, &addresses).unwrap();
+            assert_eq!(tables_in_use(&mut nft).unwrap(), &EACH);
+            super::check(&mut nft, POD, &addresses).unwrap();
+            add(&mut nft, POD, &addresses[..1]).unwrap(); // goes where the others are
+            super::check(&mut nft, POD, &addresses[..1]).unwrap();
+            super::check(&mut nft, POD, &addresses).unwrap_err();
+            assert_eq!(nft.list_rules(&checks(&EACH[0])).unwrap().len(), 1);
+            assert_eq!(nft.list_rules(&postrouting(&EACH[1])).unwrap().len(), 2);
+            remove(&mut nft, POD).unwrap();
+            assert_eq!(nft.list_rules(&checks(&EACH[0])).unwrap(), []);
         };
-        check(
-            &fresh,
-            &expect![[r#"
-            create nft table inet cni_masquerade
-            create nft map inet cni_masquerade sources4
-            create nft map inet cni_masquerade sources6
-            create nft chain inet cni_masquerade postrouting
-            flush nft chain inet cni_masquerade postrouting
-            create nft rule inet cni_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000f0 ) ^ 0x00000000 ] [ cmp eq reg 1 0x000000e0 ] [ immediate reg 0 return ]
-            create nft rule inet cni_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 16b @ network header + 24 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x000000ff 0x00000000 0x00000000 0x00000000 ) ^ 0x00000000 0x00000000 0x00000000 0x00000000 ] [ cmp eq reg 1 0x000000ff 0x00000000 0x00000000 0x00000000 ] [ immediate reg 0 return ]
-            create nft rule inet cni_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 12 => reg 1 ] [ lookup reg 1 set sources4 dreg 0 ]
-            create nft rule inet cni_masquerade postrouting [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x0000000a ] [ payload load 16b @ network header + 8 => reg 1 ] [ lookup reg 1 set sources6 dreg 0 ]
-            create nft chain inet cni_masquerade from_10.1.0.0/24
-            flush nft chain inet cni_masquerade from_10.1.0.0/24
-            create nft rule inet cni_masquerade from_10.1.0.0/24 [ meta load nfproto => reg 1 ] [ cmp eq reg 1 0x00000002 ] [ payload load 4b @ network header + 16 => reg 1 ] [ bitwise reg 1 = ( reg 1 & 0x00ffffff ) ^ 0x00000000 ] [ cmp eq reg 1 0x0000010a ] [ immediate reg 0 return ]
-            create nft rule inet cni_masquerade from_10.1.0.0/24 [ masq ]
-            create nft element inet cni_masquerade sources4 { 10.1.0.5 comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1" : goto -> from_10.1.0.0/24 }
-            create nft element inet cni_masquerade sources4 { 10.1.0.6 comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1" : goto -> from_10.1.0.0/24 }
-        "#]],
-        );
-        let usual = Seen { has_postrouting: true, sources: vec![source("fd00::5/64", true, None)] };
-        check(
-            &usual,
-            &expect![[r#"
-            create nft element inet cni_masquerade sources6 { fd00::5 comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1" : goto -> from_fd00--/64 }
-        "#]],
-        );
-        let other = Attachment { container: "c0", ..POD };
-        let address = "10.1.0.5/24".parse().unwrap();
-        let stale = source("10.1.0.5/24", true, Some(element(other, address)));
-        check(
-            &Seen { has_postrouting: true, sources: vec![stale] },
-            &expect![[r#"
-            delete nft element inet cni_masquerade sources4 { 10.1.0.5 comment "f358a8caf95e1889-2a0d3e57a9666b18, net: office, if: eth0, id: c0" : goto -> from_10.1.0.0/24 }
-            create nft element inet cni_masquerade sources4 { 10.1.0.5 comment "f358a8caf95e1889-f4d01f2ef4b92245, net: office, if: eth0, id: c1" : goto -> from_10.1.0.0/24 }
-        "#]],
-        );
-        let same = source("10.1.0.5/24", true, Some(element(POD, address)));
-        check(&Seen { has_postrouting: true, sources: vec![same] }, &expect![[""]]);
+        std::thread::spawn(test).join().unwrap();
+    }
+
+    #[test]
+    fn only_a_missing_part_of_the_kernel_leads_to_other_tables() {
+        let refused = |errno, request: &str| OpError::errno("create", "it", errno).request(request);
+        assert!(lacks_inet_nat(&refused(Errno::ENOENT, "NFT_MSG_NEWCHAIN")));
+        assert!(lacks_inet_nat(&refused(Errno::EOPNOTSUPP, "NFT_MSG_NEWTABLE")));
+        assert!(!lacks_inet_nat(&refused(Errno::ENOENT, "NFT_MSG_DELRULE")));
+        assert!(!lacks_inet_nat(&refused(Errno::EPERM, "NFT_MSG_NEWTABLE")));
     }
 }

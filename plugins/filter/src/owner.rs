@@ -6,6 +6,8 @@ use sha2::{Digest, Sha512};
 
 /// What nft(8) accepts as a comment, in bytes (libnftnl's `NFTNL_UDATA_COMMENT_MAXLEN`).
 const NFT_COMMENT_MAX: usize = 128;
+/// The longest name of a chain: `NFT_NAME_MAXLEN` less the final NUL.
+const CHAIN_NAME_MAX: usize = 255;
 
 /// One container's membership in one network under one interface name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +29,10 @@ impl Attachment<'_> {
         format!("{}{interface}", network_prefix(self.network))
     }
 
-    /// The whole comment, with `note` behind the key, in clear for whoever lists the ruleset.
-    pub(crate) fn comment(&self, note: &str) -> String {
+    /// The whole comment, in clear for whoever lists the ruleset.
+    pub(crate) fn comment(&self) -> String {
         let Self { network, container, ifname } = self;
-        let mut text = format!("{}, {note}net: {network}, if: {ifname}, id: {container}", self.key());
+        let mut text = format!("{}, net: {network}, if: {ifname}, id: {container}", self.key());
         text.truncate(text.floor_char_boundary(NFT_COMMENT_MAX));
         text
     }
@@ -40,10 +42,56 @@ impl Attachment<'_> {
         Owner(self.key())
     }
 
+    /// What the reference calls a spoof guard's objects.
+    pub(crate) fn spoof_names(&self) -> SpoofNames {
+        let mut id = format!("{}-{}", self.container, self.ifname);
+        let longest = CHAIN_NAME_MAX - SPOOF_IFACE.len() - SPOOF_MAC.len();
+        if id.len() > longest {
+            // The reference's ADD fails here, so nothing of it bears such a name.
+            let digits = hex(&[&id], 32);
+            id.truncate(id.floor_char_boundary(longest - digits.len() - 1));
+            id = format!("{id}-{digits}");
+        }
+        let iface = format!("{SPOOF_IFACE}{id}");
+        SpoofNames { comment: format!("{SPOOF_COMMENT}{id}"), mac: SpoofNames::mac_of(&iface), iface }
+    }
+
     /// The iptables chain of the reference plugins. It does not depend on ifname: attachments of one
     /// container to one network share it.
     pub(crate) fn iptables_chain(&self) -> String {
         format!("CNI-{}", hex(&[self.network, self.container], 24))
+    }
+}
+
+const SPOOF_COMMENT: &str = "macspoofchk-";
+const SPOOF_IFACE: &str = "cni-br-iface-";
+const SPOOF_MAC: &str = "-mac";
+
+/// The names of one attachment's spoof guard. They have container and interface in them, but no network.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct SpoofNames {
+    /// The comment of all its rules.
+    pub(crate) comment: String,
+    /// The chain for its port.
+    pub(crate) iface: String,
+    /// The chain that knows its hardware address.
+    pub(crate) mac: String,
+}
+
+impl SpoofNames {
+    /// Whether this is the comment of some guard.
+    pub(crate) fn is_comment(comment: &str) -> bool {
+        comment.starts_with(SPOOF_COMMENT)
+    }
+
+    /// Whether this is the name of a chain for some guard's port.
+    pub(crate) fn is_iface(chain: &str) -> bool {
+        chain.starts_with(SPOOF_IFACE)
+    }
+
+    /// The second chain's name by the first one's.
+    pub(crate) fn mac_of(iface: &str) -> String {
+        format!("{iface}{SPOOF_MAC}")
     }
 }
 
@@ -111,15 +159,33 @@ mod tests {
     fn names_are_the_references() {
         assert_eq!(ETH0.iptables_chain(), "CNI-30c3d21661b09680d9d23573");
         // sha512sum of "br1" and of "eth0:c1".
-        assert_eq!(ETH0.comment(""), format!("{}, net: br1, if: eth0, id: c1", ETH0.key()));
+        assert_eq!(ETH0.comment(), format!("{}, net: br1, if: eth0, id: c1", ETH0.key()));
         assert_eq!(ETH0.key(), "5c8f854e072f6b28-f4d01f2ef4b92245");
+    }
+
+    #[test]
+    fn a_spoof_guards_names_are_the_references_as_long_as_they_fit() {
+        let names = ETH0.spoof_names();
+        assert_eq!(names.comment, "macspoofchk-c1-eth0");
+        assert_eq!((&*names.iface, &*names.mac), ("cni-br-iface-c1-eth0", "cni-br-iface-c1-eth0-mac"));
+        let of = |length: usize| {
+            let container = "c".repeat(length);
+            Attachment { container: &container, ..ETH0 }.spoof_names()
+        };
+        // 13 bytes before the ID, 9 behind the container's.
+        assert_eq!(of(233).mac, format!("cni-br-iface-{}-eth0-mac", "c".repeat(233)));
+        let (one, two) = (of(234), of(300));
+        assert_eq!((one.mac.len(), two.mac.len()), (CHAIN_NAME_MAX, CHAIN_NAME_MAX));
+        assert_ne!(one, two);
+        let é = Attachment { ifname: "é", container: &"c".repeat(204), ..ETH0 };
+        assert!(é.spoof_names().mac.len() <= CHAIN_NAME_MAX);
     }
 
     #[test]
     fn a_comment_is_cut_and_still_tells_its_owner() {
         let long = "é".repeat(100);
         let attachment = Attachment { container: &long, ..ETH0 };
-        let comment = attachment.comment("");
+        let comment = attachment.comment();
         assert!((127..=128).contains(&comment.len()), "{comment}");
         assert!(attachment.owner().owns(Some(&comment)));
         assert!(!ETH0.owner().owns(Some(&comment)));
@@ -132,9 +198,9 @@ mod tests {
         let net1 = Attachment { ifname: "net1", ..ETH0 };
         let other = Attachment { network: "br2", ..ETH0 };
         let stale = Stale::new("br1", &[ETH0]);
-        assert!(!stale.has(Some(&ETH0.comment(""))));
-        assert!(stale.has(Some(&net1.comment(""))));
-        assert!(!stale.has(Some(&other.comment(""))));
+        assert!(!stale.has(Some(&ETH0.comment())));
+        assert!(stale.has(Some(&net1.comment())));
+        assert!(!stale.has(Some(&other.comment())));
         assert!(!stale.has(Some("a rule of somebody else")));
     }
 }

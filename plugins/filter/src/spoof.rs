@@ -1,145 +1,194 @@
-//! MAC spoof guard in our own table: two elements a port, three rules in all.
+//! MAC spoof guard as the reference has it: a rule for the port, and two chains for the attachment.
+//!
+//! Chains and comments name container and interface but no network. Which guards are still of use is therefore told
+//! by their ports: the host's end of a veth is there as long as the container can send, and no longer.
 
-use netops::OpError;
 use netops::error::Result;
 use netops::nft::{
-    BaseChain, Chain, ChainType, Change, Element, Expr, Family, Hook, KeyField, KeyType, Meta, Name, Nft, Register,
-    Set, Table, Transaction, Verdict, load_ether_saddr,
+    Base, BaseChain, Chain, ChainType, Change, Cmp, Expr, Family, Hook, Meta, Nft, Register, Rule, Table, Transaction,
+    Verdict,
 };
+use netops::{Kernel, OpError, link};
 
-use crate::masquerade::whole_chain;
-use crate::owner::{Attachment, Stale};
+use crate::owner::{Attachment, SpoofNames};
 use crate::race;
 
-const TABLE: Table = Table::new(Family::Bridge, "cni_spoof_guard");
-/// The ports whose frames are looked at.
-const GUARDED: Set =
-    Set { table: TABLE, name: Name::Borrowed("guarded"), key: &[KeyType::IfName], is_verdict_map: true };
-/// What each of them may send from.
-const ALLOWED: Set =
-    Set { table: TABLE, name: Name::Borrowed("allowed"), key: &[KeyType::IfName, KeyType::Mac], is_verdict_map: false };
-const PREROUTING: Chain = Chain {
-    table: TABLE,
-    name: Name::Borrowed("prerouting"),
-    // NF_BR_PRI_NAT_DST_BRIDGED: the place where the reference plugins check.
-    base: Some(BaseChain { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 }),
-};
-const GUARDED_PORT: &str = "guarded_port";
-const GUARDED_PORT_RULES: u32 = 2;
+const TABLE: Table = Table::new(Family::Bridge, "nat");
 
 /// A hardware address.
 pub type Mac = [u8; 6];
 
-fn prerouting_rules() -> Vec<Vec<Expr>> {
-    vec![vec![Expr::Meta(Meta::IifName, Register::R1), Expr::VerdictMap(GUARDED.name, Register::R1)]]
+/// Where all guards begin.
+fn prerouting() -> Chain {
+    // NF_BR_PRI_NAT_DST_BRIDGED, nft's `dstnat` of this family; ebtables has its PREROUTING of table nat there, too.
+    let base = BaseChain { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 };
+    Chain { base: Some(base), ..TABLE.chain("PREROUTING") }
 }
 
-fn guarded_port_rules() -> Vec<Vec<Expr>> {
-    let is_allowed = vec![
-        Expr::Meta(Meta::IifName, Register::R1),
-        load_ether_saddr(Register::R2),
-        Expr::InSet(ALLOWED.name, Register::R1),
-        Expr::Verdict(Verdict::Return),
-    ];
-    vec![is_allowed, vec![Expr::Verdict(Verdict::Drop)]]
+/// The names of one attachment's guard.
+struct Guard {
+    comment: String,
+    iface: Chain,
+    mac: Chain,
 }
 
-fn guarded(host_veth: &str) -> Element {
-    let element = GUARDED.element([KeyField::IfName(host_veth.to_owned())]);
-    element.verdict(Verdict::Goto(GUARDED_PORT.into()))
+impl Guard {
+    fn of(attachment: Attachment<'_>) -> Self {
+        let SpoofNames { comment, iface, mac } = attachment.spoof_names();
+        Self { comment, iface: TABLE.chain(iface), mac: TABLE.chain(mac) }
+    }
+
+    fn jump_rule(&self, host_veth: &str) -> Vec<Expr> {
+        let compare = Expr::Cmp(Cmp::Eq, Register::R1, padded(host_veth));
+        vec![Expr::Meta(Meta::IifName, Register::R1), compare, Expr::Verdict(Verdict::Jump(self.iface.name.clone()))]
+    }
+
+    fn iface_rules(&self) -> Vec<Vec<Expr>> {
+        vec![vec![Expr::Verdict(Verdict::Jump(self.mac.name.clone()))]]
+    }
+
+    /// The attachment's rules where all guards begin.
+    fn jumps(&self, nft: &mut Nft) -> Result<Vec<Rule>> {
+        let is_own = |comment: Option<&str>| comment == Some(&*self.comment);
+        // One that was put there by hand may have no comment; it would keep the chain.
+        let mut rules = nft.list_rules_where(&prerouting(), |comment| comment.is_none() || is_own(comment))?;
+        rules.retain(|rule| is_own(rule.comment.as_deref()) || rule.goes_to() == Some(&*self.iface.name));
+        Ok(rules)
+    }
+
+    fn chains(&self) -> [&Chain; 2] {
+        // The first jumps to the second, so it is emptied first.
+        [&self.iface, &self.mac]
+    }
 }
 
-fn allowed(host_veth: &str, mac: Mac) -> Element {
-    ALLOWED.element([KeyField::IfName(host_veth.to_owned()), KeyField::Mac(mac)])
+fn mac_rules(mac: Mac) -> Vec<Vec<Expr>> {
+    // The sender's address in an Ethernet header.
+    let load = Expr::Payload { base: Base::Link, offset: 6, length: 6, to: Register::R1 };
+    let is_own = vec![load, Expr::Cmp(Cmp::Eq, Register::R1, mac.to_vec()), Expr::Verdict(Verdict::Return)];
+    vec![is_own, vec![Expr::Verdict(Verdict::Drop)]]
+}
+
+/// A name as `meta iifname` loads it (`IFNAMSIZ`).
+fn padded(name: &str) -> Vec<u8> {
+    let mut bytes = name.as_bytes().to_vec();
+    bytes.resize(16, 0);
+    bytes
+}
+
+/// The port that a rule is for.
+fn port_of(rule: &Rule) -> Option<String> {
+    let mut exprs = rule.exprs.iter().skip_while(|expr| !matches!(expr, Expr::Meta(Meta::IifName, _)));
+    match (exprs.next(), exprs.next()) {
+        (Some(_), Some(Expr::Cmp(Cmp::Eq, _, name))) => {
+            let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+            String::from_utf8(name.to_vec()).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Whether a rule's port is there, and so may send.
+fn has_port(host: &Kernel, rule: &Rule) -> Result<bool> {
+    match port_of(rule) {
+        Some(name) => Ok(link::find(host, &name)?.is_some()),
+        None => Ok(false),
+    }
 }
 
 /// Lets through what enters the bridge by `host_veth` only if it is sent from `mac`.
 ///
-/// Done again, it changes nothing; what is noted for the port already gives way.
+/// What the attachment has of an earlier try gives way. An earlier port that is still there keeps its rule: it may not
+/// send at all then.
 pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
-    let comment = attachment.comment(&format!("{MAC_NOTE}{}, ", KeyField::Mac(mac)));
-    let wanted = [guarded(host_veth).comment(&*comment), allowed(host_veth, mac).comment(comment)];
+    let guard = Guard::of(attachment);
     race::retry(|| {
         let mut changes = Vec::new();
-        let is_set_up = nft.find_chain(&PREROUTING)?.is_some_and(|chain| chain.uses >= 1)
-            && nft.find_chain(&TABLE.chain(GUARDED_PORT))?.is_some_and(|chain| chain.uses >= GUARDED_PORT_RULES);
-        if !is_set_up {
-            changes.push(Change::EnsureTable(TABLE));
-            changes.extend([Change::EnsureSet(GUARDED), Change::EnsureSet(ALLOWED)]);
-            changes.extend(whole_chain(TABLE.chain(GUARDED_PORT), guarded_port_rules()));
-            changes.extend(whole_chain(PREROUTING, prerouting_rules()));
+        if nft.find_chain(&prerouting())?.is_none() {
+            changes.extend([Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())]);
         }
-        let noted = of_port(nft, host_veth)?;
-        if noted != wanted {
-            changes.extend(noted.into_iter().map(Change::DeleteElement));
-            changes.extend(wanted.clone().map(Change::CreateElement));
+        // No rule goes to a chain that is not there: then nobody's rules have to be looked through.
+        if nft.find_chain(&guard.iface)?.is_some() {
+            let host = Kernel::host()?;
+            for jump in guard.jumps(nft)? {
+                if port_of(&jump).as_deref() == Some(host_veth) || !has_port(&host, &jump)? {
+                    changes.push(Change::DeleteRule(jump));
+                }
+            }
         }
+        changes.extend(guard.chains().map(|chain| Change::EnsureChain(chain.clone())));
+        changes.extend(guard.chains().map(|chain| Change::FlushChain(chain.clone())));
+        let mut append = |chain: &Chain, rules: Vec<Vec<Expr>>| {
+            let rules = rules.into_iter().map(|exprs| chain.rule(exprs).comment(guard.comment.clone()));
+            changes.extend(rules.map(Change::AppendRule));
+        };
+        append(&prerouting(), vec![guard.jump_rule(host_veth)]);
+        append(&guard.iface, guard.iface_rules());
+        append(&guard.mac, mac_rules(mac));
         nft.commit(&Transaction::new(changes))
     })
 }
 
-/// Both sets' elements about a port. The two are written and deleted together, and the port's comment
-/// tells the address; only if somebody has written another comment, all addresses are listed.
-fn of_port(nft: &mut Nft, host_veth: &str) -> Result<Vec<Element>> {
-    let Some(port) = nft.find_element(&GUARDED, &guarded(host_veth))? else { return Ok(Vec::new()) };
-    if let Some(mac) = port.comment.as_deref().and_then(noted_mac)
-        && let Some(allowed) = nft.find_element(&ALLOWED, &allowed(host_veth, mac))?
-    {
-        return Ok(vec![port, allowed]);
-    }
-    let name = port.key.first().cloned();
-    let allowed = nft.list_elements(&ALLOWED)?.into_iter().filter(|element| element.key.first() == name.as_ref());
-    Ok(std::iter::once(port).chain(allowed).collect())
-}
-
-const MAC_NOTE: &str = "mac: ";
-
-fn noted_mac(comment: &str) -> Option<Mac> {
-    let text = comment.split(", ").find_map(|part| part.strip_prefix(MAC_NOTE))?;
-    let bytes: Vec<u8> = text.split(':').map(|byte| u8::from_str_radix(byte, 16).ok()).collect::<Option<_>>()?;
-    bytes.try_into().ok()
-}
-
-/// Removes what [`add`] made; with the last port, the table. Looks at every port unless `host_veth`
-/// is given and is this attachment's.
-pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>, host_veth: Option<&str>) -> Result<()> {
-    let owner = attachment.owner();
-    let owns = |element: &Element| owner.owns(element.comment.as_deref());
-    delete(nft, |nft| {
-        let noted = host_veth.map_or(Ok(Vec::new()), |host_veth| of_port(nft, host_veth))?;
-        if noted.iter().any(owns) {
-            return Ok(noted);
+/// Removes an attachment's guard, if its port is gone: another network's attachment may have the same names.
+pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>) -> Result<()> {
+    let guard = Guard::of(attachment);
+    race::retry(|| {
+        let mut chains = Vec::new();
+        for chain in guard.chains() {
+            if nft.find_chain(chain)?.is_some() {
+                chains.push(chain.clone());
+            }
         }
-        Ok(list(nft)?.into_iter().filter(owns).collect())
+        if chains.is_empty() {
+            return Ok(());
+        }
+        let (host, jumps) = (Kernel::host()?, guard.jumps(nft)?);
+        let changes = removal(&host, jumps, chains)?;
+        nft.commit(&Transaction::new(changes))
     })
 }
 
-/// Removes what attachments of a network left that are no longer valid.
-pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
-    delete(nft, |nft| Ok(list(nft)?.into_iter().filter(|element| stale.has(element.comment.as_deref())).collect()))
+/// What removes the jumps whose ports are gone, and the chains if there is no other.
+fn removal(host: &Kernel, jumps: Vec<Rule>, chains: Vec<Chain>) -> Result<Vec<Change>> {
+    let mut changes = Vec::new();
+    let mut is_in_use = false;
+    for jump in jumps {
+        if has_port(host, &jump)? {
+            tracing::debug!(rule = %jump, "the guard stays as long as its port");
+            is_in_use = true;
+        } else {
+            changes.push(Change::DeleteRule(jump));
+        }
+    }
+    if !is_in_use {
+        changes.extend(chains.iter().cloned().map(Change::FlushChain));
+        changes.extend(chains.into_iter().map(Change::DeleteChain));
+    }
+    Ok(changes)
 }
 
-pub(crate) fn list(nft: &mut Nft) -> Result<Vec<Element>> {
-    Ok([nft.list_elements(&GUARDED)?, nft.list_elements(&ALLOWED)?].concat())
-}
-
-fn delete(nft: &mut Nft, mut to_go: impl FnMut(&mut Nft) -> Result<Vec<Element>>) -> Result<()> {
-    if nft.find_table(&TABLE)?.is_none() {
+/// Removes all guards whose ports are gone but those of valid attachments. They guard nothing, whatever their network.
+pub(crate) fn gc(nft: &mut Nft, valid: &[Attachment<'_>]) -> Result<()> {
+    if nft.find_chain(&prerouting())?.is_none_or(|chain| chain.uses == 0) {
         return Ok(());
     }
+    let valid: Vec<_> = valid.iter().map(|attachment| attachment.spoof_names().iface).collect();
+    let host = Kernel::host()?;
     race::retry(|| {
-        let changes = to_go(nft)?.into_iter().map(Change::DeleteElement).collect();
-        nft.commit_in_parts(Transaction::new(changes))?;
-        sweep(nft)
-    })
-}
-
-/// Deletes the table when no port is guarded.
-fn sweep(nft: &mut Nft) -> Result<()> {
-    race::sweep(nft, |nft| {
-        let port_chain = nft.find_chain(&TABLE.chain(GUARDED_PORT))?;
-        let is_idle = port_chain.is_some_and(|chain| chain.uses <= GUARDED_PORT_RULES);
-        Ok(if is_idle { vec![Change::DeleteTable(TABLE)] } else { Vec::new() })
+        let jumps = nft.list_rules_where(&prerouting(), |comment| comment.is_some_and(SpoofNames::is_comment))?;
+        let mut names: Vec<_> = jumps.iter().filter_map(|rule| rule.goes_to().map(str::to_owned)).collect();
+        names.sort();
+        names.dedup();
+        names.retain(|name| SpoofNames::is_iface(name) && !valid.contains(name));
+        for name in names {
+            let jumps = jumps.iter().filter(|rule| rule.goes_to() == Some(&name)).cloned().collect();
+            let mut chains = vec![TABLE.chain(name.clone())];
+            let mac = TABLE.chain(SpoofNames::mac_of(&name));
+            chains.extend(nft.find_chain(&mac)?.is_some().then_some(mac));
+            let changes = removal(&host, jumps, chains)?;
+            nft.commit(&Transaction::new(changes))?;
+        }
+        Ok(())
     })
 }
 
@@ -148,28 +197,33 @@ fn sweep(nft: &mut Nft) -> Result<()> {
 /// # Errors
 /// What is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
-    let owner = attachment.owner();
-    for (set, wanted) in [(GUARDED, guarded(host_veth)), (ALLOWED, allowed(host_veth, mac))] {
-        let found = nft.find_element(&set, &wanted)?;
-        let is_ours = found.as_ref().is_some_and(|element| owner.owns(element.comment.as_deref()));
-        if !is_ours {
-            let object = format!("nft element {wanted}");
-            return Err(OpError::state("find", object, "it was not found, or belongs to another attachment"));
+    let guard = Guard::of(attachment);
+    let wanted = guard.jump_rule(host_veth);
+    if !guard.jumps(nft)?.iter().any(|rule| rule.exprs == wanted) {
+        let object = format!("spoof guard of {host_veth} in nft chain {TABLE} {}", prerouting().name);
+        return Err(OpError::state("find", object, "no rule of this attachment leads there"));
+    }
+    for (chain, wanted) in [(&guard.iface, guard.iface_rules()), (&guard.mac, mac_rules(mac))] {
+        if !nft.list_rules(chain)?.iter().map(|rule| &rule.exprs).eq(&wanted) {
+            let object = format!("nft chain {TABLE} {}", chain.name);
+            return Err(OpError::state("find", object, "its rules are not what they were"));
         }
     }
-    race::check_rules(nft, &TABLE.chain(GUARDED_PORT), &guarded_port_rules())?;
-    race::check_rules(nft, &PREROUTING, &prerouting_rules())
+    Ok(())
 }
 
-/// What a kernel must be able to do for [`add`], as a transaction to try out.
-pub(crate) fn trial() -> Transaction {
-    let mut changes = vec![Change::EnsureTable(TABLE), Change::EnsureSet(GUARDED), Change::EnsureSet(ALLOWED)];
-    changes.extend(whole_chain(TABLE.chain(GUARDED_PORT), guarded_port_rules()));
-    changes.extend(whole_chain(PREROUTING, prerouting_rules()));
-    Transaction::new(changes)
-}
-
-/// Whether [`add`] has worked here before, so that no trial is needed.
-pub(crate) fn is_set_up(nft: &mut Nft) -> Result<bool> {
-    Ok(nft.find_chain(&PREROUTING)?.is_some())
+/// Whether this kernel can do it.
+///
+/// # Errors
+/// What is missing.
+pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
+    if nft.find_chain(&prerouting())?.is_some() {
+        return Ok(()); // it has worked before
+    }
+    let guard = Guard::of(Attachment { network: "", container: "trial", ifname: "" });
+    let mut changes = vec![Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())];
+    changes.extend(guard.chains().map(|chain| Change::EnsureChain(chain.clone())));
+    changes.push(Change::AppendRule(prerouting().rule(guard.jump_rule("trial"))));
+    changes.extend(mac_rules([0; 6]).into_iter().map(|exprs| Change::AppendRule(guard.mac.rule(exprs))));
+    nft.try_out(&Transaction::new(changes))
 }

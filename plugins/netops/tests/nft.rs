@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use netops::Errno;
 use netops::nft::{
-    BaseChain, Chain, ChainType, Change, Expr, Family, Hook, KeyField, KeyType, Meta, Name, Nft, Register, Set, Side,
-    Table, Transaction, Verdict, address_in, load_address, load_ether_saddr, nfproto_is,
+    BaseChain, Chain, ChainType, Change, Cmp, Expr, Family, Hook, KeyField, KeyType, Meta, Name, Nft, Register, Set,
+    Side, Table, Transaction, Verdict, address_in, load_address, load_ether_saddr, nfproto_is,
 };
 use nix::sched::{CloneFlags, unshare};
 
@@ -54,7 +54,8 @@ fn ruleset() -> Transaction {
     let lookup = Expr::VerdictMap(SOURCES.name.clone(), Register::R1);
     let mut to_known = nfproto_is(v4).to_vec();
     to_known.extend([load_address(Side::Source, v4), lookup]);
-    let mut inside = address_in(Side::Destination, "10.1.0.0/20".parse().unwrap());
+    let mut inside = nfproto_is(v4).to_vec();
+    inside.extend(address_in(Side::Destination, Cmp::Eq, "10.1.0.0/20".parse().unwrap()));
     inside.push(Expr::Verdict(Verdict::Return));
     Transaction::new(vec![
         Change::EnsureTable(TABLE),

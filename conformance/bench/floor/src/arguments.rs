@@ -176,11 +176,4 @@ impl Octets {
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
-
-    pub(crate) fn to_ip(self) -> IpAddr {
-        match self.bytes {
-            [a, b, c, d, ..] if self.length == 4 => IpAddr::from([a, b, c, d]),
-            bytes => IpAddr::from(bytes),
-        }
-    }
 }

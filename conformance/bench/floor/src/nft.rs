@@ -1,26 +1,20 @@
-//! Masquerade: our table `inet cni_masquerade`, byte for byte what plugins/filter puts there (its README.md shows it).
+//! Masquerade: table `inet cni_plugins_masquerade`, byte for byte what plugins/filter puts there (its README.md shows it).
 
 use nix::errno::Errno;
 use nix::sys::socket::SockProtocol;
 
 use crate::arguments::{Octets, Prefix};
-use crate::message::{APPEND, Attributes, Batch, CREATE, DUMP, EXCL};
+use crate::message::{APPEND, Attributes, Batch, CREATE, DUMP};
 use crate::socket::Socket;
 
 // linux/netfilter/nfnetlink.h and nf_tables.h.
 const SUBSYSTEM: u16 = 10 << 8;
 const NEWTABLE: u16 = SUBSYSTEM;
-const DELTABLE: u16 = SUBSYSTEM | 2;
 const NEWCHAIN: u16 = SUBSYSTEM | 3;
 const GETCHAIN: u16 = SUBSYSTEM | 4;
-const DELCHAIN: u16 = SUBSYSTEM | 5;
 const NEWRULE: u16 = SUBSYSTEM | 6;
+const GETRULE: u16 = SUBSYSTEM | 7;
 const DELRULE: u16 = SUBSYSTEM | 8;
-const NEWSET: u16 = SUBSYSTEM | 9;
-const NEWSETELEM: u16 = SUBSYSTEM | 12;
-const DELSETELEM: u16 = SUBSYSTEM | 14;
-const NEWGEN: u16 = SUBSYSTEM | 15;
-const GETGEN: u16 = SUBSYSTEM | 16;
 const BATCH_BEGIN: u16 = 0x10;
 const BATCH_END: u16 = 0x11;
 /// `struct nfgenmsg`: family inet.
@@ -28,124 +22,75 @@ const INET: [u8; 4] = [1, 0, 0, 0];
 /// `struct nfgenmsg` around a transaction: the subsystem in network byte order.
 const NFTABLES: [u8; 4] = [0, 0, 0, 10];
 
-const TABLE: &str = "cni_masquerade";
+const TABLE: &str = "cni_plugins_masquerade";
 const POSTROUTING: &str = "postrouting";
+const CHECKS: &str = "masq_checks";
 const NFT_RETURN: i32 = -5;
 const NFT_GOTO: i32 = -4;
-/// A prefix's chain that nothing goes to is used by its own rules alone.
-const RULES_OF_PREFIX: u32 = 2;
-const TRIES: usize = 16;
+const EQUAL: u32 = 0;
+const NOT_EQUAL: u32 = 1;
 
 /// Opens a connection to nf_tables.
 pub(crate) fn open() -> Result<Socket, Errno> {
     Socket::open(SockProtocol::NetlinkNetFilter)
 }
 
-/// Puts addresses into the maps. The look before costs 5 us, a refused transaction 9 ms.
+/// Adds a rule for each address, and what leads there where that is missing.
 pub(crate) fn add(socket: &Socket, addresses: &[Prefix], comment: &str) -> Result<(), Errno> {
-    let mut done = Ok(());
-    for _ in 0..TRIES {
-        let mut is_set_up = true;
-        for address in addresses {
-            is_set_up &= uses(socket, &chain_of(address))?.is_some();
+    let is_set_up = has_postrouting(socket)?;
+    transact(socket, |batch| {
+        if !is_set_up {
+            table(batch);
         }
-        done = transact(socket, None, |batch| {
-            if !is_set_up {
-                table(batch);
-                addresses.iter().for_each(|address| prefix_chain(batch, address));
-            }
-            addresses.iter().for_each(|address| element(batch, NEWSETELEM, CREATE | EXCL, address, Some(comment)));
-        });
-        if !matches!(done, Err(Errno::ENOENT | Errno::EEXIST)) {
-            break;
-        }
-    }
-    done
+        addresses.iter().for_each(|address| masquerade(batch, address, comment));
+    })
 }
 
-/// Takes addresses out, and with the last of a prefix or of all its chain or the table.
+/// Deletes the rules with these addresses in them.
 pub(crate) fn remove(socket: &Socket, addresses: &[Prefix]) -> Result<(), Errno> {
-    transact(socket, None, |batch| {
-        addresses.iter().for_each(|address| element(batch, DELSETELEM, 0, address, None));
-    })?;
-    for address in addresses {
-        if uses(socket, &chain_of(address))?.is_some_and(|uses| uses <= RULES_OF_PREFIX) {
-            return sweep(socket);
-        }
-    }
-    Ok(())
-}
-
-fn sweep(socket: &Socket) -> Result<(), Errno> {
-    for _ in 0..TRIES {
-        let generation = generation(socket)?;
-        let (mut idle, mut busy) = (Vec::new(), false);
-        let mut batch = Batch::new();
-        batch.message(GETCHAIN, DUMP, &INET, |_| {});
-        socket.call(&batch, |kind, body| -> Option<()> {
-            let all = Attributes(body.get(4..)?);
-            let name = all.get(3)?;
-            if kind == NEWCHAIN && all.get(1)?.strip_suffix(&[0])? == TABLE.as_bytes() && name.starts_with(b"from_") {
-                match be32(all.get(6)?)? <= RULES_OF_PREFIX {
-                    true => idle.push(String::from_utf8_lossy(name.strip_suffix(&[0])?).into_owned()),
-                    false => busy = true,
-                }
-            }
-            None
-        })?;
-        if idle.is_empty() {
-            return Ok(());
-        }
-        let swept = transact(socket, Some(generation), |batch| match busy {
-            false => batch.message(DELTABLE, 0, &INET, |batch| batch.text(1, TABLE)),
-            true => idle.iter().for_each(|name| {
-                batch.message(DELCHAIN, 0, &INET, |batch| {
-                    batch.text(1, TABLE);
-                    batch.text(3, name);
-                });
-            }),
-        });
-        if !matches!(swept, Err(Errno::ERESTART | Errno::ENOENT | Errno::EBUSY)) {
-            return swept;
-        }
-    }
-    Ok(())
-}
-
-fn generation(socket: &Socket) -> Result<u32, Errno> {
+    let octets: Vec<_> = addresses.iter().map(|address| Octets::of(address.ip)).collect();
+    let mut handles = Vec::new();
     let mut batch = Batch::new();
-    batch.message(GETGEN, 0, &INET, |_| {});
-    let found = socket.call(&batch, |kind, body| {
-        (kind == NEWGEN).then(|| Attributes(body.get(4..)?).get(1).and_then(be32)).flatten()
+    batch.message(GETRULE, DUMP, &INET, |batch| {
+        batch.text(1, TABLE);
+        batch.text(2, CHECKS);
+    });
+    socket.call(&batch, |kind, body| -> Option<()> {
+        let all = Attributes(body.get(4..)?);
+        let (handle, rule) = (all.get(3)?, all.get(4)?);
+        let has = |octets: &Octets| rule.windows(octets.as_slice().len()).any(|bytes| bytes == octets.as_slice());
+        if kind == NEWRULE && octets.iter().any(has) {
+            handles.push(handle.to_vec());
+        }
+        None
     })?;
-    found.ok_or(Errno::EPROTO)
+    transact(socket, |batch| {
+        for handle in &handles {
+            batch.message(DELRULE, 0, &INET, |batch| {
+                batch.text(1, TABLE);
+                batch.text(2, CHECKS);
+                batch.attribute(3, handle);
+            });
+        }
+    })
 }
 
-/// How much uses a chain: its rules, and what goes there. `None` if there is no such chain.
-fn uses(socket: &Socket, chain: &str) -> Result<Option<u32>, Errno> {
+fn has_postrouting(socket: &Socket) -> Result<bool, Errno> {
     let mut batch = Batch::new();
     batch.message(GETCHAIN, 0, &INET, |batch| {
         batch.text(1, TABLE);
-        batch.text(3, chain);
+        batch.text(3, POSTROUTING);
     });
-    match socket.call(&batch, |_, body| Attributes(body.get(4..)?).get(6).and_then(be32)) {
-        Err(Errno::ENOENT) => Ok(None),
-        found => found,
+    match socket.call(&batch, |kind, _| (kind == NEWCHAIN).then_some(())) {
+        Err(Errno::ENOENT) => Ok(false),
+        found => found.map(|found| found.is_some()),
     }
 }
 
-fn be32(bytes: &[u8]) -> Option<u32> {
-    bytes.try_into().ok().map(u32::from_be_bytes)
-}
-
 /// Sends changes as one transaction, which the kernel acknowledges at its last change.
-fn transact(socket: &Socket, generation: Option<u32>, changes: impl FnOnce(&mut Batch)) -> Result<(), Errno> {
+fn transact(socket: &Socket, changes: impl FnOnce(&mut Batch)) -> Result<(), Errno> {
     let mut batch = Batch::new();
-    batch.message(BATCH_BEGIN, 0, &NFTABLES, |batch| {
-        if let Some(generation) = generation {
-            batch.be32(1, generation);
-        }
-    });
+    batch.message(BATCH_BEGIN, 0, &NFTABLES, |_| {});
     changes(&mut batch);
     let last = batch.count;
     batch.acknowledge_last();
@@ -154,32 +99,9 @@ fn transact(socket: &Socket, generation: Option<u32>, changes: impl FnOnce(&mut 
     socket.answer(last, |_, _| None::<()>).map(drop)
 }
 
-/// `from_10.1.0.0/24`, `from_fd00--/64`.
-fn chain_of(address: &Prefix) -> String {
-    format!("from_{}/{}", address.network().to_ip(), address.length).replace(':', "-")
-}
-
-fn map_of(ipv4: bool) -> &'static str {
-    if ipv4 { "sources4" } else { "sources6" }
-}
-
 fn table(batch: &mut Batch) {
     batch.message(NEWTABLE, CREATE, &INET, |batch| batch.text(1, TABLE));
-    for (ipv4, kind, length) in [(true, 7, 4), (false, 8, 16)] {
-        let number = batch.count;
-        batch.message(NEWSET, CREATE, &INET, |batch| {
-            batch.text(1, TABLE);
-            batch.text(2, map_of(ipv4));
-            batch.be32(3, 8); // NFT_SET_MAP
-            batch.be32(4, kind); // nft's ipv4_addr and ipv6_addr
-            batch.be32(5, length);
-            batch.be32(6, 0xffff_ff00); // the data is a verdict
-            batch.be32(7, 0);
-            batch.be32(10, number);
-            let [a, b, c, d] = 2_u32.to_ne_bytes(); // nft's note that keys are in network byte order
-            batch.attribute(13, &[0, 4, a, b, c, d]);
-        });
-    }
+    chain(batch, CHECKS, |_| {});
     chain(batch, POSTROUTING, |batch| {
         batch.nest(4, |batch| {
             batch.be32(1, 4); // NF_INET_POST_ROUTING
@@ -188,56 +110,59 @@ fn table(batch: &mut Batch) {
         batch.be32(5, 1); // NF_ACCEPT
         batch.text(7, "nat");
     });
-    for (address, mask) in [(&[224, 0, 0, 0][..], &[240, 0, 0, 0][..]), (&MULTICAST6, &MULTICAST6)] {
-        rule(batch, POSTROUTING, |batch| {
-            in_prefix(batch, address, mask);
-            verdict_return(batch);
-        });
-    }
-    for ipv4 in [true, false] {
-        rule(batch, POSTROUTING, |batch| {
-            let (offset, length) = if ipv4 { (12, 4) } else { (8, 16) };
-            load_address(batch, ipv4, offset, length);
-            expression(batch, "lookup", |batch| {
-                batch.text(1, map_of(ipv4));
-                batch.be32(2, 1);
-                batch.be32(3, 0);
-            });
-        });
-    }
-}
-
-/// ff00::/8, address and mask alike.
-const MULTICAST6: [u8; 16] = [255, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-
-fn prefix_chain(batch: &mut Batch, address: &Prefix) {
-    let name = chain_of(address);
-    chain(batch, &name, |_| {});
-    rule(batch, &name, |batch| {
-        in_prefix(batch, address.network().as_slice(), address.mask().as_slice());
-        verdict_return(batch);
+    rule(batch, POSTROUTING, None, |batch| {
+        family(batch, true);
+        load(batch, 16, 4);
+        masked(batch, &[224, 0, 0, 0], &[240, 0, 0, 0], EQUAL);
+        verdict(batch, NFT_RETURN, None);
     });
-    rule(batch, &name, |batch| expression(batch, "masq", |_| {}));
+    rule(batch, POSTROUTING, None, |batch| {
+        family(batch, false);
+        load(batch, 24, 1);
+        compare(batch, &[255], EQUAL);
+        verdict(batch, NFT_RETURN, None);
+    });
+    rule(batch, POSTROUTING, None, |batch| verdict(batch, NFT_GOTO, Some(CHECKS)));
 }
 
-/// A chain without rules; another ADD may have made it first.
+/// `ip saddr ADDRESS ip daddr != PREFIX masquerade`.
+fn masquerade(batch: &mut Batch, address: &Prefix, comment: &str) {
+    rule(batch, CHECKS, Some(comment), |batch| {
+        let (octets, network) = (Octets::of(address.ip), address.network());
+        let (source, destination, length) = if address.ip.is_ipv4() { (12, 16, 4) } else { (8, 24, 16) };
+        family(batch, address.ip.is_ipv4());
+        load(batch, source, length);
+        compare(batch, octets.as_slice(), EQUAL);
+        let bytes = u32::from(address.length / 8);
+        if address.length > 0 && address.length % 8 == 0 {
+            load(batch, destination, bytes);
+            compare(batch, &network.as_slice()[..bytes as usize], NOT_EQUAL);
+        } else {
+            load(batch, destination, length);
+            masked(batch, network.as_slice(), address.mask().as_slice(), NOT_EQUAL);
+        }
+        expression(batch, "masq", |_| {});
+    });
+}
+
 fn chain(batch: &mut Batch, name: &str, hook: impl FnOnce(&mut Batch)) {
     batch.message(NEWCHAIN, CREATE, &INET, |batch| {
         batch.text(1, TABLE);
         batch.text(3, name);
         hook(batch);
     });
-    batch.message(DELRULE, 0, &INET, |batch| {
-        batch.text(1, TABLE);
-        batch.text(2, name);
-    });
 }
 
-fn rule(batch: &mut Batch, chain: &str, expressions: impl FnOnce(&mut Batch)) {
+/// A comment is type 0, length, text, NUL.
+fn rule(batch: &mut Batch, chain: &str, comment: Option<&str>, expressions: impl FnOnce(&mut Batch)) {
     batch.message(NEWRULE, CREATE | APPEND, &INET, |batch| {
         batch.text(1, TABLE);
         batch.text(2, chain);
         batch.nest(4, expressions);
+        if let Some(comment) = comment {
+            let length = u8::try_from(comment.len() + 1).unwrap_or(u8::MAX);
+            batch.attribute(7, &[&[0, length], comment.as_bytes(), &[0]].concat());
+        }
     });
 }
 
@@ -248,27 +173,17 @@ fn expression(batch: &mut Batch, name: &str, data: impl FnOnce(&mut Batch)) {
     });
 }
 
-/// `ip daddr PREFIX` or `ip6 daddr PREFIX`.
-fn in_prefix(batch: &mut Batch, address: &[u8], mask: &[u8]) {
-    let (offset, length) = if address.len() == 4 { (16, 4) } else { (24, 16) };
-    load_address(batch, address.len() == 4, offset, length);
-    expression(batch, "bitwise", |batch| {
-        batch.be32(1, 1);
-        batch.be32(2, 1);
-        batch.be32(3, length);
-        batch.nest(4, |batch| batch.attribute(1, mask));
-        batch.nest(5, |batch| batch.attribute(1, &[0; 16][..mask.len()]));
-    });
-    equal(batch, address);
-}
-
-/// `meta nfproto ipv4` or `ipv6`, then an address of the packet into register 1.
-fn load_address(batch: &mut Batch, ipv4: bool, offset: u32, length: u32) {
+/// `meta nfproto ipv4` or `ipv6`.
+fn family(batch: &mut Batch, ipv4: bool) {
     expression(batch, "meta", |batch| {
         batch.be32(1, 1);
         batch.be32(2, 15); // NFT_META_NFPROTO
     });
-    equal(batch, &[if ipv4 { 2 } else { 10 }]);
+    compare(batch, &[if ipv4 { 2 } else { 10 }], EQUAL);
+}
+
+/// Loads bytes of the network header into register 1.
+fn load(batch: &mut Batch, offset: u32, length: u32) {
     expression(batch, "payload", |batch| {
         batch.be32(1, 1);
         batch.be32(2, 1); // NFT_PAYLOAD_NETWORK_HEADER
@@ -277,38 +192,32 @@ fn load_address(batch: &mut Batch, ipv4: bool, offset: u32, length: u32) {
     });
 }
 
-fn equal(batch: &mut Batch, value: &[u8]) {
+fn masked(batch: &mut Batch, value: &[u8], mask: &[u8], how: u32) {
+    expression(batch, "bitwise", |batch| {
+        batch.be32(1, 1);
+        batch.be32(2, 1);
+        batch.be32(3, u32::try_from(mask.len()).unwrap_or(u32::MAX));
+        batch.nest(4, |batch| batch.attribute(1, mask));
+        batch.nest(5, |batch| batch.attribute(1, &[0; 16][..mask.len()]));
+    });
+    compare(batch, value, how);
+}
+
+fn compare(batch: &mut Batch, value: &[u8], how: u32) {
     expression(batch, "cmp", |batch| {
         batch.be32(1, 1);
-        batch.be32(2, 0);
+        batch.be32(2, how);
         batch.nest(3, |batch| batch.attribute(1, value));
     });
 }
 
-fn verdict_return(batch: &mut Batch) {
+fn verdict(batch: &mut Batch, code: i32, chain: Option<&str>) {
     expression(batch, "immediate", |batch| {
         batch.be32(1, 0);
-        batch.nest(2, |batch| batch.nest(2, |batch| batch.attribute(1, &NFT_RETURN.to_be_bytes())));
-    });
-}
-
-/// An address's element, with its verdict and comment (type 0, length, text, NUL) if it is to be made.
-fn element(batch: &mut Batch, kind: u16, flags: u16, address: &Prefix, comment: Option<&str>) {
-    batch.message(kind, flags, &INET, |batch| {
-        batch.text(1, TABLE);
-        batch.text(2, map_of(address.ip.is_ipv4()));
-        batch.nest(3, |batch| {
-            batch.nest(1, |batch| {
-                batch.nest(1, |batch| batch.attribute(1, Octets::of(address.ip).as_slice()));
-                let Some(comment) = comment else { return };
-                batch.nest(2, |batch| {
-                    batch.nest(2, |batch| {
-                        batch.attribute(1, &NFT_GOTO.to_be_bytes());
-                        batch.text(2, &chain_of(address));
-                    });
-                });
-                let length = u8::try_from(comment.len() + 1).unwrap_or(u8::MAX);
-                batch.attribute(6, &[&[0, length], comment.as_bytes(), &[0]].concat());
+        batch.nest(2, |batch| {
+            batch.nest(2, |batch| {
+                batch.attribute(1, &code.to_be_bytes());
+                chain.into_iter().for_each(|chain| batch.text(2, chain));
             });
         });
     });

@@ -204,7 +204,7 @@ fn bridge_without_gateway() {
 #[test]
 fn masquerade() {
     check(&Scene {
-        config: config(json!({"isGateway": true, "ipMasq": true})),
+        config: config(json!({"isGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"})),
         gateways: &["10.7.0.1/24"],
         routes: &[],
         masquerade: true,
@@ -215,7 +215,7 @@ fn masquerade() {
 #[test]
 fn dual_stack_masquerade() {
     check(&Scene {
-        config: config(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()})),
+        config: config(json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables", "ipam": dual()})),
         gateways: &["10.7.0.1/24", "fd07::1/64"],
         routes: &["0.0.0.0/0,10.7.0.1", "::/0,fd07::1"],
         masquerade: true,

@@ -208,11 +208,11 @@ fn wants(scene: &Scene, is_missing: impl Fn(&Scene, Option<&Link>) -> bool) -> R
     reply
 }
 
-/// Whether the table is there in which our plugins hide containers behind the node.
+/// Whether there are rules by which our plugins hide containers behind the node.
 fn has_filter_rules() -> bool {
-    let table = Table::new(Family::Inet, "cni_masquerade");
-    let found = Nft::open("the node").and_then(|mut nft| nft.find_table(&table));
-    found.is_ok_and(|found| found.is_some())
+    let chain = Table::new(Family::Inet, "cni_plugins_masquerade").chain("masq_checks");
+    let found = Nft::open("the node").and_then(|mut nft| nft.list_rules(&chain));
+    found.is_ok_and(|rules| !rules.is_empty())
 }
 
 /// The end of a veth on the node.

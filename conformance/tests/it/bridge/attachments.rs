@@ -1,6 +1,6 @@
 //! Several attachments, and what one may do to another: nothing.
 
-use super::{left_by, stays};
+use super::stays;
 use crate::configs::{Attached, bridge, dual, ip};
 use crate::subjects::each;
 use serde_json::json;
@@ -8,7 +8,7 @@ use serde_json::json;
 /// A container may be attached to one network twice, under two interface names.
 #[test]
 fn two_attachments_of_one_container_are_independent() {
-    each(|who, node| {
+    each(|_, node| {
         let config = bridge(json!({"isGateway": true, "macspoofchk": true, "ipam": dual()}));
         let pod = node.container();
         let eth0 = Attached::add(node, &config, &pod);
@@ -27,7 +27,7 @@ fn two_attachments_of_one_container_are_independent() {
         net1.check().ok();
         net1.del().ok();
         assert!(pod.namespace().find_link("net1").is_none());
-        node.assert_as_before_except(left_by(who));
+        node.assert_as_before_except(stays);
     });
 }
 

@@ -50,8 +50,8 @@ fn check_fails_when_something_it_made_is_missing() {
 }
 
 const SEEN_BY_OURS: [(&str, Tamper); 6] = [
-    ("the masquerade is gone", |node, _, _| delete_tables(node, "nat")),
-    ("the spoof rules are gone", |node, _, _| delete_tables(node, "spoof")),
+    ("the masquerade is gone", |node, _, _| delete_tables(node, "ip nat")),
+    ("the spoof rules are gone", |node, _, _| delete_tables(node, "bridge nat")),
     ("the gateway address is gone", |node, _, _| node.host().delete_address("br0", "10.7.0.1/24")),
     ("the container's link is down", |_, pod, _| pod.set_down("eth0")),
     ("the host veth is down", |node, _, veth| node.host().set_down(veth)),

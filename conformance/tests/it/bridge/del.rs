@@ -1,6 +1,6 @@
 //! DEL in every state in which a runtime may come with it.
 
-use super::{left_by, stays};
+use super::stays;
 use crate::configs::{Attached, bridge, dual, first_ip, with};
 use crate::subjects::{each, node};
 use serde_json::{Value, json};
@@ -18,21 +18,21 @@ fn full(own: Value) -> Value {
 /// SPEC 2, DEL: repeated calls succeed.
 #[test]
 fn del_twice_succeeds() {
-    each(|who, node| {
+    each(|_, node| {
         let attached = Attached::add(node, &full(json!({})), &node.container());
         attached.del().ok();
         attached.del().ok();
         Call::new(Verb::Del, &attached.config, &attached.attachment).run(node).ok(); // and without prevResult
-        node.assert_as_before_except(left_by(who));
+        node.assert_as_before_except(stays);
     });
 }
 
 /// SPEC 2, DEL: of what was never added.
 #[test]
 fn del_of_what_was_never_added_succeeds() {
-    each(|who, node| {
+    each(|_, node| {
         node.call(Verb::Del, full(json!({})), &node.container()).ok();
-        node.assert_as_before_except(left_by(who));
+        node.assert_as_before_except(stays);
     });
 }
 
@@ -94,7 +94,7 @@ fn del_does_not_need_the_runtime_config() {
             return;
         }
         reply.ok();
-        node.assert_as_before_except(left_by(who));
+        node.assert_as_before_except(stays);
     });
 }
 
@@ -114,7 +114,7 @@ fn del_succeeds_when_things_are_gone() {
             assert!(node.changes().contains("pod1"), "{}", node.changes());
             return;
         }
-        node.assert_as_before_except(left_by(who));
+        node.assert_as_before_except(stays);
     });
 }
 

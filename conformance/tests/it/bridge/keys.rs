@@ -1,6 +1,6 @@
 //! Keys of the bridge, its ports and the container's end.
 
-use super::{left_by, stays};
+use super::stays;
 use crate::configs::{Attached, bridge, dual, first_ip, ip, v6, with};
 use crate::subjects::{each, node};
 use nix::mount::{MsFlags, mount, umount};
@@ -140,7 +140,7 @@ fn hairpin_and_promiscuous_mode_exclude_each_other() {
 /// macspoofchk: a frame with another source address than the container's is dropped at the bridge.
 #[test]
 fn macspoofchk_drops_frames_with_another_source_address() {
-    each(|who, node| {
+    each(|_, node| {
         let config = bridge(json!({"isGateway": true, "macspoofchk": true, "ipam": dual()}));
         let (honest, spoofer) = (node.container(), node.container());
         let honest = (Attached::add(node, &config, &honest), honest);
@@ -159,7 +159,7 @@ fn macspoofchk_drops_frames_with_another_source_address() {
         attached.check().ok();
         attached.del().ok();
         honest.0.del().ok();
-        node.assert_as_before_except(left_by(who));
+        node.assert_as_before_except(stays);
     });
 }
 

@@ -14,30 +14,31 @@ mod result;
 mod service;
 mod vlan;
 
-use crate::subjects::Who;
+use testns::Node;
 
 /// What DEL leaves on purpose, as line of a snapshot: the bridge with its gateway address, forwarding, the store of
-/// host-local without reservations, what iptables makes on first use and never takes away.
+/// host-local without reservations, tables of the packet filter without anything of a container in them.
 pub(crate) fn stays(line: &str) -> bool {
-    is_bridge(line) || is_forwarding(line) || is_empty_store(line) || is_iptables_base(line)
+    is_bridge(line) || is_forwarding(line) || is_empty_store(line) || is_shared_nft(line.trim_start_matches("+ "))
 }
 
-/// Tables `nat` and their chain `POSTROUTING`, which let everything pass.
-pub(crate) fn is_iptables_base(line: &str) -> bool {
-    let nft = line.trim_start_matches("+ ").trim_start_matches("nft ");
-    let is_table = ["table ip 1=\"nat\" ", "table ip6 1=\"nat\" "].iter().any(|start| nft.starts_with(start));
-    let chain = ["chain ip 1=\"nat\" 3=\"POSTROUTING\" ", "chain ip6 1=\"nat\" 3=\"POSTROUTING\" "];
-    is_table || chain.iter().any(|start| nft.starts_with(start)) && nft.contains(" 5=00000001 ")
+/// What the packet filter has for containers.
+pub(crate) fn nft_for_containers(node: &Node) -> Vec<String> {
+    let mut lines = node.host().nft();
+    lines.retain(|line| !is_shared_nft(line));
+    lines
 }
 
-/// [`stays`], and of the reference its nft tables without anything of a container in them.
-pub(crate) fn left_by(who: Who) -> impl Fn(&str) -> bool {
-    move |line| stays(line) || (!who.is_ours() && is_empty_table(line))
-}
-
-fn is_empty_table(line: &str) -> bool {
-    let nft = line.strip_prefix("+ nft ").unwrap_or_default();
-    nft.starts_with("table ") || (nft.starts_with("chain ") && nft.to_lowercase().contains("routing"))
+/// Tables, the chains where packets enter them, and of masquerade what leads to the rules of containers.
+fn is_shared_nft(line: &str) -> bool {
+    let Some(object) = line.strip_prefix("nft ") else { return false };
+    let is_masquerade = object.contains("\"cni_plugins_masquerade\"");
+    match object.split(' ').next() {
+        Some("table") => true,
+        Some("chain") => object.to_lowercase().contains("routing\"") || is_masquerade,
+        Some("rule") => is_masquerade && object.contains("2=\"postrouting\""),
+        _ => false,
+    }
 }
 
 fn is_bridge(line: &str) -> bool {

@@ -1,6 +1,6 @@
 //! GC and STATUS, which the reference of Debian 12 does not have.
 
-use super::{is_iptables_base, stays};
+use super::{nft_for_containers, stays};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
@@ -66,7 +66,7 @@ fn gc_carries_on_past_errors() {
     let failure = node.call(Verb::Gc, broken, Attachment::none()).fails();
     assert!(failure.msg.contains("absent"), "{failure:?}");
     assert!(node.host().find_link(lost.host_veth()).is_none());
-    assert!(node.host().nft().iter().all(|line| is_iptables_base(line)));
+    assert_eq!(nft_for_containers(&node), [""; 0]);
     gc(&node, &[]);
     node.assert_as_before_except(stays);
 }

@@ -18,12 +18,22 @@ fn add_killed(scenario: Scenario) {
             Some(hit) => format!("{}, {n}: {hit}, then DEL with {remains:?}", scenario.name),
             None => format!("{}, not killed", scenario.name),
         };
+        assert_guarded(scenario, &node, &point);
         let attachment = pod.leave(remains);
         let reply = scenario.del(&attachment).run(&node);
         assert_eq!(reply.output.code(), 0, "{point}: {reply}");
         assert_gone(scenario, &node, &pod, remains, &point);
         traced.hit.is_some()
     });
+}
+
+/// With a spoof guard nothing may send unguarded, whatever a call was killed at.
+#[track_caller]
+fn assert_guarded(scenario: Scenario, node: &Node, point: &str) {
+    let is_guarded =
+        || node.host().nft().iter().any(|line| line.starts_with("nft rule ") && line.contains("macspoofchk"));
+    let may_send = node.host().links().iter().any(|link| link.kind == "veth" && link.up);
+    assert!(scenario.name != FILTERED.name || !may_send || is_guarded(), "{point}: a container may send unguarded");
 }
 
 /// On a node that never saw a container, what is shared may be half-made: then it must still be of use.
@@ -68,6 +78,7 @@ fn del_killed(scenario: Scenario) {
             Some(hit) => format!("{}, {n}: {hit}, then DEL with {remains:?}, prevResult {knows_result}", scenario.name),
             None => format!("{}, not killed", scenario.name),
         };
+        assert_guarded(scenario, &node, &point);
         let again = scenario.del(pod.leave(remains));
         let again = if knows_result { again.prev_result(&result) } else { again };
         let reply = again.run(&node);

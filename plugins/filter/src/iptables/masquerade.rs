@@ -91,7 +91,7 @@ fn additions(attachment: Attachment<'_>, addresses: &[IpNetwork], family: Family
     let owner = attachment.owner();
     let is_new = seen.is_none();
     let Seen { rules, jumps } = seen.unwrap_or(Seen { rules: Vec::new(), jumps: Vec::new() });
-    let new = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: Some(attachment.comment("")) };
+    let new = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: Some(attachment.comment()) };
     let has = |found: &[Found], wanted: &Rule| found.iter().any(|found| found.rule.as_ref() == Some(wanted));
 
     let mut edits = Vec::new();

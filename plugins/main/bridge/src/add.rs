@@ -105,10 +105,15 @@ impl Adding<'_> {
 
     async fn apply(&self, txn: &Txn<Undo>, plan: Plan) -> Result<AddResult, CniError> {
         txn.checkpoint().await;
+        if plan.masquerade.is_some() || plan.spoof_guard {
+            let masqueraded = plan.masquerade.iter().flat_map(|(_, addresses)| addresses);
+            // Taken back after the link, as the spoof guard stays as long as its port.
+            txn.push(Undo::Filter(masqueraded.map(IpNetwork::ip).collect()));
+        }
         let (mut shared, host_veth) = self.join(txn, &plan)?;
         txn.checkpoint().await;
+        self.filter(&plan, &host_veth)?;
         let container = self.prepare(&shared, &host_veth, &plan).map_err(failed)?;
-        self.filter(txn, &plan, &host_veth)?;
         txn.checkpoint().await;
         if plan.container_up {
             let configured = container::configure(&self.places.inside, &container, &plan.container).map_err(failed)?;
@@ -192,14 +197,12 @@ impl Adding<'_> {
         link::get(inside, &Target::named(&plan.container.ifname))
     }
 
-    /// Before the container can send anything.
-    fn filter(&self, txn: &Txn<Undo>, plan: &Plan, host_veth: &Link) -> Result<(), CniError> {
+    /// Before the host's end is up: a process in the container may set its own end up as soon as it is there.
+    fn filter(&self, plan: &Plan, host_veth: &Link) -> Result<(), CniError> {
         if plan.masquerade.is_none() && !plan.spoof_guard {
             return Ok(());
         }
         let mut filter = Filter::open().map_err(failed)?.searching(self.request.raw.search_path());
-        let masqueraded = plan.masquerade.iter().flat_map(|(_, addresses)| addresses);
-        txn.push(Undo::Filter(masqueraded.map(IpNetwork::ip).collect()));
         if let (true, Some(mac)) = (plan.spoof_guard, plan.container_mac) {
             filter.add_spoof_guard(attachment(self.owner), &host_veth.name, mac.0).map_err(failed)?;
         }

@@ -1,4 +1,4 @@
-//! DEL: packet filter, links, addresses, each by its owner alone. No namespace, no prevResult and no record of ours
+//! DEL: links, packet filter, addresses, each by its owner alone. No namespace, no prevResult and no record of ours
 //! is needed; where there is one, what the reference plugins made is found, too.
 
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use netops::{Kernel, Netns, OpError, addr, link};
 use skel::DelRequest;
 
 use crate::conf::Removal;
-use crate::links::{self, Hints, host_end};
+use crate::links::{self, Hints};
 use crate::observe::owner;
 use crate::undo::attachment;
 
@@ -40,8 +40,7 @@ pub async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
         errors.push(failed(error));
         None
     });
-    // Rules before links and addresses: an address must not be given out again while it is still masqueraded for
-    // the old owner, nor a port's name while it is guarded.
+    // Before links and addresses: an address must not be given out again while it is still masqueraded for the old owner.
     if let Some(filter) = &mut filter {
         let held = || if is_gone { Some(Vec::new()) } else { held_by_others(&owner, netns.as_ref()?) };
         errors.extend(remove_rules(filter, &owner, prev, &held, request.raw.search_path()).into_iter().map(failed));
@@ -49,6 +48,10 @@ pub async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
     let bridge = request.conf.own.bridge.as_ref().map(|name| name.as_str());
     let hints = Hints { prev, bridge, netns: netns.as_ref() };
     errors.extend(links::remove(&owner, hints, filter.as_ref().map(AsFd::as_fd)).err().map(failed));
+    // Behind links: the container is guarded as long as it can send.
+    if let Some(filter) = &mut filter {
+        errors.extend(filter.remove_spoof_guard(attachment(&owner)).err().map(failed));
+    }
     match errors.pop() {
         None => request.release().await,
         Some(last) => {
@@ -66,10 +69,8 @@ fn remove_rules(
     search_path: &str,
 ) -> Vec<OpError> {
     let addresses: Vec<IpAddr> = prev.map(|prev| addresses_of(prev, owner)).unwrap_or_default();
-    let host_veth =
-        prev.and_then(|prev| host_end(prev, owner)).map_or_else(|| owner.name(), |entry| entry.name.clone());
-    let known = Known { addresses: &addresses, host_veth: Some(&host_veth), held: Some(held), search_path };
-    filter.remove_all(attachment(owner), known)
+    let known = Known { addresses: &addresses, held: Some(held), search_path };
+    filter.remove_masquerade(attachment(owner), known)
 }
 
 /// The addresses of the container's other interfaces, whose rules stay; `None` if they cannot be read.

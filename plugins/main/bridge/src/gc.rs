@@ -10,7 +10,7 @@ use skel::{Delegate, GcRequest};
 use crate::conf::Removal;
 use crate::links;
 
-/// Removes rules, links and addresses of all attachments that are not valid.
+/// Removes links, rules and addresses of all attachments that are not valid.
 ///
 /// # Errors
 /// What could not be removed, together.
@@ -38,6 +38,8 @@ pub async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
             None
         }
     };
+    // Behind links, as in DEL.
+    errors.extend(filter::gc_spoof_guards(&valid).into_iter().map(failed));
     if let Some(ipam) = request.ipam() {
         errors.extend(collect_addresses(&ipam, &request.valid, kept).await.err());
     }

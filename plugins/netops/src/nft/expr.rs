@@ -488,14 +488,43 @@ pub fn load_address(side: Side, family_of: IpAddr) -> Expr {
     Expr::Payload { base: Base::Network, offset, length, to: Register::R1 }
 }
 
-/// `ip daddr 10.1.0.0/24` and its like, for an `inet` table.
+/// `ip daddr 10.1.0.0/24` and its like, as nft(8) and iptables write it: whole bytes are compared as they are, and a
+/// mask stands only where the prefix ends within a byte. In an `inet` table [`nfproto_is`] goes before it.
 #[must_use]
-pub fn address_in(side: Side, prefix: IpNetwork) -> Vec<Expr> {
-    let mut exprs = nfproto_is(prefix.ip()).to_vec();
-    exprs.push(load_address(side, prefix.ip()));
-    exprs.push(Expr::Mask(Register::R1, octets(prefix.mask())));
-    exprs.push(Expr::Cmp(Cmp::Eq, Register::R1, octets(prefix.network())));
-    exprs
+pub fn address_in(side: Side, cmp: Cmp, prefix: IpNetwork) -> Vec<Expr> {
+    let (mut load, value) = (load_address(side, prefix.ip()), octets(prefix.network()));
+    let bytes = usize::from(prefix.prefix() / 8);
+    if prefix.prefix() == 0 || !prefix.prefix().is_multiple_of(8) {
+        return vec![load, Expr::Mask(Register::R1, octets(prefix.mask())), Expr::Cmp(cmp, Register::R1, value)];
+    }
+    if let Expr::Payload { length, .. } = &mut load {
+        *length = u32::from(prefix.prefix() / 8);
+    }
+    vec![load, Expr::Cmp(cmp, Register::R1, value.into_iter().take(bytes).collect())]
+}
+
+/// The same rule as today's nft(8) and iptables write it: older ones mask the whole address where these load
+/// and compare fewer bytes, and a counter changes nothing.
+#[must_use]
+pub fn normalised(exprs: &[Expr]) -> Vec<Expr> {
+    let mut short: Vec<Expr> = Vec::with_capacity(exprs.len());
+    for expr in exprs.iter().filter(|expr| **expr != Expr::Counter) {
+        short.push(expr.clone());
+        let [.., Expr::Payload { base, offset, to, .. }, Expr::Mask(masked, mask), Expr::Cmp(cmp, from, value)] =
+            &short[..]
+        else {
+            continue;
+        };
+        let bytes = mask.iter().take_while(|byte| **byte == 0xff).count();
+        let is_whole = bytes > 0 && mask.iter().skip(bytes).chain(value.iter().skip(bytes)).all(|byte| *byte == 0);
+        if let (true, true, Ok(length)) = (is_whole, to == masked && masked == from, u32::try_from(bytes)) {
+            let load = Expr::Payload { base: *base, offset: *offset, length, to: *to };
+            let compare = Expr::Cmp(*cmp, *from, value.iter().copied().take(bytes).collect());
+            short.truncate(short.len() - 3);
+            short.extend([load, compare]);
+        }
+    }
+    short
 }
 
 /// `ether saddr` into the register behind an interface name.

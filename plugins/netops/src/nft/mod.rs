@@ -14,7 +14,8 @@ mod transaction;
 mod wire;
 
 pub use expr::{
-    Base, Cmp, Expr, Meta, Register, Side, Verdict, address_in, load_address, load_ether_saddr, nfproto_is, octets,
+    Base, Cmp, Expr, Meta, Register, Side, Verdict, address_in, load_address, load_ether_saddr, nfproto_is, normalised,
+    octets,
 };
 pub use extension::{Extension, ExtensionKind};
 pub use object::{BaseChain, Chain, ChainType, Element, Family, Hook, KeyField, KeyType, Name, Rule, Set, Table};

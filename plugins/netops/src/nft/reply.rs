@@ -5,7 +5,7 @@ use nix::errno::Errno;
 use super::expr::{Expr, Verdict};
 use super::object::{Element, Family, Rule, Set, Table};
 use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWSETELEM, NEWTABLE, NOTE};
-use super::wire::{Attrs, HEADER_LEN, RawMessage, c_text, u32_ne};
+use super::wire::{Attrs, HEADER_LEN, RawMessage, RawMessages, c_text, u32_ne};
 
 // linux/netlink.h.
 const NLMSG_ERROR: u16 = 2;
@@ -13,14 +13,14 @@ const NLMSG_DONE: u16 = 3;
 const DUMP_INTR: u16 = 0x10;
 const CAPPED: u16 = 0x100;
 const ACK_TLVS: u16 = 0x200;
+/// `NFTA_RULE_USERDATA`.
+const RULE_USERDATA: u16 = 7;
 
 /// One message of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
     /// The number of the request it answers.
     pub seq: u32,
-    /// Whether the ruleset changed during the dump this belongs to, so that parts may be missing.
-    pub is_interrupted: bool,
     /// What it says.
     pub body: Body,
 }
@@ -105,20 +105,41 @@ pub struct ElementInfo {
     pub comment: Option<String>,
 }
 
+/// What the messages' headers in one part of a dump say.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    /// The dump ends here, or was refused.
+    pub(super) is_last: bool,
+    /// The ruleset has changed since the part before.
+    pub(super) is_interrupted: bool,
+}
+
+impl Part {
+    /// Reads the headers of the messages that answer the request `seq`.
+    pub(super) fn of(bytes: &[u8], seq: u32) -> Self {
+        let mut part = Self::default();
+        for message in RawMessages(bytes).filter(|message| message.seq == seq) {
+            part.is_last |= matches!(message.kind, NLMSG_ERROR | NLMSG_DONE);
+            part.is_interrupted |= message.flags & DUMP_INTR != 0;
+        }
+        part
+    }
+}
+
 /// Parses what one `recv` gave; ends at the first message whose length is wrong.
 ///
 /// This is the place where the kernel's bytes enter the program: it cannot panic on any.
 #[must_use]
-pub fn parse_replies(mut bytes: &[u8]) -> Vec<Reply> {
-    let mut replies = Vec::new();
-    while let Some((message, rest)) = RawMessage::split_first(bytes) {
-        replies.push(parse_reply(message));
-        bytes = rest;
-    }
-    replies
+pub fn parse_replies(bytes: &[u8]) -> Vec<Reply> {
+    RawMessages(bytes).map(parse_reply).collect()
 }
 
-fn parse_reply(message: RawMessage<'_>) -> Reply {
+/// The comment of a rule.
+pub(super) fn comment_of(rule: RawMessage<'_>) -> Option<String> {
+    rule.attrs().get(RULE_USERDATA).and_then(parse_comment)
+}
+
+pub(super) fn parse_reply(message: RawMessage<'_>) -> Reply {
     let body = match message.kind {
         NLMSG_ERROR => parse_error(message),
         // A dump that failed half-way says so in its last message.
@@ -133,7 +154,7 @@ fn parse_reply(message: RawMessage<'_>) -> Reply {
         NEWGEN => Body::Generation(message.attrs().be32(1).unwrap_or_default()),
         other => Body::Other(other),
     };
-    Reply { seq: message.seq, is_interrupted: message.flags & DUMP_INTR != 0, body }
+    Reply { seq: message.seq, body }
 }
 
 /// `struct nlmsgerr`: the code, the request's header (and the rest of it unless capped), and
@@ -180,8 +201,8 @@ fn parse_rule(message: RawMessage<'_>) -> RuleInfo {
         chain: attrs.text(2).unwrap_or_default(),
         handle: attrs.be64(3).unwrap_or_default(),
         exprs: attrs.nested(4).map(|(_, expr)| Expr::parse(Attrs(expr))).collect(),
-        comment: attrs.get(7).and_then(parse_comment),
-        note: attrs.get(7).and_then(|userdata| parse_userdata(userdata, NOTE)),
+        comment: comment_of(message),
+        note: attrs.get(RULE_USERDATA).and_then(|userdata| parse_userdata(userdata, NOTE)),
     }
 }
 

@@ -11,11 +11,11 @@ use nix::sys::time::TimeVal;
 
 use super::extension::ExtensionKind;
 use super::object::{Chain, Element, Family, Rule, Set, Table};
-use super::reply::{Body, ChainInfo, Reply, TableInfo, parse_replies};
+use super::reply::{Body, ChainInfo, Part, Reply, TableInfo, comment_of, parse_replies, parse_reply};
 use super::transaction::{
-    DUMP, GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, REQUEST, Transaction, encode_key,
+    DUMP, GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE, REQUEST, Transaction, encode_key,
 };
-use super::wire::{Header, Writer};
+use super::wire::{Header, RawMessage, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
 
 /// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).
@@ -296,13 +296,23 @@ impl Nft {
     /// # Errors
     /// As [`Nft::list_elements`].
     pub fn list_rules(&mut self, chain: &Chain) -> Result<Vec<Rule>> {
+        self.list_rules_where(chain, |_| true)
+    }
+
+    /// Lists the rules of a chain whose comment is wanted; none if there is no such chain. The others cost the kernel
+    /// as much, but are not taken apart here.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_rules_where(&mut self, chain: &Chain, is_wanted: impl Fn(Option<&str>) -> bool) -> Result<Vec<Rule>> {
+        let is_wanted = |message: RawMessage<'_>| message.kind != NEWRULE || is_wanted(comment_of(message).as_deref());
         let family = chain.table.family;
         let object = format_args!("rules of nft chain {} {}", chain.table, chain.name);
         let ask = |w: &mut Writer| {
             w.text(1, &chain.table.name);
             w.text(2, &chain.name);
         };
-        self.list(GETRULE, family, &object, ask, |body| match body {
+        self.list_where(GETRULE, family, &object, ask, is_wanted, |body| match body {
             Body::Rule(rule) if rule.table == chain.table.name && rule.chain == chain.name => Some(rule.of(family)),
             _ => None,
         })
@@ -338,10 +348,22 @@ impl Nft {
         ask: impl Fn(&mut Writer),
         pick: impl Fn(Body) -> Option<T>,
     ) -> Result<Vec<T>> {
+        self.list_where(kind, family, object, ask, |_| true, pick)
+    }
+
+    fn list_where<T>(
+        &mut self,
+        kind: u16,
+        family: Family,
+        object: &dyn Display,
+        ask: impl Fn(&mut Writer),
+        is_wanted: impl Fn(RawMessage<'_>) -> bool,
+        pick: impl Fn(Body) -> Option<T>,
+    ) -> Result<Vec<T>> {
         let start = Instant::now();
         while start.elapsed() < DUMP_DEADLINE {
             let seq = self.request(kind, DUMP, family, object, &ask)?;
-            if let Some(found) = self.receive_dump(seq, object, &pick)? {
+            if let Some(found) = self.receive_dump(seq, object, &is_wanted, &pick)? {
                 return Ok(found);
             }
         }
@@ -349,29 +371,42 @@ impl Nft {
     }
 
     /// Receives one dump to its end; `None` if a change to the ruleset spoilt it.
+    ///
+    /// All of it is read before any is taken apart: the kernel looks at the ruleset anew for each read, so that a dump
+    /// that takes long is one that others spoil.
     fn receive_dump<T>(
         &mut self,
         seq: u32,
         object: &dyn Display,
+        is_wanted: &impl Fn(RawMessage<'_>) -> bool,
         pick: &impl Fn(Body) -> Option<T>,
     ) -> Result<Option<Vec<T>>> {
-        let mut found = Vec::new();
-        let mut is_spoilt = false;
+        let (mut all, mut is_spoilt) = (Vec::new(), false);
         loop {
-            let replies = self.receive("list", MsgFlags::empty())?.unwrap_or_default();
-            for Reply { is_interrupted, body, .. } in replies.into_iter().filter(|r| r.seq == seq) {
-                is_spoilt |= is_interrupted;
-                match body {
-                    Body::Done => return Ok((!is_spoilt).then_some(found)),
-                    Body::Refused { errno: Errno::ENOENT, .. } => return Ok(Some(found)),
-                    Body::Refused { errno: Errno::EINTR | Errno::EAGAIN, .. } => return Ok(None),
-                    Body::Refused { errno, words } => {
-                        return Err(self.failed("list", object, Cause::Kernel { errno, words }));
-                    }
-                    body => found.extend(pick(body)),
-                }
+            self.receive_bytes("list", MsgFlags::empty())?;
+            let part = Part::of(&self.buffer, seq);
+            all.extend_from_slice(&self.buffer);
+            is_spoilt |= part.is_interrupted;
+            if part.is_last {
+                break;
             }
         }
+        let mut found = Vec::new();
+        if is_spoilt {
+            return Ok(None);
+        }
+        for message in RawMessages(&all).filter(|message| message.seq == seq && is_wanted(*message)) {
+            match parse_reply(message).body {
+                Body::Done => break,
+                Body::Refused { errno: Errno::ENOENT, .. } => return Ok(Some(found)),
+                Body::Refused { errno: Errno::EINTR | Errno::EAGAIN, .. } => return Ok(None),
+                Body::Refused { errno, words } => {
+                    return Err(self.failed("list", object, Cause::Kernel { errno, words }));
+                }
+                body => found.extend(pick(body)),
+            }
+        }
+        Ok(Some(found))
     }
 
     fn request(
@@ -398,14 +433,19 @@ impl Nft {
 
     /// What one `recv` gives; `None` if nothing is there and the flags say not to wait.
     fn receive(&mut self, op: &'static str, flags: MsgFlags) -> Result<Option<Vec<Reply>>> {
+        Ok(self.receive_bytes(op, flags)?.then(|| parse_replies(&self.buffer)))
+    }
+
+    /// Fills the buffer by one `recv`; false if nothing is there and the flags say not to wait.
+    fn receive_bytes(&mut self, op: &'static str, flags: MsgFlags) -> Result<bool> {
         self.buffer.clear();
         loop {
             match self.socket.recv(&mut self.buffer, flags.bits()) {
-                Ok(_) => return Ok(Some(parse_replies(&self.buffer))),
+                Ok(_) => return Ok(true),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
                 Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
                     if flags.contains(MsgFlags::MSG_DONTWAIT) {
-                        return Ok(None);
+                        return Ok(false);
                     }
                     return Err(self.failed(op, &"nft objects", Cause::Timeout(ANSWER_TIMEOUT)));
                 }

@@ -103,9 +103,23 @@ pub(super) struct RawMessage<'a> {
     pub(super) body: &'a [u8],
 }
 
+/// The messages in a buffer; ends at the first whose lengths do not add up.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RawMessages<'a>(pub(super) &'a [u8]);
+
+impl<'a> Iterator for RawMessages<'a> {
+    type Item = RawMessage<'a>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let (message, rest) = RawMessage::split_first(self.0)?;
+        self.0 = rest;
+        Some(message)
+    }
+}
+
 impl<'a> RawMessage<'a> {
     /// Splits the first message off; `None` when its lengths do not add up.
-    pub(super) fn split_first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
+    fn split_first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let length = usize::try_from(u32_ne(bytes.get(0..4)?)?).ok()?;
         let message = Self {
             kind: u16_ne(bytes.get(4..6)?)?,

@@ -109,7 +109,7 @@ fn our_pods_can_be_given_back_at_the_second_attempt() {
         assert!(refusal.words.contains("does not exist"), "{refusal}");
         cri.stop(pod);
     };
-    let stays = |line: &str| line.starts_with("+ nft element inet cni_masquerade ");
+    let stays = |line: &str| line.starts_with("+ nft rule inet 1=\"cni_plugins_masquerade\" 2=\"masq_checks\"");
     switch([Whose::Ours, Whose::Reference], &networks::pods(), stop, stays);
 }
 

@@ -53,10 +53,10 @@ fn after_a_downgrade_the_own_masquerade_stays_until_a_del_of_ours() {
     install(Maker::Reference);
     container.remove();
     let is_expected = |line: &str| {
-        let kinds = ["nft element inet cni_masquerade sources4 ", "file /var/lib/cni/results/made-"];
+        let kinds = ["nft rule inet 1=\"cni_plugins_masquerade\" 2=\"masq_checks\"", "file /var/lib/cni/results/made-"];
         kinds.iter().any(|kind| line.contains(kind)) && line.contains(&container.id)
     };
-    let is_masquerade = |line: &str| line.contains("cni_masquerade");
+    let is_masquerade = |line: &str| line.contains("cni_plugins_masquerade");
     let changes = podman.node.changes();
     assert!(changes.lines().any(|line| is_expected(line) && is_masquerade(line)), "{changes}");
 
