@@ -134,7 +134,7 @@ fn masquerade(batch: &mut Batch, address: &Prefix, comment: &str) {
         load(batch, source, length);
         compare(batch, octets.as_slice(), EQUAL);
         let bytes = u32::from(address.length / 8);
-        if address.length > 0 && address.length % 8 == 0 {
+        if address.length > 0 && address.length.is_multiple_of(8) {
             load(batch, destination, bytes);
             compare(batch, &network.as_slice()[..bytes as usize], NOT_EQUAL);
         } else {
