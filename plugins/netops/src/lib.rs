@@ -15,6 +15,7 @@
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
+//! | [`conntrack`] | UDP flows forgotten, by where they were sent |
 //! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
 //! | [`boot`] | which boot of the machine this is |
 //! | [`txn`] | takes back what a failed, cancelled or panicking plan has done |
@@ -61,3 +62,4 @@ pub mod fuzzing;
 pub use error::{Errno, OpError};
 pub use kernel::{Kernel, Request};
 pub use netns::Netns;
+pub use nft::conntrack;

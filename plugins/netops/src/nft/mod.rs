@@ -5,6 +5,7 @@
 //! plugin needs yet. An expression of the kernel that [`Expr`] has no variant for is carried as
 //! [`Expr::Other`], so nothing that is read gets lost.
 
+pub mod conntrack;
 mod expr;
 mod extension;
 mod object;

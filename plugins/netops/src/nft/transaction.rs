@@ -31,7 +31,7 @@ const BATCH_GENID: u16 = 1;
 const SUBSYS_RES_ID: u16 = 10;
 
 pub(super) const REQUEST: u16 = 0x01;
-const ACK: u16 = 0x04;
+pub(super) const ACK: u16 = 0x04;
 pub(super) const DUMP: u16 = 0x300;
 const EXCL: u16 = 0x200;
 const CREATE: u16 = 0x400;

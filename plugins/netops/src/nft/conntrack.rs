@@ -1,0 +1,226 @@
+//! Forgetting UDP flows whose translation has changed.
+//!
+//! The kernel decides how a flow is translated on its first packet and keeps to it as long as packets come. So who goes on
+//! sending to a port reaches a container that is gone, or none, until the flow is forgotten. TCP begins anew by itself.
+//!
+//! Own messages, as they are four: a request for a list, its answer, a deletion and its acknowledgement, for which nf_tables
+//! has the encoding already. netlink-packet-netfilter would bring types, but no socket and no filter.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
+use nix::errno::Errno;
+use nix::libc::IPPROTO_UDP;
+use nix::sys::socket::{setsockopt, sockopt};
+use nix::sys::time::TimeVal;
+
+use super::expr::octets;
+use super::object::Family;
+use super::reply::{Body, parse_reply};
+use super::transaction::{ACK, DUMP, REQUEST};
+use super::wire::{Attrs, Header, RawMessages, Writer};
+use crate::error::{Cause, OpError, Result};
+use crate::netns::HOST;
+
+// linux/netfilter/nfnetlink_conntrack.h.
+const SUBSYS: u16 = 1 << 8;
+const NEW: u16 = SUBSYS;
+const GET: u16 = SUBSYS | 1;
+const DELETE: u16 = SUBSYS | 2;
+const TUPLE_ORIG: u16 = 1;
+const ID: u16 = 12;
+const ZONE: u16 = 18;
+const FILTER: u16 = 25;
+const TUPLE_IP: u16 = 1;
+const TUPLE_PROTO: u16 = 2;
+const IP_DESTINATIONS: [u16; 2] = [2, 4];
+const PROTO_NUMBER: u16 = 1;
+const PROTO_DESTINATION_PORT: u16 = 3;
+const FILTER_ORIG_FLAGS: u16 = 1;
+/// `CTA_FILTER_F_CTA_PROTO_NUM` (net/netfilter/nf_internals.h).
+const BY_PROTO_NUMBER: u32 = 1 << 3;
+
+/// What one `recv` takes.
+const RECEIVE_LEN: usize = 64 * 1024;
+/// The kernel answers before `send` returns; this is for a kernel that does not.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// Deletions in one message.
+const PART: usize = 100;
+
+/// Where packets were sent, before any translation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Destination {
+    /// The port.
+    pub port: u16,
+    /// The address; `None` for any.
+    pub address: Option<IpAddr>,
+}
+
+/// Deletes the UDP flows of the calling thread's network namespace that were sent to one of these destinations; returns
+/// how many. The next packet of each begins a new one.
+///
+/// One pass over the kernel's flows for each family, however many destinations. Content with flows that end meanwhile, and
+/// with a kernel that knows none.
+///
+/// # Errors
+/// What the kernel refused, but for absence; a timeout if it does not answer.
+pub fn delete_udp(destinations: &[Destination]) -> Result<usize> {
+    if destinations.is_empty() {
+        return Ok(0);
+    }
+    let mut flows = match Flows::open() {
+        Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => return Ok(0),
+        opened => opened?,
+    };
+    let mut deleted = 0;
+    for family in [Family::Ip, Family::Ip6] {
+        let is_of_family = |address: IpAddr| address.is_ipv4() == (family == Family::Ip);
+        if !destinations.iter().any(|destination| destination.address.is_none_or(is_of_family)) {
+            continue;
+        }
+        // The kernel sorts out other protocols from 5.8 on; an older one does not read the filter, or refuses it.
+        let found = match flows.list(family, destinations, true) {
+            Err(error) if is_absent(&error) => flows.list(family, destinations, false),
+            found => found,
+        };
+        match found {
+            Err(error) if is_absent(&error) => return Ok(deleted), // there is no nf_conntrack_netlink
+            found => deleted += flows.delete(family, &found?)?,
+        }
+    }
+    Ok(deleted)
+}
+
+fn is_absent(error: &OpError) -> bool {
+    matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOENT))
+}
+
+/// What names a flow for its deletion: attributes as the kernel has sent them.
+type Named = Vec<(u16, Vec<u8>)>;
+
+struct Flows {
+    socket: Socket,
+    seq: u32,
+    buffer: Vec<u8>,
+}
+
+impl Flows {
+    fn open() -> Result<Self> {
+        let open = || -> std::io::Result<Socket> {
+            let mut socket = Socket::new(NETLINK_NETFILTER)?;
+            socket.bind_auto()?;
+            socket.set_ext_ack(true).and_then(|()| socket.set_cap_ack(true)).ok();
+            let seconds = ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX);
+            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
+            setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, 0))?;
+            Ok(socket)
+        };
+        let socket = open().map_err(|e| OpError::io("open", "a conntrack socket", &e).at(HOST))?;
+        Ok(Self { socket, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
+    }
+
+    fn list(&mut self, family: Family, destinations: &[Destination], filtered: bool) -> Result<Vec<Named>> {
+        self.seq = self.seq.wrapping_add(1);
+        let mut w = Writer::default();
+        let header = Header { kind: GET, flags: REQUEST | DUMP, seq: self.seq, family: family as u8, res_id: 0 };
+        w.message(header, |w| {
+            if filtered {
+                let udp = u8::try_from(IPPROTO_UDP).unwrap_or_default();
+                w.nest(TUPLE_ORIG, |w| w.nest(TUPLE_PROTO, |w| w.attr(PROTO_NUMBER, &[udp])));
+                w.nest(FILTER, |w| w.attr(FILTER_ORIG_FLAGS, &BY_PROTO_NUMBER.to_ne_bytes()));
+            }
+        });
+        self.send(w, "list")?;
+        let mut found = Vec::new();
+        loop {
+            self.receive("list")?;
+            for message in RawMessages(&self.buffer).filter(|message| message.seq == self.seq) {
+                if message.kind == NEW {
+                    found.extend(is_sent_to(message.attrs(), destinations).then(|| named(message.attrs())));
+                    continue;
+                }
+                match parse_reply(message).body {
+                    Body::Done => return Ok(found),
+                    Body::Refused { errno, words } => return Err(failed("list", Cause::Kernel { errno, words })),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    fn delete(&mut self, family: Family, flows: &[Named]) -> Result<usize> {
+        let mut deleted = 0;
+        for part in flows.chunks(PART) {
+            let first = self.seq.wrapping_add(1);
+            let mut w = Writer::default();
+            for flow in part {
+                self.seq = self.seq.wrapping_add(1);
+                let header =
+                    Header { kind: DELETE, flags: REQUEST | ACK, seq: self.seq, family: family as u8, res_id: 0 };
+                w.message(header, |w| {
+                    for (kind, value) in flow {
+                        if *kind == TUPLE_ORIG { w.nest(*kind, |w| w.raw(value)) } else { w.attr(*kind, value) }
+                    }
+                });
+            }
+            self.send(w, "delete")?;
+            let mut pending = part.len();
+            while pending > 0 {
+                self.receive("delete")?;
+                for message in RawMessages(&self.buffer).filter(|message| message.seq.wrapping_sub(first) < 1 << 31) {
+                    pending = pending.saturating_sub(1);
+                    match parse_reply(message).body {
+                        Body::Ack => deleted += 1,
+                        Body::Refused { errno: Errno::ENOENT, .. } => {} // it has ended meanwhile
+                        Body::Refused { errno, words } => return Err(failed("delete", Cause::Kernel { errno, words })),
+                        _ => {}
+                    }
+                }
+            }
+        }
+        Ok(deleted)
+    }
+
+    fn send(&self, w: Writer, op: &'static str) -> Result<()> {
+        let bytes = w.finish().ok_or_else(|| failed(op, Cause::State("a message is too long".to_owned())))?;
+        self.socket.send(&bytes, 0).map(drop).map_err(|e| OpError::io(op, FLOWS, &e).at(HOST))
+    }
+
+    fn receive(&mut self, op: &'static str) -> Result<()> {
+        loop {
+            self.buffer.clear();
+            match self.socket.recv(&mut self.buffer, 0) {
+                Ok(_) => return Ok(()),
+                Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {
+                    return Err(failed(op, Cause::Timeout(ANSWER_TIMEOUT)));
+                }
+                Err(e) => return Err(OpError::io(op, FLOWS, &e).at(HOST)),
+            }
+        }
+    }
+}
+
+const FLOWS: &str = "flows of conntrack";
+
+fn failed(op: &'static str, cause: Cause) -> OpError {
+    OpError::new(op, FLOWS, cause).at(HOST)
+}
+
+fn is_sent_to(flow: Attrs<'_>, destinations: &[Destination]) -> bool {
+    let tuple = flow.nested(TUPLE_ORIG);
+    let (ip, proto) = (tuple.nested(TUPLE_IP), tuple.nested(TUPLE_PROTO));
+    let is_udp = proto.get(PROTO_NUMBER).and_then(|number| number.first()).map(|n| i32::from(*n)) == Some(IPPROTO_UDP);
+    let port = proto.get(PROTO_DESTINATION_PORT).and_then(|port| port.try_into().ok()).map(u16::from_be_bytes);
+    let address = IP_DESTINATIONS.into_iter().find_map(|kind| ip.get(kind));
+    let is_meant = |to: &Destination| {
+        Some(to.port) == port && to.address.is_none_or(|wanted| address == Some(&octets(wanted)[..]))
+    };
+    is_udp && destinations.iter().any(is_meant)
+}
+
+/// The ID makes sure that it is this flow and not one that began with the same addresses and ports since.
+fn named(flow: Attrs<'_>) -> Named {
+    [TUPLE_ORIG, ID, ZONE].into_iter().filter_map(|kind| Some((kind, flow.get(kind)?.to_vec()))).collect()
+}

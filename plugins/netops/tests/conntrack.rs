@@ -1,0 +1,121 @@
+//! Conntrack on the real kernel, with real packets through a DNAT rule.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::net::{IpAddr, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+
+use netops::Netns;
+use netops::conntrack::{Destination, delete_udp};
+
+fn sh(commands: &str) {
+    let status = Command::new("sh").args(["-ec", commands]).status().unwrap();
+    assert!(status.success(), "{commands}");
+}
+
+fn has_programs(test: &str) -> bool {
+    let is_here = |program: &str| {
+        ["/usr/sbin", "/sbin", "/usr/bin", "/bin"]
+            .iter()
+            .any(|folder| std::path::Path::new(folder).join(program).exists())
+    };
+    let all = is_here("nft") && is_here("ip");
+    if !all {
+        testns::skip(test, "no nft and ip here");
+    }
+    all
+}
+
+/// What a client has sent to `port` of the node goes to one of two servers: the first, until the rule names the second.
+fn translate(port: u16, server: u16) {
+    sh(&format!(
+        "nft 'add table inet t; add chain inet t output {{ type nat hook output priority -100; }}
+         flush chain inet t output
+         add rule inet t output udp dport {port} redirect to :{server}'"
+    ));
+}
+
+fn socket(address: &str) -> UdpSocket {
+    let socket = UdpSocket::bind(address).unwrap();
+    socket.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+    socket
+}
+
+fn to(port: u16, address: Option<&str>) -> Destination {
+    Destination { port, address: address.map(|text| text.parse::<IpAddr>().unwrap()) }
+}
+
+/// The best-known complaint: who goes on sending to a port reaches the container that is gone.
+#[test]
+fn a_client_that_goes_on_sending_reaches_the_next_server() {
+    Netns::run_in_new(|| {
+        if !has_programs("a_client_that_goes_on_sending_reaches_the_next_server") {
+            return;
+        }
+        sh("ip link set lo up");
+        for host in ["127.0.0.1", "[::1]"] {
+            let (old, new) = (socket(&format!("{host}:7001")), socket(&format!("{host}:7002")));
+            let client = socket(&format!("{host}:0"));
+            let send = |text: &str| client.send_to(text.as_bytes(), format!("{host}:53")).unwrap();
+            let received = |server: &UdpSocket| {
+                let mut text = [0; 16];
+                let length = server.recv(&mut text).unwrap();
+                String::from_utf8_lossy(&text[..length]).into_owned()
+            };
+            translate(53, 7001);
+            send("first");
+            assert_eq!(received(&old), "first");
+            translate(53, 7002);
+            send("again");
+            assert_eq!(received(&old), "again", "the flow keeps its translation");
+            assert_eq!(delete_udp(&[to(53, None)]).unwrap(), 1);
+            send("at last");
+            assert_eq!(received(&new), "at last");
+            assert_eq!(delete_udp(&[to(53, None)]).unwrap(), 1);
+        }
+    })
+    .unwrap();
+}
+
+#[test]
+fn flows_to_other_ports_and_addresses_stay() {
+    Netns::run_in_new(|| {
+        if !has_programs("flows_to_other_ports_and_addresses_stay") {
+            return;
+        }
+        sh("ip link set lo up; ip addr add 10.9.0.1/32 dev lo");
+        translate(1, 2); // conntrack watches where a rule needs it
+        let client = socket("0.0.0.0:0");
+        let _servers = [socket("127.0.0.1:53"), socket("127.0.0.1:54"), socket("10.9.0.1:53")];
+        for server in ["127.0.0.1:53", "127.0.0.1:54", "10.9.0.1:53"] {
+            client.send_to(b"x", server).unwrap();
+        }
+        assert_eq!(delete_udp(&[]).unwrap(), 0);
+        assert_eq!(delete_udp(&[to(55, None), to(53, Some("10.9.0.2")), to(53, Some("::1"))]).unwrap(), 0);
+        assert_eq!(delete_udp(&[to(53, Some("10.9.0.1"))]).unwrap(), 1);
+        assert_eq!(delete_udp(&[to(53, None), to(54, Some("127.0.0.1"))]).unwrap(), 2);
+        assert_eq!(delete_udp(&[to(53, None), to(54, None)]).unwrap(), 0);
+    })
+    .unwrap();
+}
+
+/// As many as a busy name server has.
+#[test]
+fn many_flows_are_deleted_at_once() {
+    Netns::run_in_new(|| {
+        if !has_programs("many_flows_are_deleted_at_once") {
+            return;
+        }
+        sh("ip link set lo up");
+        translate(1, 2);
+        let _server = socket("127.0.0.1:53");
+        for _ in 0..1_000 {
+            socket("127.0.0.1:0").send_to(b"x", "127.0.0.1:53").unwrap();
+        }
+        let deleted = delete_udp(&[to(53, None)]).unwrap();
+        assert!((900..=1_000).contains(&deleted), "{deleted}"); // a port may have been used again
+        assert_eq!(delete_udp(&[to(53, None)]).unwrap(), 0);
+    })
+    .unwrap();
+}
