@@ -1,6 +1,6 @@
 //! The path of a container's namespace, where it leads to another by now: to the node's, or to another container's.
 
-use crate::bridge::{left_by, stays};
+use crate::bridge::stays;
 use crate::configs::{Attached, bridge, with};
 use crate::subjects::{Who, node, ours, reference_or_skip};
 use nix::errno::Errno;
@@ -178,7 +178,7 @@ fn del_through_another_containers_process_takes_nothing_from_that_one() {
             // By its own path what has no mark goes, as the reference's DEL does it.
             Call::new(Verb::Del, &config, &ended).run(&node).ok();
             other.del().ok();
-            node.assert_as_before_except(left_by(who));
+            node.assert_as_before_except(stays);
         }
     }
 }
