@@ -308,7 +308,7 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -
         (format!("fd00:88::{:x}/64", pod.number + 2), "gateway=fd00:88::1/64", "route=::/0,fd00:88::1"),
     ];
     let families = families.iter().take(scene.addresses);
-    let is_masqueraded = scene.config["ipMasq"] == true;
+    let chain = (scene.config["ipMasq"] == true).then(|| format!("masquerade=CNI-{:024x}", pod.number));
     let veth = format!("veth=veth{:08x}", pod.number);
     let id = &pod.attachment.container_id;
     let mut call = call.argument("bridge").argument(verb.name().to_lowercase()).argument(veth);
@@ -318,11 +318,13 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -
         for (address, gateway, route) in families {
             call = call.argument(format!("address={address}")).argument(*gateway).argument(*route);
         }
-        return if is_masqueraded { call.argument(format!("masquerade={id}")) } else { call };
+        let Some(chain) = chain else { return call };
+        // As long as ours are.
+        let note = format!("note={:016x}-{:016x}, net: {NETWORK}, if: {IFNAME}, id: {id}", 0, pod.number);
+        return call.argument(chain).argument(format!("comment=name: \"{NETWORK}\" id: \"{id}\"")).argument(note);
     }
-    if is_masqueraded {
-        call = families
-            .fold(call.argument("masquerade"), |call, (address, ..)| call.argument(format!("address={address}")));
+    if let Some(chain) = chain {
+        call = families.fold(call.argument(chain), |call, (address, ..)| call.argument(format!("address={address}")));
     }
     call.argument(if waits { "return=freed" } else { "return=announced" })
 }

@@ -23,17 +23,26 @@ pub(crate) struct Add {
     pub(crate) addresses: Vec<Prefix>,
     pub(crate) gateways: Vec<Prefix>,
     pub(crate) routes: Vec<(Prefix, IpAddr)>,
-    /// The comment of the elements.
-    pub(crate) masquerade: Option<String>,
+    pub(crate) masquerade: Masquerade,
     /// Returns before the ends can carry packets.
     pub(crate) returns_early: bool,
+}
+
+/// What an attachment's iptables rules are called and say; it has none without a chain.
+#[derive(Default)]
+pub(crate) struct Masquerade {
+    pub(crate) chain: String,
+    pub(crate) comment: String,
+    /// What our plugins keep in the rules' user data.
+    pub(crate) note: String,
 }
 
 /// What there is of an attachment.
 #[derive(Default)]
 pub(crate) struct Del {
     pub(crate) veth: String,
-    /// Those that are masqueraded.
+    /// The chain of the addresses, if they are masqueraded.
+    pub(crate) chain: String,
     pub(crate) addresses: Vec<Prefix>,
     /// Waits until the kernel has freed everything.
     pub(crate) waits: bool,
@@ -73,7 +82,9 @@ fn add(words: impl Iterator<Item = String>) -> Result<Add, String> {
             "address" => add.addresses.push(prefix(value)?),
             "gateway" => add.gateways.push(prefix(value)?),
             "route" => add.routes.push(route(value)?),
-            "masquerade" => add.masquerade = Some(value.to_owned()),
+            "masquerade" => add.masquerade.chain = value.to_owned(),
+            "comment" => add.masquerade.comment = value.to_owned(),
+            "note" => add.masquerade.note = value.to_owned(),
             "return" if matches!(value, "up" | "made") => add.returns_early = value == "made",
             _ => return Err(unknown(&word)),
         }
@@ -87,18 +98,14 @@ fn add(words: impl Iterator<Item = String>) -> Result<Add, String> {
 
 fn del(words: impl Iterator<Item = String>) -> Result<Del, String> {
     let mut del = Del::default();
-    let (mut addresses, mut masquerade) = (Vec::new(), false);
     for word in words {
         match word.split_once('=').unwrap_or((&word, "")) {
             ("veth", value) => del.veth = value.to_owned(),
-            ("address", value) => addresses.push(prefix(value)?),
-            ("masquerade", _) => masquerade = true,
+            ("address", value) => del.addresses.push(prefix(value)?),
+            ("masquerade", value) => del.chain = value.to_owned(),
             ("return", value @ ("announced" | "freed")) => del.waits = value == "freed",
             _ => return Err(unknown(&word)),
         }
-    }
-    if masquerade {
-        del.addresses = addresses;
     }
     match del.veth.is_empty() {
         true => Err("bridge del wants veth".to_owned()),
@@ -175,5 +182,12 @@ impl Octets {
 
     pub(crate) fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    pub(crate) fn to_ip(self) -> IpAddr {
+        match self.bytes {
+            [a, b, c, d, ..] if self.length == 4 => IpAddr::from([a, b, c, d]),
+            bytes => IpAddr::from(bytes),
+        }
     }
 }

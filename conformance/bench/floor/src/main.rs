@@ -77,8 +77,8 @@ fn attach(add: &Add) -> Result<()> {
     if add.gateways.iter().any(|gateway| gateway.ip.is_ipv6()) {
         write(&["ipv6/conf/all/forwarding"], "1")?;
     }
-    if let Some(comment) = &add.masquerade {
-        nft::open().and_then(|nft| nft::add(&nft, &add.addresses, comment)).map_err(doing("masquerade"))?;
+    if !add.masquerade.chain.is_empty() {
+        nft::open().and_then(|nft| nft::add(&nft, &add.masquerade, &add.addresses)).map_err(doing("masquerade"))?;
     }
     let watch = match add.returns_early {
         true => None,
@@ -216,11 +216,11 @@ fn until_seen_up(socket: &Socket, watch: &Socket, index: u32) -> std::result::Re
 
 fn detach(del: &Del) -> Result<()> {
     // Closing this after a deletion waits for the kernel, so it stays open until the end, the child's.
-    let nft = match del.addresses.as_slice() {
-        [] => None,
-        addresses => {
+    let nft = match del.chain.as_str() {
+        "" => None,
+        chain => {
             let nft = nft::open().map_err(doing("open a socket"))?;
-            nft::remove(&nft, addresses).map_err(doing("end the masquerade"))?;
+            nft::remove(&nft, chain, &del.addresses).map_err(doing("end the masquerade"))?;
             Some(nft)
         }
     };

@@ -5,12 +5,10 @@ use nix::errno::Errno;
 /// Flags of `struct nlmsghdr`.
 pub(crate) const REQUEST: u16 = 0x001;
 pub(crate) const ACK: u16 = 0x004;
-pub(crate) const DUMP: u16 = 0x300;
 pub(crate) const EXCL: u16 = 0x200;
 pub(crate) const CREATE: u16 = 0x400;
 pub(crate) const APPEND: u16 = 0x800;
 
-const MULTI: u16 = 0x002;
 const HEADER: usize = 16;
 const NESTED: u16 = 0x8000;
 const NLMSG_ERROR: u16 = 2;
@@ -90,8 +88,8 @@ pub(crate) enum Answer<'a> {
     Done { number: u32 },
     /// A request is refused.
     Refused(Errno),
-    /// An object, or news of one; more may come if it is part of a list.
-    Object { kind: u16, number: u32, body: &'a [u8], is_part: bool },
+    /// An object, or news of one.
+    Object { kind: u16, number: u32, body: &'a [u8] },
 }
 
 /// The messages of one datagram.
@@ -103,7 +101,6 @@ impl<'a> Iterator for Answers<'a> {
     fn next(&mut self) -> Option<Answer<'a>> {
         let length = usize::try_from(u32_at(self.0, 0)?).ok()?;
         let (kind, number) = (u16_at(self.0, 4)?, u32_at(self.0, 8)?);
-        let is_part = u16_at(self.0, 6)? & MULTI != 0;
         let body = self.0.get(HEADER..length)?;
         self.0 = self.0.get(length.next_multiple_of(4)..).unwrap_or_default();
         Some(match kind {
@@ -112,7 +109,7 @@ impl<'a> Iterator for Answers<'a> {
                 negative => Answer::Refused(Errno::from_raw(negative.saturating_neg())),
             },
             NLMSG_DONE => Answer::Done { number },
-            _ => Answer::Object { kind, number, body, is_part },
+            _ => Answer::Object { kind, number, body },
         })
     }
 }

@@ -44,9 +44,9 @@ impl Socket {
         let mut found = None;
         self.receive(|answer| match answer {
             Answer::Done { number } => number == last,
-            Answer::Object { kind, number, body, is_part } => {
+            Answer::Object { kind, number, body } => {
                 found = found.take().or_else(|| read(kind, body));
-                number == last && !is_part
+                number == last
             }
             Answer::Refused(_) => true,
         })?;

@@ -91,14 +91,16 @@ impl Scene {
         words.extend(addresses.iter().map(|address| format!("address={address}")));
         words.extend(self.gateways.iter().map(|gateway| format!("gateway={gateway}")));
         words.extend(self.routes.iter().map(|route| format!("route={route}")));
-        words.extend(self.masquerade.then(|| format!("masquerade={}", comment(id))));
+        if self.masquerade {
+            words.extend([chain(id), format!("comment=name: \"net\" id: \"{id}\""), note(id)]);
+        }
         words
     }
 
     fn del(&self, lease: &Lease) -> Vec<String> {
         let mut words = vec!["bridge".to_owned(), "del".into(), format!("veth={}", lease.veth)];
         words.extend(lease.addresses.iter().map(|address| format!("address={address}")));
-        words.extend(self.masquerade.then(|| "masquerade".to_owned()));
+        words.extend(self.masquerade.then(|| chain(lease.id)));
         words.push(format!("return={}", self.returns));
         words
     }
@@ -112,15 +114,22 @@ fn run(words: &[String]) {
     assert_eq!((output.code(), output.stdout.as_str(), output.stderr.as_str()), (0, "", ""), "{words:?}");
 }
 
-/// The comment of our nft elements (plugins/filter/README.md).
-fn comment(id: &str) -> String {
-    let hex = |text: &str| {
-        Sha512::digest(text).iter().take(8).fold(String::new(), |mut all, byte| {
-            write!(all, "{byte:02x}").unwrap();
-            all
-        })
-    };
-    format!("{}-{}, net: net, if: eth0, id: {id}", hex("net"), hex(&format!("eth0:{id}")))
+/// The reference's chain of a container on the network.
+fn chain(id: &str) -> String {
+    format!("masquerade=CNI-{}", hex(&format!("net{id}"), 24))
+}
+
+/// The note in the user data of our rules (plugins/filter/README.md).
+fn note(id: &str) -> String {
+    format!("note={}-{}, net: net, if: eth0, id: {id}", hex("net", 16), hex(&format!("eth0:{id}"), 16))
+}
+
+/// The first digits of a text's SHA-512.
+fn hex(text: &str, digits: usize) -> String {
+    Sha512::digest(text).iter().take(digits / 2).fold(String::new(), |mut all, byte| {
+        write!(all, "{byte:02x}").unwrap();
+        all
+    })
 }
 
 fn settle(node: &Node, pod: &Container, veth: &str) {
@@ -204,7 +213,7 @@ fn bridge_without_gateway() {
 #[test]
 fn masquerade() {
     check(&Scene {
-        config: config(json!({"isGateway": true, "ipMasq": true, "ipMasqBackend": "nftables"})),
+        config: config(json!({"isGateway": true, "ipMasq": true})),
         gateways: &["10.7.0.1/24"],
         routes: &[],
         masquerade: true,
@@ -215,7 +224,7 @@ fn masquerade() {
 #[test]
 fn dual_stack_masquerade() {
     check(&Scene {
-        config: config(json!({"isDefaultGateway": true, "ipMasq": true, "ipMasqBackend": "nftables", "ipam": dual()})),
+        config: config(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()})),
         gateways: &["10.7.0.1/24", "fd07::1/64"],
         routes: &["0.0.0.0/0,10.7.0.1", "::/0,fd07::1"],
         masquerade: true,
