@@ -474,3 +474,30 @@ fn rules_in_nf_tables_own_words_are_recognised() {
         }
     });
 }
+
+/// What others do between a look and its change makes it look again; and a policy that is there stays.
+#[test]
+fn a_change_is_for_the_ruleset_that_was_looked_at() {
+    in_netns(|| {
+        if !has("a_change_is_for_the_ruleset_that_was_looked_at", "iptables-nft") {
+            return;
+        }
+        sh("iptables -P FORWARD DROP");
+        let mut filter = Filter::open().unwrap();
+        let mut table = filter.iptables(Family::Ip, TableName::Filter).unwrap().unwrap();
+        let mut looks = 0;
+        table
+            .change(|_| {
+                looks += 1;
+                if looks == 1 {
+                    sh("iptables -A FORWARD -s 192.0.2.1 -j ACCEPT");
+                }
+                let rule = Rule { target: Target::Return, ..Rule::default() };
+                Ok(vec![Edit::Prepend(NewRule { chain: "FORWARD".to_owned(), rule, note: None })])
+            })
+            .unwrap();
+        assert_eq!(looks, 2);
+        let saved = sh("iptables -S FORWARD");
+        assert_eq!(saved, "-P FORWARD DROP\n-A FORWARD -j RETURN\n-A FORWARD -s 192.0.2.1/32 -j ACCEPT\n");
+    });
+}
