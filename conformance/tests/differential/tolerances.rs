@@ -88,6 +88,19 @@ pub(crate) const ALL: &[Tolerance] = &[
         }),
     },
     Tolerance {
+        name: "name service of IPAM",
+        row: "`dns` always replaces IPAM's",
+        how: Excuse(|seen| {
+            let place = seen.difference.line.place;
+            let rest = |who| {
+                let mut result: serde_json::Value = serde_json::from_str(&seen.said(who, place)?.text).ok()?;
+                result.as_object_mut()?.remove("dns");
+                Some(result)
+            };
+            place.ends_with(" ADD") && rest(Who::Ours).is_some() && rest(Who::Ours) == rest(Who::Reference)
+        }),
+    },
+    Tolerance {
         name: "DEL of another's link",
         row: "DEL deletes any link of the name",
         how: Excuse(|seen| {
