@@ -6,7 +6,7 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
-//! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside |
+//! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside; [`Namespaces`]: all of a process's |
 //! | [`link`] | [`Link`](link::Link), `get` `find` `list`, `create_bridge` `create_veth` `set` |
 //! | [`pair`] | the other end of a veth in another namespace |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
@@ -61,5 +61,5 @@ pub mod fuzzing;
 
 pub use error::{Errno, OpError};
 pub use kernel::{Kernel, Request};
-pub use netns::Netns;
+pub use netns::{Bind, Namespaces, Netns};
 pub use nft::conntrack;

@@ -6,6 +6,10 @@
 //! for a whole ADD. Links, addresses and routes need no entering: open a [`crate::kernel::Kernel`] in the
 //! namespace and use it from anywhere. What is left are `/proc/sys/net` and starting programs.
 
+mod process;
+
+pub use process::{Bind, Namespaces};
+
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::{Path, PathBuf};
