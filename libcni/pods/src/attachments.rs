@@ -28,6 +28,10 @@ const BURST_BITS: u64 = 4_294_967_295;
 /// A capability argument that no plugin asks for: the cache keeps it, and so knows after a restart in which order the
 /// networks were asked for and which interface is the primary one.
 const PLACE: &str = "pods.place";
+/// What pods are offered without asking for it, and what plugins learn from `CNI_ARGS` as well: that no plugin enables
+/// one of these is no loss.
+const OFFERED: &[&str] =
+    &["dns", "ipRanges", "aliases", "cgroupPath", "io.kubernetes.cri.pod-annotations", "mac", PLACE];
 
 /// What a pod may choose from.
 #[derive(Debug, Clone, Default)]
@@ -62,6 +66,22 @@ impl Place {
     pub(crate) fn find_in(arguments: &CapabilityArgs) -> Option<Self> {
         arguments.find(PLACE).and_then(|text| serde_json::from_str(text).ok())
     }
+}
+
+/// The capabilities that a pod asks for and that no plugin of the network enables.
+pub(crate) fn unserved(conf: &NetworkConf, arguments: &CapabilityArgs) -> Vec<String> {
+    let is_enabled = |name: &str| conf.plugins.iter().flat_map(|plugin| &plugin.capabilities).any(|own| own == name);
+    let is_asked_for = |name: &str, value: &str| match serde_json::from_str(value).unwrap_or_default() {
+        Value::Null => false,
+        Value::Object(keys) => !keys.is_empty(),
+        // One static address goes into CNI_ARGS, too.
+        Value::Array(items) => items.len() > usize::from(name == "ips"),
+        Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
+    };
+    let missing = arguments
+        .iter()
+        .filter(|(name, value)| !OFFERED.contains(name) && !is_enabled(name) && is_asked_for(name, value));
+    missing.map(|(name, _)| name.to_owned()).collect()
 }
 
 impl<'a> Choice<'a> {

@@ -66,7 +66,11 @@ impl Pods {
         let lo = self.lo_up(pod, until).await.map_err(failed)?;
         let done = self.add_all(planned, until).await;
         if done.errors.is_empty() {
-            return Ok(Status::of_results(planned, done.results));
+            let status = Status::of_results(planned, done.results);
+            for warning in status.warnings() {
+                tracing::warn!("pod {}/{}: {warning}", pod.id.namespace, pod.id.name);
+            }
+            return Ok(status);
         }
         let begin = Instant::now().min(until);
         let newest_first = done.finished.iter().rev().filter_map(|index| planned.get(*index));

@@ -1,10 +1,10 @@
 //! Status: what a pod has, from the cache; and whether it still has it, by CHECK.
 
-use crate::attachments::{Place, Planned};
+use crate::attachments::{self, Place, Planned};
 use crate::error::Error;
 use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
-use crate::pod::PodId;
+use crate::pod::{Dns, PodId};
 use crate::pods::Pods;
 use crate::set_up::told;
 use crate::watch;
@@ -34,6 +34,10 @@ pub struct NetworkStatus {
     pub is_primary: bool,
     /// What ADD made; `None` when it did not finish.
     pub result: Option<AddResult>,
+    /// The capabilities that the pod asks for and that no plugin of the network enables, such as `portMappings` on a
+    /// chain without portmap: they have no effect. Not among them is what pods are offered without asking (`dns`,
+    /// `ipRanges`, `aliases`, annotations, the cgroup), and what `CNI_ARGS` has as well (`mac`, a single address).
+    pub unserved: Vec<String>,
 }
 
 impl Status {
@@ -43,10 +47,31 @@ impl Status {
     /// plugins name none.
     #[must_use]
     pub fn addresses(&self) -> Vec<IpAddr> {
-        let primary = self.networks.iter().find(|network| network.is_primary).or_else(|| self.networks.first());
-        let mut addresses = primary.map(NetworkStatus::addresses).unwrap_or_default();
+        let mut addresses = self.primary().map(NetworkStatus::addresses).unwrap_or_default();
         addresses.sort_by_key(IpAddr::is_ipv6);
         addresses
+    }
+
+    /// What the plugins of the primary interface's network say of DNS: for the pod's resolv.conf. A domain counts as the
+    /// search list where the result has none, as in resolv.conf(5).
+    #[must_use]
+    pub fn dns(&self) -> Dns {
+        let Some(result) = self.primary().and_then(|network| network.result.as_ref()) else { return Dns::default() };
+        let cni_spec::Dns { nameservers: servers, domain, search: mut searches, options, .. } = result.dns.clone();
+        if searches.is_empty() {
+            searches.extend(Some(domain).filter(|domain| !domain.is_empty()));
+        }
+        Dns { servers, searches, options }
+    }
+
+    fn primary(&self) -> Option<&NetworkStatus> {
+        self.networks.iter().find(|network| network.is_primary).or_else(|| self.networks.first())
+    }
+
+    /// What the pod asked for and did not get, a sentence for each network, without the pod's name.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        self.networks.iter().filter_map(NetworkStatus::warning).collect()
     }
 
     pub(crate) fn of_results(planned: &[Planned<'_>], results: Vec<AddResult>) -> Self {
@@ -56,6 +81,7 @@ impl Status {
             netns: planned.attachment.netns.clone(),
             is_primary: Place::find_in(&planned.attachment.capability_args).is_some_and(|place| place.is_primary),
             result: Some(result),
+            unserved: attachments::unserved(planned.conf, &planned.attachment.capability_args),
         };
         Self { networks: planned.iter().zip(results).map(network).collect() }
     }
@@ -82,14 +108,23 @@ impl NetworkStatus {
         result.ips.iter().filter(|ip| is_own(ip.interface)).map(|ip| ip.address.ip()).collect()
     }
 
+    fn warning(&self) -> Option<String> {
+        let names = self.unserved.join(", ");
+        (!names.is_empty())
+            .then(|| format!("network {} has no plugin with capability {names}: it has no effect", self.network))
+    }
+
     fn of_cached(cached: &Cached) -> Result<Self, Error> {
+        let conf = cached.network_conf().ok();
         // Results name their version, but for the oldest.
-        let version = cached.network_conf().ok().and_then(|conf| conf.version().ok()).unwrap_or(SpecVersion::V0_1_0);
+        let version = conf.as_ref().and_then(|conf| conf.version().ok()).unwrap_or(SpecVersion::V0_1_0);
+        let arguments = &cached.attachment.capability_args;
         let (network, ifname) = (cached.network.clone(), cached.attachment.id.ifname.clone());
         let unusable = |error| told(&network, &ifname, libcni::Error::Invalid(error));
         Ok(Self {
             netns: cached.attachment.netns.clone(),
-            is_primary: Place::find_in(&cached.attachment.capability_args).is_some_and(|place| place.is_primary),
+            is_primary: Place::find_in(arguments).is_some_and(|place| place.is_primary),
+            unserved: conf.map(|conf| attachments::unserved(&conf, arguments)).unwrap_or_default(),
             result: cached.result(version).map_err(unusable)?,
             network,
             ifname,
@@ -169,6 +204,7 @@ mod tests {
             netns: "/run/netns/c1".into(),
             is_primary: index == primary,
             result: Some(AddResult::from_value(&serde_json::from_str(result).unwrap(), SpecVersion::V1_0_0).unwrap()),
+            unserved: Vec::new(),
         };
         let status = Status { networks: [first, second].into_iter().enumerate().map(network).collect() };
         expected.assert_eq(&status.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(" "));

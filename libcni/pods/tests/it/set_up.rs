@@ -49,6 +49,43 @@ fn a_pod_is_set_up_on_the_default_network_and_taken_down() {
     });
 }
 
+/// Ports of the node on a chain without portmap refuse connections: the runtime hears of it, and after a restart, too.
+#[test]
+fn a_capability_that_no_plugin_of_the_network_wants_is_told() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let pods = site.pods();
+        let (mut pod, _container) = site.pod("web");
+        let port = PortMapping { host_port: 8080, container_port: 80, protocol: "TCP".into(), host_ip: None };
+        pod.port_mappings = vec![port];
+        pod.dns = Some(pods::Dns { servers: vec!["192.0.2.1".into()], ..pods::Dns::default() });
+        pod.networks = vec![NetworkRequest { ips: vec!["10.1.0.77".parse().unwrap()], ..on("office") }];
+        let status = pods.set_up(&pod).await.unwrap();
+        assert_eq!(status.networks[0].unserved, ["portMappings"]);
+        expect!["network office has no plugin with capability portMappings: it has no effect"]
+            .assert_eq(&status.warnings().join("; "));
+        assert_eq!(site.pods().status(&pod.id).await.unwrap(), status);
+        pods.tear_down(&pod.id).await.unwrap();
+    });
+}
+
+#[test]
+fn a_capability_that_a_plugin_wants_is_no_warning() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        let plugins = r#"[{"type":"a"},{"type":"a","name":"b","capabilities":{"portMappings":true,"bandwidth":true}}]"#;
+        let list = format!(r#"{{"cniVersion":"1.1.0","name":"net-a","plugins":{plugins}}}"#);
+        site.write("net.d/10-a.conflist", &list);
+        let pods = site.pods();
+        let (mut pod, _container) = site.pod("web");
+        let port = PortMapping { host_port: 8080, container_port: 80, protocol: "TCP".into(), host_ip: None };
+        pod.port_mappings = vec![port];
+        pod.annotations = [("kubernetes.io/ingress-bandwidth".to_owned(), "1M".to_owned())].into();
+        assert!(pods.set_up(&pod).await.unwrap().warnings().is_empty());
+        pods.tear_down(&pod.id).await.unwrap();
+    });
+}
+
 #[test]
 fn several_networks_are_set_up_in_the_order_of_the_request() {
     on_node(async |site| {

@@ -17,6 +17,8 @@ use tracing_subscriber::registry::LookupSpan;
 thread_local! {
     /// What was told on this thread, on which a test and its runtime are.
     static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    /// The texts of warnings.
+    static WARNED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Notes each event that tells how something ended, with the spans around it. For all threads: whether anybody listens
@@ -27,12 +29,14 @@ fn record() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry().with(Recorder)).unwrap());
     TOLD.take();
+    WARNED.take();
 }
 
 /// Fields as text, without what differs from run to run.
 #[derive(Default)]
 struct Fields {
     text: String,
+    message: String,
     has_duration: bool,
 }
 
@@ -40,7 +44,8 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "duration_us" => self.has_duration = true,
-            "message" | "error" => {}
+            "message" => self.message = format!("{value:?}"),
+            "error" => {}
             name => write!(self.text, " {name}={value:?}").unwrap(),
         }
     }
@@ -56,6 +61,9 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
         let mut fields = Fields::default();
         event.record(&mut fields);
+        if *event.metadata().level() == tracing::Level::WARN {
+            WARNED.with_borrow_mut(|warned| warned.push(fields.message.clone()));
+        }
         if !fields.has_duration {
             return;
         }
@@ -131,5 +139,22 @@ fn trace_context_is_handed_to_each_plugin() {
             .map(|verb| format!("{verb} 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"));
         let lines: Vec<_> = traces.lines().filter(|line| !line.starts_with("VERSION")).collect();
         assert_eq!(lines, expected);
+    });
+}
+
+#[test]
+fn a_capability_that_no_plugin_wants_is_logged_with_pod_and_network() {
+    on_node(async |site| {
+        site.plugin("a", GOOD);
+        site.network("10-a", "net-a", &["a"]);
+        let pods = site.pods();
+        record();
+        let (mut pod, _) = site.pod("web");
+        let protocol = "tcp".to_owned();
+        pod.port_mappings = vec![pods::PortMapping { host_port: 8080, container_port: 80, protocol, host_ip: None }];
+        pods.set_up(&pod).await.unwrap();
+        expect!["pod default/web: network net-a has no plugin with capability portMappings: it has no effect"]
+            .assert_eq(&WARNED.take().join("\n"));
+        pods.tear_down(&pod.id).await.unwrap();
     });
 }
