@@ -47,6 +47,8 @@ pub(crate) struct PodStatus {
     pub(crate) addresses: Vec<IpAddr>,
     /// As `network:interface`.
     pub(crate) networks: Vec<String>,
+    /// What it asked for and did not get.
+    pub(crate) warnings: Vec<String>,
     /// Whether it is in the node's network.
     pub(crate) host_network: bool,
     /// Its pause process.

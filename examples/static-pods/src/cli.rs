@@ -19,7 +19,7 @@ pub(crate) struct Cli {
 /// What else this executable does.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Runs a program in a pod's network namespace.
+    /// Runs a program in a pod's namespaces, with its resolv.conf.
     Exec(Exec),
     /// Holds a pod's namespaces; for this program's own use.
     #[command(hide = true)]

@@ -1,11 +1,15 @@
-//! `static-pods exec`: a program in a pod's namespaces, to look around with.
+//! `static-pods exec`: a program in a pod's namespaces and with its resolv.conf, to look around with.
 
 use crate::cli::Exec;
 use crate::state::{self, Record};
 use anyhow::{Context, Result, bail};
-use netops::Netns;
 use netops::boot::Boot;
+use netops::{Bind, Namespaces};
+use std::path::Path;
 use std::process::{Command, ExitCode};
+
+/// What a pod's resolv.conf is seen as.
+const RESOLV_CONF: &str = "/etc/resolv.conf";
 
 /// Runs the program and takes its exit status.
 pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
@@ -25,23 +29,27 @@ pub(crate) fn run(exec: &Exec) -> Result<ExitCode> {
     if let Some(other) = found.next() {
         bail!("{} may be {} or {}: add its namespace", exec.pod, record.manifest.key, other.manifest.key);
     }
-    let netns = netns(record).with_context(|| format!("pod {} has no process", record.manifest.key))?;
+    let namespaces = namespaces(record).with_context(|| format!("pod {} has no process", record.manifest.key))?;
     let Some((program, arguments)) = exec.program.split_first() else { bail!("no program is given") };
     let mut command = Command::new(program);
     command.args(arguments);
-    let status = netns.run(|| command.status())?;
+    let resolv_conf = state::find_resolv_conf(&exec.state_dir, record);
+    // A node without the file has no place where it could be seen.
+    let resolv_conf = resolv_conf.filter(|_| Path::new(RESOLV_CONF).exists());
+    let bind = resolv_conf.as_deref().map(|source| Bind { source, target: Path::new(RESOLV_CONF) });
+    let status = namespaces.run(bind.as_slice(), || command.status())?;
     let status = status.with_context(|| format!("cannot run {program}"))?;
     use std::os::unix::process::ExitStatusExt;
     let code = status.code().or_else(|| Some(128 + status.signal()?)).unwrap_or(1);
     Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
 }
 
-/// The pod's network namespace, by its pause process.
-fn netns(record: &Record) -> Option<Netns> {
+/// The pod's namespaces, by its pause process.
+fn namespaces(record: &Record) -> Option<Namespaces> {
     let pause = record.pause.filter(|_| Boot::read().is_ok_and(|boot| boot.id == record.boot))?;
-    // First the namespace, then the look: if the pause process still runs, it is its own.
-    let netns = Netns::open(pause.netns()).ok()?;
-    pause.runs().then_some(netns)
+    // First the namespaces, then the look: if the pause process still runs, they are its own.
+    let namespaces = Namespaces::of_process(pause.pid).ok()?;
+    pause.runs().then_some(namespaces)
 }
 
 #[cfg(test)]
@@ -64,8 +72,8 @@ mod tests {
             pause: Some(pause),
             up: true,
         };
-        assert!(netns(&record(own, &boot)).is_some());
-        assert!(netns(&record(ProcessId { start_ticks: own.start_ticks + 1, ..own }, &boot)).is_none());
-        assert!(netns(&record(own, "another boot")).is_none());
+        assert!(namespaces(&record(own, &boot)).is_some());
+        assert!(namespaces(&record(ProcessId { start_ticks: own.start_ticks + 1, ..own }, &boot)).is_none());
+        assert!(namespaces(&record(own, "another boot")).is_none());
     }
 }

@@ -2,14 +2,14 @@
 
 use crate::board::Readiness;
 use crate::cli::Options;
-use crate::dns::{NodeDns, parse_resolv_conf};
+use crate::dns::{NodeDns, parse_resolv_conf, resolv_conf};
 use crate::manifest::Manifest;
 use crate::process::ProcessId;
 use crate::state::Record;
 use anyhow::{Context, Result, anyhow, bail};
 use pods::libcni::Cancellation;
 use pods::libcni::cni_spec::{ContainerId, IfName, NetworkName};
-use pods::pod::{NetworkRequest, Pod, PodId, PortMapping};
+use pods::pod::{Dns, NetworkRequest, Pod, PodId, PortMapping};
 use pods::{Pods, Status};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
@@ -27,12 +27,17 @@ pub(crate) struct Up {
     pub(crate) addresses: Vec<IpAddr>,
     /// As `network:interface`.
     pub(crate) networks: Vec<String>,
+    /// What it asked for and did not get.
+    pub(crate) warnings: Vec<String>,
+    /// What plugins say of DNS.
+    pub(crate) dns: Dns,
 }
 
 impl From<Status> for Up {
     fn from(status: Status) -> Self {
         let networks = status.networks.iter().map(|network| format!("{}:{}", network.network, network.ifname));
-        Self { addresses: status.addresses(), networks: networks.collect() }
+        let (addresses, networks) = (status.addresses(), networks.collect());
+        Self { addresses, networks, warnings: status.warnings(), dns: status.dns() }
     }
 }
 
@@ -54,7 +59,7 @@ impl Network {
         let node = match std::fs::read_to_string(&options.resolv_conf) {
             Ok(text) => parse_resolv_conf(&text),
             // As in a C library: without the file there are no servers to tell of.
-            Err(_) => pods::pod::Dns::default(),
+            Err(_) => Dns::default(),
         };
         let (cluster_servers, cluster_domain) = (options.cluster_dns.clone(), options.cluster_domain.clone());
         Ok(Self { pods: builder.build()?, dns: NodeDns { cluster_servers, cluster_domain, node } })
@@ -90,6 +95,11 @@ impl Network {
     /// Takes a sandbox's networks away.
     pub(crate) async fn tear_down(&self, record: &Record) -> Result<()> {
         Ok(self.pods.tear_down(&pod_id(record)?).await?)
+    }
+
+    /// The text of the pod's resolv.conf.
+    pub(crate) fn resolv_conf(&self, manifest: &Manifest, up: &Up) -> String {
+        resolv_conf(&self.dns.in_pod(manifest, &up.dns))
     }
 
     /// What a sandbox has, as far as it is known to have it.

@@ -34,11 +34,14 @@ pub(crate) struct Record {
 
 /// When a program was killed a child that it had just forked may hold the lock until it becomes another program.
 const LOCK_DEADLINE: Duration = Duration::from_secs(2);
+/// Folder of the sandboxes' resolv.conf files, each named by its sandbox.
+const RESOLV_CONFS: &str = "resolv.conf";
 
 /// The state folder, which is ours alone as long as this lives.
 #[derive(Debug)]
 pub(crate) struct State {
     records: PathBuf,
+    resolv_confs: PathBuf,
     boot: String,
     _lock: Lock,
 }
@@ -48,13 +51,15 @@ impl State {
     pub(crate) fn open(dir: &Path) -> Result<Self> {
         let records = dir.join("sandboxes");
         fs::create_dir_all(&records).with_context(|| format!("cannot create {}", records.display()))?;
+        let resolv_confs = dir.join(RESOLV_CONFS);
+        fs::create_dir_all(&resolv_confs).with_context(|| format!("cannot create {}", resolv_confs.display()))?;
         let path = dir.join("lock");
         let lock = Lock::take(&path, 0o600, LOCK_DEADLINE).with_context(|| {
             let dir = dir.display();
             format!("{dir} is in use: stop the other static-pods first, or give this one its own --state-dir")
         })?;
         let boot = netops::boot::Boot::read()?.id;
-        Ok(Self { records, boot, _lock: lock })
+        Ok(Self { records, resolv_confs, boot, _lock: lock })
     }
 
     /// A record for a sandbox of which nothing has been made yet.
@@ -70,15 +75,23 @@ impl State {
         Ok(netops::file::replace(&self.path(&record.sandbox), &serde_json::to_vec_pretty(record)?, 0o600)?)
     }
 
-    /// Takes the record away: nothing is left of its sandbox.
+    /// Puts the sandbox's resolv.conf there, for everybody to read as any other.
+    pub(crate) fn save_resolv_conf(&self, record: &Record, text: &str) -> Result<()> {
+        let path = self.resolv_confs.join(&record.sandbox);
+        Ok(netops::file::replace(&path, text.as_bytes(), 0o644)?)
+    }
+
+    /// Takes the sandbox's files away, the record last: nothing is left of its sandbox.
     pub(crate) fn forget(&self, record: &Record) -> Result<()> {
-        let path = self.path(&record.sandbox);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+        for path in [self.resolv_confs.join(&record.sandbox), self.path(&record.sandbox)] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(error).with_context(|| format!("cannot remove {}", path.display()));
+                }
+                _ => {}
             }
-            _ => Ok(()),
         }
+        Ok(())
     }
 
     /// All records, the oldest first, and what is wrong with files that are none. These are put aside.
@@ -98,6 +111,13 @@ impl State {
                 );
             }
         }
+        for path in paths(&self.resolv_confs)? {
+            let is_of = |record: &Record| path.file_name().is_some_and(|name| name == record.sandbox.as_str());
+            if !records.iter().any(is_of) {
+                // If it stays, it only takes room.
+                drop(fs::remove_file(&path));
+            }
+        }
         records.sort_by(|a, b| (a.created, &a.sandbox).cmp(&(b.created, &b.sandbox)));
         Ok((records, problems))
     }
@@ -110,6 +130,11 @@ impl State {
     fn path(&self, sandbox: &str) -> PathBuf {
         self.records.join(format!("{sandbox}.json"))
     }
+}
+
+/// The sandbox's resolv.conf in a state folder, if it has one: from the moment its network is complete.
+pub(crate) fn find_resolv_conf(dir: &Path, record: &Record) -> Option<PathBuf> {
+    Some(dir.join(RESOLV_CONFS).join(&record.sandbox)).filter(|path| path.is_file())
 }
 
 /// The records in a state folder that somebody else works with.
@@ -164,12 +189,18 @@ mod tests {
         let state = State::open(&dir).unwrap();
         let mut record = state.new_record(&manifest(), "web.yaml").unwrap();
         state.save(&record).unwrap();
+        state.save_resolv_conf(&record, "nameserver 192.0.2.1\n").unwrap();
         record.pause = Some(ProcessId { pid: 7, start_ticks: 8 });
         state.save(&record).unwrap();
+        let of_nobody = dir.join("resolv.conf/nobody");
+        fs::write(&of_nobody, "").unwrap();
         assert_eq!(state.records().unwrap(), (vec![record.clone()], Vec::new()));
+        let resolv_conf = find_resolv_conf(&dir, &record).unwrap();
+        assert!(resolv_conf.exists() && !of_nobody.exists());
         state.forget(&record).unwrap();
         state.forget(&record).unwrap();
         assert_eq!(state.records().unwrap(), (Vec::new(), Vec::new()));
+        assert!(!resolv_conf.exists());
         fs::remove_dir_all(dir).unwrap();
     }
 

@@ -15,18 +15,18 @@ const ERROR_LINES: usize = 3;
 pub(crate) fn render(board: &Board, now: u64, width: usize) -> Vec<String> {
     let width = width.max(20);
     let mut lines = vec![fit(&format!("network {}", board.network), width), String::new()];
-    let rows: Vec<(Row, Option<&str>)> =
-        board.pods.iter().map(|(key, pod)| (row(key, pod, now), pod.error.as_deref())).collect();
+    let notes = |pod: &PodStatus| pod.error.iter().cloned().chain(pod.warnings.iter().map(warning)).collect();
+    let rows: Vec<(Row, Vec<String>)> = board.pods.iter().map(|(key, pod)| (row(key, pod, now), notes(pod))).collect();
     let widths = widths(&rows, width);
     if !rows.is_empty() {
         lines.push(laid_out(&HEADS.map(str::to_owned), &widths));
     }
-    for (row, error) in &rows {
+    for (row, notes) in &rows {
         let height = row.iter().map(Vec::len).max().unwrap_or(0);
         for line in 0..height {
             lines.push(laid_out(&row.each_ref().map(|cell| cell.get(line).cloned().unwrap_or_default()), &widths));
         }
-        lines.extend(error.iter().flat_map(|error| wrapped(error, width)));
+        lines.extend(notes.iter().flat_map(|note| wrapped(note, width)));
     }
     for (file, problems) in &board.problems {
         lines.push(fit(&format!("{file} rejected:"), width));
@@ -51,7 +51,7 @@ fn row(key: &Key, pod: &PodStatus, now: u64) -> Row {
 }
 
 /// As wide as the contents, and narrowed from the first column on where the terminal is too narrow.
-fn widths(rows: &[(Row, Option<&str>)], width: usize) -> [usize; 5] {
+fn widths(rows: &[(Row, Vec<String>)], width: usize) -> [usize; 5] {
     let mut widths = HEADS.map(str::len);
     for (row, _) in rows {
         for (widest, cell) in widths.iter_mut().zip(row) {
@@ -84,7 +84,7 @@ fn fit(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// An error below its pod, in a few lines.
+/// An error or a warning below its pod, in a few lines.
 fn wrapped(error: &str, width: usize) -> Vec<String> {
     let (indent, width) = ("  ", width - 2);
     let mut lines = vec![String::new()];
@@ -141,7 +141,14 @@ pub(crate) fn change(key: &Key, pod: &PodStatus) -> String {
     if let Some(error) = &pod.error {
         line.push_str(&format!(": {}", printable(error)));
     }
+    for text in &pod.warnings {
+        line.push_str(&format!(": {}", printable(&warning(text))));
+    }
     line
+}
+
+fn warning(text: &String) -> String {
+    format!("warning: {text}")
 }
 
 #[cfg(test)]

@@ -186,6 +186,7 @@ impl Worker {
                 }
             }
         };
+        node.state.save_resolv_conf(record, &node.network.resolv_conf(&record.manifest, &made))?;
         record.up = true;
         node.state.save(record)?;
         *up = Some(made);
@@ -320,6 +321,7 @@ impl Worker {
             phase,
             addresses: up.addresses,
             networks: up.networks,
+            warnings: up.warnings,
             host_network,
             pid: sandbox.and_then(|sandbox| sandbox.process.as_ref()).map(|process| process.id().pid),
             created: sandbox.map(|sandbox| sandbox.record.created),

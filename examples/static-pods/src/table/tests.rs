@@ -12,6 +12,7 @@ fn pod(phase: Phase, addresses: &[&str], networks: &[&str], age: Option<u64>, er
         phase,
         addresses: addresses.iter().map(|ip| ip.parse().unwrap()).collect(),
         networks: networks.iter().map(|&network| network.to_owned()).collect(),
+        warnings: Vec::new(),
         host_network: false,
         pid: Some(4711),
         created: age.map(|age| NOW - age),

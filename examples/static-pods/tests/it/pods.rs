@@ -122,6 +122,19 @@ fn of_two_new_pods_with_one_host_port_the_first_file_has_it() {
     assert_eq!(scene.traces(), Traces::of(1));
 }
 
+#[test]
+fn a_host_port_on_a_network_without_portmap_is_a_warning() {
+    let scene = Scene::new();
+    scene.write_pod("web", &host_port(8080));
+    let mut program = scene.start();
+    let line = program.wait_for("pod default/web: Running");
+    let warning = ": warning: network pods has no plugin with capability portMappings: it has no effect";
+    assert!(line.ends_with(warning), "{line}");
+    scene.write_pod("web", "");
+    let line = program.wait_for("pod default/web: Running");
+    assert!(!line.contains("warning"), "{line}");
+}
+
 /// The capability argument arrives at whoever asks for it.
 #[test]
 fn a_host_port_leads_to_the_pod() {
@@ -164,4 +177,54 @@ fn a_program_can_be_run_in_a_pod() {
     assert_eq!(exec(&["default/web", "sh", "-c", "exit 7"]).status.code(), Some(7));
     let nobody = exec(&["nobody", "true"]);
     assert_eq!(String::from_utf8_lossy(&nobody.stderr), "static-pods: there is no pod nobody; there is default/web\n");
+}
+
+fn exec(arguments: &[&str]) -> String {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_static-pods"));
+    let output = command.args(["exec", "--state-dir", "/run/static-pods"]).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_program_in_a_pod_is_in_all_of_its_namespaces() {
+    let scene = Scene::new();
+    scene.write_pod("web", "hostname: somebody");
+    let mut program = scene.start();
+    let pid = pid_in(&program.wait_for("pod default/web: Running"));
+    let kinds = ["net", "uts", "ipc", "pid"];
+    let of_pod = kinds.map(|kind| fs::read_link(format!("/proc/{pid}/ns/{kind}")).unwrap().display().to_string());
+    let paths = kinds.map(|kind| format!("/proc/self/ns/{kind}"));
+    let arguments: Vec<&str> = ["web", "readlink"].into_iter().chain(paths.iter().map(String::as_str)).collect();
+    assert_eq!(exec(&arguments).lines().collect::<Vec<_>>(), of_pod);
+    assert_eq!(exec(&["web", "cat", "/proc/sys/kernel/hostname"]), "somebody\n");
+}
+
+/// The file is the pod's alone, and goes with it.
+#[test]
+fn a_pods_resolv_conf_is_its_networks() {
+    let scene = Scene::without_networks();
+    scene.write_network(
+        "10-pods.conflist",
+        r#"{"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge", "bridge": "cni0", "ipam":
+            {"type": "host-local", "ranges": [[{"subnet": "10.88.0.0/24"}]]},
+            "dns": {"nameservers": ["10.88.0.1"], "domain": "pods.example", "options": ["ndots:1"]}}]}"#,
+    );
+    scene.write_pod("web", "dnsConfig: {nameservers: [192.0.2.1]}");
+    scene.write_pod("agent", "hostNetwork: true, dnsPolicy: None, dnsConfig: {nameservers: [192.0.2.2]}");
+    let mut program = scene.start();
+    program.wait_for_all(["pod default/web: Running", "pod default/agent: Running"]);
+    let files = || fs::read_dir("/run/static-pods/resolv.conf").unwrap().count();
+    assert_eq!(files(), 2);
+    let before = fs::read("/etc/resolv.conf").unwrap();
+    let of_web = "search pods.example\nnameserver 10.88.0.1\nnameserver 192.0.2.1\noptions ndots:1\n";
+    assert_eq!(exec(&["web", "cat", "/etc/resolv.conf"]), of_web);
+    assert_eq!(exec(&["agent", "cat", "/etc/resolv.conf"]), "nameserver 192.0.2.2\n");
+    assert_eq!(fs::read("/etc/resolv.conf").unwrap(), before);
+    scene.remove_manifest("agent.yaml");
+    program.wait_for("pod default/agent: Gone");
+    assert_eq!(files(), 1);
+    assert!(program.terminate().success(), "{}", program.text());
+    assert_eq!(files(), 0);
+    scene.assert_nothing_is_left();
 }

@@ -134,7 +134,8 @@ pub(crate) fn kill_and_wait(pid: u32) {
 /// The process of a line `pod default/web: Running ... pid=4711`.
 #[track_caller]
 pub(crate) fn pid_in(line: &str) -> u32 {
-    word(line, "pid=").parse().expect("a number")
+    // A warning may follow.
+    word(line, "pid=").trim_end_matches(':').parse().expect("a number")
 }
 
 /// The first address of a line `pod default/web: Running addresses=10.88.0.2 ...`.
