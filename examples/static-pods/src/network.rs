@@ -51,6 +51,7 @@ impl Network {
             .plugin_dirs(&options.plugin_dir)
             .cache_dir(&options.cache_dir)
             .loopback(options.loopback.into())
+            .inventory(node_inventory())
             .deadline(options.deadline);
         if !options.verbose {
             // Their errors come as results; the rest would be drawn into the table.
@@ -110,7 +111,13 @@ impl Network {
     /// Takes away what belongs to no sandbox that is known.
     pub(crate) async fn collect(&self, live: &[String]) -> Result<()> {
         let live = live.iter().map(|id| ContainerId::parse(id)).collect::<Result<Vec<_>, _>>()?;
-        self.pods.gc(&live).await?;
+        for (network, found) in self.pods.gc(&live).await?.kept {
+            let objects = found.objects.join(", ");
+            eprintln!(
+                "static-pods: network {network}: kept what another runtime may have made: {objects}: {}",
+                found.life
+            );
+        }
         Ok(())
     }
 
@@ -129,6 +136,12 @@ impl Network {
         pod.port_mappings = mappings.collect();
         Ok(pod)
     }
+}
+
+/// What is on the node, so that pods of other runtimes on the same networks stay.
+#[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
+fn node_inventory() -> inventory::Node {
+    inventory::Node { search_path: std::env::var("PATH").unwrap_or_default() }
 }
 
 fn lines(errors: &[pods::Error]) -> String {

@@ -4,9 +4,10 @@ use crate::error::Error;
 use crate::lock::Operation;
 use crate::loopback;
 use crate::pod::PodId;
-use crate::pods::{Pods, pod_of};
+use crate::pods::{Looking, Pods, pod_of};
 use crate::watch;
-use cni_spec::{ContainerId, IfName};
+use cni_spec::{CniError, Code, ContainerId, IfName};
+use libcni::inventory::{OnNode, Survey};
 use libcni::{AttachmentId, Cached, NetworkConf};
 use std::collections::BTreeSet;
 
@@ -17,6 +18,8 @@ pub struct Collected {
     pub pods: Vec<PodId>,
     /// The networks that were told which attachments are valid.
     pub networks: Vec<String>,
+    /// What may live and is in no list, by network: it was kept ([`crate::Builder::inventory`]).
+    pub kept: Vec<(String, OnNode)>,
 }
 
 impl Pods {
@@ -63,6 +66,16 @@ impl Pods {
         let valid = self.valid(&live, &left)?;
         let runtime = self.runtime(until);
         for conf in confs(choice.usable.iter().map(|conf| (*conf).clone()), &known) {
+            let kept = match self.kept(&conf, &valid, &known).await {
+                Ok(kept) => kept,
+                Err(error) => {
+                    errors.push(Error::Collect { network: conf.name, error: libcni::Error::Invalid(error) });
+                    continue;
+                }
+            };
+            let mut valid = valid.clone();
+            valid.extend(kept.iter().filter_map(|found| found.id.clone()));
+            collected.kept.extend(kept.into_iter().map(|found| (conf.name.clone(), found)));
             match Box::pin(runtime.gc(&conf, &valid)).await {
                 Ok(()) => collected.networks.push(conf.name),
                 Err(error) => errors.push(Error::Collect { network: conf.name, error }),
@@ -70,6 +83,38 @@ impl Pods {
         }
         Error::all(errors)?;
         Ok(collected)
+    }
+
+    /// What is on the node beside the valid attachments, may live, and is not this cache's.
+    ///
+    /// # Errors
+    /// The node cannot be looked at; the mark of what may live does not tell its attachment, so no list can keep it.
+    async fn kept(
+        &self,
+        conf: &NetworkConf,
+        valid: &[AttachmentId],
+        known: &[Cached],
+    ) -> Result<Vec<OnNode>, CniError> {
+        let Some(Looking(inventory)) = self.inner.inventory.clone() else { return Ok(Vec::new()) };
+        let (network, valid) = (conf.clone(), valid.to_vec());
+        let others: Vec<_> = known.iter().map(|cached| cached.attachment.id.clone()).collect();
+        let look = move || {
+            // What the cache has and is not valid is dead by the caller's word.
+            let is_to_go = |found: &OnNode| found.id.as_ref().is_some_and(|id| others.contains(id));
+            Survey::of(&*inventory, &network, &valid, &others, is_to_go)
+        };
+        let survey = tokio::task::spawn_blocking(look).await;
+        let survey = survey.unwrap_or_else(|panic| Err(CniError::new(Code::STATE, panic.to_string())))?;
+        survey.keep().map_err(|found| {
+            let objects = found.objects.join(", ");
+            CniError::new(Code::STATE, format!("cannot keep {objects}: {}, and no mark tells whose it is", found.life))
+        })?;
+        for OnNode { id, objects, life } in &survey.kept {
+            let id = id.as_ref().map(|id| format!("{}/{}", id.container_id, id.ifname)).unwrap_or_default();
+            let objects = objects.join(", ");
+            tracing::warn!("network {}: kept {id}, which this cache does not know: {life} ({objects})", conf.name);
+        }
+        Ok(survey.kept)
     }
 
     /// What is to be kept: all that the cache still has, and what living sandboxes may have beyond it.

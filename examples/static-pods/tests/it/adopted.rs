@@ -94,3 +94,20 @@ fn a_broken_record_is_put_aside_and_its_network_collected() {
     std::fs::remove_file(&left[0]).unwrap();
     scene.assert_nothing_is_left();
 }
+
+/// Another runtime has pods on the same network, and its cache is its own.
+#[test]
+fn what_another_runtime_has_on_the_network_and_lives_is_kept() {
+    let scene = Scene::new();
+    scene.write_pod("theirs", "");
+    let mut program = scene.start();
+    let theirs = scene.namespace(pid_in(&program.wait_for("pod default/theirs: Running")));
+    program.kill();
+    scene.remove_manifest("theirs.yaml");
+    for folder in ["/run/static-pods", "/var/lib/cni/cache"] {
+        std::fs::rename(folder, format!("{folder}.theirs")).unwrap();
+    }
+    let mut program = scene.start();
+    program.wait_for("network ready: pods");
+    assert!(theirs.find_link("eth0").is_some());
+}

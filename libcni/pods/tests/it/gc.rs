@@ -71,6 +71,29 @@ fn what_is_not_alive_is_taken_down_and_plugins_are_told_what_is() {
     });
 }
 
+/// Another runtime on the same network has a cache of its own.
+#[test]
+fn with_an_inventory_what_another_cache_knows_and_lives_is_kept() {
+    on_node(async |site| {
+        site.bridge("10-office", "office", 1);
+        let (theirs, container) = site.pod("theirs");
+        let other = site.builder().cache_dir(site.dir().join("other-cache")).build().unwrap();
+        other.set_up(&theirs).await.unwrap();
+        let (own, _own_container) = site.pod("own");
+        let pods = site.builder().inventory(inventory::Node::default()).build().unwrap();
+        pods.set_up(&own).await.unwrap();
+        let collected = pods.gc(&[]).await.unwrap();
+        assert_eq!(collected.pods, [own.id]);
+        let kept: Vec<_> = collected.kept.iter().map(|(network, found)| (network.as_str(), found.id.clone())).collect();
+        let container_id = theirs.id.sandbox.clone();
+        let ifname = pods::libcni::cni_spec::IfName::parse("eth0").unwrap();
+        assert_eq!(kept, [("office", Some(pods::libcni::AttachmentId { container_id, ifname }))]);
+        other.check(&theirs.id).await.unwrap();
+        assert!(container.namespace().find_link("eth0").is_some());
+        other.tear_down(&theirs.id).await.unwrap();
+    });
+}
+
 #[test]
 fn a_living_sandbox_with_a_broken_cache_file_keeps_what_it_has() {
     on_node(async |site| {
