@@ -162,6 +162,27 @@ impl Table {
     }
 }
 
+/// Priorities: enum nf_ip_hook_priorities of linux/netfilter_ipv4.h.
+impl BaseChain {
+    /// Decides about receivers, nft(8)'s `priority dstnat`: where packets arrive, or the node's own begin.
+    #[must_use]
+    pub const fn dstnat(hook: Hook) -> Self {
+        Self { kind: ChainType::Nat, hook, priority: -100 }
+    }
+
+    /// Decides about senders, `priority srcnat`: where packets leave, or the node's own have arrived.
+    #[must_use]
+    pub const fn srcnat(hook: Hook) -> Self {
+        Self { kind: ChainType::Nat, hook, priority: 100 }
+    }
+
+    /// Decides what passes, `priority filter`.
+    #[must_use]
+    pub const fn filter(hook: Hook) -> Self {
+        Self { kind: ChainType::Filter, hook, priority: 0 }
+    }
+}
+
 impl Chain {
     /// A rule of this chain that does this.
     #[must_use]
