@@ -95,6 +95,11 @@ impl Filter {
         iptables::world::for_new_rules(&mut self.nft, &self.search_path, family, name)
     }
 
+    /// A table of nf_tables of our own, which is read and changed in the same way; it need not be there yet.
+    pub fn native(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
+        iptables::Table::native(&mut self.nft, table)
+    }
+
     /// Connects as [`Filter::open`] does; `None` on a kernel without a packet filter, where there can be nothing in it.
     ///
     /// # Errors

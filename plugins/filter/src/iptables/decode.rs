@@ -10,19 +10,25 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use ipnetwork::IpNetwork;
 use netops::nft::{self, Base, Cmp, Expr, Extension, Family, Meta, Register, Verdict};
 
-use super::rule::{Is, Masked, Protocol, Rule, Target};
+use super::rule::{Is, Masked, Protocol, Rule, Target, is};
 use super::xt::{self, Match};
 
 /// What the rule does; `None` if that is not all of it.
 pub(crate) fn rule(rule: &nft::Rule) -> Option<Rule> {
-    let mut decoding =
-        Decoding { family: rule.table.family, rule: Rule::default(), registers: Vec::new(), is_over: false };
+    let family = rule.table.family;
+    let mut decoding = Decoding { family, rule: Rule::default(), registers: Vec::new(), is_over: false };
     decoding.rule.comment.clone_from(&rule.comment);
     rule.exprs.iter().try_for_each(|expr| decoding.expression(expr))?;
-    Some(decoding.rule)
+    let Decoding { family: found, rule: mut decoded, .. } = decoding;
+    if found != family && decoded.source.is_none() && decoded.destination.is_none() {
+        let any = if found == Family::Ip6 { IpAddr::from(Ipv6Addr::UNSPECIFIED) } else { Ipv4Addr::UNSPECIFIED.into() };
+        decoded.source = is(IpNetwork::new(any, 0).ok()?);
+    }
+    Some(decoded)
 }
 
 struct Decoding {
+    /// The table's, until a rule of an `inet` table says which it is for.
     family: Family,
     rule: Rule,
     /// What has been loaded, the last first.
@@ -67,7 +73,7 @@ impl Decoding {
             Expr::Target(extension) => self.target(self.extension_target(extension)?),
             Expr::Verdict(verdict) => self.target(verdict_target(verdict)?),
             Expr::Masquerade => self.target(Target::Masquerade),
-            Expr::Dnat { address, port, .. } => self.target(Target::Dnat(self.dnat(*address, *port)?)),
+            Expr::Dnat { family, address, port } => self.target(Target::Dnat(self.dnat(*family, *address, *port)?)),
             Expr::SetMark(from) => self.target(Target::SetMark(self.set_mark(*from)?)),
             Expr::InSet(..) | Expr::VerdictMap(..) | Expr::Other { .. } => return None,
         }
@@ -102,6 +108,7 @@ impl Decoding {
         let is_ipv6 = self.family == Family::Ip6;
         let (source_at, destination_at) = if is_ipv6 { (8, 24) } else { (12, 16) };
         match what {
+            What::Payload(Base::Network, _) if self.family == Family::Inet => None,
             What::Payload(Base::Network, at) if at == source_at => {
                 set(&mut self.rule.source, Is { value: network(value, mask, is_ipv6)?, negated })
             }
@@ -119,6 +126,10 @@ impl Decoding {
             _ if negated => None,
             What::Payload(Base::Transport, 2) if mask.is_none() => {
                 set(&mut self.rule.port, u16::from_be_bytes(value.try_into().ok()?))
+            }
+            What::Meta(Meta::NfProto) if mask.is_none() && self.family == Family::Inet => {
+                self.family = [Family::Ip, Family::Ip6].into_iter().find(|family| value == [*family as u8])?;
+                Some(())
             }
             What::Meta(Meta::L4Proto) if mask.is_none() => self.protocol(value),
             What::Meta(Meta::Mark) => {
@@ -183,7 +194,10 @@ impl Decoding {
         }
     }
 
-    fn dnat(&self, address: Register, port: Option<Register>) -> Option<SocketAddr> {
+    fn dnat(&self, family: Family, address: Register, port: Option<Register>) -> Option<SocketAddr> {
+        if ![Family::Inet, family].contains(&self.family) {
+            return None;
+        }
         let value = |register| match &self.loaded(register)?.what {
             What::Value(value) => Some(value.as_slice()),
             What::Meta(_) | What::Payload(..) | What::CtState | What::DestinationType => None,
@@ -193,7 +207,7 @@ impl Decoding {
             None => 0,
         };
         let to = value(address)?;
-        let address: IpAddr = match self.family {
+        let address: IpAddr = match family {
             Family::Ip6 => Ipv6Addr::from(<[u8; 16]>::try_from(to).ok()?).into(),
             _ => Ipv4Addr::from(<[u8; 4]>::try_from(to).ok()?).into(),
         };

@@ -4,7 +4,7 @@
 use ipnetwork::IpNetwork;
 use netops::nft::{Base, Cmp, Expr, Family, Meta, Register, Verdict, octets};
 
-use super::rule::{Is, Protocol, Rule, Target};
+use super::rule::{Is, Masked, Protocol, Rule, Target};
 use super::xt;
 
 const R: Register = Register::R1;
@@ -29,7 +29,7 @@ pub(crate) fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
 }
 
 /// A name is compared with its end, the start of one (`eth+`) without.
-fn interface(exprs: &mut Vec<Expr>, meta: Meta, is: Option<&Is<String>>) {
+pub(super) fn interface(exprs: &mut Vec<Expr>, meta: Meta, is: Option<&Is<String>>) {
     let Some(Is { value, negated }) = is else { return };
     let mut name = value.clone().into_bytes();
     match name.strip_suffix(b"+") {
@@ -84,12 +84,17 @@ fn matches(exprs: &mut Vec<Expr>, rule: &Rule) {
         exprs.push(Expr::Match(xt::established()));
     }
     if let Some(mark) = rule.mark {
-        exprs.push(Expr::Meta(Meta::Mark, R));
-        if mark.mask != u32::MAX {
-            exprs.push(Expr::Mask(R, mark.mask.to_ne_bytes().to_vec()));
-        }
-        exprs.push(Expr::Cmp(Cmp::Eq, R, mark.value.to_ne_bytes().to_vec()));
+        exprs.extend(self::mark(mark));
     }
+}
+
+pub(super) fn mark(mark: Masked) -> Vec<Expr> {
+    let mut exprs = vec![Expr::Meta(Meta::Mark, R)];
+    if mark.mask != u32::MAX {
+        exprs.push(Expr::Mask(R, mark.mask.to_ne_bytes().to_vec()));
+    }
+    exprs.push(Expr::Cmp(Cmp::Eq, R, mark.value.to_ne_bytes().to_vec()));
+    exprs
 }
 
 fn target(target: &Target, family: Family) -> Option<Expr> {
@@ -105,6 +110,6 @@ fn target(target: &Target, family: Family) -> Option<Expr> {
     })
 }
 
-fn cmp(negated: bool) -> Cmp {
+pub(super) fn cmp(negated: bool) -> Cmp {
     if negated { Cmp::Neq } else { Cmp::Eq }
 }

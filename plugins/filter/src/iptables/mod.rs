@@ -2,12 +2,14 @@
 //!
 //! Start at [`Rule`], what a rule says, and [`Table`], where rules are. On today's nodes `iptables` is the variant that
 //! writes nf_tables rules; such rules come from here over netlink, encoded so that `iptables-save` prints, and `iptables
-//! -C` and `-D` find them like its own. Where the legacy variant is in use, its programs are run.
+//! -C` and `-D` find them like its own. Where the legacy variant is in use, its programs are run. A plugin's own table
+//! ([`NativeTable`]) has the same rules in nf_tables' own words.
 
 pub mod rule;
 
 mod decode;
 mod encode;
+mod native;
 mod parse;
 mod xt;
 
@@ -18,6 +20,7 @@ pub(crate) mod world;
 
 pub(crate) mod masquerade;
 
+pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
 pub use table::{Edit, Found, NewRule, Table, TableName};
 

@@ -5,10 +5,11 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use netops::error::{Cause, Result};
-use netops::nft::{self, BaseChain, ChainType, Change, Family, Hook, Nft, Transaction};
+use netops::nft::{self, BaseChain, Change, Family, Hook, Nft, Transaction};
 use netops::{Errno, OpError};
 
 use super::executable::{self, Program};
+use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
 use super::{decode, encode, parse};
 use crate::race;
@@ -30,9 +31,18 @@ pub enum TableName {
 /// A table of one family.
 #[derive(Debug)]
 pub struct Table<'a> {
-    name: TableName,
-    family: Family,
+    table: nft::Table,
+    dialect: Dialect,
     world: World<'a>,
+}
+
+/// How rules are written, and which chains the kernel sends packets to. What is read says itself how it is written.
+#[derive(Debug, Clone, Copy)]
+enum Dialect {
+    /// As iptables writes them.
+    Iptables(TableName),
+    /// As nft(8) writes them.
+    Native(&'static [(&'static str, BaseChain)]),
 }
 
 /// Where a table is.
@@ -86,11 +96,11 @@ pub enum Edit {
 /// A rule to be made.
 #[derive(Debug, Clone)]
 pub struct NewRule {
-    /// The chain it is for; one that iptables has built in is made when it is missing.
+    /// The chain it is for; a base chain, such as those that iptables has built in, is made when it is missing.
     pub chain: String,
-    /// What it does.
+    /// What it does. In a [`NativeTable`], a list of ports becomes a rule for each, [`Table::spelled`].
     pub rule: Rule,
-    /// What to note, up to 254 bytes.
+    /// What to note, up to 254 bytes; natively, up to 250 together with a comment.
     pub note: Option<String>,
 }
 
@@ -115,35 +125,43 @@ impl TableName {
         }
     }
 
-    /// The chain that iptables has built in under this name: hooks of `linux/netfilter.h`, priorities of
-    /// `linux/netfilter_ipv4.h`.
+    /// The chain that iptables has built in under this name.
     fn built_in(self, name: &str) -> Option<BaseChain> {
-        let (hook, nat_priority) = match name {
-            "PREROUTING" => (Hook::Prerouting, -100),
-            "INPUT" => (Hook::Input, 100),
-            "FORWARD" => (Hook::Forward, 0),
-            "OUTPUT" => (Hook::Output, -100),
-            "POSTROUTING" => (Hook::Postrouting, 100),
+        Some(match (self, name) {
+            (Self::Filter, "INPUT") => BaseChain::filter(Hook::Input),
+            (Self::Filter, "FORWARD") => BaseChain::filter(Hook::Forward),
+            (Self::Filter, "OUTPUT") => BaseChain::filter(Hook::Output),
+            (Self::Nat, "PREROUTING") => BaseChain::dstnat(Hook::Prerouting),
+            (Self::Nat, "INPUT") => BaseChain::srcnat(Hook::Input),
+            (Self::Nat, "OUTPUT") => BaseChain::dstnat(Hook::Output),
+            (Self::Nat, "POSTROUTING") => BaseChain::srcnat(Hook::Postrouting),
             _ => return None,
-        };
-        let (kind, priority) = match (self, hook) {
-            (Self::Filter, Hook::Input | Hook::Forward | Hook::Output) => (ChainType::Filter, 0),
-            (Self::Nat, Hook::Prerouting | Hook::Input | Hook::Output | Hook::Postrouting) => {
-                (ChainType::Nat, nat_priority)
-            }
-            _ => return None,
-        };
-        Some(BaseChain { kind, hook, priority })
+        })
     }
 }
 
 impl<'a> Table<'a> {
     pub(crate) fn new(name: TableName, family: Family, world: World<'a>) -> Self {
-        Self { name, family, world }
+        Self { table: nft::Table::new(family, name.as_str()), dialect: Dialect::Iptables(name), world }
+    }
+
+    pub(crate) fn native(nft: &'a mut Nft, NativeTable { table, base_chains }: NativeTable) -> Self {
+        Self { table, dialect: Dialect::Native(base_chains), world: World::Netlink(nft) }
+    }
+
+    /// The rules that [`Table::list`] finds after this one was written: in a [`NativeTable`], one for each of its ports.
+    ///
+    /// # Errors
+    /// Why it can't be written in this table.
+    pub fn spelled(&self, rule: &Rule) -> std::result::Result<Vec<Rule>, NotNative> {
+        match self.dialect {
+            Dialect::Iptables(_) => Ok(vec![rule.clone()]),
+            Dialect::Native(_) => native::spelled(rule, self.table.family),
+        }
     }
 
     fn nft_chain(&self, name: &str) -> nft::Chain {
-        nft::Table::new(self.family, self.name.as_str()).chain(name.to_owned())
+        self.table.chain(name.to_owned())
     }
 
     /// Lists a chain's rules; `None` if there is no such chain.
@@ -168,9 +186,8 @@ impl<'a> Table<'a> {
     /// # Errors
     /// What the kernel refused.
     pub fn list_chains(&mut self) -> Result<Vec<String>> {
-        let table = nft::Table::new(self.family, self.name.as_str());
         match &mut self.world {
-            World::Netlink(nft) => Ok(nft.list_chains(&table)?.into_iter().map(|chain| chain.name).collect()),
+            World::Netlink(nft) => Ok(nft.list_chains(&self.table)?.into_iter().map(|chain| chain.name).collect()),
             World::Program { text, .. } => Ok(parse::chains(text).map(str::to_owned).collect()),
         }
     }
@@ -249,12 +266,11 @@ impl<'a> Table<'a> {
 
     /// What a look is of: the ruleset's generation, or a new reading when the first was overtaken.
     fn begin(&mut self, tries: usize) -> Result<u32> {
-        let table = self.name.as_str();
         match &mut self.world {
             World::Netlink(nft) => nft.generation(),
             World::Program { save, text, .. } => {
                 if tries > 1 {
-                    *text = executable::save(save, table)?;
+                    *text = executable::save(save, &self.table.name)?;
                 }
                 Ok(0)
             }
@@ -270,11 +286,13 @@ impl<'a> Table<'a> {
     }
 
     fn commit(&mut self, edits: Vec<Edit>, generation: Option<u32>) -> Result<()> {
-        let (name, family) = (self.name, self.family);
+        let (table, dialect) = (&self.table, self.dialect);
         match &mut self.world {
             World::Netlink(nft) => {
-                let mut changes = missing_built_in(nft, name, family, &edits)?;
-                edits.into_iter().for_each(|edit| changes.extend(nft_changes(name, family, edit)));
+                let mut changes = missing_base_chains(nft, table, dialect, &edits)?;
+                for edit in edits {
+                    changes.extend(nft_changes(table, dialect, edit)?);
+                }
                 let transaction = Transaction::new(changes);
                 nft.commit(&match generation {
                     Some(generation) => transaction.if_still(generation),
@@ -283,7 +301,7 @@ impl<'a> Table<'a> {
             }
             World::Program { restore, .. } => {
                 let lines: String = edits.iter().map(line).collect();
-                executable::restore(restore, &format!("*{}\n{lines}COMMIT\n", name.as_str()))
+                executable::restore(restore, &format!("*{}\n{lines}COMMIT\n", table.name))
             }
         }
     }
@@ -291,7 +309,7 @@ impl<'a> Table<'a> {
 
 impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.family, self.name.as_str())
+        self.table.fmt(f)
     }
 }
 
@@ -308,16 +326,40 @@ impl Found {
     }
 }
 
-/// The built-in chains that these edits need and the table lacks, as iptables makes them: on first use, and no others.
-fn missing_built_in(nft: &mut Nft, name: TableName, family: Family, edits: &[Edit]) -> Result<Vec<Change>> {
-    let table = nft::Table::new(family, name.as_str());
+impl Dialect {
+    fn base(self, name: &str) -> Option<BaseChain> {
+        match self {
+            Self::Iptables(table) => table.built_in(name),
+            Self::Native(chains) => chains.iter().find(|(found, _)| *found == name).map(|(_, base)| *base),
+        }
+    }
+
+    /// The rule as nf_tables has it: natively, perhaps several.
+    fn encode(self, table: &nft::Table, new: NewRule) -> Result<Vec<nft::Rule>> {
+        match self {
+            Self::Iptables(_) => {
+                let rule = table.chain(new.chain).rule(encode::expressions(&new.rule, table.family));
+                // iptables tells its extensions the protocol, even that there is none.
+                let extension_protocol = Some(new.rule.protocol.map_or(0, |protocol| protocol as u8));
+                Ok(vec![nft::Rule { note: new.note, extension_protocol, ..rule }])
+            }
+            Self::Native(_) => native::encoded(&new, table).map_err(|why| {
+                let words = new.rule.to_string();
+                OpError::state("write", format!("rule \"{}\" in nft table {table}", words.trim()), why.to_string())
+            }),
+        }
+    }
+}
+
+/// The base chains that these edits need and the table lacks, made on first use, and no others.
+fn missing_base_chains(nft: &mut Nft, table: &nft::Table, dialect: Dialect, edits: &[Edit]) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     let mut made: Vec<&str> = Vec::new();
     for edit in edits {
         match edit {
             Edit::CreateChain(_) => {}
             Edit::Append(new) | Edit::Prepend(new) if !made.contains(&new.chain.as_str()) => {
-                let Some(base) = name.built_in(&new.chain) else { continue };
+                let Some(base) = dialect.base(&new.chain) else { continue };
                 let chain = nft::Chain { base: Some(base), ..table.chain(new.chain.clone()) };
                 made.push(&new.chain);
                 if nft.find_chain(&chain)?.is_none() {
@@ -328,31 +370,28 @@ fn missing_built_in(nft: &mut Nft, name: TableName, family: Family, edits: &[Edi
         }
     }
     let makes_chain = !changes.is_empty() || edits.iter().any(|edit| matches!(edit, Edit::CreateChain(_)));
-    if makes_chain && nft.find_table(&table)?.is_none() {
-        changes.insert(0, Change::EnsureTable(table));
+    if makes_chain && nft.find_table(table)?.is_none() {
+        changes.insert(0, Change::EnsureTable(table.clone()));
     }
     Ok(changes)
 }
 
-fn nft_changes(name: TableName, family: Family, edit: Edit) -> Vec<Change> {
-    let table = nft::Table::new(family, name.as_str());
-    let rule = |new: NewRule| {
-        let rule = table.chain(new.chain).rule(encode::expressions(&new.rule, family));
-        // iptables tells its extensions the protocol, even that there is none.
-        let extension_protocol = Some(new.rule.protocol.map_or(0, |protocol| protocol as u8));
-        nft::Rule { note: new.note, extension_protocol, ..rule }
-    };
-    match edit {
-        Edit::CreateChain(chain) => vec![Change::EnsureChain(table.chain(chain))],
-        Edit::Append(new) => vec![Change::AppendRule(rule(new))],
-        Edit::Prepend(new) => vec![Change::PrependRule(rule(new))],
+fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> Result<Vec<Change>> {
+    Ok(match edit {
+        Edit::CreateChain(chain) => {
+            let base = dialect.base(&chain);
+            vec![Change::EnsureChain(nft::Chain { base, ..table.chain(chain) })]
+        }
+        Edit::Append(new) => dialect.encode(table, new)?.into_iter().map(Change::AppendRule).collect(),
+        // The last of them is the first in the end.
+        Edit::Prepend(new) => dialect.encode(table, new)?.into_iter().rev().map(Change::PrependRule).collect(),
         Edit::Delete(Found { id: Id::Handle(rule), .. }) => vec![Change::DeleteRule(rule)],
         Edit::Delete(Found { id: Id::Words(_), .. }) => Vec::new(),
         Edit::DeleteChain(chain) => {
             let chain = table.chain(chain);
             vec![Change::FlushChain(chain.clone()), Change::DeleteChain(chain)]
         }
-    }
+    })
 }
 
 /// An edit as iptables-restore reads it.

@@ -5,6 +5,7 @@
 #[path = "../node/mod.rs"]
 mod node;
 
+mod native;
 mod programs;
 mod shapes;
 

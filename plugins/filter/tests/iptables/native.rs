@@ -1,0 +1,516 @@
+//! The same rules in nf_tables' own words: nft(8) prints and loads them, and packets obey them.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use expect_test::{Expect, expect};
+use filter::Filter;
+use filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
+use filter::iptables::{Edit, Found, NativeTable, NewRule};
+use netops::nft::{self, BaseChain, Family, Hook, Nft};
+
+use crate::node::{Pod, has, in_netns, in_pod, sh};
+
+const MARK: Masked = Masked { value: 0x2000, mask: 0x2000 };
+const OWNERS: [&str; 2] = ["a", "b"];
+const WITHIN: Duration = Duration::from_secs(5);
+
+const BASE_CHAINS: &[(&str, BaseChain)] = &[
+    ("prerouting", BaseChain::dstnat(Hook::Prerouting)),
+    ("output", BaseChain::dstnat(Hook::Output)),
+    ("masquerading", BaseChain::srcnat(Hook::Postrouting)),
+    ("forward", BaseChain::filter(Hook::Forward)),
+];
+
+fn table(family: Family) -> NativeTable {
+    NativeTable { table: nft::Table::new(family, "cni_test"), base_chains: BASE_CHAINS }
+}
+
+fn rule(chain: &str, rule: Rule) -> (String, Rule) {
+    (chain.to_owned(), rule)
+}
+
+fn jump(chain: &str, rule: Rule) -> Rule {
+    Rule { target: Target::Jump(chain.to_owned()), ..rule }
+}
+
+/// Every shape of the reference's portmap and firewall that does not depend on a family.
+fn common() -> Vec<(String, Rule)> {
+    let none = Rule::default;
+    let comment = |text: &str| Some(text.to_owned());
+    let name = |text: &str| text.to_owned();
+    vec![
+        rule("prerouting", jump("hostports", Rule { to_local: true, ..none() })),
+        rule("output", jump("hostports", Rule { to_local: true, ..none() })),
+        rule(
+            "hostports",
+            jump(
+                "dn",
+                Rule {
+                    protocol: Some(Protocol::Tcp),
+                    ports: vec![8443, 8080],
+                    comment: comment("dnat name: net id: c1"),
+                    ..none()
+                },
+            ),
+        ),
+        rule(
+            "setmark",
+            Rule { target: Target::SetMark(MARK), comment: comment("CNI portfwd masquerade mark"), ..none() },
+        ),
+        rule("masquerading", Rule { mark: Some(MARK), target: Target::Masquerade, ..none() }),
+        rule("forward", Rule { comment: comment("CNI firewall plugin rules"), ..Rule::jump("cni-forward") }),
+        rule("cni-forward", Rule::jump("cni-admin")),
+        rule("stage-1", Rule { input: is(name("br0")), output: is_not(name("br0")), ..Rule::jump("stage-2") }),
+        rule("stage-1", Rule { input: is(name("br0")), output: is(name("br0")), target: Target::Drop, ..none() }),
+        rule("stage-1", Rule { input: is(name("veth+")), target: Target::Return, ..none() }),
+        rule("stage-2", Rule { output: is(name("br0")), target: Target::Drop, ..none() }),
+        rule("stage-2", Rule { target: Target::Return, ..none() }),
+    ]
+}
+
+/// Those with addresses.
+fn of(host: &str, pod: &str, localhost: &str) -> Vec<(String, Rule)> {
+    let none = Rule::default;
+    let net = |text: &str| is(text.parse().unwrap());
+    let ip: IpAddr = pod.parse().unwrap();
+    let to = |port| Target::Dnat(SocketAddr::new(ip, port));
+    let port = |protocol| Rule { protocol: Some(protocol), port: Some(8080), ..none() };
+    let tcp = || port(Protocol::Tcp);
+    let any = if ip.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+    vec![
+        rule("dn", jump("setmark", Rule { source: net(&format!("{pod}/24")), destination: net(host), ..tcp() })),
+        rule("dn", jump("setmark", Rule { source: net(localhost), ..tcp() })),
+        rule("dn", jump("setmark", Rule { source: net(any), ..tcp() })),
+        rule("dn", Rule { destination: net(host), target: to(80), ..tcp() }),
+        rule("dn", Rule { target: to(80), ..port(Protocol::Udp) }),
+        rule("dn", Rule { target: to(80), ..port(Protocol::Sctp) }),
+        rule("dn", Rule { target: to(0), ..none() }),
+        rule("masquerading", Rule { source: net(pod), destination: net(pod), target: Target::Masquerade, ..none() }),
+        rule(
+            "masquerading",
+            Rule { source: net(localhost), destination: net(pod), target: Target::Masquerade, ..none() },
+        ),
+        rule("cni-forward", Rule { destination: net(pod), established: true, target: Target::Accept, ..none() }),
+        rule("cni-forward", Rule { source: net(pod), target: Target::Accept, ..none() }),
+    ]
+}
+
+fn v4() -> Vec<(String, Rule)> {
+    of("192.0.2.1", "10.1.0.2", "127.0.0.1")
+}
+
+fn v6() -> Vec<(String, Rule)> {
+    of("2001:db8::1", "fd00::2", "::1")
+}
+
+/// Writes rules for two owners in turn, into chains made for them.
+fn write(place: &NativeTable, rules: &[(String, Rule)]) {
+    let mut filter = Filter::open().unwrap();
+    let mut table = filter.native(place.clone());
+    let chains = ["hostports", "dn", "setmark", "cni-forward", "cni-admin", "stage-1", "stage-2"];
+    let made = chains.map(|chain| Edit::CreateChain(chain.to_owned()));
+    let rules = OWNERS.iter().cycle().zip(rules).map(|(owner, (chain, rule))| {
+        Edit::Append(NewRule { chain: chain.clone(), rule: rule.clone(), note: Some((*owner).to_owned()) })
+    });
+    let mut edits = Some(made.into_iter().chain(rules).collect());
+    table.change(|_| Ok(edits.take().unwrap())).unwrap();
+}
+
+/// The chains that have rules, and these.
+fn found(place: &NativeTable, rules: &[(String, Rule)]) -> Vec<(String, Vec<Found>)> {
+    let mut filter = Filter::open().unwrap();
+    let mut table = filter.native(place.clone());
+    let mut chains: Vec<_> = rules.iter().map(|(chain, _)| chain.clone()).collect();
+    chains.sort();
+    chains.dedup();
+    chains.into_iter().map(|chain| (chain.clone(), table.list(&chain).unwrap().unwrap())).collect()
+}
+
+fn says(found: &[(String, Vec<Found>)]) -> Vec<(String, Option<Rule>)> {
+    found.iter().flat_map(|(chain, found)| found.iter().map(|found| (chain.clone(), found.rule.clone()))).collect()
+}
+
+fn expressions(place: &NativeTable) -> Vec<(String, Vec<Vec<nft::Expr>>)> {
+    let mut nft = Nft::open("the host").unwrap();
+    let chains = nft.list_chains(&place.table).unwrap();
+    let rules = chains.into_iter().map(|chain| {
+        let rules = nft.list_rules(&place.table.chain(chain.name.clone())).unwrap();
+        (chain.name, rules.into_iter().map(|rule| rule.exprs).collect())
+    });
+    rules.collect()
+}
+
+fn check(family: Family, rules: Vec<(String, Rule)>, expected: Expect) {
+    in_netns(move || {
+        if !has("every_shape_is_native", "nft") {
+            return;
+        }
+        let place = table(family);
+        write(&place, &rules);
+        let listed = sh(&format!("nft list table {}", place.table));
+        expected.assert_eq(&listed);
+
+        let mut filter = Filter::open().unwrap();
+        let native = filter.native(place.clone());
+        let mut wanted: Vec<_> = rules
+            .iter()
+            .flat_map(|(chain, rule)| native.spelled(rule).unwrap().into_iter().map(|rule| (chain.clone(), Some(rule))))
+            .collect();
+        wanted.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let ours = found(&place, &rules);
+        assert_eq!(says(&ours), wanted);
+
+        // What nft(8) makes of its own words is what we made.
+        let exprs = expressions(&place);
+        sh(&format!("rules=$(nft list table {0}); nft delete table {0}; echo \"$rules\" | nft -f -", place.table));
+        assert_eq!(expressions(&place), exprs);
+        assert_eq!(says(&found(&place, &rules)), wanted);
+
+        // By owner.
+        sh(&format!("nft delete table {}", place.table));
+        write(&place, &rules);
+        let owned = |owner| {
+            let all = found(&place, &rules).into_iter().flat_map(|(_, found)| found);
+            all.filter(|found| found.note.as_deref() == Some(owner)).collect::<Vec<_>>()
+        };
+        let (of_a, of_b) = (owned("a").len(), owned("b").len());
+        assert!(of_a > 0 && of_b > 0 && of_a + of_b == wanted.len());
+        let edits = || owned("a").into_iter().map(Edit::Delete).collect();
+        filter.native(place.clone()).sweep(|_| Ok(edits())).unwrap();
+        assert_eq!((owned("a").len(), owned("b").len()), (0, of_b));
+    });
+}
+
+#[test]
+fn every_shape_is_native_ipv4() {
+    check(
+        Family::Ip,
+        [common(), v4()].concat(),
+        expect![[r#"
+            table ip cni_test {
+            	chain prerouting {
+            		type nat hook prerouting priority dstnat; policy accept;
+            		fib daddr type local jump hostports
+            	}
+
+            	chain output {
+            		type nat hook output priority -100; policy accept;
+            		fib daddr type local jump hostports
+            	}
+
+            	chain masquerading {
+            		type nat hook postrouting priority srcnat; policy accept;
+            		meta mark & 0x00002000 == 0x00002000 masquerade
+            		ip saddr 10.1.0.2 ip daddr 10.1.0.2 masquerade
+            		ip saddr 127.0.0.1 ip daddr 10.1.0.2 masquerade
+            	}
+
+            	chain forward {
+            		type filter hook forward priority filter; policy accept;
+            		jump cni-forward comment "CNI firewall plugin rules"
+            	}
+
+            	chain hostports {
+            		tcp dport 8080 jump dn comment "dnat name: net id: c1"
+            		tcp dport 8443 jump dn comment "dnat name: net id: c1"
+            	}
+
+            	chain dn {
+            		ip saddr 10.1.0.0/24 ip daddr 192.0.2.1 tcp dport 8080 jump setmark
+            		ip saddr 127.0.0.1 tcp dport 8080 jump setmark
+            		tcp dport 8080 jump setmark
+            		ip daddr 192.0.2.1 tcp dport 8080 dnat to 10.1.0.2:80
+            		udp dport 8080 dnat to 10.1.0.2:80
+            		sctp dport 8080 dnat to 10.1.0.2:80
+            		dnat to 10.1.0.2
+            	}
+
+            	chain setmark {
+            		meta mark set meta mark | 0x00002000 comment "CNI portfwd masquerade mark"
+            	}
+
+            	chain cni-forward {
+            		jump cni-admin
+            		ip daddr 10.1.0.2 ct state established,related accept
+            		ip saddr 10.1.0.2 accept
+            	}
+
+            	chain cni-admin {
+            	}
+
+            	chain stage-1 {
+            		iifname "br0" oifname != "br0" jump stage-2
+            		iifname "br0" oifname "br0" drop
+            		iifname "veth*" return
+            	}
+
+            	chain stage-2 {
+            		oifname "br0" drop
+            		return
+            	}
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn every_shape_is_native_ipv6() {
+    check(
+        Family::Ip6,
+        [common(), v6()].concat(),
+        expect![[r#"
+            table ip6 cni_test {
+            	chain prerouting {
+            		type nat hook prerouting priority dstnat; policy accept;
+            		fib daddr type local jump hostports
+            	}
+
+            	chain output {
+            		type nat hook output priority -100; policy accept;
+            		fib daddr type local jump hostports
+            	}
+
+            	chain masquerading {
+            		type nat hook postrouting priority srcnat; policy accept;
+            		meta mark & 0x00002000 == 0x00002000 masquerade
+            		ip6 saddr fd00::2 ip6 daddr fd00::2 masquerade
+            		ip6 saddr ::1 ip6 daddr fd00::2 masquerade
+            	}
+
+            	chain forward {
+            		type filter hook forward priority filter; policy accept;
+            		jump cni-forward comment "CNI firewall plugin rules"
+            	}
+
+            	chain hostports {
+            		tcp dport 8080 jump dn comment "dnat name: net id: c1"
+            		tcp dport 8443 jump dn comment "dnat name: net id: c1"
+            	}
+
+            	chain dn {
+            		ip6 saddr fd00::/24 ip6 daddr 2001:db8::1 tcp dport 8080 jump setmark
+            		ip6 saddr ::1 tcp dport 8080 jump setmark
+            		tcp dport 8080 jump setmark
+            		ip6 daddr 2001:db8::1 tcp dport 8080 dnat to [fd00::2]:80
+            		udp dport 8080 dnat to [fd00::2]:80
+            		sctp dport 8080 dnat to [fd00::2]:80
+            		dnat to fd00::2
+            	}
+
+            	chain setmark {
+            		meta mark set meta mark | 0x00002000 comment "CNI portfwd masquerade mark"
+            	}
+
+            	chain cni-forward {
+            		jump cni-admin
+            		ip6 daddr fd00::2 ct state established,related accept
+            		ip6 saddr fd00::2 accept
+            	}
+
+            	chain cni-admin {
+            	}
+
+            	chain stage-1 {
+            		iifname "br0" oifname != "br0" jump stage-2
+            		iifname "br0" oifname "br0" drop
+            		iifname "veth*" return
+            	}
+
+            	chain stage-2 {
+            		oifname "br0" drop
+            		return
+            	}
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn every_shape_is_native_in_a_table_of_both_families() {
+    check(
+        Family::Inet,
+        [common(), v4(), v6()].concat(),
+        expect![[r#"
+            table inet cni_test {
+            	chain prerouting {
+            		type nat hook prerouting priority dstnat; policy accept;
+            		fib daddr type local jump hostports
+            	}
+
+            	chain output {
+            		type nat hook output priority -100; policy accept;
+            		fib daddr type local jump hostports
+            	}
+
+            	chain masquerading {
+            		type nat hook postrouting priority srcnat; policy accept;
+            		meta mark & 0x00002000 == 0x00002000 masquerade
+            		ip saddr 10.1.0.2 ip daddr 10.1.0.2 masquerade
+            		ip saddr 127.0.0.1 ip daddr 10.1.0.2 masquerade
+            		ip6 saddr fd00::2 ip6 daddr fd00::2 masquerade
+            		ip6 saddr ::1 ip6 daddr fd00::2 masquerade
+            	}
+
+            	chain forward {
+            		type filter hook forward priority filter; policy accept;
+            		jump cni-forward comment "CNI firewall plugin rules"
+            	}
+
+            	chain hostports {
+            		tcp dport 8080 jump dn comment "dnat name: net id: c1"
+            		tcp dport 8443 jump dn comment "dnat name: net id: c1"
+            	}
+
+            	chain dn {
+            		ip saddr 10.1.0.0/24 ip daddr 192.0.2.1 tcp dport 8080 jump setmark
+            		ip saddr 127.0.0.1 tcp dport 8080 jump setmark
+            		meta nfproto ipv4 tcp dport 8080 jump setmark
+            		ip daddr 192.0.2.1 tcp dport 8080 dnat ip to 10.1.0.2:80
+            		udp dport 8080 dnat ip to 10.1.0.2:80
+            		sctp dport 8080 dnat ip to 10.1.0.2:80
+            		dnat ip to 10.1.0.2
+            		ip6 saddr fd00::/24 ip6 daddr 2001:db8::1 tcp dport 8080 jump setmark
+            		ip6 saddr ::1 tcp dport 8080 jump setmark
+            		meta nfproto ipv6 tcp dport 8080 jump setmark
+            		ip6 daddr 2001:db8::1 tcp dport 8080 dnat ip6 to [fd00::2]:80
+            		udp dport 8080 dnat ip6 to [fd00::2]:80
+            		sctp dport 8080 dnat ip6 to [fd00::2]:80
+            		dnat ip6 to fd00::2
+            	}
+
+            	chain setmark {
+            		meta mark set meta mark | 0x00002000 comment "CNI portfwd masquerade mark"
+            	}
+
+            	chain cni-forward {
+            		jump cni-admin
+            		ip daddr 10.1.0.2 ct state established,related accept
+            		ip saddr 10.1.0.2 accept
+            		ip6 daddr fd00::2 ct state established,related accept
+            		ip6 saddr fd00::2 accept
+            	}
+
+            	chain cni-admin {
+            	}
+
+            	chain stage-1 {
+            		iifname "br0" oifname != "br0" jump stage-2
+            		iifname "br0" oifname "br0" drop
+            		iifname "veth*" return
+            	}
+
+            	chain stage-2 {
+            		oifname "br0" drop
+            		return
+            	}
+            }
+        "#]],
+    );
+}
+
+#[test]
+fn ports_stand_in_order_where_they_are_prepended() {
+    in_netns(|| {
+        if !has("ports_stand_in_order_where_they_are_prepended", "nft") {
+            return;
+        }
+        let ports = Rule { protocol: Some(Protocol::Udp), ports: vec![3, 1, 2, 1], ..Rule::default() };
+        let new = |rule| NewRule { chain: "forward".to_owned(), rule, note: None };
+        let edits = vec![
+            Edit::Append(new(Rule { target: Target::Drop, ..Rule::default() })),
+            Edit::Prepend(new(Rule { target: Target::Accept, ..ports })),
+        ];
+        Filter::open().unwrap().native(table(Family::Ip6)).change(|_| Ok(edits.clone())).unwrap();
+        let listed = sh("nft list chain ip6 cni_test forward");
+        let rules: Vec<_> = listed.lines().skip(3).map(str::trim).take(4).collect();
+        assert_eq!(rules, ["udp dport 1 accept", "udp dport 2 accept", "udp dport 3 accept", "drop"]);
+    });
+}
+
+/// Refused as a whole, before anything is there.
+#[test]
+fn a_rule_that_only_iptables_can_have_changes_nothing() {
+    in_netns(|| {
+        let mut filter = Filter::open().unwrap();
+        let mut table = filter.native(table(Family::Ip));
+        let new = |rule| Edit::Append(NewRule { chain: "prerouting".to_owned(), rule, note: None });
+        let bad = Rule { source: is("fd00::2".parse().unwrap()), target: Target::Accept, ..Rule::default() };
+        let edits = vec![new(Rule::default()), new(bad)];
+        let error = table.change(|_| Ok(edits.clone())).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "cannot write rule \"-s fd00::2/128 -j ACCEPT\" in nft table ip cni_test: it has addresses of both families, \
+             or of another than its table's; write one rule for each family"
+        );
+        assert!(table.list_chains().unwrap().is_empty());
+    });
+}
+
+/// A port of the node is the container's, over TCP and UDP and both families, and the container sees the node.
+#[test]
+fn a_port_of_the_node_leads_to_the_container() {
+    in_netns(|| {
+        if !has("a_port_of_the_node_leads_to_the_container", "ip") {
+            return;
+        }
+        let (pod, remote) = (Pod::new(), Pod::new());
+        sh(&format!(
+            "echo 1 > /proc/sys/net/ipv4/ip_forward; echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
+             ip link add p0 type veth peer name eth0 netns {pod}
+             ip link add r0 type veth peer name eth0 netns {remote}
+             ip addr add 10.1.0.1/24 dev p0; ip addr add fd00::1/64 dev p0 nodad; ip link set p0 up
+             ip addr add 192.0.2.1/24 dev r0; ip addr add 2001:db8::1/64 dev r0 nodad; ip link set r0 up
+             nsenter -t {pod} -n sh -ec 'ip addr add 10.1.0.2/24 dev eth0; ip addr add fd00::2/64 dev eth0 nodad
+                 ip link set eth0 up; ip -4 route add default via 10.1.0.1; ip -6 route add default via fd00::1'
+             nsenter -t {remote} -n sh -ec 'ip addr add 192.0.2.2/24 dev eth0
+                 ip addr add 2001:db8::2/64 dev eth0 nodad; ip link set eth0 up'",
+            pod = pod.pid(),
+            remote = remote.pid(),
+        ));
+        let families = [("10.1.0.2", "192.0.2.1", "10.1.0.1"), ("fd00::2", "2001:db8::1", "fd00::1")];
+        let mut rules = common();
+        rules.retain(|(chain, _)| ["prerouting", "setmark", "masquerading"].contains(&chain.as_str()));
+        for (container, host, _) in families {
+            for protocol in [Protocol::Tcp, Protocol::Udp] {
+                let port = Rule {
+                    protocol: Some(protocol),
+                    port: Some(8080),
+                    destination: is(host.parse().unwrap()),
+                    ..Rule::default()
+                };
+                let to = Target::Dnat(SocketAddr::new(container.parse().unwrap(), 80));
+                rules.push(rule("hostports", jump("setmark", port.clone())));
+                rules.push(rule("hostports", Rule { target: to, ..port }));
+            }
+        }
+        write(&table(Family::Inet), &rules);
+        for (container, host, node) in families {
+            let inside = SocketAddr::new(container.parse().unwrap(), 80);
+            let outside = SocketAddr::new(host.parse().unwrap(), 8080);
+            assert_eq!(sender_over_tcp(&pod, &remote, inside, outside).to_string(), node);
+            assert_eq!(sender_over_udp(&pod, &remote, inside, outside).to_string(), node);
+        }
+    });
+}
+
+/// The client as the server sees it, when both have heard each other.
+fn sender_over_tcp(pod: &Pod, remote: &Pod, inside: SocketAddr, outside: SocketAddr) -> IpAddr {
+    let server = in_pod(pod, move || TcpListener::bind(inside).unwrap());
+    let _client = in_pod(remote, move || TcpStream::connect_timeout(&outside, WITHIN).unwrap());
+    let (_served, sender) = server.accept().unwrap();
+    sender.ip()
+}
+
+fn sender_over_udp(pod: &Pod, remote: &Pod, inside: SocketAddr, outside: SocketAddr) -> IpAddr {
+    let server = in_pod(pod, move || UdpSocket::bind(inside).unwrap());
+    let client =
+        in_pod(remote, move || UdpSocket::bind((if outside.is_ipv4() { "0.0.0.0" } else { "::" }, 0)).unwrap());
+    [&server, &client].into_iter().for_each(|socket| socket.set_read_timeout(Some(WITHIN)).unwrap());
+    client.connect(outside).unwrap();
+    client.send(b"ping").unwrap();
+    let (_, sender) = server.recv_from(&mut [0; 4]).unwrap();
+    server.send_to(b"pong", sender).unwrap();
+    assert_eq!(client.recv(&mut [0; 4]).unwrap(), 4);
+    sender.ip()
+}
