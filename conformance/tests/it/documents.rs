@@ -1,4 +1,4 @@
-//! COVERAGE.md and DIFFERENCES.md name tests: each of them exists.
+//! COVERAGE.md and DIFFERENCES.md name tests, TRUST.md files: each of them exists.
 
 use crate::subjects::skip;
 use std::fs;
@@ -45,4 +45,19 @@ fn every_test_that_a_document_names_exists() {
         let missing: Vec<_> = tests.into_iter().filter(|test| !is_there(test)).collect();
         assert!(missing.is_empty(), "{name} names tests that are not there: {missing:#?}");
     }
+}
+
+#[test]
+fn every_file_that_the_page_of_trust_names_exists() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if !here.exists() {
+        skip("the source is not on this machine");
+        return;
+    }
+    let workspace = here.parent().unwrap();
+    let page = fs::read_to_string(here.join("TRUST.md")).unwrap();
+    let files: Vec<_> = page.split('`').skip(1).step_by(2).filter(|word| word.ends_with(".rs")).collect();
+    assert!(files.len() > 20, "TRUST.md names {} files", files.len());
+    let missing: Vec<_> = files.into_iter().filter(|file| !workspace.join(file).exists()).collect();
+    assert!(missing.is_empty(), "TRUST.md names files that are not there: {missing:#?}");
 }
