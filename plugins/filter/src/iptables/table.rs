@@ -246,12 +246,12 @@ impl<'a> Table<'a> {
     ) -> Result<()> {
         let start = Instant::now();
         for tries in 1.. {
-            let generation = self.begin(tries)?;
+            let generation = self.begin(tries, is_guarded)?;
             let edits = look(self)?;
             if edits.is_empty() {
                 return Ok(());
             }
-            match self.commit(edits, is_guarded.then_some(generation)) {
+            match self.commit(edits, generation) {
                 Err(error) if self.is_overtaken(&error, tries, is_guarded) => {
                     if start.elapsed() > DEADLINE {
                         let object = format!("table {self}, which others keep changing");
@@ -264,15 +264,15 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// What a look is of: the ruleset's generation, or a new reading when the first was overtaken.
-    fn begin(&mut self, tries: usize) -> Result<u32> {
+    /// What a guarded look is of: the ruleset's generation, or a new reading when the first was overtaken.
+    fn begin(&mut self, tries: usize, is_guarded: bool) -> Result<Option<u32>> {
         match &mut self.world {
-            World::Netlink(nft) => nft.generation(),
+            World::Netlink(nft) => is_guarded.then(|| nft.generation()).transpose(),
             World::Program { save, text, .. } => {
                 if tries > 1 {
                     *text = executable::save(save, &self.table.name)?;
                 }
-                Ok(0)
+                Ok(None)
             }
         }
     }
@@ -355,6 +355,7 @@ impl Dialect {
 fn missing_base_chains(nft: &mut Nft, table: &nft::Table, dialect: Dialect, edits: &[Edit]) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     let mut made: Vec<&str> = Vec::new();
+    let mut has_table = false;
     for edit in edits {
         match edit {
             Edit::CreateChain(_) => {}
@@ -362,15 +363,16 @@ fn missing_base_chains(nft: &mut Nft, table: &nft::Table, dialect: Dialect, edit
                 let Some(base) = dialect.base(&new.chain) else { continue };
                 let chain = nft::Chain { base: Some(base), ..table.chain(new.chain.clone()) };
                 made.push(&new.chain);
-                if nft.find_chain(&chain)?.is_none() {
-                    changes.push(Change::EnsureChain(chain));
+                match nft.find_chain(&chain)? {
+                    Some(_) => has_table = true,
+                    None => changes.push(Change::EnsureChain(chain)),
                 }
             }
             Edit::Append(_) | Edit::Prepend(_) | Edit::Delete(_) | Edit::DeleteChain(_) => {}
         }
     }
     let makes_chain = !changes.is_empty() || edits.iter().any(|edit| matches!(edit, Edit::CreateChain(_)));
-    if makes_chain && nft.find_table(table)?.is_none() {
+    if makes_chain && !has_table && nft.find_table(table)?.is_none() {
         changes.insert(0, Change::EnsureTable(table.clone()));
     }
     Ok(changes)
