@@ -91,10 +91,10 @@ fn a_resolv_conf_that_is_no_file_is_an_error() {
     let node = crate::subjects::node();
     let fifo = node.work_dir().join("fifo");
     nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    for path in [std::path::Path::new("/dev/zero"), &fifo] {
+    for (path, why) in [("/dev/zero", "larger than 1 MiB"), (fifo.to_str().unwrap(), "no regular file")] {
         let config = host_local(with(v4(), json!({"resolvConf": path})));
         let failure = node.call(Verb::Add, config, pod("c1")).fails_with(5);
-        assert_eq!(failure.msg, format!("cannot read {}: it is no regular file", path.display()));
+        assert_eq!(failure.msg, format!("cannot read {path}: it is {why}"));
     }
     assert_eq!(super::reservations(), []);
 }

@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use cni_spec::{CniError, Code, Dns};
@@ -14,7 +14,7 @@ const MAX_BYTES: u64 = 1 << 20;
 /// Reads the file that `ipam.resolvConf` names, through links, as `/etc/resolv.conf` often is one.
 ///
 /// # Errors
-/// Code 5: it cannot be read, is no regular file, or larger than 1 MiB.
+/// Code 5: it cannot be read, is no regular file or device, or larger than 1 MiB.
 pub(crate) fn read(path: &Path) -> Result<Dns, CniError> {
     // A fifo must not wait for its writer, nor a terminal become this process's.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path);
@@ -26,7 +26,9 @@ pub(crate) fn read(path: &Path) -> Result<Dns, CniError> {
 }
 
 fn read_bounded(file: File) -> io::Result<Vec<u8>> {
-    if !file.metadata()?.is_file() {
+    // A device such as /dev/null stands for "no DNS"; a fifo without a writer must not look like one.
+    let kind = file.metadata()?.file_type();
+    if !kind.is_file() && !kind.is_char_device() {
         return Err(io::Error::other("it is no regular file"));
     }
     let mut bytes = Vec::new();
@@ -72,13 +74,14 @@ mod tests {
         for (path, why) in [
             (path("fifo"), "no regular file"),
             (path("large"), "larger than 1 MiB"),
-            ("/dev/zero".into(), "no regular file"),
+            ("/dev/zero".into(), "larger than 1 MiB"),
             (folder.path().into(), "no regular file"),
             (path("none"), "No such file"),
         ] {
             let error = read(&path).unwrap_err();
             assert!(error.code == Code::IO && error.msg.contains(why), "{error}");
         }
+        assert!(read(Path::new("/dev/null")).unwrap().is_empty());
         std::fs::create_dir(path("run")).unwrap();
         std::fs::write(path("run/stub"), "nameserver 10.0.0.1\n").unwrap();
         std::os::unix::fs::symlink("run/stub", path("link")).unwrap();
