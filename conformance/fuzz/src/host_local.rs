@@ -69,9 +69,10 @@ pub fn reservation(data: &[u8]) {
     let text = &*hold::text(data);
     if let Some(owner) = fuzzing::reserved_for(data) {
         assert!(text.contains(&owner) && owner == owner.trim());
-        assert_eq!(fuzzing::reserved_for(owner.as_bytes()).as_ref(), Some(&owner));
-        let id = owner.lines().next().unwrap_or_default();
-        assert!(ContainerId::parse(id).is_ok(), "{owner:?} names no container");
+        // White space holds an address, too, though no call is for it.
+        if owner.bytes().any(|byte| byte != 0) {
+            assert_eq!(fuzzing::reserved_for(owner.as_bytes()).as_ref(), Some(&owner));
+        }
     }
     let (first, second) = text.split_once('\n').unwrap_or((text, "eth0"));
     if let (Ok(container_id), Ok(ifname)) = (ContainerId::parse(first), IfName::parse(second)) {

@@ -52,11 +52,9 @@ fn as_said_by(version: SpecVersion, result: &AddResult) -> AddResult {
     let plain = |route: &Route| Route::new(route.dst, route.gw);
     match version {
         SpecVersion::V1_0_0 | SpecVersion::V1_1_0 => result.clone(),
-        SpecVersion::V0_3_0 | SpecVersion::V0_3_1 | SpecVersion::V0_4_0 => AddResult {
-            interfaces: result.interfaces.iter().map(old_interface).collect(),
-            routes: result.routes.iter().map(plain).collect(),
-            ..result.clone()
-        },
+        SpecVersion::V0_3_0 | SpecVersion::V0_3_1 | SpecVersion::V0_4_0 => {
+            AddResult { interfaces: result.interfaces.iter().map(old_interface).collect(), ..result.clone() }
+        }
         SpecVersion::V0_1_0 | SpecVersion::V0_2_0 => {
             let mut all = AddResult { dns: result.dns.clone(), ..AddResult::default() };
             for is_v4 in [true, false] {
