@@ -41,6 +41,31 @@ fn what_one_added_the_other_checks_and_deletes() {
     });
 }
 
+/// GC does not know whose veth an unmarked one is: the address that it may have stays held.
+#[test]
+fn gc_keeps_addresses_while_their_veths_may_have_them() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    let pods = [node.container_named("c1"), node.container_named("c2")];
+    let [kept, lost] = pods.each_ref().map(|pod| Attached::add(&node, &full(json!({"ipMasq": false})), pod));
+    node.install(&ours());
+    let held = |one: &Attached<'_>| {
+        addresses(&one.result)
+            .iter()
+            .all(|address| Path::new("/var/lib/cni/networks/net").join(address.split('/').next().unwrap()).exists())
+    };
+    let collect = || {
+        let valid = json!([{"containerID": kept.attachment.container_id, "ifname": kept.attachment.ifname}]);
+        let config = full(json!({"ipMasq": false, "cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
+        node.call(Verb::Gc, config, Attachment::none()).ok();
+    };
+    collect();
+    assert!(held(&kept) && held(&lost));
+    node.host().delete_link(lost.host_veth());
+    collect();
+    assert!(held(&kept) && !held(&lost));
+}
+
 /// What they made, ours takes away: with prevResult and without, whatever is left of the container.
 #[test]
 fn all_that_they_added_is_deleted_by_ours() {

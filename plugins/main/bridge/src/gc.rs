@@ -1,8 +1,12 @@
 //! GC: what attachments of this network left on the node that are no longer valid.
 
+use std::collections::BTreeSet;
+
 use cni_spec::{CniError, Code};
 use filter::Attachment;
-use interface::{failed, host_veth};
+use interface::failed;
+use interface::host_veth::{self, Owner};
+use netops::link::{self, Link};
 use netops::unlink::Left;
 use netops::{Kernel, OpError};
 use skel::{Delegate, GcRequest};
@@ -41,9 +45,36 @@ pub async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
     // Behind links, as in DEL.
     errors.extend(filter::gc_spoof_guards(&valid).into_iter().map(failed));
     if let Some(ipam) = request.ipam() {
-        errors.extend(collect_addresses(&ipam, &request.valid, kept).await.err());
+        match unmarked_stale(request) {
+            Ok(0) => errors.extend(collect_addresses(&ipam, &request.valid, kept).await.err()),
+            Ok(count) => tracing::warn!(
+                count,
+                "no address is collected: containers that are not valid have veths without a mark, as the reference makes \
+                 them; delete those containers, and repeat GC"
+            ),
+            Err(error) => errors.push(failed(error)),
+        }
     }
     CniError::join(errors).map_or(Ok(()), Err)
+}
+
+/// How many veths without a mark the bridge has beyond those that valid attachments need. What the reference made has no
+/// mark, so whose they are is not known; but each speaks for an address that another container must not get.
+fn unmarked_stale(request: &GcRequest<Removal>) -> Result<usize, OpError> {
+    let host = Kernel::host()?;
+    let Some(name) = &request.conf.own.bridge else { return Ok(0) };
+    let Some(bridge) = link::find(&host, name.as_str())? else { return Ok(0) };
+    let ports = link::list(&host, Some(bridge.index))?;
+    // The other end of a VLAN gateway's port is in the node itself.
+    let is_unmarked = |port: &&Link| port.kind == "veth" && port.peer_netns_id.is_some() && !host_veth::is_marked(port);
+    let unmarked = ports.iter().filter(is_unmarked).count();
+    let marks: BTreeSet<&str> = ports.iter().filter_map(|port| port.alias.as_deref()).collect();
+    let is_marked = |attachment: &&cni_spec::Attachment| {
+        let cni_spec::Attachment { container_id, ifname } = attachment;
+        marks.contains(&*Owner { network: &request.conf.name, container_id, ifname }.alias())
+    };
+    let explained = request.valid.len() - request.valid.iter().filter(is_marked).count();
+    Ok(unmarked.saturating_sub(explained))
 }
 
 /// An address stays held while a rule or a link of its attachment may be there. Where those are not known one by one, all do.
