@@ -4,6 +4,8 @@
 //! gets the same variables and bytes, its reply is read as a child's would be, and a fork, an exec and a wait are saved.
 
 use crate::build_id;
+use crate::call::Call;
+use crate::plugin;
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
 use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, conf, json};
@@ -19,6 +21,27 @@ pub struct Delegate<'a> {
     raw: &'a Raw,
     plugin: &'a PluginType,
     version: SpecVersion,
+}
+
+/// Checks that `plugin` can be an address plugin: one of this executable that delegates would find itself in `ipam.type`,
+/// in this process or as a child, without end.
+///
+/// # Errors
+/// Code 7 naming key and value.
+pub(crate) fn check(call: &Call, plugin: &PluginType) -> Result<(), CniError> {
+    let name = plugin.as_str();
+    if plugin::find(call.entries, name).is_none_or(|entry| !entry.delegates) {
+        return Ok(());
+    }
+    let msg = format!("cannot use network config: key ipam.type = {name:?}: it calls an address plugin, and is none");
+    let known = call.entries.iter().filter(|entry| !entry.delegates).map(|entry| entry.name).collect::<Vec<_>>();
+    let advice = match known.as_slice() {
+        [] => "Name an address plugin, such as host-local.".to_owned(),
+        known => {
+            format!("Name an address plugin. Plugins of this executable that call no other: {}.", known.join(", "))
+        }
+    };
+    Err(CniError::new(Code::INVALID_CONFIG, msg).detail(advice))
 }
 
 impl<'a> Delegate<'a> {
@@ -101,7 +124,7 @@ impl<'a> Delegate<'a> {
     async fn call_with(&self, command: Command, stdin: Rc<[u8]>) -> Result<Vec<u8>, CniError> {
         let call = &self.raw.call;
         let executable = call.env.plugin_path().find_executable(self.plugin)?;
-        let entry = call.entries.iter().find(|entry| entry.name == self.plugin.as_str());
+        let entry = plugin::find(call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
         let output = match entry.filter(|_| build_id::is_in(&executable)) {
             Some(entry) => {
                 let reply = (entry.handler)(&call.for_delegate(command, stdin)).await;

@@ -1,12 +1,14 @@
 //! From a call to a verb, in the order in which the reference checks (SPEC 2).
 
 use crate::call::Call;
+use crate::delegate;
 use crate::netns::NetnsPath;
 use crate::plugin::Plugin;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
 use cni_spec::{
-    AddResult, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, SpecVersion, conf, version,
+    AddResult, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType, SpecVersion, conf,
+    version,
 };
 use std::rc::Rc;
 
@@ -59,29 +61,29 @@ async fn run_verb<P: Plugin>(
     let silent = |()| Reply::default();
     match command {
         Command::Add => {
-            let conf = checked::<P>(object, cni_version)?;
+            let conf = checked::<P>(&raw, object, cni_version)?;
             let (container_id, ifname) = attachment(&raw)?;
             let netns = netns.ok_or_else(missing_netns)?;
             add::<P>(AddRequest { container_id, ifname, netns, conf, raw }, object).await
         }
         Command::Del => {
-            let conf = for_removal::<P>(object, cni_version);
+            let conf = for_removal::<P>(&raw, object, cni_version);
             let (container_id, ifname) = attachment(&raw)?;
             P::del(&DelRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
         }
         Command::Check => {
-            let conf = checked::<P>(object, cni_version)?;
+            let conf = checked::<P>(&raw, object, cni_version)?;
             let (container_id, ifname) = attachment(&raw)?;
             let netns = netns.ok_or_else(missing_netns)?;
             P::check(&CheckRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
         }
         Command::Gc => {
-            let conf = for_removal::<P>(object, cni_version);
+            let conf = for_removal::<P>(&raw, object, cni_version);
             let valid = object.valid_attachments()?;
             P::gc(&GcRequest { valid, conf, raw }).await.map(silent)
         }
         Command::Status => {
-            let conf = checked::<P>(object, cni_version)?;
+            let conf = checked::<P>(&raw, object, cni_version)?;
             P::status(&StatusRequest { conf, raw }).await.map(silent)
         }
         Command::Version => Ok(Reply::success(version_text(P::VERSIONS, &[]))), // answered before
@@ -97,7 +99,7 @@ async fn add<P: Plugin>(request: AddRequest<P::Conf>, object: &Rc<ConfObject>) -
         Err(error) => error,
     };
     let AddRequest { container_id, ifname, netns, conf: _, raw } = request;
-    let conf = for_removal::<P>(object, cni_version).after(result);
+    let conf = for_removal::<P>(&raw, object, cni_version).after(result);
     match P::del(&DelRequest { container_id, ifname, netns: Some(netns), conf, raw }).await {
         Ok(()) => Err(error.detail("What ADD had made was removed again.")),
         Err(left) => Err(error.detail(format!("What ADD had made could not all be removed: {left}."))),
@@ -113,16 +115,24 @@ fn missing_netns() -> CniError {
     CniError::new(Code::INVALID_ENVIRONMENT, "required env variables [CNI_NETNS] missing")
 }
 
-fn checked<P: Plugin>(object: &Rc<ConfObject>, version: SpecVersion) -> Result<PluginConf<P::Conf>, CniError> {
-    let conf = PluginConf::checked(object, version)?;
+fn checked<P: Plugin>(
+    raw: &Raw,
+    object: &Rc<ConfObject>,
+    version: SpecVersion,
+) -> Result<PluginConf<P::Conf>, CniError> {
+    let mut conf = PluginConf::checked(object, version)?;
+    conf.ipam = conf.ipam.filter(|_| P::DELEGATES);
+    conf.ipam.as_ref().map_or(Ok(()), |plugin| delegate::check(&raw.call, plugin))?;
     for sentence in object.misspelt() {
         tracing::warn!(plugin = P::NAME, network = %object.name(), "{sentence}");
     }
     Ok(conf)
 }
 
-fn for_removal<P: Plugin>(object: &Rc<ConfObject>, version: SpecVersion) -> PluginConf<P::Removal> {
-    let conf = PluginConf::for_removal(object, version);
+fn for_removal<P: Plugin>(raw: &Raw, object: &Rc<ConfObject>, version: SpecVersion) -> PluginConf<P::Removal> {
+    let mut conf = PluginConf::for_removal(object, version);
+    let is_usable = |plugin: &PluginType| object.unless_unread(delegate::check(&raw.call, plugin)).is_some();
+    conf.ipam = conf.ipam.filter(|plugin| P::DELEGATES && is_usable(plugin));
     for sentence in object.unread() {
         tracing::warn!(plugin = P::NAME, network = %object.name(), "{sentence}; going on without it");
     }

@@ -17,6 +17,9 @@ pub trait Plugin: 'static {
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
     /// When its verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::Always;
+    /// Whether its verbs call the network's address plugin. To one that does not, [`AddRequest::ipam`] and its like are
+    /// `None`. One that does is refused as an address plugin: it would call itself without end.
+    const DELEGATES: bool = true;
     /// Its own keys, checked: what ADD needs, and so CHECK, which compares with it, and STATUS, which says whether ADD
     /// would work.
     type Conf: FromConf;
@@ -65,8 +68,15 @@ pub struct Entry {
     pub name: &'static str,
     /// The versions it speaks, for the about text.
     pub versions: &'static [SpecVersion],
+    /// Whether it calls the network's address plugin, see [`Plugin::DELEGATES`].
+    pub delegates: bool,
     /// What answers.
     pub handler: Handler,
+}
+
+/// The entry whose name a file has.
+pub(crate) fn find<'a>(entries: &'a [Entry], file_name: &str) -> Option<&'a Entry> {
+    entries.iter().find(|entry| entry.name == file_name)
 }
 
 impl Entry {
@@ -79,6 +89,6 @@ impl Entry {
                 dispatch::<P>(call).await
             })
         };
-        Self { name: P::NAME, versions: P::VERSIONS, handler }
+        Self { name: P::NAME, versions: P::VERSIONS, delegates: P::DELEGATES, handler }
     }
 }

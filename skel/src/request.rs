@@ -1,7 +1,7 @@
 //! What each verb gets: names parsed, config checked, nothing optional that the specification requires.
 
 use crate::call::Call;
-use crate::delegate::Delegate;
+use crate::delegate::{self, Delegate};
 use crate::netns::NetnsPath;
 use cni_spec::{Attachment, CniArgs, CniError, ContainerId, IfName, PluginConf};
 use std::rc::Rc;
@@ -119,11 +119,12 @@ impl<C> DelRequest<C> {
         if let Some(ipam) = self.ipam() {
             return ipam.del().await;
         }
-        match self.conf.object().ipam_type() {
+        let usable = |plugin: Option<_>| plugin.map_or(Ok(()), |plugin| delegate::check(&self.raw.call, &plugin));
+        match self.conf.object().ipam_type().and_then(usable) {
             Err(error) if self.conf.find_prev_result().is_some_and(|prev| !prev.ips.is_empty()) => {
                 Err(error.detail("The addresses of prevResult stay taken: mend the key, and call DEL again."))
             }
-            Ok(_) | Err(_) => Ok(()),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 }

@@ -152,6 +152,7 @@ fn log(file: &str, verb: &str) -> Result<(), CniError> {
 
 impl Plugin for ProbeIpam {
     const NAME: &'static str = "probe-ipam";
+    const DELEGATES: bool = false;
     type Conf = IpamConf;
     type Removal = IpamLog;
 

@@ -453,6 +453,33 @@ fn a_delegates_error_is_the_callers() {
     assert_eq!(failure.msg, "cannot find plugin absent: executable not found in /run/testns/bin");
 }
 
+/// SPEC 4: an `ipam.type` that names a plugin of this executable which itself calls `ipam.type` would be called without
+/// end. It is refused by each verb that needs it, before any work; removal goes on without it.
+#[test]
+fn a_plugin_that_delegates_is_no_address_plugin() {
+    let node = probe_node();
+    let pod = node.container();
+    let config = |more: Value| {
+        let mut config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": {"type": "probe"},
+            "cni.dev/valid-attachments": []});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+    };
+    let refusal = r#"cannot use network config: key ipam.type = "probe": it calls an address plugin, and is none"#;
+    for verb in [Verb::Add, Verb::Check, Verb::Status] {
+        let failure = node.call(verb, config(json!({})), &pod).fails_with(7);
+        assert_eq!(failure.msg, refusal, "{verb:?}");
+        assert!(failure.details.ends_with("call no other: probe-ipam."), "{failure:?}");
+    }
+    for verb in [Verb::Del, Verb::Gc] {
+        node.call(verb, config(json!({})), &pod).ok();
+    }
+    let made = json!({"prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/24"}]}});
+    let failure = node.call(Verb::Del, config(made), &pod).fails_with(7);
+    assert_eq!(failure.msg, refusal);
+    assert!(failure.details.contains("addresses of prevResult stay taken"), "{failure:?}");
+}
+
 /// The reference's decoder takes keys in any case, null as absent and the last of equal keys.
 #[test]
 fn keys_are_read_as_go_reads_them() {

@@ -36,6 +36,7 @@ pub struct HostLocal;
 
 impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
+    const DELEGATES: bool = false;
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     type Conf = Conf;
     type Removal = Removal;

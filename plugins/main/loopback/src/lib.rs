@@ -19,6 +19,7 @@ pub struct Loopback;
 
 impl Plugin for Loopback {
     const NAME: &'static str = "loopback";
+    const DELEGATES: bool = false;
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
     type Conf = ();
     type Removal = ();

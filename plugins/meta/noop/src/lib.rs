@@ -18,8 +18,12 @@ use serde::Deserialize;
 use skel::{Call, Entry, Reply};
 
 /// The plugin. It speaks the versions of its control file, else `0.-42.0` and all released ones.
-pub const ENTRY: Entry =
-    Entry { name: "noop", versions: &SpecVersion::ALL, handler: |call| Box::pin(async move { answer(call) }) };
+pub const ENTRY: Entry = Entry {
+    name: "noop",
+    versions: &SpecVersion::ALL,
+    delegates: false,
+    handler: |call| Box::pin(async move { answer(call) }),
+};
 
 /// The config's keys that are noop's own.
 #[derive(Debug, Default, Deserialize)]
