@@ -2,6 +2,7 @@
 
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, bridge, dual, host_local, ip, normalised, with};
+use crate::masquerade::iptables_rules;
 use crate::subjects::{ours, reference_or_skip, same};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -140,6 +141,29 @@ fn what_theirs_added_is_checked_and_deleted_by_ours() {
     first.check().ok();
     first.del().ok();
     node.assert_as_before_except(stays);
+}
+
+/// The chain is of network and container: on another network the same container may have the same address.
+#[test]
+fn an_address_that_the_container_has_twice_is_no_reason_to_leave_its_masquerade() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    let pod = node.container();
+    let config = |network: &str| bridge(json!({"name": network, "bridge": format!("br-{network}"), "ipMasq": true}));
+    let first = Attached::add(&node, &config("a"), &pod);
+    let second = Attached::add(&node, &config("b"), pod.attachment_as("net2"));
+    assert_eq!(addresses(&first.result), addresses(&second.result));
+    let of = |network: &str| {
+        let start = format!("name: \\\"{network}\\\" id: ");
+        iptables_rules(&node).into_iter().filter(|line| line.contains(&start)).collect::<Vec<_>>()
+    };
+    let of_first = of("a");
+    assert_eq!((of_first.len(), of("b").len()), (3, 3), "{:#?}", iptables_rules(&node));
+    node.install(&ours());
+    Call::new(Verb::Del, &second.config, &second.attachment).run(&node).ok();
+    assert_eq!((of("a"), of("b")), (of_first, Vec::new()));
+    Call::new(Verb::Del, &first.config, &first.attachment).run(&node).ok();
+    assert_eq!(of("a"), [""; 0]);
 }
 
 /// With nftables ours masquerades in a table of its own, which they do not know. Their DEL fails once for want of their

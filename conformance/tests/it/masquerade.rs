@@ -233,7 +233,7 @@ fn add_mends_a_table_that_lost_its_rules() {
 }
 
 /// What iptables has, without counters.
-fn iptables_rules(node: &Node) -> Vec<String> {
+pub(crate) fn iptables_rules(node: &Node) -> Vec<String> {
     let mut all = Vec::new();
     for program in ["/usr/sbin/iptables", "/usr/sbin/ip6tables"] {
         let output = node.host().enter(|| Command::new(program).args(["-t", "nat", "-S"]).output()).unwrap();

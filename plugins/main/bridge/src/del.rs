@@ -73,12 +73,17 @@ fn remove_rules(
     filter.remove_masquerade(attachment(owner), known)
 }
 
-/// The addresses of the container's other interfaces, whose rules stay; `None` if they cannot be read.
+/// The addresses that only other interfaces of the container have, whose rules stay; `None` if they cannot be read. An
+/// address that the owner's interface has, too, is the owner's: the rules are of one network, where it is given once.
 fn held_by_others(owner: &Owner<'_>, netns: &Netns) -> Option<Vec<IpAddr>> {
     let inside = Kernel::in_netns(netns).ok()?;
-    let others = link::list(&inside, None).ok()?.into_iter().filter(|link| link.name != owner.ifname.as_str());
-    let addresses = others.map(|link| addr::list(&inside, &link).ok());
-    Some(addresses.collect::<Option<Vec<_>>>()?.into_iter().flatten().map(|address| address.net.ip()).collect())
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for link in link::list(&inside, None).ok()? {
+        let held = if link.name == owner.ifname.as_str() { &mut own } else { &mut others };
+        held.extend(addr::list(&inside, &link).ok()?.into_iter().map(|address| address.net.ip()));
+    }
+    others.retain(|address| !own.contains(address));
+    Some(others)
 }
 
 /// The addresses that the result has for the owner's interface.
