@@ -156,6 +156,59 @@ fn rules_of_others_that_go_to_the_chain_go_with_it() {
     });
 }
 
+/// The kernel does not delete a chain while a rule goes there. It stays with a rule that says whose it was, and with no
+/// other; a later DEL or GC takes it.
+#[test]
+fn a_chain_that_a_rule_of_another_goes_to_is_emptied_and_taken_later() {
+    in_netns(|| {
+        if !has("a_chain_that_a_rule_of_another_goes_to_is_emptied_and_taken_later", "iptables-nft") {
+            return;
+        }
+        let c2 = Attachment { container: "c2", ..ETH0 };
+        let of_chain = || saved("iptables").lines().filter(|line| line.contains(CHAIN)).map(str::to_owned).collect();
+        let foreign = format!("-A ADM -s 7.7.7.7/32 -j {CHAIN}");
+        let label = format!("-A {CHAIN} -m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\"\"");
+        let emptied = [format!(":{CHAIN} - [0:0]"), foreign.clone(), label];
+        let forget = "iptables -t nat -D POSTROUTING -j ADM; iptables -t nat -F ADM; iptables -t nat -X ADM";
+        let start = || {
+            add(ETH0, &["10.1.0.5/24"]);
+            sh(&format!("iptables -t nat -N ADM; iptables -t nat {foreign}; iptables -t nat -A POSTROUTING -j ADM"));
+        };
+        let sorted = |mut lines: Vec<String>| {
+            lines.sort();
+            lines
+        };
+        let emptied = sorted(emptied.to_vec());
+
+        start();
+        for _ in 0..2 {
+            remove(ETH0);
+            assert_eq!(sorted(of_chain()), emptied);
+        }
+        add(ETH0, &["10.1.0.5/24"]);
+        assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
+        add(c2, &["10.1.0.6/24"]);
+        for _ in 0..2 {
+            assert_eq!(gc("office", &[], ""), []);
+            assert_eq!(
+                sorted(saved("iptables").lines().filter(|line| !line.ends_with("ADM")).map(str::to_owned).collect()),
+                emptied
+            );
+        }
+        sh(forget);
+        assert_eq!(gc("lab", &[], ""), []);
+        assert_ne!(saved("iptables"), "");
+        assert_eq!(gc("office", &[], ""), []);
+        assert_eq!(saved("iptables"), "");
+
+        start();
+        remove(ETH0);
+        sh(forget);
+        remove(ETH0);
+        assert_eq!(saved("iptables"), "");
+    });
+}
+
 /// Nothing says whose the reference's rules are but who has the address.
 #[test]
 fn what_the_containers_other_interfaces_have_stays() {
@@ -366,5 +419,25 @@ fn legacy_iptables_rules_are_removed() {
         feed("iptables-legacy-restore", &["--noflush"], &chain(&["10.1.0.5"]));
         assert_eq!(gc("office", &[], ""), []);
         assert_eq!(saved("iptables-legacy"), "");
+
+        let foreign = format!("*nat\n:ADM - [0:0]\n-A ADM -s 7.7.7.7 -g {CHAIN}\nCOMMIT\n");
+        for by_gc in [false, true] {
+            feed("iptables-legacy-restore", &["--noflush"], &chain(&["10.1.0.5"]));
+            feed("iptables-legacy-restore", &["--noflush"], &foreign);
+            if by_gc {
+                assert_eq!(gc("office", &[], ""), [])
+            } else {
+                remove(ETH0)
+            }
+            let emptied = format!(":{CHAIN} - [0:0]\n-A ADM -s 7.7.7.7/32 -g {CHAIN}\n-A {CHAIN} {comment}\n");
+            assert_eq!(saved("iptables-legacy"), emptied);
+            sh("iptables-legacy -t nat -F ADM");
+            if by_gc {
+                assert_eq!(gc("office", &[], ""), [])
+            } else {
+                remove(ETH0)
+            }
+            assert_eq!(saved("iptables-legacy"), "");
+        }
     });
 }

@@ -131,29 +131,54 @@ fn additions(attachment: Attachment<'_>, addresses: &[IpNetwork], family: Family
 }
 
 /// Removes the rules of an attachment, whether this program or the reference plugin wrote them; the chain stays while
-/// another attachment of the container uses it.
+/// another attachment of the container uses it. While a rule in another chain than POSTROUTING goes there, which only an
+/// administrator can have made, it stays without effect.
 pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>, known: Known<'_>) -> Result<()> {
     let mut outcome = Ok(());
     for family in FAMILIES {
-        let mut removed =
-            world::in_nftables(nft, family, TableName::Nat).change(|table| removals(table, attachment, known));
+        let mut removed = take_out(&mut world::in_nftables(nft, family, TableName::Nat), attachment, known);
         if let Some(mut legacy) = world::in_legacy(known.search_path, family, TableName::Nat)? {
-            removed = removed.and(legacy.change(|table| removals(table, attachment, known)));
+            removed = removed.and(take_out(&mut legacy, attachment, known));
         }
         outcome = outcome.and(removed);
     }
     outcome
 }
 
-fn removals(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>) -> Result<Vec<Edit>> {
+fn take_out(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>) -> Result<()> {
+    let Err(error) = table.change(|table| removals(table, attachment, known, false)) else { return Ok(()) };
+    let chain = attachment.iptables_chain();
+    match observe(table, &chain)? {
+        Some(seen) if is_used_elsewhere(table, &chain, &seen)? => {
+            table.change(|table| removals(table, attachment, known, true))
+        }
+        _ => Err(error),
+    }
+}
+
+fn removals(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>, stays: bool) -> Result<Vec<Edit>> {
     let chain = attachment.iptables_chain();
     let Some(seen) = observe(table, &chain)? else { return Ok(Vec::new()) };
     let sources = unnoted_sources(&seen.jumps, attachment, known);
     let owner = attachment.owner();
-    Ok(without(&chain, seen, |jump| match &jump.note {
+    let end = if stays { End::Label(comment(attachment)) } else { End::Delete };
+    Ok(without(&chain, seen, end, |jump| match &jump.note {
         Some(note) => owner.owns(Some(note)),
         None => source_of(jump).is_some_and(|source| sources.contains(&source)),
     }))
+}
+
+/// Whether rules go to the chain that are not in POSTROUTING: it cannot be deleted.
+fn is_used_elsewhere(table: &mut Table<'_>, chain: &str, seen: &Seen) -> Result<bool> {
+    Ok(table.count_uses(chain)? > seen.rules.len() + seen.jumps.len())
+}
+
+/// What becomes of a chain that no attachment uses any more.
+enum End {
+    /// It goes.
+    Delete,
+    /// It cannot go. One rule is left, which has this comment and does nothing: GC of the network knows the chain by it.
+    Label(String),
 }
 
 fn source_of(jump: &Found) -> Option<IpNetwork> {
@@ -189,14 +214,27 @@ fn unnoted_sources(jumps: &[Found], attachment: Attachment<'_>, known: Known<'_>
 
 /// Takes jumps out of a chain; with the last one, the chain. A jump from anywhere, which only an administrator can have
 /// made, keeps no chain alive.
-fn without(chain: &str, seen: Seen, goes: impl Fn(&Found) -> bool) -> Vec<Edit> {
+fn without(chain: &str, seen: Seen, end: End, goes: impl Fn(&Found) -> bool) -> Vec<Edit> {
     let (gone, left): (Vec<_>, Vec<_>) = seen.jumps.into_iter().partition(goes);
     let is_over = left.iter().all(|jump| source_of(jump).is_none());
     let is_changed = !gone.is_empty();
     let mut edits: Vec<_> = gone.into_iter().map(Edit::Delete).collect();
     if is_over {
         edits.extend(left.into_iter().map(Edit::Delete));
-        edits.push(Edit::DeleteChain(chain.to_owned()));
+        match end {
+            End::Delete => edits.push(Edit::DeleteChain(chain.to_owned())),
+            End::Label(comment) => {
+                tracing::warn!(
+                    chain,
+                    comment,
+                    "a rule of another goes to this iptables chain of table nat, so the chain stays, without effect; \
+                     delete that rule, then GC or another DEL removes the chain"
+                );
+                let label = Rule { comment: Some(comment), ..Rule::default() };
+                edits.push(Edit::FlushChain(chain.to_owned()));
+                edits.push(Edit::Append(NewRule { chain: chain.to_owned(), rule: label, note: None }));
+            }
+        }
     } else if is_changed {
         let sources: Vec<_> = left.iter().filter_map(source_of).collect();
         let idle = seen.rules.into_iter().filter(|found| is_accept_for_others(found, &sources));
@@ -265,6 +303,7 @@ fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<St
     let mut done: HashSet<String> = HashSet::new();
     loop {
         let mut looked_at = Vec::new();
+        let mut is_refused = false;
         table.sweep(|table| {
             looked_at.clear();
             let names =
@@ -285,15 +324,18 @@ fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<St
                     rules: table.list(&name)?.unwrap_or_default(),
                     jumps: jumps.remove(&name).unwrap_or_default(),
                 };
-                if is_of_network(&seen, network) {
+                if let Some(comment) = network_comment(&seen, network).map(str::to_owned) {
                     let is_valid = valid.contains(&name);
-                    edits.extend(left_over(&name, seen, stale, is_valid));
+                    let stays = is_refused && is_used_elsewhere(table, &name, &seen)?;
+                    let end = if stays { End::Label(comment) } else { End::Delete };
+                    edits.extend(left_over(&name, seen, stale, is_valid, end));
                 }
                 looked_at.push(name);
                 if edits.len() >= EDITS_AT_ONCE {
                     break;
                 }
             }
+            is_refused = true; // if there is another look
             Ok(edits)
         })?;
         if looked_at.is_empty() {
@@ -303,12 +345,12 @@ fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<St
     }
 }
 
-fn left_over(chain: &str, seen: Seen, stale: &Stale, is_valid: bool) -> Vec<Edit> {
+fn left_over(chain: &str, seen: Seen, stale: &Stale, is_valid: bool, end: End) -> Vec<Edit> {
     if !is_valid {
-        return without(chain, seen, |_| true);
+        return without(chain, seen, end, |_| true);
     }
     let is_stale = |jump: &Found| stale.has(jump.note.as_deref());
-    if seen.jumps.iter().any(is_stale) { without(chain, seen, is_stale) } else { Vec::new() }
+    if seen.jumps.iter().any(is_stale) { without(chain, seen, end, is_stale) } else { Vec::new() }
 }
 
 /// `CNI-` and 24 digits: other plugins' chains have a further word.
@@ -317,12 +359,11 @@ fn is_container_chain(name: &str) -> bool {
     digits.len() == 24 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-fn is_of_network(seen: &Seen, network: &str) -> bool {
+/// The comment that says the network, in a chain of it.
+fn network_comment<'a>(seen: &'a Seen, network: &str) -> Option<&'a str> {
     let start = rule::comment(&format!("name: \"{network}\" id: "));
-    let says_so = |found: &Found| {
-        found.rule.as_ref().and_then(|rule| rule.comment.as_ref()).is_some_and(|comment| comment.starts_with(&start))
-    };
-    seen.rules.iter().chain(&seen.jumps).any(says_so)
+    let mut comments = seen.rules.iter().chain(&seen.jumps).filter_map(|found| found.rule.as_ref()?.comment.as_deref());
+    comments.find(|comment| comment.starts_with(&start))
 }
 
 /// Compares the rules with what [`add`] writes; those of the reference do, in whichever variant of iptables they are.

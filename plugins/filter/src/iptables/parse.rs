@@ -25,6 +25,13 @@ pub(crate) fn jump(words: &str) -> Option<&str> {
     words.rsplit_once(" -j ")?.1.split(' ').next()
 }
 
+/// Counts a chain's rules and those that jump or, with `-g`, go to it.
+pub(crate) fn count_uses(text: &str, name: &str) -> usize {
+    let rules = text.lines().filter_map(|line| line.strip_prefix("-A "));
+    let goes_there = |words: &str| words.ends_with(&format!(" -g {name}")) || jump(words) == Some(name);
+    rules.filter(|words| words.split(' ').next() == Some(name) || goes_there(words)).count()
+}
+
 /// The part of the text of `iptables-save` that is about this table; empty if it isn't there.
 pub(crate) fn table<'a>(text: &'a str, name: &str) -> &'a str {
     let Some((_, behind)) = text.split_once(&format!("*{name}\n")) else { return "" };

@@ -89,6 +89,8 @@ pub enum Edit {
     Prepend(NewRule),
     /// Deletes a rule.
     Delete(Found),
+    /// Deletes a chain's rules.
+    FlushChain(String),
     /// Deletes a chain and its rules; `EBUSY` while a rule goes there.
     DeleteChain(String),
 }
@@ -220,6 +222,20 @@ impl<'a> Table<'a> {
             }
         }
         Ok(self.list(from)?.unwrap_or_default().into_iter().filter(is_jump).collect())
+    }
+
+    /// Counts a chain's rules and those that go to it, wherever they are in the table.
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    pub(crate) fn count_uses(&mut self, chain: &str) -> Result<usize> {
+        let place = self.nft_chain(chain);
+        match &mut self.world {
+            World::Netlink(nft) => {
+                Ok(nft.find_chain(&place)?.map_or(0, |info| usize::try_from(info.uses).unwrap_or(usize::MAX)))
+            }
+            World::Program { text, .. } => Ok(parse::count_uses(text, chain)),
+        }
     }
 
     /// Looks and changes until no other process has come between the two: all of a look's edits at once, or none.
@@ -368,7 +384,7 @@ fn missing_base_chains(nft: &mut Nft, table: &nft::Table, dialect: Dialect, edit
                     None => changes.push(Change::EnsureChain(chain)),
                 }
             }
-            Edit::Append(_) | Edit::Prepend(_) | Edit::Delete(_) | Edit::DeleteChain(_) => {}
+            Edit::Append(_) | Edit::Prepend(_) | Edit::Delete(_) | Edit::FlushChain(_) | Edit::DeleteChain(_) => {}
         }
     }
     let makes_chain = !changes.is_empty() || edits.iter().any(|edit| matches!(edit, Edit::CreateChain(_)));
@@ -389,6 +405,7 @@ fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> Result<Vec<C
         Edit::Prepend(new) => dialect.encode(table, new)?.into_iter().rev().map(Change::PrependRule).collect(),
         Edit::Delete(Found { id: Id::Handle(rule), .. }) => vec![Change::DeleteRule(rule)],
         Edit::Delete(Found { id: Id::Words(_), .. }) => Vec::new(),
+        Edit::FlushChain(chain) => vec![Change::FlushChain(table.chain(chain))],
         Edit::DeleteChain(chain) => {
             let chain = table.chain(chain);
             vec![Change::FlushChain(chain.clone()), Change::DeleteChain(chain)]
@@ -404,6 +421,7 @@ fn line(edit: &Edit) -> String {
         Edit::Prepend(new) => format!("-I {} 1{}\n", new.chain, new.rule),
         Edit::Delete(Found { id: Id::Words(words), .. }) => format!("-D {words}\n"),
         Edit::Delete(Found { id: Id::Handle(_), .. }) => String::new(),
+        Edit::FlushChain(chain) => format!("-F {chain}\n"),
         Edit::DeleteChain(chain) => format!("-F {chain}\n-X {chain}\n"),
     }
 }
