@@ -20,6 +20,11 @@ const START_BYTES: usize = 2 << 10;
 /// `NT_GNU_BUILD_ID`; then the name.
 const NOTE: [u8; 16] = *b"\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0";
 
+/// Whether `file` may be this executable, or a copy of it: it is, or `/proc` is not there to say.
+pub(crate) fn may_be_in(file: &Path) -> bool {
+    is_in(file) || !Path::new(OWN).exists()
+}
+
 /// Whether `file` is this executable, or a copy of it.
 pub(crate) fn is_in(file: &Path) -> bool {
     let (Ok(own), Ok(other)) = (Path::new(OWN).metadata(), file.metadata()) else { return false };

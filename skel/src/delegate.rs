@@ -5,7 +5,7 @@
 
 use crate::build_id;
 use crate::call::Call;
-use crate::plugin;
+use crate::plugin::{self, Entry};
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
 use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, conf, json};
@@ -24,13 +24,18 @@ pub struct Delegate<'a> {
 }
 
 /// Checks that `plugin` can be an address plugin: one of this executable that delegates would find itself in `ipam.type`,
-/// in this process or as a child, without end.
+/// in this process or as a child, without end. A name that only resembles an entry's may be another's plugin, unless its
+/// file is of this build.
 ///
 /// # Errors
 /// Code 7 naming key and value.
 pub(crate) fn check(call: &Call, plugin: &PluginType) -> Result<(), CniError> {
     let name = plugin.as_str();
-    if plugin::find(call.entries, name).is_none_or(|entry| !entry.delegates) {
+    let is_own = |entry: &Entry| {
+        let find_file = || call.env.plugin_path().find_executable(plugin);
+        entry.name == name || find_file().is_ok_and(|file| build_id::may_be_in(&file))
+    };
+    if plugin::find(call.entries, name).is_none_or(|entry| !entry.delegates || !is_own(entry)) {
         return Ok(());
     }
     let msg = format!("cannot use network config: key ipam.type = {name:?}: it calls an address plugin, and is none");

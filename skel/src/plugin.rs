@@ -74,9 +74,15 @@ pub struct Entry {
     pub handler: Handler,
 }
 
-/// The entry whose name a file has.
+/// The entry that a file of this executable is by its name: that of this name; else the longest that the name ends in
+/// behind a hyphen, or begins with before one (`cnv-bridge`, `bridge-1.2`), as nodes keep two versions side by side.
 pub(crate) fn find<'a>(entries: &'a [Entry], file_name: &str) -> Option<&'a Entry> {
-    entries.iter().find(|entry| entry.name == file_name)
+    let is_part = |entry: &&Entry| {
+        let before = file_name.strip_suffix(entry.name).is_some_and(|rest| rest.ends_with('-'));
+        before || file_name.strip_prefix(entry.name).is_some_and(|rest| rest.starts_with('-'))
+    };
+    let exact = entries.iter().find(|entry| entry.name == file_name);
+    exact.or_else(|| entries.iter().filter(is_part).max_by_key(|entry| entry.name.len()))
 }
 
 impl Entry {
@@ -90,5 +96,35 @@ impl Entry {
             })
         };
         Self { name: P::NAME, versions: P::VERSIONS, delegates: P::DELEGATES, handler }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_name_selects_the_longest_entry_that_it_ends_in_or_begins_with() {
+        let entry = |name| {
+            let handler: Handler = |_| Box::pin(async { Reply::default() });
+            Entry { name, versions: &SpecVersion::ALL, delegates: false, handler }
+        };
+        let entries = ["bridge", "local", "host-local", "probe", "probe-ipam"].map(entry);
+        let found = |name: &str| find(&entries, name).map(|entry| entry.name);
+        for (name, expected) in [
+            ("bridge", "bridge"),
+            ("cnv-bridge", "bridge"),
+            ("bridge-1.2", "bridge"),
+            ("a-host-local", "host-local"),
+            ("host-local-old", "host-local"),
+            ("host-local", "host-local"),
+            ("probe-ipam", "probe-ipam"),
+            ("probe-ipam-2", "probe-ipam"),
+        ] {
+            assert_eq!(found(name), Some(expected), "{name}");
+        }
+        for name in ["", "-", "mybridge", "bridge2", "bridge.old", "cni-plugins", "a-bridge-b"] {
+            assert_eq!(found(name), None, "{name}");
+        }
     }
 }

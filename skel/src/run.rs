@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::interrupt;
 use crate::log;
-use crate::plugin::{Entry, Plugin};
+use crate::plugin::{self, Entry, Plugin};
 use crate::reply::Reply;
 use cni_spec::{CniError, Code, Command, SpecVersion};
 use futures::FutureExt;
@@ -24,21 +24,22 @@ pub fn main<P: Plugin>() -> ExitCode {
     impl<P: Plugin> Only<P> {
         const ENTRIES: &'static [Entry] = &[Entry::of::<P>()];
     }
-    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES)
+    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME)
 }
 
-/// Runs the plugin by whose name this executable was called, as busybox does. By its own name it takes the plugin's
+/// Runs the plugin by whose name this executable was called, as busybox does; `cnv-bridge` and `bridge-1.2` are names of
+/// `bridge`. By its own name it takes the plugin's
 /// name as first argument, and without one lists what it contains, a name a line.
 #[must_use]
 pub fn run(entries: &'static [Entry]) -> ExitCode {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let called = words.next().unwrap_or_default();
     let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-    let find = |name: &str| entries.iter().find(|entry| entry.name == name);
     let call = Call::of_process(entries);
     let word = words.next();
-    match find(&name).or_else(|| find(word.as_deref()?)) {
-        Some(entry) => serve(entry, entries),
+    let by_word = || entries.iter().find(|entry| Some(entry.name) == word.as_deref());
+    match plugin::find(entries, &name).or_else(by_word) {
+        Some(entry) => serve(entry, entries, &name),
         None if word.as_deref() == Some("--mark") => Reply::success(format!("{}\n", cni_spec::SUITE_MARK)).send(),
         None if call.env.command.is_empty() => list(entries),
         None => {
@@ -47,7 +48,8 @@ pub fn run(entries: &'static [Entry]) -> ExitCode {
                 Code::INVALID_ENVIRONMENT,
                 format!("cannot run plugin {name:?}: this executable contains no plugin of that name"),
             )
-            .detail(format!("It contains {}. Install it under one of these names.", names.join(", ")));
+            .detail(format!("The file name selects the plugin. It contains {}.", names.join(", ")))
+            .detail("Install it under one of these names, or with one behind or before a hyphen: my-NAME, NAME-2.");
             Reply::failure(&error, SpecVersion::LATEST).send()
         }
     }
@@ -58,12 +60,16 @@ fn list(entries: &[Entry]) -> ExitCode {
     Reply::success(lines).send()
 }
 
-fn serve(entry: &Entry, entries: &'static [Entry]) -> ExitCode {
+/// Answers the call as `entry`; `file` is the name that it was called by.
+fn serve(entry: &Entry, entries: &'static [Entry], file: &str) -> ExitCode {
     let call = Call::of_process(entries);
     if call.env.command.is_empty() {
         return about(entry);
     }
     log::start();
+    if entry.name != file {
+        tracing::debug!(file, plugin = entry.name, "the file has another name than the plugin");
+    }
     interrupt::survive_file_size_limit();
     silence_panics();
     finish(pin!(answer(entry, &call))).send_or(|| take_back(entry, &call))

@@ -397,10 +397,15 @@ fn delegation_in_process_and_as_a_child_are_the_same() {
 
 /// Puts a changed copy of the probe where `probe-ipam` is.
 fn install_delegate(node: &Node, change: impl FnOnce(&mut Vec<u8>)) {
+    std::fs::remove_file(node.bin_dir().join("probe-ipam")).unwrap();
+    install_copy(node, "probe-ipam", change);
+}
+
+/// Puts a changed copy of the probe into the folder of plugins.
+fn install_copy(node: &Node, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_probe")).unwrap();
     change(&mut bytes);
-    let file = node.bin_dir().join("probe-ipam");
-    std::fs::remove_file(&file).unwrap();
+    let file = node.bin_dir().join(name);
     std::fs::write(&file, bytes).unwrap();
     std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
 }
@@ -507,4 +512,42 @@ fn the_executable_lists_what_it_contains() {
     assert!(!output.status.success());
     let object: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(object["msg"], r#"cannot run plugin "any": this executable contains no plugin of that name"#);
+    let details = object["details"].as_str().unwrap();
+    assert!(details.starts_with("The file name selects the plugin. It contains probe, probe-ipam."), "{details}");
+}
+
+/// A file whose name ends in `-NAME` or begins with `NAME-` is plugin `NAME`, to the runtime and as a delegate.
+#[test]
+fn a_renamed_plugin_is_the_one_in_its_name() {
+    let node = probe_node();
+    for name in ["cnv-probe", "probe-2", "cnv-probe-ipam"] {
+        std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_probe"), node.bin_dir().join(name)).unwrap();
+    }
+    let log = node.work_dir().join("ipam.log");
+    for name in ["cnv-probe", "probe-2"] {
+        let config = json!({"cniVersion": "1.1.0", "name": "n", "type": name,
+            "ipam": {"type": "cnv-probe-ipam", "address": "10.1.0.5/24", "log": log}});
+        let mut child = start(&node, &config, &node.container().attachment(), |command| {
+            command.env("CNI_LOG", "debug");
+        });
+        wait_for(&mut child, "the file has another name than the plugin");
+        let own = child.id();
+        let output = child.wait_with_output().unwrap();
+        let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(result["ips"][0]["address"], "10.1.0.5/24", "{result}");
+        assert_eq!(std::fs::read_to_string(&log).unwrap(), format!("ADD {own}\n"), "not in process");
+        std::fs::remove_file(&log).unwrap();
+    }
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": {"type": "cnv-probe"}});
+    node.call(Verb::Add, config, &node.container()).fails_with(7);
+}
+
+/// What delegates may be another build under a name that only resembles a plugin's: its own delegation is refused.
+#[test]
+fn a_renamed_plugin_of_another_build_does_not_call_itself_without_end() {
+    let node = probe_node();
+    install_copy(&node, "cnv-probe", |bytes| bytes.truncate(bytes.len() - 1));
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": {"type": "cnv-probe"}});
+    let failure = node.call(Verb::Add, config, &node.container()).fails_with(7);
+    assert!(failure.details.contains("Reported by plugin cnv-probe."), "{failure:?}");
 }
