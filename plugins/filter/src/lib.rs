@@ -12,6 +12,7 @@ use netops::error::Result;
 use netops::nft::{Family, Nft};
 use netops::{Errno, OpError};
 
+mod base;
 mod owner;
 
 mod masquerade;

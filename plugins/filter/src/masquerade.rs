@@ -11,7 +11,7 @@ use netops::nft::{
 use netops::{Errno, OpError};
 
 use crate::owner::{Attachment, Stale};
-use crate::{race, rules};
+use crate::{base, race, rules};
 
 const NAME: &str = "cni_plugins_masquerade";
 /// Where a kernel translates addresses of both families, from 5.2 on.
@@ -114,6 +114,9 @@ fn add_to(nft: &mut Nft, tables: &[Table], attachment: Attachment<'_>, addresses
         let mut is_set_up = true;
         for table in tables {
             let addresses: Vec<_> = addresses.iter().copied().filter(|address| sees(table, *address)).collect();
+            if !addresses.is_empty() {
+                base::find(nft, &postrouting(table))?;
+            }
             let seen = Seen {
                 postrouting: nft.list_rules(&postrouting(table))?,
                 stale: rules_with(nft, table, |comment| owner.owns(Some(comment)))?,
@@ -225,6 +228,9 @@ pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNe
             return Err(OpError::state("find", object, "no rule of this attachment does it"));
         }
         let chain = postrouting(table);
+        if !addresses.is_empty() {
+            base::find(nft, &chain)?;
+        }
         if !addresses.is_empty() && !rules::stand_in_order(&nft.list_rules(&chain)?, &postrouting_rules(table)) {
             let object = format!("nft chain {table} {}", chain.name);
             return Err(OpError::state("find", object, "its rules that lead to masquerade are not what they were"));
@@ -239,7 +245,7 @@ pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNe
 /// What is missing.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     let tables = tables_in_use(nft)?;
-    if nft.find_chain(&postrouting(&tables[0]))?.is_some() {
+    if base::find(nft, &postrouting(&tables[0]))?.is_some() {
         return Ok(()); // it has worked before
     }
     match nft.try_out(&trial(&BOTH)) {

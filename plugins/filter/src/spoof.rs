@@ -11,7 +11,7 @@ use netops::nft::{
 use netops::{Kernel, OpError, link};
 
 use crate::owner::{Attachment, SpoofNames};
-use crate::race;
+use crate::{base, race};
 
 const TABLE: Table = Table::new(Family::Bridge, "nat");
 
@@ -104,7 +104,12 @@ pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, ma
     let guard = Guard::of(attachment);
     race::retry(|| {
         let mut changes = Vec::new();
-        if nft.find_chain(&prerouting())?.is_none() {
+        let is_first = base::find(nft, &prerouting())?.is_none();
+        if base::is_dormant(nft, &TABLE)? {
+            tracing::warn!("nft table {TABLE} is dormant, and guards nothing: clearing the flag");
+            nft.commit(&Transaction::new(vec![Change::WakeTable(TABLE)]))?;
+        }
+        if is_first {
             changes.extend([Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())]);
         }
         // No rule goes to a chain that is not there: then nobody's rules have to be looked through.
@@ -197,6 +202,11 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Attachment<'_>]) -> Result<()> {
 /// # Errors
 /// What is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
+    base::find(nft, &prerouting())?;
+    if base::is_dormant(nft, &TABLE)? {
+        let sentence = format!("it is dormant, so it guards nothing: `nft add table {TABLE}` wakes it");
+        return Err(OpError::state("use", format!("nft table {TABLE}"), sentence));
+    }
     let guard = Guard::of(attachment);
     let wanted = guard.jump_rule(host_veth);
     if !guard.jumps(nft)?.iter().any(|rule| rule.exprs == wanted) {
@@ -217,7 +227,7 @@ pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, 
 /// # Errors
 /// What is missing.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
-    if nft.find_chain(&prerouting())?.is_some() {
+    if base::find(nft, &prerouting())?.is_some() {
         return Ok(()); // it has worked before
     }
     let guard = Guard::of(Attachment { network: "", container: "trial", ifname: "" });

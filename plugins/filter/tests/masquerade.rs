@@ -106,6 +106,40 @@ fn the_ruleset_is_as_documented() {
     });
 }
 
+/// A chain under the name of the one that rules are needed in, where the kernel sends no packets.
+#[test]
+fn a_chain_that_no_packet_enters_is_refused() {
+    let made = [
+        (Backend::Nftables, "inet cni_plugins_masquerade", "postrouting"),
+        (Backend::Iptables, "ip nat", "POSTROUTING"),
+    ];
+    for (backend, table, chain) in made {
+        in_netns(move || {
+            if !has("a_chain_that_no_packet_enters_is_refused", "nft") {
+                return;
+            }
+            let mut filter = Filter::open().unwrap();
+            let addresses = networks(&["10.1.0.5/24"]);
+            filter.add_masquerade(backend, ETH0, &addresses).unwrap();
+            let listed = sh("nft list ruleset");
+            let hook = listed.lines().find(|line| line.contains("hook postrouting")).unwrap();
+            sh(&format!("nft flush ruleset; nft -f - <<'END'\n{}\nEND", listed.replace(hook, "")));
+            let object = format!("cannot use nft chain {table} {chain}: it is a regular chain");
+            let error = filter.check_masquerade(backend, ETH0, &addresses).unwrap_err().to_string();
+            assert!(error.contains(&object) && error.contains("delete or rename it"), "{error}");
+            let before = sh("nft list ruleset");
+            for attachment in [ETH0, Attachment { container: "c2", ..ETH0 }] {
+                let error = filter.add_masquerade(backend, attachment, &addresses).unwrap_err().to_string();
+                assert!(error.contains(&object), "{error}");
+            }
+            assert_eq!(sh("nft list ruleset"), before);
+            sh(&format!("nft flush ruleset; nft 'add table {table}; add chain {table} {chain}'"));
+            let error = filter.add_masquerade(backend, ETH0, &addresses).unwrap_err().to_string();
+            assert!(error.contains(&object), "{error}");
+        });
+    }
+}
+
 /// Prefixes that end within a byte, at its end, and nowhere; all that `nft` prints is the same, down to registers.
 #[test]
 fn nft_prints_the_same_as_after_the_reference() {

@@ -294,6 +294,59 @@ fn guards_at_once_beside_other_users_lose_nothing() {
     });
 }
 
+fn of(container: &'static str, ifname: &'static str) -> Attachment<'static> {
+    Attachment { container, ifname, ..ETH0 }
+}
+
+#[test]
+fn a_place_that_no_frame_enters_is_refused() {
+    let made = [
+        ("chain PREROUTING { }", "it is a regular chain"),
+        ("chain PREROUTING { type filter hook forward priority 0; }", "it is a filter chain on hook forward"),
+    ];
+    for (chain, what) in made {
+        in_netns(move || {
+            if !has("a_place_that_no_frame_enters_is_refused", "nft") {
+                return;
+            }
+            add(ETH0, "veth1", MAC);
+            let guard = sh("nft list ruleset");
+            let (start, end) = (guard.find("type filter").unwrap(), guard.find("iifname").unwrap());
+            let inner = chain.trim_start_matches("chain PREROUTING {").trim_end_matches('}');
+            let moved = format!("{}{inner}\n{}", &guard[..start], &guard[end..]);
+            sh(&format!("nft flush ruleset; nft -f - <<'END'\n{moved}\nEND"));
+            let error = check(ETH0, "veth1", MAC).unwrap_err();
+            assert!(error.contains("nft chain bridge nat PREROUTING") && error.contains(what), "{error}");
+            let before = sh("nft list ruleset");
+            for attachment in [ETH0, of("c2", "eth0")] {
+                let refused = Filter::open().unwrap().add_spoof_guard(attachment, "veth2", MAC).unwrap_err();
+                assert!(refused.to_string().contains("delete or rename it"), "{refused}");
+            }
+            assert!(Filter::open().unwrap().probe_spoof_guard().is_err());
+            assert_eq!(sh("nft list ruleset"), before);
+        });
+    }
+}
+
+#[test]
+fn a_dormant_table_is_woken() {
+    for chain in ["", "chain PREROUTING { type filter hook prerouting priority -300; }"] {
+        in_netns(move || {
+            if !has("a_dormant_table_is_woken", "nft") {
+                return;
+            }
+            add(ETH0, "veth1", MAC);
+            sh("nft add table bridge nat '{ flags dormant; }'");
+            let error = check(ETH0, "veth1", MAC).unwrap_err();
+            assert!(error.contains("nft table bridge nat") && error.contains("dormant"), "{error}");
+            sh(&format!("nft flush ruleset; nft 'table bridge nat {{ flags dormant; {chain}\n}}'"));
+            add(ETH0, "veth1", MAC);
+            assert!(!sh("nft list ruleset").contains("dormant"));
+            assert_eq!(check(ETH0, "veth1", MAC), Ok(()));
+        });
+    }
+}
+
 /// Prints what calls cost; `cargo test -p filter --test spoof -- --ignored --nocapture`.
 #[test]
 #[ignore = "a measurement, not a check"]

@@ -68,7 +68,10 @@ pub(crate) fn add(
         let Some(mut table) = world::for_new_rules(nft, search_path, family, TableName::Nat)? else {
             return Ok(false);
         };
-        table.change(|table| Ok(additions(attachment, &own, family, observe(table, &attachment.iptables_chain())?)))?;
+        table.change(|table| {
+            table.expect_base(POSTROUTING)?;
+            Ok(additions(attachment, &own, family, observe(table, &attachment.iptables_chain())?))
+        })?;
     }
     Ok(true)
 }
@@ -382,7 +385,11 @@ pub(crate) fn check(
         if own.peek().is_none() {
             continue;
         }
-        let mut seen = observe(&mut world::in_nftables(nft, family, TableName::Nat), &chain)?;
+        let mut table = world::in_nftables(nft, family, TableName::Nat);
+        let mut seen = observe(&mut table, &chain)?;
+        if seen.is_some() {
+            table.expect_base(POSTROUTING)?;
+        }
         if seen.is_none()
             && let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)?
         {

@@ -12,7 +12,7 @@ use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
 use super::{decode, encode, parse};
-use crate::race;
+use crate::{base, race};
 
 /// How long others may come first, with every change of theirs between a look and the change it is for.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -180,6 +180,18 @@ impl<'a> Table<'a> {
             World::Program { text, .. } => Ok(parse::chain(text, chain).map(|rules| {
                 rules.into_iter().map(|(words, rule)| Found { rule, note: None, id: Id::Words(words) }).collect()
             })),
+        }
+    }
+
+    /// Finds out whether packets come to a base chain that is there. The legacy variant has no others.
+    ///
+    /// # Errors
+    /// What is there under its name is no such chain, with what to do about it.
+    pub fn expect_base(&mut self, chain: &str) -> Result<()> {
+        let place = nft::Chain { base: self.dialect.base(chain), ..self.nft_chain(chain) };
+        match &mut self.world {
+            World::Netlink(nft) => base::find(nft, &place).map(drop),
+            World::Program { .. } => Ok(()),
         }
     }
 
@@ -379,7 +391,7 @@ fn missing_base_chains(nft: &mut Nft, table: &nft::Table, dialect: Dialect, edit
                 let Some(base) = dialect.base(&new.chain) else { continue };
                 let chain = nft::Chain { base: Some(base), ..table.chain(new.chain.clone()) };
                 made.push(&new.chain);
-                match nft.find_chain(&chain)? {
+                match base::find(nft, &chain)? {
                     Some(_) => has_table = true,
                     None => changes.push(Change::EnsureChain(chain)),
                 }

@@ -20,7 +20,7 @@ pub use expr::{
 };
 pub use extension::{Extension, ExtensionKind};
 pub use object::{BaseChain, Chain, ChainType, Element, Family, Hook, KeyField, KeyType, Name, Rule, Set, Table};
-pub use reply::{Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, parse_replies};
+pub use reply::{BaseInfo, Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, parse_replies};
 pub use socket::{MAX_CHANGES, Nft};
 pub use transaction::{Change, Transaction};
 

@@ -268,8 +268,32 @@ impl Rule {
     }
 }
 
+impl Hook {
+    /// As nft(8) calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Prerouting => "prerouting",
+            Self::Input => "input",
+            Self::Forward => "forward",
+            Self::Output => "output",
+            Self::Postrouting => "postrouting",
+        }
+    }
+
+    /// The hook of this number, which the families here share.
+    #[must_use]
+    pub fn of(number: u32) -> Option<Self> {
+        [Self::Prerouting, Self::Input, Self::Forward, Self::Output, Self::Postrouting]
+            .into_iter()
+            .find(|hook| *hook as u32 == number)
+    }
+}
+
 impl ChainType {
-    pub(super) fn name(self) -> &'static str {
+    /// As nft(8) calls it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::Filter => "filter",
             Self::Nat => "nat",

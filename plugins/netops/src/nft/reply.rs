@@ -3,7 +3,7 @@
 use nix::errno::Errno;
 
 use super::expr::{Expr, Verdict};
-use super::object::{Element, Family, Rule, Set, Table};
+use super::object::{BaseChain, Element, Family, Rule, Set, Table};
 use super::transaction::{COMMENT, NEWCHAIN, NEWGEN, NEWRULE, NEWSETELEM, NEWTABLE, NOTE};
 use super::wire::{Attrs, HEADER_LEN, RawMessage, RawMessages, c_text, u32_ne};
 
@@ -60,6 +60,8 @@ pub struct TableInfo {
     pub name: String,
     /// How many chains, sets and other objects it has.
     pub objects: u32,
+    /// Whether its flag `dormant` is set: the kernel sends no packets to its base chains.
+    pub is_dormant: bool,
 }
 
 /// A chain as the kernel has it.
@@ -73,6 +75,25 @@ pub struct ChainInfo {
     pub handle: u64,
     /// How many rules it has, and rules and elements elsewhere that go to it.
     pub uses: u32,
+    /// Where it hangs in the packet's way; `None` for a regular chain, which others go to.
+    pub base: Option<BaseInfo>,
+}
+
+/// Where a base chain hangs. It may be of a type and on a hook this crate has no name for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaseInfo {
+    /// Its type, as nft(8) calls it.
+    pub kind: String,
+    /// The hook's number in its family.
+    pub hook: u32,
+}
+
+impl BaseInfo {
+    /// Whether it is of this type and on this hook, at whatever priority.
+    #[must_use]
+    pub fn hangs_as(&self, base: BaseChain) -> bool {
+        self.kind == base.kind.name() && self.hook == base.hook as u32
+    }
 }
 
 /// A rule as the kernel has it.
@@ -104,6 +125,9 @@ pub struct ElementInfo {
     /// Its comment.
     pub comment: Option<String>,
 }
+
+/// `NFT_TABLE_F_DORMANT`.
+const TABLE_DORMANT: u32 = 1;
 
 /// What the messages' headers in one part of a dump say.
 #[derive(Debug, Default)]
@@ -181,7 +205,11 @@ fn refused(code: i32, words: Option<String>) -> Body {
 }
 
 fn parse_table(attrs: Attrs<'_>) -> TableInfo {
-    TableInfo { name: attrs.text(1).unwrap_or_default(), objects: attrs.be32(3).unwrap_or_default() }
+    TableInfo {
+        name: attrs.text(1).unwrap_or_default(),
+        objects: attrs.be32(3).unwrap_or_default(),
+        is_dormant: attrs.be32(2).unwrap_or_default() & TABLE_DORMANT != 0,
+    }
 }
 
 fn parse_chain(attrs: Attrs<'_>) -> ChainInfo {
@@ -190,6 +218,10 @@ fn parse_chain(attrs: Attrs<'_>) -> ChainInfo {
         name: attrs.text(3).unwrap_or_default(),
         handle: attrs.be64(2).unwrap_or_default(),
         uses: attrs.be32(6).unwrap_or_default(),
+        base: attrs.get(4).map(|hook| BaseInfo {
+            kind: attrs.text(7).unwrap_or_default(),
+            hook: Attrs(hook).be32(1).unwrap_or_default(),
+        }),
     }
 }
 

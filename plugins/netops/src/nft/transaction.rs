@@ -48,6 +48,9 @@ const TYPE_BITS: u32 = 6;
 pub enum Change {
     /// Makes sure the table is there.
     EnsureTable(Table),
+    /// Clears a table's flags, `dormant` among them; makes sure the table is there. The kernel refuses new base chains
+    /// for the table in the same transaction.
+    WakeTable(Table),
     /// Makes sure the chain is there; its rules stay as they are.
     EnsureChain(Chain),
     /// Makes sure the set is there; its elements stay as they are.
@@ -75,7 +78,7 @@ pub enum Change {
 impl Change {
     fn kind_and_flags(&self) -> (u16, u16) {
         match self {
-            Self::EnsureTable(_) => (NEWTABLE, CREATE),
+            Self::EnsureTable(_) | Self::WakeTable(_) => (NEWTABLE, CREATE),
             Self::EnsureChain(_) => (NEWCHAIN, CREATE),
             Self::EnsureSet(_) => (NEWSET, CREATE),
             Self::CreateElement(_) => (NEWSETELEM, CREATE | EXCL),
@@ -91,7 +94,7 @@ impl Change {
 
     fn table(&self) -> &Table {
         match self {
-            Self::EnsureTable(table) | Self::DeleteTable(table) => table,
+            Self::EnsureTable(table) | Self::WakeTable(table) | Self::DeleteTable(table) => table,
             Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => &chain.table,
             Self::EnsureSet(set) | Self::DeleteSet(set) => &set.table,
             Self::CreateElement(element) | Self::DeleteElement(element) => &element.table,
@@ -102,6 +105,7 @@ impl Change {
     /// The verb of an error text.
     pub(super) fn verb(&self) -> &'static str {
         match self {
+            Self::WakeTable(_) => "wake",
             Self::EnsureTable(_)
             | Self::EnsureChain(_)
             | Self::EnsureSet(_)
@@ -120,7 +124,9 @@ impl Change {
     /// The object of an error text.
     pub(super) fn object(&self) -> String {
         match self {
-            Self::EnsureTable(table) | Self::DeleteTable(table) => format!("nft table {table}"),
+            Self::EnsureTable(table) | Self::WakeTable(table) | Self::DeleteTable(table) => {
+                format!("nft table {table}")
+            }
             Self::EnsureChain(chain) | Self::FlushChain(chain) | Self::DeleteChain(chain) => {
                 format!("nft chain {} {}", chain.table, chain.name)
             }
@@ -138,7 +144,7 @@ impl Change {
     /// The request as the kernel names it.
     pub(super) fn request(&self) -> &'static str {
         match self {
-            Self::EnsureTable(_) => "NFT_MSG_NEWTABLE",
+            Self::EnsureTable(_) | Self::WakeTable(_) => "NFT_MSG_NEWTABLE",
             Self::EnsureChain(_) => "NFT_MSG_NEWCHAIN",
             Self::EnsureSet(_) => "NFT_MSG_NEWSET",
             Self::CreateElement(_) => "NFT_MSG_NEWSETELEM",
@@ -156,6 +162,7 @@ impl Change {
         w.text(1, &self.table().name);
         match self {
             Self::EnsureTable(_) | Self::DeleteTable(_) => {}
+            Self::WakeTable(_) => w.be32(2, 0),
             Self::EnsureChain(chain) => encode_chain(chain, w),
             Self::DeleteChain(chain) => w.text(3, &chain.name),
             Self::FlushChain(chain) => w.text(2, &chain.name),
