@@ -42,18 +42,33 @@ impl Attachment<'_> {
         Owner(self.key())
     }
 
-    /// What the reference calls a spoof guard's objects.
+    /// What a spoof guard's objects are called: as the reference calls them, where that fits and is unambiguous.
     pub(crate) fn spoof_names(&self) -> SpoofNames {
-        let mut id = format!("{}-{}", self.container, self.ifname);
-        let longest = CHAIN_NAME_MAX - SPOOF_IFACE.len() - SPOOF_MAC.len();
-        if id.len() > longest {
-            // The reference's ADD fails here, so nothing of it bears such a name.
-            let digits = hex(&[&id], 32);
-            id.truncate(id.floor_char_boundary(longest - digits.len() - 1));
+        let is_ambiguous = self.has_ambiguous_spoof_names();
+        let mut id = self.spoof_id();
+        if is_ambiguous || id.len() > SPOOF_ID_MAX {
+            // Neither container IDs nor interface names have `/` in them.
+            let digits = hex(&[self.container, if is_ambiguous { "/" } else { "-" }, self.ifname], 32);
+            id.truncate(id.floor_char_boundary(SPOOF_ID_MAX - digits.len() - 1));
             id = format!("{id}-{digits}");
         }
-        let iface = format!("{SPOOF_IFACE}{id}");
-        SpoofNames { comment: format!("{SPOOF_COMMENT}{id}"), mac: SpoofNames::mac_of(&iface), iface }
+        SpoofNames::of(&id)
+    }
+
+    /// What the reference calls a spoof guard's objects, if that differs. Other attachments' may have the same names.
+    pub(crate) fn ambiguous_spoof_names(&self) -> Option<SpoofNames> {
+        let id = self.spoof_id();
+        // Of longer ones the reference's ADD fails.
+        (self.has_ambiguous_spoof_names() && id.len() <= SPOOF_ID_MAX).then(|| SpoofNames::of(&id))
+    }
+
+    /// The last `-` of all other IDs divides container from interface, and none of their chains is another's second.
+    fn has_ambiguous_spoof_names(&self) -> bool {
+        self.ifname.contains('-') || self.ifname == "mac"
+    }
+
+    fn spoof_id(&self) -> String {
+        format!("{}-{}", self.container, self.ifname)
     }
 
     /// The iptables chain of the reference plugins. It does not depend on ifname: attachments of one
@@ -66,6 +81,8 @@ impl Attachment<'_> {
 const SPOOF_COMMENT: &str = "macspoofchk-";
 const SPOOF_IFACE: &str = "cni-br-iface-";
 const SPOOF_MAC: &str = "-mac";
+/// The longest ID that fits into the names of both chains.
+const SPOOF_ID_MAX: usize = CHAIN_NAME_MAX - SPOOF_IFACE.len() - SPOOF_MAC.len();
 
 /// The names of one attachment's spoof guard. They have container and interface in them, but no network.
 #[derive(Debug, PartialEq, Eq)]
@@ -79,6 +96,11 @@ pub(crate) struct SpoofNames {
 }
 
 impl SpoofNames {
+    fn of(id: &str) -> Self {
+        let iface = format!("{SPOOF_IFACE}{id}");
+        Self { comment: format!("{SPOOF_COMMENT}{id}"), mac: Self::mac_of(&iface), iface }
+    }
+
     /// Whether this is the comment of some guard.
     pub(crate) fn is_comment(comment: &str) -> bool {
         comment.starts_with(SPOOF_COMMENT)

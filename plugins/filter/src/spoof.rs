@@ -3,10 +3,12 @@
 //! Chains and comments name container and interface but no network. Which guards are still of use is therefore told
 //! by their ports: the host's end of a veth is there as long as the container can send, and no longer.
 
+use std::collections::HashSet;
+
 use netops::error::Result;
 use netops::nft::{
-    Base, BaseChain, Chain, ChainType, Change, Cmp, Expr, Family, Hook, Meta, Nft, Register, Rule, Table, Transaction,
-    Verdict,
+    Base, BaseChain, Chain, ChainInfo, ChainType, Change, Cmp, Expr, Family, Hook, Meta, Nft, Register, Rule, Table,
+    Transaction, Verdict,
 };
 use netops::{Kernel, OpError, link};
 
@@ -34,8 +36,20 @@ struct Guard {
 
 impl Guard {
     fn of(attachment: Attachment<'_>) -> Self {
-        let SpoofNames { comment, iface, mac } = attachment.spoof_names();
+        Self::named(attachment.spoof_names())
+    }
+
+    /// The one that the reference, or an earlier version, may have made under names that others share.
+    fn ambiguous(attachment: Attachment<'_>) -> Option<Self> {
+        attachment.ambiguous_spoof_names().map(Self::named)
+    }
+
+    fn named(SpoofNames { comment, iface, mac }: SpoofNames) -> Self {
         Self { comment, iface: TABLE.chain(iface), mac: TABLE.chain(mac) }
+    }
+
+    fn is_own(&self, rule: &Rule) -> bool {
+        rule.comment.as_ref() == Some(&self.comment)
     }
 
     fn jump_rule(&self, host_veth: &str) -> Vec<Expr> {
@@ -52,12 +66,12 @@ impl Guard {
         let is_own = |comment: Option<&str>| comment == Some(&*self.comment);
         // One that was put there by hand may have no comment; it would keep the chain.
         let mut rules = nft.list_rules_where(&prerouting(), |comment| comment.is_none() || is_own(comment))?;
-        rules.retain(|rule| is_own(rule.comment.as_deref()) || rule.goes_to() == Some(&*self.iface.name));
+        rules.retain(|rule| self.is_own(rule) || rule.goes_to() == Some(&*self.iface.name));
         Ok(rules)
     }
 
+    /// The first jumps to the second, so it is emptied first.
     fn chains(&self) -> [&Chain; 2] {
-        // The first jumps to the second, so it is emptied first.
         [&self.iface, &self.mac]
     }
 }
@@ -121,6 +135,14 @@ pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, ma
                 }
             }
         }
+        if let Some(ambiguous) = Guard::ambiguous(attachment)
+            && nft.find_chain(&ambiguous.iface)?.is_some()
+        {
+            // Another attachment's, of the same names, is for another port.
+            let mut jumps = ambiguous.jumps(nft)?;
+            jumps.retain(|rule| ambiguous.is_own(rule) && port_of(rule).as_deref() == Some(host_veth));
+            changes.extend(jumps.into_iter().map(Change::DeleteRule));
+        }
         changes.extend(guard.chains().map(|chain| Change::EnsureChain(chain.clone())));
         changes.extend(guard.chains().map(|chain| Change::FlushChain(chain.clone())));
         let mut append = |chain: &Chain, rules: Vec<Vec<Expr>>| {
@@ -138,38 +160,88 @@ pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, ma
 pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>) -> Result<()> {
     let guard = Guard::of(attachment);
     race::retry(|| {
-        let mut chains = Vec::new();
-        for chain in guard.chains() {
-            if nft.find_chain(chain)?.is_some() {
-                chains.push(chain.clone());
-            }
-        }
-        if chains.is_empty() {
+        let chains = Chains::find(nft, &guard.iface, &guard.mac)?;
+        if chains.is_absent() {
             return Ok(());
         }
         let (host, jumps) = (Kernel::host()?, guard.jumps(nft)?);
-        let changes = removal(&host, jumps, chains)?;
-        nft.commit(&Transaction::new(changes))
+        nft.commit(&Transaction::new(removal(&host, jumps, chains)?))
+    })?;
+    let Some(ambiguous) = Guard::ambiguous(attachment) else { return Ok(()) };
+    race::retry(|| {
+        let chains = Chains::find(nft, &ambiguous.iface, &ambiguous.mac)?;
+        if chains.is_absent() {
+            return Ok(());
+        }
+        let (host, mut jumps) = (Kernel::host()?, ambiguous.jumps(nft)?);
+        jumps.retain(|rule| ambiguous.is_own(rule));
+        if jumps.is_empty() {
+            return Ok(()); // the chains are other guards'
+        }
+        nft.commit(&Transaction::new(removal(&host, jumps, chains)?))
     })
 }
 
+/// A guard's chains as they are found, with their rules and how much goes there.
+struct Chains {
+    iface: Option<FoundChain>,
+    mac: Option<FoundChain>,
+}
+
+struct FoundChain {
+    chain: Chain,
+    rules: Vec<Rule>,
+    /// How many rules elsewhere go there.
+    jumps: usize,
+}
+
+impl Chains {
+    fn find(nft: &mut Nft, iface: &Chain, mac: &Chain) -> Result<Self> {
+        let mut find = |chain: &Chain| -> Result<Option<FoundChain>> {
+            let Some(ChainInfo { uses, .. }) = nft.find_chain(chain)? else { return Ok(None) };
+            let rules = nft.list_rules(chain)?;
+            let jumps = usize::try_from(uses).unwrap_or(usize::MAX).saturating_sub(rules.len());
+            Ok(Some(FoundChain { chain: chain.clone(), rules, jumps }))
+        };
+        Ok(Self { iface: find(iface)?, mac: find(mac)? })
+    }
+
+    fn is_absent(&self) -> bool {
+        self.iface.is_none() && self.mac.is_none()
+    }
+
+    /// What removes the chains when `gone` are deleted. One that other rules go to stays as it is: chains of the reference
+    /// can be those of two guards, and the other's port may still send.
+    fn removal(self, gone: &[Rule]) -> Vec<Change> {
+        let mut free: Vec<FoundChain> = Vec::new();
+        for found in [self.iface, self.mac].into_iter().flatten() {
+            let to_it = |rule: &&Rule| rule.goes_to() == Some(&*found.chain.name);
+            let removed = gone.iter().chain(free.iter().flat_map(|free| &free.rules)).filter(to_it).count();
+            if found.jumps > removed {
+                tracing::warn!("nft chain {TABLE} {} stays: rules of others go there", found.chain.name);
+            } else {
+                free.push(found);
+            }
+        }
+        let flushes = free.iter().map(|found| Change::FlushChain(found.chain.clone()));
+        let deletions = free.iter().map(|found| Change::DeleteChain(found.chain.clone()));
+        flushes.chain(deletions).collect()
+    }
+}
+
 /// What removes the jumps whose ports are gone, and the chains if there is no other.
-fn removal(host: &Kernel, jumps: Vec<Rule>, chains: Vec<Chain>) -> Result<Vec<Change>> {
-    let mut changes = Vec::new();
-    let mut is_in_use = false;
+fn removal(host: &Kernel, jumps: Vec<Rule>, chains: Chains) -> Result<Vec<Change>> {
+    let (mut gone, mut is_in_use) = (Vec::new(), false);
     for jump in jumps {
         if has_port(host, &jump)? {
             tracing::debug!(rule = %jump, "the guard stays as long as its port");
             is_in_use = true;
         } else {
-            changes.push(Change::DeleteRule(jump));
+            gone.push(jump);
         }
     }
-    if !is_in_use {
-        changes.extend(chains.iter().cloned().map(Change::FlushChain));
-        changes.extend(chains.into_iter().map(Change::DeleteChain));
-    }
-    Ok(changes)
+    let of_chains = if is_in_use { Vec::new() } else { chains.removal(&gone) };
+    Ok(gone.into_iter().map(Change::DeleteRule).chain(of_chains).collect())
 }
 
 /// Removes all guards whose ports are gone but those of valid attachments. They guard nothing, whatever their network.
@@ -177,7 +249,9 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Attachment<'_>]) -> Result<()> {
     if nft.find_chain(&prerouting())?.is_none_or(|chain| chain.uses == 0) {
         return Ok(());
     }
-    let valid: Vec<_> = valid.iter().map(|attachment| attachment.spoof_names().iface).collect();
+    let names =
+        valid.iter().flat_map(|attachment| [Some(attachment.spoof_names()), attachment.ambiguous_spoof_names()]);
+    let valid: HashSet<String> = names.flatten().map(|names| names.iface).collect();
     let host = Kernel::host()?;
     race::retry(|| {
         let jumps = nft.list_rules_where(&prerouting(), |comment| comment.is_some_and(SpoofNames::is_comment))?;
@@ -187,11 +261,9 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Attachment<'_>]) -> Result<()> {
         names.retain(|name| SpoofNames::is_iface(name) && !valid.contains(name));
         for name in names {
             let jumps = jumps.iter().filter(|rule| rule.goes_to() == Some(&name)).cloned().collect();
-            let mut chains = vec![TABLE.chain(name.clone())];
             let mac = TABLE.chain(SpoofNames::mac_of(&name));
-            chains.extend(nft.find_chain(&mac)?.is_some().then_some(mac));
-            let changes = removal(&host, jumps, chains)?;
-            nft.commit(&Transaction::new(changes))?;
+            let chains = Chains::find(nft, &TABLE.chain(name), &mac)?;
+            nft.commit(&Transaction::new(removal(&host, jumps, chains)?))?;
         }
         Ok(())
     })
@@ -207,7 +279,16 @@ pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, 
         let sentence = format!("it is dormant, so it guards nothing: `nft add table {TABLE}` wakes it");
         return Err(OpError::state("use", format!("nft table {TABLE}"), sentence));
     }
-    let guard = Guard::of(attachment);
+    let checked = check_guard(nft, &Guard::of(attachment), host_veth, mac);
+    if let (Err(_), Some(ambiguous)) = (&checked, Guard::ambiguous(attachment))
+        && check_guard(nft, &ambiguous, host_veth, mac).is_ok()
+    {
+        return Ok(());
+    }
+    checked
+}
+
+fn check_guard(nft: &mut Nft, guard: &Guard, host_veth: &str, mac: Mac) -> Result<()> {
     let wanted = guard.jump_rule(host_veth);
     if !guard.jumps(nft)?.iter().any(|rule| rule.exprs == wanted) {
         let object = format!("spoof guard of {host_veth} in nft chain {TABLE} {}", prerouting().name);

@@ -298,6 +298,105 @@ fn of(container: &'static str, ifname: &'static str) -> Attachment<'static> {
     Attachment { container, ifname, ..ETH0 }
 }
 
+/// Joined by `-`, as the reference's names are, one's chain would be another's second chain, or the same.
+#[test]
+fn attachments_whose_names_join_to_the_same_have_guards_of_their_own() {
+    let pairs = [
+        (of("y", "eth0"), of("y", "eth0-mac")),
+        (of("y", "eth0"), of("y-eth0", "mac")),
+        (of("x-n", "eth0"), of("x", "n-eth0")),
+        (of("x", "a-b-c"), of("x-a", "b-c")),
+    ];
+    for (one, two) in pairs.into_iter().flat_map(|(one, two)| [(one, two), (two, one)]) {
+        in_netns(move || {
+            if !has("attachments_whose_names_join_to_the_same_have_guards_of_their_own", "ip") {
+                return;
+            }
+            make_port("veth1");
+            make_port("veth2");
+            add(one, "veth1", MAC);
+            add(two, "veth2", [2, 0, 0, 0, 0, 6]);
+            assert_eq!((check(one, "veth1", MAC), check(two, "veth2", [2, 0, 0, 0, 0, 6])), (Ok(()), Ok(())));
+            delete_port("veth1");
+            remove(one);
+            assert_eq!((jumps().len(), chains()), (1, 2));
+            assert_eq!(check(two, "veth2", [2, 0, 0, 0, 0, 6]), Ok(()));
+            delete_port("veth2");
+            assert_eq!(gc_spoof_guards(&[two]), []);
+            assert_eq!(check(two, "veth2", [2, 0, 0, 0, 0, 6]), Ok(()));
+            assert_eq!(gc_spoof_guards(&[]), []);
+            assert_eq!((jumps(), chains()), (vec![], 0));
+        });
+    }
+}
+
+/// What the reference makes for an attachment; it empties chains that are there.
+fn load_the_references(id: &str, port: &str) {
+    let (chain, comment) = (format!("bridge nat cni-br-iface-{id}"), format!("comment \"macspoofchk-{id}\""));
+    sh(&format!(
+        "nft -f - <<'END'
+add table bridge nat
+add chain bridge nat PREROUTING {{ type filter hook prerouting priority -300; }}
+add chain {chain}
+add chain {chain}-mac
+flush chain {chain}
+flush chain {chain}-mac
+add rule bridge nat PREROUTING iifname {port} jump cni-br-iface-{id} {comment}
+add rule {chain} jump cni-br-iface-{id}-mac {comment}
+add rule {chain}-mac ether saddr 02:00:00:00:00:05 return {comment}
+add rule {chain}-mac drop {comment}
+END"
+    ));
+}
+
+#[test]
+fn the_references_guard_of_an_ambiguous_name_is_found() {
+    in_netns(|| {
+        if !has("the_references_guard_of_an_ambiguous_name_is_found", "nft") {
+            return;
+        }
+        for attachment in [of("y", "eth0-mac"), of("y-eth0", "mac")] {
+            make_port("veth1");
+            load_the_references("y-eth0-mac", "veth1");
+            assert_eq!(check(attachment, "veth1", MAC), Ok(()));
+            remove(attachment);
+            assert_eq!((jumps().len(), chains()), (1, 2), "the container can still send");
+            delete_port("veth1");
+            assert_eq!(gc_spoof_guards(&[attachment]), []);
+            assert_eq!((jumps().len(), chains()), (1, 2), "it is valid");
+            remove(attachment);
+            assert_eq!((jumps(), chains()), (vec![], 0));
+        }
+    });
+}
+
+#[test]
+fn a_chain_that_two_guards_of_the_reference_share_goes_with_the_last() {
+    for order in [["y-eth0", "y-eth0-mac"], ["y-eth0-mac", "y-eth0"]] {
+        in_netns(move || {
+            if !has("a_chain_that_two_guards_of_the_reference_share_goes_with_the_last", "nft") {
+                return;
+            }
+            let load = || order.iter().for_each(|id| load_the_references(id, &format!("veth{}", id.len())));
+            load();
+            remove(of("y", "eth0"));
+            assert_eq!(jumps().len(), 1, "the other's stays");
+            remove(of("y", "eth0-mac"));
+            assert_eq!((jumps(), chains()), (vec![], 0));
+            load();
+            remove(of("y", "eth0-mac"));
+            assert_eq!(jumps().len(), 1, "the other's stays");
+            remove(of("y", "eth0"));
+            assert_eq!(jumps(), []);
+            load();
+            assert_eq!(gc_spoof_guards(&[of("y", "eth0")]), []);
+            assert_eq!(jumps().len(), 1, "one is valid");
+            assert_eq!(gc_spoof_guards(&[]), []);
+            assert_eq!(jumps(), []);
+        });
+    }
+}
+
 #[test]
 fn a_place_that_no_frame_enters_is_refused() {
     let made = [
