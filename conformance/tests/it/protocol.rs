@@ -230,14 +230,26 @@ fn a_verb_has_an_event_loop() {
 
 /// Starts a plugin, with what it gets on stdin.
 fn start(node: &Node, config: &Value, attachment: &Attachment, change: impl FnOnce(&mut Command)) -> Child {
-    let mut command = Command::new(node.bin_dir().join(config["type"].as_str().unwrap()));
+    let plugin = config["type"].as_str().unwrap();
+    start_with(node, plugin, config.to_string().as_bytes(), attachment, change)
+}
+
+/// Starts a plugin, with any bytes on stdin.
+fn start_with(
+    node: &Node,
+    plugin: &str,
+    stdin: &[u8],
+    attachment: &Attachment,
+    change: impl FnOnce(&mut Command),
+) -> Child {
+    let mut command = Command::new(node.bin_dir().join(plugin));
     command.env_clear().env("CNI_COMMAND", "ADD").env("CNI_PATH", node.bin_dir()).env("CNI_LOG", "info");
     command.env("CNI_CONTAINERID", &attachment.container_id).env("CNI_NETNS", &attachment.netns);
     command.env("CNI_IFNAME", &attachment.ifname);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     change(&mut command);
     let mut child = command.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
+    child.stdin.take().unwrap().write_all(stdin).unwrap();
     child
 }
 
@@ -494,6 +506,24 @@ fn keys_are_read_as_go_reads_them() {
         "PrevResult": {"CniVersion": "1.0.0", "IPs": [{"Address": "10.1.0.5/24", "Interface": null}]}}"#;
     let result = probe(&node, Verb::Add, config, &pod).ok();
     assert_eq!(result, json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}]}));
+}
+
+/// What Go's decoder takes in keys that are not read refuses no call.
+#[test]
+fn what_stands_in_unknown_keys_refuses_no_call() {
+    let node = probe_node();
+    let pod = node.container();
+    let deep = format!("{}{}", "[".repeat(5_000), "]".repeat(5_000));
+    for odd in [&br#""\ud800""#[..], b"\"\xff\"", b"1e999", b"-0", deep.as_bytes()] {
+        let start = &br#"{"cniVersion": "1.1.0", "name": "n", "type": "probe", "unknown": "#[..];
+        let config = [start, odd, b"}"].concat();
+        for verb in ["ADD", "DEL"] {
+            let mut child = start_with(&node, "probe", &config, &pod.attachment(), |command| {
+                command.env("CNI_COMMAND", verb);
+            });
+            assert!(child.wait().unwrap().success(), "{verb} {}", String::from_utf8_lossy(odd));
+        }
+    }
 }
 
 /// One executable, many plugins: it lists what it contains, and a name it does not know is an error.
