@@ -23,7 +23,7 @@ pub struct Environment {
     pub netns_override: String,
     /// `PATH`: where programs of the node are looked for. Whatever is not UTF-8 in it is no folder.
     pub search_path: String,
-    /// Variables that are not UTF-8, which no rule here can accept.
+    /// Variables but `CNI_COMMAND` that are not UTF-8, which no rule here can accept.
     pub not_utf8: Vec<&'static str>,
 }
 
@@ -64,7 +64,8 @@ impl Environment {
             }
         };
         let mut environment = Self {
-            command: read("CNI_COMMAND"),
+            // Of other bytes than UTF-8 it is no verb, which the answer names.
+            command: env::var_os("CNI_COMMAND").unwrap_or_default().to_string_lossy().into_owned(),
             container_id: read("CNI_CONTAINERID"),
             netns: read("CNI_NETNS"),
             ifname: read("CNI_IFNAME"),

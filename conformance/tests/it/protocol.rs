@@ -7,8 +7,10 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
+use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -98,6 +100,19 @@ fn an_unknown_verb_is_code_4_after_the_config_was_checked() {
         |config: &str| Call::new(Verb::Add, config, &pod).plugin("probe").variable("CNI_COMMAND", "X").run(&node);
     assert_eq!(call(PROBE).fails_with(4).msg, "unknown CNI_COMMAND: X");
     assert_eq!(call("{}").fails_with(7).msg, "missing network name");
+}
+
+/// A verb of other bytes than UTF-8 is an unknown verb, not a missing one.
+#[test]
+fn a_verb_that_is_not_utf8_is_unknown() {
+    let node = probe_node();
+    let child = start_with(&node, "probe", PROBE.as_bytes(), &node.container().attachment(), |command| {
+        command.env("CNI_COMMAND", OsStr::from_bytes(b"AD\xff"));
+    });
+    let output = child.wait_with_output().unwrap();
+    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), &object["code"]), (Some(1), &json!(4)));
+    assert_eq!(object["msg"], "unknown CNI_COMMAND: AD\u{fffd}");
 }
 
 /// SPEC 2, VERSION: prints the versions, needs no other variable and no config.
