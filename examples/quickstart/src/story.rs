@@ -149,14 +149,15 @@ fn leftovers(out: &mut impl Write, node: &Node) -> Result<()> {
     writeln!(out, "\nLeft of the pods: {}", if left.is_empty() { "nothing".to_owned() } else { left.join("\n  ") })?;
     writeln!(
         out,
-        "The network's own, kept for its next pods: the bridge with its gateway addresses, and host-local's"
+        "The network's own, kept for its next pods: the bridge with its gateway addresses, host-local's folders,"
     )?;
-    writeln!(out, "folder ({} lines of the node's state)", stays.len())?;
+    writeln!(out, "and iptables' empty POSTROUTING chains ({} lines of the node's state)", stays.len())?;
     ensure!(left.is_empty(), "the pods left something behind");
     Ok(())
 }
 
 /// What an interface plugin makes once for all pods of a network, as the reference does.
 fn is_the_networks(line: &str) -> bool {
-    ["cni0", "/var/lib/cni"].iter().any(|word| line.contains(word))
+    let is_empty_nat = line.starts_with("+ nft table ip") || line.contains("3=\"POSTROUTING\"");
+    is_empty_nat || ["cni0", "/var/lib/cni", "/run/cni"].iter().any(|word| line.contains(word))
 }

@@ -5,7 +5,7 @@
 //! and no peer, and what remains is freeing memory. A system call cannot be left early, and a process that
 //! ends waits for its threads, so a child process makes the call and the caller listens for the announcement.
 //! Killed at any moment, either the kernel never got the request or it completes it. There is one such child at a time
-//! ([`crate::helper`]); who comes meanwhile waits for the kernel.
+//! (`helper.rs`); who comes meanwhile waits for the kernel.
 //!
 //! Many links share their grace periods: they are put into a group of their own, which one request deletes.
 
