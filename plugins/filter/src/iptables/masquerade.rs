@@ -69,8 +69,12 @@ pub(crate) fn add(
             return Ok(false);
         };
         table.change(|table| {
-            table.expect_base(POSTROUTING)?;
-            Ok(additions(attachment, &own, family, observe(table, &attachment.iptables_chain())?))
+            let edits = additions(attachment, &own, family, observe(table, &attachment.iptables_chain())?);
+            // A rule that is added is preceded by a look at its base chain; one that is there needs the same look.
+            if !edits.iter().any(|edit| matches!(edit, Edit::Append(new) if new.chain == POSTROUTING)) {
+                table.expect_base(POSTROUTING)?;
+            }
+            Ok(edits)
         })?;
     }
     Ok(true)
