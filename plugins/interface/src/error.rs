@@ -2,73 +2,120 @@
 
 use cni_spec::{CniError, Code};
 use netops::error::{Cause, Errno};
+use netops::feature::Feature;
 use netops::netns::NetnsError;
 use netops::{Kernel, Netns, OpError};
 use skel::NetnsPath;
 
-/// The error object for a failed operation: its code, its line, its details and, where there is one, the remedy.
+/// What an operation was on. It decides the code of a refusal that says nothing more, and who can mend it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum On {
+    /// The node: links, addresses, routes, rules, sysctls.
+    Node,
+    /// Files of the plugin's own, in the folder that this key of the config names: `dataDir`.
+    Files(&'static str),
+}
+
+/// The error object for a failed operation on the node: its code, its line, its details and, where there is one, the
+/// remedy.
 #[must_use]
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 pub fn failed(error: OpError) -> CniError {
-    let code = match &error.cause {
-        Cause::Kernel { errno, .. } => kernel(*errno),
-        Cause::Timeout(_) => Code::TIMEOUT,
-        Cause::Changing(_) => Code::TRY_AGAIN,
-        // A lock: whoever holds it will let go.
-        Cause::State(_) if error.op == "take" => Code::TRY_AGAIN,
-        Cause::State(_) => Code::KERNEL,
-    };
+    failed_on(On::Node, &error)
+}
+
+/// The error object for a failed operation; see [`On`].
+#[must_use]
+pub fn failed_on(on: On, error: &OpError) -> CniError {
     let mut details = error.details();
     if !details.is_empty() {
         details.push('.');
     }
-    CniError::new(code, error.to_string()).detail(details).detail(remedy(&error).unwrap_or_default())
+    CniError::new(code(on, &error.cause), error.to_string())
+        .detail(details)
+        .detail(remedy_on(on, &error.cause, &error.request).unwrap_or_default())
 }
 
-fn kernel(errno: Errno) -> Code {
+/// The one table from what went wrong to the code.
+fn code(on: On, cause: &Cause) -> Code {
+    match cause {
+        Cause::Timeout(_) => Code::TIMEOUT,
+        // The process that holds a lock will let go of it.
+        Cause::Held(_) | Cause::Changing(_) => Code::TRY_AGAIN,
+        Cause::Kernel { errno: Errno::EPERM | Errno::EACCES, .. } => Code::PERMISSION,
+        cause => match (on, cause) {
+            (On::Files(_), _) => Code::STATE,
+            (On::Node, Cause::Unsupported { .. }) => Code::KERNEL_FEATURE,
+            (On::Node, Cause::Kernel { errno, .. }) => refused(*errno),
+            (On::Node, _) => Code::KERNEL,
+        },
+    }
+}
+
+fn refused(errno: Errno) -> Code {
     match errno {
-        Errno::EPERM | Errno::EACCES => Code::PERMISSION,
         Errno::EEXIST => Code::EXISTS,
         Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT => Code::KERNEL_FEATURE,
         _ => Code::KERNEL,
     }
 }
 
-/// What an operator can do about it: the one place for remedies of what the kernel refuses.
+/// What an operator can do about a failed operation on the node.
 #[must_use]
 pub fn remedy(error: &OpError) -> Option<String> {
-    let Some(errno) = error.os_errno() else {
-        return (error.op == "take").then(|| "Try again; if the holder hangs, end it.".to_owned());
-    };
-    match errno {
-        Errno::EPERM | Errno::EACCES => {
-            Some("The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace.".to_owned())
+    remedy_on(On::Node, &error.cause, &error.request)
+}
+
+/// The one home of remedies.
+fn remedy_on(on: On, cause: &Cause, request: &str) -> Option<String> {
+    let errno = match cause {
+        Cause::Held(_) => {
+            let unchanged = if on == On::Node { "" } else { "Nothing was changed. " };
+            return Some(format!("{unchanged}Try again; if the holder hangs, end it."));
         }
-        Errno::ENOBUFS | Errno::ENOMEM => Some("The node is short of memory: try again later.".to_owned()),
-        Errno::EMFILE | Errno::ENFILE => Some("Too many files are open: raise the limit.".to_owned()),
-        Errno::EROFS => Some("Mount the file system writable for the plugin.".to_owned()),
-        Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT => Some(feature(&error.request)),
-        _ => None,
+        Cause::Unsupported { feature, .. } => return Some(lacking(*feature)),
+        Cause::Timeout(_) | Cause::Changing(_) | Cause::State(_) => return None,
+        Cause::Kernel { errno, .. } => *errno,
+    };
+    let text = match (errno, on) {
+        (Errno::EPERM | Errno::EACCES, On::Node) => {
+            "The plugin needs CAP_NET_ADMIN and CAP_SYS_ADMIN on the node and over the namespace.".to_owned()
+        }
+        (Errno::EPERM | Errno::EACCES, On::Files(_)) => "The plugin needs to own the folder, or be root.".to_owned(),
+        (Errno::ENOSPC | Errno::EDQUOT, On::Files(key)) => {
+            format!("The file system of {key} is full: make room, or move {key}.")
+        }
+        (Errno::EROFS, On::Files(key)) => {
+            format!("The file system of {key} cannot be written to: mount it writable, or move {key}.")
+        }
+        (Errno::EROFS, On::Node) => "Mount the file system writable for the plugin.".to_owned(),
+        (Errno::ENOBUFS | Errno::ENOMEM, _) => "The node is short of memory: try again later.".to_owned(),
+        (Errno::EMFILE | Errno::ENFILE, _) => "Too many files are open: raise the limit.".to_owned(),
+        (Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT, On::Node) => {
+            not_understood(request).to_owned()
+        }
+        _ => return None,
+    };
+    Some(text)
+}
+
+/// What the kernel lacks, where the request is of no feature of its own.
+fn not_understood(request: &str) -> &'static str {
+    match request.contains("NFT_MSG") || request.contains("NETLINK_NETFILTER") {
+        true => "The kernel needs nf_tables: load modules nf_tables and nft_chain_nat.",
+        false => "The kernel was built without it, or its module is not loaded.",
     }
 }
 
-/// What the kernel lacks, by the request that it did not understand.
-fn feature(request: &str) -> String {
-    if request.contains("NFT_MSG") || request.contains("NETLINK_NETFILTER") {
-        return "The kernel needs nf_tables: load modules nf_tables and nft_chain_nat.".to_owned();
+fn lacking(feature: Feature) -> String {
+    let option = feature.option();
+    match (feature, feature.module()) {
+        (Feature::BridgeVlanFiltering, _) => {
+            format!("The kernel was built without {option}, which keys vlan and vlanTrunk need.")
+        }
+        (_, Some(module)) => format!("Load module {module} ({option}), or use a kernel that has it."),
+        (_, None) => format!("The kernel was built without {option}."),
     }
-    let told = |name: &str| request.split_whitespace().find_map(|word| word.strip_prefix(name));
-    if told("vlan_filtering=").is_some() {
-        return "The kernel was built without CONFIG_BRIDGE_VLAN_FILTERING, which keys vlan and vlanTrunk need."
-            .to_owned();
-    }
-    let option = match told("kind=") {
-        None => return "The kernel was built without it, or its module is not loaded.".to_owned(),
-        Some("vlan") => "module 8021q (CONFIG_VLAN_8021Q)".to_owned(),
-        Some("tun" | "tap") => "module tun (CONFIG_TUN)".to_owned(),
-        Some("vrf") => "module vrf (CONFIG_NET_VRF)".to_owned(),
-        Some(kind) => format!("module {kind} (CONFIG_{})", kind.to_uppercase()),
-    };
-    format!("Load {option}, or use a kernel that has it.")
 }
 
 /// The container's namespace.
@@ -128,18 +175,17 @@ fn invalid_netns(error: NetnsError) -> CniError {
 mod tests {
     use super::*;
     use expect_test::expect;
+    use netops::error::Held;
 
     #[test]
     fn what_the_kernel_lacks_is_named() {
-        let texts: Vec<String> = [
-            "RTM_NEWLINK kind=bridge name=br0 vlan_filtering=1",
-            "RTM_NEWLINK kind=bridge name=br0",
-            "RTM_NEWLINK kind=vlan id=5",
-            "RTM_NEWLINK kind=vrf",
-            "NFT_MSG_NEWTABLE",
-        ]
-        .map(feature)
-        .into();
+        let texts = [
+            lacking(Feature::BridgeVlanFiltering),
+            lacking(Feature::Bridge),
+            lacking(Feature::Vlan),
+            lacking(Feature::Vrf),
+            not_understood("NFT_MSG_NEWTABLE").to_owned(),
+        ];
         expect![[r#"
             The kernel was built without CONFIG_BRIDGE_VLAN_FILTERING, which keys vlan and vlanTrunk need.
             Load module bridge (CONFIG_BRIDGE), or use a kernel that has it.
@@ -159,5 +205,21 @@ mod tests {
         assert_eq!(code(errno(Errno::EINVAL)), Code::KERNEL);
         let timeout = Cause::Timeout(std::time::Duration::from_secs(1));
         assert_eq!(code(OpError::new("wait", "for a", timeout)), Code::TIMEOUT);
+        let held = Held { holder: "process 7".into(), waited: std::time::Duration::from_secs(1) };
+        assert_eq!(code(OpError::new("take", "lock a", Cause::Held(Box::new(held)))), Code::TRY_AGAIN);
+        let feature = Cause::Unsupported { feature: Feature::Vlan, errno: Errno::EOPNOTSUPP, words: None };
+        assert_eq!(code(OpError::new("create", "vlan a", feature)), Code::KERNEL_FEATURE);
+        // A failure is what its cause says, whatever its verb.
+        assert_eq!(code(OpError::state("take", "lock a", "it is no regular file")), Code::KERNEL);
+    }
+
+    #[test]
+    fn what_fails_on_files_is_the_stores_state() {
+        let failed = |errno| failed_on(On::Files("dataDir"), &OpError::errno("write", "a", errno));
+        assert_eq!(failed(Errno::EPERM).code, Code::PERMISSION);
+        let full = failed(Errno::ENOSPC);
+        assert_eq!(full.code, Code::STATE);
+        assert_eq!(full.details, "ENOSPC (28). The file system of dataDir is full: make room, or move dataDir.");
+        assert_eq!(failed(Errno::EEXIST).code, Code::STATE);
     }
 }

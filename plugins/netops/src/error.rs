@@ -5,6 +5,8 @@ use std::time::Duration;
 
 pub use nix::errno::Errno;
 
+use crate::feature::Feature;
+
 /// Result of an operation on the node.
 pub type Result<T> = std::result::Result<T, OpError>;
 
@@ -39,10 +41,30 @@ pub enum Cause {
     },
     /// Nothing answered or happened within the deadline.
     Timeout(Duration),
+    /// The kernel was built without this, or its module is not there.
+    Unsupported {
+        /// What it lacks.
+        feature: Feature,
+        /// The errno of the answer.
+        errno: Errno,
+        /// The kernel's sentence, if it sent one.
+        words: Option<String>,
+    },
+    /// A lock that another process holds, and still held at the deadline.
+    Held(Box<Held>),
     /// A list changed, each time it was read, before the kernel had written all of it; tried for this long.
     Changing(Duration),
     /// The node is not as the operation needs it; the sentence says how.
     State(String),
+}
+
+/// A lock that was not let go of in time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// Who holds it, as far as `/proc/locks` says: `process 4711 (host-local)`.
+    pub holder: String,
+    /// How long the caller waited.
+    pub waited: Duration,
 }
 
 struct Where<'a>(&'a str);
@@ -59,8 +81,11 @@ impl fmt::Display for Where<'_> {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Kernel { errno, words: Some(words) } => write!(f, "{} ({words})", meaning(*errno)),
-            Cause::Kernel { errno, words: None } => f.write_str(&meaning(*errno)),
+            Cause::Kernel { errno, words } | Cause::Unsupported { errno, words, .. } => match words {
+                Some(words) => write!(f, "{} ({words})", meaning(*errno)),
+                None => f.write_str(&meaning(*errno)),
+            },
+            Cause::Held(held) => write!(f, "{} held it for {} ms", held.holder, held.waited.as_millis()),
             Cause::Timeout(after) => write!(f, "nothing happened within {} ms", after.as_millis()),
             Cause::Changing(after) => {
                 write!(f, "the list kept changing while it was read, for {} ms; try again", after.as_millis())
@@ -126,8 +151,8 @@ impl OpError {
     #[must_use]
     pub fn os_errno(&self) -> Option<Errno> {
         match self.cause {
-            Cause::Kernel { errno, .. } => Some(errno),
-            Cause::Timeout(_) | Cause::Changing(_) | Cause::State(_) => None,
+            Cause::Kernel { errno, .. } | Cause::Unsupported { errno, .. } => Some(errno),
+            Cause::Timeout(_) | Cause::Held(_) | Cause::Changing(_) | Cause::State(_) => None,
         }
     }
 
@@ -141,7 +166,7 @@ impl OpError {
     #[must_use]
     pub fn details(&self) -> String {
         let mut text = self.request.clone();
-        if let Cause::Kernel { errno, words } = &self.cause {
+        if let Cause::Kernel { errno, words } | Cause::Unsupported { errno, words, .. } = &self.cause {
             if !text.is_empty() {
                 text.push_str(": ");
             }

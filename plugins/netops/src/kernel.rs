@@ -19,6 +19,7 @@ use nix::sys::time::TimeVal;
 
 use crate::error::{Cause, OpError, Result};
 use crate::exchange::{Exchange, Outcome};
+use crate::feature::Feature;
 use crate::netns::{HOST, Netns};
 use crate::sieve::sift;
 
@@ -53,12 +54,13 @@ pub struct Request {
     pub(crate) object: String,
     pub(crate) words: String,
     pub(crate) flags: u16,
+    pub(crate) needs: Option<Feature>,
     pub(crate) message: RouteNetlinkMessage,
 }
 
 impl Request {
     pub(crate) fn new(op: &'static str, object: impl Into<String>, message: RouteNetlinkMessage) -> Self {
-        Self { op, object: object.into(), words: String::new(), flags: 0, message }
+        Self { op, object: object.into(), words: String::new(), flags: 0, needs: None, message }
     }
 
     pub(crate) fn flags(mut self, flags: u16) -> Self {
@@ -72,7 +74,19 @@ impl Request {
         self
     }
 
+    /// What the kernel lacks if it does not understand the request.
+    pub(crate) fn needs(mut self, feature: Feature) -> Self {
+        self.needs = Some(feature);
+        self
+    }
+
     pub(crate) fn error(&self, place: &str, cause: Cause) -> OpError {
+        let cause = match (cause, self.needs) {
+            (Cause::Kernel { errno: errno @ Errno::EOPNOTSUPP, words }, Some(feature)) => {
+                Cause::Unsupported { feature, errno, words }
+            }
+            (cause, _) => cause,
+        };
         OpError::new(self.op, self.object.clone(), cause).at(place).request(self.words.clone())
     }
 }

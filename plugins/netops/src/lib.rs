@@ -20,8 +20,10 @@
 //! | [`boot`] | which boot of the machine this is |
 //! | [`txn`] | takes back what a failed, cancelled or panicking plan has done |
 //! | [`error`] | [`OpError`]: operation, object, place, errno, the kernel's words |
+//! | [`feature`] | what a kernel may lack, with its module and config option |
 
 pub mod error;
+pub mod feature;
 
 pub mod kernel;
 pub mod netns;
@@ -60,6 +62,7 @@ pub mod txn;
 pub mod fuzzing;
 
 pub use error::{Errno, OpError};
+pub use feature::Feature;
 pub use kernel::{Kernel, Request};
 pub use netns::{Bind, Namespaces, Netns};
 pub use nft::conntrack;

@@ -15,6 +15,7 @@ use nix::errno::Errno;
 use rtnetlink::{LinkBridge, LinkMessageBuilder, LinkUnspec, LinkVeth};
 
 use crate::error::{Cause, OpError, Result};
+use crate::feature::Feature;
 use crate::kernel::{Kernel, Reply, Request};
 pub use crate::mac::{Mac, MacError};
 use crate::netns::Netns;
@@ -257,8 +258,10 @@ pub fn create_bridge(name: &str, bridge: &Bridge) -> Request {
         message = message.set_info_data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
         words.push_str(" vlan_filtering=1");
     }
+    let feature = if bridge.vlan_filtering { Feature::BridgeVlanFiltering } else { Feature::Bridge };
     Request::new("create", format!("bridge {name}"), RouteNetlinkMessage::NewLink(message.build()))
         .flags(NLM_F_CREATE | NLM_F_EXCL)
+        .needs(feature)
         .words(words)
 }
 
@@ -337,6 +340,7 @@ fn new_veth(veth: &Veth<'_>) -> Request {
         RouteNetlinkMessage::NewLink(message.build()),
     )
     .flags(NLM_F_CREATE | NLM_F_EXCL)
+    .needs(Feature::Veth)
     .words(format!("RTM_NEWLINK kind=veth name={} peer={}", veth.name, veth.peer_name))
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 
-use crate::error::{OpError, Result};
+use crate::error::{Cause, Held, OpError, Result};
 
 const REQUEST: &str = "flock LOCK_EX";
 
@@ -30,7 +30,7 @@ impl Lock {
     /// Takes the lock on `path`, making the file (with permissions `bits`) if it is missing.
     ///
     /// # Errors
-    /// [`crate::error::Cause::State`] after `deadline`, naming the holder; `ENOENT`: no such folder; `EROFS`, `EACCES`.
+    /// [`Cause::Held`] after `deadline`, naming the holder; `ENOENT`: no such folder; `EROFS`, `EACCES`.
     pub fn take(path: &Path, bits: u32, deadline: Duration) -> Result<Self> {
         Self::take_on(open(path, bits)?, path, deadline)
     }
@@ -132,8 +132,8 @@ fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
         Ok(Ok(())) => Ok(()),
         Ok(Err(error)) => Err(failed(&error)),
         Err(_deadline) => {
-            let sentence = format!("{} held it for {} ms", holder(file), deadline.as_millis());
-            Err(OpError::state("take", object(path), sentence).request(REQUEST))
+            let held = Held { holder: holder(file), waited: deadline };
+            Err(OpError::new("take", object(path), Cause::Held(Box::new(held))).request(REQUEST))
         }
     }
 }
@@ -209,6 +209,7 @@ mod tests {
         let error = Lock::take(&path, 0o600, Duration::from_millis(30)).unwrap_err();
         let holder = format!("process {}", std::process::id());
         assert!(error.to_string().contains(&holder), "{error}");
+        assert!(matches!(&error.cause, Cause::Held(held) if held.holder.starts_with(&holder)));
         drop(first);
         // The thread that waited in vain gets the lock now and lets go of it at once.
         Lock::take(&path, 0o600, Duration::from_secs(20)).unwrap();
