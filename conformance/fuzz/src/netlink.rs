@@ -97,11 +97,7 @@ fn drawn_route(draw: &mut Draw<'_>) -> Route {
 
 /// A route as the kernel tells it: the defaults are spelled out.
 fn as_read(route: &Route) -> Route {
-    let scope = match (route.gateway, route.dst) {
-        (None, IpNetwork::V4(_)) => 253,
-        _ => 0,
-    };
-    Route { table: route.table.or(Some(254)), scope: route.scope.or(Some(scope)), ..route.clone() }
+    Route { table: route.table.or(Some(254)), scope: route.scope.or(Some(0)), ..route.clone() }
 }
 
 /// Hardware addresses, sysctl keys, and `/proc/locks`.

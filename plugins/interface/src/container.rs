@@ -14,8 +14,9 @@ use netops::sysctl::{self, Key};
 use netops::watch::Watch;
 use netops::{Kernel, Netns};
 
-/// How long duplicate address detection may take before ADD gives up (the reference's limit).
-pub const DAD_DEADLINE: Duration = Duration::from_secs(5);
+/// How long duplicate address detection may take before ADD gives up: the limit of the reference's 1.1.1, which a pod
+/// needs whose kernel asks more often than once (`dad_transmits`).
+pub const DAD_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Whether the container looks for duplicates of its IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -146,6 +147,14 @@ fn sysctls(ifname: &str, dad: Dad, ipv6: bool) -> Vec<Sysctl> {
 
 /// A route of the result with its next hop: its own, or the first gateway of its family.
 fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, CniError> {
+    let prefix = network(wanted.dst);
+    // The kernel refuses host bits in IPv4, and cuts them in IPv6.
+    if wanted.dst.is_ipv4() && wanted.dst != prefix {
+        let msg = format!("cannot use route to {}: its destination is an address, not a prefix", wanted.dst);
+        let one = wanted.dst.ip();
+        return Err(CniError::new(Code::UNUSABLE_RESULT, msg)
+            .detail(format!("Write {prefix}, or {one}/32 for the one address, where the route comes from.")));
+    }
     let of_family = |ip: &IpAddr| ip.is_ipv4() == wanted.dst.is_ipv4();
     let gateway = wanted.gw.or_else(|| ips.iter().filter_map(|ip| ip.gateway).find(of_family));
     if let Some(gateway) = gateway.filter(|gateway| !of_family(gateway)) {
@@ -154,7 +163,7 @@ fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, Cn
     }
     let number = |number: u32| (number != 0).then_some(number);
     Ok(Route {
-        dst: network(wanted.dst),
+        dst: prefix,
         // An unspecified next hop (some DHCP servers' word for "on the link") is none.
         gateway: gateway.filter(|gateway| !gateway.is_unspecified()),
         link: 0,

@@ -29,7 +29,7 @@ pub struct Route {
     pub link: u32,
     /// The table; `None` is the main one.
     pub table: Option<u32>,
-    /// 0 universe, 253 link, 254 host; `None`: universe with a gateway, link without (IPv4).
+    /// 0 universe, 253 link, 254 host; `None`: universe, whether there is a gateway or not.
     pub scope: Option<u8>,
     /// Lower wins; `None`: the kernel's default (0 for IPv4, 1024 for IPv6).
     pub metric: Option<u32>,
@@ -67,7 +67,7 @@ impl Route {
             table: u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
             // As `ip route add` and the reference mark theirs.
             protocol: RouteProtocol::Boot,
-            scope: self.scope_or_default(),
+            scope: self.scope.map_or(RouteScope::Universe, RouteScope::from),
             kind: RouteType::Unicast,
             ..RouteHeader::default()
         };
@@ -89,14 +89,6 @@ impl Route {
             attributes.push(RouteAttribute::Metrics(metrics));
         }
         message
-    }
-
-    fn scope_or_default(&self) -> RouteScope {
-        match (self.scope, self.gateway, self.dst) {
-            (Some(scope), ..) => RouteScope::from(scope),
-            (None, None, IpNetwork::V4(_)) => RouteScope::Link,
-            (None, ..) => RouteScope::Universe,
-        }
     }
 }
 

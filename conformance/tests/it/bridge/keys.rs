@@ -192,6 +192,15 @@ fn enabledad_turns_duplicate_address_detection_on() {
     });
 }
 
+/// enabledad: a pod whose kernel asks more often than once is waited for as long as the reference waits, 10 s.
+#[test]
+fn enabledad_may_take_more_than_five_seconds() {
+    let node = node();
+    let pod = node.container();
+    pod.namespace().set_sysctl("net/ipv6/conf/default/dad_transmits", "6");
+    Attached::add(&node, &bridge(json!({"enabledad": true, "ipam": v6()})), &pod);
+}
+
 /// enabledad: an address that another pod has taken is found out, and ADD fails.
 #[test]
 fn enabledad_finds_a_duplicate() {

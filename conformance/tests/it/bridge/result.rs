@@ -127,6 +127,42 @@ fn routes_of_ipam_are_set_and_passed_on() {
     });
 }
 
+/// Routes have the scope that their key says, and `global` without: also one whose next hop is on the link.
+#[test]
+fn routes_without_a_gateway_have_the_references_scope() {
+    let scopes = same(|node| {
+        let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "10.10.0.0/16", "gw": "0.0.0.0"}, {"dst": "fd09::/48"}]);
+        let pod = node.container();
+        Attached::add(node, &bridge(json!({"ipam": with(dual(), json!({"routes": routes}))})), &pod);
+        let of = |to: &str| {
+            let routes = pod.namespace().routes();
+            routes.into_iter().find(|route| route.to == to).map(|route| (route.scope, route.hops[0].via.is_some()))
+        };
+        ["10.9.0.0/16", "10.10.0.0/16", "fd09::/48"].map(of)
+    });
+    assert_eq!(scopes, [Some((0, true)), Some((0, false)), Some((0, true))]);
+}
+
+/// A destination with host bits is refused for IPv4, as the kernel refuses it, and cut for IPv6, as the kernel cuts it.
+#[test]
+fn a_route_with_host_bits_is_an_error_in_ipv4() {
+    each(|who, node| {
+        let config = |dst: &str| bridge(json!({"ipam": with(dual(), json!({"routes": [{"dst": dst}]}))}));
+        let failure = node.call(Verb::Add, config("203.0.113.7/24"), &node.container()).fails();
+        if who.is_ours() {
+            assert_eq!(failure.code, 110);
+            assert_eq!(failure.msg, "cannot use route to 203.0.113.7/24: its destination is an address, not a prefix");
+            assert!(failure.details.contains("Write 203.0.113.0/24, or 203.0.113.7/32 for"), "{failure:?}");
+        } else {
+            assert!(failure.msg.contains("invalid argument"), "{failure:?}");
+        }
+        let pod = node.container();
+        let attached = Attached::add(node, &config("fd09::7/48"), &pod);
+        assert_eq!(attached.result["routes"], json!([{"dst": "fd09::7/48"}]));
+        assert!(pod.namespace().routes().iter().any(|route| route.to == "fd09::/48"));
+    });
+}
+
 /// A route that comes twice is an error, as is one that another without next hop means, too.
 #[test]
 fn a_route_that_comes_twice_is_an_error() {
