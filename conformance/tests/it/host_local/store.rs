@@ -53,6 +53,26 @@ fn a_reservation_of_ipv6_is_named_by_the_canonical_text() {
     });
 }
 
+/// A link in the place of the last address is not followed: what could put it there must not choose which file root
+/// writes. A file replaces it.
+#[test]
+fn a_link_in_the_place_of_the_last_address_is_replaced() {
+    each(|who, node| {
+        let target = node.work_dir().join("target");
+        fs::write(&target, "of another").unwrap();
+        fs::create_dir_all(FOLDER).unwrap();
+        let last = format!("{FOLDER}/last_reserved_ip.0");
+        std::os::unix::fs::symlink(&target, &last).unwrap();
+        add(node, &v4(), "c1").unwrap();
+        let (written, kept) =
+            if who.is_ours() { (last, "of another") } else { (target.display().to_string(), "10.7.0.2") };
+        assert_eq!(fs::read_to_string(&written).unwrap(), "10.7.0.2");
+        assert_eq!(fs::read_to_string(&target).unwrap(), kept);
+        add(node, &v4(), "c2").unwrap();
+        assert_eq!(fs::read_to_string(&written).unwrap(), "10.7.0.3");
+    });
+}
+
 /// DEL takes all files of this container and interface, of all sets, and no other's; the last address stays.
 #[test]
 fn del_removes_the_reservations_of_one_attachment() {

@@ -1,12 +1,12 @@
 //! `last_reserved_ip.N`: where the search in range set N goes on. A hint: any content, or none, only costs the
 //! round-robin order, and a file that cannot be read is logged and counts as missing, as in the reference.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::libc::{ELOOP, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::address::Address;
 
@@ -39,14 +39,28 @@ pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
 }
 
 /// Notes the address last reserved. The file keeps its block, so that a disk that is full does not matter once it
-/// exists; it is cut before it is written, so that a killed process leaves a part of the old address at worst.
+/// exists; it is cut before it is written, so that a killed process leaves a part of the old address at worst. A link in
+/// its place gives way to a file: what it leads to is not for this plugin to write.
 pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<()> {
-    let file = open(folder, set, OpenOptions::new().create(true).truncate(false).mode(0o600))?;
+    let open = || open(folder, set, OpenOptions::new().create(true).truncate(false).mode(0o600));
+    let file = match open() {
+        Err(error) if is_link(&error) => {
+            tracing::warn!(set, "last_reserved_ip is a link: a file replaces it");
+            fs::remove_file(folder.join(name(set)))?;
+            open()?
+        }
+        opened => opened?,
+    };
     let text = address.to_string();
     if file.metadata()?.len() > text.len() as u64 {
         file.set_len(text.len() as u64)?;
     }
     file.write_all_at(text.as_bytes(), 0)
+}
+
+/// What `O_NOFOLLOW` says of a link (open(2)).
+fn is_link(error: &io::Error) -> bool {
+    error.raw_os_error() == Some(ELOOP)
 }
 
 /// Whether [`write`] would need a new file, or a block for an empty one.
@@ -56,7 +70,7 @@ pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<(
 pub(super) fn needs_room(folder: &Path, set: usize) -> io::Result<bool> {
     match open(folder, set, &mut OpenOptions::new()) {
         Ok(file) => Ok(file.metadata()?.len() == 0),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound || is_link(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }

@@ -119,8 +119,6 @@ fn nothing_leaves_the_folder() {
     for name in ["10.0.0.2", "last_reserved_ip.0"] {
         std::os::unix::fs::symlink(&victim, net.folder().join(name)).unwrap();
     }
-    assert!(net.call(OURS, "ADD", "a", "").is_err(), "last_reserved_ip.0 is a link");
-    fs::remove_file(net.folder().join("last_reserved_ip.0")).unwrap();
     assert!(net.call(OURS, "ADD", "a", "").unwrap()[0].contains("10.0.0.3"), "the link is no reservation of a's");
     net.call(OURS, "DEL", "a", "").unwrap();
     assert_eq!(fs::read(&victim).unwrap(), b"a\r\neth0");
