@@ -66,6 +66,14 @@ impl<'a> Delegate<'a> {
         self.raw.call.env.plugin_path().find_executable(self.plugin).is_ok()
     }
 
+    /// Whether an ADD that was dropped has made nothing, see [`crate::Plugin::WAITS_BEFORE_CHANGES`]. Never of a plugin
+    /// that runs as a process of its own.
+    #[must_use]
+    pub fn waits_before_changes(&self) -> bool {
+        let executable = self.raw.call.env.plugin_path().find_executable(self.plugin);
+        executable.is_ok_and(|file| self.find_in_process(&file).is_some_and(|entry| entry.waits_before_changes))
+    }
+
     /// ADD. The caller must call [`Delegate::del`] if it or anything after it fails (SPEC 4).
     ///
     /// # Errors
@@ -129,8 +137,7 @@ impl<'a> Delegate<'a> {
     async fn call_with(&self, command: Command, stdin: Rc<[u8]>) -> Result<Vec<u8>, CniError> {
         let call = &self.raw.call;
         let executable = call.env.plugin_path().find_executable(self.plugin)?;
-        let entry = plugin::find(call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
-        let output = match entry.filter(|_| build_id::is_in(&executable)) {
+        let output = match self.find_in_process(&executable) {
             Some(entry) => {
                 let reply = (entry.handler)(&call.for_delegate(command, stdin)).await;
                 Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() }
@@ -138,6 +145,12 @@ impl<'a> Delegate<'a> {
             None => self.run(command, &executable, &stdin).await?,
         };
         output.into_stdout().map_err(|error| self.signed(error))
+    }
+
+    /// The entry that serves the plugin in this process, if its file is of this very build.
+    fn find_in_process(&self, executable: &Path) -> Option<&Entry> {
+        let entry = plugin::find(self.raw.call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
+        entry.filter(|_| build_id::is_in(executable))
     }
 
     /// The delegate's error is the caller's (SPEC 4); an operator should know whose it was.

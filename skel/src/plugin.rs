@@ -20,6 +20,9 @@ pub trait Plugin: 'static {
     /// Whether its verbs call the network's address plugin. To one that does not, [`AddRequest::ipam`] and its like are
     /// `None`. One that does is refused as an address plugin: it would call itself without end.
     const DELEGATES: bool = true;
+    /// Whether its ADD waits only before its first change, so that one that is dropped while it waits has made nothing. The
+    /// interface plugin that it serves in the same process then need not call DEL when it is told to end.
+    const WAITS_BEFORE_CHANGES: bool = false;
     /// Its own keys, checked: what ADD needs, and so CHECK, which compares with it, and STATUS, which says whether ADD
     /// would work.
     type Conf: FromConf;
@@ -70,6 +73,8 @@ pub struct Entry {
     pub versions: &'static [SpecVersion],
     /// Whether it calls the network's address plugin, see [`Plugin::DELEGATES`].
     pub delegates: bool,
+    /// Whether a dropped ADD has made nothing, see [`Plugin::WAITS_BEFORE_CHANGES`].
+    pub waits_before_changes: bool,
     /// What answers.
     pub handler: Handler,
 }
@@ -95,7 +100,13 @@ impl Entry {
                 dispatch::<P>(call).await
             })
         };
-        Self { name: P::NAME, versions: P::VERSIONS, delegates: P::DELEGATES, handler }
+        Self {
+            name: P::NAME,
+            versions: P::VERSIONS,
+            delegates: P::DELEGATES,
+            waits_before_changes: P::WAITS_BEFORE_CHANGES,
+            handler,
+        }
     }
 }
 
@@ -107,7 +118,7 @@ mod tests {
     fn a_file_name_selects_the_longest_entry_that_it_ends_in_or_begins_with() {
         let entry = |name| {
             let handler: Handler = |_| Box::pin(async { Reply::default() });
-            Entry { name, versions: &SpecVersion::ALL, delegates: false, handler }
+            Entry { name, versions: &SpecVersion::ALL, delegates: false, waits_before_changes: false, handler }
         };
         let entries = ["bridge", "local", "host-local", "probe", "probe-ipam"].map(entry);
         let found = |name: &str| find(&entries, name).map(|entry| entry.name);

@@ -38,6 +38,8 @@ impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
     const DELEGATES: bool = false;
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
+    /// For the folder's lock.
+    const WAITS_BEFORE_CHANGES: bool = true;
     type Conf = Conf;
     type Removal = Removal;
 

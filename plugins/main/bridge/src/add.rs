@@ -89,8 +89,12 @@ struct Adding<'a> {
 impl Adding<'_> {
     async fn lease(&self, txn: &Txn<Undo>) -> Result<Option<AddResult>, CniError> {
         let Some(ipam) = self.request.ipam() else { return Ok(None) };
+        txn.push(Undo::Request);
+        let answer = lease::add(&ipam).await;
+        // It has come to its end, whatever it says.
+        txn.forget_newest();
         txn.push(Undo::Lease);
-        match lease::add(&ipam).await {
+        match answer {
             Ok(lease) => Ok(Some(lease)),
             Err(error) => {
                 // A delegate that was cut off is for the rollback; one that answered is called with DEL here (SPEC 4).

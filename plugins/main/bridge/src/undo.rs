@@ -20,6 +20,8 @@ use crate::conf::Conf;
 /// A change of ADD, as what takes it back.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Undo {
+    /// Releases what an IPAM plugin may hold that was cut off.
+    Request,
     /// Releases the addresses.
     Lease,
     /// Removes masquerade of these addresses, and the spoof guard.
@@ -31,7 +33,7 @@ pub(crate) enum Undo {
 impl fmt::Display for Undo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lease => f.write_str("addresses released"),
+            Self::Request | Self::Lease => f.write_str("addresses released"),
             Self::Filter(_) => f.write_str("masquerade and spoof guard removed"),
             Self::Node(change) => change.fmt(f),
         }
@@ -55,9 +57,10 @@ impl Undoer for BridgeUndoer<'_> {
 
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
         let undone = match undo {
+            Undo::Request if self.request.ipam().is_some_and(|ipam| ipam.waits_before_changes()) => Ok(()),
             // Pushed first, so undone last; as DEL does, which finds it.
             Undo::Lease if self.speaks.get() => Err("the addresses stay held for what is left".to_owned()),
-            Undo::Lease => self.release().await.map_err(|error| error.to_string()),
+            Undo::Request | Undo::Lease => self.release().await.map_err(|error| error.to_string()),
             Undo::Filter(addresses) => {
                 let search_path = self.request.raw.search_path();
                 let known = Known { addresses, search_path, ..Known::default() };

@@ -22,6 +22,7 @@ pub const ENTRY: Entry = Entry {
     name: "noop",
     versions: &SpecVersion::ALL,
     delegates: false,
+    waits_before_changes: false,
     handler: |call| Box::pin(async move { answer(call) }),
 };
 
