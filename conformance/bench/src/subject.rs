@@ -80,18 +80,13 @@ impl Built {
                 .ok_or_else(|| format!("no {name} near {}: start this by `cargo bench`", here.display()))
         };
         let [plugins, cnitool] = match cfg!(debug_assertions) {
-            true => ["bench-plugins", "bench-cnitool"],
+            true => [testns::plugins().to_owned(), testns::cnitool().to_owned()],
             false => {
                 build()?;
-                ["cni-plugins", CNITOOL]
+                [find("cni-plugins")?, find(CNITOOL)?]
             }
         };
-        Ok(Self {
-            plugins: find(plugins)?,
-            cnitool: find(cnitool)?,
-            floor: find("bench-floor")?,
-            empty: find("bench-empty")?,
-        })
+        Ok(Self { plugins, cnitool, floor: find("bench-floor")?, empty: find("bench-empty")? })
     }
 }
 
@@ -151,8 +146,8 @@ impl Staging {
     /// There is no plugin in it, or it cannot be copied.
     pub(crate) fn folder(&self, name: &str, folder: &Path) -> Result<Subject, String> {
         let file = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
-        let cnitool = file(CNITOOL).or_else(|| file("bench-cnitool"));
-        if let Some(multicall) = file("cni-plugins").or_else(|| file("bench-plugins")) {
+        let cnitool = file(CNITOOL);
+        if let Some(multicall) = file("cni-plugins") {
             return self.multicall(name, &multicall, cnitool.as_deref());
         }
         let there: Vec<_> = PLUGINS.iter().filter_map(|plugin| Some((*plugin, file(plugin)?))).collect();

@@ -1,9 +1,9 @@
 //! Throwaway nodes and containers, for tests of CNI plugins on a real kernel.
 //!
 //! ```no_run
-//! use testns::{Node, Verb};
+//! use testns::{Node, Subject, Verb};
 //!
-//! let node = Node::new(); // own network and mount namespaces; gone with the test
+//! let node = Node::with(&Subject::ours()); // own network and mount namespaces; gone with the test
 //! let pod = node.container();
 //! let config = r#"{"cniVersion": "1.1.0", "name": "lo", "type": "loopback"}"#;
 //! let result = node.call(Verb::Add, config, &pod).ok();
@@ -25,6 +25,7 @@
 mod must;
 mod netlink;
 
+mod built;
 mod container;
 mod mounts;
 mod namespace;
@@ -54,6 +55,7 @@ mod feature;
 pub mod fuzzing;
 
 pub use address::{Address, Neighbour};
+pub use built::{cnitool, plugins};
 pub use call::{Call, Failure, Reply, Verb};
 pub use container::{Attachment, Container, Remains};
 pub use feature::{Feature, note, skip};

@@ -35,18 +35,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node with [`Subject::ours`] as its plugins, where they are built; else without plugins.
+    /// A node without plugins.
     ///
     /// # Panics
     /// When the machine could be harmed or forbids namespaces, and when the thread has a node.
     #[must_use]
     #[track_caller]
     pub fn new() -> Self {
-        let node = Self::bare();
-        if let Some(subject) = Subject::find_ours() {
-            node.install(&subject);
-        }
-        node
+        Self::bare()
     }
 
     /// A node with the given plugins.

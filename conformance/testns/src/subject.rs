@@ -37,29 +37,13 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// The suite's own executable: what `CNI_PLUGINS` names, else `cni-plugins` beside the test
-    /// executable or in the folder above, where cargo puts it.
+    /// The suite's own executable, [`crate::plugins`].
     ///
     /// # Panics
-    /// When there is none.
+    /// It cannot be built.
     #[must_use]
     pub fn ours() -> Self {
-        match Self::find_ours() {
-            Some(subject) => subject,
-            None => panic!("no executable cni-plugins near this test; name it in CNI_PLUGINS"),
-        }
-    }
-
-    /// As [`Subject::ours`], or nothing.
-    #[must_use]
-    pub fn find_ours() -> Option<Self> {
-        if let Some(named) = std::env::var_os("CNI_PLUGINS") {
-            return Some(Self::Multicall(named.into()));
-        }
-        let test = std::env::current_exe().ok()?;
-        let folders = test.ancestors().skip(1).take(2);
-        let mut paths = folders.map(|folder| folder.join("cni-plugins"));
-        paths.find(|path| path.is_file()).map(Self::Multicall)
+        Self::Multicall(crate::plugins().to_owned())
     }
 
     /// The Go reference plugins as Debian installs them, if they are.

@@ -33,7 +33,7 @@ pub(crate) fn has_reference() -> bool {
 
 /// A fresh node.
 pub(crate) fn node() -> Node {
-    Node::with(&Subject::Multicall(env!("CARGO_BIN_EXE_plugins-under-test").into()))
+    Node::with(&Subject::ours())
 }
 
 /// A number from a variable.

@@ -43,7 +43,7 @@ impl Tour {
         let bin_dir = self.bin_dir.display().to_string();
         let plugins = plugins.display().to_string();
         let words = [&["install", "--bin-dir", &bin_dir, "--from", &plugins], more].concat();
-        self.run(Path::new(env!("CARGO_BIN_EXE_cnitool-under-test")), &words)
+        self.run(testns::cnitool(), &words)
     }
 
     fn installed(&self) -> Vec<String> {
@@ -184,7 +184,7 @@ fn the_readmes_commands_work_as_written() {
     let (build, install) = install.split_once('\n').unwrap();
     assert!(build.starts_with("cargo build --release "), "{build}");
     let Subject::Multicall(plugins) = ours() else { panic!("ours is one executable") };
-    let built = format!("{} install --from {}", env!("CARGO_BIN_EXE_cnitool-under-test"), plugins.display());
+    let built = format!("{} install --from {}", testns::cnitool().display(), plugins.display());
     let install = install.replace("target/*/release/cnitool install", &built);
     let script = format!("set -ex\n{install}{by_hand}").replace("/opt/cni/bin", tour.bin_dir.to_str().unwrap());
     let path = "/usr/sbin:/usr/bin:/sbin:/bin";

@@ -286,7 +286,7 @@ fn reservations_at_once_in_one_folder() {
     // In a folder of its own, so that both can be called by the one name.
     std::fs::create_dir(node.work_dir().join("ours")).unwrap();
     let our_executable = node.work_dir().join("ours/host-local");
-    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_plugins-under-test"), &our_executable).unwrap();
+    std::os::unix::fs::symlink(testns::plugins(), &our_executable).unwrap();
     let call = |verb: Verb, number: usize, by_ours: bool| {
         let name = if by_ours { "../ours/host-local" } else { "host-local" };
         Call::new(verb, &config, pod(&format!("c{number}"))).plugin(name).run(&node).ok()

@@ -181,7 +181,7 @@ impl Chain<'_> {
 
 /// `cnitool` on the plugins of a folder.
 pub(crate) fn cnitool(bin_dir: &Path) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cnitool-under-test"));
+    let mut command = Command::new(testns::cnitool());
     command.env_clear().env("CNI_PATH", bin_dir).env("PATH", std::env::var_os("PATH").unwrap_or_default());
     command
 }

@@ -21,7 +21,7 @@ impl Who {
 
 /// The suite's plugins.
 pub(crate) fn ours() -> Subject {
-    Subject::Multicall(env!("CARGO_BIN_EXE_plugins-under-test").into())
+    Subject::ours()
 }
 
 /// A node with the suite's plugins.

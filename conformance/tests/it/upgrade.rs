@@ -46,10 +46,7 @@ impl<'a> Place<'a> {
     fn build(&self, release: &str) -> PathBuf {
         let folder = self.node.work_dir().join(release);
         fs::create_dir(&folder).unwrap();
-        let executables = [
-            ("cnitool", env!("CARGO_BIN_EXE_cnitool-under-test")),
-            ("cni-plugins", env!("CARGO_BIN_EXE_plugins-under-test")),
-        ];
+        let executables = [("cnitool", testns::cnitool()), ("cni-plugins", testns::plugins())];
         for (name, executable) in executables {
             copy(executable.as_ref(), &folder.join(name), release);
         }

@@ -8,10 +8,7 @@ use exact::{Folder, Metric, count_all, scenes};
 /// The limits hold for every call that can be counted, and no longer for one that has gone.
 #[test]
 fn calls_are_within_their_limits() {
-    let folder = Folder {
-        plugins: env!("CARGO_BIN_EXE_plugins-counted").into(),
-        cnitool: env!("CARGO_BIN_EXE_cnitool-counted").into(),
-    };
+    let folder = Folder { plugins: testns::plugins().to_owned(), cnitool: testns::cnitool().to_owned() };
     let limits = Limits::read(&limits::path()).unwrap();
     let all =
         count_all(&folder, "", false, &|seen| !limits.are_exceeded(seen, Metric::has_limit_in_every_profile)).unwrap();

@@ -35,7 +35,7 @@ type Story = Vec<(String, BTreeSet<String>)>;
 const PODS: [&str; 2] = ["one", "two"];
 
 fn under_test() -> Subject {
-    Subject::Multicall(env!("CARGO_BIN_EXE_floor-plugins-under-test").into())
+    Subject::ours()
 }
 
 fn ours(scene: &Scene) -> (Story, Vec<Lease>) {

@@ -7,13 +7,11 @@ use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use serde_json::json;
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testns::trace::Program;
 use testns::{Container, Node, Remains};
 
-const CNITOOL: &str = env!("CARGO_BIN_EXE_cnitool-under-test");
 /// How many times chance has its turn.
 const ROUNDS: u32 = 40;
 
@@ -39,7 +37,7 @@ fn words(pod: &Container, verb: &str) -> [String; 5] {
 }
 
 fn cnitool(node: &Node, pod: &Container, verb: &str) -> Command {
-    let mut command = Command::new(CNITOOL);
+    let mut command = Command::new(testns::cnitool());
     command.args(words(pod, verb)).env_clear().env("CNI_PATH", node.bin_dir());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
     command
@@ -69,7 +67,7 @@ fn a_plugin_whose_runtime_died_before_it_was_noted_does_nothing() {
     for n in 1.. {
         let pod = node.container();
         let arguments = words(&pod, "add");
-        let (executable, deadline) = (Path::new(CNITOOL), Duration::from_secs(60));
+        let (executable, deadline) = (testns::cnitool(), Duration::from_secs(60));
         let program = Program { executable, arguments: &arguments, environment: &environment, stdin: "", deadline };
         let point = format!("call {n} after the start of the plugin");
         let calls = program.orphan(&node, n, || del(&node, &pod, &point)).expect("the runtime writes the note");
@@ -101,7 +99,7 @@ fn del_after_a_killed_runtime_leaves_nothing_whenever_that_was() {
         // Open in all that comes of it, so that its end is the end of all.
         let mut runtime = Command::new("/bin/sh")
             .args(["-c", r#"exec 9>"$0"; exec "$@""#])
-            .args([fifo.as_os_str(), CNITOOL.as_ref()])
+            .args([fifo.as_os_str(), testns::cnitool().as_os_str()])
             .args(words(&pod, "add"))
             .env_clear()
             .env("CNI_PATH", node.bin_dir())

@@ -42,7 +42,7 @@ pub(crate) fn on_node(test: impl AsyncFnOnce(&Site)) {
 
 impl Site {
     pub(crate) fn new() -> Self {
-        let subject = Subject::Multicall(env!("CARGO_BIN_EXE_pods-plugins-under-test").into());
+        let subject = Subject::ours();
         let site = Self { node: Node::with(&subject) };
         std::fs::create_dir_all(site.conf_dir()).unwrap();
         site.node.remember();

@@ -32,7 +32,7 @@ pub(crate) fn install_reference() {
 pub(crate) fn install(maker: Maker) {
     match maker {
         Maker::Ours => {
-            let plugins = env!("CARGO_BIN_EXE_podman-plugins");
+            let plugins = testns::plugins().to_str().unwrap();
             cnitool(&["install", "--replace-foreign", "--bin-dir", BIN_DIR, "--from", plugins]);
         }
         Maker::Reference => {
@@ -56,7 +56,7 @@ fn maker_of(plugin: &str) -> Maker {
 
 /// Runs `cnitool`, which succeeds.
 pub(crate) fn cnitool(words: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_podman-cnitool"));
+    let mut command = Command::new(testns::cnitool());
     command.args(words).env_clear().env("PATH", machine::PATH).env("CNI_PATH", BIN_DIR);
     let output = run(command, b"", Duration::from_secs(60));
     assert!(output.status.success(), "cnitool {words:?}: {}{}", output.stdout, output.stderr);

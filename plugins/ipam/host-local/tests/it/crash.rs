@@ -17,7 +17,7 @@ struct Bench {
 impl Bench {
     /// A node with two containers of which the second was deleted, so that all files are there.
     fn new() -> Self {
-        let node = Node::with(&Subject::Multicall(PathBuf::from(OURS)));
+        let node = Node::with(&Subject::Multicall(PathBuf::from(&*OURS)));
         let net = Net::new(Path::new("/var/lib/cni/networks"), KEYS);
         let bench = Self { node, net };
         bench.call(Verb::Add, "other").run(&bench.node).ok();

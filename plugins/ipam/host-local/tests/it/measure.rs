@@ -19,8 +19,8 @@ fn measure() {
         let net = Net::new(data.path(), r#""subnet":"10.0.0.0/8""#);
         fill(&net.folder(), count);
         // The first call reads the folder and builds the index.
-        net.call(OURS, "ADD", "first", "").unwrap();
-        let ours = best(&net, OURS, &["ADD", "CHECK", "DEL", "DEL"], 40);
+        net.call(&OURS, "ADD", "first", "").unwrap();
+        let ours = best(&net, &OURS, &["ADD", "CHECK", "DEL", "DEL"], 40);
         let theirs = reference.map_or(f64::NAN, |reference| best(&net, reference, &["ADD", "DEL"], 5)[0]);
         let ours: Vec<String> = ours.iter().map(|millis| format!("{millis:.1}")).collect();
         eprintln!("| {count} | {} | {theirs:.0} |", ours.join(" | "));

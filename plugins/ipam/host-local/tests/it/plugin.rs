@@ -6,12 +6,18 @@ use std::io::Write;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Once;
+use std::sync::{LazyLock, Once};
 
 use nix::mount::{MsFlags, mount};
 use serde_json::Value;
 
-pub(crate) const OURS: &str = env!("CARGO_BIN_EXE_host-local-under-test");
+/// The suite's executable under the plugin's name.
+pub(crate) static OURS: LazyLock<String> = LazyLock::new(|| {
+    let link = tempfile::tempdir().unwrap().keep().join("host-local");
+    std::os::unix::fs::symlink(testns::plugins(), &link).unwrap();
+    link.into_os_string().into_string().unwrap()
+});
+
 const REFERENCE: &str = "/usr/lib/cni/host-local";
 
 /// The reference's executable, if it is installed; else says that `test` is skipped.

@@ -52,7 +52,7 @@ fn any_calls_have_the_references_answers_and_leave_its_files() {
         let mut numbers = Numbers(seed * 0x9e37_79b9);
         for count in 0..150 {
             let (verb, id, args) = step(&mut numbers);
-            let answer = ours.call(OURS, verb, &id, &args);
+            let answer = ours.call(&OURS, verb, &id, &args);
             if is_duplicate_request(&args, &answer) {
                 continue;
             }
@@ -78,7 +78,7 @@ fn both_work_on_one_folder_in_turn() {
         let mut held: HashMap<String, Vec<String>> = HashMap::new();
         for count in 0..200 {
             let (verb, id, _) = step(&mut numbers);
-            let executable = [OURS, reference][usize::try_from(numbers.below(2)).unwrap()];
+            let executable = [OURS.as_str(), reference][usize::try_from(numbers.below(2)).unwrap()];
             let label = format!("{keys}: step {count}: {verb} {id} by {executable}");
             let answer = net.call(executable, verb, &id, "");
             match (verb, held.contains_key(&id)) {
@@ -110,7 +110,7 @@ fn what_holds_an_address_there_holds_it_here() {
     let long = "c".repeat(300);
     for held in [format!("{long}\r\neth0"), long.clone(), "default_pod:abc".to_owned(), "for the printer\n".to_owned()]
     {
-        for executable in [OURS, reference] {
+        for executable in [OURS.as_str(), reference] {
             let data = tempfile::tempdir().unwrap();
             let net = Net::new(data.path(), r#""subnet":"10.0.0.0/29""#);
             fs::create_dir(net.folder()).unwrap();

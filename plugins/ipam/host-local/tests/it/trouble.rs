@@ -21,21 +21,21 @@ fn a_full_disk() {
     let data = node.work_dir().join("data");
     mount_tmpfs(&data, "size=64k");
     let net = Net::new(&data, KEYS);
-    net.call(OURS, "ADD", "a", "").unwrap();
+    net.call(&OURS, "ADD", "a", "").unwrap();
     fs::write(data.join("ballast"), vec![0; 1 << 20]).unwrap_err();
     let before = net.reservations();
-    let error = net.call(OURS, "ADD", "b", "").unwrap_err();
+    let error = net.call(&OURS, "ADD", "b", "").unwrap_err();
     assert_eq!(error, "failed to allocate for range 0: cannot create reservation 10.0.0.3: no space left on device");
     assert_eq!(net.reservations(), before);
     let status = Net { more: r#","cni.dev/x":0"#.to_owned(), ..Net::new(&data, KEYS) };
-    let error = status.call(OURS, "STATUS", "", "").unwrap_err();
+    let error = status.call(&OURS, "STATUS", "", "").unwrap_err();
     assert_eq!(error, format!("cannot write store {}: no space left on device", net.folder().display()));
-    net.call(OURS, "CHECK", "a", "").unwrap();
-    net.call(OURS, "DEL", "a", "").unwrap();
+    net.call(&OURS, "CHECK", "a", "").unwrap();
+    net.call(&OURS, "DEL", "a", "").unwrap();
     assert!(net.reservations().is_empty());
     fs::remove_file(data.join("ballast")).unwrap();
-    net.call(OURS, "ADD", "b", "").unwrap();
-    status.call(OURS, "STATUS", "", "").unwrap();
+    net.call(&OURS, "ADD", "b", "").unwrap();
+    status.call(&OURS, "STATUS", "", "").unwrap();
 }
 
 #[test]
@@ -44,27 +44,27 @@ fn a_store_that_is_read_only() {
     let data = node.work_dir().join("data");
     mount_tmpfs(&data, "size=1m");
     let net = Net::new(&data, KEYS);
-    net.call(OURS, "ADD", "a", "").unwrap();
+    net.call(&OURS, "ADD", "a", "").unwrap();
     let before = net.reservations();
     let remount = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
     mount(None::<&str>, &data, None::<&str>, remount, None::<&str>).unwrap();
     let read_only = "read-only file system";
     let status = Net { more: r#","cni.dev/x":0"#.to_owned(), ..Net::new(&data, KEYS) };
     for error in [
-        net.call(OURS, "ADD", "b", "").unwrap_err(),
-        net.call(OURS, "DEL", "a", "").unwrap_err(),
-        status.call(OURS, "STATUS", "", "").unwrap_err(),
+        net.call(&OURS, "ADD", "b", "").unwrap_err(),
+        net.call(&OURS, "DEL", "a", "").unwrap_err(),
+        status.call(&OURS, "STATUS", "", "").unwrap_err(),
     ] {
         assert!(error.ends_with(read_only), "{error}");
     }
-    net.call(OURS, "CHECK", "a", "").unwrap();
-    net.call(OURS, "DEL", "unknown", "").unwrap();
+    net.call(&OURS, "CHECK", "a", "").unwrap();
+    net.call(&OURS, "DEL", "unknown", "").unwrap();
     assert_eq!(net.reservations(), before);
     // No store there yet.
     let none = Net { data: data.join("none"), ..Net::new(&data, KEYS) };
-    assert!(none.call(OURS, "ADD", "b", "").unwrap_err().ends_with(read_only));
+    assert!(none.call(&OURS, "ADD", "b", "").unwrap_err().ends_with(read_only));
     let status = Net { data: data.join("none"), ..status };
-    assert!(status.call(OURS, "STATUS", "", "").unwrap_err().ends_with(read_only));
+    assert!(status.call(&OURS, "STATUS", "", "").unwrap_err().ends_with(read_only));
 }
 
 /// A limit of a file's size is a failed write, not the end of the process.
@@ -72,14 +72,14 @@ fn a_store_that_is_read_only() {
 fn a_limit_of_file_sizes() {
     let data = tempfile::tempdir().unwrap();
     let limited = data.path().join("limited");
-    fs::write(&limited, format!("#!/bin/sh\nulimit -f 0\nexec {OURS}\n")).unwrap();
+    fs::write(&limited, format!("#!/bin/sh\nulimit -f 0\nexec {}\n", *OURS)).unwrap();
     fs::set_permissions(&limited, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let net = Net::new(data.path(), KEYS);
     let error = net.call(limited.to_str().unwrap(), "ADD", "a", "").unwrap_err();
     assert_eq!(error, "failed to allocate for range 0: cannot create reservation 10.0.0.2: file too large");
     assert!(net.reservations().is_empty());
     net.call(limited.to_str().unwrap(), "DEL", "a", "").unwrap();
-    net.call(OURS, "ADD", "a", "").unwrap();
+    net.call(&OURS, "ADD", "a", "").unwrap();
 }
 
 /// The lock is a file that only root can open: no link to another, and nothing that is no file.
@@ -91,16 +91,16 @@ fn a_lock_that_is_no_file_is_refused_and_others_cannot_open_it() {
     let lock = net.folder().join("lock");
     fs::create_dir(net.folder()).unwrap();
     nix::unistd::mkfifo(&lock, nix::sys::stat::Mode::S_IRWXU).unwrap();
-    let error = net.call(OURS, "ADD", "a", "").unwrap_err();
+    let error = net.call(&OURS, "ADD", "a", "").unwrap_err();
     assert_eq!(error, format!("cannot open lock {}: it is no regular file", lock.display()));
     fs::remove_file(&lock).unwrap();
     std::os::unix::fs::symlink("/etc/hostname", &lock).unwrap();
-    net.call(OURS, "ADD", "a", "").unwrap_err();
+    net.call(&OURS, "ADD", "a", "").unwrap_err();
     assert!(net.reservations().is_empty());
     fs::remove_file(&lock).unwrap();
     fs::write(&lock, "").unwrap();
     fs::set_permissions(&lock, PermissionsExt::from_mode(0o644)).unwrap();
-    net.call(OURS, "ADD", "a", "").unwrap();
+    net.call(&OURS, "ADD", "a", "").unwrap();
     assert_eq!(fs::metadata(&lock).unwrap().permissions().mode() & 0o777, 0o640);
 }
 
@@ -111,7 +111,7 @@ fn nothing_leaves_the_folder() {
     let net = Net::new(data.path(), KEYS);
     for name in ["../x", "a/b", ".", "..", ".x"] {
         let net = Net { more: format!(r#","name":"{name}""#), ..Net::new(data.path(), KEYS) };
-        assert_eq!(net.call(OURS, "ADD", "a", "").unwrap_err(), "invalid characters found in network name");
+        assert_eq!(net.call(&OURS, "ADD", "a", "").unwrap_err(), "invalid characters found in network name");
     }
     fs::create_dir(net.folder()).unwrap();
     let victim = data.path().join("victim");
@@ -119,7 +119,7 @@ fn nothing_leaves_the_folder() {
     for name in ["10.0.0.2", "last_reserved_ip.0"] {
         std::os::unix::fs::symlink(&victim, net.folder().join(name)).unwrap();
     }
-    assert!(net.call(OURS, "ADD", "a", "").unwrap()[0].contains("10.0.0.3"), "the link is no reservation of a's");
-    net.call(OURS, "DEL", "a", "").unwrap();
+    assert!(net.call(&OURS, "ADD", "a", "").unwrap()[0].contains("10.0.0.3"), "the link is no reservation of a's");
+    net.call(&OURS, "DEL", "a", "").unwrap();
     assert_eq!(fs::read(&victim).unwrap(), b"a\r\neth0");
 }

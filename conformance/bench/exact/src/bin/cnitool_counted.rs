@@ -1,7 +1,0 @@
-//! `cnitool`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    cnitool::main()
-}

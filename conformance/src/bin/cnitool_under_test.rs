@@ -1,7 +1,0 @@
-//! The suite's `cnitool`.
-
-use std::process::ExitCode;
-
-fn main() -> ExitCode {
-    cnitool::main()
-}

@@ -1,0 +1,63 @@
+//! The suite's own executables, which tests call as a runtime does.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use crate::must::Must as _;
+
+/// A folder with `cni-plugins` and `cnitool` to test in place of what the sources give, such as `target/*/release`.
+const FOLDER: &str = "CNI_EXECUTABLES";
+
+/// The executable that is all plugins. One for all tests: cargo builds it when the first test of a process asks, so it is
+/// never older than the sources.
+///
+/// # Panics
+/// It cannot be built.
+#[must_use]
+pub fn plugins() -> &'static Path {
+    executable(&PLUGINS, "cni-plugins")
+}
+
+/// The command line of libcni, likewise.
+///
+/// # Panics
+/// It cannot be built.
+#[must_use]
+pub fn cnitool() -> &'static Path {
+    executable(&CNITOOL, "cnitool")
+}
+
+static PLUGINS: OnceLock<PathBuf> = OnceLock::new();
+static CNITOOL: OnceLock<PathBuf> = OnceLock::new();
+static BUILT: OnceLock<PathBuf> = OnceLock::new();
+
+fn executable(cell: &'static OnceLock<PathBuf>, name: &str) -> &'static Path {
+    cell.get_or_init(|| {
+        let path = BUILT.get_or_init(|| given().unwrap_or_else(build)).join(name);
+        assert!(path.is_file(), "{} is missing", path.display());
+        path
+    })
+}
+
+fn given() -> Option<PathBuf> {
+    std::env::var_os(FOLDER).map(PathBuf::from)
+}
+
+/// With the features of `cargo test --workspace`, so that only the two links are left to do; offline, as cargo has just built
+/// the test that asks.
+fn build() -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(env!("CARGO_MANIFEST_DIR")).args(["build", "--quiet", "--offline", "--workspace"]);
+    build.args(["--bin", "cni-plugins", "--bin", "cnitool", "--features", "conformance/as-tested"]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    let status = build.status().must("start cargo");
+    assert!(status.success(), "cargo build of cni-plugins and cnitool: {status}");
+    let test = std::env::current_exe().must("find the test's own executable");
+    // Beside the folder `deps` of tests, or where executables are.
+    let folder = test.ancestors().skip(1).find(|folder| folder.join("cni-plugins").is_file());
+    folder.unwrap_or_else(|| panic!("cargo left no cni-plugins above {}", test.display())).to_owned()
+}
