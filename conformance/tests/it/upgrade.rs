@@ -48,7 +48,7 @@ impl<'a> Place<'a> {
         fs::create_dir(&folder).unwrap();
         let executables = [("cnitool", testns::cnitool()), ("cni-plugins", testns::plugins())];
         for (name, executable) in executables {
-            copy(executable.as_ref(), &folder.join(name), release);
+            copy(executable, &folder.join(name), release);
         }
         folder
     }
