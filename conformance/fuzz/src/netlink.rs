@@ -58,10 +58,10 @@ pub fn netlink_objects(data: &[u8]) {
             let mac = draw.maybe(|draw| Mac([(); 6].map(|()| draw.byte())));
             let bridge = Bridge { mtu_bytes: draw.maybe(Draw::number), mac, vlan_filtering: draw.flag() };
             let Told::Link(made, _) = read(link::create_bridge(&link.name, &bridge)) else { panic!("{bridge:?}") };
-            assert_eq!((&made.name, &*made.kind), (&link.name, "bridge"));
+            assert_eq!((&made.name, made.kind.name()), (&link.name, "bridge"));
             assert_eq!(made.mtu_bytes, bridge.mtu_bytes.unwrap_or(0));
             assert_eq!(made.mac, bridge.mac);
-            assert_eq!(made.vlan_filtering.unwrap_or(false), bridge.vlan_filtering);
+            assert_eq!(made.kind.bridge_vlans().filtering.unwrap_or(false), bridge.vlan_filtering);
         }
         3 => {
             let port = Port { hairpin: draw.flag(), isolated: draw.flag() };
@@ -85,7 +85,7 @@ fn drawn_route(draw: &mut Draw<'_>) -> Route {
         true => draw.ipv4().into(),
         false => draw.ipv6().into(),
     };
-    let mut route = Route::new(dst, draw.maybe(same_family), draw.number());
+    let mut route = Route::new(dst, draw.maybe(same_family), Some(draw.number()));
     route.table = draw.maybe(Draw::number);
     route.scope = draw.maybe(Draw::byte);
     route.metric = draw.maybe(Draw::number);

@@ -166,7 +166,7 @@ fn plan_route(ips: &[Ip], wanted: &ResultRoute) -> std::result::Result<Route, Cn
         dst: prefix,
         // An unspecified next hop (some DHCP servers' word for "on the link") is none.
         gateway: gateway.filter(|gateway| !gateway.is_unspecified()),
-        link: 0,
+        link: None,
         table: wanted.table,
         scope: wanted.scope,
         metric: number(wanted.priority),
@@ -231,7 +231,7 @@ pub fn configure(net: &Kernel, link: &Link, plan: &Plan) -> Result<Link> {
     requests.extend(ipv4.into_iter().map(|address| addr::add(link, address)));
     requests.push(link::set(&link.into(), &up));
     requests.extend(ipv6.into_iter().map(|address| addr::add(link, address)));
-    let routes = plan.routes.iter().map(|route| route::add(&Route { link: link.index, ..route.clone() }));
+    let routes = plan.routes.iter().map(|route| route::add(&Route { link: Some(link.index), ..route.clone() }));
     requests.extend(routes);
     link::run_and_get(net, requests, &link.into())
 }

@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use cni_spec::{Attachment, ContainerId, IfName, NetworkName};
 use netops::Kernel;
 use netops::error::Result;
-use netops::link::{self, Link};
+use netops::link::{self, Kind, Link};
 use sha2::{Digest, Sha512};
 
 /// The longest alias (`IFALIASZ` less the final NUL).
@@ -49,7 +49,7 @@ impl Owner<'_> {
     /// Whether this link is the owner's.
     #[must_use]
     pub fn owns(&self, link: &Link) -> bool {
-        link.kind == "veth" && link.alias.as_deref() == Some(self.alias().as_str())
+        link.kind == Kind::Veth && link.alias.as_deref() == Some(self.alias().as_str())
     }
 
     /// The owner's host end. All links are looked at only where another link has the owner's name, as ADD gave
@@ -102,7 +102,7 @@ pub fn is_marked(link: &Link) -> bool {
 pub fn list(net: &Kernel, network: &NetworkName) -> Result<Vec<(Link, Option<Attachment>)>> {
     let prefix = prefix(network);
     let owned = |link: Link| {
-        let rest = link.alias.as_deref()?.strip_prefix(&prefix).filter(|_| link.kind == "veth")?;
+        let rest = link.alias.as_deref()?.strip_prefix(&prefix).filter(|_| link.kind == Kind::Veth)?;
         let attachment = rest.split_once('/').and_then(|(container, ifname)| {
             Some(Attachment { container_id: ContainerId::parse(container).ok()?, ifname: IfName::parse(ifname).ok()? })
         });
@@ -123,7 +123,7 @@ pub fn list_stale(net: &Kernel, network: &NetworkName, valid: &[Attachment]) -> 
     let prefix = prefix(network);
     let is_stale = |link: &Link| {
         let alias = link.alias.as_deref().unwrap_or_default();
-        link.kind == "veth" && alias.starts_with(&prefix) && !keep.contains(alias)
+        link.kind == Kind::Veth && alias.starts_with(&prefix) && !keep.contains(alias)
     };
     let mut links = link::list(net, None)?;
     links.retain(is_stale);
@@ -189,10 +189,10 @@ mod tests {
     #[test]
     fn another_veth_by_that_name_is_not_owned() {
         owned("net", "c1", |owner| {
-            let mine = Link { kind: "veth".into(), alias: Some(owner.alias()), ..Link::default() };
+            let mine = Link { kind: Kind::Veth, alias: Some(owner.alias()), ..Link::default() };
             assert!(owner.owns(&mine));
             assert!(!owner.owns(&Link { alias: None, ..mine.clone() }));
-            assert!(!owner.owns(&Link { kind: "dummy".into(), ..mine }));
+            assert!(!owner.owns(&Link { kind: Kind::Dummy, ..mine }));
         });
     }
 }

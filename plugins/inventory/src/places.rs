@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use libcni::inventory::Life;
 use netops::error::Result;
-use netops::link::{self, Link};
+use netops::link::{self, Kind, Link};
 use netops::{Errno, Kernel, Netns, addr};
 
 /// What was found in the namespaces.
@@ -76,7 +76,7 @@ fn entered() -> std::io::Result<Vec<Result<Vec<IpAddr>>>> {
     let of = |netns: Netns| {
         let inside = Kernel::in_netns(&netns)?;
         let links = link::list(&inside, None)?;
-        let is_other = |index: &u32| links.iter().any(|link| link.index == *index && link.kind != "veth");
+        let is_other = |index: &u32| links.iter().any(|link| link.index == *index && link.kind != Kind::Veth);
         let addresses = addr::list_all(&inside, None)?.into_iter().filter(|(index, _)| is_other(index));
         Ok(addresses.map(|(_, address)| address.ip()).collect())
     };

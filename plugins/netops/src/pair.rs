@@ -12,7 +12,7 @@ use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
-use crate::link::{self, Link};
+use crate::link::{self, Kind, Link};
 use crate::netns::Netns;
 
 /// The end on the host of a veth whose other end is `container`, a link `inside` the namespace `netns`.
@@ -22,13 +22,13 @@ use crate::netns::Netns;
 /// # Errors
 /// As [`link::find_index`].
 pub fn find_host_end(host: &Kernel, inside: &Kernel, netns: &Netns, container: &Link) -> Result<Option<Link>> {
-    let Some(index) = container.peer.filter(|_| container.kind == "veth") else { return Ok(None) };
+    let Some(index) = container.peer.filter(|_| container.kind == Kind::Veth) else { return Ok(None) };
     let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
     if !names(container, inside, &own)? {
         return Ok(None);
     }
     let Some(end) = link::find_index(host, index)? else { return Ok(None) };
-    let is_pair = end.kind == "veth" && end.peer == Some(container.index) && names(&end, host, netns)?;
+    let is_pair = end.kind == Kind::Veth && end.peer == Some(container.index) && names(&end, host, netns)?;
     Ok(is_pair.then_some(end))
 }
 

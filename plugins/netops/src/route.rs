@@ -25,8 +25,8 @@ pub struct Route {
     pub dst: IpNetwork,
     /// The next hop; `None`: on the link itself.
     pub gateway: Option<IpAddr>,
-    /// The link it leaves by.
-    pub link: u32,
+    /// The link it leaves by; `None`: the one that the gateway is reached by, or one yet to be made.
+    pub link: Option<u32>,
     /// The table; `None` is the main one.
     pub table: Option<u32>,
     /// 0 universe, 253 link, 254 host; `None`: universe, whether there is a gateway or not.
@@ -44,7 +44,7 @@ pub struct Route {
 impl Route {
     /// A route with the kernel's defaults for everything but destination, next hop and link.
     #[must_use]
-    pub fn new(dst: IpNetwork, gateway: Option<IpAddr>, link: u32) -> Self {
+    pub fn new(dst: IpNetwork, gateway: Option<IpAddr>, link: Option<u32>) -> Self {
         Self {
             dst,
             gateway,
@@ -77,7 +77,7 @@ impl Route {
         }
         attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
-        attributes.push(RouteAttribute::Oif(self.link));
+        attributes.extend(self.link.map(RouteAttribute::Oif));
         attributes.push(RouteAttribute::Table(table));
         attributes.extend(self.metric.map(RouteAttribute::Priority));
         let metrics: Vec<RouteMetric> =
@@ -89,6 +89,10 @@ impl Route {
             attributes.push(RouteAttribute::Metrics(metrics));
         }
         message
+    }
+
+    fn oif(&self) -> String {
+        self.link.map_or(String::new(), |link| format!(" oif={link}"))
     }
 }
 
@@ -131,7 +135,7 @@ pub fn add(route: &Route) -> Request {
     let message = RouteNetlinkMessage::NewRoute(route.message());
     Request::new("add", format!("route {route}"), message)
         .flags(NLM_F_CREATE)
-        .words(format!("RTM_NEWROUTE {route} oif={}", route.link))
+        .words(format!("RTM_NEWROUTE {route}{}", route.oif()))
 }
 
 /// Adds a route that must be the only one of its destination, table and metric.
@@ -154,7 +158,7 @@ pub fn delete(route: &Route) -> Request {
     message.header.scope = route.scope.map_or(RouteScope::NoWhere, RouteScope::from);
     message.header.protocol = RouteProtocol::Unspec;
     Request::new("delete", format!("route {route}"), RouteNetlinkMessage::DelRoute(message))
-        .words(format!("RTM_DELROUTE {route} oif={}", route.link))
+        .words(format!("RTM_DELROUTE {route}{}", route.oif()))
 }
 
 /// Puts routes in the place of others: all of them, or none.
@@ -205,7 +209,7 @@ pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, ipv6: bool) -> 
     let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
         .flags(NLM_F_DUMP)
         .words("RTM_GETROUTE dump");
-    let is_wanted = |route: &Route| link.is_none_or(|link| route.link == link);
+    let is_wanted = |route: &Route| link.is_none() || route.link == link;
     let mut routes = Vec::new();
     for answer in absent_is_empty(net.call(request))? {
         if let RouteNetlinkMessage::NewRoute(message) = answer {
@@ -253,7 +257,7 @@ pub(crate) fn read(message: &RouteMessage) -> Vec<Route> {
     for attribute in &message.attributes {
         if let RouteAttribute::MultiPath(next_hops) = attribute {
             for hop in next_hops {
-                route.link = hop.interface_index;
+                route.link = Some(hop.interface_index);
                 route.gateway = hop.attributes.iter().find_map(gateway);
                 hops.push(route.clone());
             }
@@ -273,7 +277,7 @@ fn read_common(message: &RouteMessage) -> Option<Route> {
         _ => return None,
     };
     let mut dst = any;
-    let mut route = Route::new(IpNetwork::new(any, 0).ok()?, None, 0);
+    let mut route = Route::new(IpNetwork::new(any, 0).ok()?, None, None);
     route.table = Some(u32::from(header.table));
     route.scope = Some(header.scope.into());
     for attribute in &message.attributes {
@@ -281,7 +285,7 @@ fn read_common(message: &RouteMessage) -> Option<Route> {
             RouteAttribute::Destination(to) => dst = ip(to)?,
             RouteAttribute::Gateway(_) => route.gateway = gateway(attribute),
             RouteAttribute::PrefSource(from) => route.source = ip(from),
-            RouteAttribute::Oif(index) => route.link = *index,
+            RouteAttribute::Oif(index) => route.link = Some(*index),
             RouteAttribute::Table(table) => route.table = Some(*table),
             RouteAttribute::Priority(metric) => route.metric = Some(*metric),
             RouteAttribute::Metrics(metrics) => {

@@ -57,7 +57,7 @@ fn a_veth_is_made_in_place_with_everything_asked_for() {
     on_node(|net, container| {
         let br0 = bridge(net, "br0");
         let host = veth(net, container, &br0);
-        assert_eq!((host.kind.as_str(), host.mtu_bytes, host.up), ("veth", 1400, false));
+        assert_eq!((host.kind.name(), host.mtu_bytes, host.up), ("veth", 1400, false));
         assert_eq!(host.master, Some(br0.index));
         assert_eq!(host.alias.as_deref(), Some("cni:net/c1/eth0"));
         let inside = Kernel::in_netns(container).unwrap();
@@ -116,7 +116,7 @@ fn the_kernels_own_sentence_is_quoted() {
     on_node(|net, _| {
         let lo = link::get(net, &Target::named("lo")).unwrap();
         let gateway: IpAddr = "10.9.9.9".parse().unwrap();
-        let route = Route::new("10.1.0.0/16".parse().unwrap(), Some(gateway), lo.index);
+        let route = Route::new("10.1.0.0/16".parse().unwrap(), Some(gateway), Some(lo.index));
         up(net, &(&lo).into());
         let error = net.run(route::add(&route)).unwrap_err();
         let Cause::Kernel { words: Some(words), .. } = &error.cause else {
@@ -389,7 +389,7 @@ fn routes_keep_table_metric_mtu_and_equal_destinations() {
         let address = "10.1.0.5/24".parse::<ipnetwork::IpNetwork>().unwrap();
         inside.run(addr::add(&eth0, &address.into())).unwrap();
         let via = |last: u8| Some(IpAddr::from([10, 1, 0, last]));
-        let mut rich = Route::new("10.9.0.0/16".parse().unwrap(), via(1), eth0.index);
+        let mut rich = Route::new("10.9.0.0/16".parse().unwrap(), via(1), Some(eth0.index));
         rich.table = Some(1000);
         rich.metric = Some(50);
         rich.mtu_bytes = Some(1200);
@@ -400,14 +400,14 @@ fn routes_keep_table_metric_mtu_and_equal_destinations() {
         assert_eq!(listed, [rich.clone()]);
         assert_eq!(route::list(&inside, Some(eth0.index), Some(77), false).unwrap(), []);
 
-        let default = |last| Route::new("0.0.0.0/0".parse().unwrap(), via(last), eth0.index);
+        let default = |last| Route::new("0.0.0.0/0".parse().unwrap(), via(last), Some(eth0.index));
         inside.run_all(vec![route::add(&default(1)), route::add(&default(2))]).unwrap();
         let twice = inside.run(route::add(&default(1))).unwrap_err();
         assert_eq!(twice.os_errno(), Some(Errno::EEXIST));
         let main = route::list(&inside, Some(eth0.index), Some(route::MAIN_TABLE), false).unwrap();
         assert_eq!(main.iter().filter(|route| route.dst.prefix() == 0).count(), 2);
         let there = route::lookup(&inside, [192, 0, 2, 1].into()).unwrap();
-        assert_eq!(there.link, eth0.index);
+        assert_eq!(there.link, Some(eth0.index));
         inside.run(route::delete(&rich)).unwrap();
         assert!(inside.run(route::delete(&rich)).unwrap_err().is_absent());
     });
@@ -429,7 +429,8 @@ fn routes_are_replaced_all_or_none() {
                 ))
                 .unwrap();
         }
-        let default = |dst: &str, via: &str| Route::new(dst.parse().unwrap(), Some(via.parse().unwrap()), eth0.index);
+        let default =
+            |dst: &str, via: &str| Route::new(dst.parse().unwrap(), Some(via.parse().unwrap()), Some(eth0.index));
         let routes = [default("0.0.0.0/0", "10.1.0.1"), default("::/0", "fd01::1")];
         inside.run_all(routes.iter().map(route::add).collect()).unwrap();
         let old = route::list_default(&inside, "eth0").unwrap();
@@ -457,7 +458,7 @@ fn vlans_of_a_port() {
             return;
         }
         let br0 = link::get(net, &Target::named("br0")).unwrap();
-        assert_eq!(br0.vlan_filtering, Some(true));
+        assert_eq!(br0.kind.bridge_vlans().filtering, Some(true));
         let host = veth(net, container, &br0);
         net.run_all(vec![
             bridge_port::delete_vlans(&host, Vlans::tagged(1, 1)),

@@ -5,7 +5,7 @@ use filter::Filter;
 use interface::check::{self, differs};
 use interface::failed;
 use interface::host_veth::Owner;
-use netops::link::{self, Link};
+use netops::link::{self, Kind, Link};
 use netops::{addr, bridge_port, pair};
 use skel::CheckRequest;
 
@@ -88,7 +88,7 @@ impl Checking<'_> {
         let object = format!("interface {} in {}", self.entry.name, self.places.inside.place());
         let link = link::find(&self.places.inside, &self.entry.name).map_err(failed)?;
         let link = link.ok_or_else(|| differs(&object, "it is not found"))?;
-        if link.kind != "veth" {
+        if link.kind != Kind::Veth {
             return Err(differs(&object, format!("it is a {}, not a veth", link.kind)));
         }
         if self.plan.container_up && !link.up {

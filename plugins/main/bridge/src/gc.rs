@@ -6,7 +6,7 @@ use cni_spec::{CniError, Code};
 use filter::Attachment;
 use interface::failed;
 use interface::host_veth::{self, Owner};
-use netops::link::{self, Link};
+use netops::link::{self, Kind, Link};
 use netops::unlink::Left;
 use netops::{Kernel, OpError};
 use skel::{Delegate, GcRequest};
@@ -66,7 +66,8 @@ fn unmarked_stale(request: &GcRequest<Removal>) -> Result<usize, OpError> {
     let Some(bridge) = link::find(&host, name.as_str())? else { return Ok(0) };
     let ports = link::list(&host, Some(bridge.index))?;
     // The other end of a VLAN gateway's port is in the node itself.
-    let is_unmarked = |port: &&Link| port.kind == "veth" && port.peer_netns_id.is_some() && !host_veth::is_marked(port);
+    let is_unmarked =
+        |port: &&Link| port.kind == Kind::Veth && port.peer_netns_id.is_some() && !host_veth::is_marked(port);
     let unmarked = ports.iter().filter(is_unmarked).count();
     let marks: BTreeSet<&str> = ports.iter().filter_map(|port| port.alias.as_deref()).collect();
     let is_marked = |attachment: &&cni_spec::Attachment| {

@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use cni_spec::{AddResult, Interface};
 use interface::host_veth::{self, Owner};
 use netops::error::Result;
-use netops::link::{self, Link, Mac};
+use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, Netns, pair, unlink};
 
 /// What a runtime says of an attachment whose links are asked for. None of it is needed, and none is believed.
@@ -74,7 +74,7 @@ fn find_told(host: &Kernel, owner: &Owner<'_>, told: &Interface, bridge: Option<
     }
     let same_mac = link.mac.is_some() && told.mac.parse::<Mac>().ok() == link.mac;
     // The other end of a container's veth is in another namespace.
-    let unmarked_veth = link.kind == "veth" && link.peer_netns_id.is_some() && !host_veth::is_marked(&link);
+    let unmarked_veth = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !host_veth::is_marked(&link);
     let bridge = bridge.map(|name| link::find(host, name)).transpose()?.flatten();
     let on_bridge = link.master.is_some() && link.master == bridge.map(|bridge| bridge.index);
     Ok((unmarked_veth && same_mac && on_bridge).then_some(link))
@@ -89,7 +89,7 @@ fn find_in_container(
     netns: &Netns,
 ) -> Result<Option<Link>> {
     let inside = Kernel::in_netns(netns)?;
-    let Some(container) = link::find(&inside, owner.ifname.as_str())?.filter(|link| link.kind == "veth") else {
+    let Some(container) = link::find(&inside, owner.ifname.as_str())?.filter(|link| link.kind == Kind::Veth) else {
         return Ok(None);
     };
     match pair::find_host_end(host, &inside, netns, &container)? {

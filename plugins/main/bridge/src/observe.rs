@@ -3,7 +3,7 @@
 use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
 use interface::host_veth::Owner;
 use interface::{error, failed};
-use netops::link::{self, Link};
+use netops::link::{self, Kind, Link};
 use netops::{Kernel, Netns};
 use skel::NetnsPath;
 
@@ -29,7 +29,7 @@ impl Places {
         match link::find(&self.inside, ifname.as_str()).map_err(failed)? {
             None => Ok(()),
             Some(link) => {
-                let kind = if link.kind.is_empty() { "link" } else { &link.kind };
+                let kind = if link.kind == Kind::None { "link" } else { link.kind.name() };
                 let place = self.inside.place();
                 Err(CniError::new(
                     Code::EXISTS,
@@ -47,9 +47,9 @@ impl Places {
 /// Code 103: a link of another kind has the name.
 pub(crate) fn find_bridge(host: &Kernel, name: &str) -> Result<Option<Link>, CniError> {
     match link::find(host, name).map_err(failed)? {
-        Some(link) if link.kind != "bridge" => {
-            let kind = if link.kind.is_empty() { "a link without kind".to_owned() } else { format!("a {}", link.kind) };
-            let msg = format!("cannot use bridge {name} on {}: {name} already exists and is {kind}", host.place());
+        Some(link) if !link.kind.is_bridge() => {
+            let msg =
+                format!("cannot use bridge {name} on {}: {name} already exists and is a {}", host.place(), link.kind);
             Err(CniError::new(Code::EXISTS, msg).detail("Choose another name by key bridge."))
         }
         found => Ok(found),

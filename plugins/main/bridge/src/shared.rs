@@ -194,7 +194,7 @@ impl Shared<'_> {
 
 /// Takes a new port out of the VLAN that its bridge put it in.
 pub(crate) fn leave_default(bridge: &Link, port: &Link) -> Vec<netops::Request> {
-    match bridge.default_pvid {
+    match bridge.kind.bridge_vlans().default_pvid {
         Some(id @ 1..) => vec![bridge_port::delete_vlans(port, Vlans::tagged(id, id))],
         Some(0) | None => Vec::new(),
     }

@@ -51,8 +51,8 @@ fn node(conf: &Conf, search_path: &str) -> Result<(), CniError> {
 
 /// Whether the bridge that is there can do what the config asks for.
 fn vlans(conf: &Conf, bridge: &Link) -> Result<(), CniError> {
-    if conf.vlans.is_none() || bridge.default_pvid.is_some() {
-        if conf.vlans.is_some() && bridge.vlan_filtering == Some(false) {
+    if conf.vlans.is_none() || bridge.kind.bridge_vlans().default_pvid.is_some() {
+        if conf.vlans.is_some() && bridge.kind.bridge_vlans().filtering == Some(false) {
             tracing::warn!(bridge = bridge.name, "the bridge does not filter VLANs: ports are not kept apart");
         }
         return Ok(());

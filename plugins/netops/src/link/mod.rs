@@ -1,0 +1,226 @@
+//! Links: what they are, and the requests that make, change, move and read them.
+//!
+//! Requests are values ([`Request`]), so several can go to the kernel in one call. Each kind of link has a file with
+//! what it is made with, which is also what the kernel says of it ([`Kind`]). Removal is [`crate::unlink`]'s; what a
+//! bridge knows of a port is [`crate::bridge_port`]'s.
+
+mod kind;
+mod name;
+mod new;
+mod read;
+mod settings;
+mod transfer;
+
+pub mod bridge;
+pub mod ipvlan;
+pub mod macvlan;
+pub mod tun;
+pub mod veth;
+pub mod vlan;
+pub mod vrf;
+
+pub use bridge::{Bridge, create_bridge};
+pub use kind::Kind;
+pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
+pub use new::{NewLink, Place, create};
+pub use settings::{Settings, set};
+pub use transfer::{Before, transfer};
+pub use veth::{Veth, create_veth};
+
+use netlink_packet_core::NLM_F_DUMP;
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkAttribute, LinkExtentMask, LinkMessage};
+use nix::errno::Errno;
+use rtnetlink::LinkUnspec;
+
+use crate::error::{Cause, OpError, Result};
+use crate::kernel::{Kernel, Reply, Request};
+pub use crate::mac::{Mac, MacError};
+
+/// A link as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Link {
+    /// Its number, unique in its namespace while it lives.
+    pub index: u32,
+    /// Its name.
+    pub name: String,
+    /// What it is, with the settings of its kind.
+    pub kind: Kind,
+    /// Its Ethernet address, if it has one of six bytes.
+    pub mac: Option<Mac>,
+    /// The largest packet, in bytes.
+    pub mtu_bytes: u32,
+    /// Set up by the administrator (`IFF_UP`).
+    pub up: bool,
+    /// Can carry packets now (`IF_OPER_UP`).
+    pub oper_up: bool,
+    /// The kernel has never had a reason to say whether it can (`IF_OPER_UNKNOWN`): treated as if it could.
+    pub oper_unknown: bool,
+    /// A loopback link (`IFF_LOOPBACK`).
+    pub loopback: bool,
+    /// The link it is a port of.
+    pub master: Option<u32>,
+    /// The link it is connected to or stacked on: a veth's peer, a vlan's parent.
+    pub peer: Option<u32>,
+    /// This namespace's number for the namespace `peer` is in, if that is another one.
+    pub peer_netns_id: Option<i32>,
+    /// The free text on it (`ip link set alias`).
+    pub alias: Option<String>,
+    /// Set promiscuous by the administrator (`IFF_PROMISC`).
+    pub promisc: bool,
+    /// Receives all multicast (`IFF_ALLMULTI`).
+    pub allmulti: bool,
+    /// How many want it promiscuous, the administrator and its bridge included.
+    pub promiscuity: u32,
+    /// Length of the transmit queue, in packets.
+    pub tx_queue_len: u32,
+    /// Its settings as a bridge's port.
+    pub port: Option<Port>,
+    /// The group that the administrator put it in (`ip link set group`); 0 is none.
+    pub group: u32,
+}
+
+/// A link's settings as a bridge's port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Port {
+    /// Frames may go out where they came in.
+    pub hairpin: bool,
+    /// No frames to other isolated ports.
+    pub isolated: bool,
+}
+
+/// The link a request is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    index: u32,
+    name: String,
+}
+
+impl Target {
+    /// The link of this name. Prefer `From<&Link>`: an index is not reused at once, a name may be.
+    #[must_use]
+    pub fn named(name: impl Into<String>) -> Self {
+        Self { index: 0, name: name.into() }
+    }
+
+    /// The link's index, or 0 if it is known by name only.
+    #[must_use]
+    pub fn index(&self) -> u32 {
+        self.index
+    }
+
+    /// The link's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn message(&self) -> LinkMessage {
+        match self.index {
+            0 => LinkUnspec::new_with_name(&self.name).build(),
+            index => LinkUnspec::new_with_index(index).build(),
+        }
+    }
+}
+
+impl From<&Link> for Target {
+    fn from(link: &Link) -> Self {
+        Self { index: link.index, name: link.name.clone() }
+    }
+}
+
+/// Reads the link, which must be there. A text that no link can have for a name ([`is_name`]) is not sent to the kernel.
+///
+/// # Errors
+/// `ENODEV`: there is none.
+pub fn get(net: &Kernel, target: &Target) -> Result<Link> {
+    if target.index == 0 && !is_name(&target.name) {
+        let start: String = target.name.chars().take(2 * NAME_BYTES_MAX).collect();
+        return Err(OpError::errno("get", format!("link {start:?}"), Errno::ENODEV).at(net.place()));
+    }
+    only(net.call(get_request(target))?, net, &target.name)
+}
+
+/// Reads the link of this name, if there is one.
+///
+/// # Errors
+/// As the kernel refuses; `ENODEV` is `None`.
+pub fn find(net: &Kernel, name: &str) -> Result<Option<Link>> {
+    present(get(net, &Target::named(name)))
+}
+
+/// Reads the link of this index, if there is one.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_index(net: &Kernel, index: u32) -> Result<Option<Link>> {
+    let target = Target { index, name: format!("number {index}") };
+    present(get(net, &target))
+}
+
+fn present(found: Result<Link>) -> Result<Option<Link>> {
+    match found {
+        Ok(link) => Ok(Some(link)),
+        Err(error) if error.os_errno() == Some(Errno::ENODEV) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Changes a link and reads it back, in one call to the kernel.
+///
+/// # Errors
+/// As [`set`].
+pub fn set_and_get(net: &Kernel, target: &Target, settings: &Settings) -> Result<Link> {
+    run_and_get(net, vec![set(target, settings)], target)
+}
+
+/// Sends requests and then reads the link, in one call to the kernel.
+///
+/// # Errors
+/// The first failure; as for [`Kernel::run_all`], later requests may have succeeded.
+pub fn run_and_get(net: &Kernel, mut requests: Vec<Request>, target: &Target) -> Result<Link> {
+    requests.push(get_request(target));
+    let mut last = Ok(Vec::new());
+    for outcome in net.call_all(requests) {
+        last = last.and(outcome);
+    }
+    only(last?, net, &target.name)
+}
+
+/// Reads two links, which must be there, in one call to the kernel.
+///
+/// # Errors
+/// `ENODEV`: one of them is not.
+pub fn get_both(net: &Kernel, one: &Target, other: &Target) -> Result<(Link, Link)> {
+    let mut outcomes = net.call_all(vec![get_request(one), get_request(other)]).into_iter();
+    let mut next = |target: &Target| only(outcomes.next().unwrap_or(Ok(Vec::new()))?, net, &target.name);
+    Ok((next(one)?, next(other)?))
+}
+
+/// All links of the namespace, or the ports of one master. Costs by their number: for GC, not for ADD.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list(net: &Kernel, master: Option<u32>) -> Result<Vec<Link>> {
+    let mut message = LinkMessage::default();
+    message.attributes.extend(master.map(LinkAttribute::Controller));
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    let request = Request::new("list", "links", RouteNetlinkMessage::GetLink(message))
+        .flags(NLM_F_DUMP)
+        .words("RTM_GETLINK dump");
+    Ok(net.call(request)?.iter().filter_map(Link::from_message).collect())
+}
+
+pub(crate) fn get_request(target: &Target) -> Request {
+    let mut message = target.message();
+    message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    Request::new("get", format!("link {}", target.name), RouteNetlinkMessage::GetLink(message))
+        .words(format!("RTM_GETLINK dev={}", target.name))
+}
+
+fn only(reply: Reply, net: &Kernel, name: &str) -> Result<Link> {
+    reply.iter().find_map(Link::from_message).ok_or_else(|| {
+        let cause = Cause::State("the kernel answered without a link".into());
+        OpError::new("get", format!("link {name}"), cause).at(net.place())
+    })
+}

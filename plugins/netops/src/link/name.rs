@@ -1,0 +1,47 @@
+//! What a link can be called.
+
+use std::fmt;
+
+/// The longest link name (`IFNAMSIZ` less the final NUL).
+pub const NAME_BYTES_MAX: usize = 15;
+
+/// Whether a link can have this name (`dev_valid_name`, with `isspace` as the kernel has it).
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let is_part = |byte: u8| !matches!(byte, 0 | b'/' | b':' | b'\t'..=b'\r' | b' ' | 0xa0);
+    (1..=NAME_BYTES_MAX).contains(&text.len()) && !matches!(text, "." | "..") && text.bytes().all(is_part)
+}
+
+/// A name that a link can have.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LinkName(String);
+
+/// A text that no link can have for a name.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} cannot be a link's name: 1 to 15 bytes without white space, / and :, and not . or ..")]
+pub struct NameError(String);
+
+impl LinkName {
+    /// Reads a name.
+    ///
+    /// # Errors
+    /// [`NameError`]; see [`is_name`].
+    pub fn parse(text: &str) -> Result<Self, NameError> {
+        match is_name(text) {
+            true => Ok(Self(text.to_owned())),
+            false => Err(NameError(text.chars().take(2 * NAME_BYTES_MAX).collect())),
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LinkName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

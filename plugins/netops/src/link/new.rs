@@ -1,0 +1,141 @@
+//! Making a link, here or in another namespace, by one message that says all of it.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::os::fd::AsRawFd;
+
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_EXCL};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
+use nix::errno::Errno;
+
+use super::{Kind, Link, LinkName, Mac, Settings, Target, find, run_and_get, set};
+use crate::error::Result;
+use crate::kernel::{Kernel, Request};
+use crate::netns::Netns;
+use crate::unlink;
+
+/// A namespace with a connection that acts on it.
+#[derive(Debug, Clone, Copy)]
+pub struct Place<'a> {
+    /// The namespace.
+    pub netns: &'a Netns,
+    /// The connection, from [`Kernel::in_netns`] of that namespace.
+    pub kernel: &'a Kernel,
+}
+
+/// A link to make. `None` leaves the kernel's default.
+#[derive(Debug, Clone)]
+pub struct NewLink<'a> {
+    /// Its name where it comes to be.
+    pub name: &'a LinkName,
+    /// What it is. Veths are made by [`super::create_veth`], taps by [`super::tun::create_tap`].
+    pub kind: Kind,
+    /// The link it is stacked on (macvlan, ipvlan, vlan): an index in the namespace that the request is *sent* in.
+    pub lower: Option<u32>,
+    /// The link it becomes a port of: an index in the namespace that it *comes to be* in.
+    pub master: Option<u32>,
+    /// The largest packet, in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// Its Ethernet address.
+    pub mac: Option<Mac>,
+    /// The text on it, at most 255 bytes.
+    pub alias: Option<&'a str>,
+    /// Sets it up at once. A sysctl that is to hold from the beginning must be written before: leave it down then.
+    pub up: bool,
+}
+
+impl<'a> NewLink<'a> {
+    /// A link with the kernel's defaults, down.
+    #[must_use]
+    pub fn new(name: &'a LinkName, kind: Kind) -> Self {
+        Self { name, kind, lower: None, master: None, mtu_bytes: None, mac: None, alias: None, up: false }
+    }
+
+    /// The message that makes it, without the alias, which the kernel does not take from it.
+    fn request(&self, netns: Option<&Netns>, index: u32) -> Request {
+        let mut message = LinkMessage::default();
+        message.header.index = index;
+        if self.up {
+            message.header.flags |= LinkFlags::Up;
+            message.header.change_mask |= LinkFlags::Up;
+        }
+        let mut info = vec![LinkInfo::Kind(InfoKind::from(self.kind.name()))];
+        info.extend(self.kind.data().map(LinkInfo::Data));
+        let attributes = [
+            Some(LinkAttribute::IfName(self.name.to_string())),
+            self.lower.map(LinkAttribute::Link),
+            self.master.map(LinkAttribute::Controller),
+            self.mtu_bytes.map(LinkAttribute::Mtu),
+            self.mac.map(|mac| LinkAttribute::Address(mac.0.to_vec())),
+            netns.map(|netns| LinkAttribute::NetNsFd(netns.as_raw_fd())),
+            Some(LinkAttribute::LinkInfo(info)),
+        ];
+        message.attributes.extend(attributes.into_iter().flatten());
+        let place = netns.map_or(String::new(), |netns| format!(" in {}", netns.path().display()));
+        let request = Request::new(
+            "create",
+            format!("{} {}{place}", self.kind, self.name),
+            RouteNetlinkMessage::NewLink(message),
+        )
+        .flags(NLM_F_CREATE | NLM_F_EXCL)
+        .words(self.words());
+        match self.kind.feature() {
+            Some(feature) => request.needs(feature),
+            None => request,
+        }
+    }
+
+    fn words(&self) -> String {
+        let mut words = format!("RTM_NEWLINK kind={} name={}", self.kind.name(), self.name);
+        let numbers = [("link", self.lower), ("master", self.master), ("mtu", self.mtu_bytes)];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                words.push_str(&format!(" {name}={number}"));
+            }
+        }
+        if let Some(mac) = self.mac {
+            words.push_str(&format!(" address={mac}"));
+        }
+        words
+    }
+}
+
+/// Makes a link and reads it back: all of it or nothing.
+///
+/// `net` acts on the namespace of the lower link, which is where the request is sent; the link comes to be in `place`,
+/// or (`None`) there too. It is never seen under another name or in another namespace.
+///
+/// # Errors
+/// `EEXIST`: the name is taken where the link would come to be. `ENODEV`: the lower link is gone.
+/// [`crate::error::Cause::Unsupported`]: the kernel has no such links. `EINVAL`, `ERANGE`: it refuses a setting; its
+/// words say which.
+pub fn create(net: &Kernel, new: &NewLink<'_>, place: Option<Place<'_>>) -> Result<Link> {
+    let netns = place.map(|place| place.netns);
+    let there = place.map_or(net, |place| place.kernel);
+    match net.run(new.request(netns, 0)) {
+        Err(error)
+            if netns.is_some()
+                && error.os_errno() == Some(Errno::EEXIST)
+                && find(there, new.name.as_str())?.is_none() =>
+        {
+            // Before Linux 6.15 the kernel looks for the name in the namespace that the request is sent in, unless the
+            // request has the new link's index.
+            net.run(new.request(netns, unlikely_index()))?;
+        }
+        made => made?,
+    }
+    let target = Target::named(new.name.as_str());
+    let alias = new.alias.map(|alias| Settings { alias: Some(alias.to_owned()), ..Settings::default() });
+    let made = run_and_get(there, alias.map(|alias| set(&target, &alias)).into_iter().collect(), &target);
+    if made.is_err() {
+        there.run(unlink::request(&target))?;
+    }
+    made
+}
+
+/// An index that no link has: the kernel counts up from 1, and refuses one that is taken.
+fn unlikely_index() -> u32 {
+    // Keyed anew from the kernel's random numbers.
+    let random = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or_default();
+    (random >> 2) | 1 << 30
+}

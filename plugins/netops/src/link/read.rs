@@ -1,0 +1,81 @@
+//! From the kernel's description to [`Link`].
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State,
+};
+
+use super::{Kind, Link, Mac, Port};
+
+impl Link {
+    pub(crate) fn from_message(message: &RouteNetlinkMessage) -> Option<Self> {
+        match message {
+            RouteNetlinkMessage::NewLink(message) => Some(Self::from(message)),
+            _ => None,
+        }
+    }
+
+    fn read_info(&mut self, info: &LinkInfo) {
+        match info {
+            LinkInfo::Kind(kind) => self.kind = Kind::of(kind),
+            LinkInfo::Data(data) => {
+                if let Some(kind) = Kind::read(data) {
+                    self.kind = kind;
+                }
+            }
+            LinkInfo::PortData(InfoPortData::BridgePort(options)) => {
+                let mut port = Port::default();
+                for option in options {
+                    match option {
+                        InfoBridgePort::HairpinMode(on) => port.hairpin = *on,
+                        InfoBridgePort::Isolated(on) => port.isolated = *on,
+                        _ => (),
+                    }
+                }
+                self.port = Some(port);
+            }
+            _ => (),
+        }
+    }
+}
+
+impl From<&LinkMessage> for Link {
+    fn from(message: &LinkMessage) -> Self {
+        let flags = message.header.flags;
+        let mut link = Link {
+            index: message.header.index,
+            up: flags.contains(LinkFlags::Up),
+            loopback: flags.contains(LinkFlags::Loopback),
+            promisc: flags.contains(LinkFlags::Promisc),
+            allmulti: flags.contains(LinkFlags::Allmulti),
+            ..Link::default()
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Address(octets) => {
+                    link.mac = octets.as_slice().try_into().ok().map(Mac);
+                }
+                LinkAttribute::Mtu(mtu) => link.mtu_bytes = *mtu,
+                LinkAttribute::OperState(state) => {
+                    link.oper_up = *state == State::Up;
+                    link.oper_unknown = *state == State::Unknown;
+                }
+                LinkAttribute::Controller(index) => link.master = Some(*index),
+                LinkAttribute::Link(index) => link.peer = Some(*index),
+                LinkAttribute::LinkNetNsId(id) => link.peer_netns_id = Some(*id),
+                LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
+                LinkAttribute::Promiscuity(count) => link.promiscuity = *count,
+                LinkAttribute::Group(group) => link.group = *group,
+                LinkAttribute::TxQueueLen(length) => link.tx_queue_len = *length,
+                LinkAttribute::LinkInfo(infos) => {
+                    for info in infos {
+                        link.read_info(info);
+                    }
+                }
+                _ => (),
+            }
+        }
+        link
+    }
+}

@@ -1,0 +1,96 @@
+//! Moving a link that exists into another namespace, and back.
+
+use std::os::fd::AsRawFd;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::LinkAttribute;
+use nix::errno::Errno;
+
+use super::{Link, LinkName, Place, Settings, Target, find, find_index, get, set};
+use crate::addr::{self, Address};
+use crate::error::{OpError, Result};
+use crate::kernel::{Kernel, Request};
+
+/// Moves a link into another namespace, where it has this name and (`Some`) this alias: one request.
+///
+/// The link goes down and loses its master, addresses and routes ([`Before`] reads what to restore); it keeps address,
+/// MTU, alias and flags. Its index may change: use the returned link's.
+///
+/// # Errors
+/// `EEXIST`: the name is taken there. `EINVAL`: the link cannot leave its namespace (`netns-local`: bridges, VRFs, `lo`).
+/// `ENODEV`: the link is gone. After an error the link is where it was, under its old name, but down; where that could not
+/// be done, the error says so.
+pub fn transfer(link: &Link, from: Place<'_>, to: Place<'_>, name: &LinkName, alias: Option<&str>) -> Result<Link> {
+    let request = request(link, to, name.as_str(), alias);
+    // The kernel moves first and renames then: it would leave the link there under its old name.
+    if find(to.kernel, name.as_str())?.is_some() {
+        return Err(OpError::errno("move", request.object, Errno::EEXIST).at(to.kernel.place()));
+    }
+    let moved = from.kernel.run(request).and_then(|()| get(to.kernel, &Target::named(name.as_str())));
+    if let Err(error) = &moved {
+        take_back(link, from, to, error)?;
+    }
+    moved
+}
+
+fn request(link: &Link, to: Place<'_>, name: &str, alias: Option<&str>) -> Request {
+    let mut message = Target::from(link).message();
+    message.attributes.push(LinkAttribute::NetNsFd(to.netns.as_raw_fd()));
+    message.attributes.push(LinkAttribute::IfName(name.to_owned()));
+    message.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
+    let object = format!("link {} to {} as {name}", link.name, to.netns.path().display());
+    Request::new("move", object, RouteNetlinkMessage::SetLink(message)).words(format!(
+        "RTM_SETLINK dev={} netns={} name={name}",
+        link.name,
+        to.netns.path().display()
+    ))
+}
+
+/// Brings a link back that was moved and not renamed.
+fn take_back(link: &Link, from: Place<'_>, to: Place<'_>, why: &OpError) -> Result<()> {
+    if find_index(from.kernel, link.index)?.is_some_and(|found| found.name == link.name) {
+        return Ok(());
+    }
+    let is_it = |found: &Link| found.kind == link.kind && found.mac == link.mac;
+    match find(to.kernel, &link.name)?.filter(is_it) {
+        Some(moved) => {
+            to.kernel.run(request(&moved, from, &link.name, Some(link.alias.as_deref().unwrap_or_default())))
+        }
+        None => Err(OpError::state(
+            "move",
+            format!("link {} back to {}", link.name, from.netns.path().display()),
+            format!("it is not in {} under that name; it was moved because: {why}", to.kernel.place()),
+        )),
+    }
+}
+
+/// What a link loses by a move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Before {
+    /// The link as it was.
+    pub link: Link,
+    /// Its addresses but for those the kernel makes itself (`fe80::/10`).
+    pub addresses: Vec<Address>,
+}
+
+impl Before {
+    /// Reads what a move will take from the link.
+    ///
+    /// # Errors
+    /// As [`addr::list`].
+    pub fn read(net: &Kernel, link: &Link) -> Result<Self> {
+        let mut addresses = addr::list(net, link)?;
+        addresses.retain(|address| match address.net.ip() {
+            std::net::IpAddr::V4(_) => true,
+            std::net::IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+        });
+        Ok(Self { link: link.clone(), addresses })
+    }
+
+    /// The requests that give the link, which is back as `now`, its master, its addresses and its state again.
+    pub fn restore(&self, now: &Link) -> Vec<Request> {
+        let settings = Settings { up: Some(self.link.up), master: self.link.master, ..Settings::default() };
+        let state = set(&now.into(), &settings);
+        std::iter::once(state).chain(self.addresses.iter().map(|address| addr::add(now, address))).collect()
+    }
+}

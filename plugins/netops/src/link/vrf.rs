@@ -1,0 +1,24 @@
+//! Links whose ports have a routing table of their own.
+
+use netlink_packet_route::link::{InfoData, InfoVrf};
+
+/// What a VRF is made with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Vrf {
+    /// The routing table of its ports; the kernel refuses 0.
+    pub table: u32,
+}
+
+impl Vrf {
+    pub(super) fn read(options: &[InfoVrf]) -> Self {
+        let table = options.iter().find_map(|option| match option {
+            InfoVrf::TableId(table) => Some(*table),
+            _ => None,
+        });
+        Self { table: table.unwrap_or_default() }
+    }
+
+    pub(super) fn data(&self) -> InfoData {
+        InfoData::Vrf(vec![InfoVrf::TableId(self.table)])
+    }
+}

@@ -1,0 +1,212 @@
+//! Links of each kind: made, read back, moved and removed, in throwaway namespaces.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+use std::os::fd::AsRawFd;
+
+use netops::addr::{self, Address};
+use netops::error::Cause;
+use netops::link::ipvlan::{self, Ipvlan};
+use netops::link::macvlan::{self, Macvlan};
+use netops::link::vlan::{Protocol, Vlan};
+use netops::link::vrf::Vrf;
+use netops::link::{self, Before, Bridge, Kind, Link, LinkName, Mac, NewLink, Place, Settings, Target};
+use netops::{Errno, Feature, Kernel, Netns};
+
+/// Two open namespaces, each with a connection in it.
+fn on_two(test: impl FnOnce(Place<'_>, Place<'_>)) {
+    let open = |made: &Netns| Netns::open(format!("/proc/self/fd/{}", made.as_raw_fd())).unwrap();
+    let (node, container) = (Netns::create().unwrap(), Netns::create().unwrap());
+    let (node, container) = (open(&node), open(&container));
+    let (host, inside) = (Kernel::in_netns(&node).unwrap(), Kernel::in_netns(&container).unwrap());
+    test(Place { netns: &node, kernel: &host }, Place { netns: &container, kernel: &inside });
+}
+
+fn name(text: &str) -> LinkName {
+    LinkName::parse(text).unwrap()
+}
+
+/// A bridge, up, for a link that others are stacked on.
+fn lower(place: Place<'_>, name: &str) -> Link {
+    place.kernel.run(link::create_bridge(name, &Bridge::default())).unwrap();
+    let up = Settings { up: Some(true), ..Settings::default() };
+    link::set_and_get(place.kernel, &Target::named(name), &up).unwrap()
+}
+
+/// Whether the kernel has the feature; if not, the refusal must name it.
+fn has(test: &str, feature: Feature, made: &netops::error::Result<Link>) -> bool {
+    match made {
+        Err(error) if error.os_errno() == Some(Errno::EOPNOTSUPP) => {
+            assert!(
+                matches!(&error.cause, Cause::Unsupported { feature: found, .. } if *found == feature),
+                "{error:?}"
+            );
+            testns::skip(test, &format!("the kernel has no {}", feature.option()));
+            false
+        }
+        _ => true,
+    }
+}
+
+/// Makes the link in the container, on a link of the node that has the same name, and looks at it from there.
+fn check_made_in_container(test: &str, feature: Feature, kind: Kind) {
+    on_two(|node, container| {
+        let below = lower(node, "eth0");
+        let eth0 = name("eth0");
+        let has_mac = !matches!(kind, Kind::Ipvlan(_) | Kind::Vrf(_));
+        let new = NewLink {
+            lower: matches!(kind, Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_)).then_some(below.index),
+            mtu_bytes: Some(1400),
+            mac: has_mac.then_some(Mac([2, 0, 0, 0, 0, 7])),
+            alias: Some("cni:net/c1/eth0"),
+            ..NewLink::new(&eth0, kind.clone())
+        };
+        let made = link::create(node.kernel, &new, Some(container));
+        if !has(test, feature, &made) {
+            return;
+        }
+        let made = made.unwrap();
+        assert_eq!(link::get(container.kernel, &Target::named("eth0")).unwrap(), made);
+        assert_eq!((&made.kind, made.mtu_bytes, made.up), (&kind, 1400, false));
+        assert_eq!(made.alias.as_deref(), Some("cni:net/c1/eth0"));
+        assert_eq!(made.peer, new.lower);
+        if has_mac {
+            assert_eq!(made.mac, new.mac);
+        }
+        assert_eq!(link::list(node.kernel, None).unwrap().len(), 2);
+        let again = link::create(node.kernel, &new, Some(container)).unwrap_err();
+        assert_eq!(again.os_errno(), Some(Errno::EEXIST));
+        assert_eq!(link::list(container.kernel, None).unwrap().len(), 2);
+    });
+}
+
+#[test]
+fn a_macvlan_is_made_in_the_containers_namespace() {
+    let test = "a_macvlan_is_made_in_the_containers_namespace";
+    for mode in [macvlan::Mode::Bridge, macvlan::Mode::Private, macvlan::Mode::Vepa] {
+        let kind = Kind::Macvlan(Macvlan { mode, no_promisc: false, bc_queue_len: Some(77) });
+        check_made_in_container(test, Feature::Macvlan, kind);
+    }
+}
+
+#[test]
+fn an_ipvlan_is_made_in_the_containers_namespace() {
+    let test = "an_ipvlan_is_made_in_the_containers_namespace";
+    for (mode, flags) in [
+        (ipvlan::Mode::L2, ipvlan::Flags::Bridge),
+        (ipvlan::Mode::L3, ipvlan::Flags::Private),
+        (ipvlan::Mode::L3s, ipvlan::Flags::Vepa),
+    ] {
+        check_made_in_container(test, Feature::Ipvlan, Kind::Ipvlan(Ipvlan { mode, flags }));
+    }
+}
+
+#[test]
+fn a_vlan_is_made_in_the_containers_namespace() {
+    let test = "a_vlan_is_made_in_the_containers_namespace";
+    for (id, protocol) in [(0, Protocol::Dot1q), (4094, Protocol::Dot1ad)] {
+        check_made_in_container(test, Feature::Vlan, Kind::Vlan(Vlan { id, protocol }));
+    }
+}
+
+#[test]
+fn links_without_a_lower_link_are_made_in_the_containers_namespace() {
+    let test = "links_without_a_lower_link_are_made_in_the_containers_namespace";
+    check_made_in_container(test, Feature::Dummy, Kind::Dummy);
+    check_made_in_container(test, Feature::Ifb, Kind::Ifb);
+    check_made_in_container(test, Feature::Vrf, Kind::Vrf(Vrf { table: 1001 }));
+}
+
+#[test]
+fn a_link_is_made_here_up_and_as_a_port() {
+    on_two(|node, _| {
+        let br0 = lower(node, "br0");
+        let ifb = name("ifb9");
+        let new = NewLink { up: true, master: Some(br0.index), ..NewLink::new(&ifb, Kind::Ifb) };
+        let made = link::create(node.kernel, &new, None);
+        if has("a_link_is_made_here_up_and_as_a_port", Feature::Ifb, &made) {
+            let made = made.unwrap();
+            assert_eq!((made.up, made.master), (true, Some(br0.index)));
+        }
+    });
+}
+
+#[test]
+fn a_refused_setting_leaves_no_link() {
+    on_two(|node, container| {
+        let below = lower(node, "eth0");
+        let eth0 = name("eth0");
+        let too_large = NewLink {
+            lower: Some(below.index),
+            mtu_bytes: Some(below.mtu_bytes + 1),
+            ..NewLink::new(&eth0, Kind::Macvlan(Macvlan::default()))
+        };
+        link::create(node.kernel, &too_large, Some(container)).unwrap_err();
+        let alias = "x".repeat(256);
+        let long = NewLink { alias: Some(&alias), ..NewLink::new(&eth0, Kind::Bridge(link::bridge::Vlans::default())) };
+        let error = link::create(node.kernel, &long, Some(container)).unwrap_err();
+        assert_eq!(error.op, "set");
+        assert_eq!(link::list(container.kernel, None).unwrap().len(), 1);
+    });
+}
+
+#[test]
+fn a_kind_that_no_kernel_has_is_refused_with_its_name() {
+    on_two(|node, _| {
+        let odd = name("odd0");
+        let error = link::create(node.kernel, &NewLink::new(&odd, Kind::Other("nosuch".into())), None).unwrap_err();
+        assert!(error.to_string().starts_with("cannot create nosuch odd0 on "), "{error}");
+        assert!(error.to_string().ends_with("operation not supported (Unknown device type)"), "{error}");
+    });
+}
+
+#[test]
+fn a_link_moves_with_a_new_name_and_back() {
+    on_two(|node, container| {
+        let below = lower(node, "br0");
+        let mac0 = name("hw0");
+        let new = NewLink {
+            lower: Some(below.index),
+            mtu_bytes: Some(1300),
+            up: true,
+            ..NewLink::new(&mac0, Kind::Macvlan(Macvlan::default()))
+        };
+        let hardware = link::create(node.kernel, &new, None).unwrap();
+        let address = Address::from("10.1.0.5/24".parse::<ipnetwork::IpNetwork>().unwrap());
+        node.kernel.run(addr::add(&hardware, &address)).unwrap();
+        let before = Before::read(node.kernel, &hardware).unwrap();
+
+        let moved = link::transfer(&hardware, node, container, &name("eth0"), Some("hw0")).unwrap();
+        assert_eq!((moved.name.as_str(), moved.alias.as_deref()), ("eth0", Some("hw0")));
+        assert_eq!((moved.mac, moved.mtu_bytes, moved.up), (hardware.mac, 1300, false));
+        assert_eq!(addr::list(container.kernel, &moved).unwrap(), []);
+        assert_eq!(link::find(node.kernel, "hw0").unwrap(), None);
+
+        let back = link::transfer(&moved, container, node, &mac0, Some("")).unwrap();
+        assert_eq!((back.name.as_str(), back.alias.as_deref(), back.up), ("hw0", None, false));
+        assert_eq!(link::list(container.kernel, None).unwrap().len(), 1);
+        node.kernel.run_all(before.restore(&back)).unwrap();
+        assert!(link::get(node.kernel, &(&back).into()).unwrap().up);
+        assert!(addr::list(node.kernel, &back).unwrap().contains(&address));
+    });
+}
+
+#[test]
+fn a_link_stays_where_the_new_name_is_taken() {
+    on_two(|node, container| {
+        let below = lower(node, "br0");
+        lower(container, "eth0");
+        let mac0 = name("hw0");
+        let new =
+            NewLink { lower: Some(below.index), up: true, ..NewLink::new(&mac0, Kind::Macvlan(Macvlan::default())) };
+        let hardware = link::create(node.kernel, &new, None).unwrap();
+        let error = link::transfer(&hardware, node, container, &name("eth0"), None).unwrap_err();
+        assert_eq!(error.os_errno(), Some(Errno::EEXIST));
+        assert_eq!(link::get(node.kernel, &Target::named("hw0")).unwrap(), hardware);
+        // A bridge cannot leave.
+        let error = link::transfer(&below, node, container, &name("eth7"), None).unwrap_err();
+        assert_eq!(error.os_errno(), Some(Errno::EINVAL), "{error}");
+        let stayed = link::get(node.kernel, &Target::named("br0")).unwrap();
+        assert_eq!((stayed.index, stayed.up), (below.index, true));
+    });
+}
