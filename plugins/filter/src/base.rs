@@ -2,7 +2,7 @@
 
 use netops::OpError;
 use netops::error::Result;
-use netops::nft::{BaseInfo, Chain, ChainInfo, Hook, Nft, Table};
+use netops::nft::{BaseInfo, Chain, ChainInfo, Change, Hook, Nft, Table, Transaction};
 
 /// Finds a base chain; `None` if there is no chain of its name. One at another priority does as well.
 ///
@@ -30,4 +30,25 @@ pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
 /// Whether a table is there and dormant: the kernel keeps it and sends it no packets.
 pub(crate) fn is_dormant(nft: &mut Nft, table: &Table) -> Result<bool> {
     Ok(nft.find_table(table)?.is_some_and(|table| table.is_dormant))
+}
+
+/// Finds out that a table, if it is there, is not dormant.
+///
+/// # Errors
+/// It is, and how to wake it.
+pub(crate) fn expect_awake(nft: &mut Nft, table: &Table) -> Result<()> {
+    if !is_dormant(nft, table)? {
+        return Ok(());
+    }
+    let sentence = format!("it is dormant, so its rules do nothing: `nft add table {table}` wakes it");
+    Err(OpError::state("use", format!("nft table {table}"), sentence))
+}
+
+/// Wakes a table of ours if it is dormant, as `nft add table` does.
+pub(crate) fn wake(nft: &mut Nft, table: &Table) -> Result<()> {
+    if is_dormant(nft, table)? {
+        tracing::warn!("nft table {table} is dormant, so its rules do nothing: clearing the flag");
+        nft.commit(&Transaction::new(vec![Change::WakeTable(table.clone())]))?;
+    }
+    Ok(())
 }

@@ -7,12 +7,13 @@ use netops::error::Result;
 use netops::nft::Nft;
 
 use crate::owner::{Attachment, key_of, network_prefix};
+use crate::spoof::{self, Idle};
 use crate::{Filter, iptables, masquerade};
 
 /// One object of a network, and what its comment says of its attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
-    /// [`Attachment::key`]; empty for rules of iptables, whose comments have none.
+    /// [`Attachment::key`]; empty for rules of iptables and spoof guards, whose comments have none.
     pub key: String,
     /// The container, if the comment has room for all of it.
     pub container: Option<String>,
@@ -24,9 +25,9 @@ pub struct Noted {
     pub object: String,
 }
 
-/// Lists what GC of a network would remove if no attachment were valid, but for spoof guards: those go only when their ports
-/// are gone. Changes nothing. `search_path` is `PATH`, for
-/// iptables of the legacy variant.
+/// Lists what GC of a network would remove if no attachment were valid. Of spoof guards that is those whose ports are gone,
+/// whatever their network, which they do not name. Changes nothing. `search_path` is `PATH`, for iptables of the legacy
+/// variant.
 ///
 /// # Errors
 /// What the kernel or iptables refused, but for a kernel that has no packet filter.
@@ -50,6 +51,11 @@ fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted
             address.map_or("iptables masquerade".to_owned(), |address| format!("iptables masquerade of {address}"));
         let noted = by_key(network, jump.note.as_deref(), address, object.clone());
         found.push(noted.unwrap_or(Noted { key: String::new(), container, ifname: None, address, object }));
+    }
+    for Idle { container, ifname, port } in spoof::list_idle(nft)? {
+        let (container, ifname) = (Some(container), Some(ifname));
+        let object = port.map_or("spoof guard".to_owned(), |port| format!("spoof guard of {port}, which is gone"));
+        found.push(Noted { key: String::new(), container, ifname, address: None, object });
     }
     Ok(found)
 }

@@ -28,10 +28,8 @@ mod race;
 pub mod fuzzing;
 
 pub use inventory::{Noted, list};
-pub use owner::Attachment;
+pub use owner::{Attachment, Owner, Stale};
 pub use spoof::Mac;
-
-use owner::Stale;
 
 /// Who masquerades: key `ipMasqBackend`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -94,6 +92,19 @@ impl Filter {
     /// What the kernel or iptables refused.
     pub fn iptables(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Table<'_>>> {
         iptables::world::for_new_rules(&mut self.nft, &self.search_path, family, name)
+    }
+
+    /// The same, changed by the programs that this node calls `iptables`, of whichever variant: for rules with words that
+    /// only these know ([`iptables::Rule::words`]); `None` if they are not installed.
+    ///
+    /// # Errors
+    /// What the program says.
+    pub fn iptables_by_program(
+        &mut self,
+        family: Family,
+        name: iptables::TableName,
+    ) -> Result<Option<iptables::Table<'static>>> {
+        iptables::world::by_program(&self.search_path, family, name)
     }
 
     /// A table of nf_tables of our own, which is read and changed in the same way; it need not be there yet.
@@ -199,9 +210,11 @@ impl Filter {
     /// What is missing: a part of the kernel, a privilege, or iptables.
     pub fn probe_masquerade(&mut self, backend: Backend) -> Result<()> {
         if backend != Backend::Nftables {
-            let by_iptables = iptables::masquerade::probe(&mut self.nft, &self.search_path);
-            if by_iptables.is_ok() || backend == Backend::Iptables {
-                return by_iptables;
+            if iptables::masquerade::probe(&mut self.nft, &self.search_path)? {
+                return Ok(());
+            }
+            if backend == Backend::Iptables {
+                return Err(iptables::world::none(Family::Ip));
             }
         }
         masquerade::probe(&mut self.nft).map_err(|error| lacking(error, "masquerade", "nft_chain_nat and nft_masq"))

@@ -116,6 +116,7 @@ fn add_to(nft: &mut Nft, tables: &[Table], attachment: Attachment<'_>, addresses
             let addresses: Vec<_> = addresses.iter().copied().filter(|address| sees(table, *address)).collect();
             if !addresses.is_empty() {
                 base::find(nft, &postrouting(table))?;
+                base::wake(nft, table)?;
             }
             let seen = Seen {
                 postrouting: nft.list_rules(&postrouting(table))?,
@@ -230,6 +231,7 @@ pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNe
         let chain = postrouting(table);
         if !addresses.is_empty() {
             base::find(nft, &chain)?;
+            base::expect_awake(nft, table)?;
         }
         if !addresses.is_empty() && !rules::stand_in_order(&nft.list_rules(&chain)?, &postrouting_rules(table)) {
             let object = format!("nft chain {table} {}", chain.name);

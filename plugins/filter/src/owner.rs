@@ -29,8 +29,10 @@ impl Attachment<'_> {
         format!("{}{interface}", network_prefix(self.network))
     }
 
-    /// The whole comment, in clear for whoever lists the ruleset.
-    pub(crate) fn comment(&self) -> String {
+    /// The whole comment of an object, in clear for those who list the ruleset, up to 128 bytes; as a rule's note
+    /// ([`crate::iptables::NewRule`]), iptables does not show it. [`Owner`] and [`Stale`] read it.
+    #[must_use]
+    pub fn comment(&self) -> String {
         let Self { network, container, ifname } = self;
         let mut text = format!("{}, net: {network}, if: {ifname}, id: {container}", self.key());
         text.truncate(text.floor_char_boundary(NFT_COMMENT_MAX));
@@ -38,7 +40,8 @@ impl Attachment<'_> {
     }
 
     /// Tells this attachment's objects from others', many at the cost of one hash.
-    pub(crate) fn owner(&self) -> Owner {
+    #[must_use]
+    pub fn owner(&self) -> Owner {
         Owner(self.key())
     }
 
@@ -74,13 +77,24 @@ impl Attachment<'_> {
     /// The iptables chain of the reference plugins. It does not depend on ifname: attachments of one
     /// container to one network share it.
     pub(crate) fn iptables_chain(&self) -> String {
-        format!("CNI-{}", hex(&[self.network, self.container], 24))
+        self.iptables_chain_of("")
+    }
+
+    /// The same with a word of a plugin's own in it, such as `DN-`: `CNI-`, the word and digits, 28 characters in all.
+    #[must_use]
+    pub fn iptables_chain_of(&self, word: &str) -> String {
+        let digits = 24_usize.saturating_sub(word.len());
+        let mut hash = hex(&[self.network, self.container], 24);
+        hash.truncate(digits);
+        format!("CNI-{word}{hash}")
     }
 }
 
 const SPOOF_COMMENT: &str = "macspoofchk-";
 const SPOOF_IFACE: &str = "cni-br-iface-";
 const SPOOF_MAC: &str = "-mac";
+/// The kernel's, with the final NUL.
+const IFNAMSIZ: usize = 16;
 /// The longest ID that fits into the names of both chains.
 const SPOOF_ID_MAX: usize = CHAIN_NAME_MAX - SPOOF_IFACE.len() - SPOOF_MAC.len();
 
@@ -106,6 +120,13 @@ impl SpoofNames {
         comment.starts_with(SPOOF_COMMENT)
     }
 
+    /// The container and interface in a comment; `None` if its ID has digits behind it, and so does not say them.
+    pub(crate) fn owner_of(comment: &str) -> Option<(&str, &str)> {
+        let (container, ifname) = comment.strip_prefix(SPOOF_COMMENT)?.rsplit_once('-')?;
+        let is_whole = Attachment { network: "", container, ifname }.spoof_names().comment == comment;
+        (is_whole && ifname.len() < IFNAMSIZ).then_some((container, ifname))
+    }
+
     /// Whether this is the name of a chain for some guard's port.
     pub(crate) fn is_iface(chain: &str) -> bool {
         chain.starts_with(SPOOF_IFACE)
@@ -119,11 +140,12 @@ impl SpoofNames {
 
 /// Whose objects are asked for.
 #[derive(Debug)]
-pub(crate) struct Owner(String);
+pub struct Owner(String);
 
 impl Owner {
     /// Whether an object with this comment is the attachment's.
-    pub(crate) fn owns(&self, comment: Option<&str>) -> bool {
+    #[must_use]
+    pub fn owns(&self, comment: Option<&str>) -> bool {
         comment.and_then(key_of) == Some(&self.0)
     }
 }
@@ -141,19 +163,22 @@ pub(crate) fn key_of(comment: &str) -> Option<&str> {
 
 /// Which objects GC removes: this network's, but for those of valid attachments.
 #[derive(Debug)]
-pub(crate) struct Stale {
+pub struct Stale {
     prefix: String,
     valid: Vec<String>,
 }
 
 impl Stale {
-    pub(crate) fn new(network: &str, valid: &[Attachment<'_>]) -> Self {
+    /// For GC of this network with these valid attachments.
+    #[must_use]
+    pub fn new(network: &str, valid: &[Attachment<'_>]) -> Self {
         let valid = valid.iter().map(Attachment::key).collect();
         Self { prefix: network_prefix(network), valid }
     }
 
     /// Whether an object with this comment goes.
-    pub(crate) fn has(&self, comment: Option<&str>) -> bool {
+    #[must_use]
+    pub fn has(&self, comment: Option<&str>) -> bool {
         let key = comment.and_then(key_of).filter(|key| key.starts_with(&self.prefix));
         key.is_some_and(|key| self.valid.iter().all(|valid| valid != key))
     }

@@ -119,10 +119,7 @@ pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, ma
     race::retry(|| {
         let mut changes = Vec::new();
         let is_first = base::find(nft, &prerouting())?.is_none();
-        if base::is_dormant(nft, &TABLE)? {
-            tracing::warn!("nft table {TABLE} is dormant, and guards nothing: clearing the flag");
-            nft.commit(&Transaction::new(vec![Change::WakeTable(TABLE)]))?;
-        }
+        base::wake(nft, &TABLE)?;
         if is_first {
             changes.extend([Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())]);
         }
@@ -269,16 +266,41 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Attachment<'_>]) -> Result<()> {
     })
 }
 
+/// The container and interface of a guard, and its port, which is gone.
+pub(crate) struct Idle {
+    pub(crate) container: String,
+    pub(crate) ifname: String,
+    pub(crate) port: Option<String>,
+}
+
+/// Lists the guards whose ports are gone, which [`gc`] would remove. Of an ID with digits behind it, the container is not
+/// known; such guards are left out.
+pub(crate) fn list_idle(nft: &mut Nft) -> Result<Vec<Idle>> {
+    if nft.find_chain(&prerouting())?.is_none_or(|chain| chain.uses == 0) {
+        return Ok(Vec::new());
+    }
+    let host = Kernel::host()?;
+    let mut idle = Vec::new();
+    for rule in nft.list_rules_where(&prerouting(), |comment| comment.is_some_and(SpoofNames::is_comment))? {
+        let owner = rule.comment.as_deref().and_then(SpoofNames::owner_of);
+        if let Some((container, ifname)) = owner
+            && rule.goes_to().is_some_and(SpoofNames::is_iface)
+            && !has_port(&host, &rule)?
+        {
+            let (container, ifname) = (container.to_owned(), ifname.to_owned());
+            idle.push(Idle { container, ifname, port: port_of(&rule) });
+        }
+    }
+    Ok(idle)
+}
+
 /// Compares the ruleset with what [`add`] makes.
 ///
 /// # Errors
 /// What is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
     base::find(nft, &prerouting())?;
-    if base::is_dormant(nft, &TABLE)? {
-        let sentence = format!("it is dormant, so it guards nothing: `nft add table {TABLE}` wakes it");
-        return Err(OpError::state("use", format!("nft table {TABLE}"), sentence));
-    }
+    base::expect_awake(nft, &TABLE)?;
     let checked = check_guard(nft, &Guard::of(attachment), host_veth, mac);
     if let (Err(_), Some(ambiguous)) = (&checked, Guard::ambiguous(attachment))
         && check_guard(nft, &ambiguous, host_veth, mac).is_ok()

@@ -1,6 +1,7 @@
 //! Running iptables' programs: found in PATH, then in the system's folders; fed by stdin, with a deadline.
 
-use std::io::Write;
+use std::fs;
+use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -14,10 +15,22 @@ use nix::unistd::Pid;
 
 /// A runtime may start plugins with any PATH, or none.
 const FOLDERS: [&str; 6] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
-/// iptables itself waits for its lock for [`LOCK_WAIT_SECONDS`].
+/// iptables itself waits for its lock for [`LOCK_WAIT`].
 const DEADLINE: Duration = Duration::from_secs(30);
-/// What `-w` gets.
-const LOCK_WAIT_SECONDS: &str = "20";
+/// What `-w` gets, in seconds.
+const LOCK_WAIT: Duration = Duration::from_secs(20);
+
+/// Links that lead from a program's name to its file: alternatives, then the multi-call executable.
+const LINKS_MAX: usize = 8;
+
+/// Which tables a program of iptables works on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Variant {
+    /// The legacy variant's own.
+    Legacy,
+    /// Those in nf_tables.
+    Nft,
+}
 
 /// A program that is there.
 #[derive(Debug, Clone)]
@@ -32,6 +45,35 @@ pub(crate) fn find(search_path: &str, names: &[&str]) -> Option<Program> {
     paths.into_iter().find(|path| path.is_file()).map(Program)
 }
 
+/// Which variant a program is, by the names that its links lead to; `None` if no program of that name is installed, or
+/// its names say nothing, as those of a script. Runs nothing: a few `readlink`, each of a microsecond.
+pub(crate) fn variant(search_path: &str, name: &str) -> Option<Variant> {
+    let folders = search_path.split(':').chain(FOLDERS).filter(|folder| folder.starts_with('/'));
+    for folder in folders {
+        let mut path = Path::new(folder).join(name);
+        for _ in 0..LINKS_MAX {
+            match fs::read_link(&path) {
+                Ok(target) => path = path.parent().unwrap_or(&path).join(target),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                // A file: what its links were called has said nothing.
+                Err(_) => return None,
+            }
+            if let Some(variant) = path.file_name().and_then(|name| named(&name.to_string_lossy())) {
+                return Some(variant);
+            }
+        }
+    }
+    None
+}
+
+fn named(file: &str) -> Option<Variant> {
+    // Versions 1.4.12 to 1.6 had one file of that name, which is the legacy variant.
+    if file.contains("legacy") || file == "xtables-multi" {
+        return Some(Variant::Legacy);
+    }
+    file.contains("nft").then_some(Variant::Nft)
+}
+
 /// What `iptables-save -t TABLE` prints.
 pub(crate) fn save(program: &Program, table: &str) -> Result<String> {
     run(program, &["-t", table], "")
@@ -44,7 +86,7 @@ pub(crate) fn save_all(program: &Program) -> Result<String> {
 
 /// Has `iptables-restore` make changes.
 pub(crate) fn restore(program: &Program, lines: &str) -> Result<()> {
-    run(program, &["--noflush", "-w", LOCK_WAIT_SECONDS], lines).map(drop)
+    run(program, &["--noflush", "-w", &LOCK_WAIT.as_secs().to_string()], lines).map(drop)
 }
 
 /// Runs a program to its end and returns what it printed.
@@ -84,5 +126,9 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     let words = String::from_utf8_lossy(&output.stderr);
+    if words.contains("xtables lock") {
+        let lock = format!("the xtables lock for {object}, which another process has held all the time");
+        return Err(OpError::new("take", lock, Cause::Timeout(LOCK_WAIT)));
+    }
     Err(OpError::state("run", object, format!("{}: {}", output.status, words.trim().replace('\n', "; "))))
 }

@@ -392,7 +392,7 @@ pub(crate) fn check(
         let mut table = world::in_nftables(nft, family, TableName::Nat);
         let mut seen = observe(&mut table, &chain)?;
         if seen.is_some() {
-            table.expect_base(POSTROUTING)?;
+            table.expect_packets(POSTROUTING)?;
         }
         if seen.is_none()
             && let Some(mut legacy) = world::in_legacy(search_path, family, TableName::Nat)?
@@ -431,13 +431,18 @@ fn lacks(seen: Option<&Seen>, attachment: Attachment<'_>, address: IpNetwork) ->
     }
 }
 
-/// Whether [`add`] could write at all.
+/// Whether [`add`] could write; `false` if neither the kernel nor a program can have iptables rules.
 ///
 /// # Errors
-/// Neither the kernel nor a program can have iptables rules; a privilege is missing.
-pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<()> {
-    match world::for_new_rules(nft, search_path, Family::Ip, TableName::Nat)? {
-        Some(_) => Ok(()),
-        None => Err(world::none(Family::Ip)),
+/// Packets do not come to the chain that the rules would be in; a privilege is missing. What is wrong with IPv6 alone is
+/// logged: the network may not have it.
+pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<bool> {
+    let Some(mut table) = world::for_new_rules(nft, search_path, Family::Ip, TableName::Nat)? else {
+        return Ok(false);
+    };
+    table.expect_packets(POSTROUTING)?;
+    if let Err(error) = world::in_nftables(nft, Family::Ip6, TableName::Nat).expect_packets(POSTROUTING) {
+        tracing::warn!(%error, "ipMasq will fail for IPv6 addresses");
     }
+    Ok(true)
 }

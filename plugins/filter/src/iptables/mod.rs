@@ -15,6 +15,8 @@ mod xt;
 
 pub mod table;
 
+mod once;
+
 pub(crate) mod executable;
 pub(crate) mod world;
 

@@ -50,6 +50,9 @@ pub enum NotNative {
     /// `--dport` and `--dports` in one rule.
     #[error("it has both a port and a list of ports; leave one out")]
     Ports,
+    /// [`Rule::words`].
+    #[error("it has words that only the programs of iptables know; leave them out")]
+    Words,
     /// `! -i +` is no interface at all.
     #[error("it excludes every interface, so no packet can match; leave it out")]
     Interface,
@@ -62,11 +65,7 @@ pub enum NotNative {
 /// What only iptables can say.
 pub(crate) fn spelled(rule: &Rule, family: Family) -> Result<Vec<Rule>, NotNative> {
     refuse(rule, family)?;
-    let mut plain = rule.clone();
-    for is in [&mut plain.source, &mut plain.destination].into_iter().flatten() {
-        let net = is.value;
-        is.value = IpNetwork::new(net.network(), net.prefix()).unwrap_or(net);
-    }
+    let mut plain = with_whole_prefixes(rule);
     let is_any = |is: &mut Is<IpNetwork>| !is.negated && is.value.prefix() == 0;
     let any = [&mut plain.source, &mut plain.destination].map(|is| is.take_if(is_any));
     if family == Family::Inet && plain.source.is_none() && plain.destination.is_none() {
@@ -82,6 +81,25 @@ pub(crate) fn spelled(rule: &Rule, family: Family) -> Result<Vec<Rule>, NotNativ
         return Ok(vec![plain]);
     }
     Ok(ports.into_iter().map(|port| Rule { port: Some(port), ..plain.clone() }).collect())
+}
+
+/// The rule as iptables reads it back: any address is no condition.
+pub(crate) fn spelled_by_iptables(rule: &Rule) -> Rule {
+    let mut plain = with_whole_prefixes(rule);
+    for address in [&mut plain.source, &mut plain.destination] {
+        address.take_if(|is| !is.negated && is.value.prefix() == 0);
+    }
+    plain
+}
+
+/// Without the bits of an address that its prefix leaves out.
+fn with_whole_prefixes(rule: &Rule) -> Rule {
+    let mut plain = rule.clone();
+    for is in [&mut plain.source, &mut plain.destination].into_iter().flatten() {
+        let net = is.value;
+        is.value = IpNetwork::new(net.network(), net.prefix()).unwrap_or(net);
+    }
+    plain
 }
 
 /// The rules in nf_tables' words, in this chain; comments are where nft(8) keeps them.
@@ -114,6 +132,9 @@ fn refuse(rule: &Rule, family: Family) -> Result<(), NotNative> {
     let has_port = rule.port.is_some() || !rule.ports.is_empty() || to_port;
     if has_port && rule.protocol.is_none() {
         return Err(NotNative::Port);
+    }
+    if !rule.words.is_empty() {
+        return Err(NotNative::Words);
     }
     if rule.port.is_some() && !rule.ports.is_empty() {
         return Err(NotNative::Ports);

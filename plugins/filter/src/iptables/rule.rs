@@ -30,6 +30,10 @@ pub struct Rule {
     pub established: bool,
     /// `-m mark --mark`.
     pub mark: Option<Masked>,
+    /// Further words of iptables, such as an administrator's own conditions. Only its programs can write them
+    /// ([`crate::Filter::iptables_by_program`]), and such a rule is not decoded when it is read back; [`Rule::parse`] tells
+    /// whether they are needed.
+    pub words: Vec<String>,
     /// `-j`.
     pub target: Target,
 }
@@ -117,6 +121,13 @@ impl Rule {
         Self { target: Target::Jump(chain.into()), ..Self::default() }
     }
 
+    /// Reads the words behind `-A CHAIN`, as `iptables-save` prints them; `None` if a rule cannot say all of it without
+    /// [`Rule::words`].
+    #[must_use]
+    pub fn parse(words: &str) -> Option<Self> {
+        super::parse::rule(&format!("CHAIN {words}"))
+    }
+
     /// The chain it jumps to.
     #[must_use]
     pub fn goes_to(&self) -> Option<&str> {
@@ -161,6 +172,12 @@ impl fmt::Display for Rule {
         }
         if let Some(mark) = self.mark {
             write!(f, " -m mark --mark {mark}")?;
+        }
+        for word in &self.words {
+            match &**word {
+                "!" => f.write_str(" !")?,
+                word => write!(f, " {}", Quoted(word))?,
+            }
         }
         self.target.fmt(f)
     }

@@ -157,7 +157,7 @@ impl<'a> Table<'a> {
     /// Why it can't be written in this table.
     pub fn spelled(&self, rule: &Rule) -> std::result::Result<Vec<Rule>, NotNative> {
         match self.dialect {
-            Dialect::Iptables(_) => Ok(vec![rule.clone()]),
+            Dialect::Iptables(_) => Ok(vec![native::spelled_by_iptables(rule)]),
             Dialect::Native(_) => native::spelled(rule, self.table.family),
         }
     }
@@ -191,6 +191,19 @@ impl<'a> Table<'a> {
         let place = nft::Chain { base: self.dialect.base(chain), ..self.nft_chain(chain) };
         match &mut self.world {
             World::Netlink(nft) => base::find(nft, &place).map(drop),
+            World::Program { .. } => Ok(()),
+        }
+    }
+
+    /// As [`Table::expect_base`], and that the table is not dormant, as an administrator may have made it: for CHECK and
+    /// STATUS, which can say so. ADD leaves such a table as it is; that of a plugin's own it can wake.
+    ///
+    /// # Errors
+    /// What keeps packets from coming there, with what to do about it.
+    pub fn expect_packets(&mut self, chain: &str) -> Result<()> {
+        self.expect_base(chain)?;
+        match &mut self.world {
+            World::Netlink(nft) => base::expect_awake(nft, &self.table),
             World::Program { .. } => Ok(()),
         }
     }
@@ -365,6 +378,11 @@ impl Dialect {
     /// The rule as nf_tables has it: natively, perhaps several.
     fn encode(self, table: &nft::Table, new: NewRule) -> Result<Vec<nft::Rule>> {
         match self {
+            Self::Iptables(_) if !new.rule.words.is_empty() => Err(OpError::state(
+                "write",
+                format!("rule \"{}\" in nft table {table}", new.rule.to_string().trim()),
+                "only the programs of iptables know all of its words; install iptables, or leave them out",
+            )),
             Self::Iptables(_) => {
                 let rule = table.chain(new.chain).rule(encode::expressions(&new.rule, table.family));
                 // iptables tells its extensions the protocol, even that there is none.

@@ -6,8 +6,9 @@ use netops::OpError;
 use netops::error::Result;
 use netops::nft::{ExtensionKind, Family, Nft};
 
+use super::executable::{self, Program, Variant};
+use super::parse;
 use super::table::{Table, TableName, World};
-use super::{executable, parse};
 
 /// Both families.
 pub(crate) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
@@ -43,8 +44,8 @@ fn names(family: Family) -> &'static Names {
 
 /// The table that new rules go to; `None` if neither the kernel nor a program can have them.
 ///
-/// Legacy, if the node's `iptables` is that variant and has rules there, or if the kernel has no extensions of iptables
-/// for nf_tables.
+/// Legacy, if the node's `iptables` is that variant, or if the kernel has no extensions of iptables for nf_tables. Where
+/// names do not tell which variant it is, it is legacy if it says so and has rules there.
 ///
 /// # Errors
 /// What the kernel or a program refused.
@@ -54,30 +55,68 @@ pub(crate) fn for_new_rules<'a>(
     family: Family,
     name: TableName,
 ) -> Result<Option<Table<'a>>> {
-    let programs = || {
-        let Names { save, restore, .. } = names(family);
-        Some((executable::find(search_path, &[save])?, executable::find(search_path, &[restore])?))
+    let Names { save, .. } = names(family);
+    let legacy = match executable::variant(search_path, save) {
+        Some(Variant::Nft) => None,
+        Some(Variant::Legacy) => legacy_by_name(search_path, family, name)?,
+        None => legacy_by_its_rules(search_path, family, name)?,
     };
-    if !loaded(family).is_empty()
-        && let Some((save, restore)) = programs()
-    {
-        let all = executable::save_all(&save)?;
-        if is_legacy(&all) && has_rules(&all) {
-            tracing::debug!(%family, ?save, "legacy iptables has rules: its programs are run");
-            let text = parse::table(&all, name.as_str()).to_owned();
-            return Ok(Some(Table::new(name, family, World::Program { save, restore, text })));
-        }
+    if legacy.is_some() {
+        return Ok(legacy);
     }
     if has_extensions(nft, family)? {
         tracing::debug!(%family, "iptables rules over netlink");
         return Ok(Some(Table::new(name, family, World::Netlink(nft))));
     }
-    let Some((save, restore)) = programs() else {
-        tracing::debug!(%family, "no iptables rules: neither the kernel nor a program has them");
-        return Ok(None);
-    };
-    tracing::debug!(%family, ?save, "the kernel has no iptables extensions for nf_tables: iptables is run");
+    tracing::debug!(%family, "the kernel has no iptables extensions for nf_tables: iptables is run, if it is there");
+    by_program(search_path, family, name)
+}
+
+/// The table as the node's programs have it, whichever variant they are; `None` if there are none.
+///
+/// # Errors
+/// What they say.
+pub(crate) fn by_program(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
+    let Some((save, restore)) = programs(search_path, family) else { return Ok(None) };
     let text = executable::save(&save, name.as_str())?;
+    Ok(Some(Table::new(name, family, World::Program { save, restore, text })))
+}
+
+fn programs(search_path: &str, family: Family) -> Option<(Program, Program)> {
+    let Names { save, restore, .. } = names(family);
+    Some((executable::find(search_path, &[save])?, executable::find(search_path, &[restore])?))
+}
+
+/// The legacy table of a node whose `iptables` is that variant by name, with rules or without; `None` where its programs
+/// cannot have that table, as on a kernel without it.
+fn legacy_by_name(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
+    let Some((save, restore)) = programs(search_path, family) else { return Ok(None) };
+    match executable::save(&save, name.as_str()) {
+        Ok(text) => {
+            tracing::debug!(%family, ?save, "iptables is the legacy variant: its programs are run");
+            Ok(Some(Table::new(name, family, World::Program { save, restore, text })))
+        }
+        // Had the kernel that table, it would be in use from the program's first question on.
+        Err(error) if !is_loaded(family, name) => {
+            tracing::debug!(%family, ?save, %error, "iptables is the legacy variant, which does not work here");
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// The legacy table where that variant has rules in any table, and `iptables` prints them.
+fn legacy_by_its_rules(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
+    if loaded(family).is_empty() {
+        return Ok(None);
+    }
+    let Some((save, restore)) = programs(search_path, family) else { return Ok(None) };
+    let all = executable::save_all(&save)?;
+    if !is_legacy(&all) || !has_rules(&all) {
+        return Ok(None);
+    }
+    tracing::debug!(%family, ?save, "legacy iptables has rules: its programs are run");
+    let text = parse::table(&all, name.as_str()).to_owned();
     Ok(Some(Table::new(name, family, World::Program { save, restore, text })))
 }
 
@@ -91,7 +130,7 @@ pub(crate) fn in_nftables(nft: &mut Nft, family: Family, name: TableName) -> Tab
 /// # Errors
 /// What its program says.
 pub(crate) fn in_legacy(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
-    if !loaded(family).lines().any(|table| table == name.as_str()) {
+    if !is_loaded(family, name) {
         return Ok(None);
     }
     let Names { save, restore, legacy_save, legacy_restore, .. } = names(family);
@@ -111,6 +150,10 @@ pub(crate) fn in_legacy(search_path: &str, family: Family, name: TableName) -> R
 /// The tables that the legacy variant has been used for, a line each; without its modules there is no such file.
 fn loaded(family: Family) -> String {
     fs::read_to_string(names(family).tables).unwrap_or_default()
+}
+
+fn is_loaded(family: Family, name: TableName) -> bool {
+    loaded(family).lines().any(|table| table == name.as_str())
 }
 
 /// iptables says its variant in the first line, but for versions from before there were two.

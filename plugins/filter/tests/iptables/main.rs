@@ -6,6 +6,7 @@
 mod node;
 
 mod native;
+mod portmap;
 mod programs;
 mod shapes;
 
