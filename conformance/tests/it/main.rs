@@ -24,6 +24,7 @@ mod conflists;
 mod crash;
 mod errors;
 mod interop;
+mod legacy;
 mod reference_chain;
 mod security;
 mod upgrade;

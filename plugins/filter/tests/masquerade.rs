@@ -132,6 +132,11 @@ fn a_chain_that_no_packet_enters_is_refused() {
                 let error = filter.add_masquerade(backend, attachment, &addresses).unwrap_err().to_string();
                 assert!(error.contains(&object), "{error}");
             }
+            // What ADD would say, STATUS says before it.
+            for backend in [backend, if backend == Backend::Iptables { Backend::Default } else { backend }] {
+                let error = filter.probe_masquerade(backend).unwrap_err().to_string();
+                assert!(error.contains(&object), "{error}");
+            }
             assert_eq!(sh("nft list ruleset"), before);
             sh(&format!("nft flush ruleset; nft 'add table {table}; add chain {table} {chain}'"));
             let error = filter.add_masquerade(backend, ETH0, &addresses).unwrap_err().to_string();
@@ -141,6 +146,52 @@ fn a_chain_that_no_packet_enters_is_refused() {
 }
 
 /// Prefixes that end within a byte, at its end, and nowhere; all that `nft` prints is the same, down to registers.
+/// ADD wakes the table, as `nft add table` does; CHECK says that it was asleep.
+#[test]
+fn a_dormant_table_of_ours_is_woken() {
+    in_netns(|| {
+        if !has("a_dormant_table_of_ours_is_woken", "nft") {
+            return;
+        }
+        let dormant = "nft add table inet cni_plugins_masquerade '{ flags dormant; }'";
+        for seen in [false, true] {
+            if seen {
+                let error = check(ETH0, &["10.1.0.5/24"]).unwrap_err();
+                assert!(
+                    error.contains("nft table inet cni_plugins_masquerade") && error.contains("dormant"),
+                    "{error}"
+                );
+            } else {
+                sh(dormant);
+            }
+            add(ETH0, &["10.1.0.5/24"]);
+            assert!(!listed().contains("dormant"), "{}", listed());
+            assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
+            sh(dormant);
+        }
+    });
+}
+
+/// A dormant table of iptables is the administrator's: CHECK and STATUS say so.
+#[test]
+fn a_dormant_table_of_iptables_is_reported() {
+    in_netns(|| {
+        if !has("a_dormant_table_of_iptables_is_reported", "nft") {
+            return;
+        }
+        let addresses = networks(&["10.1.0.5/24"]);
+        let filter = || Filter::open().unwrap();
+        filter().add_masquerade(Backend::Iptables, ETH0, &addresses).unwrap();
+        filter().probe_masquerade(Backend::Iptables).unwrap();
+        sh("nft add table ip nat '{ flags dormant; }'");
+        let checked = filter().check_masquerade(Backend::Iptables, ETH0, &addresses).unwrap_err().to_string();
+        let probed = filter().probe_masquerade(Backend::Iptables).unwrap_err().to_string();
+        for error in [checked, probed] {
+            assert!(error.contains("nft table ip nat") && error.contains("`nft add table ip nat` wakes it"), "{error}");
+        }
+    });
+}
+
 #[test]
 fn nft_prints_the_same_as_after_the_reference() {
     let all = [

@@ -212,6 +212,32 @@ fn gc_removes_guards_without_a_port_and_keeps_the_valid() {
     });
 }
 
+/// What is listed is what GC removes.
+#[test]
+fn guards_without_a_port_are_listed() {
+    in_netns(|| {
+        if !has("guards_without_a_port_are_listed", "ip") {
+            return;
+        }
+        let listed = || {
+            let found = filter::list("office", "").unwrap();
+            found.into_iter().map(|noted| (noted.container, noted.ifname, noted.object)).collect::<Vec<_>>()
+        };
+        assert_eq!(listed(), []);
+        make_port("veth1");
+        add(ETH0, "veth1", MAC);
+        add(of("c-2", "net1"), "veth2", MAC);
+        add(of("c3", "a-b"), "veth3", MAC); // its ID has digits: whose it is cannot be read off
+        let owned = |text: &str| Some(text.to_owned());
+        let idle = (owned("c-2"), owned("net1"), "spoof guard of veth2, which is gone".to_owned());
+        assert_eq!(listed(), [idle]);
+        assert_eq!(gc_spoof_guards(&[]), []);
+        assert_eq!(listed(), []);
+        delete_port("veth1");
+        assert_eq!(listed().len(), 1);
+    });
+}
+
 /// A container that came back under its ID: the new port is guarded, and the old one may not send at all.
 #[test]
 fn an_old_port_that_lives_does_not_get_unguarded() {

@@ -1,0 +1,136 @@
+//! A node whose `iptables` is the legacy variant: rules are there, where its own tools show them.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::{Value, json};
+use testns::{Node, Subject};
+
+use crate::configs::{Attached, bridge, dual};
+use crate::subjects::{ours, reference_or_skip, same, skip};
+
+/// Whether the node can be such a one; says so if not.
+fn has_legacy() -> bool {
+    if !Path::new("/usr/sbin/iptables-legacy").exists() || !Path::new("/etc/alternatives").is_dir() {
+        skip("no legacy variant of iptables among the node's alternatives");
+        return false;
+    }
+    true
+}
+
+fn sh(node: &Node, commands: &str) -> String {
+    let output = node.host().enter(|| Command::new("/bin/sh").args(["-ec", commands]).output()).unwrap();
+    assert!(output.status.success(), "{commands}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// As `update-alternatives --set iptables /usr/sbin/iptables-VARIANT` does it, on this node only.
+fn choose(node: &Node, variant: &str) {
+    let names = ["", "-save", "-restore"].map(|kind| {
+        format!("for f in iptables ip6tables; do ln -s /usr/sbin/$f-{variant}{kind} /etc/alternatives/$f{kind}; done")
+    });
+    sh(node, &format!("mount -t tmpfs none /etc/alternatives; {}", names.join("; ")));
+}
+
+/// The rules of all tables of a variant, without times and counters.
+fn saved(node: &Node, variant: &str) -> Vec<String> {
+    let text = sh(node, &format!("/usr/sbin/iptables-{variant}-save 2>&1; /usr/sbin/ip6tables-{variant}-save 2>&1"));
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()
+}
+
+fn rules(node: &Node, variant: &str) -> Vec<String> {
+    let mut lines = saved(node, variant);
+    lines.retain(|line| line.starts_with("-A ") || line.starts_with(":CNI-"));
+    lines
+}
+
+fn config() -> Value {
+    bridge(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()}))
+}
+
+/// An administrator's rule in another table.
+fn use_legacy(node: &Node) {
+    sh(node, "/usr/sbin/iptables-legacy -A FORWARD -s 192.0.2.9 -j RETURN");
+}
+
+/// With rules of others and without any: what the legacy variant's save programs print after ADD of both families.
+#[test]
+fn in_the_legacy_variant_rules_are_line_by_line_the_references() {
+    if !has_legacy() {
+        return;
+    }
+    for has_rules in [false, true] {
+        let lines = same(|node| {
+            choose(node, "legacy");
+            if has_rules {
+                use_legacy(node);
+            }
+            Attached::add(node, &config(), &node.container());
+            Attached::add(node, &config(), &node.container());
+            assert_eq!(rules(node, "nft"), [""; 0]);
+            saved(node, "legacy")
+        });
+        let jumps = lines.iter().filter(|line| line.starts_with("-A POSTROUTING")).count();
+        assert_eq!(jumps, 4, "{lines:#?}");
+    }
+}
+
+fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
+    let Some(theirs) = reference_or_skip() else { return };
+    for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
+        let node = Node::with(&theirs); // so that programs are found when it is their turn
+        node.install(&first);
+        test(&node, &first, &second);
+    }
+}
+
+/// ADD by one, CHECK and DEL by the other, where the node has no other rules and where it has some.
+#[test]
+fn legacy_rules_of_one_are_checked_and_deleted_by_the_other() {
+    if !has_legacy() {
+        return;
+    }
+    for has_rules in [false, true] {
+        both_ways(|node, _, second| {
+            choose(node, "legacy");
+            if has_rules {
+                use_legacy(node);
+            }
+            let before = rules(node, "legacy");
+            let pod = node.container();
+            let attached = Attached::add(node, &config(), &pod);
+            assert!(rules(node, "legacy").len() > before.len());
+            node.install(second);
+            attached.check().ok();
+            attached.del().ok();
+            assert_eq!(rules(node, "legacy"), before);
+        });
+    }
+}
+
+/// An administrator goes over to the nft variant: who is there is checked and deleted where its rules are, and the next
+/// container's rules go where the node's iptables is now.
+#[test]
+fn a_node_may_leave_the_legacy_variant() {
+    if !has_legacy() {
+        return;
+    }
+    let node = Node::with(&ours());
+    choose(&node, "legacy");
+    use_legacy(&node);
+    let (old, new) = (node.container(), node.container());
+    let before = Attached::add(&node, &config(), &old);
+    sh(&node, "umount /etc/alternatives; /usr/sbin/iptables-legacy -F FORWARD");
+    choose(&node, "nft");
+    before.check().ok();
+    let after = Attached::add(&node, &config(), &new);
+    after.check().ok();
+    let of = |variant: &str, address: &str| rules(&node, variant).iter().any(|line| line.contains(address));
+    assert!(of("legacy", "-s 10.7.0.2/32") && of("legacy", "-s fd07::2/128"));
+    assert!(of("nft", "-s 10.7.0.3/32") && of("nft", "-s fd07::3/128") && !of("legacy", "-s 10.7.0.3/32"));
+    before.del().ok();
+    assert_eq!(rules(&node, "legacy"), [""; 0]);
+    after.del().ok();
+    assert_eq!(rules(&node, "nft"), [""; 0]);
+}
