@@ -29,6 +29,10 @@ pub const DEADLINE: Duration = Duration::from_secs(10);
 /// A list that others' changes keep tearing is begun again for this long.
 const LIST_DEADLINE: Duration = Duration::from_secs(5);
 
+/// Interruptions and messages of other senders, while an answer is waited for: more than a queue of 212992 bytes (the
+/// default of `net.core.rmem_default`) has room for.
+const THROWN_AWAY_MAX: u32 = 10_000;
+
 /// The kernel fills at most 32 KiB of a dump into one read (`netlink_recvmsg`).
 pub(crate) const READ_BYTES: usize = 32 * 1024;
 
@@ -185,10 +189,12 @@ impl Kernel {
 
     fn collect(&self, exchange: &mut Exchange<'_>) -> std::result::Result<(), Errno> {
         let mut buffer = self.buffer.borrow_mut();
+        let mut thrown_away = 0;
         while !exchange.is_complete() {
             match receive(&self.socket, &mut buffer, MsgFlags::empty()) {
                 Ok(()) => exchange.take(&buffer),
-                Err(Errno::EINTR) => (),
+                // The kernel has answered when `send` returns, so its answer waits behind no more than fits the queue.
+                Err(Errno::EINTR) if thrown_away < THROWN_AWAY_MAX => thrown_away += 1,
                 Err(errno) => return Err(errno),
             }
         }
@@ -215,15 +221,22 @@ pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Err
     Ok(socket)
 }
 
-/// Reads into an empty `buffer` as much as it has room for. Only what was read is touched: a new page costs more than the
-/// system call.
+/// Reads into an empty `buffer` as much as it has room for, from the kernel. Only what was read is touched: a new page
+/// costs more than the system call.
+///
+/// A process with `CAP_NET_ADMIN` in the socket's namespace, such as a container's, can send to the socket, too, and the
+/// port and the sequence are easy to guess. What another sender than the kernel (port 0) sent is thrown away.
 ///
 /// # Errors
-/// As `recv(2)`.
+/// As `recv(2)`; `EINTR` also for what was thrown away.
 pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, flags: MsgFlags) -> std::result::Result<(), Errno> {
     buffer.clear();
-    match socket.recv(buffer, flags.bits()) {
-        Ok(_) => Ok(()),
+    match socket.recv_from(buffer, flags.bits()) {
+        Ok((_, sender)) if sender.port_number() == 0 => Ok(()),
+        Ok(_) => {
+            buffer.clear();
+            Err(Errno::EINTR)
+        }
         Err(error) => Err(Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))),
     }
 }

@@ -1,7 +1,8 @@
-//! The one file with `unsafe`: handing a system call to a child process.
+//! The one file with `unsafe`: handing a system call to a child process, and the requests of `/dev/net/tun`.
 
-#![expect(unsafe_code, reason = "fork has no safe form; see each SAFETY")]
+#![expect(unsafe_code, reason = "fork and ioctl have no safe form; see each SAFETY")]
 
+use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use nix::errno::Errno;
@@ -63,4 +64,44 @@ unsafe fn keep_only(files: [libc::c_int; 3]) {
             }
         }
     }
+}
+
+/// A number that `/dev/net/tun` is given for an open link (include/uapi/linux/if_tun.h).
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum TunSetting {
+    /// Stays when it is closed: 1.
+    Persist = 203,
+    /// A user.
+    Owner = 204,
+    /// A group.
+    Group = 206,
+}
+
+/// Makes the tun or tap of this name and attaches it to `file`, which has `/dev/net/tun` open: `TUNSETIFF`.
+///
+/// # Errors
+/// `EBUSY`: with `IFF_TUN_EXCL`, the name is taken. `EINVAL`: a name of more than 15 bytes. As `ioctl(2)`.
+pub(crate) fn attach_tun(file: &File, name: &str, flags: libc::c_short) -> Result<(), Errno> {
+    // SAFETY: an `ifreq` is integers, arrays of them and unions of both, for all of which zeroes are a value.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    if name.len() >= request.ifr_name.len() {
+        return Err(Errno::EINVAL);
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = libc::c_char::from_ne_bytes([from]);
+    }
+    request.ifr_ifru.ifru_flags = flags;
+    let number = nix::request_code_write!(b'T', 202, size_of::<libc::c_int>());
+    // SAFETY: the kernel reads and writes one `ifreq` at the pointer, which is that of a live, exclusive local.
+    Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number, &raw mut request) }).map(drop)
+}
+
+/// Sets a number of the tun or tap that is attached to `file`.
+///
+/// # Errors
+/// As `ioctl(2)`.
+pub(crate) fn set_tun(file: &File, setting: TunSetting, value: u32) -> Result<(), Errno> {
+    let number = nix::request_code_write!(b'T', setting as u8, size_of::<libc::c_int>());
+    // SAFETY: these requests take the number itself, and no memory of the caller's is touched.
+    Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number, libc::c_ulong::from(value)) }).map(drop)
 }

@@ -23,7 +23,7 @@ use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
 use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode, open_socket, receive};
-use crate::link::{self, Link, Target};
+use crate::link::{self, Link, Place, Target};
 use crate::netns::HOST;
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
@@ -57,9 +57,20 @@ pub fn request(target: &Target) -> Request {
 /// # Errors
 /// As the kernel refuses; [`Cause::Timeout`] after [`DEADLINE`].
 pub fn remove(link: &Link, held: Option<BorrowedFd<'_>>) -> Result<()> {
-    match remove_by_helper(link, &request(&link.into()), held)? {
+    match remove_by_helper(None, link, &request(&link.into()), held)? {
         true => Ok(()),
         false => remove_in_line(&Kernel::host()?, link),
+    }
+}
+
+/// As [`remove`], for a link of another namespace: one of a container's that has no end on the host.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_in(place: Place<'_>, link: &Link) -> Result<()> {
+    match remove_by_helper(Some(place), link, &request(&link.into()), None)? {
+        true => Ok(()),
+        false => remove_in_line(place.kernel, link),
     }
 }
 
@@ -85,13 +96,23 @@ fn remove_in_line(net: &Kernel, link: &Link) -> Result<()> {
 }
 
 /// Whether a helper had the link deleted; if not, it may be there.
-fn remove_by_helper(link: &Link, request: &Request, held: Option<BorrowedFd<'_>>) -> Result<bool> {
+fn remove_by_helper(
+    place: Option<Place<'_>>,
+    link: &Link,
+    request: &Request,
+    held: Option<BorrowedFd<'_>>,
+) -> Result<bool> {
     let Some(turn) = Turn::find() else { return Ok(false) };
     tracing::debug!(request = request.words, "{} {}", request.op, request.object);
-    let open = |errno| OpError::errno("open", "a netlink socket", errno).at(HOST);
-    let socket = open_socket(DEADLINE).map_err(open)?;
+    let words = place.map_or(HOST, |place| place.kernel.place());
+    let open = |errno| OpError::errno("open", "a netlink socket", errno).at(words);
+    let socket = match place {
+        None => open_socket(DEADLINE),
+        Some(place) => place.netns.run(|| open_socket(DEADLINE))?,
+    }
+    .map_err(open)?;
     let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
-    let mut listening = Listening { socket, link, request };
+    let mut listening = Listening { socket, place, link, request };
     listening.socket.add_membership(RTNLGRP_LINK).map_err(errno).map_err(open)?;
     let bytes = encode(std::slice::from_ref(request), 1);
     match crate::raw::send_from_child(listening.socket.as_fd(), &bytes, held) {
@@ -105,11 +126,23 @@ fn remove_by_helper(link: &Link, request: &Request, held: Option<BorrowedFd<'_>>
 
 struct Listening<'a> {
     socket: netlink_sys::Socket,
+    place: Option<Place<'a>>,
     link: &'a Link,
     request: &'a Request,
 }
 
 impl Listening<'_> {
+    fn error(&self, cause: Cause) -> OpError {
+        self.request.error(self.place.map_or(HOST, |place| place.kernel.place()), cause)
+    }
+
+    fn look(&self) -> Result<Option<Link>> {
+        match self.place {
+            None => link::find_index(&Kernel::host()?, self.link.index),
+            Some(place) => link::find_index(place.kernel, self.link.index),
+        }
+    }
+
     /// Whether the link's end was announced, or the request carried out, before the child had ended.
     fn until_gone(&mut self, child: BorrowedFd<'_>) -> Result<bool> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
@@ -118,7 +151,7 @@ impl Listening<'_> {
             let mut files =
                 [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN), PollFd::new(child, PollFlags::empty())];
             match poll(&mut files, until(end)) {
-                Ok(0) => return Err(self.request.error(HOST, Cause::Timeout(DEADLINE))),
+                Ok(0) => return Err(self.error(Cause::Timeout(DEADLINE))),
                 Ok(_) => {
                     // Before the look at the socket: what the child caused is there by then.
                     let has_ended = files[1].any().unwrap_or(false);
@@ -129,7 +162,7 @@ impl Listening<'_> {
                     }
                 }
                 Err(Errno::EINTR) => (),
-                Err(errno) => return Err(self.request.error(HOST, Cause::Kernel { errno, words: None })),
+                Err(errno) => return Err(self.error(Cause::Kernel { errno, words: None })),
             }
         }
     }
@@ -142,11 +175,11 @@ impl Listening<'_> {
                 Ok(()) | Err(Errno::EINTR) => (),
                 Err(Errno::EAGAIN) => return Ok(false),
                 // Announcements were lost.
-                Err(Errno::ENOBUFS) if link::find_index(&Kernel::host()?, self.link.index)?.is_none() => {
+                Err(Errno::ENOBUFS) if self.look()?.is_none() => {
                     return Ok(true);
                 }
                 Err(Errno::ENOBUFS) => (),
-                Err(errno) => return Err(self.request.error(HOST, Cause::Kernel { errno, words: None })),
+                Err(errno) => return Err(self.error(Cause::Kernel { errno, words: None })),
             }
         }
     }
@@ -162,7 +195,7 @@ impl Listening<'_> {
                 }
                 Answer::Done => return Ok(true),
                 Answer::Failed(cause) => {
-                    let error = self.request.error(HOST, cause);
+                    let error = self.error(cause);
                     return if error.is_absent() { Ok(true) } else { Err(error) };
                 }
                 Answer::Noise => (),

@@ -2,16 +2,20 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use netops::addr::{self, Address};
 use netops::error::Cause;
 use netops::link::ipvlan::{self, Ipvlan};
 use netops::link::macvlan::{self, Macvlan};
+use netops::link::tun::{self, Tap, Tun};
 use netops::link::vlan::{Protocol, Vlan};
 use netops::link::vrf::Vrf;
-use netops::link::{self, Before, Bridge, Kind, Link, LinkName, Mac, NewLink, Place, Settings, Target};
-use netops::{Errno, Feature, Kernel, Netns};
+use netops::link::{self, Before, Bridge, Kind, Link, LinkName, Mac, NewLink, Place, Settings, Target, Veth};
+use netops::{Errno, Feature, Kernel, Netns, unlink};
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, NetlinkAddr, SockFlag, SockProtocol, SockType, getsockname, sendto, socket,
+};
 
 /// Two open namespaces, each with a connection in it.
 fn on_two(test: impl FnOnce(Place<'_>, Place<'_>)) {
@@ -208,5 +212,103 @@ fn a_link_stays_where_the_new_name_is_taken() {
         assert_eq!(error.os_errno(), Some(Errno::EINVAL), "{error}");
         let stayed = link::get(node.kernel, &Target::named("br0")).unwrap();
         assert_eq!((stayed.index, stayed.up), (below.index, true));
+    });
+}
+
+#[test]
+fn a_tap_is_made_in_the_containers_namespace_with_its_owner() {
+    let test = "a_tap_is_made_in_the_containers_namespace_with_its_owner";
+    on_two(|node, container| {
+        let bridge = lower(container, "br0");
+        let tap0 = name("tap0");
+        let tap = Tap {
+            name: &tap0,
+            multi_queue: true,
+            owner: Some(0),
+            group: Some(0),
+            master: Some(bridge.index),
+            mtu_bytes: Some(1400),
+            mac: Some(Mac([2, 0, 0, 0, 0, 7])),
+            alias: Some("cni:net/c1/tap0"),
+        };
+        let made = tun::create_tap(container, &tap);
+        if let Err(error) = &made
+            && matches!(error.cause, Cause::Unsupported { feature: Feature::Tun, .. })
+        {
+            testns::skip(test, &format!("the kernel has no {}", Feature::Tun.option()));
+            return;
+        }
+        let made = made.unwrap();
+        let kind = Tun { is_tap: true, multi_queue: true, persistent: true, owner: Some(0), group: Some(0) };
+        assert_eq!((&made.kind, made.mtu_bytes, made.mac), (&Kind::Tun(kind), 1400, tap.mac));
+        assert_eq!((made.alias.as_deref(), made.master), (tap.alias, tap.master));
+        assert_eq!(link::get(container.kernel, &Target::named("tap0")).unwrap(), made);
+        assert_eq!(link::list(node.kernel, None).unwrap().len(), 1);
+        assert_eq!(tun::create_tap(container, &tap).unwrap_err().os_errno(), Some(Errno::EEXIST));
+        // What is refused half-way leaves nothing.
+        let tap1 = name("tap1");
+        tun::create_tap(container, &Tap { name: &tap1, mtu_bytes: Some(20), ..tap }).unwrap_err();
+        assert_eq!(link::find(container.kernel, "tap1").unwrap(), None);
+    });
+}
+
+#[test]
+fn a_link_in_a_container_is_removed_from_there_and_a_second_removal_succeeds() {
+    on_two(|node, container| {
+        let below = lower(node, "br0");
+        let eth0 = name("eth0");
+        let new = NewLink { lower: Some(below.index), ..NewLink::new(&eth0, Kind::Macvlan(Macvlan::default())) };
+        let made = link::create(node.kernel, &new, Some(container)).unwrap();
+        // The same index on the node is another link's.
+        assert!(link::find_index(node.kernel, made.index).unwrap().is_some());
+        for _ in 0..2 {
+            unlink::remove_in(container, &made).unwrap();
+            assert_eq!(link::find(container.kernel, "eth0").unwrap(), None);
+        }
+        assert_eq!(link::list(node.kernel, None).unwrap().len(), 2);
+        let lo = link::get(container.kernel, &Target::named("lo")).unwrap();
+        let error = unlink::remove_in(container, &lo).unwrap_err();
+        assert_eq!((error.os_errno(), error.place.as_str()), (Some(Errno::EOPNOTSUPP), container.kernel.place()));
+    });
+}
+
+/// The container chose neither the question nor the answer, though it can send to the socket in its namespace.
+#[test]
+fn answers_that_the_kernel_did_not_send_are_thrown_away() {
+    on_two(|_, container| {
+        let port = getsockname::<NetlinkAddr>(container.kernel.as_fd().as_raw_fd()).unwrap();
+        // NLMSG_ERROR, sequence 1: no such device.
+        let mut forged = Vec::new();
+        forged.extend(36_u32.to_ne_bytes());
+        forged.extend([2_u16.to_ne_bytes(), 0_u16.to_ne_bytes()].concat());
+        forged.extend([1_u32.to_ne_bytes(), [0; 4], (-19_i32).to_ne_bytes()].concat());
+        forged.resize(36, 0);
+        let send = || {
+            let flags = SockFlag::SOCK_CLOEXEC;
+            let socket = socket(AddressFamily::Netlink, SockType::Raw, flags, SockProtocol::NetlinkRoute).unwrap();
+            sendto(socket.as_raw_fd(), &forged, &port, MsgFlags::empty()).unwrap();
+        };
+        container.netns.run(send).unwrap();
+        let lo = link::get(container.kernel, &Target::named("lo")).unwrap();
+        assert!(lo.loopback);
+    });
+}
+
+#[test]
+fn a_pattern_is_no_name() {
+    on_two(|node, container| {
+        assert!(LinkName::parse("eth%d").is_err());
+        let veth = Veth {
+            name: "vethx",
+            master: None,
+            alias: "a",
+            mtu_bytes: None,
+            peer_name: "eth%d",
+            peer_mac: None,
+            peer_netns: Some(container.netns),
+        };
+        link::create_veth(node.kernel, &veth).unwrap_err();
+        assert_eq!(link::list(node.kernel, None).unwrap().len(), 1);
+        assert_eq!(link::list(container.kernel, None).unwrap().len(), 1);
     });
 }

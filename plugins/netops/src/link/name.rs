@@ -5,10 +5,11 @@ use std::fmt;
 /// The longest link name (`IFNAMSIZ` less the final NUL).
 pub const NAME_BYTES_MAX: usize = 15;
 
-/// Whether a link can have this name (`dev_valid_name`, with `isspace` as the kernel has it).
+/// Whether a link can have this name (`dev_valid_name`, with `isspace` as the kernel has it; a `%` is a pattern, for which
+/// the kernel puts a number of its own).
 #[must_use]
 pub fn is_name(text: &str) -> bool {
-    let is_part = |byte: u8| !matches!(byte, 0 | b'/' | b':' | b'\t'..=b'\r' | b' ' | 0xa0);
+    let is_part = |byte: u8| !matches!(byte, 0 | b'/' | b':' | b'%' | b'\t'..=b'\r' | b' ' | 0xa0);
     (1..=NAME_BYTES_MAX).contains(&text.len()) && !matches!(text, "." | "..") && text.bytes().all(is_part)
 }
 
@@ -18,7 +19,7 @@ pub struct LinkName(String);
 
 /// A text that no link can have for a name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} cannot be a link's name: 1 to 15 bytes without white space, / and :, and not . or ..")]
+#[error("{0:?} cannot be a link's name: 1 to 15 bytes without white space, /, : and %, and not . or ..")]
 pub struct NameError(String);
 
 impl LinkName {

@@ -1,7 +1,16 @@
 //! Links to a program: tap (frames) and tun (packets).
 
+use std::fs::{File, OpenOptions};
+
 use netlink_packet_core::Nla;
 use netlink_packet_route::link::InfoTun;
+use nix::errno::Errno;
+use nix::libc::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP as FLAG_TAP, IFF_TUN_EXCL, c_short};
+
+use super::{Link, LinkName, Mac, Place, Settings, Target, run_and_get, set};
+use crate::error::{Cause, OpError, Result};
+use crate::feature::Feature;
+use crate::raw::{TunSetting, attach_tun, set_tun};
 
 /// What the kernel says of a tun or tap.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -30,8 +39,9 @@ impl Tun {
         let mut tun = Self::default();
         for option in options {
             let mut value = [0; 4];
-            if option.value_len() <= value.len() {
-                option.emit_value(&mut value);
+            // The packet crates know no option of a tun, and want room for exactly what they have.
+            if let Some(room) = value.get_mut(..option.value_len()) {
+                option.emit_value(room);
             }
             match option.kind() {
                 IFLA_TUN_OWNER => tun.owner = Some(u32::from_ne_bytes(value)),
@@ -44,4 +54,97 @@ impl Tun {
         }
         tun
     }
+}
+
+/// A tap to make. `None` leaves the kernel's default.
+#[derive(Debug, Clone, Copy)]
+pub struct Tap<'a> {
+    /// Its name.
+    pub name: &'a LinkName,
+    /// Several programs or threads may each have a queue of it.
+    pub multi_queue: bool,
+    /// The user who may open it without being root.
+    pub owner: Option<u32>,
+    /// The group that may.
+    pub group: Option<u32>,
+    /// The link it becomes a port of: an index in the namespace that it comes to be in.
+    pub master: Option<u32>,
+    /// The largest packet, in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// Its Ethernet address.
+    pub mac: Option<Mac>,
+    /// The text on it, at most 255 bytes.
+    pub alias: Option<&'a str>,
+}
+
+const DEVICE: &str = "/dev/net/tun";
+
+/// Makes a persistent tap, down, and reads it back: all of it or nothing. It stays only from the last step on, so that a
+/// process that is killed before leaves nothing.
+///
+/// # Errors
+/// `EEXIST`: the name is taken. [`Cause::Unsupported`]: there is no `/dev/net/tun`, or no driver behind it. `EINVAL`: the
+/// kernel refuses the MTU or the address.
+pub fn create_tap(place: Place<'_>, tap: &Tap<'_>) -> Result<Link> {
+    let failed = |cause| {
+        OpError::new("create", format!("tap {}", tap.name), cause)
+            .at(place.kernel.place())
+            .request("TUNSETIFF kind=tap")
+    };
+    // The tap's namespace is that of the thread that opens the device.
+    let opened = place.netns.run(|| open(tap))?;
+    let file = opened.map_err(failed)?;
+    let target = Target::named(tap.name.as_str());
+    let settings = Settings {
+        master: tap.master,
+        mtu_bytes: tap.mtu_bytes,
+        mac: tap.mac,
+        alias: tap.alias.map(str::to_owned),
+        ..Settings::default()
+    };
+    let link = run_and_get(place.kernel, vec![set(&target, &settings)], &target)?;
+    set_tun(&file, TunSetting::Persist, 1).map_err(|errno| failed(refused(errno)))?;
+    Ok(match link {
+        Link { kind: super::Kind::Tun(tun), .. } => {
+            Link { kind: super::Kind::Tun(Tun { persistent: true, ..tun }), ..link }
+        }
+        link => link,
+    })
+}
+
+fn refused(errno: Errno) -> Cause {
+    Cause::Kernel { errno, words: None }
+}
+
+/// Opens the device with a new tap attached, which goes when the file is closed.
+fn open(tap: &Tap<'_>) -> std::result::Result<File, Cause> {
+    let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| match errno_of(&error) {
+        errno @ (Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => {
+            Cause::Unsupported { feature: Feature::Tun, errno, words: None }
+        }
+        errno => refused(errno),
+    })?;
+    let queues = if tap.multi_queue { IFF_MULTI_QUEUE } else { 0 };
+    let flags = c_short::from_ne_bytes(low_bytes(FLAG_TAP | IFF_NO_PI | IFF_TUN_EXCL | queues));
+    attach_tun(&file, tap.name.as_str(), flags).map_err(|errno| match errno {
+        // By IFF_TUN_EXCL, and nothing else is busy yet.
+        Errno::EBUSY => refused(Errno::EEXIST),
+        errno => refused(errno),
+    })?;
+    let numbers = [(TunSetting::Owner, tap.owner), (TunSetting::Group, tap.group)];
+    for (setting, number) in numbers {
+        if let Some(number) = number {
+            set_tun(&file, setting, number).map_err(refused)?;
+        }
+    }
+    Ok(file)
+}
+
+fn low_bytes(flags: i32) -> [u8; 2] {
+    let [.., high, low] = flags.to_be_bytes();
+    u16::from_be_bytes([high, low]).to_ne_bytes()
+}
+
+fn errno_of(error: &std::io::Error) -> Errno {
+    Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }

@@ -8,7 +8,7 @@ use netlink_packet_route::link::{InfoData, InfoVeth};
 use nix::errno::Errno;
 use rtnetlink::{LinkUnspec, LinkVeth};
 
-use super::{Link, Mac, Settings, Target, find, get_request, only, set};
+use super::{Link, LinkName, Mac, Settings, Target, find, get_request, only, set};
 use crate::error::{Cause, OpError, Result};
 use crate::feature::Feature;
 use crate::kernel::{Kernel, Request};
@@ -38,6 +38,10 @@ pub struct Veth<'a> {
 /// # Errors
 /// `EEXIST`: one of the names is taken; nothing was made. Any failure after the creation deletes the pair again.
 pub fn create_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
+    // The kernel would make eth0 for eth%d.
+    for name in [veth.name, veth.peer_name] {
+        LinkName::parse(name).map_err(|error| OpError::state("create", format!("veth {name}"), error.to_string()))?;
+    }
     // A kernel that refuses to create goes on with the batch: it would put the mark on the link that has the name.
     if find(net, veth.name)?.is_some() {
         return Err(new_veth(veth).error(net.place(), Cause::Kernel { errno: Errno::EEXIST, words: None }));
