@@ -25,17 +25,17 @@ pub fn container_interface<'a>(
     ifname: &str,
     netns: &NetnsPath,
 ) -> Result<&'a Interface, CniError> {
-    let mut named = result.interfaces.iter().filter(|entry| entry.name == ifname && !entry.sandbox.is_empty());
-    let entry = named.next().ok_or_else(|| {
-        CniError::new(Code::CHECK_FAILED, format!("prevResult has no interface {ifname} with a sandbox"))
-    })?;
-    match entry.sandbox == netns.as_str() {
-        true => Ok(entry),
-        false => Err(differs(
-            format!("sandbox of {ifname}"),
-            format!("prevResult says {}, CNI_NETNS {netns}", entry.sandbox),
-        )),
+    // An earlier result that ADD passed on may have one of this name in another namespace; the own ones come behind.
+    let named = || result.interfaces.iter().rev().filter(|entry| entry.name == ifname && !entry.sandbox.is_empty());
+    if let Some(entry) = named().find(|entry| entry.sandbox == netns.as_str()) {
+        return Ok(entry);
     }
+    Err(match named().next() {
+        None => CniError::new(Code::CHECK_FAILED, format!("prevResult has no interface {ifname} with a sandbox")),
+        Some(entry) => {
+            differs(format!("sandbox of {ifname}"), format!("prevResult says {}, CNI_NETNS {netns}", entry.sandbox))
+        }
+    })
 }
 
 /// Compares a link's Ethernet address with the result's, if that has one.

@@ -5,6 +5,19 @@ use crate::subjects::{Who, each};
 use serde_json::{Value, json};
 use testns::{Call, Container, Namespace, Node, Verb};
 
+/// An earlier result that ADD has passed on may have an interface of the same name in another namespace.
+#[test]
+fn check_looks_for_the_interface_in_its_own_namespace() {
+    each(|_, node| {
+        let (pod, other) = (node.container(), node.container());
+        let earlier =
+            json!({"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "sandbox": other.namespace().path()}]});
+        let attached = Attached::add(node, &bridge(json!({"prevResult": earlier})), &pod);
+        attached.check().ok();
+        attached.del().ok();
+    });
+}
+
 /// What is done behind the plugin's back.
 type Tamper = fn(&Node, &Namespace, &str);
 
