@@ -85,7 +85,12 @@ fn set(numbers: &mut Numbers, config: &mut Value, key: &Key) {
             *object = json!({});
         }
         let name = if numbers.one_in(40) { name.to_uppercase() } else { name.to_owned() };
-        &mut object[name]
+        // Of two objects that differ in capitals, Go makes one.
+        let there = object.as_object().and_then(|object| {
+            let is_same = |(key, value): &(&String, &Value)| value.is_object() && key.eq_ignore_ascii_case(&name);
+            Some(object.iter().find(is_same)?.0.clone())
+        });
+        &mut object[there.unwrap_or(name)]
     });
     *place = value;
 }

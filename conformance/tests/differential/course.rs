@@ -137,7 +137,7 @@ fn error_text(reply: &Reply) -> (String, String) {
 fn plain(text: &str, case: &Case) -> String {
     let of_case = case.to_string().to_lowercase();
     // Of a fixed length, padded.
-    let text = text.replace("\\x00", "");
+    let text = without_guarded_mac(&text.replace("\\x00", ""));
     let mut plain = String::new();
     let mut rest = text.as_str();
     while let Some(next) = rest.chars().next() {
@@ -161,6 +161,14 @@ fn plain(text: &str, case: &Case) -> String {
         rest = &rest[length..];
     }
     plain
+}
+
+/// The rule of a spoof guard without the address that it compares the source with, which is there in bytes.
+fn without_guarded_mac(text: &str) -> String {
+    // Six bytes of the link layer's header from the sixth on.
+    const SOURCE: &str = "payload(1=00000001 2=00000000 3=00000006 4=00000006) cmp(1=00000001 2=00000000 3={1=";
+    let parts = text.split_once(SOURCE).and_then(|(before, rest)| Some((before, rest.split_once("}) ")?.1)));
+    parts.map_or_else(|| text.to_owned(), |(before, after)| format!("{before}{SOURCE}MAC}}) {after}"))
 }
 
 fn starts_with_mac(text: &str) -> bool {

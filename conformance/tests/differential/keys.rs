@@ -45,6 +45,7 @@ pub(crate) fn plugins() -> Vec<Plugin> {
         flag("promiscMode"),
         flag("enabledad"),
         flag("ipMasq"),
+        flag("macspoofchk"),
         key("mtu", json!([1400, 1280, 0, 9000]), json!([-1, "1400", 67, 1_000_000_000, 1.5])),
         key("vlan", json!([0, 100, 4094]), json!([4095, -1, "100"])),
         key("args.cni.mac", json!(["0a:00:00:00:00:07", "0A:00:00:00:00:08"]), json!(["x", 7])),
@@ -104,7 +105,18 @@ pub(crate) fn common() -> Vec<Key> {
     let dns = json!([{}, {"nameservers": ["10.7.0.1"]}, {"domain": "a.b", "search": ["a.b"], "options": ["ndots:5"]}]);
     let ips = json!([["10.7.0.5"], ["10.7.0.6/24"], ["fd07::7"], []]);
     let wrong_ips = json!([["10.7.0.1"], ["10.99.0.1"], ["x"], "10.7.0.5", ["10.7.0.5", "10.7.0.6"]]);
+    let earlier = json!([
+        {"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "mac": "00:00:00:00:00:00", "sandbox": "/run/netns/pod1"}],
+            "ips": [{"interface": 0, "address": "127.0.0.1/8"}], "dns": {}},
+        {"cniVersion": "0.4.0", "interfaces": [{"name": "net1", "sandbox": "/run/netns/pod1"}],
+            "ips": [{"version": "4", "interface": 0, "address": "192.0.2.77/24"}]},
+        {"cniVersion": "1.0.0", "interfaces": [{"name": "eth0", "mac": "0a:00:00:00:00:66", "sandbox": "/run/netns/pod2"}],
+            "ips": [{"interface": 0, "address": "10.7.0.66/24", "gateway": "10.7.0.1"}]},
+        {}, null
+    ]);
+    let wrong_earlier = json!([5, {"cniVersion": "7"}, {"cniVersion": "1.0.0", "ips": [{"address": "x"}]}]);
     vec![
+        key("prevResult", earlier, wrong_earlier),
         key("ipam.routes", routes, wrong_routes),
         key("ipam.resolvConf", json!(["/run/resolv.conf"]), json!(["/run/absent", 5])),
         key("ipam.dataDir", json!(["", "/run/data"]), json!([5])),

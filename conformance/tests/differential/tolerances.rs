@@ -1,5 +1,7 @@
 //! The intended differences, each with its line of DIFFERENCES.md.
 
+use serde_json::Value;
+
 use crate::compare::Seen;
 use crate::subjects::Who;
 
@@ -101,6 +103,16 @@ pub(crate) const ALL: &[Tolerance] = &[
         }),
     },
     Tolerance {
+        name: "earlier result",
+        row: "Passed on without loopback addresses",
+        how: Excuse(|seen| {
+            let place = seen.difference.line.place;
+            let result = |who| seen.said(who, place).and_then(|line| serde_json::from_str(&line.text).ok());
+            let (Some(ours), Some(theirs)) = (result(Who::Ours), result(Who::Reference)) else { return false };
+            place.ends_with(" ADD") && own_part(&ours, &theirs) == theirs
+        }),
+    },
+    Tolerance {
         name: "DEL of another's link",
         row: "DEL deletes any link of the name",
         how: Excuse(|seen| {
@@ -160,6 +172,26 @@ pub(crate) const ALL: &[Tolerance] = &[
         }),
     },
 ];
+
+/// What is at the end of each list of `whole`, as long as the list of `part`: a result without what an earlier plugin of
+/// the chain said.
+fn own_part(whole: &Value, part: &Value) -> Value {
+    let length = |result: &Value, key: &str| result[key].as_array().map_or(0, Vec::len);
+    let earlier = |key: &str| length(whole, key).saturating_sub(length(part, key));
+    let mut own = whole.clone();
+    for key in ["interfaces", "ips", "routes"] {
+        match own[key].as_array_mut() {
+            Some(list) if earlier(key) < list.len() => drop(list.drain(..earlier(key))),
+            _ => drop(own.as_object_mut().and_then(|object| object.remove(key))),
+        }
+    }
+    for ip in own["ips"].as_array_mut().into_iter().flatten() {
+        if let Some(index) = ip["interface"].as_u64() {
+            ip["interface"] = index.saturating_sub(earlier("interfaces") as u64).into();
+        }
+    }
+    own
+}
 
 /// The line, unless it has all of the words.
 fn without(line: &str, words: &[&str]) -> Option<String> {
