@@ -325,6 +325,8 @@ fn follows_del(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn serves_a_container_twice(bench: &Bench) -> Result<(), Stop> {
+    // What the first DEL of a node leaves is of the network.
+    lay_network(bench)?;
     let attached = Attached::add(bench)?;
     if bench.profile.role != Role::Ipam {
         attached.interface()?;

@@ -5,6 +5,7 @@ use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rules::attached::lay_network;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Container, Remains, Verb};
 
@@ -127,8 +128,10 @@ fn removes_the_shorter_id(bench: &Bench) -> Result<(), Stop> {
     removed(bench, &stale, &[valid.attachment()])
 }
 
-/// That nothing of a container that has gone is left by GC.
+/// That nothing of a container that has gone is left by GC. What stays when an attachment comes and goes is of the network,
+/// and a matter of `del.leaves-nothing`.
 fn removed(bench: &Bench, stale: &Container, valid: &[Attachment]) -> Result<(), Stop> {
+    lay_network(bench)?;
     bench.remember();
     bench.add(stale)?;
     stale.leave(Remains::Gone);
