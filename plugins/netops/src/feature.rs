@@ -23,6 +23,12 @@ pub enum Feature {
     Ifb,
     /// Links to a program: tun and tap.
     Tun,
+    /// Token buckets.
+    Tbf,
+    /// Filters for what comes in.
+    Ingress,
+    /// Filters that match by words of the packet and send it elsewhere.
+    Redirect,
 }
 
 impl Feature {
@@ -40,6 +46,9 @@ impl Feature {
             Self::Vrf => Some("vrf"),
             Self::Ifb => Some("ifb"),
             Self::Tun => Some("tun"),
+            Self::Tbf => Some("sch_tbf"),
+            Self::Ingress => Some("sch_ingress"),
+            Self::Redirect => Some("cls_u32 and act_mirred"),
         }
     }
 
@@ -57,6 +66,9 @@ impl Feature {
             Self::Vrf => "CONFIG_NET_VRF",
             Self::Ifb => "CONFIG_IFB",
             Self::Tun => "CONFIG_TUN",
+            Self::Tbf => "CONFIG_NET_SCH_TBF",
+            Self::Ingress => "CONFIG_NET_SCH_INGRESS",
+            Self::Redirect => "CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED",
         }
     }
 }

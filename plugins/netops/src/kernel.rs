@@ -84,9 +84,20 @@ impl Request {
         self
     }
 
+    fn is_not_understood(&self, errno: Errno) -> bool {
+        let is_traffic_control = || {
+            matches!(
+                self.message,
+                RouteNetlinkMessage::NewQueueDiscipline(_) | RouteNetlinkMessage::NewTrafficFilter(_)
+            )
+        };
+        // Of a qdisc, filter or action it says that there is no such kind.
+        errno == Errno::EOPNOTSUPP || (errno == Errno::ENOENT && is_traffic_control())
+    }
+
     pub(crate) fn error(&self, place: &str, cause: Cause) -> OpError {
         let cause = match (cause, self.needs) {
-            (Cause::Kernel { errno: errno @ Errno::EOPNOTSUPP, words }, Some(feature)) => {
+            (Cause::Kernel { errno, words }, Some(feature)) if self.is_not_understood(errno) => {
                 Cause::Unsupported { feature, errno, words }
             }
             (cause, _) => cause,

@@ -7,11 +7,13 @@
 //! |---|---|
 //! | [`kernel`] | [`Kernel`]: a netlink connection that acts on one namespace; [`Request`]: one change as data, sent by [`Kernel::run`] or, several at once, [`Kernel::run_all`] |
 //! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside; [`Namespaces`]: all of a process's |
-//! | [`link`] | [`Link`](link::Link), `get` `find` `list`, `create_bridge` `create_veth` `set` |
+//! | [`link`] | [`Link`](link::Link), its [`Kind`](link::Kind); `get` `find` `list`, `create` `create_bridge` `create_veth`, `set`, `transfer` |
 //! | [`pair`] | the other end of a veth in another namespace |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
 //! | [`unlink`] | removing links, one without waiting for the kernel's grace period, many in one |
 //! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
+//! | [`rule`] | policy rules: which table a source's packets are routed by |
+//! | [`tc`] | token buckets, and what comes in sent through another link |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
@@ -43,6 +45,9 @@ pub mod unlink;
 
 pub mod addr;
 pub mod route;
+pub mod rule;
+
+pub mod tc;
 
 pub mod watch;
 

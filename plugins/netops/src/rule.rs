@@ -1,0 +1,137 @@
+//! Policy rules: which table packets from a source are routed by.
+
+use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleHeader, RuleMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::addr::family;
+use crate::error::Result;
+use crate::kernel::{Kernel, Request};
+use crate::route::MAIN_TABLE;
+
+/// A rule that packets from these addresses are routed by a table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rule {
+    /// Whose packets.
+    pub source: IpNetwork,
+    /// The table.
+    pub table: u32,
+    /// Lower is asked first. `None`: when adding, one less than the lowest but 0; when deleting, any.
+    pub priority: Option<u32>,
+}
+
+/// A rule as it is listed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Listed {
+    /// Whose packets; `None`: anyone's.
+    pub source: Option<IpNetwork>,
+    /// The table; `None`: the rule leads to none.
+    pub table: Option<u32>,
+    /// Lower is asked first.
+    pub priority: u32,
+    /// It asks for more than the source (a mark, a link, a destination).
+    pub is_narrower: bool,
+}
+
+impl std::fmt::Display for Rule {
+    /// In the words of `ip rule`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "from {} lookup {}", self.source, self.table)?;
+        match self.priority {
+            Some(priority) => write!(f, " pref {priority}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Rule {
+    fn message(&self) -> RuleMessage {
+        let mut message = RuleMessage::default();
+        message.header = RuleHeader {
+            family: family(self.source.ip()),
+            src_len: self.source.prefix(),
+            action: RuleAction::ToTable,
+            ..RuleHeader::default()
+        };
+        message.attributes.push(RuleAttribute::Source(self.source.network()));
+        message.attributes.push(RuleAttribute::Table(self.table));
+        message.attributes.extend(self.priority.map(RuleAttribute::Priority));
+        message
+    }
+}
+
+/// Adds a rule.
+///
+/// # Errors
+/// `EEXIST`: there is one like it. `EAFNOSUPPORT`, `EOPNOTSUPP`: the kernel has no policy routing.
+pub fn add(rule: &Rule) -> Request {
+    Request::new("add", format!("rule {rule}"), RouteNetlinkMessage::NewRule(rule.message()))
+        .flags(NLM_F_CREATE | NLM_F_EXCL)
+        .words(format!("RTM_NEWRULE {rule}"))
+}
+
+/// Deletes a rule.
+///
+/// # Errors
+/// `ENOENT`: there is none like it.
+pub fn delete(rule: &Rule) -> Request {
+    Request::new("delete", format!("rule {rule}"), RouteNetlinkMessage::DelRule(rule.message()))
+        .words(format!("RTM_DELRULE {rule}"))
+}
+
+/// All rules of one family, in the order in which they are asked.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn list(net: &Kernel, ipv6: bool) -> Result<Vec<Listed>> {
+    let mut message = RuleMessage::default();
+    message.header.family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    let request = Request::new("list", "rules", RouteNetlinkMessage::GetRule(message))
+        .flags(NLM_F_DUMP)
+        .words("RTM_GETRULE dump");
+    let rule = |answer: &RouteNetlinkMessage| match answer {
+        RouteNetlinkMessage::NewRule(message) => Some(read(message)),
+        _ => None,
+    };
+    Ok(net.call(request)?.iter().filter_map(rule).collect())
+}
+
+fn read(message: &RuleMessage) -> Listed {
+    let header = &message.header;
+    let mut table = u32::from(header.table);
+    let mut listed =
+        Listed { source: None, table: None, priority: 0, is_narrower: header.dst_len > 0 || header.tos > 0 };
+    for attribute in &message.attributes {
+        match attribute {
+            RuleAttribute::Source(ip) => listed.source = IpNetwork::new(*ip, header.src_len).ok(),
+            RuleAttribute::Table(number) => table = *number,
+            RuleAttribute::Priority(priority) => listed.priority = *priority,
+            RuleAttribute::Destination(_)
+            | RuleAttribute::Iifname(_)
+            | RuleAttribute::Oifname(_)
+            | RuleAttribute::FwMark(_)
+            | RuleAttribute::UidRange(_)
+            | RuleAttribute::IpProtocol(_)
+            | RuleAttribute::SourcePortRange(_)
+            | RuleAttribute::DestinationPortRange(_) => listed.is_narrower = true,
+            _ => (),
+        }
+    }
+    listed.table = (header.action == RuleAction::ToTable).then_some(table);
+    listed
+}
+
+/// The lowest table from `first` on that no rule leads to and no route is in, of either family.
+///
+/// # Errors
+/// As [`list`] and [`crate::route::list`].
+pub fn free_table(net: &Kernel, first: u32) -> Result<Option<u32>> {
+    let mut taken = std::collections::BTreeSet::from([MAIN_TABLE]);
+    for ipv6 in [false, true] {
+        taken.extend(list(net, ipv6)?.into_iter().filter_map(|rule| rule.table));
+        taken.extend(crate::route::list(net, None, None, ipv6)?.into_iter().filter_map(|route| route.table));
+    }
+    // RT_TABLE_DEFAULT and RT_TABLE_LOCAL have rules, unless an administrator has deleted them.
+    Ok((first.max(1)..=u32::MAX).find(|table| !matches!(table, 253..=255) && !taken.contains(table)))
+}

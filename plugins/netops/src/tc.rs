@@ -1,0 +1,266 @@
+//! Traffic control: limiting a link's rate, and sending what comes in through another link first.
+
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, Nla};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::tc::{
+    TcAction, TcActionAttribute, TcActionMirror, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
+    TcFilterU32, TcFilterU32Option, TcHandle, TcMessage, TcMirror, TcMirrorActionType, TcOption, TcU32Key,
+    TcU32Selector, TcU32SelectorFlags,
+};
+use nix::errno::Errno;
+
+use crate::answer::{u16_at, u32_at};
+use crate::error::Result;
+use crate::feature::Feature;
+use crate::kernel::{Kernel, Request};
+use crate::link::Link;
+
+/// A token bucket: sends at a rate, after a burst.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tbf {
+    /// Bytes a second.
+    pub rate_bytes: u64,
+    /// Bytes that may wait, the bucket's included.
+    pub limit_bytes: u32,
+    /// The bucket: how long it takes to send it at that rate, in ticks of 64 ns.
+    pub buffer_ticks: u32,
+}
+
+impl Tbf {
+    /// A bucket of `burst_bytes`, and what comes in `latency_us` at the rate may wait beside it.
+    ///
+    /// Rounded as the reference does, which compares these numbers at CHECK.
+    #[must_use]
+    pub fn new(rate_bytes: u64, burst_bytes: u32, latency_us: u32) -> Self {
+        let waiting = u128::from(rate_bytes) * u128::from(latency_us) / MICROSECONDS;
+        let limit = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(burst_bytes);
+        let burst_us = u128::from(burst_bytes) * MICROSECONDS / u128::from(rate_bytes.max(1));
+        // 15.625 ticks are a microsecond (PSCHED_SHIFT in include/net/pkt_sched.h).
+        let ticks = u128::from(u32::try_from(burst_us).unwrap_or(u32::MAX)) * 125 / 8;
+        Self { rate_bytes, limit_bytes: limit, buffer_ticks: u32::try_from(ticks).unwrap_or(u32::MAX) }
+    }
+}
+
+const MICROSECONDS: u128 = 1_000_000;
+
+/// What a link's packets wait in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Qdisc {
+    /// A token bucket, for what goes out.
+    Tbf(Tbf),
+    /// Where filters for what comes in are.
+    Ingress,
+    /// Another, by the kernel's name: `noqueue`, `fq_codel`.
+    Other(String),
+}
+
+impl Qdisc {
+    fn kind(&self) -> &str {
+        match self {
+            Self::Tbf(_) => TBF,
+            Self::Ingress => INGRESS,
+            Self::Other(kind) => kind,
+        }
+    }
+
+    fn header(&self, link: &Link) -> TcMessage {
+        let mut message = TcMessage::with_index(link.index.cast_signed());
+        (message.header.handle, message.header.parent) = match self {
+            Self::Ingress => (TcHandle { major: TcHandle::INGRESS.major, minor: 0 }, TcHandle::INGRESS),
+            Self::Tbf(_) | Self::Other(_) => (TcHandle { major: 1, minor: 0 }, TcHandle::ROOT),
+        };
+        message
+    }
+}
+
+const TBF: &str = "tbf";
+const INGRESS: &str = "ingress";
+const TCA_TBF_PARMS: u16 = 1; // include/uapi/linux/pkt_sched.h
+const TCA_TBF_RATE64: u16 = 4;
+/// `struct tc_tbf_qopt`: two `tc_ratespec` of 12 bytes, limit, buffer, mtu.
+const TBF_BYTES: usize = 36;
+const RATE_AT: usize = 8;
+const LIMIT_AT: usize = 24;
+const BUFFER_AT: usize = 28;
+
+/// Puts a queue on a link: a bucket (or another) as its root `1:`, the place for filters as `ffff:`.
+///
+/// # Errors
+/// `EEXIST`: there is one that an administrator or this put there. [`crate::error::Cause::Unsupported`]: the kernel lacks
+/// it. `EINVAL`: the burst is smaller than the MTU, or a rate of 0.
+pub fn add(link: &Link, qdisc: &Qdisc) -> Request {
+    let mut message = qdisc.header(link);
+    message.attributes.push(TcAttribute::Kind(qdisc.kind().to_owned()));
+    if let Qdisc::Tbf(tbf) = qdisc {
+        message.attributes.push(TcAttribute::Options(tbf.options()));
+    }
+    let request = Request::new(
+        "add",
+        format!("qdisc {} of {}", qdisc.kind(), link.name),
+        RouteNetlinkMessage::NewQueueDiscipline(message),
+    )
+    .flags(NLM_F_CREATE | NLM_F_EXCL)
+    .words(format!("RTM_NEWQDISC dev={} kind={}", link.name, qdisc.kind()));
+    match qdisc {
+        Qdisc::Tbf(_) => request.needs(Feature::Tbf),
+        Qdisc::Ingress => request.needs(Feature::Ingress),
+        Qdisc::Other(_) => request,
+    }
+}
+
+impl Tbf {
+    fn options(&self) -> Vec<TcOption> {
+        let mut parameters = vec![0; TBF_BYTES];
+        let rate = u32::try_from(self.rate_bytes).unwrap_or(u32::MAX);
+        for (at, number) in [(RATE_AT, rate), (LIMIT_AT, self.limit_bytes), (BUFFER_AT, self.buffer_ticks)] {
+            if let Some(place) = parameters.get_mut(at..at + 4) {
+                place.copy_from_slice(&number.to_ne_bytes());
+            }
+        }
+        let mut options = vec![TcOption::Other(DefaultNla::new(TCA_TBF_PARMS, parameters))];
+        if self.rate_bytes > u64::from(u32::MAX) {
+            let rate = self.rate_bytes.to_ne_bytes().to_vec();
+            options.push(TcOption::Other(DefaultNla::new(TCA_TBF_RATE64, rate)));
+        }
+        options
+    }
+
+    /// From the attributes in `TCA_OPTIONS`.
+    fn read(mut options: &[u8]) -> Option<Self> {
+        let (mut tbf, mut rate) = (None, None);
+        while let (Some(length), Some(kind)) = (u16_at(options, 0), u16_at(options, 2)) {
+            let length = usize::from(length);
+            let value = options.get(4..length)?;
+            match kind {
+                TCA_TBF_PARMS => {
+                    tbf = Some(Self {
+                        rate_bytes: u32_at(value, RATE_AT)?.into(),
+                        limit_bytes: u32_at(value, LIMIT_AT)?,
+                        buffer_ticks: u32_at(value, BUFFER_AT)?,
+                    });
+                }
+                TCA_TBF_RATE64 => rate = Some(u64::from_ne_bytes(value.get(..8)?.try_into().ok()?)),
+                _ => (),
+            }
+            options = options.get(length.next_multiple_of(4)..).unwrap_or_default();
+        }
+        tbf.map(|tbf: Self| Self { rate_bytes: rate.unwrap_or(tbf.rate_bytes), ..tbf })
+    }
+}
+
+/// Takes a queue off a link; the kernel's default comes back.
+///
+/// # Errors
+/// `ENOENT`, `EINVAL`: there is none of the kind.
+pub fn delete(link: &Link, qdisc: &Qdisc) -> Request {
+    let mut message = qdisc.header(link);
+    message.attributes.push(TcAttribute::Kind(qdisc.kind().to_owned()));
+    Request::new(
+        "delete",
+        format!("qdisc {} of {}", qdisc.kind(), link.name),
+        RouteNetlinkMessage::DelQueueDiscipline(message),
+    )
+    .words(format!("RTM_DELQDISC dev={} kind={}", link.name, qdisc.kind()))
+}
+
+/// The queue for what goes out.
+///
+/// # Errors
+/// `ENODEV`: the link is gone.
+pub fn find_root(net: &Kernel, link: &Link) -> Result<Option<Qdisc>> {
+    find(net, link, TcHandle::ROOT)
+}
+
+/// The place for filters of what comes in.
+///
+/// # Errors
+/// As [`find_root`].
+pub fn find_ingress(net: &Kernel, link: &Link) -> Result<Option<Qdisc>> {
+    find(net, link, TcHandle::INGRESS)
+}
+
+fn find(net: &Kernel, link: &Link, parent: TcHandle) -> Result<Option<Qdisc>> {
+    let mut message = TcMessage::with_index(link.index.cast_signed());
+    message.header.parent = parent;
+    let request =
+        Request::new("get", format!("qdisc of {}", link.name), RouteNetlinkMessage::GetQueueDiscipline(message))
+            // Without it the answer is an announcement only.
+            .flags(NLM_F_ECHO)
+            .words(format!("RTM_GETQDISC dev={}", link.name));
+    let answers = match net.call(request) {
+        Err(error) if error.os_errno() == Some(Errno::ENOENT) => return Ok(None),
+        answers => answers?,
+    };
+    let qdisc = |answer: &RouteNetlinkMessage| match answer {
+        RouteNetlinkMessage::NewQueueDiscipline(message) => read(message),
+        _ => None,
+    };
+    Ok(answers.iter().find_map(qdisc))
+}
+
+fn read(message: &TcMessage) -> Option<Qdisc> {
+    let kind = message.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Kind(kind) => Some(kind.as_str()),
+        _ => None,
+    })?;
+    let options = message.attributes.iter().find_map(|attribute| match attribute {
+        TcAttribute::Options(options) => options.first(),
+        _ => None,
+    });
+    match (kind, options) {
+        (INGRESS, _) => Some(Qdisc::Ingress),
+        (TBF, Some(TcOption::Other(nest))) => {
+            let mut bytes = vec![0; nest.value_len()];
+            nest.emit_value(&mut bytes);
+            Tbf::read(&bytes).map(Qdisc::Tbf)
+        }
+        (kind, _) => Some(Qdisc::Other(kind.to_owned())),
+    }
+}
+
+/// Sends all that comes in by `link`, which has [`Qdisc::Ingress`], out by `to` first: a filter `u32` of preference 1 that
+/// matches everything. It goes with the queue, and with either link.
+///
+/// # Errors
+/// `EEXIST`: there is such a filter. `ENODEV`: one of the links is gone. [`crate::error::Cause::Unsupported`]: the kernel
+/// lacks `u32` or `mirred`.
+pub fn redirect_all(link: &Link, to: &Link) -> Request {
+    let mut message = TcMessage::with_index(link.index.cast_signed());
+    message.header.parent = TcHandle { major: TcHandle::INGRESS.major, minor: 0 };
+    message.header.info = (PREFERENCE << 16) | u32::from(ETH_P_ALL.to_be());
+    let mut selector = TcU32Selector::default();
+    selector.flags = TcU32SelectorFlags::Terminal;
+    selector.nkeys = 1;
+    // No bit of the packet is looked at.
+    selector.keys = vec![TcU32Key::default()];
+    message.attributes.push(TcAttribute::Kind(TcFilterU32::KIND.to_owned()));
+    message.attributes.push(TcAttribute::Options(vec![
+        TcOption::U32(TcFilterU32Option::ClassId(TcHandle { major: 1, minor: 1 })),
+        TcOption::U32(TcFilterU32Option::Selector(selector)),
+        TcOption::U32(TcFilterU32Option::Action(vec![redirect(to)])),
+    ]));
+    Request::new(
+        "add",
+        format!("filter of {} to {}", link.name, to.name),
+        RouteNetlinkMessage::NewTrafficFilter(message),
+    )
+    .flags(NLM_F_CREATE | NLM_F_EXCL)
+    .needs(Feature::Redirect)
+    .words(format!("RTM_NEWTFILTER dev={} kind=u32 action=mirred to={}", link.name, to.name))
+}
+
+const ETH_P_ALL: u16 = 3; // include/uapi/linux/if_ether.h
+const PREFERENCE: u32 = 1;
+
+fn redirect(to: &Link) -> TcAction {
+    let mut mirror = TcMirror::default();
+    mirror.generic.action = TcActionType::Stolen;
+    mirror.eaction = TcMirrorActionType::EgressRedir;
+    mirror.ifindex = to.index;
+    let mut action = TcAction::default();
+    action.attributes = vec![
+        TcActionAttribute::Kind(TcActionMirror::KIND.to_owned()),
+        TcActionAttribute::Options(vec![TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror))]),
+    ];
+    action
+}

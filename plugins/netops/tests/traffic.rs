@@ -1,0 +1,122 @@
+//! Rules, tables and queues, in throwaway namespaces.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
+use std::process::Command;
+
+use netops::error::Cause;
+use netops::link::{self, Bridge, Kind, Link, LinkName, NewLink, Settings, Target};
+use netops::route::{self, Route};
+use netops::rule::{self, Rule};
+use netops::tc::{self, Qdisc, Tbf};
+use netops::{Errno, Kernel, Netns};
+
+fn on_node(test: impl FnOnce(&Kernel) + Send) {
+    Netns::run_in_new(|| test(&Kernel::host().unwrap())).unwrap();
+}
+
+fn bridge(net: &Kernel, name: &str) -> Link {
+    net.run(link::create_bridge(name, &Bridge::default())).unwrap();
+    let up = Settings { up: Some(true), ..Settings::default() };
+    link::set_and_get(net, &Target::named(name), &up).unwrap()
+}
+
+/// What `tc` or `ip` prints, in the test's namespace.
+fn printed(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_rule_is_added_once_listed_and_deleted() {
+    on_node(|net| {
+        for source in ["10.1.0.5/32", "fd00::5/128"] {
+            let rule = Rule { source: source.parse().unwrap(), table: 1000, priority: None };
+            net.run(rule::add(&rule)).unwrap();
+            let listed = rule::list(net, rule.source.is_ipv6()).unwrap();
+            let found = listed.iter().find(|listed| listed.source == Some(rule.source)).unwrap();
+            assert_eq!((found.table, found.is_narrower), (Some(1000), false));
+            let same = Rule { priority: Some(found.priority), ..rule };
+            assert_eq!(net.run(rule::add(&same)).unwrap_err().os_errno(), Some(Errno::EEXIST));
+            let other = Rule { table: 1001, ..rule };
+            assert!(net.run(rule::delete(&other)).unwrap_err().is_absent());
+            net.run(rule::delete(&rule)).unwrap();
+            assert!(net.run(rule::delete(&rule)).unwrap_err().is_absent());
+        }
+    });
+}
+
+#[test]
+fn a_free_table_has_no_rule_and_no_route() {
+    on_node(|net| {
+        let br0 = bridge(net, "br0");
+        assert_eq!(rule::free_table(net, 100).unwrap(), Some(100));
+        net.run(rule::add(&Rule { source: "fd00::5/128".parse().unwrap(), table: 100, priority: None })).unwrap();
+        let route = Route::new("10.9.0.0/16".parse().unwrap(), None, Some(br0.index));
+        net.run(route::add(&Route { table: Some(101), ..route })).unwrap();
+        assert_eq!(rule::free_table(net, 100).unwrap(), Some(102));
+        assert_eq!(rule::free_table(net, 253).unwrap(), Some(256));
+    });
+}
+
+/// 8 Mbit/s, bursts of 100 kB, 25 ms: the numbers of the reference.
+#[test]
+fn a_token_bucket_reads_back_and_is_what_tc_prints() {
+    on_node(|net| {
+        let br0 = bridge(net, "br0");
+        let tbf = Tbf::new(1_000_000, 100_000, 25_000);
+        assert_eq!(tbf, Tbf { rate_bytes: 1_000_000, limit_bytes: 125_000, buffer_ticks: 1_562_500 });
+        net.run(tc::add(&br0, &Qdisc::Tbf(tbf))).unwrap();
+        assert_eq!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Tbf(tbf)));
+        let shown = printed("tc", &["qdisc", "show", "dev", "br0"]);
+        assert!(shown.contains("qdisc tbf 1: root") && shown.contains("rate 8Mbit burst 100000b"), "{shown}");
+        let twice = net.run(tc::add(&br0, &Qdisc::Tbf(tbf))).unwrap_err();
+        assert_eq!(twice.os_errno(), Some(Errno::EEXIST));
+        net.run(tc::delete(&br0, &Qdisc::Tbf(tbf))).unwrap();
+        assert!(matches!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Other(_))));
+        // 40 Gbit/s do not fit 32 bits of bytes.
+        let fast = Tbf::new(5_000_000_000, 10_000_000, 25_000);
+        net.run(tc::add(&br0, &Qdisc::Tbf(fast))).unwrap();
+        assert_eq!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Tbf(fast)));
+    });
+}
+
+#[test]
+fn what_comes_in_is_redirected_to_an_ifb() {
+    on_node(|net| {
+        let br0 = bridge(net, "br0");
+        let name = LinkName::parse("ifb9").unwrap();
+        let ifb = link::create(net, &NewLink { up: true, ..NewLink::new(&name, Kind::Ifb) }, None).unwrap();
+        assert_eq!(tc::find_ingress(net, &br0).unwrap(), None);
+        net.run(tc::add(&br0, &Qdisc::Ingress)).unwrap();
+        assert_eq!(tc::find_ingress(net, &br0).unwrap(), Some(Qdisc::Ingress));
+        net.run(tc::redirect_all(&br0, &ifb)).unwrap();
+        let shown = printed("tc", &["filter", "show", "dev", "br0", "ingress"]);
+        assert!(shown.contains("match 00000000/00000000 at 0"), "{shown}");
+        assert!(shown.contains("mirred (Egress Redirect to device ifb9) stolen"), "{shown}");
+        net.run(tc::delete(&br0, &Qdisc::Ingress)).unwrap();
+        assert_eq!(tc::find_ingress(net, &br0).unwrap(), None);
+        let gone = net.run(tc::redirect_all(&br0, &ifb)).unwrap_err();
+        assert!(!matches!(gone.cause, Cause::Unsupported { .. }), "{gone}");
+    });
+}
+
+#[test]
+fn a_link_takes_and_shows_all_that_can_be_tuned() {
+    on_node(|net| {
+        let br0 = bridge(net, "br0");
+        let settings = Settings {
+            promisc: Some(true),
+            allmulti: Some(true),
+            tx_queue_len: Some(77),
+            mtu_bytes: Some(1300),
+            ..Settings::default()
+        };
+        let link = link::set_and_get(net, &(&br0).into(), &settings).unwrap();
+        assert_eq!((link.promisc, link.allmulti, link.tx_queue_len, link.mtu_bytes), (true, true, 77, 1300));
+        let back = Settings { promisc: Some(false), allmulti: Some(false), ..Settings::default() };
+        let link = link::set_and_get(net, &(&br0).into(), &back).unwrap();
+        assert_eq!((link.promisc, link.allmulti), (false, false));
+    });
+}
