@@ -92,7 +92,9 @@ impl Bench {
     pub fn pod_named(&self, id: &str) -> Container {
         let mut pods = held(&self.pods);
         let container = self.node.container_named(id);
-        let prev_result = stage::for_pod(&self.node, &self.profile.stage, &container, pods.len() + 1);
+        let number = pods.len() + 1;
+        let laid = stage::for_pod(&self.node, &self.profile.stage, &container, number);
+        let prev_result = laid.map(|laid| self.profile.prev_result(laid, number));
         pods.push(Pod { container: container.clone(), prev_result });
         container
     }

@@ -2,7 +2,7 @@
 
 mod trials;
 
-use crate::profile::{Profile, Role, Stage};
+use crate::profile::{Profile, ProfileFile, Role, Stage};
 use crate::report::{self, Document};
 use crate::run::{self, Order, Run};
 use crate::schedule::Wanted;
@@ -17,8 +17,11 @@ pub(crate) use trials::Trials;
 #[derive(Debug, Args)]
 pub struct Options {
     /// Folder of executables to test, with a name for reports if wanted; once for each subject to compare
-    #[arg(long, value_name = "[LABEL=]DIR", required_unless_present = "list_rules")]
+    #[arg(long, value_name = "[LABEL=]DIR", required_unless_present_any = ["list_rules", "profile"])]
     bin_dir: Vec<String>,
+    /// File that says how a plugin is used, see PROFILES.md; may be repeated
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
+    profile: Vec<PathBuf>,
     /// Network config to test with, .conf or .conflist; else each known executable is tested with a built-in one
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -90,9 +93,14 @@ impl Options {
         {
             return Err(format!("two subjects are called {label}"));
         }
+        let files: Vec<_> = self.profile.iter().map(|file| ProfileFile::read(file)).collect::<Result<_, _>>()?;
+        if !files.is_empty() && self.bin_dir.is_empty() {
+            return self.of_files(files, &writable);
+        }
         let mut profiles = match &self.config {
             Some(file) => vec![given(file, self.role)?],
-            None => Profile::built_in(),
+            None if files.is_empty() => Profile::built_in(),
+            None => files.into_iter().map(|file| file.profile).collect(),
         };
         for profile in &mut profiles {
             profile.stage.splice(..0, writable.iter().map(|path| Stage::Folder { path: path.clone() }));
@@ -110,7 +118,7 @@ impl Options {
         for subject in &subjects {
             for profile in &profiles {
                 let absent = absent(subject, profile);
-                match (absent, self.config.is_some()) {
+                match (absent, self.config.is_some() || !self.profile.is_empty()) {
                     (None, _) => pairs.push((subject.clone(), (*profile).clone().for_subject(subject))),
                     (Some(executable), true) => {
                         return Err(no_executable(subject, executable));
@@ -126,12 +134,36 @@ impl Options {
         }
     }
 
+    /// Profile files with the executables that they name.
+    fn of_files(&self, files: Vec<ProfileFile>, writable: &[PathBuf]) -> Result<Vec<(Subject, Profile)>, String> {
+        let mut pairs: Vec<(Subject, Profile)> = Vec::new();
+        for (path, ProfileFile { mut profile, subject }) in self.profile.iter().zip(files) {
+            let Some(mut subject) = subject else {
+                return Err(format!(
+                    "{}: it names neither command nor folder, so --bin-dir has to name the folder of {}",
+                    path.display(),
+                    profile.executable
+                ));
+            };
+            if pairs.iter().any(|(other, _)| other.label == subject.label) {
+                return Err(format!("{}: another profile has the name {:?} too", path.display(), subject.label));
+            }
+            for dir in &self.also {
+                subject.also.push(subject::folder(dir)?);
+            }
+            profile.stage.splice(..0, writable.iter().map(|path| Stage::Folder { path: path.clone() }));
+            let profile = profile.for_subject(&subject);
+            pairs.push((subject, profile));
+        }
+        Ok(pairs)
+    }
+
     /// Says which executables are there for which there is no profile, unless the caller has chosen some.
     fn unknown_executables(&self, subject: &Subject) -> Option<String> {
         let known = Profile::built_in();
         let is_unknown = |name: &String| !known.iter().any(|profile| profile.executable == *name);
         let others: Vec<_> = subject.executables().into_iter().filter(is_unknown).collect();
-        let is_told = self.only.is_empty() && self.config.is_none() && !others.is_empty();
+        let is_told = self.only.is_empty() && self.config.is_none() && self.profile.is_empty() && !others.is_empty();
         is_told
             .then(|| format!("not tested, for want of a config (--config): {} of {}", others.join(", "), subject.label))
     }

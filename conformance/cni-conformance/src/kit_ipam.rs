@@ -99,10 +99,10 @@ impl KitIpam {
         text.lines().map(read).collect()
     }
 
-    /// Verbs of its calls, in order.
+    /// Verbs of its calls, in order, but for VERSION: that anybody may ask at any time.
     #[must_use]
     pub fn verbs(&self) -> Vec<String> {
-        self.calls().into_iter().map(|call| call.verb).collect()
+        self.calls().into_iter().map(|call| call.verb).filter(|verb| verb != "VERSION").collect()
     }
 
     /// Forgets its calls.
@@ -259,20 +259,19 @@ impl Ledger {
 }
 
 /// The result for an attachment in the newest form: `ipam.addresses`, `ipam.routes` and `ipam.dns` if the config has
-/// them, else an address of 10.88.0.0/16, perhaps one of fd88::/64, and default routes.
+/// them, else an address of 10.88.0.0/16, perhaps one of fd88::/64. No route that was not asked for: a plugin may make
+/// default routes itself.
 fn result(number: u16, ipam: &Value) -> Value {
     let [high, low] = number.to_be_bytes();
     let mut ips = vec![json!({ "address": format!("10.88.{high}.{low}/16"), "gateway": "10.88.0.1" })];
-    let mut routes = vec![json!({ "dst": "0.0.0.0/0" })];
     if ipam["withIPv6"] == json!(true) {
         ips.push(json!({ "address": format!("fd88::{number:x}/64"), "gateway": "fd88::1" }));
-        routes.push(json!({ "dst": "::/0" }));
     }
     let given = |key: &str| ipam.get(key).cloned();
     let mut result = json!({
         "cniVersion": "1.1.0",
         "ips": given("addresses").unwrap_or(Value::Array(ips)),
-        "routes": given("routes").unwrap_or(Value::Array(routes)),
+        "routes": given("routes").unwrap_or_else(|| json!([])),
     });
     if let Some(dns) = given("dns") {
         result["dns"] = dns;

@@ -2,13 +2,18 @@
 //! a child and read from a file.
 
 mod built_in;
+mod file;
 mod given;
+mod pool;
 
 use crate::form;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use std::path::PathBuf;
+
+pub use file::ProfileFile;
+pub use pool::Pool;
 
 /// Name of the network in each config.
 pub const NETWORK: &str = "conformance";
@@ -49,7 +54,8 @@ pub struct Profile {
     /// The plugin objects in order, without `name` and `cniVersion`; one unless it is a list.
     ///
     /// `capabilities` stand in them as in a file; what a runtime makes of them is [`Profile::config`]'s. `{n}` in a text
-    /// is the number of the pod, from 1; a text that is nothing but `{30000+n}` becomes the number 30000 and that.
+    /// is the number of the pod, from 1, `{9+n}` nine more, `{n:02x}` two hexadecimal digits; a text that is nothing but
+    /// `{30000+n}` becomes a number.
     pub plugins: Vec<Value>,
     /// The executable that is tested, for a list that of its first plugin; for an IPAM plugin not the `type` of its
     /// config.
@@ -63,6 +69,15 @@ pub struct Profile {
     /// The oldest version with which it makes sense: there were no chains before 0.3.0, and no results without addresses.
     #[serde(default)]
     pub oldest: Option<String>,
+    /// How its pool of addresses is made small, where that is not as in a config of host-local.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<Pool>,
+    /// What a runtime passes for each capability, where that is not the kit's own sample.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub samples: Map<String, Value>,
+    /// Keys of the prevResult of a chained plugin, in place of those of what the kit lays, in the newest form.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub prev_result: Map<String, Value>,
 }
 
 /// One thing that is laid on the node before ADD.
@@ -89,7 +104,7 @@ pub enum Stage {
     },
     /// A folder that plugins write to beside those that every node has: it is empty.
     Folder {
-        /// Its path; the machine has to have one there.
+        /// Its path.
         path: PathBuf,
     },
     /// A process that has to run, started before the first call.
@@ -176,22 +191,35 @@ impl Profile {
         let mut config = self.plugins.get(index).cloned().unwrap_or_else(|| json!({}));
         if let Some(object) = config.as_object_mut() {
             let capabilities = object.remove("capabilities");
-            let samples = samples(capabilities.as_ref().and_then(Value::as_object));
+            let samples = self.samples(capabilities.as_ref().and_then(Value::as_object));
             object.insert("cniVersion".to_owned(), json!(version));
             object.insert("name".to_owned(), json!(NETWORK));
             if !samples.is_empty() {
                 object.insert("runtimeConfig".to_owned(), Value::Object(samples));
             }
         }
-        fill(&mut config, pod);
+        fill(&mut config, "n", pod);
         config
     }
-}
 
-/// A sample value of each capability that is enabled and known.
-fn samples(capabilities: Option<&Map<String, Value>>) -> Map<String, Value> {
-    let enabled = capabilities.into_iter().flatten().filter(|(_, enabled)| **enabled == json!(true));
-    enabled.filter_map(|(name, _)| Some((name.clone(), sample(name)?))).collect()
+    /// A sample value of each capability that is enabled and known.
+    fn samples(&self, capabilities: Option<&Map<String, Value>>) -> Map<String, Value> {
+        let enabled = capabilities.into_iter().flatten().filter(|(_, enabled)| **enabled == json!(true));
+        let value = |name: &String| self.samples.get(name).cloned().or_else(|| sample(name));
+        enabled.filter_map(|(name, _)| Some((name.clone(), value(name)?))).collect()
+    }
+
+    /// The prevResult of a chained plugin for a pod: what the kit laid, with the profile's own keys.
+    #[must_use]
+    pub(crate) fn prev_result(&self, laid: Value, pod: usize) -> Value {
+        let mut result = laid;
+        for (key, value) in &self.prev_result {
+            let mut value = value.clone();
+            fill(&mut value, "n", pod);
+            result[key] = value;
+        }
+        result
+    }
 }
 
 /// What a runtime could pass for a capability (CONVENTIONS, "Dynamic Plugin specific fields").
@@ -212,26 +240,44 @@ fn sample(capability: &str) -> Option<Value> {
     })
 }
 
-/// Puts the number of the pod in.
-fn fill(value: &mut Value, pod: usize) {
+/// Puts a number in the place of a placeholder: `{n}`, `{K+n}` and `{n:02x}` in texts; a text that is nothing but `{K+n}`
+/// becomes a number.
+fn fill(value: &mut Value, name: &str, number: usize) {
     match value {
         Value::String(text) => {
-            let base = text.strip_prefix('{').and_then(|text| text.strip_suffix("+n}")?.parse::<usize>().ok());
+            let base = text.strip_prefix('{').and_then(|text| text.strip_suffix(&format!("+{name}}}"))?.parse().ok());
             match base {
-                Some(base) => *value = json!(base + pod),
-                None => *text = fill_text(text, pod),
+                Some(base) => *value = json!(number.saturating_add(base)),
+                None => *text = filled(text, name, number),
             }
         }
-        Value::Array(values) => values.iter_mut().for_each(|value| fill(value, pod)),
-        Value::Object(object) => object.values_mut().for_each(|value| fill(value, pod)),
+        Value::Array(values) => values.iter_mut().for_each(|value| fill(value, name, number)),
+        Value::Object(object) => object.values_mut().for_each(|value| fill(value, name, number)),
         Value::Null | Value::Bool(_) | Value::Number(_) => {}
     }
+}
+
+/// The same in a text.
+fn filled(text: &str, name: &str, number: usize) -> String {
+    let sum_ends = format!("+{name}}}");
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once(&sum_ends) {
+        match before.rsplit_once('{').and_then(|(start, base)| Some((start, base.parse::<usize>().ok()?))) {
+            Some((start, base)) => out.push_str(&format!("{start}{}", number.saturating_add(base))),
+            None => out.push_str(&format!("{before}{sum_ends}")),
+        }
+        rest = after;
+    }
+    out.push_str(rest);
+    let hex = format!("{:02x}", number % 256);
+    out.replace(&format!("{{{name}:02x}}"), &hex).replace(&format!("{{{name}}}"), &number.to_string())
 }
 
 /// The same in a name.
 #[must_use]
 pub fn fill_text(text: &str, pod: usize) -> String {
-    text.replace("{n:02x}", &format!("{:02x}", pod % 256)).replace("{n}", &pod.to_string())
+    filled(text, "n", pod)
 }
 
 #[cfg(test)]
@@ -277,11 +323,11 @@ mod tests {
             "type": "x", "name": "conformance", "cniVersion": "0.4.0", "runtimeConfig": { "mac": "0a:00:00:00:00:0b" },
         });
         assert_eq!(config, expected);
-        profile.plugins = vec![json!({ "device": "dev{n}", "port": "{8000+n}", "text": "{8000+n} " })];
+        profile.plugins = vec![json!({ "device": "dev{n}", "port": "{8000+n}", "text": "10.0.0.{9+n}/24 {x+n}" })];
         let config = profile.config(0, "1.0.0", 3);
         assert_eq!(
             (&config["device"], &config["port"], &config["text"]),
-            (&json!("dev3"), &json!(8003), &json!("{8000+n} "))
+            (&json!("dev3"), &json!(8003), &json!("10.0.0.12/24 {x+n}"))
         );
         assert_eq!(profile.role, Role::Interface);
     }

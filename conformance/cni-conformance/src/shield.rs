@@ -4,9 +4,9 @@
 //! the machine is for reading only, and where programs put what they soon forget there are empty folders.
 
 use nix::errno::Errno;
-use nix::mount::{MsFlags, mount};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
@@ -44,6 +44,42 @@ pub(crate) fn raise() -> io::Result<()> {
 /// Lays an empty folder over one that is there.
 pub(crate) fn lay_empty(folder: &Path, options: &str) -> nix::Result<()> {
     mount(Some("tmpfs"), folder, Some("tmpfs"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, Some(options))
+}
+
+/// Makes a folder of the trial's own, empty and writable, whether or not the machine has one there.
+///
+/// Where it has none, the nearest folder above is laid anew, with all that was in it.
+///
+/// # Errors
+/// What the kernel says, and of what.
+pub(crate) fn own_folder(folder: &Path) -> io::Result<()> {
+    if !folder.is_dir() {
+        let above = folder.ancestors().skip(1).find(|above| above.is_dir()).unwrap_or(Path::new("/"));
+        lay_anew(above).map_err(|error| io::Error::other(format!("cannot lay {} anew: {error}", above.display())))?;
+        fs::create_dir_all(folder)?;
+    }
+    lay_empty(folder, "mode=0755").map_err(|errno| told(folder, "lay an empty folder over it", errno))
+}
+
+/// Lays a folder to which can be added over one that is there; what that has is in it too, as it was.
+fn lay_anew(folder: &Path) -> io::Result<()> {
+    let none = None::<&str>;
+    let was = PathBuf::from(SCRATCH[0]).join("cni-conformance-was");
+    fs::create_dir_all(&was)?;
+    mount(Some(folder), &was, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+    lay_empty(folder, "mode=0755")?;
+    for entry in fs::read_dir(&was)? {
+        let (entry, kind) = entry.and_then(|entry| Ok((entry.file_name(), entry.file_type()?)))?;
+        let (from, to) = (was.join(&entry), folder.join(&entry));
+        if kind.is_symlink() {
+            std::os::unix::fs::symlink(fs::read_link(from)?, to)?;
+            continue;
+        }
+        if kind.is_dir() { fs::create_dir(&to) } else { File::create(&to).map(drop) }?;
+        mount(Some(&from), &to, none, MsFlags::MS_BIND | MsFlags::MS_REC, none)?;
+    }
+    umount2(&was, MntFlags::MNT_DETACH)?;
+    fs::remove_dir(&was)
 }
 
 fn told(place: &Path, what: &str, errno: Errno) -> io::Error {

@@ -34,8 +34,8 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
             }
             Stage::DhcpServer { .. } => dhcp::serve(node),
             Stage::Folder { path } => {
-                let laid = shield::lay_empty(path, "mode=0755");
-                laid.unwrap_or_else(|errno| panic!("cannot lay an empty folder over {}: {errno}", path.display()));
+                shield::own_folder(path)
+                    .unwrap_or_else(|error| panic!("cannot lay an empty folder at {}: {error}", path.display()));
             }
             Stage::Daemon { executable, arguments, socket } => {
                 children.push(daemon(&node.bin_dir().join(executable), arguments, Path::new(socket)));

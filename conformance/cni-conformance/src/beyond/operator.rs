@@ -1,6 +1,5 @@
 //! Whole operations as a runtime makes them, with a config that differs from the profile's, and disturbed ones.
 
-use super::pool;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form;
@@ -31,8 +30,9 @@ impl<'a> Operator<'a> {
 
     /// Whether the pool has the size that was asked for.
     pub(crate) fn is_pooled(&self) -> bool {
-        let sized = |index| pool::resize(&mut self.bench.profile.config(index, &self.bench.version, 0), 1);
-        self.pool.is_some() && (0..self.bench.plugin_count()).any(sized)
+        let profile = &self.bench.profile;
+        let sized = |index, size| profile.resize(&mut profile.config(index, &self.bench.version, 0), size);
+        self.pool.is_some_and(|size| (0..self.bench.plugin_count()).any(|index| sized(index, size)))
     }
 
     /// The config of a call.
@@ -49,7 +49,7 @@ impl<'a> Operator<'a> {
         let (_, _, stdin) = call.told(&self.bench.node);
         let mut config = serde_json::from_str(&stdin).unwrap_or_default();
         if let Some(addresses) = self.pool {
-            pool::resize(&mut config, addresses);
+            self.bench.profile.resize(&mut config, addresses);
         }
         config
     }

@@ -36,6 +36,42 @@ fn range(subnet: &str, addresses: u32) -> Option<Value> {
     Some(json!([{ "subnet": subnet, "rangeStart": nth(2)?, "rangeEnd": nth(addresses + 1)? }]))
 }
 
+/// How many attachments a config of host-local has addresses for: as many as the smallest of its range sets.
+pub(crate) fn capacity(config: &Value) -> Option<usize> {
+    let ipam = config.get("ipam").filter(|ipam| ipam["type"] == "host-local")?;
+    let sets: Vec<Vec<&Value>> = match ipam["ranges"].as_array() {
+        Some(sets) => sets.iter().map(|set| set.as_array().into_iter().flatten().collect()).collect(),
+        None => vec![vec![ipam]],
+    };
+    sets.iter().map(|set| set.iter().filter_map(|range| of_range(range)).sum()).min()
+}
+
+/// How many addresses a range has for containers: not those of the network, the gateway and broadcast.
+fn of_range(range: &Value) -> Option<usize> {
+    let (base, prefix) = range["subnet"].as_str()?.split_once('/')?;
+    let bits = if base.contains(':') { 128 } else { 32 };
+    let host_bits = bits - prefix.parse::<u32>().ok().filter(|prefix| *prefix <= bits)?;
+    let all = 1_usize.checked_shl(host_bits).filter(|_| host_bits < 48).unwrap_or(usize::MAX).saturating_sub(3);
+    let number = |key: &str| match range[key].as_str()?.parse().ok()? {
+        std::net::IpAddr::V4(address) => Some(u128::from(u32::from(address))),
+        std::net::IpAddr::V6(address) => Some(u128::from(address)),
+    };
+    match (number("rangeStart"), number("rangeEnd")) {
+        (Some(start), Some(end)) => usize::try_from(end.checked_sub(start)?.checked_add(1)?).ok(),
+        _ => Some(all),
+    }
+}
+
+/// Whether an address, without its prefix, stands in a config: then each container that is given this config has it.
+pub(crate) fn stands_in(config: &Value, address: &str) -> bool {
+    match config {
+        Value::String(text) => text.split('/').next() == Some(address),
+        Value::Array(values) => values.iter().any(|value| stands_in(value, address)),
+        Value::Object(object) => object.iter().any(|(key, value)| key != "prevResult" && stands_in(value, address)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => false,
+    }
+}
+
 /// Whether each attachment gets addresses of its own: not where the config has them, nor where there are none.
 pub(crate) fn hands_out(config: &Value) -> bool {
     config.pointer("/ipam/type").and_then(Value::as_str).is_some_and(|kind| !kind.is_empty() && kind != "static")
@@ -51,7 +87,7 @@ pub(crate) fn addresses(result: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{addresses, resize};
+    use super::{addresses, capacity, resize, stands_in};
     use serde_json::json;
 
     #[test]
@@ -66,6 +102,25 @@ mod tests {
         for other in [json!({}), json!({ "ipam": { "type": "x" } }), json!({ "ipam": { "type": "host-local" } })] {
             assert!(!resize(&mut other.clone(), 1), "{other}");
         }
+    }
+
+    #[test]
+    fn a_pool_serves_as_many_as_its_smallest_set() {
+        let of = |ipam: serde_json::Value| capacity(&json!({ "ipam": ipam }));
+        assert_eq!(of(json!({ "type": "host-local", "subnet": "10.1.0.0/24" })), Some(253));
+        let sets = json!([[{ "subnet": "10.1.0.0/24" }, { "subnet": "10.2.0.0/24" }], [{ "subnet": "fd01::/64" }]]);
+        assert_eq!(of(json!({ "type": "host-local", "ranges": sets })), Some(506));
+        let range = json!([[{ "subnet": "10.1.0.0/24", "rangeStart": "10.1.0.2", "rangeEnd": "10.1.0.5" }]]);
+        assert_eq!(of(json!({ "type": "host-local", "ranges": range })), Some(4));
+        assert_eq!(of(json!({ "type": "other", "subnet": "10.1.0.0/24" })), None);
+    }
+
+    #[test]
+    fn an_address_of_the_config_is_handed_out_to_nobody() {
+        let config = json!({ "ipam": { "fixed": ["10.1.0.5/24"] }, "prevResult": { "ips": ["10.1.0.6/24"] } });
+        assert!(stands_in(&config, "10.1.0.5"));
+        assert!(!stands_in(&config, "10.1.0.6"));
+        assert!(!stands_in(&config, "10.1.0"));
     }
 
     #[test]

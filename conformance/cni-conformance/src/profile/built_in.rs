@@ -22,6 +22,9 @@ fn profile(name: &str, executable: &str, role: Role, object: Value) -> Profile {
         stage: Vec::new(),
         needs: Vec::new(),
         oldest: None,
+        pool: None,
+        samples: serde_json::Map::new(),
+        prev_result: serde_json::Map::new(),
     }
 }
 

@@ -1,11 +1,16 @@
 //! Profiles of configs that somebody wrote.
 
 use super::{Profile, Role, Stage};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Reads the text of a `.conf` or `.conflist`.
 pub(super) fn profile(name: &str, text: &str, role: Option<Role>) -> Result<Profile, String> {
     let config: Value = serde_json::from_str(text).map_err(|error| format!("it is not JSON: {error}"))?;
+    of_config(name, &config, role)
+}
+
+/// The profile of a config, with what can be told from that.
+pub(super) fn of_config(name: &str, config: &Value, role: Option<Role>) -> Result<Profile, String> {
     let plugins: Vec<Value> = match config.get("plugins") {
         None if config.is_object() => vec![config.clone()],
         Some(Value::Array(plugins)) if !plugins.is_empty() => plugins.clone(),
@@ -19,7 +24,7 @@ pub(super) fn profile(name: &str, text: &str, role: Option<Role>) -> Result<Prof
         }
         Some(role) => role,
         None if is_list => Role::List,
-        None => derived(&config),
+        None => derived(config),
     };
     let plugins: Vec<Value> = plugins.into_iter().map(plain).collect();
     let executable = executable(plugins.first().unwrap_or(&Value::Null), role)?;
@@ -31,7 +36,19 @@ pub(super) fn profile(name: &str, text: &str, role: Option<Role>) -> Result<Prof
     needs.dedup();
     let stage = stage(&plugins, role);
     let oldest = [Role::Chained, Role::List].contains(&role).then(|| "0.3.0".to_owned());
-    Ok(Profile { name: name.to_owned(), role, plugins, executable, stage, needs, oldest })
+    let (samples, prev_result) = (Map::new(), Map::new());
+    Ok(Profile {
+        name: name.to_owned(),
+        role,
+        plugins,
+        executable,
+        stage,
+        needs,
+        oldest,
+        pool: None,
+        samples,
+        prev_result,
+    })
 }
 
 /// The role of one plugin object: that of the known plugin of its type, else what it looks like.

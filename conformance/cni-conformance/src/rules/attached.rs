@@ -27,9 +27,18 @@ impl<'a> Attached<'a> {
 
     /// ADD of a container.
     pub(super) fn add_to(bench: &'a Bench, pod: Container) -> Result<Self, Stop> {
+        Self::of(bench, pod, |pod| bench.add(pod))
+    }
+
+    /// ADD of a container in another way.
+    pub(super) fn of(
+        bench: &'a Bench,
+        pod: Container,
+        add: impl FnOnce(&Container) -> Result<Value, Stop>,
+    ) -> Result<Self, Stop> {
         let (node_before, pod_before) = (names(bench.node.host()), names(pod.namespace()));
         let attachment = pod.attachment();
-        let result = bench.add(&attachment)?;
+        let result = add(&pod)?;
         let told = Told::by(&result);
         Ok(Self { bench, pod, attachment, result, told, node_before, pod_before })
     }
@@ -223,6 +232,16 @@ pub(super) fn unchanged(bench: &Bench, expected: &str) -> Result<(), Stop> {
     match bench.left_behind() {
         left if left.is_empty() => Ok(()),
         left => Err(Finding::new(expected, "something is not").with_diff(left).into()),
+    }
+}
+
+/// That nothing has gone or changed since it was remembered. What has come is no harm to what was there, and is asked for
+/// by rules of its own.
+pub(super) fn nothing_lost(bench: &Bench, expected: &str) -> Result<(), Stop> {
+    let left = bench.left_behind();
+    match left.lines().any(|line| line.starts_with('-')) {
+        false => Ok(()),
+        true => Err(Finding::new(expected, "something is missing").with_diff(left).into()),
     }
 }
 

@@ -10,7 +10,8 @@ use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Barrier;
 use std::thread;
-use testns::{Container, Remains};
+use std::time::{Duration, Instant};
+use testns::{Container, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -59,7 +60,9 @@ fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
     operator.warm_up()?;
     let alone = bench.pod();
     bench.remember_node();
+    let start = Instant::now();
     all_through(&operator, &[alone])?;
+    let count = load(bench, count, start.elapsed())?;
     // What one leaves that comes alone is not for want of a lock: `del.` has rules for it.
     let leaves = !bench.left_behind().is_empty();
     let pods: Vec<_> = (0..count).map(|_| bench.pod()).collect();
@@ -68,6 +71,22 @@ fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
     match leaves {
         true => Ok(()),
         false => operator.nothing_is_left(&format!("ADD, CHECK and DEL of {count} containers at once")),
+    }
+}
+
+/// How many containers at once are fair: no more than the pool has addresses for, and than this machine can serve in
+/// time, if one alone takes that long.
+fn load(bench: &Bench, count: usize, alone: Duration) -> Result<usize, Stop> {
+    let count = bench.profile.capacity().map_or(count, |addresses| count.min(addresses));
+    let processors = thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    // Other trials run beside this one.
+    let whole = alone * u32::try_from(count / processors).unwrap_or(u32::MAX);
+    match whole > bench.call_deadline() / 2 {
+        true => Err(Stop::skip(format!(
+            "not tried: one container takes {} ms here, so that {count} at once would take longer than a call may              (--call-deadline)",
+            alone.as_millis()
+        ))),
+        false => Ok(count),
     }
 }
 
@@ -94,11 +113,14 @@ fn addresses_differ<'a>(
     operator: &Operator<'_>,
     added: impl Iterator<Item = (&'a Container, &'a Value)>,
 ) -> Result<(), Stop> {
-    let hands_out = (0..operator.bench.plugin_count())
-        .any(|index| pool::hands_out(&operator.bench.profile.config(index, &operator.bench.version, 0)));
     let mut owners: BTreeMap<String, &str> = BTreeMap::new();
-    for (pod, result) in added.filter(|_| hands_out) {
-        for address in pool::addresses(result) {
+    for (pod, result) in added {
+        let is_given = |address: &String| {
+            let config = |index| operator.config(index, Verb::Add, &pod.attachment(), None);
+            !(0..operator.bench.plugin_count()).any(|index| pool::stands_in(&config(index), address))
+        };
+        // A chained plugin has its addresses from prevResult, which each pod has of its own.
+        for address in pool::addresses(result).into_iter().filter(is_given) {
             if let Some(other) = owners.insert(address.clone(), pod.id()) {
                 let seen = format!("{other} and {} both have {address}", pod.id());
                 return Err(Finding::new("addresses that nobody else has", seen).into());
@@ -131,8 +153,8 @@ fn side_by_side<T: Send>(
 }
 
 fn small_pool(bench: &Bench) -> Result<(), Stop> {
-    const ADDRESSES: usize = 4;
-    let operator = Operator::with_pool(bench, 4);
+    const ADDRESSES: usize = 5;
+    let operator = Operator::with_pool(bench, 5);
     if !operator.is_pooled() {
         return Err(Stop::skip("the kit does not know how to make its pool small"));
     }

@@ -329,13 +329,14 @@ fn names_missing(bench: &Bench, variables: &[&str]) -> Result<(), Stop> {
     names(&answer.refused_by("parameters.required-of-add"), variables)
 }
 
-/// A folder can be opened, but reading it is an error.
+/// Reading what is open for writing only is an error. Not of a folder: some interpreters would not even start with one.
 fn unreadable_stdin(bench: &Bench) -> Result<(), Stop> {
     let call: Call = bench.call_with(Verb::Add, "", &bench.pod());
     let (executable, variables, _) = call.told(&bench.node);
-    let folder = File::open("/").map_err(|error| Stop::skip(format!("cannot open a folder: {error}")))?;
+    let unreadable = File::options().write(true).open("/dev/null");
+    let unreadable = unreadable.map_err(|error| Stop::skip(format!("cannot open /dev/null: {error}")))?;
     let mut command = Command::new(executable);
-    command.env_clear().envs(variables).stdin(folder).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command.env_clear().envs(variables).stdin(unreadable).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = command.output().map_err(|error| Stop::skip(format!("cannot start the plugin: {error}")))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));

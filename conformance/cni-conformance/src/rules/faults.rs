@@ -11,6 +11,8 @@ use crate::finding::Stop;
 use crate::profile::Role;
 use crate::rule::{Case, Level, Proof, Rule, Versions};
 use nix::errno::Errno;
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 use testns::Verb;
 use testns::trace::{Fate, Syscall, Traced};
@@ -87,6 +89,21 @@ struct Fault {
     fate: Fate,
 }
 
+impl Fault {
+    /// The same for what a script can bear: how its interpreter makes processes is no matter of its author.
+    fn of(self, bench: &Bench) -> Self {
+        let is_script = |index| {
+            let path = bench.node.bin_dir().join(bench.profile.executable(index));
+            let mut start = [0; 2];
+            File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && start == *b"#!"
+        };
+        match self.name == SYSTEM_CALL.name && (0..bench.plugin_count()).any(is_script) {
+            true => Self { name: self.name, fate: Fate::FailWhere(suitable_for_a_script) },
+            false => self,
+        }
+    }
+}
+
 const SYSTEM_CALL: Fault = Fault { name: "system call", fate: Fate::FailWhere(suitable) };
 const REFUSED: Fault = Fault { name: "netlink message", fate: Fate::Refuse };
 const NO_SPACE: Fault = Fault { name: "write to a file", fate: Fate::FailWhere(no_space) };
@@ -110,6 +127,11 @@ fn suitable(call: &Syscall) -> Option<Errno> {
         "write" | "open" | "openat" if call.changes => is_sysctl(call).then_some(Errno::EROFS),
         _ => None,
     }
+}
+
+fn suitable_for_a_script(call: &Syscall) -> Option<Errno> {
+    let is_of_interpreter = ["clone", "clone3", "fork", "vfork", "execve", "ioctl"].contains(&call.name().as_str());
+    suitable(call).filter(|_| !is_of_interpreter)
 }
 
 fn is_socket(call: &Syscall) -> bool {
@@ -197,6 +219,7 @@ fn add_fails(bench: &Bench, fault: Fault, share: Share) -> Result<(), Stop> {
 }
 
 fn fails(bench: &Bench, verb: Verb, fault: Fault, share: Share) -> Result<(), Stop> {
+    let fault = fault.of(bench);
     let scene = Scene::new(bench)?;
     each_point(&scene, verb, fault, share, |at, answer| scene.bears(answer, 1, at))
 }

@@ -78,7 +78,7 @@ fn a_case_that_hangs_is_broken() {
 #[test]
 fn what_cannot_be_tried_is_skipped() {
     let said = say(plugin(&Bin::with("static", HONEST), &["--only", "static", "--rule", "ipam.exhausted-is-an-error"]));
-    said.has(0, &["its config has no ipam.ranges", &sum(0, 0, 1, 0)]);
+    said.has(0, &["the kit does not know how to make its pool small", &sum(0, 0, 1, 0)]);
 }
 
 /// Where a plugin finds the folder of its own: a trial does not see it where the test does.

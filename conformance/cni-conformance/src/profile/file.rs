@@ -1,0 +1,257 @@
+//! Profiles that the author of a plugin writes: a JSON file. PROFILES.md explains its keys.
+
+use super::{Pool, Profile, Role, Stage, given};
+use crate::subject::{self, Subject};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// A profile as it is written. Paths are relative to the file's folder.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Written {
+    /// What reports call it; else the name of the file.
+    name: Option<String>,
+    command: Option<PathBuf>,
+    folder: Option<PathBuf>,
+    #[serde(default)]
+    also: Vec<PathBuf>,
+    role: Option<Role>,
+    config: Value,
+    stage: Option<Vec<Stage>>,
+    #[serde(default)]
+    prev_result: Map<String, Value>,
+    daemon: Option<Daemon>,
+    pool: Option<Pool>,
+    #[serde(default)]
+    capabilities: Map<String, Value>,
+    #[serde(default)]
+    writes: Vec<PathBuf>,
+    #[serde(default)]
+    needs: Vec<String>,
+    oldest: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Daemon {
+    command: Vec<String>,
+    socket: String,
+}
+
+/// A profile file, and the folder of executables that it names.
+#[derive(Debug)]
+pub struct ProfileFile {
+    /// What it says of the plugin.
+    pub profile: Profile,
+    /// Whose executable, if it says so.
+    pub subject: Option<Subject>,
+}
+
+impl ProfileFile {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// What is wrong with it: `FILE, line N, key "KEY": what`.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let text = std::fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        Self::parse(file, &text).map_err(|error| format!("{}, {error}", file.display()))
+    }
+
+    fn parse(file: &Path, text: &str) -> Result<Self, At> {
+        let written: Written = serde_json::from_str(text).map_err(|error| At::of_json(text, &error))?;
+        let stem = file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let name = written.name.clone().unwrap_or(stem);
+        let at = |key: &str, what: String| At::key(text, key, what);
+        let mut profile =
+            given::of_config(&name, &written.config, written.role).map_err(|error| at("config", error))?;
+        if let Some(feature) =
+            written.needs.iter().find(|need| !testns::Feature::ALL.iter().any(|one| one.to_string() == **need))
+        {
+            let known: Vec<_> = testns::Feature::ALL.iter().map(ToString::to_string).collect();
+            return Err(at("needs", format!("there is no feature {feature:?}, but {}", known.join(", "))));
+        }
+        if let Some(oldest) = written.oldest.as_deref().filter(|oldest| !crate::form::VERSIONS.contains(oldest)) {
+            return Err(at("oldest", format!("{oldest:?} is no version of the specification")));
+        }
+        if !written.prev_result.is_empty() && profile.role != Role::Chained {
+            return Err(at("prevResult", "only a plugin of role \"chained\" gets one on ADD".to_owned()));
+        }
+        if let Some(pointer) = written.pool.iter().flat_map(Pool::pointers).find(|pointer| !pointer.starts_with('/')) {
+            return Err(at(pointer, "the key of a pool is a JSON pointer, as \"/ipam/subnet\"".to_owned()));
+        }
+        if let Some(size) = written.pool.iter().flat_map(|pool| pool.sizes.keys()).find(|size| !is_size(size)) {
+            return Err(at(size, "the size of a pool is a number from 1 on, or \"any\"".to_owned()));
+        }
+        if let Some(stage) = written.stage {
+            profile.stage = stage;
+        }
+        for path in written.writes.iter().rev() {
+            if !path.is_absolute() {
+                return Err(at("writes", format!("{} is no absolute path", path.display())));
+            }
+            profile.stage.insert(0, Stage::Folder { path: path.clone() });
+        }
+        if let Some(Daemon { command, socket }) = written.daemon {
+            let [executable, arguments @ ..] = command.as_slice() else {
+                return Err(at("daemon", "its command is empty".to_owned()));
+            };
+            let (executable, arguments) = (executable.clone(), arguments.to_vec());
+            profile.stage.push(Stage::Daemon { executable, arguments, socket });
+        }
+        for capability in written.capabilities.keys() {
+            for plugin in &mut profile.plugins {
+                plugin["capabilities"][capability] = json!(true);
+            }
+        }
+        profile.samples = written.capabilities;
+        profile.prev_result = written.prev_result;
+        profile.pool = written.pool;
+        profile.needs.extend(written.needs);
+        profile.oldest = written.oldest.or(profile.oldest);
+
+        let base = file.parent().unwrap_or(Path::new(""));
+        let also: Result<Vec<_>, _> = written.also.iter().map(|dir| subject::folder(&base.join(dir))).collect();
+        let also = also.map_err(|error| at("also", error))?;
+        let bin_dir = match (&written.command, &written.folder) {
+            (Some(_), Some(_)) => return Err(at("folder", "there is a command already: one of both".to_owned())),
+            (Some(command), None) => {
+                let path = base.join(command);
+                let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                if file_name != profile.executable {
+                    let key = if profile.role == Role::Ipam { "ipam.type" } else { "type" };
+                    let said =
+                        format!("the config's {key} is {:?}, but the executable {file_name:?}", profile.executable);
+                    return Err(at("command", said));
+                }
+                path.parent().map(Path::to_owned)
+            }
+            (None, Some(folder)) => Some(base.join(folder)),
+            (None, None) => None,
+        };
+        let key = if written.command.is_some() { "command" } else { "folder" };
+        let subject = bin_dir.map(|dir| {
+            let dir = if dir.as_os_str().is_empty() { Path::new(".").to_owned() } else { dir };
+            let bin_dir = subject::folder(&dir).map_err(|error| at(key, error))?;
+            let subject = Subject { label: name.clone(), bin_dir, also };
+            match subject.find(&profile.executable) {
+                Some(_) => Ok(subject),
+                None => Err(at(key, format!("{}/{} is no executable file", dir.display(), profile.executable))),
+            }
+        });
+        Ok(Self { profile, subject: subject.transpose()? })
+    }
+}
+
+impl Pool {
+    fn pointers(&self) -> impl Iterator<Item = &String> {
+        self.sizes.values().flat_map(|keys| keys.keys())
+    }
+}
+
+fn is_size(size: &str) -> bool {
+    size == "any" || size.parse::<u32>().is_ok_and(|size| size > 0)
+}
+
+/// What is wrong, and where.
+struct At {
+    line: usize,
+    key: Option<String>,
+    what: String,
+}
+
+impl At {
+    /// Where a key stands first.
+    fn key(text: &str, key: &str, what: String) -> Self {
+        let quoted = json!(key).to_string();
+        let line = text.lines().position(|line| line.contains(&quoted)).map_or(1, |index| index + 1);
+        Self { line, key: Some(key.to_owned()), what }
+    }
+
+    fn of_json(text: &str, error: &serde_json::Error) -> Self {
+        let line = error.line().max(1);
+        let said = error.to_string();
+        let what = said.split(" at line ").next().unwrap_or(&said).to_owned();
+        // The last key before the place.
+        let before = text.lines().take(line - 1).map(str::len).sum::<usize>() + line - 1 + error.column();
+        let before = &text[..text.floor_char_boundary(before.min(text.len()))];
+        let named = what.split('`').nth(1).filter(|_| what.contains(" field `")).map(str::to_owned);
+        let last = || {
+            let (start, _value) = before.rsplit_once("\":")?;
+            start.rsplit_once('"').map(|(_, key)| key.to_owned())
+        };
+        Self { line, key: named.or_else(last), what }
+    }
+}
+
+impl fmt::Display for At {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.key {
+            Some(key) => write!(f, "line {}, key {key:?}: {}", self.line, self.what),
+            None => write!(f, "line {}: {}", self.line, self.what),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ProfileFile;
+    use crate::profile::{Role, Stage};
+    use serde_json::json;
+    use std::path::Path;
+
+    fn parse(text: &str) -> Result<ProfileFile, String> {
+        ProfileFile::parse(Path::new("/nowhere/mine.json"), text).map_err(|at| at.to_string())
+    }
+
+    #[test]
+    fn a_profile_says_how_a_plugin_is_used() {
+        let text = r#"{
+            "role": "chained", "config": { "type": "mine" }, "prevResult": { "dns": { "search": ["s{n}"] } },
+            "capabilities": { "weights": [1] }, "writes": ["/var/lib/mine"], "oldest": "0.4.0",
+            "daemon": { "command": ["mined", "-v"], "socket": "/run/mined" }
+        }"#;
+        let ProfileFile { profile, subject } = parse(text).unwrap();
+        assert_eq!((profile.name.as_str(), profile.role, subject.is_none()), ("mine", Role::Chained, true));
+        let [Stage::Folder { .. }, Stage::Attached, Stage::Daemon { executable, .. }] = profile.stage.as_slice() else {
+            panic!("{:?}", profile.stage);
+        };
+        assert_eq!(executable, "mined");
+        assert_eq!(profile.config(0, "1.0.0", 1)["runtimeConfig"], json!({ "weights": [1] }));
+        let prev_result = profile.prev_result(json!({ "ips": [] }), 7);
+        assert_eq!(prev_result, json!({ "ips": [], "dns": { "search": ["s7"] } }));
+        assert!(!profile.allows("0.3.1"));
+    }
+
+    #[test]
+    fn an_error_names_line_and_key() {
+        let bad = |text: &str| parse(text).unwrap_err();
+        let told = bad("{\n \"config\": { \"type\": \"mine\" },\n \"roll\": \"ipam\"\n}");
+        assert!(told.starts_with("line 3, key \"roll\": unknown field"), "{told}");
+        let told = bad("{\n \"config\": { \"type\": \"mine\" },\n \"role\": 7\n}");
+        assert!(told.starts_with("line 3, key \"role\": "), "{told}");
+        for (text, place) in [
+            ("{\"role\": \"interface\"}", "line 1, key \"config\": missing field"),
+            ("{\n\"config\": {} }", "line 2, key \"config\": it has no ipam.type"),
+            ("{\"config\": {\"type\":\"m\"},\n\"needs\": [\"wings\"] }", "line 2, key \"needs\": there is no feature"),
+            ("{\"config\": {\"type\":\"m\"},\n\"writes\": [\"here\"] }", "line 2, key \"writes\": here is no absolute"),
+            ("{\"config\": {\"type\":\"m\"},\n\"command\": \"./x\" }", "line 2, key \"command\": the config's type"),
+            ("{\"config\": {\"type\":\"m\"},\n\"folder\": \"x\" }", "line 2, key \"folder\": /nowhere/x"),
+            ("{\"config\": {\"type\":\"m\"},\n\"oldest\": \"9\" }", "line 2, key \"oldest\": "),
+            ("{\"config\": {\"type\":\"m\"},\n\"prevResult\": {\"dns\":{}} }", "line 2, key \"prevResult\": only a"),
+            (
+                "{\"config\": {\"type\":\"m\"},\n\"pool\": {\n\"sizes\": {\"few\": {\"/ipam\": 1}}}}",
+                "line 3, key \"few\"",
+            ),
+            (
+                "{\"config\": {\"type\":\"m\"},\n\"pool\": {\n\"sizes\": {\"1\": {\"ipam\": 1}}}}",
+                "line 3, key \"ipam\"",
+            ),
+            ("{\n\"config\": ", "line 2, key \"config\": EOF"),
+        ] {
+            let told = bad(text);
+            assert!(told.starts_with(place), "{told}\nnot {place}");
+        }
+    }
+}

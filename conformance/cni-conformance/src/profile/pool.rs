@@ -1,0 +1,92 @@
+//! Pools of addresses: how many a config has, and how it is made to have few.
+
+use super::{Profile, fill};
+use crate::beyond::pool;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// How the pool of a config is made small, as the author of a plugin says it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pool {
+    /// How many attachments the config as it stands has addresses for; unknown if left out.
+    #[serde(default)]
+    pub addresses: Option<usize>,
+    /// For a number of addresses, or `any`, the values of keys of the plugin object, by JSON pointers. In those of `any`,
+    /// `{a}` is the number and `{9+a}` nine more.
+    #[serde(default)]
+    pub sizes: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+impl Profile {
+    /// Makes the pool of a config one of so many addresses. False, and no change, if the kit does not know how.
+    pub(crate) fn resize(&self, config: &mut Value, addresses: u32) -> bool {
+        let Some(given) = &self.pool else {
+            return pool::resize(config, addresses);
+        };
+        let Some(keys) = given.sizes.get(&addresses.to_string()).or_else(|| given.sizes.get("any")) else {
+            return false;
+        };
+        for (pointer, value) in keys {
+            let mut value = value.clone();
+            fill(&mut value, "a", usize::try_from(addresses).unwrap_or(usize::MAX));
+            set(config, pointer, value);
+        }
+        true
+    }
+
+    /// The same with a single address. Where the kit chooses the range itself, it is one that no other config has.
+    pub(crate) fn of_one_address(&self, config: &mut Value) -> bool {
+        let ranges = config.pointer_mut("/ipam/ranges").filter(|_| self.pool.is_none());
+        let Some(ranges) = ranges else {
+            return self.resize(config, 1);
+        };
+        *ranges = json!([[{ "subnet": "10.66.0.0/24", "rangeStart": "10.66.0.2", "rangeEnd": "10.66.0.2" }]]);
+        true
+    }
+
+    /// How many attachments its config has addresses for, if that can be told.
+    pub(crate) fn capacity(&self) -> Option<usize> {
+        match &self.pool {
+            Some(given) => given.addresses,
+            None => self.plugins.iter().filter_map(pool::capacity).min(),
+        }
+    }
+}
+
+/// Sets a key, also one that is not there yet.
+fn set(config: &mut Value, pointer: &str, value: Value) {
+    match config.pointer_mut(pointer) {
+        Some(place) => *place = value,
+        None => {
+            let (parent, key) = pointer.rsplit_once('/').unwrap_or(("", pointer));
+            if let Some(parent) = config.pointer_mut(parent).and_then(Value::as_object_mut) {
+                parent.insert(key.replace("~1", "/").replace("~0", "~"), value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pool;
+    use crate::Profile;
+    use serde_json::json;
+
+    #[test]
+    fn a_pool_is_made_small_as_the_profile_says() {
+        let mut profile = Profile::find("host-local").unwrap();
+        let sizes = json!({ "1": { "/ipam/net": "10.1.0.0/30" }, "any": { "/ipam/from": "10.1.0.2", "/ipam/to": "10.1.0.{1+a}" } });
+        profile.pool = Some(Pool { addresses: Some(253), sizes: serde_json::from_value(sizes).unwrap() });
+        let mut config = json!({ "ipam": { "net": "10.1.0.0/24" } });
+        assert!(profile.resize(&mut config, 5));
+        assert_eq!(config["ipam"], json!({ "net": "10.1.0.0/24", "from": "10.1.0.2", "to": "10.1.0.6" }));
+        assert!(profile.resize(&mut config, 1));
+        assert_eq!(config["ipam"]["net"], json!("10.1.0.0/30"));
+        assert_eq!(profile.capacity(), Some(253));
+        profile.pool = Some(Pool::default());
+        assert!(!profile.resize(&mut config, 1));
+        assert_eq!(Profile::find("host-local").unwrap().capacity(), Some(65_533));
+    }
+}
