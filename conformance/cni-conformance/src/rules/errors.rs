@@ -329,12 +329,13 @@ fn names_missing(bench: &Bench, variables: &[&str]) -> Result<(), Stop> {
     names(&answer.refused_by("parameters.required-of-add"), variables)
 }
 
-/// Reading what is open for writing only is an error. Not of a folder: some interpreters would not even start with one.
+/// Memory that is not mapped can be opened, but reading it is an error (EIO). Not a folder: some interpreters would not even
+/// start with one; nor what is closed for reading, which some languages take for empty.
 fn unreadable_stdin(bench: &Bench) -> Result<(), Stop> {
     let call: Call = bench.call_with(Verb::Add, "", &bench.pod());
     let (executable, variables, _) = call.told(&bench.node);
-    let unreadable = File::options().write(true).open("/dev/null");
-    let unreadable = unreadable.map_err(|error| Stop::skip(format!("cannot open /dev/null: {error}")))?;
+    let unreadable = File::open("/proc/self/mem");
+    let unreadable = unreadable.map_err(|error| Stop::skip(format!("cannot open /proc/self/mem: {error}")))?;
     let mut command = Command::new(executable);
     command.env_clear().envs(variables).stdin(unreadable).stdout(Stdio::piped()).stderr(Stdio::piped());
     let output = command.output().map_err(|error| Stop::skip(format!("cannot start the plugin: {error}")))?;

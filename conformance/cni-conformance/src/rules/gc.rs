@@ -1,6 +1,6 @@
 //! SPEC 2, GC.
 
-use super::attached::nothing_lost;
+use super::attached::{nothing_lost, with_key};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
@@ -207,16 +207,19 @@ fn second_interface(bench: &Bench, pod: &Container) -> Result<Attachment, Stop> 
 }
 
 fn keeps_other_networks(bench: &Bench) -> Result<(), Stop> {
-    let (own, others) = (bench.pod(), bench.pod());
-    bench.add(&own)?;
+    let (own, others) = (bench.pod().attachment(), bench.pod().attachment());
     // From their own IPAM plugin both networks could get the same address.
-    let others = &others.attachment();
-    let mut config = super::attached::with_kit_ipam(bench, Verb::Add, others, &[])
-        .unwrap_or_else(|_| bench.config_for(Verb::Add, others));
-    config["name"] = json!("another");
-    bench.make(&bench.call_with(Verb::Add, &config, others))?.succeeds()?;
+    let config = |verb, attachment: &Attachment| {
+        super::attached::with_kit_ipam(bench, verb, attachment, &[])
+            .unwrap_or_else(|_| bench.config_for(verb, attachment))
+    };
+    bench.make(&bench.call_with(Verb::Add, config(Verb::Add, &own), &own))?.succeeds()?;
+    let another = with_key(config(Verb::Add, &others), "name", json!("another"));
+    bench.make(&bench.call_with(Verb::Add, another, &others))?.succeeds()?;
     bench.remember();
-    bench.gc(&[own.attachment()])?;
+    let valid = json!([{ "containerID": own.container_id, "ifname": own.ifname }]);
+    let gc = with_key(config(Verb::Gc, &Attachment::none()), VALID, valid);
+    bench.make(&bench.call_with(Verb::Gc, gc, Attachment::none()))?.succeeds()?;
     nothing_lost(bench, "the other network as it was")
 }
 
