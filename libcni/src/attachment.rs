@@ -1,12 +1,34 @@
 //! What a runtime says about one attachment: which container, which interface, and the dynamic parameters.
 
 use crate::raw::RawObject;
-use cni_spec::{CniArgs, CniError, Code, ContainerId, IfName};
+use cni_spec::{CniArgs, CniError, Code, ContainerId, IfName, NetworkName};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-pub use cni_spec::Attachment as AttachmentId;
+/// A container's interface in a network that is named beside it: what a runtime's lists are of.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AttachmentId {
+    /// The container.
+    pub container_id: ContainerId,
+    /// Its interface.
+    pub ifname: IfName,
+}
+
+impl AttachmentId {
+    /// The attachment to this network.
+    #[must_use]
+    pub fn to(&self, network: &NetworkName) -> cni_spec::Attachment {
+        let Self { container_id, ifname } = self.clone();
+        cni_spec::Attachment { network: network.clone(), container_id, ifname }
+    }
+}
+
+impl From<cni_spec::Attachment> for AttachmentId {
+    fn from(cni_spec::Attachment { container_id, ifname, .. }: cni_spec::Attachment) -> Self {
+        Self { container_id, ifname }
+    }
+}
 
 /// One interface of one container, with everything a plugin is told about it.
 ///

@@ -7,8 +7,8 @@ use crate::plugin::Plugin;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
 use cni_spec::{
-    AddResult, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType, SpecVersion, conf,
-    version,
+    AddResult, Attachment, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType,
+    SpecVersion, conf, version,
 };
 use std::rc::Rc;
 
@@ -62,20 +62,20 @@ async fn run_verb<P: Plugin>(
     match command {
         Command::Add => {
             let conf = checked::<P>(&raw, object, cni_version)?;
-            let (container_id, ifname) = attachment(&raw)?;
+            let attachment = attachment(&raw, object)?;
             let netns = netns.ok_or_else(missing_netns)?;
-            add::<P>(AddRequest { container_id, ifname, netns, conf, raw }, object).await
+            add::<P>(AddRequest { attachment, netns, conf, raw }, object).await
         }
         Command::Del => {
             let conf = for_removal::<P>(&raw, object, cni_version);
-            let (container_id, ifname) = attachment(&raw)?;
-            P::del(&DelRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
+            let attachment = attachment(&raw, object)?;
+            P::del(&DelRequest { attachment, netns, conf, raw }).await.map(silent)
         }
         Command::Check => {
             let conf = checked::<P>(&raw, object, cni_version)?;
-            let (container_id, ifname) = attachment(&raw)?;
+            let attachment = attachment(&raw, object)?;
             let netns = netns.ok_or_else(missing_netns)?;
-            P::check(&CheckRequest { container_id, ifname, netns, conf, raw }).await.map(silent)
+            P::check(&CheckRequest { attachment, netns, conf, raw }).await.map(silent)
         }
         Command::Gc => {
             let conf = for_removal::<P>(&raw, object, cni_version);
@@ -98,17 +98,21 @@ async fn add<P: Plugin>(request: AddRequest<P::Conf>, object: &Rc<ConfObject>) -
         Ok(text) => return Ok(Reply::success(text)),
         Err(error) => error,
     };
-    let AddRequest { container_id, ifname, netns, conf: _, raw } = request;
+    let AddRequest { attachment, netns, conf: _, raw } = request;
     let conf = for_removal::<P>(&raw, object, cni_version).after(result);
-    match P::del(&DelRequest { container_id, ifname, netns: Some(netns), conf, raw }).await {
+    match P::del(&DelRequest { attachment, netns: Some(netns), conf, raw }).await {
         Ok(()) => Err(error.detail("What ADD had made was removed again.")),
         Err(left) => Err(error.detail(format!("What ADD had made could not all be removed: {left}."))),
     }
 }
 
-fn attachment(raw: &Raw) -> Result<(ContainerId, IfName), CniError> {
-    let env = &raw.call.env;
-    Ok((ContainerId::parse(&env.container_id)?, IfName::parse(&env.ifname)?))
+fn attachment(raw: &Raw, object: &ConfObject) -> Result<Attachment, CniError> {
+    let (container_id, ifname) = (&raw.call.env.container_id, &raw.call.env.ifname);
+    Ok(Attachment {
+        network: object.name().clone(),
+        container_id: ContainerId::parse(container_id)?,
+        ifname: IfName::parse(ifname)?,
+    })
 }
 
 fn missing_netns() -> CniError {

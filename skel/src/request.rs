@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::delegate::{self, Delegate};
 use crate::netns::NetnsPath;
-use cni_spec::{Attachment, CniArgs, CniError, ContainerId, IfName, PluginConf};
+use cni_spec::{Attachment, CniArgs, CniError, PluginConf};
 use std::rc::Rc;
 
 /// What all verbs have: the raw call, for those who pass it on.
@@ -67,33 +67,27 @@ macro_rules! request {
 request! {
     /// ADD.
     AddRequest {
-        /// The container.
-        container_id: ContainerId,
-        /// Its interface, to be made.
-        ifname: IfName,
-        /// Its namespace, which is not the plugin's own.
+        /// What is to be made.
+        attachment: Attachment,
+        /// The container's namespace, which is not the plugin's own.
         netns: NetnsPath,
     }
 }
 request! {
     /// DEL. Without a namespace, or with one that is gone, everything outside it is removed all the same.
     DelRequest {
-        /// The container.
-        container_id: ContainerId,
-        /// Its interface.
-        ifname: IfName,
-        /// Its namespace, if the runtime still knows one. Never the plugin's own, which is taken for one that is gone.
+        /// What it is about.
+        attachment: Attachment,
+        /// The container's namespace, if the runtime still knows one. Never the plugin's own, which is taken for one that is gone.
         netns: Option<NetnsPath>,
     }
 }
 request! {
     /// CHECK.
     CheckRequest {
-        /// The container.
-        container_id: ContainerId,
-        /// Its interface.
-        ifname: IfName,
-        /// Its namespace.
+        /// What it is about.
+        attachment: Attachment,
+        /// The container's namespace.
         netns: NetnsPath,
     }
 }

@@ -2,12 +2,11 @@
 
 use crate::draw::Draw;
 use crate::hold;
-use cni_spec::{CniArgs, ConfObject, ContainerId, FromAnyConf, FromConf, IfName};
+use cni_spec::{Attachment, CniArgs, ConfObject, ContainerId, FromAnyConf, FromConf, IfName, NetworkName};
 use host_local::address::{Address, Family};
 use host_local::conf::{Conf, Removal};
 use host_local::fuzzing;
 use host_local::range::Span;
-use host_local::store::Owner;
 use std::path::{Path, PathBuf};
 
 /// Its network config. Ranges are what the search through them relies on.
@@ -76,7 +75,11 @@ pub fn reservation(data: &[u8]) {
     }
     let (first, second) = text.split_once('\n').unwrap_or((text, "eth0"));
     if let (Ok(container_id), Ok(ifname)) = (ContainerId::parse(first), IfName::parse(second)) {
-        let content = fuzzing::reservation(&Owner { container_id, ifname });
+        let content = fuzzing::reservation(&Attachment {
+            network: NetworkName::parse("n").expect("it is a valid name"),
+            container_id,
+            ifname,
+        });
         assert_eq!(fuzzing::reserved_for(content.as_bytes()), Some(content), "what ADD writes is what DEL looks for");
     }
     if let Some(address) = Address::from_file_name(text) {

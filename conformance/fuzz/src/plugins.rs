@@ -2,11 +2,11 @@
 
 use crate::hold;
 use bridge::conf::{Conf, Removal};
-use bridge::plan::{self, Plan};
-use cni_spec::{ConfObject, ContainerId, FromAnyConf, FromConf, IfName, SpecVersion, json};
+use bridge::plan::{self, Own, Plan};
+use cni_spec::{ConfObject, FromAnyConf, FromConf, IfName, SpecVersion, json};
 use filter::iptables::rule::{self, Rule};
 use filter::{Attachment, fuzzing};
-use interface::host_veth::Owner;
+use interface::Step;
 use noop::control::Control;
 use skel::env::Environment;
 
@@ -25,11 +25,9 @@ pub fn bridge_conf(data: &[u8]) {
     );
     let members = conf.vlans.iter().flat_map(|vlans| &vlans.member_of);
     members.for_each(|vlans| assert!(1 <= vlans.first && vlans.first <= vlans.last && vlans.last <= 4094));
-    let container_id = &ContainerId::parse("c1").expect("it is a valid ID");
-    let ifname = &IfName::parse("eth0").expect("it is a valid name");
-    let owner = Owner { network: object.name(), container_id, ifname };
+    let attachment = cni_spec::Attachment::parse(object.name().as_str(), "c1", "eth0").expect("they are valid names");
     for lease in [None, object.prev_result(SpecVersion::LATEST).ok().flatten()] {
-        match Plan::new(&conf, &owner, conf.mac, lease) {
+        match plan::plan(&conf, &attachment, conf.mac, lease) {
             Ok(plan) => plan_holds(&plan),
             Err(error) => hold::is_sound(&error),
         }
@@ -37,18 +35,24 @@ pub fn bridge_conf(data: &[u8]) {
 }
 
 fn plan_holds(plan: &Plan) {
+    let shared = plan.steps.iter().find_map(|step| match step {
+        Step::Own(Own::Shared(shared)) => Some(shared),
+        _ => None,
+    });
+    let shared = shared.expect("every plan has the bridge");
     let names =
-        [Some(&plan.bridge.name), Some(&plan.host_veth.name), plan.vlan_gateway.as_ref().map(|port| &port.name)];
+        [Some(&shared.bridge.name), Some(&plan.names.host), shared.vlan_gateway.as_ref().map(|port| &port.name)];
     names
         .into_iter()
         .flatten()
         .for_each(|name| assert!(IfName::parse(name).is_ok(), "{name:?} is no interface's name"));
     assert!(!plan.to_string().is_empty());
     // Nothing to do where all is there, and everything where nothing is.
-    let nothing = plan::address_changes("cni0", &plan.gateways, &plan.gateways, false).expect("nothing is in the way");
+    let nothing =
+        plan::address_changes("cni0", &shared.gateways, &shared.gateways, false).expect("nothing is in the way");
     assert!(nothing.add.is_empty() && nothing.delete.is_empty());
-    let all = plan::address_changes("cni0", &[], &plan.gateways, false).expect("nothing is in the way");
-    assert_eq!(all.add, plan.gateways);
+    let all = plan::address_changes("cni0", &[], &shared.gateways, false).expect("nothing is in the way");
+    assert_eq!(all.add, shared.gateways);
 }
 
 /// noop's control file.

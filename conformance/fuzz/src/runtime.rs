@@ -66,7 +66,9 @@ fn stdin_holds(
             assert_eq!((object.name().as_str(), object.version_text()), (&*network.name, &*network.cni_version));
             assert_eq!(object.plugin_type().as_deref(), Ok(plugin.plugin_type.as_str()));
             if let Some(valid) = valid {
-                assert_eq!(object.valid_attachments().as_deref(), Ok(valid));
+                let read =
+                    object.valid_attachments().map(|read| read.into_iter().map(AttachmentId::from).collect::<Vec<_>>());
+                assert_eq!(read.as_deref(), Ok(valid));
             }
         }
         // A plugin's own keys are its own affair, and so is the characters' check of the name at ADD.

@@ -1,7 +1,7 @@
 //! The honest chained plugin: sets the MTU of the container's interface and sysctls below `net`, as the reference's
 //! `tuning` does with the same keys. What it sets ends with the container.
 
-use interface::{check::differs, error::open_kernel, error::open_netns, failed};
+use interface::{check::differs, failed, pod::open_kernel, pod::open_netns};
 use netops::link::{self, Settings, Target};
 use netops::sysctl::{self, Key};
 use serde::Deserialize;
@@ -59,7 +59,7 @@ impl Plugin for Tuning {
         let result = request.conf.get_prev_result()?;
         if conf.mtu.is_some() {
             let settings = Settings { mtu_bytes: conf.mtu, ..Settings::default() };
-            let set = link::set(&Target::named(request.ifname.as_str()), &settings);
+            let set = link::set(&Target::named(request.attachment.ifname.as_str()), &settings);
             open_kernel(&request.netns)?.run(set).map_err(failed)?;
         }
         inside(&request.netns, conf, |key, value| sysctl::write(key, value).map_err(failed))?;
@@ -70,7 +70,7 @@ impl Plugin for Tuning {
         let conf = &request.conf.own;
         request.conf.get_prev_result()?;
         let net = open_kernel(&request.netns)?;
-        let link = link::get(&net, &Target::named(request.ifname.as_str())).map_err(failed)?;
+        let link = link::get(&net, &Target::named(request.attachment.ifname.as_str())).map_err(failed)?;
         if conf.mtu.is_some_and(|mtu| mtu != link.mtu_bytes) {
             return Err(differs(format!("link {}", link.name), format!("its MTU is {}", link.mtu_bytes)));
         }

@@ -1,6 +1,6 @@
 //! `egress-mtu`: packets that leave by a default route have at most `mtu` bytes; neighbours keep the link's full MTU.
 
-use interface::{check::differs, error::open_kernel, failed};
+use interface::{check::differs, failed, pod::open_kernel};
 use netops::route::{self, Route};
 use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
@@ -28,7 +28,7 @@ impl Plugin for EgressMtu {
         let mtu = request.conf.own.mtu;
         let mut result = request.conf.get_prev_result()?;
         let net = open_kernel(&request.netns)?;
-        let old = route::list_default(&net, request.ifname.as_str()).map_err(failed)?;
+        let old = route::list_default(&net, request.attachment.ifname.as_str()).map_err(failed)?;
         let new: Vec<Route> = old.iter().map(|old| Route { mtu_bytes: Some(mtu), ..old.clone() }).collect();
         route::replace(&net, &old, &new).map_err(failed)?;
         result.routes.iter_mut().filter(|route| route.is_default()).for_each(|route| route.mtu = mtu);
@@ -38,7 +38,7 @@ impl Plugin for EgressMtu {
     async fn check(request: &CheckRequest<Self>) -> Result<(), CniError> {
         let mtu = request.conf.own.mtu;
         let net = open_kernel(&request.netns)?;
-        let routes = route::list_default(&net, request.ifname.as_str()).map_err(failed)?;
+        let routes = route::list_default(&net, request.attachment.ifname.as_str()).map_err(failed)?;
         let wrong = routes.iter().find(|route| route.mtu_bytes != Some(mtu));
         wrong.map_or(Ok(()), |route| Err(differs(format!("route {route}"), format!("its MTU is not {mtu}"))))
     }

@@ -1,5 +1,6 @@
 //! A plugin's network config: what stdin carries (SPEC 1, "Plugin configuration object", and SPEC 3).
 
+use crate::attachment::Attachment;
 use crate::error::{CniError, Code};
 use crate::json::{self, Ignored};
 use crate::names::{ContainerId, IfName, NetworkName, PluginType};
@@ -17,15 +18,6 @@ const COMMON_KEYS: &[&str] =
 
 /// The most misspelt keys that are named.
 const MISSPELT_MAX: usize = 10;
-
-/// One container's interface in a network, as GC lists them.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Attachment {
-    /// The container.
-    pub container_id: ContainerId,
-    /// Its interface.
-    pub ifname: IfName,
-}
 
 /// The whole object of stdin: known to be JSON and to have a valid network name. All else is read by who needs it, as
 /// what one verb cannot do without is of no use to another.
@@ -197,7 +189,7 @@ impl ConfObject {
         })
     }
 
-    /// The attachments that GC must keep. A missing list is an error: it does not mean that none is valid.
+    /// The attachments to this network that GC must keep. A missing list is an error: it does not mean that none is valid.
     ///
     /// # Errors
     /// Code 7 if the list is missing or an entry is malformed.
@@ -211,18 +203,19 @@ impl ConfObject {
             CniError::new(Code::INVALID_CONFIG, "cannot collect garbage: key cni.dev/valid-attachments is missing")
                 .detail("An empty list says that no attachment is valid; without the list nothing is removed.")
         })?;
-        list.iter().map(WireAttachment::parse).collect()
+        list.iter().map(|entry| entry.parse(&self.name)).collect()
     }
 }
 
 impl WireAttachment {
-    fn parse(&self) -> Result<Attachment, CniError> {
+    fn parse(&self, network: &NetworkName) -> Result<Attachment, CniError> {
         let bad = |error: CniError| CniError {
             code: Code::INVALID_CONFIG,
             msg: format!("cannot use cni.dev/valid-attachments: {}", error.msg),
             ..error
         };
         Ok(Attachment {
+            network: network.clone(),
             container_id: ContainerId::parse(&self.container_id).map_err(bad)?,
             ifname: IfName::parse(&self.ifname).map_err(bad)?,
         })

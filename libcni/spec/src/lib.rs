@@ -3,10 +3,11 @@
 //! Everything here is parsed once, at the edge, and trusted inside. The crate is pure but for
 //! [`exec`], which runs one plugin once. It knows no kernel object and no plugin.
 //!
-//! Reading order: the words ([`error`], [`version`], [`names`]), what goes in ([`args`], [`conf`]), what
+//! Reading order: the words ([`error`], [`version`], [`names`], [`attachment`]), what goes in ([`args`], [`conf`]), what
 //! comes out ([`result`], older forms in [`legacy`]), and the call itself ([`exec`]).
 
 pub mod args;
+pub mod attachment;
 pub mod conf;
 pub mod error;
 pub mod exec;
@@ -21,7 +22,8 @@ pub mod version;
 pub const SUITE_MARK: &str = "CNI suite executable, mark 5b1f0c9e7a2d4836";
 
 pub use args::CniArgs;
-pub use conf::{Attachment, ConfObject, FromAnyConf, FromConf, PluginConf};
+pub use attachment::Attachment;
+pub use conf::{ConfObject, FromAnyConf, FromConf, PluginConf};
 pub use error::{CniError, Code};
 pub use names::{ContainerId, IfName, NetworkName, PluginPath, PluginType};
 pub use result::{AddResult, Dns, Interface, Ip, Route};

@@ -20,6 +20,13 @@ pub struct Attachment<'a> {
     pub ifname: &'a str,
 }
 
+impl<'a> From<&'a cni_spec::Attachment> for Attachment<'a> {
+    fn from(attachment: &'a cni_spec::Attachment) -> Self {
+        let cni_spec::Attachment { network, container_id, ifname } = attachment;
+        Self { network: network.as_str(), container: container_id.as_str(), ifname: ifname.as_str() }
+    }
+}
+
 impl Attachment<'_> {
     /// `<N>-<I>`: N from the network's name, I from ifname and container ID. Every comment of an
     /// nft object starts with it; the reference plugins use the same.

@@ -1,14 +1,19 @@
-//! CHECK's comparisons of a container's interface with the result that ADD gave.
+//! CHECK's way through a plan: the node compared with each step, and with the result that ADD gave.
 
-use cni_spec::{AddResult, CniError, Code, Interface};
+use cni_spec::{AddResult, Attachment, CniError, Code, Interface};
+use filter::Filter;
 use ipnetwork::IpNetwork;
-use netops::link::{Link, Mac};
-use netops::route::{MAIN_TABLE, Route};
-use netops::{Kernel, addr, route};
+use netops::addr::{self, Address};
+use netops::bridge_port::{self, Vlans};
+use netops::link::{self, Link, Mac, Port};
+use netops::route::{self, MAIN_TABLE, Route};
+use netops::{Kernel, OpError, pair};
 use skel::NetnsPath;
 
-use crate::container::Plan;
 use crate::failed;
+use crate::own::OwnStep;
+use crate::plan::{Names, Side, Step};
+use crate::pod::Pod;
 
 /// A difference between the node and what ADD left.
 #[must_use]
@@ -55,44 +60,278 @@ pub fn mac(link: &Link, entry: &Interface) -> Result<(), CniError> {
     }
 }
 
-/// Compares the addresses on the link with the plan's. Others may have been added since.
-///
-/// # Errors
-/// Code 107 naming the first that is missing.
-pub fn addresses(net: &Kernel, link: &Link, plan: &Plan) -> Result<(), CniError> {
-    let found = addr::list(net, link).map_err(failed)?;
-    let missing = plan.addresses.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net));
-    match missing {
-        None => Ok(()),
-        Some(wanted) => Err(differs(format!("link {}", link.name), format!("address {} is not found", wanted.net))),
+/// A CHECK under way: the node, looked at as steps need it.
+pub struct Look<'a> {
+    /// What is compared.
+    pub attachment: &'a Attachment,
+    /// Where.
+    pub pod: &'a Pod,
+    /// What its links are called.
+    pub names: &'a Names,
+    /// The result of ADD and of the plugins after it.
+    pub prev: &'a AddResult,
+    /// Its entry for the container's interface.
+    pub entry: &'a Interface,
+    /// What the host's end is a port of: a plugin's own step sets it.
+    pub master: Option<Link>,
+    search_path: &'a str,
+    host_link: Option<Link>,
+    container: Option<Link>,
+    addresses: Option<Vec<Address>>,
+    routes: Option<Vec<Route>>,
+    prefixes: Vec<IpNetwork>,
+    filter: Option<Filter>,
+}
+
+impl<'a> Look<'a> {
+    pub(crate) fn new(
+        attachment: &'a Attachment,
+        pod: &'a Pod,
+        names: &'a Names,
+        prev: &'a AddResult,
+        entry: &'a Interface,
+        search_path: &'a str,
+    ) -> Self {
+        let (master, host_link, container, addresses, routes, filter) = (None, None, None, None, None, None);
+        Self {
+            attachment,
+            pod,
+            names,
+            prev,
+            entry,
+            master,
+            search_path,
+            host_link,
+            container,
+            addresses,
+            routes,
+            prefixes: Vec::new(),
+            filter,
+        }
+    }
+
+    /// The result's entry for a link of the node.
+    #[must_use]
+    pub fn entry_of(&self, link: &Link) -> Option<&'a Interface> {
+        self.prev.interfaces.iter().find(|entry| entry.name == link.name && entry.sandbox.is_empty())
+    }
+
+    /// The container's link.
+    ///
+    /// # Errors
+    /// Code 107: it is not there.
+    pub fn container(&mut self) -> Result<&Link, CniError> {
+        match &mut self.container {
+            Some(link) => Ok(link),
+            none @ None => {
+                let object = format!("interface {} in {}", self.entry.name, self.pod.inside.place());
+                let link = link::find(&self.pod.inside, &self.entry.name).map_err(failed)?;
+                Ok(none.insert(link.ok_or_else(|| differs(&object, "it is not found"))?))
+            }
+        }
+    }
+
+    /// Compares the container's link with a kind and with the result's Ethernet address.
+    ///
+    /// # Errors
+    /// Code 107.
+    pub fn kind(&mut self, kind: &str) -> Result<(), CniError> {
+        let object = format!("interface {} in {}", self.entry.name, self.pod.inside.place());
+        let entry = self.entry;
+        let link = self.container()?;
+        if link.kind.name() != kind {
+            return Err(differs(&object, format!("it is a {}, not a {kind}", link.kind)));
+        }
+        mac(link, entry)
+    }
+
+    /// The host's end of the container's veth: the pair's, whatever its name, and in prevResult.
+    ///
+    /// # Errors
+    /// Code 107: there is none.
+    pub fn host_link(&mut self) -> Result<&Link, CniError> {
+        if self.host_link.is_none() {
+            let Pod { host, netns, inside } = self.pod;
+            let container = self.container()?;
+            let object = format!("host end of {}", container.name);
+            let peer = pair::find_host_end(host, inside, netns, container).map_err(failed)?;
+            let peer = peer.ok_or_else(|| differs(&object, "it is not found"))?;
+            if self.entry_of(&peer).is_none() {
+                return Err(differs(&object, format!("it is {}, which prevResult does not have", peer.name)));
+            }
+            self.host_link = Some(peer);
+        }
+        self.host_link.as_ref().ok_or_else(|| differs("host end", "it is not found"))
+    }
+
+    fn link(&mut self, side: Side) -> Result<&Link, CniError> {
+        match side {
+            Side::Host => self.host_link(),
+            Side::Container => self.container(),
+        }
+    }
+
+    fn filter(&mut self) -> Result<&mut Filter, CniError> {
+        match &mut self.filter {
+            Some(filter) => Ok(filter),
+            none @ None => Ok(none.insert(Filter::open().map_err(failed)?.searching(self.search_path))),
+        }
+    }
+
+    fn veth(&mut self) -> Result<(), CniError> {
+        self.kind("veth")?;
+        let master = self.master.clone();
+        let peer = self.host_link()?;
+        match master {
+            Some(bridge) if peer.master != Some(bridge.index) => {
+                Err(differs(format!("link {}", peer.name), format!("it is no port of bridge {}", bridge.name)))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn up(&mut self, side: Side) -> Result<(), CniError> {
+        let place = self.pod.inside.place().to_owned();
+        let link = self.link(side)?;
+        let object = match side {
+            Side::Host => format!("link {}", link.name),
+            Side::Container => format!("interface {} in {place}", link.name),
+        };
+        if link.up { Ok(()) } else { Err(differs(object, "it is down")) }
+    }
+
+    fn port(&mut self, wanted: Port) -> Result<(), CniError> {
+        let link = self.host_link()?;
+        let (object, found) = (format!("bridge port {}", link.name), link.port.unwrap_or_default());
+        if wanted.hairpin != found.hairpin {
+            return Err(differs(object, format!("hairpin mode is {}", on_or_off(found.hairpin))));
+        }
+        if wanted.isolated != found.isolated {
+            return Err(differs(object, format!("isolation is {}", on_or_off(found.isolated))));
+        }
+        Ok(())
+    }
+
+    fn vlans(&mut self, join: &[Vlans]) -> Result<(), CniError> {
+        let (host, master) = (&self.pod.host, self.master.as_ref().map_or(0, |master| master.index));
+        let link = self.host_link()?;
+        let found = bridge_port::list_vlans(host, master, link.index).map_err(failed)?;
+        let missing = join.iter().flat_map(|vlans| vlans.first..=vlans.last);
+        match missing.into_iter().find(|id| !found.iter().any(|vlan| vlan.first == *id)) {
+            None => Ok(()),
+            Some(id) => Err(differs(format!("bridge port {}", link.name), format!("it is not in VLAN {id}"))),
+        }
+    }
+
+    /// Compares the routes of a side with those that were made, each in its own table.
+    fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
+        let name = self.link(side)?.name.clone();
+        let found = match side {
+            Side::Container => self.container_routes()?,
+            Side::Host => &list_routes(&self.pod.host)?,
+        };
+        match wanted.iter().find(|wanted| !found.iter().any(|route| same(wanted, route))) {
+            None => Ok(()),
+            Some(wanted) => Err(differs(format!("link {name}"), format!("route {wanted} is not found"))),
+        }
+    }
+
+    /// Looks for a route to the prefix of each of the container's addresses, when all steps were compared.
+    pub(crate) fn prefixes(&mut self) -> Result<(), CniError> {
+        let wanted = std::mem::take(&mut self.prefixes);
+        if wanted.is_empty() {
+            return Ok(());
+        }
+        let name = self.container()?.name.clone();
+        let found = self.container_routes()?;
+        let is_there = |prefix: &IpNetwork| {
+            let direct = |route: &&Route| route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
+            found.iter().filter(|route| route.table == Some(MAIN_TABLE)).any(|route| direct(&route))
+        };
+        match wanted.iter().find(|prefix| is_subnet(**prefix) && !is_there(prefix)) {
+            None => Ok(()),
+            Some(prefix) => Err(differs(format!("link {name}"), format!("route to {prefix} is not found"))),
+        }
+    }
+
+    /// On any link: a later plugin may have moved one, and what counts is that it is there.
+    fn container_routes(&mut self) -> Result<&Vec<Route>, CniError> {
+        match &mut self.routes {
+            Some(routes) => Ok(routes),
+            none @ None => Ok(none.insert(list_routes(&self.pod.inside)?)),
+        }
+    }
+
+    /// Compares the addresses on a link with those that were given to it. Others may have been added since.
+    fn addresses(&mut self, side: Side, wanted: &[Address]) -> Result<(), CniError> {
+        let Pod { host, inside, .. } = self.pod;
+        let link = self.link(side)?.clone();
+        let found = match (side, &mut self.addresses) {
+            (Side::Host, _) => addr::list(host, &link).map_err(failed)?,
+            (Side::Container, Some(found)) => std::mem::take(found),
+            (Side::Container, None) => addr::list(inside, &link).map_err(failed)?,
+        };
+        let missing = wanted.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net));
+        if side == Side::Container {
+            self.addresses = Some(found);
+            self.prefixes.extend(wanted.iter().map(|address| address.net));
+        }
+        match missing {
+            None => Ok(()),
+            Some(wanted) => Err(differs(format!("link {}", link.name), format!("address {} is not found", wanted.net))),
+        }
     }
 }
 
-/// Compares the routes with the plan's, each in its own table, and looks for a route to each address's prefix.
-///
-/// # Errors
-/// Code 107 naming the first that is missing.
-pub fn routes(net: &Kernel, link: &Link, plan: &Plan) -> Result<(), CniError> {
-    // On any link: a later plugin may have moved one, and what counts is that it is there.
+impl<O: OwnStep> Step<O> {
+    /// Compares the node with the step. Sysctls are not compared: whoever uses the link later may tune them.
+    pub(crate) fn check(&self, look: &mut Look<'_>, state: &mut O::State) -> Result<(), CniError> {
+        match self {
+            Self::Own(own) => own.check(look, state),
+            Self::Veth(_) => look.veth(),
+            Self::Create(create) => look.kind(create.kind.name()),
+            Self::SpoofGuard(_) => match look.container()?.mac {
+                None => Ok(()),
+                Some(mac) => {
+                    let (attachment, veth) = (look.attachment, look.host_link()?.name.clone());
+                    look.filter()?.check_spoof_guard(attachment.into(), &veth, mac.0).map_err(different)
+                }
+            },
+            Self::Masquerade(backend, addresses) => {
+                let attachment = look.attachment;
+                look.filter()?.check_masquerade(*backend, attachment.into(), addresses).map_err(different)
+            }
+            Self::JoinVlans(join) => look.vlans(join),
+            Self::Port(port) => look.port(*port),
+            Self::Addresses(side, addresses) => look.addresses(*side, addresses),
+            Self::Up(side) => look.up(*side),
+            Self::Routes(side, wanted) => look.routes(*side, wanted),
+            Self::RefuseAdvertisements
+            | Self::LeaveDefaultVlan
+            | Self::Sysctls(_)
+            | Self::ArpNotify
+            | Self::StayDown
+            | Self::AwaitUp(_)
+            | Self::AwaitAddresses(_)
+            | Self::Forward { .. } => Ok(()),
+        }
+    }
+}
+
+fn list_routes(net: &Kernel) -> Result<Vec<Route>, CniError> {
     let mut found = Vec::new();
     for ipv6 in [false, true] {
         found.extend(route::list(net, None, None, ipv6).map_err(failed)?);
     }
-    let missing = |what: String| Err(differs(format!("link {}", link.name), format!("{what} is not found")));
-    for address in &plan.addresses {
-        let prefix = address.net;
-        let direct = |route: &Route| route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
-        let in_main = |route: &&Route| route.table == Some(MAIN_TABLE);
-        if is_subnet(prefix) && !found.iter().filter(in_main).any(direct) {
-            return missing(format!("route to {prefix}"));
-        }
-    }
-    for wanted in &plan.routes {
-        if !found.iter().any(|route| same(wanted, route)) {
-            return missing(format!("route {wanted}"));
-        }
-    }
-    Ok(())
+    Ok(found)
+}
+
+fn different(error: OpError) -> CniError {
+    CniError { code: Code::CHECK_FAILED, ..failed(error) }
+}
+
+fn on_or_off(on: bool) -> &'static str {
+    if on { "on" } else { "off" }
 }
 
 /// A /32 or /128 is no subnet: the kernel makes no route for it (IPv4), or a local one.

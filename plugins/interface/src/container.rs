@@ -1,18 +1,21 @@
-//! The plan for a container's interface, made from an IPAM result without touching anything, and applying it.
+//! What becomes of a container's link: its part of a plan, made from an IPAM result without touching anything, and what
+//! applying that needs.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cni_spec::{CniError, Code, Ip, Route as ResultRoute};
+use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::error::{OpError, Result};
-use netops::link::{self, Link, Settings};
-use netops::route::{self, Route};
+use netops::link::{self, Link};
+use netops::route::Route;
 use netops::sysctl::{self, Key};
 use netops::watch::Watch;
 use netops::{Kernel, Netns};
+
+use crate::plan::{Side, Step};
 
 /// How long duplicate address detection may take before ADD gives up: the limit of the reference's 1.1.1, which a pod
 /// needs whose kernel asks more often than once (`dad_transmits`).
@@ -21,6 +24,8 @@ pub const DAD_DEADLINE: Duration = Duration::from_secs(10);
 /// Whether the container looks for duplicates of its IPv6 addresses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Dad {
+    /// As the kernel has it for new links: ADD takes a second or two longer.
+    Kernels,
     /// Addresses are usable as soon as the kernel has joined their groups.
     Off,
     /// Enhanced duplicate address detection (RFC 7527), which bridges and hairpins do not fool.
@@ -30,7 +35,7 @@ pub enum Dad {
 /// Whether the container believes a router that speaks up on its link (IPv6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RouterAdvertisements {
-    /// As the kernel has it for new links: it does, unless somebody changed the default.
+    /// As the kernel has it for new links: it does, unless an administrator changed the default.
     Kernels,
     /// It does.
     Accepted,
@@ -38,17 +43,28 @@ pub enum RouterAdvertisements {
     Refused,
 }
 
-/// What the container's interface is to have. Links are not known yet: routes have link 0.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
-    /// Its name.
-    pub ifname: String,
-    /// `net/FAMILY/conf/IFNAME/NAME`, values, and whether their absence is an error; in order.
-    pub sysctls: Vec<Sysctl>,
-    /// Its addresses.
-    pub addresses: Vec<Address>,
-    /// Its routes.
-    pub routes: Vec<Route>,
+/// What a plugin wants of the container's link beside the lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Duplicate address detection, with addresses.
+    pub dad: Dad,
+    /// Router advertisements.
+    pub routers: RouterAdvertisements,
+    /// New addresses are announced when the link gets up: IPv4 by ARP, IPv6 by a neighbour advertisement.
+    pub announce: Announce,
+    /// ADD waits until the link can carry packets, as a veth can as soon as both ends are up.
+    pub await_up: bool,
+}
+
+/// Which new addresses are announced when the link gets up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Announce {
+    /// None.
+    No,
+    /// IPv4, by ARP.
+    Ipv4,
+    /// Both families.
+    Both,
 }
 
 /// One value of one link in the container.
@@ -77,46 +93,37 @@ pub enum Need {
     Wish,
 }
 
-impl Plan {
-    /// The plan for an interface without addresses: it only gets up.
-    #[must_use]
-    pub fn layer2(ifname: &str, routers: RouterAdvertisements) -> Self {
-        let sysctls = accept_ra(ifname, routers).into_iter().collect();
-        Self { ifname: ifname.to_owned(), sysctls, addresses: vec![], routes: vec![] }
+/// What is done with the container's link, in order. IPv4 addresses come before the link gets up: the ARP announcement on
+/// getting up is for those that are there by then.
+///
+/// # Errors
+/// Code 110: addresses or routes that no interface can have.
+pub(crate) fn steps<O>(
+    ifname: &str,
+    options: Options,
+    lease: &AddResult,
+) -> std::result::Result<Vec<Step<O>>, CniError> {
+    let addresses = lease.ips.iter().map(|ip| Address::from(ip.address));
+    let (ipv4, ipv6): (Vec<Address>, Vec<Address>) = addresses.partition(|address| address.net.is_ipv4());
+    let routes: Vec<Route> =
+        lease.routes.iter().map(|route| plan_route(&lease.ips, route)).collect::<std::result::Result<_, _>>()?;
+    let has_addresses = !lease.ips.is_empty();
+    let mut sysctls: Vec<Sysctl> = accept_ra(ifname, options.routers).into_iter().collect();
+    if has_addresses {
+        sysctls.extend(address_sysctls(ifname, options, !ipv6.is_empty()));
     }
-
-    /// The plan for an interface with addresses.
-    ///
-    /// # Errors
-    /// Code 110: addresses or routes that no interface can have.
-    pub fn layer3(
-        ifname: &str,
-        ips: &[Ip],
-        routes: &[ResultRoute],
-        dad: Dad,
-        routers: RouterAdvertisements,
-    ) -> std::result::Result<Self, CniError> {
-        let ipv6 = ips.iter().any(|ip| ip.address.is_ipv6());
-        Ok(Self {
-            ifname: ifname.to_owned(),
-            sysctls: accept_ra(ifname, routers).into_iter().chain(sysctls(ifname, dad, ipv6)).collect(),
-            addresses: ips.iter().map(|ip| ip.address.into()).collect(),
-            routes: routes.iter().map(|route| plan_route(ips, route)).collect::<std::result::Result<_, _>>()?,
-        })
-    }
-
-    /// The one announcement of new addresses: neighbours that knew another owner learn it when the link gets up. By
-    /// netlink: opening a namespace's `/proc/sys/net/ipv4` takes the longer the more namespaces have been there.
-    fn announces(&self) -> bool {
-        !self.addresses.is_empty()
-    }
-
-    fn has_ipv6(&self) -> bool {
-        self.addresses.iter().any(|address| address.net.is_ipv6())
-    }
+    let mut steps = Vec::new();
+    steps.extend((!sysctls.is_empty()).then_some(Step::Sysctls(sysctls)));
+    steps.extend((has_addresses && options.announce != Announce::No).then_some(Step::ArpNotify));
+    steps.extend((!ipv4.is_empty()).then_some(Step::Addresses(Side::Container, ipv4)));
+    steps.push(Step::Up(Side::Container));
+    steps.extend((!ipv6.is_empty()).then_some(Step::Addresses(Side::Container, ipv6)));
+    steps.extend((!routes.is_empty()).then_some(Step::Routes(Side::Container, routes)));
+    steps.extend(options.await_up.then_some(Step::AwaitUp(Side::Container)));
+    Ok(steps)
 }
 
-fn accept_ra(ifname: &str, routers: RouterAdvertisements) -> Option<Sysctl> {
+pub(crate) fn accept_ra(ifname: &str, routers: RouterAdvertisements) -> Option<Sysctl> {
     let value = match routers {
         RouterAdvertisements::Kernels => return None,
         RouterAdvertisements::Accepted => "1",
@@ -126,10 +133,11 @@ fn accept_ra(ifname: &str, routers: RouterAdvertisements) -> Option<Sysctl> {
     Some(Sysctl { family: "ipv6", link: ifname.to_owned(), name: "accept_ra", value, need })
 }
 
-fn sysctls(ifname: &str, dad: Dad, ipv6: bool) -> Vec<Sysctl> {
+fn address_sysctls(ifname: &str, options: Options, ipv6: bool) -> Vec<Sysctl> {
     let of = |name, value, need| Sysctl { family: "ipv6", link: ifname.to_owned(), name, value, need };
     let mut sysctls = Vec::new();
-    match dad {
+    match options.dad {
+        Dad::Kernels => (),
         // Where it stays on, ADD takes a second longer.
         Dad::Off => sysctls.push(of("accept_dad", "0", Need::Wish)),
         Dad::Enhanced => {
@@ -141,6 +149,9 @@ fn sysctls(ifname: &str, dad: Dad, ipv6: bool) -> Vec<Sysctl> {
         sysctls.push(Sysctl { link: "lo".into(), ..of("disable_ipv6", "0", Need::WhereThere) });
         sysctls.push(of("disable_ipv6", "0", Need::WhereThere));
         sysctls.push(of("keep_addr_on_down", "1", Need::Always));
+        if options.announce == Announce::Both {
+            sysctls.push(of("ndisc_notify", "1", Need::WhereThere));
+        }
     }
     sysctls
 }
@@ -181,15 +192,13 @@ fn network(net: IpNetwork) -> IpNetwork {
     IpNetwork::new(net.network(), net.prefix()).unwrap_or(net)
 }
 
-/// Writes the plan's sysctls in the container. The link must be there and down: a router's advertisement could
-/// otherwise come first.
+/// Writes sysctls in the container. The link must be there and down: a router's advertisement could otherwise come first.
 ///
 /// # Errors
 /// The first value that could not be written.
-pub fn write_sysctls(netns: &Netns, plan: &Plan) -> Result<()> {
+pub(crate) fn write_sysctls(netns: &Netns, sysctls: &[Sysctl]) -> Result<()> {
     let place = netns.path().display().to_string();
-    let keys: Vec<(Key, &Sysctl)> =
-        plan.sysctls.iter().map(|sysctl| Ok((sysctl.key()?, sysctl))).collect::<Result<_>>()?;
+    let keys: Vec<(Key, &Sysctl)> = sysctls.iter().map(|sysctl| Ok((sysctl.key()?, sysctl))).collect::<Result<_>>()?;
     let write_all = || keys.iter().try_for_each(|(key, sysctl)| sysctl.write(key));
     netns.run(write_all)?.map_err(|error: OpError| error.at(place))
 }
@@ -215,43 +224,19 @@ impl Sysctl {
     }
 }
 
-/// Gives the container's link addresses, sets it up, adds the routes and returns it as it is then, in one call to the
-/// kernel. Its IPv6 addresses answer from [`settle`] on.
-///
-/// # Errors
-/// The first refusal. `EEXIST` for a route that comes twice, as with the reference.
-pub fn configure(net: &Kernel, link: &Link, plan: &Plan) -> Result<Link> {
-    let up = Settings { up: Some(true), ..Settings::default() };
-    let (ipv4, ipv6): (Vec<&Address>, Vec<&Address>) = plan.addresses.iter().partition(|address| address.net.is_ipv4());
-    // IPv4 addresses first: the ARP announcement on getting up is for those that are there by then.
-    let mut requests = Vec::new();
-    if plan.announces() {
-        requests.push(link::set(&link.into(), &Settings { arp_notify: Some(true), ..Settings::default() }));
-    }
-    requests.extend(ipv4.into_iter().map(|address| addr::add(link, address)));
-    requests.push(link::set(&link.into(), &up));
-    requests.extend(ipv6.into_iter().map(|address| addr::add(link, address)));
-    let routes = plan.routes.iter().map(|route| route::add(&Route { link: Some(link.index), ..route.clone() }));
-    requests.extend(routes);
-    link::run_and_get(net, requests, &link.into())
-}
-
-/// Waits until none of the plan's IPv6 addresses is tentative. Only then has the kernel joined the groups by which
+/// Waits until none of these IPv6 addresses is tentative. Only then has the kernel joined the groups by which
 /// neighbours ask for them, also where nobody looks for duplicates: it joins on its own, after it has answered the
 /// request for the address. Most are done by the time that ADD has no other work left.
 ///
 /// # Errors
 /// [`netops::error::Cause::State`] for a duplicate address; [`netops::error::Cause::Timeout`] if the link could carry
 /// packets all the time.
-pub async fn settle(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) -> Result<()> {
-    if !plan.has_ipv6() {
-        return Ok(());
-    }
+pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[Address]) -> Result<()> {
     let object = format!("for the addresses of {} to be found unique", link.name);
     let look = |net: &Kernel| {
         // The link-local one is the kernel's: two pods that were given one hardware address share it, too.
         let mut addresses = addr::list(net, link)?;
-        addresses.retain(|address| plan.addresses.iter().any(|wanted| wanted.net == address.net));
+        addresses.retain(|address| wanted.iter().any(|wanted| wanted.net == address.net));
         if let Some(twice) = addresses.iter().find(|address| address.dad_failed) {
             let object = format!("address {} on {}", twice.net, link.name);
             return Err(OpError::state("use", object, "somebody else on the link has it").at(net.place()));
@@ -275,25 +260,8 @@ pub async fn settle(net: &Kernel, netns: &Netns, link: &Link, plan: &Plan) -> Re
     }
 }
 
-impl fmt::Display for Plan {
-    /// In the words of `sysctl` and `ip`, a step a line.
+impl fmt::Display for Sysctl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for sysctl in &self.sysctls {
-            writeln!(f, "sysctl net/{}/conf/{}/{}={}", sysctl.family, sysctl.link, sysctl.name, sysctl.value)?;
-        }
-        if self.announces() {
-            writeln!(f, "sysctl net/ipv4/conf/{}/arp_notify=1", self.ifname)?;
-        }
-        for address in &self.addresses {
-            writeln!(f, "ip address add {} dev {}", address.net, self.ifname)?;
-        }
-        writeln!(f, "ip link set {} up", self.ifname)?;
-        for route in &self.routes {
-            writeln!(f, "ip route add {route} dev {}", self.ifname)?;
-        }
-        if self.has_ipv6() {
-            writeln!(f, "wait until no address of {} is tentative", self.ifname)?;
-        }
-        Ok(())
+        write!(f, "net/{}/conf/{}/{}={}", self.family, self.link, self.name, self.value)
     }
 }

@@ -1,11 +1,9 @@
 //! From the kernel's refusal to CNI's error object.
 
 use cni_spec::{CniError, Code};
+use netops::OpError;
 use netops::error::{Cause, Errno};
 use netops::feature::Feature;
-use netops::netns::NetnsError;
-use netops::{Kernel, Netns, OpError};
-use skel::NetnsPath;
 
 /// What an operation was on. It decides the code of a refusal that says nothing more, and who can mend it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -116,59 +114,6 @@ fn lacking(feature: Feature) -> String {
         (_, Some(module)) => format!("Load module {module} ({option}), or use a kernel that has it."),
         (_, None) => format!("The kernel was built without {option}."),
     }
-}
-
-/// The container's namespace.
-///
-/// # Errors
-/// Code 8 with the path; the words `no such file or directory` are what runtimes look for.
-pub fn open_netns(path: &NetnsPath) -> Result<Netns, CniError> {
-    opened(path).map_err(invalid_netns)
-}
-
-/// By the descriptor that the call began with, which was compared with the plugin's own namespace.
-fn opened(path: &NetnsPath) -> Result<Netns, NetnsError> {
-    let unusable = |errno| NetnsError::new(path.as_str(), errno);
-    let file = path.opened().and_then(|opened| opened.try_clone_to_owned().map_err(errno_of));
-    Netns::from_file(file.map_err(unusable)?.into(), path.as_str())
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn errno_of(error: std::io::Error) -> Errno {
-    Errno::from_raw(error.raw_os_error().unwrap_or_default())
-}
-
-/// A connection that acts on the container's namespace.
-///
-/// # Errors
-/// As [`open_netns`], and what the kernel says to who may not enter.
-pub fn open_kernel(path: &NetnsPath) -> Result<Kernel, CniError> {
-    Kernel::in_netns(&open_netns(path)?).map_err(failed)
-}
-
-/// The namespace to clean up in; `None` if there is none any more, which DEL counts as done.
-///
-/// # Errors
-/// As [`open_netns`], if it is there and cannot be opened.
-pub fn find_netns(path: Option<&NetnsPath>) -> Result<Option<Netns>, CniError> {
-    match path.map(opened) {
-        None => Ok(None),
-        Some(Ok(netns)) => Ok(Some(netns)),
-        Some(Err(error)) if error.is_gone() => Ok(None),
-        Some(Err(error)) => Err(invalid_netns(error)),
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn invalid_netns(error: NetnsError) -> CniError {
-    let remedy = match &error {
-        NetnsError::Absent { .. } | NetnsError::NotANamespace { .. } => {
-            "The container has ended, or CNI_NETNS is wrong: it is the path of a network namespace, such as /run/netns/NAME."
-        }
-        NetnsError::Unusable { errno: Errno::EACCES | Errno::EPERM, .. } => "The plugin must be root.",
-        NetnsError::Unusable { .. } => "",
-    };
-    CniError::new(Code::INVALID_NETNS, error.to_string()).detail(remedy)
 }
 
 #[cfg(test)]

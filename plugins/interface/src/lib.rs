@@ -1,24 +1,52 @@
-//! What every interface plugin shares (CNI's interface plugins do these alike): names that DEL can find again,
-//! applying an IPAM result, comparing the node with it.
+//! What every interface plugin shares: the driver of the verbs, and the parts that it drives.
+//!
+//! Start at [`InterfacePlugin`], which is what a plugin writes, and at README.md.
 //!
 //! | Module | What it has |
 //! |---|---|
-//! | [`error`] | from [`netops::OpError`] to [`cni_spec::CniError`] |
+//! | [`own`] | what an interface plugin is; [`plugin!`] |
+//! | [`plan`] | an attachment as a list of steps, and its text |
+//! | [`attach`] | ADD and CHECK: the same plan, applied or compared |
+//! | [`detach`] | DEL and GC: by attachment alone |
+//! | [`status`] | STATUS |
+//! | [`apply`], [`check`] | a plan's steps, made or compared |
+//! | [`undo`] | what a failed ADD takes back |
+//! | [`lease`] | what an IPAM plugin gave, and its release |
+//! | [`pod`] | the node and one container's namespace, opened once |
+//! | [`container`] | sysctls, addresses and routes of the container's link |
 //! | [`host_veth`] | name and mark of the host end of a container's veth |
-//! | [`lease`] | what an IPAM plugin gave, checked; its release when ADD fails |
-//! | [`container`] | the plan for a container's interface, and applying it |
-//! | [`check`] | CHECK's comparisons |
-//! | [`txn`] | the error of a plan that was undone |
-//! | [`mac`] | a requested Ethernet address |
+//! | [`veth`], [`inside`] | finding and removing links that are a pair, or in the container alone |
+//! | [`conf`] | keys that interface plugins have in common |
+//! | [`result`] | the result of ADD |
+//! | [`error`] | from [`netops::OpError`] to [`cni_spec::CniError`] |
 
-pub mod error;
-pub mod host_veth;
+pub mod own;
+pub mod plan;
+
+pub mod attach;
+pub mod detach;
+pub mod status;
+
+pub mod apply;
+pub mod check;
+pub mod undo;
+
+pub mod conf;
 pub mod lease;
-pub mod mac;
+pub mod pod;
+pub mod result;
 
 pub mod container;
+pub mod host_veth;
+pub mod inside;
+pub mod veth;
 
-pub mod check;
-pub mod txn;
+pub mod error;
 
+pub use apply::Stage;
+pub use check::Look;
+pub use detach::Detaching;
 pub use error::failed;
+pub use own::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Verb};
+pub use plan::{Plan, Side, Step};
+pub use skel;

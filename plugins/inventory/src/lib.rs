@@ -80,6 +80,7 @@ impl Found {
         let host = Kernel::host().map_err(failed)?;
         let peers = Peers::new(&host);
         for (link, owner) in host_veth::list(&host, network).map_err(failed)? {
+            let owner = owner.map(AttachmentId::from);
             let alias = link.alias.clone().unwrap_or_default();
             let owner = owner.or_else(|| known.iter().find(|id| alias_of(network, id) == alias).cloned());
             let evidence = match &owner {
@@ -156,10 +157,9 @@ impl Found {
 }
 
 fn alias_of(network: &NetworkName, id: &AttachmentId) -> String {
-    host_veth::Owner { network, container_id: &id.container_id, ifname: &id.ifname }.alias()
+    host_veth::alias(&id.to(network))
 }
 
 fn key_of(network: &NetworkName, id: &AttachmentId) -> String {
-    filter::Attachment { network: network.as_str(), container: id.container_id.as_str(), ifname: id.ifname.as_str() }
-        .key()
+    filter::Attachment::from(&id.to(network)).key()
 }

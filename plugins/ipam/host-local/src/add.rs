@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cni_spec::{AddResult, CniError, Code, Dns, Ip};
+use cni_spec::{AddResult, Attachment, CniError, Code, Dns, Ip};
 use ipnetwork::IpNetwork;
 
 use crate::address::Address;
@@ -11,9 +11,9 @@ use crate::fault::fault;
 use crate::range::{RangeSet, Span};
 use crate::resolv;
 use crate::store::released::{self, Released};
-use crate::store::{Owner, Reserved, Store};
+use crate::store::{Reserved, Store, content_of};
 
-pub(crate) async fn add(conf: &Conf, owner: &Owner) -> Result<AddResult, CniError> {
+pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
     let dns = conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), resolv::read)?;
     let mut store = Store::create(&conf.place).await.map_err(|error| fault(&error))?;
     let ips = Leasing::begin(&mut store, conf, owner).and_then(Leasing::all);
@@ -33,7 +33,7 @@ fn ip(address: Address, set: &RangeSet) -> Result<Ip, CniError> {
 struct Leasing<'a> {
     store: &'a mut Store,
     conf: &'a Conf,
-    owner: &'a Owner,
+    owner: &'a Attachment,
     /// What the owner held before.
     held: Vec<Address>,
     /// What was released of late, and for how long it must still wait.
@@ -43,7 +43,7 @@ struct Leasing<'a> {
 }
 
 impl<'a> Leasing<'a> {
-    fn begin(store: &'a mut Store, conf: &'a Conf, owner: &'a Owner) -> Result<Self, CniError> {
+    fn begin(store: &'a mut Store, conf: &'a Conf, owner: &'a Attachment) -> Result<Self, CniError> {
         if conf.reclaim == Reclaim::Always {
             let kept = conf.reuse_address.then_some(owner);
             store.reclaim_earlier_boots(kept).map_err(|error| fault(&error))?;
@@ -83,7 +83,7 @@ impl<'a> Leasing<'a> {
 
     /// Takes back what was reserved, newest first.
     fn undo(&mut self, error: CniError) -> CniError {
-        let content = self.owner.content();
+        let content = content_of(self.owner);
         let mut error = error;
         while let Some(address) = self.made.pop() {
             error = match self.store.release(address, &content) {

@@ -1,12 +1,12 @@
 //! CHECK: the container's interface holds an address in this network.
 
-use cni_spec::{CniError, Code};
+use cni_spec::{Attachment, CniError, Code};
 
 use crate::conf::Conf;
 use crate::fault::fault;
-use crate::store::{Owner, Store};
+use crate::store::Store;
 
-pub(crate) async fn check(conf: &Conf, owner: &Owner) -> Result<(), CniError> {
+pub(crate) async fn check(conf: &Conf, owner: &Attachment) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else {
         return Err(missing(conf, owner));
     };
@@ -18,7 +18,7 @@ pub(crate) async fn check(conf: &Conf, owner: &Owner) -> Result<(), CniError> {
     }
 }
 
-fn missing(conf: &Conf, owner: &Owner) -> CniError {
+fn missing(conf: &Conf, owner: &Attachment) -> CniError {
     let text = format!("host-local: Failed to find address added by container {}", owner.container_id);
     CniError::new(Code::CHECK_FAILED, text).detail(format!(
         "No file in {} names it with interface {}.",

@@ -1,12 +1,12 @@
 //! DEL: what the container's interface holds in this network, of all sets at once.
 
-use cni_spec::CniError;
+use cni_spec::{Attachment, CniError};
 
 use crate::conf::Removal;
 use crate::fault::fault;
-use crate::store::{Owner, Store, released};
+use crate::store::{Store, released};
 
-pub(crate) async fn del(conf: &Removal, owner: &Owner) -> Result<(), CniError> {
+pub(crate) async fn del(conf: &Removal, owner: &Attachment) -> Result<(), CniError> {
     let Some(mut store) = Store::find(&conf.place).await.map_err(|error| fault(&error))? else { return Ok(()) };
     let outcome = store.release_all(owner);
     if let Ok(addresses) = &outcome

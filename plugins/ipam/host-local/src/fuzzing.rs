@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use cni_spec::{CniArgs, CniError, Dns};
+use cni_spec::{Attachment, CniArgs, CniError, Dns};
 
 use crate::address::Address;
 use crate::conf;
@@ -13,7 +13,7 @@ use crate::index::{Index, NAME, OwnerHash};
 use crate::range::Span;
 use crate::store::notes::Notes;
 use crate::store::released::Released;
-use crate::store::{Content, Owner};
+use crate::store::{Content, content_of};
 
 /// Whom a reservation file names.
 #[must_use]
@@ -23,8 +23,8 @@ pub fn reserved_for(content: &[u8]) -> Option<String> {
 
 /// What the reservation files of `owner` contain.
 #[must_use]
-pub fn reservation(owner: &Owner) -> String {
-    owner.content()
+pub fn reservation(owner: &Attachment) -> String {
+    content_of(owner)
 }
 
 /// A line about a released address, read and written again.

@@ -46,15 +46,15 @@ impl Plugin for HostLocal {
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
         let mut conf = request.conf.own.clone();
         conf.requested.splice(0..0, conf::requested_by(&request.raw.parse_args()?)?);
-        add::add(&conf, &owner(&request.container_id, &request.ifname)).await
+        add::add(&conf, &request.attachment).await
     }
 
     async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
-        del::del(&request.conf.own, &owner(&request.container_id, &request.ifname)).await
+        del::del(&request.conf.own, &request.attachment).await
     }
 
     async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
-        check::check(&request.conf.own, &owner(&request.container_id, &request.ifname)).await
+        check::check(&request.conf.own, &request.attachment).await
     }
 
     async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
@@ -64,8 +64,4 @@ impl Plugin for HostLocal {
     async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
         status::status(&request.conf.own).await
     }
-}
-
-fn owner(container_id: &cni_spec::ContainerId, ifname: &cni_spec::IfName) -> store::Owner {
-    store::Owner { container_id: container_id.clone(), ifname: ifname.clone() }
 }

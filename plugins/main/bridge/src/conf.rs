@@ -1,9 +1,9 @@
 //! The bridge plugin's keys: every rule about them, so that nothing later can meet a bad value.
 
-use cni_spec::{CniError, Code, ConfObject, Dns, FromAnyConf, FromConf, IfName};
+use cni_spec::{CniError, ConfObject, Dns, FromAnyConf, FromConf, IfName};
 use filter::Backend;
+use interface::conf::{self, ArgsKey, DnsKey, IpamKey, MacKey, invalid, vlan_id};
 use interface::container::{Dad, RouterAdvertisements};
-use interface::mac;
 use netops::bridge_port::Vlans;
 use netops::link::{Mac, Port};
 use serde::Deserialize;
@@ -102,10 +102,10 @@ struct Wire {
     accept_ra: Option<bool>,
     port_isolation: bool,
     disable_container_interface: bool,
-    ipam: WireIpam,
-    dns: WireDns,
-    args: WireArgs,
-    runtime_config: WireMac,
+    ipam: IpamKey,
+    dns: DnsKey,
+    args: ArgsKey,
+    runtime_config: MacKey,
 }
 
 #[derive(Debug, Deserialize, Default, Clone, Copy)]
@@ -118,34 +118,6 @@ struct WireTrunk {
     id: Option<u16>,
 }
 
-#[derive(Debug, Deserialize, Default)]
-#[serde(default)]
-struct WireIpam {
-    #[serde(rename = "type")]
-    ipam_type: String,
-}
-
-#[derive(Debug, Deserialize, Default)]
-#[serde(default)]
-struct WireDns {
-    nameservers: Option<Vec<String>>,
-    domain: String,
-    search: Option<Vec<String>>,
-    options: Option<Vec<String>>,
-}
-
-#[derive(Debug, Deserialize, Default)]
-#[serde(default)]
-struct WireArgs {
-    cni: WireMac,
-}
-
-#[derive(Debug, Deserialize, Default)]
-#[serde(default)]
-struct WireMac {
-    mac: String,
-}
-
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let wire: Wire = object.decode()?;
@@ -153,13 +125,13 @@ impl FromConf for Conf {
         Ok(Self {
             bridge: bridge_name(&wire.bridge)?.as_str().to_owned(),
             gateway: wire.gateway(),
-            masquerade: wire.masquerade()?,
-            mtu_bytes: (wire.mtu != 0).then_some(wire.mtu),
+            masquerade: conf::masquerade(wire.ip_masq, &wire.ip_masq_backend)?,
+            mtu_bytes: conf::mtu(wire.mtu),
             port: Port { hairpin: wire.hairpin_mode, isolated: wire.port_isolation },
             vlans: wire.vlans()?,
             dad: if wire.enabledad { Dad::Enhanced } else { Dad::Off },
             routers: wire.routers(),
-            mac: wire.mac()?,
+            mac: conf::mac(&wire.args, &wire.runtime_config)?,
             force_address: wire.force_address,
             promisc: wire.promisc_mode,
             mac_spoof_check: wire.macspoofchk,
@@ -167,10 +139,6 @@ impl FromConf for Conf {
             dns: wire.dns.into_dns(),
         })
     }
-}
-
-fn invalid(text: impl std::fmt::Display) -> CniError {
-    CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {text}"))
 }
 
 /// The bridge of this name; empty stands for the default.
@@ -184,7 +152,7 @@ impl Wire {
         if self.hairpin_mode && self.promisc_mode {
             return Err(invalid("hairpinMode and promiscMode exclude each other"));
         }
-        if self.disable_container_interface && !self.ipam.ipam_type.is_empty() {
+        if self.disable_container_interface && !self.ipam.plugin.is_empty() {
             return Err(invalid("disableContainerInterface needs a network without ipam")
                 .detail("An interface that stays down cannot use its addresses."));
         }
@@ -208,19 +176,6 @@ impl Wire {
         }
     }
 
-    fn masquerade(&self) -> Result<Option<Backend>, CniError> {
-        let backend = match self.ip_masq_backend.as_str() {
-            "" => Backend::Default,
-            "iptables" => Backend::Iptables,
-            "nftables" => Backend::Nftables,
-            other => {
-                let text = format!("key ipMasqBackend = {other:?}: it is neither iptables nor nftables");
-                return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..invalid(text) });
-            }
-        };
-        Ok(self.ip_masq.then_some(backend))
-    }
-
     fn vlans(&self) -> Result<Option<PortVlans>, CniError> {
         if self.vlan == 0 && self.vlan_trunk.is_none() {
             return Ok(None);
@@ -236,12 +191,6 @@ impl Wire {
         // Last, as it may be in the trunk, too: the flags of the last setting count.
         member_of.push(Vlans::access(access.unwrap_or(1)));
         Ok(Some(PortVlans { member_of, access, keep_default: self.preserve_default_vlan }))
-    }
-
-    fn mac(&self) -> Result<Option<Mac>, CniError> {
-        let weak = mac::parse_requested("args.cni.mac", &self.args.cni.mac)?;
-        let strong = mac::parse_requested("runtimeConfig.mac", &self.runtime_config.mac)?;
-        Ok(strong.or(weak))
     }
 }
 
@@ -267,27 +216,6 @@ impl WireTrunk {
             vlans.push(Vlans::tagged(id, id));
         }
         Ok(vlans)
-    }
-}
-
-fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
-    match id {
-        1..=4094 => Ok(id),
-        _ => Err(invalid(format_args!("key {path} = {id}: VLANs are numbered 1 to 4094"))),
-    }
-}
-
-impl WireDns {
-    /// Any of its keys replaces all of IPAM's: a list even if it is empty, an empty domain not, as the reference has it.
-    fn into_dns(self) -> Option<Dns> {
-        let absent =
-            self.nameservers.is_none() && self.domain.is_empty() && self.search.is_none() && self.options.is_none();
-        (!absent).then(|| Dns {
-            nameservers: self.nameservers.unwrap_or_default(),
-            domain: self.domain,
-            search: self.search.unwrap_or_default(),
-            options: self.options.unwrap_or_default(),
-        })
     }
 }
 

@@ -1,54 +1,81 @@
 //! The bridge plugin: containers on a Linux bridge, each by a veth.
 //!
-//! Start at [`plan`]: it says what an attachment is on the node. [`add`] makes it so, [`check`] compares, [`del`]
-//! removes it by its owner alone, [`gc`] removes everybody's but the valid ones', [`status`] tells whether ADD
-//! could work.
+//! Start at [`plan`]: it says what an attachment is on the node. The driver in crate `interface` makes it so, compares,
+//! and removes; [`shared`](mod@step) is what only this plugin does.
 
-use cni_spec::{AddResult, CniError};
-use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, StatusRequest};
+use std::collections::BTreeSet;
+
+use cni_spec::{AddResult, Attachment, CniError};
+use interface::{Call, Detaching, InterfacePlugin, LinkKind, Side, Stage, Verb, conf as keys, host_veth, veth};
+use netops::link::{self, Kind, Link, Mac};
+use netops::{Kernel, OpError};
+use skel::GcRequest;
 
 pub mod conf;
 pub mod plan;
 
-pub mod add;
-mod links;
-mod observe;
 mod shared;
-mod undo;
-
-pub mod check;
-pub mod del;
-pub mod gc;
-pub mod status;
+mod status;
+pub mod step;
 
 pub use conf::{Conf, Removal};
+
+use plan::{Own, Plan};
+use step::State;
 
 /// The plugin.
 pub struct Bridge;
 
-impl Plugin for Bridge {
+interface::plugin!(Bridge);
+
+impl InterfacePlugin for Bridge {
     const NAME: &'static str = "bridge";
-    const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
+    const LINK: LinkKind = LinkKind::Veth;
+    const FILTERS: bool = true;
     type Conf = Conf;
     type Removal = Removal;
+    type State = State;
+    type Step = Own;
 
-    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-        add::add(request).await
+    /// What the container may send from is decided here: it can change an address that is read there later.
+    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+        let conf = &call.conf.own;
+        Ok(State::new(match call.verb {
+            Verb::Check => None,
+            Verb::Add => keys::requested_mac(call.raw, conf.mac)?.or_else(|| conf.mac_spoof_check.then(Mac::random)),
+        }))
     }
 
-    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
-        del::del(request).await
+    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
+        plan::plan(&call.conf.own, call.attachment, state.mac, lease)
     }
 
-    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
-        check::check(request).await
+    fn links(stage: &mut Stage<'_>, state: &State) -> Result<Vec<(Side, Link)>, CniError> {
+        state.links(stage)
     }
 
-    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
-        gc::gc(request).await
+    fn remove_link(detaching: &Detaching<'_, Removal>) -> Result<(), OpError> {
+        veth::remove(detaching, detaching.removal.bridge.as_ref().map(|name| name.as_str()))
     }
 
-    async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
-        status::status(request).await
+    /// The veths without a mark that the bridge has beyond those that valid attachments need. What the reference made has
+    /// no mark, so its attachment is not known; but each speaks for an address that another container must not get.
+    fn count_unmarked(request: &GcRequest<Removal>) -> Result<usize, OpError> {
+        let host = Kernel::host()?;
+        let Some(name) = &request.conf.own.bridge else { return Ok(0) };
+        let Some(bridge) = link::find(&host, name.as_str())? else { return Ok(0) };
+        let ports = link::list(&host, Some(bridge.index))?;
+        // The other end of a VLAN gateway's port is in the node itself.
+        let is_unmarked =
+            |port: &&Link| port.kind == Kind::Veth && port.peer_netns_id.is_some() && !host_veth::is_marked(port);
+        let unmarked = ports.iter().filter(is_unmarked).count();
+        let marks: BTreeSet<&str> = ports.iter().filter_map(|port| port.alias.as_deref()).collect();
+        let is_marked = |attachment: &&Attachment| marks.contains(&*host_veth::alias(attachment));
+        let explained = request.valid.len() - request.valid.iter().filter(is_marked).count();
+        Ok(unmarked.saturating_sub(explained))
+    }
+
+    fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
+        status::node(conf, search_path)
     }
 }

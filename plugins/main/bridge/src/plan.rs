@@ -5,40 +5,44 @@
 use std::fmt;
 use std::net::IpAddr;
 
-use cni_spec::{AddResult, CniError, Code, Ip, Route};
-use filter::Backend;
-use interface::container;
-use interface::host_veth::Owner;
+use cni_spec::{AddResult, Attachment, CniError, Code, Ip, Route};
+use interface::container::{Announce, Options};
+use interface::plan::Veth;
+use interface::{Side, Step};
 use ipnetwork::IpNetwork;
 use netops::addr::Address;
-use netops::bridge_port::Vlans;
 use netops::link::{Mac, NAME_BYTES_MAX, Port};
 
 use crate::conf::{Conf, Gateway};
 
-/// What is to be on the node.
+/// The steps of a bridge's attachment.
+pub type Plan = interface::Plan<Own>;
+
+/// What only the bridge plugin does.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub enum Own {
+    /// The bridge with the gateways' addresses, and the VLAN gateway: shared by all attachments, and never taken back.
+    Shared(Shared),
+    /// The container's port can carry packets; the bridge is read again, as it may have taken the port's address.
+    AwaitPort {
+        /// Whether the port gets carrier at all.
+        carrier: bool,
+    },
+    /// The gateways' new IPv6 addresses answer.
+    AwaitGateways,
+}
+
+/// What all attachments of a bridge share.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shared {
     /// The bridge.
     pub bridge: Bridge,
     /// The port that holds the gateway's addresses instead of the bridge, with `vlan`.
     pub vlan_gateway: Option<VlanGateway>,
     /// Addresses of the bridge, or of the VLAN gateway.
     pub gateways: Vec<Address>,
-    /// The host's end.
-    pub host_veth: HostVeth,
-    /// The container's end.
-    pub container: container::Plan,
-    /// Whether the container's end gets up.
-    pub container_up: bool,
-    /// Its Ethernet address, if one is asked for.
-    pub container_mac: Option<Mac>,
-    /// The container may send from its own Ethernet address only.
-    pub spoof_guard: bool,
-    /// Addresses that leave the node under its own.
-    pub masquerade: Option<(Backend, Vec<IpNetwork>)>,
-    /// The part of the result that IPAM decides, gateways and default routes completed.
-    pub lease: AddResult,
+    /// Conflicting addresses are replaced.
+    pub force: bool,
 }
 
 /// The bridge, which is made if it is missing.
@@ -63,90 +67,83 @@ pub struct VlanGateway {
     pub vlan: u16,
 }
 
-/// The host's end of the container's veth.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostVeth {
-    /// Its name, unless somebody else has it.
-    pub name: String,
-    /// Its mark.
-    pub alias: String,
-    /// MTU of both ends, in bytes.
-    pub mtu_bytes: Option<u32>,
-    /// Its flags as a port.
-    pub port: Port,
-    /// VLANs it leaves, and those it joins after that.
-    pub vlans: PortVlans,
-}
-
-/// Changes to a port's VLANs.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct PortVlans {
-    /// Leaves what the kernel put it in.
-    pub leave_default: bool,
-    /// What it joins, in order.
-    pub join: Vec<Vlans>,
-}
-
-impl Plan {
+impl Shared {
     /// Whether the bridge is the containers' gateway and so keeps its Ethernet address, which they have learned. Another
     /// one has an address of its ports', another after each ADD and DEL.
     pub(crate) fn keeps_mac(&self) -> bool {
         !self.gateways.is_empty() && self.vlan_gateway.is_none()
     }
+}
 
-    /// The plan for one attachment. `mac` is the strongest of the requests for one; `lease` is `None` for a network
-    /// without IPAM.
-    ///
-    /// # Errors
-    /// Code 110: a lease that no interface can have; code 7: a name that becomes too long.
-    pub fn new(conf: &Conf, owner: &Owner<'_>, mac: Option<Mac>, lease: Option<AddResult>) -> Result<Self, CniError> {
-        let ifname = owner.ifname.as_str();
-        let has_lease = lease.is_some();
-        let mut lease = complete(conf.gateway, lease.unwrap_or_default())?;
-        if let Some(dns) = &conf.dns {
-            lease.dns = dns.clone();
+/// The plan for one attachment. `mac` is the strongest of the requests for one; `lease` is `None` for a network without
+/// IPAM.
+///
+/// # Errors
+/// Code 110: a lease that no interface can have; code 7: a name that becomes too long.
+pub fn plan(
+    conf: &Conf,
+    attachment: &Attachment,
+    mac: Option<Mac>,
+    lease: Option<AddResult>,
+) -> Result<Plan, CniError> {
+    let has_lease = lease.is_some();
+    let lease = lease.map(|lease| complete(conf.gateway, lease)).transpose()?;
+    let mut plan = Plan::new(attachment, lease, conf.dns.clone());
+    let shared = shared(conf, has_lease, &plan.lease.ips)?;
+    let forwards = [false, true].map(|ipv6| shared.gateways.iter().any(|gateway| gateway.net.is_ipv6() == ipv6));
+    let master = Some(conf.bridge.clone());
+    plan.push(Step::Own(Own::Shared(shared)));
+    plan.push(Step::Veth(Veth { master, mtu_bytes: conf.mtu_bytes, mac }));
+    // Before the host's end is up: a process in the container may set its own end up as soon as it is there.
+    if conf.mac_spoof_check {
+        plan.push(Step::SpoofGuard(mac));
+    }
+    if let Some(backend) = conf.masquerade.filter(|_| has_lease) {
+        plan.push(Step::Masquerade(backend, plan.lease.ips.iter().map(|ip| ip.address).collect()));
+    }
+    push_port(&mut plan, conf);
+    let (dad, routers) = (conf.dad, conf.routers);
+    match conf.leave_down {
+        false => plan.push_configuration(Options { dad, routers, announce: Announce::Ipv4, await_up: true })?,
+        true => plan.push_left_down(routers),
+    }
+    plan.push(Step::Own(Own::AwaitPort { carrier: !conf.leave_down }));
+    plan.push_await_addresses();
+    if forwards[1] {
+        plan.push(Step::Own(Own::AwaitGateways));
+    }
+    let families = [false, true].into_iter().zip(forwards).filter(|(_, forwards)| *forwards);
+    families.for_each(|(ipv6, _)| plan.push(Step::Forward { ipv6 }));
+    Ok(plan)
+}
+
+fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> {
+    Ok(Shared {
+        bridge: Bridge {
+            name: conf.bridge.clone(),
+            mtu_bytes: conf.mtu_bytes,
+            vlan_filtering: conf.vlans.is_some(),
+            promisc: conf.promisc,
+        },
+        vlan_gateway: vlan_gateway(conf, has_lease)?,
+        gateways: gateways(conf.gateway, ips)?,
+        force: conf.force_address,
+    })
+}
+
+/// The host's end as a port, and up. It is up first: a veth has carrier only while both ends are.
+fn push_port(plan: &mut Plan, conf: &Conf) {
+    plan.push(Step::RefuseAdvertisements);
+    if let Some(vlans) = &conf.vlans {
+        if !vlans.keep_default {
+            plan.push(Step::LeaveDefaultVlan);
         }
-        let vlans = PortVlans {
-            leave_default: conf.vlans.as_ref().is_some_and(|vlans| !vlans.keep_default),
-            join: conf.vlans.as_ref().map(|vlans| vlans.member_of.clone()).unwrap_or_default(),
-        };
-        Ok(Self {
-            bridge: Bridge {
-                name: conf.bridge.clone(),
-                mtu_bytes: conf.mtu_bytes,
-                vlan_filtering: conf.vlans.is_some(),
-                promisc: conf.promisc,
-            },
-            vlan_gateway: vlan_gateway(conf, has_lease)?,
-            gateways: gateways(conf.gateway, &lease.ips)?,
-            host_veth: HostVeth {
-                name: owner.name(),
-                alias: owner.alias(),
-                mtu_bytes: conf.mtu_bytes,
-                port: conf.port,
-                vlans,
-            },
-            container: match has_lease {
-                true => container::Plan::layer3(ifname, &lease.ips, &lease.routes, conf.dad, conf.routers)?,
-                false => container::Plan::layer2(ifname, conf.routers),
-            },
-            container_up: !conf.leave_down,
-            container_mac: mac,
-            spoof_guard: conf.mac_spoof_check,
-            masquerade: conf
-                .masquerade
-                .filter(|_| has_lease)
-                .map(|backend| (backend, lease.ips.iter().map(|ip| ip.address).collect())),
-            lease,
-        })
+        plan.push(Step::JoinVlans(vlans.member_of.clone()));
     }
-
-    /// Whether the node forwards, by family: IPv4, IPv6.
-    #[must_use]
-    pub fn forwards(&self) -> (bool, bool) {
-        let has = |ipv6| self.gateways.iter().any(|gateway| gateway.net.is_ipv6() == ipv6);
-        (has(false), has(true))
+    if conf.port != Port::default() {
+        plan.push(Step::Port(conf.port));
     }
+    plan.push(Step::Up(Side::Host));
 }
 
 /// The lease with the gateways and default routes that the config asks for.
@@ -291,13 +288,24 @@ pub fn address_changes(
     Ok(changes)
 }
 
-impl fmt::Display for Plan {
-    /// In the words of `ip`, `bridge` and `sysctl`, a step a line.
+impl fmt::Display for Own {
+    /// In the words of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mtu = |mtu: Option<u32>| mtu.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+        match self {
+            Self::Shared(shared) => shared.fmt(f),
+            Self::AwaitPort { carrier: true } => writeln!(f, "wait until the port can carry packets"),
+            Self::AwaitPort { carrier: false } => Ok(()),
+            Self::AwaitGateways => writeln!(f, "wait until new gateways answer"),
+        }
+    }
+}
+
+impl fmt::Display for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Bridge { name, mtu_bytes, vlan_filtering, promisc } = &self.bridge;
+        let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
         let filtering = if *vlan_filtering { " vlan_filtering 1" } else { "" };
-        writeln!(f, "ip link add {name}{} type bridge{filtering}", mtu(*mtu_bytes))?;
+        writeln!(f, "ip link add {name}{mtu} type bridge{filtering}")?;
         writeln!(f, "sysctl net/ipv6/conf/{name}/accept_ra=0")?;
         writeln!(f, "ip link set {name} up{}", if *promisc { " promisc on" } else { "" })?;
         let router = self.vlan_gateway.as_ref().map_or(name, |gateway| &gateway.name);
@@ -307,48 +315,7 @@ impl fmt::Display for Plan {
         for gateway in &self.gateways {
             writeln!(f, "ip address add {} dev {router}{}", gateway.net, if gateway.nodad { " nodad" } else { "" })?;
         }
-        self.fmt_port(f, &mtu(self.host_veth.mtu_bytes))?;
-        match self.container_up {
-            true => write!(f, "{}", self.container)?,
-            false => writeln!(f, "{} stays down", self.container.ifname)?,
-        }
-        if let Some((backend, addresses)) = &self.masquerade {
-            let addresses: Vec<String> = addresses.iter().map(IpNetwork::to_string).collect();
-            writeln!(f, "masquerade {} ({backend:?})", addresses.join(" "))?;
-        }
-        let (ipv4, ipv6) = self.forwards();
-        if ipv4 {
-            writeln!(f, "sysctl net/ipv4/ip_forward=1")?;
-        }
-        if ipv6 {
-            writeln!(f, "sysctl net/ipv6/conf/all/forwarding=1")?;
-        }
         Ok(())
-    }
-}
-
-impl Plan {
-    fn fmt_port(&self, f: &mut fmt::Formatter<'_>, mtu: &str) -> fmt::Result {
-        let HostVeth { name, alias, port, vlans, .. } = &self.host_veth;
-        let mac = self.container_mac.map(|mac| format!(" address {mac}")).unwrap_or_default();
-        let (bridge, ifname) = (&self.bridge.name, &self.container.ifname);
-        writeln!(f, "ip link add {name}{mtu} master {bridge} type veth peer {ifname}{mac}")?;
-        writeln!(f, "ip link set {name} alias {alias}")?;
-        if vlans.leave_default {
-            writeln!(f, "bridge vlan del vid 1 dev {name}")?;
-        }
-        for vlan in &vlans.join {
-            writeln!(f, "bridge vlan add {vlan} dev {name}")?;
-        }
-        if *port != Port::default() {
-            let (hairpin, isolated) = (u8::from(port.hairpin), u8::from(port.isolated));
-            writeln!(f, "bridge link set dev {name} hairpin {hairpin} isolated {isolated}")?;
-        }
-        if self.spoof_guard {
-            writeln!(f, "drop what {name} sends from another address than {ifname}'s")?;
-        }
-        writeln!(f, "sysctl net/ipv6/conf/{name}/accept_ra=0")?;
-        writeln!(f, "ip link set {name} up")
     }
 }
 

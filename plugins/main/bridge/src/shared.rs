@@ -1,27 +1,27 @@
-//! What all attachments of a bridge share: the bridge, its addresses, the VLAN gateway. Made by the first ADD that
+//! What all attachments of a bridge share, as a step of ADD: the bridge, its addresses, the VLAN gateway. Made by the first ADD that
 //! needs it; later ones find it, and make the rest of what a failed one left half-made. It is never taken back.
 
 use std::net::IpAddr;
 use std::time::Duration;
 
-use cni_spec::CniError;
+use cni_spec::{CniError, Code};
+use interface::veth::refuse_advertisements;
 use interface::{failed, host_veth};
 use netops::addr;
 use netops::bridge_port::{self, Vlans};
 use netops::error::{Cause, Result};
 use netops::link::{self, Link, Mac, Settings, Target, Veth};
-use netops::sysctl::{self, Key};
 use netops::watch::Watch;
 use netops::{Errno, Kernel, OpError};
 
-use crate::observe::find_bridge;
-use crate::plan::{self, Plan};
+use crate::plan::{self, Shared};
+
 /// How long the kernel may take to join the groups of new gateways.
 const ANNOUNCEMENT_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The shared part, as far as it is made.
-pub(crate) struct Shared<'a> {
-    host: &'a Kernel,
+#[derive(Debug)]
+pub(crate) struct Made {
     /// The bridge as it was found or made.
     pub(crate) bridge: Link,
     /// The interface that holds the gateways if the bridge does not.
@@ -30,31 +30,52 @@ pub(crate) struct Shared<'a> {
     announced: Option<(Watch, Vec<IpAddr>)>,
 }
 
+/// The bridge of this name, if there is one.
+///
+/// # Errors
+/// Code 103: a link of another kind has the name.
+pub(crate) fn find_bridge(host: &Kernel, name: &str) -> std::result::Result<Option<Link>, CniError> {
+    match link::find(host, name).map_err(failed)? {
+        Some(link) if !link.kind.is_bridge() => {
+            let msg =
+                format!("cannot use bridge {name} on {}: {name} already exists and is a {}", host.place(), link.kind);
+            Err(CniError::new(Code::EXISTS, msg).detail("Choose another name by key bridge."))
+        }
+        found => Ok(found),
+    }
+}
+
 /// Makes the shared part as the plan needs it.
-pub(crate) fn ensure<'a>(host: &'a Kernel, plan: &Plan, force: bool) -> std::result::Result<Shared<'a>, CniError> {
+pub(crate) fn ensure(host: &Kernel, plan: &Shared) -> std::result::Result<Made, CniError> {
     let bridge = match find_bridge(host, &plan.bridge.name)? {
         Some(bridge) => bridge,
         None => create(host, plan)?,
     };
-    let mut shared = Shared { host, bridge, vlan_gateway: None, announced: None };
+    let made = Made { bridge, vlan_gateway: None, announced: None };
+    let mut making = Making { host, made };
     // The look at the addresses first: it may find a conflict, and nothing is changed yet.
     let addresses = match plan.vlan_gateway {
-        None => shared.address_changes(plan, force)?,
+        None => making.address_changes(plan)?,
         Some(_) => plan::AddressChanges::default(),
     };
-    shared.ensure_up(&plan.bridge).map_err(failed)?;
+    making.ensure_up(&plan.bridge).map_err(failed)?;
     match &plan.vlan_gateway {
-        None => shared.change_addresses(&addresses).map_err(failed)?,
+        None => making.change_addresses(&addresses).map_err(failed)?,
         Some(gateway) => {
-            shared.vlan_gateway = Some(shared.ensure_vlan_gateway(gateway)?);
-            let addresses = shared.address_changes(plan, force)?;
-            shared.change_addresses(&addresses).map_err(failed)?;
+            making.made.vlan_gateway = Some(making.ensure_vlan_gateway(gateway)?);
+            let addresses = making.address_changes(plan)?;
+            making.change_addresses(&addresses).map_err(failed)?;
         }
     }
-    Ok(shared)
+    Ok(making.made)
 }
 
-fn create(host: &Kernel, plan: &Plan) -> std::result::Result<Link, CniError> {
+struct Making<'a> {
+    host: &'a Kernel,
+    made: Made,
+}
+
+fn create(host: &Kernel, plan: &Shared) -> std::result::Result<Link, CniError> {
     // From its birth: another ADD that finds the bridge tells its address in a result, and CHECK holds it to that.
     let mac = plan.keeps_mac().then(Mac::random);
     let plan = &plan.bridge;
@@ -71,33 +92,28 @@ fn create(host: &Kernel, plan: &Plan) -> std::result::Result<Link, CniError> {
     }
 }
 
-impl Shared<'_> {
-    /// The interface that has the gateways.
-    pub(crate) fn router(&self) -> &Link {
-        self.vlan_gateway.as_ref().unwrap_or(&self.bridge)
-    }
-
+impl Making<'_> {
     fn ensure_up(&mut self, plan: &plan::Bridge) -> Result<()> {
-        refuse_advertisements(&self.bridge)?;
-        let promisc = (plan.promisc && !self.bridge.promisc).then_some(true);
-        if self.bridge.up && promisc.is_none() {
+        refuse_advertisements(&self.made.bridge.name)?;
+        let promisc = (plan.promisc && !self.made.bridge.promisc).then_some(true);
+        if self.made.bridge.up && promisc.is_none() {
             return Ok(());
         }
         let settings = Settings { up: Some(true), promisc, ..Settings::default() };
-        self.bridge = link::set_and_get(self.host, &(&self.bridge).into(), &settings)?;
+        self.made.bridge = link::set_and_get(self.host, &(&self.made.bridge).into(), &settings)?;
         Ok(())
     }
 
-    fn address_changes(&self, plan: &Plan, force: bool) -> std::result::Result<plan::AddressChanges, CniError> {
+    fn address_changes(&self, plan: &Shared) -> std::result::Result<plan::AddressChanges, CniError> {
         if plan.gateways.is_empty() {
             return Ok(plan::AddressChanges::default());
         }
-        let found = addr::list(self.host, self.router()).map_err(failed)?;
-        plan::address_changes(&self.router().name, &found, &plan.gateways, force)
+        let found = addr::list(self.host, self.made.router()).map_err(failed)?;
+        plan::address_changes(&self.made.router().name, &found, &plan.gateways, plan.force)
     }
 
     fn change_addresses(&mut self, changes: &plan::AddressChanges) -> Result<()> {
-        let router = &self.router().clone();
+        let router = &self.made.router().clone();
         // A bridge that somebody else made follows the lowest address of its ports until its own is set. Neighbours must
         // not have to learn their gateway's address anew with each container. First, as who sees the addresses counts on it.
         if let (false, Some(_)) = (changes.add.is_empty(), router.mac) {
@@ -122,21 +138,8 @@ impl Shared<'_> {
             }
         }
         added.retain(IpAddr::is_ipv6);
-        self.announced = watch.map(|watch| (watch, added));
+        self.made.announced = watch.map(|watch| (watch, added));
         Ok(())
-    }
-
-    /// Waits until the gateways that this ADD added answer. It is no reason to fail that the kernel takes its time: they
-    /// are there, and will.
-    pub(crate) async fn settle(&mut self) -> Result<()> {
-        let Some((mut watch, addresses)) = self.announced.take() else { return Ok(()) };
-        match watch.until_announced(self.router(), &addresses, ANNOUNCEMENT_DEADLINE).await {
-            Err(error) if matches!(error.cause, Cause::Timeout(_)) => {
-                tracing::warn!(%error, "going on");
-                Ok(())
-            }
-            settled => settled,
-        }
     }
 
     /// The containers there are keep their gateway when the kernel refuses the one that was to replace it.
@@ -160,9 +163,9 @@ impl Shared<'_> {
     fn create_vlan_gateway(&self, plan: &plan::VlanGateway) -> Result<Link> {
         let veth = Veth {
             name: &host_veth::random_name(),
-            master: Some(self.bridge.index),
+            master: Some(self.made.bridge.index),
             alias: "",
-            mtu_bytes: Some(self.bridge.mtu_bytes),
+            mtu_bytes: Some(self.made.bridge.mtu_bytes),
             peer_name: &plan.name,
             peer_mac: None,
             peer_netns: None,
@@ -177,13 +180,15 @@ impl Shared<'_> {
     fn finish_vlan_gateway(&self, plan: &plan::VlanGateway, port: Option<u32>) -> Result<Link> {
         let up = Settings { up: Some(true), ..Settings::default() };
         let port = match port {
-            Some(index) => link::find_index(self.host, index)?.filter(|port| port.master == Some(self.bridge.index)),
+            Some(index) => {
+                link::find_index(self.host, index)?.filter(|port| port.master == Some(self.made.bridge.index))
+            }
             None => None,
         };
         if let Some(port) = port {
-            refuse_advertisements(&port)?;
-            refuse_advertisements(&Link { name: plan.name.clone(), ..Link::default() })?;
-            let mut requests = leave_default(&self.bridge, &port);
+            refuse_advertisements(&port.name)?;
+            refuse_advertisements(&plan.name)?;
+            let mut requests = leave_default(&self.made.bridge, &port);
             requests.push(bridge_port::add_vlans(&port, Vlans::access(plan.vlan)));
             requests.push(link::set(&(&port).into(), &up));
             self.host.run_all(requests)?;
@@ -192,19 +197,30 @@ impl Shared<'_> {
     }
 }
 
-/// Takes a new port out of the VLAN that its bridge put it in.
-pub(crate) fn leave_default(bridge: &Link, port: &Link) -> Vec<netops::Request> {
-    match bridge.kind.bridge_vlans().default_pvid {
-        Some(id @ 1..) => vec![bridge_port::delete_vlans(port, Vlans::tagged(id, id))],
-        Some(0) | None => Vec::new(),
+impl Made {
+    /// The interface that has the gateways.
+    fn router(&self) -> &Link {
+        self.vlan_gateway.as_ref().unwrap_or(&self.bridge)
+    }
+
+    /// Waits until the gateways that this ADD added answer. It is no reason to fail that the kernel takes its time: they
+    /// are there, and will.
+    pub(crate) async fn settle(&mut self) -> Result<()> {
+        let Some((mut watch, addresses)) = self.announced.take() else { return Ok(()) };
+        match watch.until_announced(self.router(), &addresses, ANNOUNCEMENT_DEADLINE).await {
+            Err(error) if matches!(error.cause, Cause::Timeout(_)) => {
+                tracing::warn!(%error, "going on");
+                Ok(())
+            }
+            settled => settled,
+        }
     }
 }
 
-/// CVE-2020-10749: the node must not take a container's word for who its router is.
-pub(crate) fn refuse_advertisements(link: &Link) -> Result<()> {
-    match sysctl::ensure(&Key::of_link("ipv6", &link.name, "accept_ra")?, "0") {
-        // A kernel without IPv6 has no such key.
-        Err(error) if error.is_absent() => Ok(()),
-        written => written,
+/// Takes a new port out of the VLAN that its bridge put it in.
+fn leave_default(bridge: &Link, port: &Link) -> Vec<netops::Request> {
+    match bridge.kind.bridge_vlans().default_pvid {
+        Some(id @ 1..) => vec![bridge_port::delete_vlans(port, Vlans::tagged(id, id))],
+        Some(0) | None => Vec::new(),
     }
 }

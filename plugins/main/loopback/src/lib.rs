@@ -5,8 +5,8 @@
 
 use cni_spec::{AddResult, CniError, Code, Interface, Ip};
 use interface::check::differs;
-use interface::error::{find_netns, open_kernel};
 use interface::failed;
+use interface::pod::{find_netns, open_kernel};
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
 use netops::{Kernel, addr};

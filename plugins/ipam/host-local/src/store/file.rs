@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use cni_spec::{ContainerId, IfName};
+use cni_spec::{Attachment, ContainerId, IfName};
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::libc::{EEXIST, EISDIR, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
 
@@ -18,25 +18,14 @@ const LEFT: [&str; 3] = [TEMPORARY, ".index", ".released"];
 /// interface's name is short.
 const MAX_BYTES: u64 = 128 * 1024 + 64;
 
-/// Who holds an address: a container and its interface.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
-    /// The container.
-    pub container_id: ContainerId,
-    /// Its interface.
-    pub ifname: IfName,
+/// What an attachment's reservation files contain. The reference compares it byte by byte, without white space around.
+pub(crate) fn content_of(owner: &Attachment) -> String {
+    format!("{}\r\n{}", owner.container_id, owner.ifname)
 }
 
-impl Owner {
-    /// What its reservation files contain. The reference compares it byte by byte, without white space around.
-    pub(crate) fn content(&self) -> String {
-        format!("{}\r\n{}", self.container_id, self.ifname)
-    }
-
-    /// What they contained before the interface was noted.
-    pub(crate) fn old_content(&self) -> &str {
-        self.container_id.as_str()
-    }
+/// What they contained before the interface was noted.
+pub(crate) fn old_content_of(owner: &Attachment) -> &str {
+    owner.container_id.as_str()
 }
 
 /// What a file with an address for a name says. Its address is held, but for debris.

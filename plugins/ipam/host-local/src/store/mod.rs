@@ -16,6 +16,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use cni_spec::Attachment;
 use netops::OpError;
 use netops::boot::Boot;
 use netops::lock::Lock;
@@ -23,8 +24,7 @@ use netops::lock::Lock;
 use crate::address::Address;
 use crate::index::{Damaged, Index, OwnerHash, Seal, Stamp, seal};
 use crate::range::Span;
-pub use file::Owner;
-pub(crate) use file::{Content, read};
+pub(crate) use file::{Content, content_of, old_content_of, read};
 use notes::Notes;
 
 /// Where a store is, and how long to wait for it.
@@ -193,9 +193,9 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn owned_by(&mut self, owner: &Owner) -> Result<Vec<Address>, OpError> {
-        let mut held = self.holding(&owner.content())?;
-        held.extend(self.holding(owner.old_content())?);
+    pub(crate) fn owned_by(&mut self, owner: &Attachment) -> Result<Vec<Address>, OpError> {
+        let mut held = self.holding(&content_of(owner))?;
+        held.extend(self.holding(old_content_of(owner))?);
         Ok(held)
     }
 
@@ -203,7 +203,7 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn owned_by_for_certain(&mut self, owner: &Owner) -> Result<Vec<Address>, OpError> {
+    pub(crate) fn owned_by_for_certain(&mut self, owner: &Attachment) -> Result<Vec<Address>, OpError> {
         let held = self.owned_by(owner)?;
         if !held.is_empty() || self.scanned {
             return Ok(held);
@@ -241,12 +241,12 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be written to; then nothing is left in it.
-    pub(crate) fn reserve(&mut self, address: Address, owner: &Owner) -> Result<Reserved, OpError> {
+    pub(crate) fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError> {
         let failed = |error: &io::Error| OpError::io("create", format!("reservation {address}"), error);
         let path = self.path(address);
         let name = address.to_string();
         self.changed = true;
-        let content = owner.content();
+        let content = content_of(owner);
         let created = match file::create(&self.folder, &name, &content) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if file::read(&path) != Some(Content::Debris) {
@@ -292,12 +292,12 @@ impl Store {
     ///
     /// # Errors
     /// The first that cannot be deleted, after the others were.
-    pub(crate) fn release_all(&mut self, owner: &Owner) -> Result<Vec<Address>, OpError> {
-        let full = owner.content();
+    pub(crate) fn release_all(&mut self, owner: &Attachment) -> Result<Vec<Address>, OpError> {
+        let full = content_of(owner);
         let held = self.holding(&full)?;
         let (content, held) = match held.is_empty() {
             false => (full.as_str(), held),
-            true => (owner.old_content(), self.holding(owner.old_content())?),
+            true => (old_content_of(owner), self.holding(old_content_of(owner))?),
         };
         let outcomes: Vec<_> = held.iter().map(|address| self.release(*address, content)).collect();
         outcomes.into_iter().collect::<Result<Vec<()>, _>>()?;
@@ -323,7 +323,7 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be read, or a reservation not be deleted.
-    pub(crate) fn reclaim_earlier_boots(&mut self, keep: Option<&Owner>) -> Result<usize, OpError> {
+    pub(crate) fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError> {
         let stale = self.list_earlier_boots(keep)?;
         for (address, text) in &stale {
             self.release(*address, text)?;
@@ -342,13 +342,13 @@ impl Store {
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub(crate) fn list_earlier_boots(&mut self, keep: Option<&Owner>) -> Result<Vec<(Address, String)>, OpError> {
+    pub(crate) fn list_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<Vec<(Address, String)>, OpError> {
         if self.index.reclaimed {
             return Ok(Vec::new());
         }
         let mut made = self.made.clone();
         made.extend(Index::made_this_boot(&self.notes, &self.boot.id));
-        let kept = keep.map(Owner::content);
+        let kept = keep.map(content_of);
         let mut stale = Vec::new();
         for (address, content) in self.scan()? {
             // What no ADD has written was reserved by hand, for longer than a boot.

@@ -7,9 +7,9 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use super::Owner;
 use super::notes::Notes;
 use crate::address::Address;
+use cni_spec::Attachment;
 
 const NAME: &str = "released";
 /// A hundred thousand lines. What is more is not read, and dropped.
@@ -44,12 +44,12 @@ impl Released {
     }
 
     /// Whether `owner` had it.
-    pub(crate) fn was_of(&self, owner: &Owner) -> bool {
+    pub(crate) fn was_of(&self, owner: &Attachment) -> bool {
         self.owner == owner_text(owner)
     }
 }
 
-fn owner_text(owner: &Owner) -> String {
+fn owner_text(owner: &Attachment) -> String {
     format!("{} {}", owner.container_id, owner.ifname)
 }
 
@@ -80,7 +80,7 @@ pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duratio
 ///
 /// # Errors
 /// The file cannot be written.
-pub(crate) fn note(notes: &Notes, addresses: &[Address], owner: &Owner) -> io::Result<()> {
+pub(crate) fn note(notes: &Notes, addresses: &[Address], owner: &Attachment) -> io::Result<()> {
     let released = |address: &Address| Released { at: SystemTime::now(), address: *address, owner: owner_text(owner) };
     let lines: String = addresses.iter().map(|address| released(address).line()).collect();
     let mut file = notes.write(NAME)?;
@@ -125,10 +125,7 @@ mod tests {
         let old: String = (1..50).map(|n| format!("{n} 10.0.0.{n} c eth0\n")).collect();
         let notes = notes(&folder);
         notes.write(NAME).unwrap().write_all(old.as_bytes()).unwrap();
-        let owner = Owner {
-            container_id: cni_spec::ContainerId::parse("c1").unwrap(),
-            ifname: cni_spec::IfName::parse("eth0").unwrap(),
-        };
+        let owner = Attachment::parse("n", "c1", "eth0").unwrap();
         let address = Address::from_file_name("fd00::5").unwrap();
         note(&notes, &[address], &owner).unwrap();
         let waiting = read(&notes, Duration::from_secs(60));

@@ -2,7 +2,7 @@ use super::*;
 use crate::conf::{Conf, Removal};
 use crate::{add, check, del, gc, status};
 
-use cni_spec::{Attachment, CniError, Code, ConfObject, ContainerId, FromConf, IfName};
+use cni_spec::{Attachment, CniError, Code, ConfObject, FromConf};
 
 /// A data folder, and what the keys of a test add to `ipam`.
 struct Node {
@@ -14,8 +14,8 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future)
 }
 
-fn owner(id: &str) -> Owner {
-    Owner { container_id: ContainerId::parse(id).unwrap(), ifname: IfName::parse("eth0").unwrap() }
+fn owner(id: &str) -> Attachment {
+    Attachment::parse("n", id, "eth0").unwrap()
 }
 
 impl Node {
@@ -352,10 +352,7 @@ fn gc_releases_what_is_not_valid() {
     }
     node.write("10.0.0.5", "old");
     node.write("10.0.0.6", "");
-    let attachment = |id: &str, ifname: &str| Attachment {
-        container_id: ContainerId::parse(id).unwrap(),
-        ifname: IfName::parse(ifname).unwrap(),
-    };
+    let attachment = |id: &str, ifname: &str| Attachment::parse("n", id, ifname).unwrap();
     let valid = [attachment("b", "eth0"), attachment("c", "eth1"), attachment("old", "eth7")];
     block_on(gc::gc(&node.removal(), &valid)).unwrap();
     assert_eq!(node.reserved(), ["10.0.0.3", "10.0.0.5"]);

@@ -1,4 +1,3 @@
-use cni_spec::{ContainerId, IfName, NetworkName};
 use expect_test::{Expect, expect};
 
 use super::*;
@@ -21,9 +20,7 @@ fn plan(keys: &str, lease: Option<&str>) -> Result<Plan, CniError> {
         }
         None => None,
     };
-    let (network, container_id) = (NetworkName::parse("net")?, ContainerId::parse("c1")?);
-    let owner = Owner { network: &network, container_id: &container_id, ifname: &IfName::parse("eth0")? };
-    Plan::new(&conf, &owner, conf.mac, lease)
+    super::plan(&conf, &Attachment::parse("net", "c1", "eth0")?, conf.mac, lease)
 }
 
 const V4: &str = r#"{"ips":[{"address":"10.1.0.5/24"}]}"#;
@@ -44,6 +41,8 @@ fn layer_2() {
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
             ip link set eth0 up
+            wait until eth0 can carry packets
+            wait until the port can carry packets
         "#]],
     );
     check(
@@ -64,18 +63,20 @@ fn layer_2() {
         r#","ipMasq":true,"isGateway":true,"vlan":5"#,
         None,
         &expect![[r#"
-        ip link add cni0 type bridge vlan_filtering 1
-        sysctl net/ipv6/conf/cni0/accept_ra=0
-        ip link set cni0 up
-        ip link add veth0b29d7cd master cni0 type veth peer eth0
-        ip link set veth0b29d7cd alias cni:net/c1/eth0
-        bridge vlan del vid 1 dev veth0b29d7cd
-        bridge vlan add vid 5 pvid untagged dev veth0b29d7cd
-        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-        ip link set veth0b29d7cd up
-        sysctl net/ipv6/conf/eth0/accept_ra=0
-        ip link set eth0 up
-    "#]],
+            ip link add cni0 type bridge vlan_filtering 1
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up
+            ip link add veth0b29d7cd master cni0 type veth peer eth0
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            bridge vlan del vid 1 dev veth0b29d7cd
+            bridge vlan add vid 5 pvid untagged dev veth0b29d7cd
+            ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/eth0/accept_ra=0
+            ip link set eth0 up
+            wait until eth0 can carry packets
+            wait until the port can carry packets
+        "#]],
     );
 }
 
@@ -96,6 +97,8 @@ fn a_switch_with_addresses() {
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
             ip link set eth0 up
+            wait until eth0 can carry packets
+            wait until the port can carry packets
         "#]],
     );
     check(
@@ -116,10 +119,12 @@ fn a_switch_with_addresses() {
             sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
-            ip address add fd00::5/64 dev eth0
             ip link set eth0 up
+            ip address add fd00::5/64 dev eth0
             ip route add default via 10.1.0.254 dev eth0
             ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
+            wait until eth0 can carry packets
+            wait until the port can carry packets
             wait until no address of eth0 is tentative
         "#]],
     );
@@ -138,6 +143,7 @@ fn a_gateway_of_both_families() {
             ip address add fd00::1/64 dev cni0 nodad
             ip link add veth0b29d7cd mtu 1400 master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
+            masquerade 10.1.0.5/24 fd00::5/64 (Default)
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
             sysctl net/ipv6/conf/eth0/accept_ra=0
@@ -147,13 +153,15 @@ fn a_gateway_of_both_families() {
             sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
-            ip address add fd00::5/64 dev eth0
             ip link set eth0 up
+            ip address add fd00::5/64 dev eth0
             ip route add default via 10.1.0.254 dev eth0
             ip route add 10.9.0.0/16 via 10.1.0.7 table 100 scope 0 metric 50 mtu 1400 advmss 1360 dev eth0
             ip route add default (IPv6) via fd00::1 dev eth0
+            wait until eth0 can carry packets
+            wait until the port can carry packets
             wait until no address of eth0 is tentative
-            masquerade 10.1.0.5/24 fd00::5/64 (Default)
+            wait until new gateways answer
             sysctl net/ipv4/ip_forward=1
             sysctl net/ipv6/conf/all/forwarding=1
         "#]],
@@ -164,7 +172,11 @@ fn a_gateway_of_both_families() {
 fn a_default_route_of_ipam_is_not_doubled() {
     let routes = |keys: &str, lease: &str| {
         let plan = plan(keys, Some(lease)).unwrap();
-        plan.container.routes.iter().map(|route| format!("{route}\n")).collect::<String>()
+        let routes = plan.steps.iter().filter_map(|step| match step {
+            Step::Routes(Side::Container, routes) => Some(routes),
+            _ => None,
+        });
+        routes.flatten().map(|route| format!("{route}\n")).collect::<String>()
     };
     let keys = r#","isDefaultGateway":true"#;
     expect![[r#"
@@ -203,18 +215,20 @@ fn a_port_in_vlans() {
             ip address add 10.1.0.1/24 dev cni0.100
             ip link add veth0b29d7cd master cni0 type veth peer eth0 address 02:00:00:00:00:05
             ip link set veth0b29d7cd alias cni:net/c1/eth0
+            drop what veth0b29d7cd sends from another address than eth0's
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             bridge vlan del vid 1 dev veth0b29d7cd
             bridge vlan add vid 200-210 dev veth0b29d7cd
             bridge vlan add vid 100 pvid untagged dev veth0b29d7cd
             bridge link set dev veth0b29d7cd hairpin 1 isolated 0
-            drop what veth0b29d7cd sends from another address than eth0's
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
             sysctl net/ipv6/conf/eth0/accept_ra=0
             sysctl net/ipv6/conf/eth0/accept_dad=0
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
             ip link set eth0 up
+            wait until eth0 can carry packets
+            wait until the port can carry packets
             sysctl net/ipv4/ip_forward=1
         "#]],
     );
@@ -227,14 +241,16 @@ fn a_port_in_vlans() {
             ip link set cni0 up
             ip link add veth0b29d7cd master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             bridge vlan add vid 1 pvid untagged dev veth0b29d7cd
             bridge link set dev veth0b29d7cd hairpin 0 isolated 1
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
             sysctl net/ipv6/conf/eth0/accept_dad=0
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
             ip link set eth0 up
+            wait until eth0 can carry packets
+            wait until the port can carry packets
         "#]],
     );
 }

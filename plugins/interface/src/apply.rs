@@ -1,0 +1,262 @@
+//! ADD's way through a plan: netlink requests are queued as long as they go to the same side, and sent in one call.
+
+use std::time::Duration;
+
+use cni_spec::{Attachment, CniError, Code};
+use filter::Filter;
+use netops::bridge_port::{self, Vlans};
+use netops::link::{self, Link, LinkName, NewLink, Place, Settings, Target};
+use netops::route::{self, Route};
+use netops::txn::{NodeUndo, Txn};
+use netops::watch::Watch;
+use netops::{Errno, Request, addr, sysctl};
+
+use crate::container::{self, Sysctl};
+use crate::own::OwnStep;
+use crate::plan::{Create, Names, Side, Step};
+use crate::pod::Pod;
+use crate::undo::Undo;
+use crate::{conf, failed, host_veth, veth};
+
+/// How long a link may take to get ready. The reference gives up after 2.55 s.
+pub const UP_DEADLINE: Duration = Duration::from_secs(5);
+
+/// An ADD under way.
+pub struct Stage<'a> {
+    /// What is made.
+    pub attachment: &'a Attachment,
+    /// Where.
+    pub pod: &'a Pod,
+    /// What its links are called.
+    pub names: &'a Names,
+    /// Where steps push what takes them back.
+    pub txn: &'a Txn<Undo>,
+    /// `PATH`, for programs of the node.
+    pub search_path: &'a str,
+    /// What the host's end becomes a port of: a plugin's own step sets it.
+    pub master: Option<Link>,
+    /// The host's end, as it was when it was made.
+    pub host_link: Option<Link>,
+    container: Option<Link>,
+    queue: Queue,
+    filter: Option<Filter>,
+}
+
+/// What was asked for and not sent yet.
+enum Queue {
+    Empty,
+    Requests(Side, Vec<Request>),
+    Sysctls(Vec<Sysctl>),
+}
+
+impl<'a> Stage<'a> {
+    pub(crate) fn new(
+        attachment: &'a Attachment,
+        pod: &'a Pod,
+        names: &'a Names,
+        txn: &'a Txn<Undo>,
+        search_path: &'a str,
+    ) -> Self {
+        let (master, host_link, container, filter) = (None, None, None, None);
+        Self { attachment, pod, names, txn, search_path, master, host_link, container, queue: Queue::Empty, filter }
+    }
+
+    /// The link on one side. The container's is as it was after the last requests to it.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn link(&mut self, side: Side) -> Result<&Link, CniError> {
+        let slot = match side {
+            Side::Host => &mut self.host_link,
+            Side::Container => &mut self.container,
+        };
+        if let (Side::Container, None) = (side, &slot) {
+            *slot = Some(link::get(&self.pod.inside, &Target::named(&self.names.container)).map_err(failed)?);
+        }
+        slot.as_ref().ok_or_else(|| {
+            CniError::new(Code::KERNEL, format!("cannot use link {}: no step has made it", self.names.host))
+        })
+    }
+
+    /// Says what the container's link is, for a step that has made or moved it.
+    pub fn set_container(&mut self, link: Link) {
+        self.container = Some(link);
+    }
+
+    /// Queues a request about the link on one side. Requests to one side in a row are one call to the kernel.
+    ///
+    /// # Errors
+    /// What the kernel refuses of what was queued before.
+    pub fn push(&mut self, side: Side, request: impl FnOnce(&Link) -> Request) -> Result<(), CniError> {
+        if !matches!(&self.queue, Queue::Requests(queued, _) if *queued == side) {
+            self.flush()?;
+            self.queue = Queue::Requests(side, Vec::new());
+        }
+        let request = request(self.link(side)?);
+        if let Queue::Requests(_, requests) = &mut self.queue {
+            requests.push(request);
+        }
+        Ok(())
+    }
+
+    fn push_sysctls(&mut self, sysctls: &[Sysctl]) -> Result<(), CniError> {
+        if !matches!(self.queue, Queue::Sysctls(_)) {
+            self.flush()?;
+            self.queue = Queue::Sysctls(Vec::new());
+        }
+        if let Queue::Sysctls(queued) = &mut self.queue {
+            queued.extend_from_slice(sysctls);
+        }
+        Ok(())
+    }
+
+    /// Sends what is queued. The container's link is read back with the same call.
+    ///
+    /// # Errors
+    /// The first refusal.
+    pub fn flush(&mut self) -> Result<(), CniError> {
+        match std::mem::replace(&mut self.queue, Queue::Empty) {
+            Queue::Empty => Ok(()),
+            Queue::Requests(_, requests) if requests.is_empty() => Ok(()),
+            Queue::Requests(Side::Host, requests) => self.pod.host.run_all(requests).map_err(failed),
+            Queue::Requests(Side::Container, requests) => {
+                let target = self.link(Side::Container)?.into();
+                let link = link::run_and_get(&self.pod.inside, requests, &target).map_err(failed)?;
+                self.container = Some(link);
+                Ok(())
+            }
+            Queue::Sysctls(sysctls) => container::write_sysctls(&self.pod.netns, &sysctls).map_err(failed),
+        }
+    }
+
+    fn filter(&mut self) -> Result<&mut Filter, CniError> {
+        match &mut self.filter {
+            Some(filter) => Ok(filter),
+            none @ None => Ok(none.insert(Filter::open().map_err(failed)?.searching(self.search_path))),
+        }
+    }
+
+    /// Makes a link in the container, with the attachment's mark, by which DEL knows it from another of its name.
+    fn create(&mut self, create: &Create) -> Result<(), CniError> {
+        let Pod { host, inside, netns } = self.pod;
+        let name = LinkName::parse(&self.names.container).map_err(|error| conf::invalid(error.to_string()))?;
+        let new = NewLink {
+            lower: create.lower.as_ref().map(|(_, lower)| lower.index),
+            mtu_bytes: create.mtu_bytes,
+            mac: create.mac,
+            alias: Some(&self.names.alias),
+            ..NewLink::new(&name, create.kind.clone())
+        };
+        let made = match create.lower {
+            Some((Side::Host, _)) => link::create(host, &new, Some(Place { netns, kernel: inside })),
+            Some((Side::Container, _)) | None => link::create(inside, &new, None),
+        };
+        let link = match made {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
+                self.pod.refuse_taken(&self.attachment.ifname)?;
+                return Err(failed(error));
+            }
+            made => made.map_err(failed)?,
+        };
+        self.txn.push(Undo::Inside(link.clone()));
+        self.container = Some(link);
+        Ok(())
+    }
+
+    /// The kernel gets round to one end after the other, and until then an end drops what it is given to send.
+    /// Subscribing only when the first look did not suffice loses nothing: the wait looks again after it.
+    async fn await_up(&mut self, side: Side) -> Result<(), CniError> {
+        let pod = self.pod;
+        let link = match side {
+            Side::Host => link::get(&pod.host, &self.link(side)?.into()).map_err(failed)?,
+            Side::Container => self.link(side)?.clone(),
+        };
+        if link.oper_up {
+            return Ok(());
+        }
+        let (watch, net) = match side {
+            Side::Host => (Watch::host(), &pod.host),
+            Side::Container => (Watch::in_netns(&pod.netns), &pod.inside),
+        };
+        watch.map_err(failed)?.until_up(net, &link, UP_DEADLINE).await.map_err(failed)?;
+        Ok(())
+    }
+}
+
+impl<O: OwnStep> Step<O> {
+    /// Makes the step, or queues it.
+    pub(crate) async fn apply(&self, stage: &mut Stage<'_>, state: &mut O::State) -> Result<(), CniError> {
+        let up = Settings { up: Some(true), ..Settings::default() };
+        match self {
+            Self::LeaveDefaultVlan => {
+                match stage.master.as_ref().and_then(|master| master.kind.bridge_vlans().default_pvid) {
+                    Some(id @ 1..) => {
+                        stage.push(Side::Host, |link| bridge_port::delete_vlans(link, Vlans::tagged(id, id)))
+                    }
+                    Some(0) | None => Ok(()),
+                }
+            }
+            Self::JoinVlans(join) => {
+                join.iter().try_for_each(|vlans| stage.push(Side::Host, |link| bridge_port::add_vlans(link, *vlans)))
+            }
+            Self::Port(port) => stage.push(Side::Host, |link| bridge_port::set(&link.into(), *port)),
+            Self::Sysctls(sysctls) => stage.push_sysctls(sysctls),
+            Self::ArpNotify => {
+                let settings = Settings { arp_notify: Some(true), ..Settings::default() };
+                stage.push(Side::Container, |link| link::set(&link.into(), &settings))
+            }
+            Self::Addresses(side, addresses) => {
+                addresses.iter().try_for_each(|address| stage.push(*side, |link| addr::add(link, address)))
+            }
+            Self::Up(side) => stage.push(*side, |link| link::set(&link.into(), &up)),
+            Self::Routes(side, routes) => routes.iter().try_for_each(|route| {
+                stage.push(*side, |link| route::add(&Route { link: Some(link.index), ..route.clone() }))
+            }),
+            Self::StayDown => Ok(()),
+            acting => {
+                stage.flush()?;
+                acting.act(stage, state).await?;
+                stage.txn.checkpoint().await;
+                Ok(())
+            }
+        }
+    }
+
+    /// The steps that are more than requests in a queue.
+    async fn act(&self, stage: &mut Stage<'_>, state: &mut O::State) -> Result<(), CniError> {
+        match self {
+            Self::Own(own) => own.apply(stage, state).await,
+            Self::Veth(veth) => {
+                let made = veth::create(stage, veth);
+                // An error may be that of a lost answer: then the pair is there.
+                let there = match &made {
+                    Ok(link) => Some(link.clone()),
+                    Err(error) if error.code == Code::EXISTS => None,
+                    Err(_) => host_veth::find(&stage.pod.host, stage.attachment).ok().flatten(),
+                };
+                there.into_iter().for_each(|veth| stage.txn.push(Undo::Node(NodeUndo::DeleteLink(veth))));
+                stage.host_link = Some(made?);
+                Ok(())
+            }
+            Self::Create(create) => stage.create(create),
+            Self::SpoofGuard(None) => Ok(()),
+            Self::SpoofGuard(Some(mac)) => {
+                let (attachment, veth) = (stage.attachment, stage.link(Side::Host)?.name.clone());
+                stage.filter()?.add_spoof_guard(attachment.into(), &veth, mac.0).map_err(failed)
+            }
+            Self::Masquerade(backend, addresses) => {
+                let attachment = stage.attachment;
+                stage.filter()?.add_masquerade(*backend, attachment.into(), addresses).map_err(failed)
+            }
+            Self::RefuseAdvertisements => veth::refuse_advertisements(&stage.link(Side::Host)?.name).map_err(failed),
+            Self::AwaitUp(side) => stage.await_up(*side).await,
+            Self::AwaitAddresses(addresses) => {
+                let Pod { netns, inside, .. } = stage.pod;
+                container::settle(inside, netns, stage.link(Side::Container)?, addresses).await.map_err(failed)
+            }
+            Self::Forward { ipv6: false } => sysctl::forward_ipv4().map_err(failed),
+            Self::Forward { ipv6: true } => sysctl::forward_ipv6().map_err(failed),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Keys that interface plugins have in common: how they are written, and every rule about them.
+
+use cni_spec::{AddResult, CniError, Code, Dns, SpecVersion};
+use filter::Backend;
+use netops::link::Mac;
+use serde::Deserialize;
+use skel::request::Raw;
+
+/// A config that cannot be used: `cannot use network config: TEXT`, code 7.
+#[must_use]
+pub fn invalid(text: impl std::fmt::Display) -> CniError {
+    CniError::new(Code::INVALID_CONFIG, format!("cannot use network config: {text}"))
+}
+
+/// Key `dns`.
+#[derive(Debug, Clone, Deserialize, Default)]
+#[serde(default)]
+pub struct DnsKey {
+    nameservers: Option<Vec<String>>,
+    domain: String,
+    search: Option<Vec<String>>,
+    options: Option<Vec<String>>,
+}
+
+impl DnsKey {
+    /// Any of its keys replaces all of IPAM's: a list even if it is empty, an empty domain not, as the reference has it.
+    #[must_use]
+    pub fn into_dns(self) -> Option<Dns> {
+        let absent =
+            self.nameservers.is_none() && self.domain.is_empty() && self.search.is_none() && self.options.is_none();
+        (!absent).then(|| Dns {
+            nameservers: self.nameservers.unwrap_or_default(),
+            domain: self.domain,
+            search: self.search.unwrap_or_default(),
+            options: self.options.unwrap_or_default(),
+        })
+    }
+}
+
+/// Key `ipam`, as far as an interface plugin reads it.
+#[derive(Debug, Clone, Deserialize, Default)]
+#[serde(default)]
+pub struct IpamKey {
+    /// The address plugin; empty if there is none.
+    #[serde(rename = "type")]
+    pub plugin: String,
+}
+
+/// Key `args`.
+#[derive(Debug, Clone, Deserialize, Default)]
+#[serde(default)]
+pub struct ArgsKey {
+    /// Arguments for all plugins of the network.
+    pub cni: MacKey,
+}
+
+/// An object with an Ethernet address: `args.cni`, `runtimeConfig`.
+#[derive(Debug, Clone, Deserialize, Default)]
+#[serde(default)]
+pub struct MacKey {
+    mac: String,
+}
+
+/// The Ethernet address that the config asks for: `runtimeConfig.mac`, else `args.cni.mac`.
+///
+/// # Errors
+/// As [`parse_mac`].
+pub fn mac(args: &ArgsKey, runtime_config: &MacKey) -> Result<Option<Mac>, CniError> {
+    let weak = parse_mac("args.cni.mac", &args.cni.mac)?;
+    let strong = parse_mac("runtimeConfig.mac", &runtime_config.mac)?;
+    Ok(strong.or(weak))
+}
+
+/// The Ethernet address that a call asks for: the config's, else that of `CNI_ARGS`, the weakest.
+///
+/// # Errors
+/// Code 4: `CNI_ARGS` are malformed, or have another key than `MAC`.
+pub fn requested_mac(raw: &Raw, config: Option<Mac>) -> Result<Option<Mac>, CniError> {
+    let args = raw.parse_args()?;
+    args.expect_known(&["MAC"])?;
+    let weakest = parse_mac("CNI_ARGS MAC", args.find("MAC").unwrap_or_default());
+    Ok(config.or(weakest.map_err(|error| CniError { code: Code::INVALID_ENVIRONMENT, ..error })?))
+}
+
+/// Parses a requested address; an empty text asks for none.
+///
+/// # Errors
+/// Code 7 naming where it came from: no Ethernet address, or one that no single interface may have.
+pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let invalid = |why: String| CniError::new(Code::INVALID_CONFIG, format!("cannot use {key} = {text:?}: {why}"));
+    let mac: Mac = text.parse().map_err(|error: netops::link::MacError| invalid(error.to_string()))?;
+    if mac.0[0] & 1 == 1 {
+        return Err(invalid("it is a multicast address".into()));
+    }
+    if mac.0 == [0; 6] {
+        return Err(invalid("it is the address of nobody".into()));
+    }
+    Ok(Some(mac))
+}
+
+/// Key `mtu` in bytes; 0 is the kernel's default.
+#[must_use]
+pub fn mtu(bytes: u32) -> Option<u32> {
+    (bytes != 0).then_some(bytes)
+}
+
+/// A VLAN's number at `path`.
+///
+/// # Errors
+/// Code 7: it is not within 1 to 4094.
+pub fn vlan_id(path: &str, id: u16) -> Result<u16, CniError> {
+    match id {
+        1..=4094 => Ok(id),
+        _ => Err(invalid(format_args!("key {path} = {id}: VLANs are numbered 1 to 4094"))),
+    }
+}
+
+/// Keys `ipMasq` and `ipMasqBackend`.
+///
+/// # Errors
+/// Code 2: the backend is none.
+pub fn masquerade(ip_masq: bool, backend: &str) -> Result<Option<Backend>, CniError> {
+    let backend = match backend {
+        "" => Backend::Default,
+        "iptables" => Backend::Iptables,
+        "nftables" => Backend::Nftables,
+        other => {
+            let text = format!("key ipMasqBackend = {other:?}: it is neither iptables nor nftables");
+            return Err(CniError { code: Code::UNSUPPORTED_FIELD, ..invalid(text) });
+        }
+    };
+    Ok(ip_masq.then_some(backend))
+}
+
+/// Refuses an attachment without addresses in result forms before 0.3.0, which have no place for it.
+pub(crate) fn refuse_inexpressible(has_ipam: bool, version: SpecVersion) -> Result<(), CniError> {
+    if has_ipam { Ok(()) } else { AddResult::default().to_json(version).map(drop) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_one_interface() {
+        assert_eq!(parse_mac("mac", "").unwrap(), None);
+        assert_eq!(parse_mac("mac", "0A:00:00:00:00:05").unwrap(), Some(Mac([10, 0, 0, 0, 0, 5])));
+        for bad in ["x", "01:00:5e:00:00:01", "ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00"] {
+            let error = parse_mac("runtimeConfig.mac", bad).unwrap_err();
+            assert!(error.msg.starts_with(&format!("cannot use runtimeConfig.mac = {bad:?}: ")), "{error}");
+        }
+    }
+}

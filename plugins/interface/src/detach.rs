@@ -1,0 +1,166 @@
+//! DEL and GC: filter rules, links, spoof guard, addresses, in this order, each by its attachment alone.
+//!
+//! No namespace, no prevResult and no record of ours is needed; where there is one, what the reference plugins made is
+//! found, too. An address is freed last, and only when no rule and no link may speak for it: its next owner would be
+//! masqueraded for the old one, or meet it on the network.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use cni_spec::{AddResult, Attachment, CniError};
+use filter::{Filter, Known};
+use netops::error::Result as OpResult;
+use netops::link::{self, Link};
+use netops::unlink::{self, Left};
+use netops::{Kernel, Netns, OpError, addr};
+use skel::{DelRequest, GcRequest};
+
+use crate::own::InterfacePlugin;
+use crate::{failed, host_veth, lease, pod};
+
+/// What DEL knows when it removes links. None of it but the attachment is needed, and none of the rest is believed.
+pub struct Detaching<'a, R> {
+    /// What is removed.
+    pub attachment: &'a Attachment,
+    /// The keys that removal uses.
+    pub removal: &'a R,
+    /// The result of ADD and of the plugins after it.
+    pub prev: Option<&'a AddResult>,
+    /// The container's namespace, if there is one.
+    pub netns: Option<&'a Netns>,
+    /// What a child process that is left to wait for the kernel keeps open ([`unlink::remove`]).
+    pub held: Option<BorrowedFd<'a>>,
+}
+
+/// Removes the attachment, as much of it as there is.
+///
+/// # Errors
+/// What could not be removed, together.
+pub async fn del<P: InterfacePlugin>(request: &DelRequest<P::Removal>) -> Result<(), CniError> {
+    let attachment = &request.attachment;
+    let prev = request.conf.find_prev_result();
+    let prev = prev.as_ref();
+    let mut errors = Vec::new();
+    let (netns, is_gone) = match pod::find_netns(request.netns.as_ref()) {
+        Ok(netns) => {
+            let is_gone = netns.is_none() && request.netns.is_some();
+            (netns, is_gone)
+        }
+        Err(error) => {
+            errors.push(error);
+            (None, false)
+        }
+    };
+    let mut filter = find_filter::<P>().unwrap_or_else(|error| {
+        errors.push(failed(error));
+        None
+    });
+    // Before links and addresses: an address must not be given out again while it is still masqueraded for the old owner.
+    if let Some(filter) = &mut filter {
+        let held = || if is_gone { Some(Vec::new()) } else { held_by_others(attachment, netns.as_ref()?) };
+        errors.extend(remove_rules(filter, attachment, prev, &held, request.raw.search_path()).into_iter().map(failed));
+    }
+    let held = filter.as_ref().map(AsFd::as_fd);
+    let detaching = Detaching { attachment, removal: &request.conf.own, prev, netns: netns.as_ref(), held };
+    errors.extend(P::remove_link(&detaching).err().map(failed));
+    // Behind links: the container is guarded as long as it can send.
+    if let Some(filter) = &mut filter {
+        errors.extend(filter.remove_spoof_guard(attachment.into()).err().map(failed));
+    }
+    match errors.pop() {
+        None => request.release().await,
+        Some(last) => {
+            errors.push(last.detail("Its addresses, if it has any, stay held until DEL or GC has removed the rest."));
+            CniError::join(errors).map_or(Ok(()), Err)
+        }
+    }
+}
+
+fn find_filter<P: InterfacePlugin>() -> OpResult<Option<Filter>> {
+    if P::FILTERS { Filter::find() } else { Ok(None) }
+}
+
+fn remove_rules(
+    filter: &mut Filter,
+    attachment: &Attachment,
+    prev: Option<&AddResult>,
+    held: &dyn Fn() -> Option<Vec<IpAddr>>,
+    search_path: &str,
+) -> Vec<OpError> {
+    let addresses: Vec<IpAddr> = prev.map(|prev| addresses_of(prev, attachment)).unwrap_or_default();
+    let known = Known { addresses: &addresses, held: Some(held), search_path };
+    filter.remove_masquerade(attachment.into(), known)
+}
+
+/// The addresses that only other interfaces of the container have, whose rules stay; `None` if they cannot be read. An
+/// address that the attachment's interface has, too, is the attachment's: the rules are of one network, where it is given
+/// once.
+fn held_by_others(attachment: &Attachment, netns: &Netns) -> Option<Vec<IpAddr>> {
+    let inside = Kernel::in_netns(netns).ok()?;
+    let (mut own, mut others) = (Vec::new(), Vec::new());
+    for link in link::list(&inside, None).ok()? {
+        let held = if link.name == attachment.ifname.as_str() { &mut own } else { &mut others };
+        held.extend(addr::list(&inside, &link).ok()?.into_iter().map(|address| address.net.ip()));
+    }
+    others.retain(|address| !own.contains(address));
+    Some(others)
+}
+
+/// The addresses that the result has for the attachment's interface.
+fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpAddr> {
+    let is_ours = |index: usize| {
+        let entry = prev.interfaces.get(index);
+        entry.is_some_and(|entry| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty())
+    };
+    prev.ips.iter().filter(|ip| ip.interface.is_some_and(is_ours)).map(|ip| ip.address.ip()).collect()
+}
+
+/// Removes links, rules and addresses of all attachments to the network that are not valid.
+///
+/// # Errors
+/// What could not be removed, together.
+pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
+    let network = &request.conf.name;
+    let valid: Vec<filter::Attachment<'_>> =
+        if P::FILTERS { request.valid.iter().map(Into::into).collect() } else { Vec::new() };
+    let mut errors: Vec<CniError> = match P::FILTERS {
+        true => filter::gc(network.as_str(), &valid, request.raw.search_path()).into_iter().map(failed).collect(),
+        false => Vec::new(),
+    };
+    let removed = P::list_stale(network, &request.valid).map(|stale| remove_stale(&stale));
+    let kept = match (removed, errors.is_empty()) {
+        (Ok(left), are_rules_gone) => {
+            let kept = left.iter().map(|left| host_veth::find_attachment(network, &left.link)).collect();
+            errors.extend(left.into_iter().map(|left| failed(left.error)));
+            if are_rules_gone { kept } else { None }
+        }
+        (Err(error), _) => {
+            errors.push(failed(error));
+            None
+        }
+    };
+    // Behind links, as in DEL.
+    if P::FILTERS {
+        errors.extend(filter::gc_spoof_guards(&valid).into_iter().map(failed));
+    }
+    if let Some(ipam) = request.ipam() {
+        match P::count_unmarked(request) {
+            Ok(0) => errors.extend(lease::collect(&ipam, &request.valid, kept).await.err()),
+            Ok(count) => tracing::warn!(
+                count,
+                "no address is collected: containers that are not valid have veths without a mark, as the reference makes \
+                 them; delete those containers, and repeat GC"
+            ),
+            Err(error) => errors.push(failed(error)),
+        }
+    }
+    CniError::join(errors).map_or(Ok(()), Err)
+}
+
+/// Removes links of attachments that are gone; returns those that are still there.
+fn remove_stale(stale: &[Link]) -> Vec<Left> {
+    for link in stale {
+        tracing::info!(link = link.name, alias = link.alias, "removing the link of an attachment that is gone");
+    }
+    unlink::remove_all(stale)
+}

@@ -1,0 +1,33 @@
+//! A link that is in the container alone: finding it for DEL. It ends with its namespace.
+
+use netops::error::Result;
+use netops::{Kernel, link, unlink};
+
+use crate::detach::Detaching;
+use crate::{host_veth, veth};
+
+/// Deletes the container's link, if it is the attachment's.
+///
+/// One with our mark names its attachment. One without (the reference makes none) goes if it is of this kind and nothing
+/// makes it doubtful that the namespace is the container's.
+///
+/// # Errors
+/// It is still there, or could not be looked at.
+pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
+    let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
+    let inside = Kernel::in_netns(netns)?;
+    let Some(found) = link::find(&inside, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind) else {
+        return Ok(());
+    };
+    let is_own = match host_veth::is_marked(&found) {
+        true => found.alias.as_deref() == Some(&*host_veth::alias(attachment)),
+        false => veth::is_credible(attachment, prev, netns, &found),
+    };
+    if !is_own {
+        return Ok(());
+    }
+    match inside.run(unlink::request(&(&found).into())) {
+        Err(error) if !error.is_absent() => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}

@@ -1,0 +1,236 @@
+//! What an interface plugin is: its keys, its plan, and the few steps that only it has.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::marker::PhantomData;
+
+use cni_spec::{AddResult, Attachment, CniError, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion};
+use netops::OpError;
+use netops::link::Link;
+use skel::request::Raw;
+use skel::{EventLoop, GcRequest};
+
+use crate::apply::Stage;
+use crate::check::Look;
+use crate::detach::Detaching;
+use crate::plan::{Plan, Side};
+use crate::pod::Pod;
+use crate::{inside, veth};
+
+/// An interface plugin. [`crate::plugin!`] makes a [`skel::Plugin`] of it: README.md says what the driver does around it.
+pub trait InterfacePlugin: Sized + 'static {
+    /// The file name it is called by.
+    const NAME: &'static str;
+    /// The versions it speaks, oldest first.
+    const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
+    /// When its verbs have an event loop.
+    const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
+    /// What link an attachment is, which says how DEL and GC find it.
+    const LINK: LinkKind;
+    /// Whether plans may have [`crate::plan::Step::SpoofGuard`] or [`crate::plan::Step::Masquerade`]: then DEL, GC and a
+    /// rollback look at the packet filter, whatever the config says by now.
+    const FILTERS: bool = false;
+    /// Whether the network must have an address plugin.
+    const IPAM: Ipam = Ipam::Optional;
+    /// Its keys, checked.
+    type Conf: FromConf;
+    /// What DEL and GC need of the keys; `()` where the attachment says it all.
+    type Removal: FromAnyConf;
+    /// What [`InterfacePlugin::observe`] finds, and steps leave for later steps; `()` for most.
+    type State;
+    /// Steps that only this plugin has; [`NoStep`] for none.
+    type Step: OwnStep<State = Self::State>;
+
+    /// Looks at call and node before anything is changed, for ADD before IPAM is asked. Changes nothing.
+    ///
+    /// # Errors
+    /// Why ADD cannot be done, or CHECK has found a difference.
+    fn observe(call: &Call<'_, Self::Conf>) -> Result<Self::State, CniError>;
+
+    /// The plan for a lease (`None`: a network without IPAM). ADD and CHECK ask with the same keys; CHECK with the lease that
+    /// prevResult shows.
+    ///
+    /// # Errors
+    /// A lease that no interface can have, code 110; keys that contradict it, code 7.
+    fn plan(
+        call: &Call<'_, Self::Conf>,
+        state: &Self::State,
+        lease: Option<AddResult>,
+    ) -> Result<Plan<Self::Step>, CniError>;
+
+    /// The links of the result, in order, when all is made. By default the host's end, if there is one, and the container's
+    /// link.
+    ///
+    /// # Errors
+    /// They cannot be read.
+    fn links(stage: &mut Stage<'_>, _state: &Self::State) -> Result<Vec<(Side, Link)>, CniError> {
+        let host = stage.host_link.clone().map(|link| (Side::Host, link));
+        let container = (Side::Container, stage.link(Side::Container)?.clone());
+        Ok(host.into_iter().chain([container]).collect())
+    }
+
+    /// Removes the attachment's link, if it is there, on the host or in the container.
+    ///
+    /// # Errors
+    /// What is still there, or could not be looked at.
+    fn remove_link(detaching: &Detaching<'_, Self::Removal>) -> Result<(), OpError> {
+        match Self::LINK {
+            LinkKind::Veth => veth::remove(detaching, None),
+            LinkKind::Inside(kind) => inside::remove(detaching, kind),
+        }
+    }
+
+    /// The links on the host of attachments to this network that are not valid. Looks at all links: for GC.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn list_stale(network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError> {
+        match Self::LINK {
+            LinkKind::Veth => veth::list_stale(network, valid),
+            LinkKind::Inside(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// How many links on the host speak for an address without a mark that says for which attachment. As long as there are
+    /// any, GC frees no address.
+    ///
+    /// # Errors
+    /// They cannot be listed.
+    fn count_unmarked(_request: &GcRequest<Self::Removal>) -> Result<usize, OpError> {
+        Ok(0)
+    }
+
+    /// Tells whether the node could serve ADD. The address plugin is asked by the driver.
+    ///
+    /// # Errors
+    /// Why not; it becomes code 50.
+    fn status(_conf: &Self::Conf, _search_path: &str) -> Result<(), CniError> {
+        Ok(())
+    }
+}
+
+/// What link an attachment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LinkKind {
+    /// A veth whose host end has the attachment's mark, by which it is found without the namespace.
+    Veth,
+    /// A link of this kind that is in the container alone, and ends with its namespace.
+    Inside(&'static str),
+}
+
+/// Whether a plugin works without an address plugin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ipam {
+    /// Without one the attachment is pure layer 2.
+    Optional,
+    /// It does not.
+    Required,
+}
+
+/// The verb that a plan is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    /// The plan is applied.
+    Add,
+    /// The node is compared with the plan.
+    Check,
+}
+
+/// An ADD or CHECK, as plugins see it.
+pub struct Call<'a, C> {
+    /// The verb.
+    pub verb: Verb,
+    /// What it is about.
+    pub attachment: &'a Attachment,
+    /// The network config.
+    pub conf: &'a PluginConf<C>,
+    /// The node and the container.
+    pub pod: &'a Pod,
+    /// The call as it came.
+    pub raw: &'a Raw,
+}
+
+/// A step that only one plugin has. Its text is in the words of `ip`, a change a line.
+pub trait OwnStep: fmt::Display {
+    /// [`InterfacePlugin::State`].
+    type State;
+
+    /// Makes it. What was queued before has been sent by then. Pushes its undo to [`Stage::txn`].
+    ///
+    /// # Errors
+    /// What the kernel refused.
+    fn apply(&self, stage: &mut Stage<'_>, state: &mut Self::State) -> impl Future<Output = Result<(), CniError>>;
+
+    /// Compares the node with it.
+    ///
+    /// # Errors
+    /// Code 107 naming the difference.
+    fn check(&self, look: &mut Look<'_>, state: &mut Self::State) -> Result<(), CniError>;
+}
+
+/// For plugins whose steps are all shared ones.
+#[derive(Debug, Clone)]
+pub struct NoStep<S = ()>(Infallible, PhantomData<S>);
+
+impl<S> fmt::Display for NoStep<S> {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {}
+    }
+}
+
+impl<S> OwnStep for NoStep<S> {
+    type State = S;
+
+    async fn apply(&self, _: &mut Stage<'_>, _: &mut S) -> Result<(), CniError> {
+        match self.0 {}
+    }
+
+    fn check(&self, _: &mut Look<'_>, _: &mut S) -> Result<(), CniError> {
+        match self.0 {}
+    }
+}
+
+/// Makes a [`skel::Plugin`] of an [`InterfacePlugin`], its verbs the driver's.
+#[macro_export]
+macro_rules! plugin {
+    ($Plugin:ty) => {
+        impl $crate::skel::Plugin for $Plugin {
+            const NAME: &'static str = <$Plugin as $crate::InterfacePlugin>::NAME;
+            const VERSIONS: &'static [$crate::skel::cni_spec::SpecVersion] =
+                <$Plugin as $crate::InterfacePlugin>::VERSIONS;
+            const EVENT_LOOP: $crate::skel::EventLoop = <$Plugin as $crate::InterfacePlugin>::EVENT_LOOP;
+            type Conf = <$Plugin as $crate::InterfacePlugin>::Conf;
+            type Removal = <$Plugin as $crate::InterfacePlugin>::Removal;
+
+            async fn add(
+                request: &$crate::skel::AddRequest<Self::Conf>,
+            ) -> Result<$crate::skel::cni_spec::AddResult, $crate::skel::cni_spec::CniError> {
+                $crate::attach::add::<$Plugin>(request).await
+            }
+
+            async fn del(
+                request: &$crate::skel::DelRequest<Self::Removal>,
+            ) -> Result<(), $crate::skel::cni_spec::CniError> {
+                $crate::detach::del::<$Plugin>(request).await
+            }
+
+            async fn check(
+                request: &$crate::skel::CheckRequest<Self::Conf>,
+            ) -> Result<(), $crate::skel::cni_spec::CniError> {
+                $crate::attach::check::<$Plugin>(request).await
+            }
+
+            async fn gc(
+                request: &$crate::skel::GcRequest<Self::Removal>,
+            ) -> Result<(), $crate::skel::cni_spec::CniError> {
+                $crate::detach::gc::<$Plugin>(request).await
+            }
+
+            async fn status(
+                request: &$crate::skel::StatusRequest<Self::Conf>,
+            ) -> Result<(), $crate::skel::cni_spec::CniError> {
+                $crate::status::status::<$Plugin>(request).await
+            }
+        }
+    };
+}

@@ -1,0 +1,264 @@
+//! What an attachment is on the node, as a list of steps in the order in which they are made.
+//!
+//! ADD applies the list, CHECK compares the node with it, and its text is the list in the words of `ip`, `bridge` and
+//! `sysctl`: all three go through the same steps, so they cannot disagree. A plan is made without touching anything.
+
+use std::fmt;
+
+use cni_spec::{AddResult, Attachment, CniError, Dns};
+use filter::Backend;
+use ipnetwork::IpNetwork;
+use netops::addr::Address;
+use netops::bridge_port::Vlans;
+use netops::link::{Kind, Link, Mac, Port};
+use netops::route::Route;
+
+use crate::container::{self, Options, RouterAdvertisements, Sysctl};
+use crate::host_veth;
+use crate::own::OwnStep;
+
+/// The end of a link that a step is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// On the node.
+    Host,
+    /// In the container.
+    Container,
+}
+
+/// What an attachment is on the node.
+#[derive(Debug, Clone)]
+pub struct Plan<O> {
+    /// What its links are called.
+    pub names: Names,
+    /// What is made, in order.
+    pub steps: Vec<Step<O>>,
+    /// The part of the result that IPAM decides, completed by the plugin.
+    pub lease: AddResult,
+    /// `lease.dns` counts even if it is empty.
+    pub replaces_dns: bool,
+}
+
+/// What the links of an attachment are called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Names {
+    /// The container's interface.
+    pub container: String,
+    /// The host's end of a veth, unless another link has that name.
+    pub host: String,
+    /// The mark of the host's end, or of a link that is in the container alone.
+    pub alias: String,
+}
+
+/// One step of a plan.
+#[derive(Debug, Clone)]
+pub enum Step<O> {
+    /// A step that only this plugin has.
+    Own(O),
+    /// A veth between host and container, both ends down.
+    Veth(Veth),
+    /// Any other new link in the container, down.
+    Create(Create),
+    /// The container sends from its Ethernet address only. CHECK knows no address, and compares with the link's.
+    SpoofGuard(Option<Mac>),
+    /// These addresses leave the node under its own.
+    Masquerade(Backend, Vec<IpNetwork>),
+    /// The host does not take the container for its router (CVE-2020-10749).
+    RefuseAdvertisements,
+    /// The host's end leaves the VLAN that the bridge put it in.
+    LeaveDefaultVlan,
+    /// The host's end joins VLANs, in order.
+    JoinVlans(Vec<Vlans>),
+    /// Flags of the host's end as a port.
+    Port(Port),
+    /// Sysctls of the container, in order.
+    Sysctls(Vec<Sysctl>),
+    /// The container announces its IPv4 addresses by ARP when its link gets up: neighbours that knew another owner learn it.
+    /// By netlink: opening a namespace's `/proc/sys/net/ipv4` takes the longer the more namespaces have been there.
+    ArpNotify,
+    /// Addresses.
+    Addresses(Side, Vec<Address>),
+    /// The link gets up.
+    Up(Side),
+    /// The container's link stays down.
+    StayDown,
+    /// Routes; their link is filled in.
+    Routes(Side, Vec<Route>),
+    /// The link can carry packets.
+    AwaitUp(Side),
+    /// The container's addresses answer.
+    AwaitAddresses(Vec<Address>),
+    /// The node forwards packets: IPv6, or IPv4. Last, as it is for the whole node and not taken back.
+    Forward {
+        /// The family.
+        ipv6: bool,
+    },
+}
+
+/// A veth to be made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Veth {
+    /// What the host's end becomes a port of: the link that an earlier step put into [`crate::Stage::master`].
+    pub master: Option<String>,
+    /// MTU of both ends, in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// The container's Ethernet address, if one is asked for.
+    pub mac: Option<Mac>,
+}
+
+/// A link of one end to be made, under its final name in the container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Create {
+    /// What it is.
+    pub kind: Kind,
+    /// The link it is stacked on, and where that is: links on top of one of the node's are made from there.
+    pub lower: Option<(Side, Link)>,
+    /// MTU, in bytes.
+    pub mtu_bytes: Option<u32>,
+    /// Its Ethernet address, if one is asked for.
+    pub mac: Option<Mac>,
+}
+
+impl<O> Plan<O> {
+    /// An empty plan for an attachment with this lease (`None`: a network without IPAM). `dns` replaces IPAM's.
+    #[must_use]
+    pub fn new(attachment: &Attachment, lease: Option<AddResult>, dns: Option<Dns>) -> Self {
+        let names = Names {
+            container: attachment.ifname.as_str().to_owned(),
+            host: host_veth::name(attachment),
+            alias: host_veth::alias(attachment),
+        };
+        let mut lease = lease.unwrap_or_default();
+        let replaces_dns = dns.is_some();
+        if let Some(dns) = dns {
+            lease.dns = dns;
+        }
+        Self { names, steps: Vec::new(), lease, replaces_dns }
+    }
+
+    /// Adds a step.
+    pub fn push(&mut self, step: Step<O>) {
+        self.steps.push(step);
+    }
+
+    /// Adds what most plugins do with the container's link once it is there: sysctls, addresses of the lease, up, routes,
+    /// and the waits for carrier and addresses.
+    ///
+    /// # Errors
+    /// Code 110: addresses or routes that no interface can have.
+    pub fn push_container(&mut self, options: Options) -> Result<(), CniError> {
+        self.push_configuration(options)?;
+        self.push_await_addresses();
+        Ok(())
+    }
+
+    /// The same without the last wait, for plugins that have other work to do meanwhile.
+    ///
+    /// # Errors
+    /// As [`Plan::push_container`].
+    pub fn push_configuration(&mut self, options: Options) -> Result<(), CniError> {
+        let steps = container::steps(&self.names.container, options, &self.lease)?;
+        self.steps.extend(steps);
+        Ok(())
+    }
+
+    /// Adds what is done with a container's link that stays down.
+    pub fn push_left_down(&mut self, routers: RouterAdvertisements) {
+        let sysctls: Vec<Sysctl> = container::accept_ra(&self.names.container, routers).into_iter().collect();
+        if !sysctls.is_empty() {
+            self.push(Step::Sysctls(sysctls));
+        }
+        self.push(Step::StayDown);
+    }
+
+    /// Adds the wait until the container's IPv6 addresses answer, if it has any.
+    pub fn push_await_addresses(&mut self) {
+        let ipv6: Vec<Address> =
+            self.lease.ips.iter().filter(|ip| ip.address.is_ipv6()).map(|ip| ip.address.into()).collect();
+        if !ipv6.is_empty() {
+            self.push(Step::AwaitAddresses(ipv6));
+        }
+    }
+
+    /// The addresses that the plan masquerades; `None` if it touches no packet filter at all.
+    pub(crate) fn find_filtered(&self) -> Option<Vec<IpNetwork>> {
+        let mut filtered = None;
+        for step in &self.steps {
+            match step {
+                Step::SpoofGuard(_) => filtered = filtered.or(Some(Vec::new())),
+                Step::Masquerade(_, addresses) => filtered = Some(addresses.clone()),
+                _ => (),
+            }
+        }
+        filtered
+    }
+}
+
+impl<O: OwnStep> fmt::Display for Plan<O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.steps.iter().try_for_each(|step| step.fmt(f, &self.names))
+    }
+}
+
+impl Names {
+    fn of(&self, side: Side) -> &str {
+        match side {
+            Side::Host => &self.host,
+            Side::Container => &self.container,
+        }
+    }
+}
+
+impl<O: OwnStep> Step<O> {
+    /// In the words of `ip`, `bridge` and `sysctl`, a change a line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
+        let Names { container, host, alias } = names;
+        match self {
+            Self::Own(own) => own.fmt(f),
+            Self::Veth(Veth { master, mtu_bytes, mac }) => {
+                let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+                let master = master.as_ref().map(|master| format!(" master {master}")).unwrap_or_default();
+                let mac = mac.map(|mac| format!(" address {mac}")).unwrap_or_default();
+                writeln!(f, "ip link add {host}{mtu}{master} type veth peer {container}{mac}")?;
+                writeln!(f, "ip link set {host} alias {alias}")
+            }
+            Self::Create(create) => {
+                let Create { kind, lower, mtu_bytes, mac } = create;
+                let lower = lower.as_ref().map(|(_, lower)| format!(" link {}", lower.name)).unwrap_or_default();
+                let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
+                let mac = mac.map(|mac| format!(" address {mac}")).unwrap_or_default();
+                writeln!(f, "ip link add {container}{lower}{mtu}{mac} type {kind}")?;
+                writeln!(f, "ip link set {container} alias {alias}")
+            }
+            Self::SpoofGuard(_) => {
+                writeln!(f, "drop what {host} sends from another address than {container}'s")
+            }
+            Self::Masquerade(backend, addresses) => {
+                let addresses: Vec<String> = addresses.iter().map(IpNetwork::to_string).collect();
+                writeln!(f, "masquerade {} ({backend:?})", addresses.join(" "))
+            }
+            Self::RefuseAdvertisements => writeln!(f, "sysctl net/ipv6/conf/{host}/accept_ra=0"),
+            Self::LeaveDefaultVlan => writeln!(f, "bridge vlan del vid 1 dev {host}"),
+            Self::JoinVlans(join) => join.iter().try_for_each(|vlan| writeln!(f, "bridge vlan add {vlan} dev {host}")),
+            Self::Port(Port { hairpin, isolated }) => {
+                let (hairpin, isolated) = (u8::from(*hairpin), u8::from(*isolated));
+                writeln!(f, "bridge link set dev {host} hairpin {hairpin} isolated {isolated}")
+            }
+            Self::Sysctls(sysctls) => sysctls.iter().try_for_each(|sysctl| writeln!(f, "sysctl {sysctl}")),
+            Self::ArpNotify => writeln!(f, "sysctl net/ipv4/conf/{container}/arp_notify=1"),
+            Self::Addresses(side, addresses) => addresses.iter().try_for_each(|address| {
+                let nodad = if address.nodad { " nodad" } else { "" };
+                writeln!(f, "ip address add {} dev {}{nodad}", address.net, names.of(*side))
+            }),
+            Self::Up(side) => writeln!(f, "ip link set {} up", names.of(*side)),
+            Self::StayDown => writeln!(f, "{container} stays down"),
+            Self::Routes(side, routes) => {
+                routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {}", names.of(*side)))
+            }
+            Self::AwaitUp(side) => writeln!(f, "wait until {} can carry packets", names.of(*side)),
+            Self::AwaitAddresses(_) => writeln!(f, "wait until no address of {container} is tentative"),
+            Self::Forward { ipv6: false } => writeln!(f, "sysctl net/ipv4/ip_forward=1"),
+            Self::Forward { ipv6: true } => writeln!(f, "sysctl net/ipv6/conf/all/forwarding=1"),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The result of ADD: what earlier plugins of the chain made, and behind it what this one made.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use cni_spec::{AddResult, Interface, Ip, SpecVersion};
+use netops::link::Link;
+use skel::AddRequest;
+
+use crate::plan::Side;
+
+/// The result of an ADD that made `links`, one of them in the container, which has the lease's addresses.
+pub(crate) fn assemble<C>(
+    request: &AddRequest<C>,
+    lease: AddResult,
+    replaces_dns: bool,
+    links: &[(Side, Link)],
+) -> AddResult {
+    let mut result = request.conf.find_prev_result().map(without_loopback).unwrap_or_default();
+    let first = result.interfaces.len();
+    let container = links.iter().position(|(side, _)| *side == Side::Container).map(|index| first + index);
+    // Results have MTUs from 1.1.0 on.
+    let with_mtu = request.conf.cni_version >= SpecVersion::V1_1_0;
+    result.interfaces.extend(links.iter().map(|(side, link)| Interface {
+        name: link.name.clone(),
+        mac: link.mac.map(|mac| mac.to_string()).unwrap_or_default(),
+        mtu: if with_mtu { link.mtu_bytes } else { 0 },
+        sandbox: if *side == Side::Container { request.netns.as_str().to_owned() } else { String::new() },
+        ..Interface::default()
+    }));
+    result.ips.extend(lease.ips.into_iter().map(|ip| Ip { interface: container, ..ip }));
+    result.routes.extend(lease.routes);
+    if !lease.dns.is_empty() || replaces_dns {
+        result.dns = lease.dns;
+    }
+    result
+}
+
+/// A result without interfaces that have loopback addresses only, as plugin loopback before this one tells of `lo` (nomad's
+/// bridge network has it there). Nobody reaches the container by them, but whoever takes the first address of a result
+/// does: portmap would map ports to 127.0.0.1. The reference's bridge tells nothing of earlier results.
+fn without_loopback(mut result: AddResult) -> AddResult {
+    let had_addresses = with_addresses(&result);
+    result.ips.retain(|ip| !ip.address.ip().is_loopback());
+    let have_addresses = with_addresses(&result);
+    let stays = |index: &usize| !had_addresses.contains(index) || have_addresses.contains(index);
+    // Where each interface that stays comes to stand.
+    let places: BTreeMap<usize, usize> = (0..result.interfaces.len()).filter(stays).zip(0..).collect();
+    for ip in &mut result.ips {
+        ip.interface = ip.interface.and_then(|old| places.get(&old).copied());
+    }
+    let mut index = 0..;
+    result.interfaces.retain(|_| index.next().is_some_and(|index| places.contains_key(&index)));
+    result
+}
+
+/// The interfaces that addresses are on, by index.
+fn with_addresses(result: &AddResult) -> BTreeSet<usize> {
+    result.ips.iter().filter_map(|ip| ip.interface).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use expect_test::{Expect, expect};
+
+    #[expect(clippy::needless_pass_by_value, reason = "reads as a table")]
+    fn check(result: &str, expected: Expect) {
+        let prev =
+            AddResult::from_value(&cni_spec::json::parse(result.as_bytes()).unwrap(), SpecVersion::V1_0_0).unwrap();
+        let AddResult { interfaces, ips, .. } = without_loopback(prev);
+        let names: Vec<&str> = interfaces.iter().map(|entry| entry.name.as_str()).collect();
+        let ips: Vec<String> = ips.iter().map(|ip| format!("{} on {:?}", ip.address, ip.interface)).collect();
+        expected.assert_eq(&format!("{} | {}", names.join(" "), ips.join(", ")));
+    }
+
+    #[test]
+    fn loopback_is_left_out_of_an_earlier_result() {
+        check(
+            r#"{"interfaces": [{"name": "lo", "sandbox": "/n"}],
+                "ips": [{"interface": 0, "address": "127.0.0.1/8"}, {"interface": 0, "address": "::1/128"}]}"#,
+            expect![" | "],
+        );
+        check(
+            r#"{"interfaces": [{"name": "ens1"}, {"name": "lo"}, {"name": "net1", "sandbox": "/n"}],
+                "ips": [{"interface": 1, "address": "127.0.0.1/8"}, {"interface": 2, "address": "192.0.2.9/24"},
+                        {"address": "198.51.100.1/24"}]}"#,
+            expect!["ens1 net1 | 192.0.2.9/24 on Some(1), 198.51.100.1/24 on None"],
+        );
+        // With an address that others reach it by, it is no mere loopback.
+        check(
+            r#"{"interfaces": [{"name": "lo", "sandbox": "/n"}],
+                "ips": [{"interface": 0, "address": "127.0.0.1/8"}, {"interface": 0, "address": "192.0.2.9/32"}]}"#,
+            expect!["lo | 192.0.2.9/32 on Some(0)"],
+        );
+    }
+}

@@ -1,0 +1,57 @@
+//! STATUS: whether ADD could be served now.
+
+use cni_spec::{CniError, Code};
+use filter::{Backend, Filter};
+use netops::{Kernel, Netns, OpError};
+use skel::StatusRequest;
+
+use crate::attach::require_ipam;
+use crate::failed;
+use crate::own::InterfacePlugin;
+
+/// Tells whether ADD could be served.
+///
+/// # Errors
+/// Code 50 with the reason; the IPAM plugin's own.
+pub async fn status<P: InterfacePlugin>(request: &StatusRequest<P::Conf>) -> Result<(), CniError> {
+    require_ipam::<P>(request.conf.ipam.is_some())?;
+    let not_available = |error: CniError| CniError {
+        code: Code::NOT_AVAILABLE,
+        msg: format!("network {} is not available: {}", request.conf.name, error.msg),
+        ..error
+    };
+    P::status(&request.conf.own, request.raw.search_path()).map_err(not_available)?;
+    let Some(ipam) = request.ipam() else { return Ok(()) };
+    match ipam.status().await {
+        // It did not answer, so there is no answer of its own to pass on.
+        Err(error) if error.code == Code::DELEGATE => Err(not_available(error)),
+        answer => answer,
+    }
+}
+
+/// Whether the packet filter can do what a config asks for.
+///
+/// # Errors
+/// What is missing: a part of the kernel, a privilege, or iptables.
+pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path: &str) -> Result<(), CniError> {
+    if masquerade.is_none() && !spoof_guard {
+        return Ok(());
+    }
+    let mut filter = Filter::open().map_err(failed)?.searching(search_path);
+    if let Some(backend) = masquerade {
+        filter.probe_masquerade(backend).map_err(failed)?;
+    }
+    if spoof_guard {
+        filter.probe_spoof_guard().map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// Makes what ADD would make, in a namespace that ends at once: that also loads the modules.
+///
+/// # Errors
+/// What the kernel refused.
+pub fn try_out(make: impl FnOnce(&Kernel) -> Result<(), OpError> + Send) -> Result<(), CniError> {
+    let tried = Netns::run_in_new(|| make(&Kernel::host()?));
+    tried.and_then(|made: Result<(), OpError>| made).map_err(failed)
+}

@@ -1,0 +1,217 @@
+//! A container's veth: making it, and finding it for DEL.
+//!
+//! Ours bears the attachment's mark, whatever prevResult or the container says. What the reference made has none: it is known
+//! by prevResult and its bridge, or by the container's end.
+
+use cni_spec::{AddResult, Attachment, CniError, Interface, NetworkName};
+use netops::error::Result;
+use netops::link::{self, Kind, Link, Mac};
+use netops::sysctl::{self, Key};
+use netops::{Errno, Kernel, Netns, OpError, pair, unlink};
+
+use crate::apply::Stage;
+use crate::detach::Detaching;
+use crate::plan::Veth;
+use crate::pod::Pod;
+use crate::{failed, host_veth};
+
+/// Makes the pair. A host's name that another link has is replaced by a random one.
+pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link, CniError> {
+    let Pod { host, netns, .. } = stage.pod;
+    let name = stage.names.host.as_str();
+    let new = link::Veth {
+        name,
+        master: stage.master.as_ref().map(|master| master.index),
+        alias: &stage.names.alias,
+        mtu_bytes: veth.mtu_bytes,
+        peer_name: &stage.names.container,
+        peer_mac: veth.mac,
+        peer_netns: Some(netns),
+    };
+    let error = match link::create_veth(host, &new) {
+        Ok(link) => return Ok(link),
+        Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
+        Err(error) => return Err(explain(error, stage.master.as_ref())),
+    };
+    stage.pod.refuse_taken(&stage.attachment.ifname)?;
+    let random = host_veth::random_name();
+    let name = match link::find(host, name).map_err(failed)? {
+        // Ours, of a container that died with its namespace and is not all gone yet.
+        Some(stale) if host_veth::is_of(stage.attachment, &stale) => {
+            unlink::remove(&stale, None).map_err(failed)?;
+            name
+        }
+        Some(_) => &random,
+        None => return Err(failed(error)),
+    };
+    link::create_veth(host, &link::Veth { name, ..new }).map_err(|error| explain(error, stage.master.as_ref()))
+}
+
+fn explain(error: OpError, master: Option<&Link>) -> CniError {
+    let full = error.os_errno() == Some(Errno::EXFULL);
+    let error = failed(error);
+    match master.filter(|_| full) {
+        Some(bridge) => error.detail(format!(
+            "Bridge {} has as many ports as the kernel allows, 1023: remove some, run GC, or use another bridge.",
+            bridge.name
+        )),
+        None => error,
+    }
+}
+
+/// CVE-2020-10749: the node must not take a container's word for who its router is.
+///
+/// # Errors
+/// The value could not be written; a kernel without IPv6 has no such key.
+pub fn refuse_advertisements(name: &str) -> Result<()> {
+    match sysctl::ensure(&Key::of_link("ipv6", name, "accept_ra")?, "0") {
+        Err(error) if error.is_absent() => Ok(()),
+        written => written,
+    }
+}
+
+/// The host ends of a network that belong to no valid attachment. Looks at all links.
+pub(crate) fn list_stale(network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>> {
+    host_veth::list_stale(&Kernel::host()?, network, valid)
+}
+
+/// Removes the attachment's pair. `bridge` is what the reference's veth would be a port of.
+///
+/// # Errors
+/// What is still there, or could not be looked at.
+pub fn remove<R>(detaching: &Detaching<'_, R>, bridge: Option<&str>) -> Result<()> {
+    let Detaching { attachment, prev, netns, held, .. } = *detaching;
+    let host = Kernel::host()?;
+    match find(&host, attachment, Hints { prev, bridge, netns })? {
+        Some(link) => unlink::remove(&link, held),
+        None => Ok(()),
+    }
+}
+
+/// What a runtime says of an attachment whose links are asked for. None of it is needed, and none is believed.
+#[derive(Debug, Clone, Copy)]
+struct Hints<'a> {
+    /// What ADD and the plugins after it told.
+    prev: Option<&'a AddResult>,
+    /// The bridge's name.
+    bridge: Option<&'a str>,
+    /// The container's namespace.
+    netns: Option<&'a Netns>,
+}
+
+fn find(host: &Kernel, attachment: &Attachment, hints: Hints<'_>) -> Result<Option<Link>> {
+    if let Some(link) = host_veth::find(host, attachment)? {
+        return Ok(Some(link));
+    }
+    let told = hints.prev.and_then(|prev| host_end(prev, attachment));
+    if let Some(link) = told.map(|told| find_told(host, attachment, told, hints.bridge)).transpose()?.flatten() {
+        return Ok(Some(link));
+    }
+    if let Some(link) =
+        hints.netns.map(|netns| find_in_container(host, attachment, hints.prev, netns)).transpose()?.flatten()
+    {
+        return Ok(Some(link));
+    }
+    // ADD takes another name where another link has the owner's. It says so in its result; without that, all are looked at.
+    match told {
+        Some(told) if told.name == host_veth::name(attachment) => Ok(None),
+        _ => host_veth::find_among_all(host, attachment),
+    }
+}
+
+/// Where the result has the container's end.
+fn container_end(prev: &AddResult, attachment: &Attachment) -> Option<usize> {
+    prev.interfaces.iter().position(|entry| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty())
+}
+
+/// The entry before the container's, which is where we and the reference put the host's end; if a link can have that name.
+fn host_end<'a>(prev: &'a AddResult, attachment: &Attachment) -> Option<&'a Interface> {
+    let entry = prev.interfaces.get(container_end(prev, attachment)?.checked_sub(1)?)?;
+    (entry.sandbox.is_empty() && link::is_name(&entry.name)).then_some(entry)
+}
+
+/// The host's end as a result has it: ours under a random name, or the reference's, which has no mark and is known by its
+/// address and its bridge.
+fn find_told(host: &Kernel, attachment: &Attachment, told: &Interface, bridge: Option<&str>) -> Result<Option<Link>> {
+    let Some(link) = link::find(host, &told.name)? else { return Ok(None) };
+    if host_veth::is_of(attachment, &link) {
+        return Ok(Some(link));
+    }
+    let same_mac = link.mac.is_some() && told.mac.parse::<Mac>().ok() == link.mac;
+    // The other end of a container's veth is in another namespace.
+    let unmarked_veth = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !host_veth::is_marked(&link);
+    let bridge = bridge.map(|name| link::find(host, name)).transpose()?.flatten();
+    let on_bridge = link.master.is_some() && link.master == bridge.map(|bridge| bridge.index);
+    Ok((unmarked_veth && same_mac && on_bridge).then_some(link))
+}
+
+/// The host's end by the container's: what the reference made has no mark. A marked end that is not the owner's
+/// belongs to another attachment, whose interface has this name: that ADD failed for it, and so does its DEL leave it.
+fn find_in_container(
+    host: &Kernel,
+    attachment: &Attachment,
+    prev: Option<&AddResult>,
+    netns: &Netns,
+) -> Result<Option<Link>> {
+    let inside = Kernel::in_netns(netns)?;
+    let Some(container) = link::find(&inside, attachment.ifname.as_str())?.filter(|link| link.kind == Kind::Veth)
+    else {
+        return Ok(None);
+    };
+    match pair::find_host_end(host, &inside, netns, &container)? {
+        Some(end) if host_veth::is_of(attachment, &end) => Ok(Some(end)),
+        Some(end) if host_veth::is_marked(&end) => Ok(None),
+        _ if !is_credible(attachment, prev, netns, &container) => Ok(None),
+        Some(end) => Ok(Some(end)),
+        // Its other end is not the node's. What is the container's is deleted there, by its index there.
+        None => match inside.run(unlink::request(&(&container).into())) {
+            Err(error) if !error.is_absent() => Err(error),
+            Ok(()) | Err(_) => Ok(None),
+        },
+    }
+}
+
+/// Whether a link without a mark, in the namespace that the runtime names, is the owner's. A mounted namespace is its
+/// container's. One that was found by a process may be another container's, as numbers of processes are used again: there
+/// only a link with the Ethernet address that ADD's result has is. What is left else ends with its namespace.
+pub(crate) fn is_credible(attachment: &Attachment, prev: Option<&AddResult>, netns: &Netns, container: &Link) -> bool {
+    if matches!(netns.is_by_process(), Ok(false)) {
+        return true;
+    }
+    let entry = prev.and_then(|prev| prev.interfaces.get(container_end(prev, attachment)?));
+    let mac = entry.and_then(|entry| entry.mac.parse::<Mac>().ok());
+    let is_known = mac.is_some() && mac == container.mac;
+    if !is_known {
+        let (link, netns) = (&container.name, netns.path().display());
+        tracing::warn!(link, %netns, "left alone: nothing shows that it is this container's");
+    }
+    is_known
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, sandbox: &str) -> Interface {
+        Interface { name: name.into(), sandbox: sandbox.into(), ..Interface::default() }
+    }
+
+    #[test]
+    fn the_hosts_end_stands_before_the_containers() {
+        let attachment = Attachment::parse("n", "c", "eth0").unwrap();
+        let of = |interfaces: Vec<Interface>| {
+            let prev = AddResult { interfaces, ..AddResult::default() };
+            host_end(&prev, &attachment).map(|entry| entry.name.clone())
+        };
+        let other = entry("vethother", "");
+        let ours = vec![entry("br0", ""), entry("vethours", ""), entry("eth0", "/ns")];
+        assert_eq!(of(ours.clone()), Some("vethours".into()));
+        assert_eq!(of([vec![other, entry("eth1", "/ns")], ours].concat()), Some("vethours".into()));
+        assert_eq!(of(vec![entry("eth0", "/ns")]), None);
+        assert_eq!(of(vec![entry("eth1", "/ns"), entry("eth0", "/ns")]), None);
+        assert_eq!(of(vec![]), None);
+        for no_name in ["sixteen-letters-", "", "a/b", "a b", &"v".repeat(70_000)] {
+            assert_eq!(of(vec![entry(no_name, ""), entry("eth0", "/ns")]), None);
+        }
+    }
+}

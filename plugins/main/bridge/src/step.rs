@@ -1,0 +1,134 @@
+//! The bridge's own steps: made by ADD, compared by CHECK.
+
+use cni_spec::CniError;
+use interface::apply::UP_DEADLINE;
+use interface::check::{self, differs};
+use interface::{Look, OwnStep, Side, Stage, failed};
+use netops::addr;
+use netops::link::{self, Link, Mac, Settings};
+use netops::watch::Watch;
+
+use crate::plan::{Own, Shared};
+use crate::shared::{self, Made, find_bridge};
+
+/// What one call knows beside its plan.
+#[derive(Debug, Default)]
+pub struct State {
+    /// The container's Ethernet address, if one is asked for.
+    pub(crate) mac: Option<Mac>,
+    made: Option<Made>,
+}
+
+impl State {
+    /// The state of a call in which the container is to have this address.
+    pub(crate) fn new(mac: Option<Mac>) -> Self {
+        Self { mac, made: None }
+    }
+
+    /// The links of the result: the bridge, both ends, and the VLAN gateway.
+    pub(crate) fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError> {
+        let mut links = vec![
+            (Side::Host, stage.link(Side::Host)?.clone()),
+            (Side::Container, stage.link(Side::Container)?.clone()),
+        ];
+        if let Some(made) = &self.made {
+            links.insert(0, (Side::Host, made.bridge.clone()));
+            links.extend(made.vlan_gateway.clone().map(|gateway| (Side::Host, gateway)));
+        }
+        Ok(links)
+    }
+}
+
+impl OwnStep for Own {
+    type State = State;
+
+    async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
+        match self {
+            Self::Shared(shared) => {
+                let made = shared::ensure(&stage.pod.host, shared)?;
+                stage.master = Some(made.bridge.clone());
+                state.made = Some(made);
+                Ok(())
+            }
+            Self::AwaitPort { carrier } => match &mut state.made {
+                Some(made) => await_port(stage, made, *carrier).await,
+                None => Ok(()),
+            },
+            Self::AwaitGateways => match &mut state.made {
+                Some(made) => made.settle().await.map_err(failed),
+                None => Ok(()),
+            },
+        }
+    }
+
+    fn check(&self, look: &mut Look<'_>, _: &mut State) -> Result<(), CniError> {
+        match self {
+            Self::Shared(shared) => {
+                let bridge = check_bridge(shared, look)?;
+                look.master = Some(bridge.clone());
+                check_gateways(shared, look, &bridge)
+            }
+            Self::AwaitPort { .. } | Self::AwaitGateways => Ok(()),
+        }
+    }
+}
+
+/// Reads the links as they are now, the host's end when it can carry packets: a bridge may have taken its new port's
+/// address.
+async fn await_port(stage: &mut Stage<'_>, made: &mut Made, carrier: bool) -> Result<(), CniError> {
+    let host = &stage.pod.host;
+    let host_veth = stage.link(Side::Host)?.clone();
+    let (seen, mut bridge) = link::get_both(host, &(&host_veth).into(), &(&made.bridge).into()).map_err(failed)?;
+    if carrier && !seen.oper_up {
+        let mut watch = Watch::host().map_err(failed)?;
+        watch.until_up(host, &host_veth, UP_DEADLINE).await.map_err(failed)?;
+        bridge = link::get(host, &(&bridge).into()).map_err(failed)?;
+    }
+    if let Some(gateway) = &mut made.vlan_gateway {
+        *gateway = link::get(host, &(&*gateway).into()).map_err(failed)?;
+    }
+    if bridge.oper_unknown {
+        // A new bridge has carrier from the start, so its first port changes nothing and the kernel never works
+        // out its state.
+        let settings = Settings { oper_up: true, ..Settings::default() };
+        bridge = link::set_and_get(host, &(&bridge).into(), &settings).map_err(failed)?;
+    }
+    made.bridge = bridge;
+    Ok(())
+}
+
+fn check_bridge(shared: &Shared, look: &Look<'_>) -> Result<Link, CniError> {
+    let name = &shared.bridge.name;
+    let object = format!("bridge {name}");
+    let bridge = find_bridge(&look.pod.host, name)?.ok_or_else(|| differs(&object, "it is not found"))?;
+    if !bridge.up {
+        return Err(differs(&object, "it is down"));
+    }
+    if shared.bridge.promisc && !bridge.promisc {
+        return Err(differs(&object, "it is not promiscuous"));
+    }
+    match look.entry_of(&bridge) {
+        None => Err(differs(&object, "prevResult does not have it")),
+        Some(entry) if shared.keeps_mac() => check::mac(&bridge, entry).map(|()| bridge),
+        Some(_) => Ok(bridge),
+    }
+}
+
+fn check_gateways(shared: &Shared, look: &Look<'_>, bridge: &Link) -> Result<(), CniError> {
+    if shared.gateways.is_empty() {
+        return Ok(());
+    }
+    let host = &look.pod.host;
+    let router = match &shared.vlan_gateway {
+        None => bridge.clone(),
+        Some(gateway) => {
+            let found = link::find(host, &gateway.name).map_err(failed)?;
+            found.ok_or_else(|| differs(format!("interface {}", gateway.name), "it is not found"))?
+        }
+    };
+    let found = addr::list(host, &router).map_err(failed)?;
+    match shared.gateways.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net)) {
+        None => Ok(()),
+        Some(gateway) => Err(differs(format!("link {}", router.name), format!("gateway {} is not found", gateway.net))),
+    }
+}
