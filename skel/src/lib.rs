@@ -4,7 +4,7 @@
 //!
 //! ```no_run
 //! use cni_spec::{AddResult, CniError};
-//! use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+//! use skel::{AddRequest, CheckRequest, DelRequest, Plugin};
 //!
 //! struct Passthrough;
 //!
@@ -18,8 +18,6 @@
 //!     }
 //!     async fn del(_: &DelRequest<()>) -> Result<(), CniError> { Ok(()) }
 //!     async fn check(_: &CheckRequest<()>) -> Result<(), CniError> { Ok(()) }
-//!     async fn gc(_: &GcRequest<()>) -> Result<(), CniError> { Ok(()) }
-//!     async fn status(_: &StatusRequest<()>) -> Result<(), CniError> { Ok(()) }
 //! }
 //!
 //! fn main() -> std::process::ExitCode {

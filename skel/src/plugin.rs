@@ -48,17 +48,33 @@ pub trait Plugin: 'static {
     /// The first difference.
     fn check(request: &CheckRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
 
-    /// Removes all attachments of this network that are not in the list. Carries on past errors.
+    /// Removes all attachments of this network that are not in the list. Carries on past errors. By default it has the
+    /// address plugin collect, if the network has one: what a plugin does that leaves nothing on the node.
     ///
     /// # Errors
     /// What could not be removed, together.
-    fn gc(request: &GcRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>>;
+    fn gc(request: &GcRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>> {
+        async {
+            match request.ipam() {
+                Some(ipam) => ipam.gc().await,
+                None => Ok(()),
+            }
+        }
+    }
 
-    /// Tells whether ADD could be served now. Changes nothing. A config that ADD refuses does not get here.
+    /// Tells whether ADD could be served now. Changes nothing. A config that ADD refuses does not get here. By default it
+    /// asks the address plugin, if the network has one: what a plugin does that needs nothing of the node.
     ///
     /// # Errors
     /// Code 50 or 51 with the reason.
-    fn status(request: &StatusRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
+    fn status(request: &StatusRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>> {
+        async {
+            match request.ipam() {
+                Some(ipam) => ipam.status().await,
+                None => Ok(()),
+            }
+        }
+    }
 }
 
 /// Answers one call.

@@ -3,7 +3,7 @@
 use interface::{check::differs, failed, pod::open_kernel};
 use netops::route::{self, Route};
 use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
-use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, Plugin, StatusRequest};
+use skel::{AddRequest, CheckRequest, DelRequest, Plugin};
 
 #[derive(serde::Deserialize)]
 struct EgressMtu {
@@ -43,14 +43,9 @@ impl Plugin for EgressMtu {
         wrong.map_or(Ok(()), |route| Err(differs(format!("route {route}"), format!("its MTU is not {mtu}"))))
     }
 
-    // The routes end with the interface, which the plugin before this one removes. Nothing is kept anywhere else.
+    // The routes end with the interface, which the plugin before this one removes. Nothing is kept anywhere else, so GC and
+    // STATUS have nothing to do but what they do by default.
     async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
-        Ok(())
-    }
-    async fn gc(_: &GcRequest<()>) -> Result<(), CniError> {
-        Ok(())
-    }
-    async fn status(_: &StatusRequest<Self>) -> Result<(), CniError> {
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use interface::pod::{find_netns, open_kernel};
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
 use netops::{Kernel, addr};
-use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, NetnsPath, Plugin, StatusRequest};
+use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, NetnsPath, Plugin};
 
 const LO: &str = "lo";
 
@@ -56,16 +56,6 @@ impl Plugin for Loopback {
             true => Ok(()),
             false => Err(differs(format!("link {LO} in {}", request.netns), "it is down")),
         }
-    }
-
-    /// `lo` ends with its namespace: there is nothing to collect.
-    async fn gc(_: &GcRequest<()>) -> Result<(), CniError> {
-        Ok(())
-    }
-
-    /// Every namespace has a `lo`: ADD can always be served.
-    async fn status(_: &StatusRequest<()>) -> Result<(), CniError> {
-        Ok(())
     }
 }
 
