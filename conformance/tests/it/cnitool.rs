@@ -65,7 +65,7 @@ fn install_puts_every_plugin_and_cnitool_there() {
     for (more, links) in [(&["--link", "hard"][..], 3), (&[], 1), (&[], 1)] {
         let output = tour.install(more);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(tour.installed(), ["bridge", "cnitool", "host-local", "loopback"]);
+        assert_eq!(tour.installed(), ["bridge", "cnitool", "dummy", "host-local", "loopback"]);
         assert_eq!(tour.bin_dir.join("bridge").metadata().unwrap().nlink(), links);
     }
 }

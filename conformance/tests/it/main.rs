@@ -11,6 +11,7 @@ mod subjects;
 mod protocol;
 
 mod bridge;
+mod dummy;
 mod host_local;
 mod loopback;
 mod masquerade;

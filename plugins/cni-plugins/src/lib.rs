@@ -9,6 +9,7 @@ use std::process::ExitCode;
 /// The plugins, in the order in which they are listed.
 pub const ENTRIES: &[Entry] = &[
     Entry::of::<bridge::Bridge>(),
+    Entry::of::<dummy::Dummy>(),
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<loopback::Loopback>(),
     noop::ENTRY,

@@ -56,6 +56,14 @@ pub struct Options {
     pub await_up: bool,
 }
 
+impl Default for Options {
+    /// All as the kernel has it for new links.
+    fn default() -> Self {
+        let (dad, routers, announce) = (Dad::Kernels, RouterAdvertisements::Kernels, Announce::No);
+        Self { dad, routers, announce, await_up: false }
+    }
+}
+
 /// Which new addresses are announced when the link gets up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Announce {

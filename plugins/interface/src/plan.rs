@@ -119,6 +119,14 @@ pub struct Create {
     pub mac: Option<Mac>,
 }
 
+impl Create {
+    /// A link of this kind on its own, with the kernel's defaults.
+    #[must_use]
+    pub fn new(kind: Kind) -> Self {
+        Self { kind, lower: None, mtu_bytes: None, mac: None }
+    }
+}
+
 impl<O> Plan<O> {
     /// An empty plan for an attachment with this lease (`None`: a network without IPAM). `dns` replaces IPAM's.
     #[must_use]

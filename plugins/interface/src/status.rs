@@ -2,12 +2,13 @@
 
 use cni_spec::{CniError, Code};
 use filter::{Backend, Filter};
+use netops::link::{self, Kind, LinkName, NewLink};
 use netops::{Kernel, Netns, OpError};
 use skel::StatusRequest;
 
 use crate::attach::require_ipam;
-use crate::failed;
 use crate::own::InterfacePlugin;
+use crate::{conf, failed};
 
 /// Tells whether ADD could be served.
 ///
@@ -45,6 +46,15 @@ pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path:
         filter.probe_spoof_guard().map_err(failed)?;
     }
     Ok(())
+}
+
+/// Whether the kernel has links of this kind that need no other link.
+///
+/// # Errors
+/// It has not, or the plugin may not make one.
+pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
+    let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
+    try_out(|net| link::create(net, &NewLink::new(&name, kind), None).map(drop))
 }
 
 /// Makes what ADD would make, in a namespace that ends at once: that also loads the modules.

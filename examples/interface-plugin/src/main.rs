@@ -1,0 +1,61 @@
+//! `pair`: a container and the node, joined by a veth without a bridge. The node's end has the gateways' addresses, and a
+//! route leads to each address of the container.
+
+use interface::container::Options;
+use interface::plan::Veth;
+use interface::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, conf};
+use netops::addr::Address;
+use netops::route::Route;
+use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
+
+struct Pair;
+
+interface::plugin!(Pair);
+
+/// The keys beside `ipam`.
+#[derive(Debug, Default, serde::Deserialize)]
+#[serde(default)]
+struct Conf {
+    mtu: u32, // bytes; 0 is the kernel's default
+}
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        object.decode()
+    }
+}
+
+impl InterfacePlugin for Pair {
+    const NAME: &'static str = "pair";
+    const LINK: LinkKind = LinkKind::Veth; // found by its mark: DEL and GC need no code here
+    const IPAM: Ipam = Ipam::Required;
+    type Conf = Conf;
+    type Removal = ();
+    type State = ();
+    type Step = NoStep;
+
+    fn observe(_: &Call<'_, Conf>) -> Result<(), CniError> {
+        Ok(())
+    }
+
+    fn plan(call: &Call<'_, Conf>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
+        let mut plan = Plan::new(call.attachment, lease, None);
+        let ips = &plan.lease.ips;
+        let mut gateways: Vec<Address> =
+            ips.iter().filter_map(|ip| ip.gateway).map(|ip| Address::from(ip.into())).collect();
+        gateways.dedup();
+        let routes = ips.iter().map(|ip| Route::new(ip.address.ip().into(), None, None)).collect();
+        plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.conf.own.mtu), ..Veth::default() }));
+        plan.push(Step::RefuseAdvertisements);
+        plan.push(Step::Addresses(Side::Host, gateways));
+        plan.push(Step::Up(Side::Host));
+        plan.push(Step::Routes(Side::Host, routes));
+        plan.push_container(Options { await_up: true, ..Options::default() })?;
+        plan.push(Step::AwaitUp(Side::Host));
+        Ok(plan)
+    }
+}
+
+fn main() -> std::process::ExitCode {
+    skel::main::<Pair>()
+}

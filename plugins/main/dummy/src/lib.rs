@@ -1,0 +1,59 @@
+//! The dummy plugin: a link in the container that drops all that it is given, with addresses from IPAM.
+//!
+//! The plan is all there is to it; the driver in crate `interface` makes it so, compares, and removes.
+
+use cni_spec::{AddResult, Attachment, CniError};
+use interface::container::Options;
+use interface::plan::Create;
+use interface::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Step, status};
+use netops::link::Kind;
+
+/// The plugin.
+pub struct Dummy;
+
+interface::plugin!(Dummy);
+
+impl InterfacePlugin for Dummy {
+    const NAME: &'static str = "dummy";
+    const LINK: LinkKind = LinkKind::Inside("dummy");
+    const IPAM: Ipam = Ipam::Required;
+    type Conf = ();
+    type Removal = ();
+    type State = ();
+    type Step = NoStep;
+
+    fn observe(_: &Call<'_, ()>) -> Result<(), CniError> {
+        Ok(())
+    }
+
+    fn plan(call: &Call<'_, ()>, _: &(), lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
+        plan(call.attachment, lease)
+    }
+
+    fn status(_: &(), _: &str) -> Result<(), CniError> {
+        status::probe_kind(Kind::Dummy)
+    }
+}
+
+fn plan(attachment: &Attachment, lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
+    let mut plan = Plan::new(attachment, lease, None);
+    plan.push(Step::Create(Create::new(Kind::Dummy)));
+    plan.push_container(Options::default())?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cni_spec::{SpecVersion, json};
+    use expect_test::expect;
+
+    #[test]
+    fn a_link_with_addresses_and_routes() {
+        let lease = br#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"},{"address":"fd00::5/64"}],
+            "routes":[{"dst":"10.9.0.0/16"}]}"#;
+        let lease = AddResult::from_value(&json::parse(lease).unwrap(), SpecVersion::LATEST).unwrap();
+        let plan = plan(&Attachment::parse("net", "c1", "eth0").unwrap(), Some(lease)).unwrap();
+        expect![[r#""#]].assert_eq(&plan.to_string());
+    }
+}
