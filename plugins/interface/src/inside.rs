@@ -1,7 +1,8 @@
 //! A link that is in the container alone: finding it for DEL. It ends with its namespace.
 
 use netops::error::Result;
-use netops::{Kernel, link, unlink};
+use netops::link::{self, Place};
+use netops::{Kernel, unlink};
 
 use crate::detach::Detaching;
 use crate::{host_veth, veth};
@@ -26,8 +27,5 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     if !is_own {
         return Ok(());
     }
-    match inside.run(unlink::request(&(&found).into())) {
-        Err(error) if !error.is_absent() => Err(error),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    unlink::remove_in(Place { netns, kernel: &inside }, &found)
 }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use cni_spec::{Attachment, CniError, Code};
 use filter::Known;
 use netops::OpError;
-use netops::link::Link;
+use netops::link::{Link, Place};
 use netops::txn::{Failed, NodeUndo, Undoer, Why};
 use netops::unlink;
 use skel::Delegate;
@@ -83,10 +83,10 @@ impl Undoer for AddUndoer<'_> {
                 first_error(filter::remove_all(self.attachment.into(), known))
             }
             Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),
-            Undo::Inside(link) => match self.pod.inside.run(unlink::request(&link.into())) {
-                Err(error) if !error.is_absent() => Err(error.to_string()),
-                Ok(()) | Err(_) => Ok(()),
-            },
+            Undo::Inside(link) => {
+                let Pod { netns, inside, .. } = self.pod;
+                unlink::remove_in(Place { netns, kernel: inside }, link).map_err(|error| error.to_string())
+            }
             Undo::Own(own) => own.run(self.pod),
         };
         self.is_left.set(self.is_left.get() || undone.is_err());

@@ -54,6 +54,18 @@ mod tests {
             "routes":[{"dst":"10.9.0.0/16"}]}"#;
         let lease = AddResult::from_value(&json::parse(lease).unwrap(), SpecVersion::LATEST).unwrap();
         let plan = plan(&Attachment::parse("net", "c1", "eth0").unwrap(), Some(lease)).unwrap();
-        expect![[r#""#]].assert_eq(&plan.to_string());
+        expect![[r#"
+            ip link add eth0 type dummy
+            ip link set eth0 alias cni:net/c1/eth0
+            sysctl net/ipv6/conf/lo/disable_ipv6=0
+            sysctl net/ipv6/conf/eth0/disable_ipv6=0
+            sysctl net/ipv6/conf/eth0/keep_addr_on_down=1
+            ip address add 10.1.0.5/24 dev eth0
+            ip link set eth0 up
+            ip address add fd00::5/64 dev eth0
+            ip route add 10.9.0.0/16 via 10.1.0.1 dev eth0
+            wait until no address of eth0 is tentative
+        "#]]
+        .assert_eq(&plan.to_string());
     }
 }
