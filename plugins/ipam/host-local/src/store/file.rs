@@ -7,10 +7,12 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use cni_spec::{Attachment, ContainerId, IfName};
+use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::libc::{EEXIST, EISDIR, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
 
-/// Where a reservation is written before it gets its address for a name, if the file system has no unnamed files.
+/// Where a reservation is written before it gets its address for a name, if the file system has no unnamed files, or no
+/// /proc is there to name them by.
 const TEMPORARY: &str = ".reservation";
 /// What this plugin's versions have left in the folder: now there is nothing but what the reference has there.
 const LEFT: [&str; 3] = [TEMPORARY, ".index", ".released"];
@@ -99,7 +101,11 @@ pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()>
         Some(mut file) => {
             file.write_all(content.as_bytes())?;
             let unnamed = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-            Ok(nix::unistd::linkat(AT_FDCWD, &unnamed, AT_FDCWD, &path, AtFlags::AT_SYMLINK_FOLLOW)?)
+            match nix::unistd::linkat(AT_FDCWD, &unnamed, AT_FDCWD, &path, AtFlags::AT_SYMLINK_FOLLOW) {
+                // No /proc is mounted; or the folder is gone, which the other way finds, too.
+                Err(Errno::ENOENT) => create_by_name(&folder.join(TEMPORARY), &path, content),
+                named => Ok(named?),
+            }
         }
         None => create_by_name(&folder.join(TEMPORARY), &path, content),
     }

@@ -43,7 +43,9 @@ pub(crate) struct Store {
     folder: PathBuf,
     dir: File,
     notes: Notes,
-    boot: Boot,
+    /// `None` where it cannot be known, as without /proc: then no index is believed or written, and no reservation is of
+    /// an earlier one.
+    boot: Option<Boot>,
     index: Index,
     /// What was reserved since the folder was locked.
     made: HashSet<(Address, OwnerHash)>,
@@ -101,14 +103,15 @@ impl Store {
 
     async fn lock(place: &Place, dir: File) -> Result<Self, OpError> {
         let lock = lock::take(&place.folder.join("lock"), place.deadline).await?;
-        let boot = Boot::read()?;
+        let unknown = |error: &OpError| tracing::warn!(%error, "the folder is read instead of its index");
+        let boot = Boot::read().inspect_err(unknown).ok();
         let notes = Notes::about(&dir, &place.notes);
         let notes = notes.map_err(|error| OpError::io("open", format!("store {}", place.folder.display()), &error))?;
         Self::load(place.folder.clone(), dir, notes, lock, boot)
     }
 
-    fn load(folder: PathBuf, dir: File, notes: Notes, lock: Lock, boot: Boot) -> Result<Self, OpError> {
-        let trusted = Index::open(&notes, &dir, &boot.id);
+    fn load(folder: PathBuf, dir: File, notes: Notes, lock: Lock, boot: Option<Boot>) -> Result<Self, OpError> {
+        let trusted = boot.as_ref().and_then(|boot| Index::open(&notes, &dir, &boot.id));
         let scan = trusted.is_none();
         let index = trusted.unwrap_or_else(|| Index::new(0));
         let (suspect, changed, scanned) = (false, false, false);
@@ -131,7 +134,7 @@ impl Store {
     pub(crate) fn scan(&mut self) -> Result<Vec<(Address, Content)>, OpError> {
         tracing::debug!(folder = %self.folder.display(), "reading the folder: the index is missing, old or damaged");
         let mut made = self.made.clone();
-        made.extend(Index::made_this_boot(&self.notes, &self.boot.id));
+        made.extend(self.made_this_boot());
         file::remove_left(&self.folder);
         let sealed = seal(&self.dir, Seal::Reading).unwrap_or_default();
         let found = self.list().map_err(|error| OpError::io("read", self.object(), &error))?;
@@ -149,6 +152,10 @@ impl Store {
         self.index = index;
         self.scanned = true;
         Ok(found)
+    }
+
+    fn made_this_boot(&self) -> Vec<(Address, OwnerHash)> {
+        self.boot.as_ref().map(|boot| Index::made_this_boot(&self.notes, &boot.id)).unwrap_or_default()
     }
 
     fn list(&self) -> io::Result<Vec<(Address, Content)>> {
@@ -343,11 +350,11 @@ impl Store {
     /// # Errors
     /// The folder cannot be read.
     pub(crate) fn list_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<Vec<(Address, String)>, OpError> {
-        if self.index.reclaimed {
+        if self.index.reclaimed || self.boot.is_none() {
             return Ok(Vec::new());
         }
         let mut made = self.made.clone();
-        made.extend(Index::made_this_boot(&self.notes, &self.boot.id));
+        made.extend(self.made_this_boot());
         let kept = keep.map(content_of);
         let mut stale = Vec::new();
         for (address, content) in self.scan()? {
@@ -363,7 +370,8 @@ impl Store {
 
     fn is_of_earlier_boot(&self, path: &Path) -> bool {
         let written = fs::symlink_metadata(path).and_then(|stat| stat.modified()).unwrap_or_else(|_| SystemTime::now());
-        self.boot.started.duration_since(written).is_ok_and(|before| before > Duration::from_secs(1))
+        let before = self.boot.as_ref().and_then(|boot| boot.started.duration_since(written).ok());
+        before.is_some_and(|before| before > Duration::from_secs(1))
     }
 
     /// Tries whether an ADD could write its files: for each of `sets` sets a reservation, and the address last reserved.
@@ -403,7 +411,8 @@ impl Store {
         if self.suspect || !(self.changed || self.scanned || self.index.is_dirty()) {
             return;
         }
-        if let Err(error) = self.index.save(&self.notes, &self.dir, &self.boot.id) {
+        let Some(boot) = &self.boot else { return };
+        if let Err(error) = self.index.save(&self.notes, &self.dir, &boot.id) {
             tracing::warn!(folder = %self.folder.display(), %error, "cannot write the index: the next call reads the folder");
         }
     }

@@ -123,3 +123,34 @@ fn nothing_leaves_the_folder() {
     net.call(&OURS, "DEL", "a", "").unwrap();
     assert_eq!(fs::read(&victim).unwrap(), b"a\r\neth0");
 }
+
+/// Without /proc nothing tells one boot from another, and unnamed files get no names: addresses are leased all the same,
+/// and none is taken for one of an earlier boot.
+#[test]
+fn without_proc_addresses_are_leased() {
+    let data = tempfile::tempdir().unwrap();
+    let without_proc = data.path().join("without-proc");
+    let script = format!(
+        "#!/bin/sh\nexec /usr/bin/unshare --mount /bin/sh -c '/bin/mount -t tmpfs none /proc && exec {}'\n",
+        *OURS
+    );
+    fs::write(&without_proc, script).unwrap();
+    fs::set_permissions(&without_proc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let without_proc = without_proc.to_str().unwrap();
+    let net = Net::new(&data.path().join("data"), &format!(r#"{KEYS},"reclaimEarlierBoot":"always""#));
+    fs::create_dir_all(net.folder()).unwrap();
+    let old = fs::File::create(net.folder().join("10.0.0.2")).unwrap();
+    std::io::Write::write_all(&mut &old, b"old\r\neth0").unwrap();
+    old.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+    let first = net.call(without_proc, "ADD", "a", "").unwrap();
+    assert!(first[0].contains("10.0.0.3"), "{first:?}");
+    net.call(without_proc, "CHECK", "a", "").unwrap();
+    assert!(net.call(without_proc, "ADD", "b", "").unwrap()[0].contains("10.0.0.4"));
+    assert_eq!(net.others(), ["last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
+    net.call(without_proc, "DEL", "a", "").unwrap();
+    // Where there is one again, what had been done without is seen.
+    let last = net.call(&OURS, "ADD", "c", "").unwrap();
+    assert!(last[0].contains("10.0.0.5"), "{last:?}");
+    let held: Vec<String> = net.reservations().into_values().collect();
+    assert_eq!(held, ["b\r\neth0", "c\r\neth0", "b\r\neth0", "c\r\neth0"]);
+}
