@@ -1,9 +1,12 @@
 //! Every rule that the reference plugins write: iptables takes ours for its own, and we its for ours.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
+
 use filter::Filter;
 use filter::iptables::rule::{Masked, Protocol, Rule, Target, is, is_not};
 use filter::iptables::{Edit, Found, NewRule, Table, TableName};
-use netops::nft::Family;
+use netops::nft::{self, Family, Nft};
 
 use crate::node::{has, in_netns, sh};
 
@@ -394,6 +397,41 @@ fn every_shape_is_the_same_rule_to_iptables_and_to_us() {
                 vec![Edit::Delete(found[0].clone())]
             });
             assert!(!ours.is_empty() && !shape.saved().contains("\n-A "), "{}", shape.saved());
+        });
+    }
+}
+
+/// Down to the kernel's expressions: what Debian's iptables-restore makes of the line that we would print, and what we make of
+/// the rule over netlink.
+#[test]
+fn every_shape_has_the_expressions_that_iptables_restore_writes() {
+    for shape in shapes() {
+        in_netns(move || {
+            if !has("every_shape_has_the_expressions_that_iptables_restore_writes", "iptables-nft") {
+                return;
+            }
+            let mut chains = vec!["CNI-B"];
+            chains.extend(shape.chain.starts_with("CNI-").then_some(shape.chain));
+            let declared: String = chains.iter().map(|chain| format!(":{chain} - [0:0]\n")).collect();
+            let name = shape.table.as_str();
+            let lines = format!("*{name}\n{declared}-A {}{}\nCOMMIT\n", shape.chain, shape.rule);
+            let mut child = Command::new(format!("{}-restore", shape.program()))
+                .arg("--noflush")
+                .stdin(Stdio::piped())
+                .spawn()
+                .unwrap();
+            child.stdin.take().unwrap().write_all(lines.as_bytes()).unwrap();
+            assert!(child.wait().unwrap().success(), "{lines}");
+            let expressions = || -> Vec<_> {
+                let chain = nft::Table::new(shape.family, name).chain(shape.chain);
+                let rules = Nft::open("the host").unwrap().list_rules(&chain).unwrap();
+                rules.into_iter().map(|rule| rule.exprs).collect()
+            };
+            let theirs = expressions();
+            shape.change(|table| shape.found(table).into_iter().map(Edit::Delete).collect());
+            shape.change(|_| vec![Edit::Append(shape.new_rule())]);
+            assert_eq!(theirs.len(), 1);
+            assert_eq!(expressions(), theirs, "{lines}");
         });
     }
 }
