@@ -1,9 +1,10 @@
-//! The command line of `plugin`: which subjects, which rules.
+//! The command line of `plugin` and of `stress`: which subjects, which rules.
 
 mod trials;
 
 use crate::profile::{Profile, ProfileFile, Role, Stage};
 use crate::report::{self, Document};
+use crate::rule::Rule;
 use crate::run::{self, Order, Run};
 use crate::schedule::Wanted;
 use crate::subject::{self, Subject};
@@ -13,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 pub(crate) use trials::Trials;
 
-/// Options of `plugin`.
+/// Options of `plugin` and of `stress`.
 #[derive(Debug, Args)]
 pub struct Options {
     /// Folder of executables to test, with a name for reports if wanted; once for each subject to compare
@@ -45,12 +46,12 @@ pub struct Options {
 }
 
 impl Options {
-    /// Does what they say. `None` if nothing was to be tried.
+    /// Does what they say with some of all these rules. `None` if nothing was to be tried.
     ///
     /// # Errors
     /// What is wrong with them, or why nothing can be tested.
-    pub fn run(&self) -> Result<Option<Run>, String> {
-        let wanted = self.wanted()?;
+    pub fn run(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Option<Run>, String> {
+        let wanted = self.wanted(all)?;
         if self.trials.list_rules {
             let mut stdout = std::io::stdout().lock();
             return rules::table(&wanted.rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
@@ -74,8 +75,8 @@ impl Options {
         Ok(Some(run))
     }
 
-    fn wanted(&self) -> Result<Wanted, String> {
-        let rules = self.trials.rules(rules::all())?;
+    fn wanted(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Wanted, String> {
+        let rules = self.trials.rules(all)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let seed = self.seed.unwrap_or_else(|| u64::from(now.subsec_nanos()) ^ now.as_secs());
         let Trials { case, repeat, call_deadline, .. } = &self.trials;

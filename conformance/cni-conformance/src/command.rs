@@ -1,7 +1,7 @@
 //! The kit's executable: its own command line, and what it is when it calls itself by another name.
 
-use crate::run::Outcome;
-use crate::{cli, errand, kit_ipam, report, rules, runtime};
+use crate::run::{Outcome, Run};
+use crate::{cli, errand, kit_ipam, report, rules, runtime, stress};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::path::Path;
@@ -19,6 +19,9 @@ struct Arguments {
 enum What {
     /// Test plugins. Status 0: every applicable MUST holds; 1: one does not; 2: something could not be tried
     Plugin(Box<cli::Options>),
+    /// Test how plugins bear killed and failing calls, a full disk and hostile input, which the specification does not
+    /// ask for. Status 1: a finding; else as of plugin
+    Stress(Box<cli::Options>),
     /// Test a runtime, which calls plugins. Status as of plugin
     Runtime(Box<runtime::cli::Options>),
     /// Report runs that are over, one beside the other. Status as if all had been one run
@@ -46,7 +49,7 @@ pub fn main() -> ExitCode {
         What::Outside { own_processes } => errand::outside(own_processes == "true").map_err(|error| error.to_string()),
         What::Inside { own_processes } => errand::inside(own_processes == "true").map_err(|error| error.to_string()),
         What::Rules => {
-            let all: Vec<_> = rules::all().collect();
+            let all: Vec<_> = rules::all().chain(stress::rules()).collect();
             let of_runtimes: Vec<_> = runtime::rules::all().collect();
             let mut stdout = io::stdout().lock();
             let printed = rules::table(&all, &mut stdout).and_then(|()| writeln!(stdout));
@@ -55,12 +58,17 @@ pub fn main() -> ExitCode {
         }
         What::Report(options) => options.run().map(status),
         What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
-        What::Plugin(options) => options.run().map(|run| run.map_or(ExitCode::SUCCESS, |run| status(run.outcome()))),
+        What::Plugin(options) => options.run(rules::all()).map(outcome),
+        What::Stress(options) => options.run(stress::rules()).map(outcome),
     };
     done.unwrap_or_else(|error| {
         writeln!(io::stderr(), "cni-conformance: {error}").ok();
         ExitCode::from(2)
     })
+}
+
+fn outcome(run: Option<Run>) -> ExitCode {
+    run.map_or(ExitCode::SUCCESS, |run| status(run.outcome()))
 }
 
 fn status(outcome: Outcome) -> ExitCode {

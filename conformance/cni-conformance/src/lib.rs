@@ -26,7 +26,6 @@ pub mod subject;
 
 // How it is found out.
 pub mod bench;
-mod beyond;
 pub mod errand;
 pub mod isolate;
 pub mod kit_ipam;
@@ -34,6 +33,7 @@ pub mod machine;
 pub mod schedule;
 mod shield;
 mod stage;
+pub mod stress;
 pub mod trial;
 
 // The same of runtimes.

@@ -57,9 +57,11 @@ impl Format {
 #[must_use]
 pub fn again(trial: &Trial, run: &Run) -> String {
     use crate::finding::quoted;
+    use crate::stress;
     let Trial { rule, case, subject, profile, seed, .. } = trial;
     let mut words = vec![format!(
-        "cni-conformance plugin --bin-dir {}",
+        "cni-conformance {} --bin-dir {}",
+        if stress::rules().any(|other| other.id == rule) { "stress" } else { "plugin" },
         quoted(&format!("{}={}", subject.label, subject.bin_dir.display()))
     )];
     words.extend(subject.also.iter().map(|dir| format!("--also {}", quoted(&dir.display().to_string()))));

@@ -3,6 +3,7 @@
 use crate::bench::Bench;
 use crate::finding::Stop;
 use crate::profile::Role;
+use crate::sentences::{self, Sentence};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -12,12 +13,17 @@ use std::fmt;
 pub enum Level {
     /// The specification says MUST. Breaking it fails the run.
     Must,
-    /// The specification says SHOULD, or MAY with a consequence.
+    /// The specification says SHOULD.
     Should,
+    /// The specification says so without a word that binds: a definition, a step of a procedure, or a permission on
+    /// which the other side counts.
+    Stated,
     /// CONVENTIONS: agreed on beside the specification.
     Convention,
-    /// Written nowhere, but runtimes depend on it: texts that they match, the case of keys, exit codes.
+    /// Written nowhere, but somebody depends on it: texts that runtimes match, the case of keys, exit codes.
     Relied,
+    /// Calls that are killed, refused or starved, and hostile input: [`stress`](crate::stress).
+    Robustness,
 }
 
 impl fmt::Display for Level {
@@ -25,8 +31,10 @@ impl fmt::Display for Level {
         f.write_str(match self {
             Self::Must => "MUST",
             Self::Should => "SHOULD",
+            Self::Stated => "STATED",
             Self::Convention => "CONVENTION",
             Self::Relied => "RELIED ON",
+            Self::Robustness => "ROBUSTNESS",
         })
     }
 }
@@ -37,16 +45,26 @@ impl fmt::Display for Level {
 pub struct Rule<B: 'static = Bench> {
     /// Its name: `verb.what-it-says`, lower case.
     pub id: &'static str,
-    /// Where it is written, such as `SPEC 2, DEL`.
-    pub section: &'static str,
-    /// How binding it is.
-    pub level: Level,
+    /// What asks for it.
+    pub source: Source,
     /// What it says, in our words.
     pub sentence: &'static str,
     /// Whom it binds.
     pub roles: &'static [Role],
     /// How it is shown.
     pub proof: Proof<B>,
+}
+
+/// What asks for a rule, and so how binding it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// Sentences of the specification or of CONVENTIONS, by their [names](crate::sentences). All have the same force, and
+    /// each case of the rule has it.
+    Spec(&'static [&'static str]),
+    /// None, but these depend on it.
+    Relied(&'static str),
+    /// None: it is about robustness.
+    Stress,
 }
 
 /// How a rule is shown.
@@ -108,6 +126,45 @@ impl<B> Clone for Case<B> {
 impl<B> Copy for Case<B> {}
 
 impl<B> Rule<B> {
+    /// The sentences that it cites.
+    pub fn sentences(&self) -> impl Iterator<Item = &'static Sentence> {
+        let ids = match self.source {
+            Source::Spec(ids) => ids,
+            Source::Relied(_) | Source::Stress => &[],
+        };
+        ids.iter().filter_map(|id| sentences::find(id))
+    }
+
+    /// How binding it is, which is how its sentence binds.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self.source {
+            Source::Spec(_) => self.sentences().next().map_or(Level::Must, Sentence::level),
+            Source::Relied(_) => Level::Relied,
+            Source::Stress => Level::Robustness,
+        }
+    }
+
+    /// Where it is written, such as `SPEC 2, DEL`, or who depends on it.
+    #[must_use]
+    pub fn section(&self) -> String {
+        match self.source {
+            Source::Relied(who) => who.to_owned(),
+            Source::Stress => "robustness".to_owned(),
+            Source::Spec(_) => {
+                let mut sections: Vec<_> = self.sentences().map(|sentence| sentence.section.as_str()).collect();
+                sections.dedup();
+                sections.join("; ")
+            }
+        }
+    }
+
+    /// Whether the edition of the specification that a `cniVersion` belongs to asks for it.
+    #[must_use]
+    pub fn is_of(&self, version: &str) -> bool {
+        !matches!(self.source, Source::Spec(_)) || self.sentences().any(|sentence| sentence.is_of(version))
+    }
+
     /// Its cases.
     #[must_use]
     pub fn cases(&self) -> &'static [Case<B>] {

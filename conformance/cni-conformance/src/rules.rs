@@ -7,16 +7,11 @@ mod check;
 mod concurrency;
 mod configuration;
 mod conventions;
-mod crash;
 mod del;
 mod delegation;
-mod disk;
 mod errors;
-mod faults;
 mod gc;
-mod hostile;
 mod ipam;
-mod model;
 mod parameters;
 mod relied;
 mod results;
@@ -27,9 +22,10 @@ mod version;
 
 use crate::profile::Role;
 use crate::rule::{Case, Proof, Rule};
+use crate::stress;
 use std::io::{self, Write};
 
-/// All rules, in the order of the specification.
+/// All rules but those about [robustness](stress::rules), in the order of the specification.
 pub fn all() -> impl Iterator<Item = &'static Rule> {
     [
         configuration::RULES,
@@ -45,12 +41,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         ipam::RULES,
         results::RULES,
         errors::RULES,
-        crash::RULES,
-        faults::RULES,
-        disk::RULES,
         concurrency::RULES,
-        model::RULES,
-        hostile::RULES,
         conventions::RULES,
         relied::RULES,
     ]
@@ -58,22 +49,16 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
     .flatten()
 }
 
-/// Whether a case of that name is tried only where it is asked for by name, because it takes long.
+/// A rule by its name, of robustness too.
 #[must_use]
-pub fn is_on_request(case: &str) -> bool {
-    case == model::LONG
-}
-
-/// Whether there is a rule of that name.
-#[must_use]
-pub fn is_rule(id: &str) -> bool {
-    all().any(|rule| rule.id == id)
+pub fn rule(id: &str) -> Option<&'static Rule> {
+    all().chain(stress::rules()).find(|rule| rule.id == id)
 }
 
 /// A case by its names.
 #[must_use]
-pub fn find(rule: &str, case: &str) -> Option<&'static Case> {
-    let rule = all().find(|other| other.id == rule)?;
+pub fn find(rule_id: &str, case: &str) -> Option<&'static Case> {
+    let rule = rule(rule_id)?;
     rule.cases().iter().find(|other| other.name == case)
 }
 
@@ -96,7 +81,9 @@ pub(crate) fn basis(verb: &str, role: Role) -> Option<&'static str> {
 /// If `out` fails.
 pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "| Rule | Level | Section | Says | Binds | Shown by |\n|---|---|---|---|---|---|")?;
-    for Rule { id, section, level, sentence, roles, proof } in rules.iter().copied() {
+    for rule in rules.iter().copied() {
+        let Rule { id, sentence, roles, proof, .. } = rule;
+        let (level, section) = (rule.level(), rule.section());
         let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
         let proof = match proof {
             Proof::Cases([case]) if case.name.is_empty() => "one case".to_owned(),
@@ -112,6 +99,6 @@ pub fn table<B>(rules: &[&Rule<B>], out: &mut dyn Write) -> io::Result<()> {
 mod tests {
     #[test]
     fn names_of_rules_and_cases_differ_and_say_what_is_said() {
-        crate::rule::tests::names_differ(&super::all().collect::<Vec<_>>());
+        crate::rule::tests::names_differ(&super::all().chain(crate::stress::rules()).collect::<Vec<_>>());
     }
 }

@@ -54,13 +54,17 @@ pub enum Outcome {
     Broken,
 }
 
+/// Whether a rule of a level decides the exit status: robustness does where it is all that was tried, by `stress`.
+pub(crate) fn decides(level: Level) -> bool {
+    matches!(level, Level::Must | Level::Robustness)
+}
+
 impl Run {
     /// What it came to.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
         let is_broken = |report: &&Report| matches!(report.verdict, Verdict::Broken { .. });
-        let is_failed =
-            |report: &&Report| matches!(report.verdict, Verdict::Fail(_)) && self.level(report) == Level::Must;
+        let is_failed = |report: &&Report| matches!(report.verdict, Verdict::Fail(_)) && decides(self.level(report));
         if self.reports.iter().any(|report| is_broken(&report)) {
             Outcome::Broken
         } else if self.reports.iter().any(|report| is_failed(&report)) {
@@ -73,13 +77,13 @@ impl Run {
     /// The rule of a report.
     #[must_use]
     pub fn rule(&self, report: &Report) -> Option<&'static Rule> {
-        crate::rules::all().find(|rule| rule.id == report.trial.rule)
+        crate::rules::rule(&report.trial.rule)
     }
 
     /// The level of a report's rule; an unknown rule binds.
     #[must_use]
     pub fn level(&self, report: &Report) -> Level {
-        self.rule(report).map_or(Level::Must, |rule| rule.level)
+        self.rule(report).map_or(Level::Must, Rule::level)
     }
 
     /// How many reports have each verdict: passed, failed, skipped, broken.

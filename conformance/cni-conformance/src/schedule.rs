@@ -5,7 +5,7 @@ use crate::form::{is_from, rank};
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::rule::{Rule, Versions};
-use crate::rules;
+use crate::stress;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial, Verdict};
 use std::collections::{BTreeSet, VecDeque};
@@ -56,13 +56,14 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<
     let lacks = machine.lacks(&profile.needs).map(|feature| format!("the kernel has no {feature}"));
     let mut planned = Vec::new();
     for rule in wanted.rules.iter().filter(|rule| rule.roles.contains(&profile.role)) {
+        let spoken: Vec<String> = versions.iter().filter(|version| rule.is_of(version)).cloned().collect();
         let is_wanted = |name: &str| match wanted.cases.is_empty() {
-            true => !rules::is_on_request(name),
+            true => !stress::is_on_request(name),
             false => wanted.cases.iter().any(|case| case == name),
         };
         for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
-            let (chosen, none) = match chosen(case.versions, versions) {
-                chosen if chosen.is_empty() => (versions.last().into_iter().collect(), no_version(case.versions)),
+            let (chosen, none) = match chosen(case.versions, &spoken) {
+                chosen if chosen.is_empty() => (versions.last().into_iter().collect(), no_version(rule, case.versions)),
                 chosen => (chosen, None),
             };
             for (version, repetition) in
@@ -95,9 +96,9 @@ pub(crate) fn chosen(which: Versions, spoken: &[String]) -> Vec<&String> {
     }
 }
 
-fn no_version(which: Versions) -> Option<String> {
+fn no_version(rule: &Rule, which: Versions) -> Option<String> {
     match which {
-        Versions::Each | Versions::Newest => None,
+        Versions::Each | Versions::Newest => Some(format!("its versions do not have what {} says", rule.section())),
         Versions::From(oldest) => Some(format!("it speaks no version from {oldest} on")),
         Versions::Before(limit) => Some(format!("it speaks no version before {limit}")),
     }

@@ -1,19 +1,19 @@
-//! The specification sentence by sentence: what it says, how bindingly and to whom, and which rules ask for it.
+//! The specification sentence by sentence: what it says, how bindingly, to whom and in which editions.
 //!
-//! [`rules`](crate::rules) have what can be tried; this has what is written, so that nothing is forgotten and no rule
-//! is stricter than its sentence. Each sentence is in our own words. The text is that of 1.1.0 as it stands since
-//! library 1.3, with the parts of 0.4.0 that 1.0.0 left out and plugins keep to. `SENTENCES.md` is written from it.
+//! `sentences.json` has them, each in our own words, out of the texts of 0.4.0, 1.0.0 and 1.1.0 as it stands since
+//! library 1.3. [Rules](crate::rules) have what can be tried, and are as binding as the sentences that they cite.
+//! `SENTENCES.md` is written from both, so that nothing is forgotten.
 
-mod configuration;
-mod delegation;
-mod execution;
-mod protocol;
-mod results;
-
+use crate::form::is_from;
+use crate::rule::Level;
+use crate::{rules, runtime};
+use serde::Deserialize;
 use std::fmt::Write;
+use std::sync::OnceLock;
 
 /// How bindingly a sentence says what it says (RFC 2119).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Force {
     /// MUST, MUST NOT, REQUIRED.
     Must,
@@ -26,7 +26,8 @@ pub enum Force {
 }
 
 /// Whom a sentence binds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Bound {
     /// Plugins.
     Plugins,
@@ -36,135 +37,153 @@ pub enum Bound {
     Both,
     /// Those who write configurations.
     Administrators,
-}
-
-/// What became of a sentence.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Shown {
-    /// These rules ask for it, for plugins or for runtimes.
-    By(&'static [&'static str]),
-    /// Nothing does, for this reason.
-    Not(&'static str),
+    /// Those who write the specification.
+    Authors,
 }
 
 /// One sentence.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Sentence {
-    /// Its section, as rules name theirs.
-    pub section: &'static str,
+    /// Its name, by which rules cite it.
+    pub id: String,
+    /// Its section.
+    pub section: String,
+    /// The first edition that has it; the oldest of the three if there is none.
+    pub since: Option<String>,
+    /// The last one.
+    pub until: Option<String>,
     /// How binding it is.
     pub force: Force,
     /// Whom it binds.
-    pub bound: Bound,
+    pub binds: Bound,
     /// What it says, in our words.
-    pub says: &'static str,
-    /// What asks for it.
-    pub shown: Shown,
+    pub says: String,
+    /// Rules that ask for it beside others, which they cite.
+    #[serde(default)]
+    pub also: Vec<String>,
+    /// Why no rule asks for it.
+    pub unasked: Option<String>,
+}
+
+impl Sentence {
+    /// How binding a rule is that cites it.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match self.force {
+            _ if self.section.starts_with("CONVENTIONS") => Level::Convention,
+            Force::Must => Level::Must,
+            Force::Should => Level::Should,
+            Force::May | Force::Plain => Level::Stated,
+        }
+    }
+
+    /// Whether the edition that a `cniVersion` belongs to has it: versions before 0.4.0 go by that one's.
+    #[must_use]
+    pub fn is_of(&self, version: &str) -> bool {
+        let is_new_enough = self.since.as_ref().is_none_or(|since| is_from(version, since));
+        is_new_enough && self.until.as_ref().is_none_or(|until| version == until || !is_from(version, until))
+    }
+
+    /// Names of the rules that ask for it.
+    fn rules(&self) -> Vec<&str> {
+        let cites = |ids: &[&str]| ids.contains(&self.id.as_str());
+        let plugins = rules::all().map(|rule| (rule.id, rule.source));
+        let all = plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.source)));
+        let citing = all.filter(|(_, source)| matches!(source, crate::rule::Source::Spec(ids) if cites(ids)));
+        citing.map(|(id, _)| id).chain(self.also.iter().map(String::as_str)).collect()
+    }
 }
 
 /// All sentences, in the order of the specification.
-pub fn all() -> impl Iterator<Item = &'static Sentence> {
-    [configuration::SENTENCES, protocol::SENTENCES, execution::SENTENCES, delegation::SENTENCES, results::SENTENCES]
-        .into_iter()
-        .flatten()
+pub fn all() -> &'static [Sentence] {
+    static ALL: OnceLock<Vec<Sentence>> = OnceLock::new();
+    // A test holds that it can be read.
+    ALL.get_or_init(|| serde_json::from_str(include_str!("sentences.json")).unwrap_or_default())
 }
 
-const fn sentence(
-    section: &'static str,
-    force: Force,
-    bound: Bound,
-    says: &'static str,
-    rules: &'static [&'static str],
-) -> Sentence {
-    Sentence { section, force, bound, says, shown: Shown::By(rules) }
+/// A sentence by its name.
+#[must_use]
+pub fn find(id: &str) -> Option<&'static Sentence> {
+    all().iter().find(|sentence| sentence.id == id)
 }
 
-const fn unasked(section: &'static str, force: Force, bound: Bound, says: &'static str, why: &'static str) -> Sentence {
-    Sentence { section, force, bound, says, shown: Shown::Not(why) }
-}
-
-/// All sentences as tables in Markdown, one for each of the five sections.
+/// All sentences as a table in Markdown.
 #[must_use]
 pub fn document() -> String {
     let mut text = String::from(HEAD);
-    let (mut chapter, mut number) = ("", 0);
-    for Sentence { section, force, bound, says, shown } in all() {
-        let own = section.get(..6).unwrap_or(section);
-        number += 1;
-        if own != chapter {
-            (chapter, number) = (own, 1);
-            // Infallible: it is a String.
-            write!(text, "\n## {chapter}\n\n{COLUMNS}").ok();
-        }
-        let digit = chapter.chars().last().unwrap_or('?');
-        let place = section.split_once(", ").map_or("", |(_, place)| place);
-        let force = match force {
-            Force::Plain => String::new(),
-            other => format!("{other:?}").to_uppercase(),
+    for sentence in all() {
+        let Sentence { id, section, since, until, force, binds, says, unasked, .. } = sentence;
+        let editions = match (since, until) {
+            (None, None) => "all".to_owned(),
+            (Some(since), None) => format!("from {since}"),
+            (None, Some(until)) => format!("to {until}"),
+            (Some(since), Some(until)) => format!("{since} to {until}"),
         };
-        let bound = format!("{bound:?}").to_lowercase();
-        let shown = match shown {
-            Shown::By(rules) => rules.join(", "),
-            Shown::Not(why) => format!("none: {why}"),
-        };
-        writeln!(text, "| {digit}.{number} | {place} | {force} | {bound} | {says} | {shown} |").ok();
+        let force = if *force == Force::Plain { String::new() } else { format!("{force:?}").to_uppercase() };
+        let binds = format!("{binds:?}").to_lowercase();
+        let shown = unasked.as_ref().map_or_else(|| sentence.rules().join(", "), |why| format!("none: {why}"));
+        // Infallible: it is a String.
+        writeln!(text, "| {id} | {section} | {editions} | {force} | {binds} | {says} | {shown} |").ok();
     }
     text
 }
 
 const HEAD: &str = "# The specification, sentence by sentence\n
-What CNI SPEC 1.1.0 says, as it stands since library 1.3, in our own words; how bindingly and to whom; and which of the
-[rules](RULES.md) ask for it. A row without a word of force is a definition or a step of a procedure. A rule is a MUST only if
-one of its sentences is a MUST or has no such word. Where 1.0.0 dropped a sentence of 0.4.0 that plugins still keep to, it says so.
-`UPDATE_EXPECT=1 cargo test -p cni-conformance sentences` writes this file.\n";
-
-const COLUMNS: &str = "| | Place | Force | Binds | Says | Asked by |\n|---|---|---|---|---|---|\n";
+What CNI SPEC 1.1.0, as it stands since library 1.3, and CONVENTIONS say, in our own words, with what 1.0.0 and 0.4.0 said
+otherwise; in which editions, how bindingly and to whom; and which of the [rules](RULES.md) ask for it. A row without a word of
+force is a definition or a step of a procedure. A rule is as binding as the sentence that it cites, with every case, and is
+tried only with versions of an edition that has the sentence. The values of a result's keys are a MUST, as the list of keys is.
+`UPDATE_EXPECT=1 cargo test -p cni-conformance sentences` writes this file.\n
+| Sentence | Section | Editions | Force | Binds | Says | Asked by |\n|---|---|---|---|---|---|---|\n";
 
 #[cfg(test)]
 mod tests {
-    use super::{Force, Sentence, Shown, all, document};
-    use crate::rule::Level;
+    use super::{Sentence, all, document, find};
+    use crate::rule::{Level, Source};
     use crate::{rules, runtime};
 
-    fn rule_levels() -> Vec<(&'static str, &'static str, Level)> {
-        let plugins = rules::all().map(|rule| (rule.id, rule.section, rule.level));
-        plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.section, rule.level))).collect()
-    }
-
-    fn of(id: &str) -> Vec<&'static Sentence> {
-        all().filter(|sentence| matches!(sentence.shown, Shown::By(rules) if rules.contains(&id))).collect()
+    fn sources() -> impl Iterator<Item = (&'static str, Source)> {
+        let plugins = rules::all().map(|rule| (rule.id, rule.source));
+        plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.source)))
     }
 
     #[test]
-    fn sentences_name_rules_that_there_are() {
-        let rules = rule_levels();
-        for sentence in all() {
-            assert!(sentence.says.ends_with('.') && !sentence.says.contains('|'), "{}", sentence.says);
-            assert!(sentence.section.starts_with("SPEC "), "{}", sentence.section);
-            if let Shown::By(ids) = sentence.shown {
-                assert!(!ids.is_empty(), "{}", sentence.says);
-                for id in ids {
-                    assert!(rules.iter().any(|(other, ..)| other == id), "there is no rule {id}: {}", sentence.says);
-                }
+    fn sentences_can_be_read_and_name_rules_that_there_are() {
+        let read: Vec<Sentence> = serde_json::from_str(include_str!("sentences.json")).unwrap();
+        for Sentence { id, says, also, .. } in &read {
+            assert_eq!(read.iter().filter(|other| other.id == *id).count(), 1, "{id}");
+            assert!(says.ends_with('.') && !says.contains('|'), "{says}");
+            for name in also {
+                assert!(sources().any(|(other, _)| other == name), "{id}: there is no rule {name}");
             }
         }
     }
 
     #[test]
-    fn each_rule_of_the_specification_has_its_sentence_and_is_no_stricter() {
-        let mut faults = Vec::new();
-        for (id, section, level) in rule_levels() {
-            let sentences = of(id);
-            let is_of_spec = section.starts_with("SPEC ") && level <= Level::Should;
-            if is_of_spec && sentences.is_empty() {
-                faults.push(format!("{id} ({section}) has no sentence"));
-            }
-            let binding = |sentence: &&Sentence| matches!(sentence.force, Force::Must | Force::Plain);
-            if is_of_spec && level == Level::Must && !sentences.iter().any(binding) {
-                faults.push(format!("{id} is a MUST, and no sentence of it is"));
-            }
+    fn each_sentence_has_a_rule_or_a_reason() {
+        let faults = all().iter().filter(|sentence| sentence.rules().is_empty() != sentence.unasked.is_some());
+        assert_eq!(faults.map(|sentence| &sentence.id).collect::<Vec<_>>(), Vec::<&String>::new());
+    }
+
+    /// So each case has the force of each sentence that is cited for it.
+    #[test]
+    fn sentences_that_a_rule_cites_are_as_binding_as_each_other() {
+        for (id, source) in sources() {
+            let Source::Spec(cited) = source else { continue };
+            let level = |name: &&str| find(name).unwrap_or_else(|| panic!("{id}: there is no sentence {name}")).level();
+            let levels: Vec<Level> = cited.iter().map(level).collect();
+            assert!(!levels.is_empty() && levels.iter().all(|level| *level == levels[0]), "{id}: {levels:?}");
         }
-        assert!(faults.is_empty(), "{}", faults.join("\n"));
+    }
+
+    #[test]
+    fn editions_are_those_of_the_version() {
+        let is_of = |id: &str, version: &str| find(id).unwrap().is_of(version);
+        assert!(is_of("check/nothing-0.4.0", "0.4.0") && is_of("check/nothing-0.4.0", "0.3.1"));
+        assert!(
+            !is_of("check/nothing-0.4.0", "1.0.0") && !is_of("gc/removes", "1.0.0") && is_of("gc/removes", "1.1.0")
+        );
     }
 
     #[test]

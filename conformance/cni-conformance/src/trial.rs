@@ -136,7 +136,7 @@ impl Trial {
         let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))) {
             Ok(Ok(())) => Verdict::Pass,
             Ok(Err(Stop::Fails(finding))) => {
-                match finding.basis.as_ref().filter(|basis| !rules::is_rule(&basis.rule)) {
+                match finding.basis.as_ref().filter(|basis| rules::rule(&basis.rule).is_none()) {
                     Some(unknown) => Verdict::Broken { why: format!("there is no rule {}: {finding}", unknown.rule) },
                     None => Verdict::Fail(finding),
                 }

@@ -22,7 +22,7 @@ pub(crate) struct Trials {
     #[arg(long, value_name = "NAME")]
     pub(crate) case: Vec<String>,
     /// Rules of this level and of those that bind more
-    #[arg(long, default_value = "relied")]
+    #[arg(long, default_value = "robustness")]
     level: Level,
     /// How often each case is tried
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
@@ -64,7 +64,7 @@ impl Trials {
         let is_named = |rule: &&'static Rule<B>| {
             self.rule.is_empty() || self.rule.iter().any(|name| rule.id.starts_with(name.as_str()))
         };
-        let rules: Vec<_> = all.into_iter().filter(|rule| rule.level <= self.level).filter(is_named).collect();
+        let rules: Vec<_> = all.into_iter().filter(|rule| rule.level() <= self.level).filter(is_named).collect();
         let cases: Vec<_> = rules.iter().flat_map(|rule| rule.cases()).map(|case| case.name).collect();
         match self.case.iter().find(|name| !cases.contains(&name.as_str())) {
             Some(name) => Err(unknown("case", name, &cases)),

@@ -1,7 +1,7 @@
 //! Pools of addresses: how many a config has, and how it is made to have few.
 
 use super::{Profile, fill};
-use crate::beyond::pool;
+use crate::stress::pool;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;

@@ -152,7 +152,7 @@ impl Document {
             }
             // An executable that does not even say its versions breaks a rule that may not have been asked for.
             if !rules.iter().any(|rule| rule.id == trial.rule) {
-                rules.extend(crate::rules::all().find(|rule| rule.id == trial.rule).map(Asked::new));
+                rules.extend(crate::rules::rule(&trial.rule).map(Asked::new));
             }
         }
         let origin = Origin {
@@ -197,7 +197,10 @@ impl Document {
     pub fn outcome(&self) -> crate::run::Outcome {
         use crate::run::Outcome;
         let level = |trial: &Tried| self.rule(&trial.rule).map_or(Level::Must, |rule| rule.level);
-        let fails = |trial: &Tried| matches!(trial.verdict, Verdict::Fail(_)) && level(trial) == Level::Must;
+        // Robustness decides nothing beside the letter.
+        let is_letter = self.rules.iter().any(|rule| rule.level != Level::Robustness);
+        let decides = |level: Level| level == Level::Must || (level == Level::Robustness && !is_letter);
+        let fails = |trial: &Tried| matches!(trial.verdict, Verdict::Fail(_)) && decides(level(trial));
         if self.trials.iter().any(|trial| matches!(trial.verdict, Verdict::Broken { .. })) {
             Outcome::Broken
         } else if self.trials.iter().any(fails) {
@@ -222,8 +225,8 @@ impl Asked {
         };
         Self {
             id: rule.id.to_owned(),
-            section: rule.section.to_owned(),
-            level: rule.level,
+            section: rule.section(),
+            level: rule.level(),
             sentence: rule.sentence.to_owned(),
             roles: rule.roles.to_vec(),
             untestable,

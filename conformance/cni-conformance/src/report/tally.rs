@@ -56,7 +56,8 @@ impl Mark {
 }
 
 /// Levels, the most binding first.
-pub(super) const LEVELS: [Level; 4] = [Level::Must, Level::Should, Level::Convention, Level::Relied];
+pub(super) const LEVELS: [Level; 6] =
+    [Level::Must, Level::Should, Level::Stated, Level::Convention, Level::Relied, Level::Robustness];
 
 /// A column of the table of rules.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Level, Proof, Rule};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
@@ -19,40 +19,55 @@ use testns::{Attachment, Container, Remains, Verb};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "add.makes-the-interface",
-        section: "SPEC 2, ADD",
-        level: Level::Should,
+        source: Source::Spec(&["add/interface"]),
         sentence: "ADD creates the interface CNI_IFNAME in the container, or adjusts the one that is there.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[newest("", makes_the_interface)]),
     },
     Rule {
         id: "add.prints-a-result",
-        section: "SPEC 2, ADD",
-        level: Level::Must,
+        source: Source::Spec(&["add/result"]),
         sentence: "ADD that succeeds prints a result on stdout, and nothing else there.",
         roles: Role::ALL,
         proof: Proof::Cases(&[each("", prints_a_result)]),
     },
     Rule {
         id: "add.gives-connectivity",
-        section: "SPEC 2, Overview",
-        level: Level::Should,
+        source: Source::Spec(&["overview/kinds"]),
         sentence: "An interface plugin ensures that its interface has connectivity.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[newest("gateway", reaches_its_gateway)]),
     },
     Rule {
         id: "add.passes-prev-result-on",
-        section: "SPEC 2, ADD",
-        level: Level::Must,
+        source: Source::Spec(&["add/prev-result", "results/prev-result"]),
         sentence: "A plugin that gets a prevResult passes it on, or a changed one: what others made stays in the result.",
         roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[since("0.3.0", "", passes_prev_result_on)]),
+        proof: Proof::Cases(&[
+            newest("interfaces", |bench| passes_on(bench, "interfaces", &["name", "sandbox"])),
+            newest("macs", passes_macs_on),
+            newest("ips", |bench| passes_on(bench, "ips", &["address", "gateway", "interface"])),
+            newest("routes", |bench| passes_on(bench, "routes", &["dst", "gw", "mtu", "priority"])),
+            newest("dns", passes_dns_on),
+        ]),
+    },
+    Rule {
+        id: "add.echoes-prev-result",
+        source: Source::Spec(&["add/prev-result-echo-0.4.0"]),
+        sentence: "From 0.3.0 to 0.4.0 a plugin echoes prevResult: what others made is in its result.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[since("0.3.0", "", |bench| passes_on(bench, "ips", &["address"]))]),
+    },
+    Rule {
+        id: "add.passes-unknown-keys-on",
+        source: Source::Relied("runtimes and plugins that are newer than one in the middle of their chain"),
+        sentence: "Keys of prevResult that the plugin does not know stay in the result.",
+        roles: &[Role::Interface, Role::Chained],
+        proof: Proof::Cases(&[since("1.0.0", "", passes_unknown_keys_on)]),
     },
     Rule {
         id: "add.refuses-an-existing-interface",
-        section: "SPEC 2, ADD",
-        level: Level::Must,
+        source: Source::Spec(&["add/existing-interface"]),
         sentence: "If the container has an interface of that name, ADD is an error; that interface stays.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
@@ -62,8 +77,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "add.needs-the-namespace",
-        section: "SPEC 2, ADD",
-        level: Level::Must,
+        source: Source::Spec(&["errors/exit"]),
         sentence: "ADD is an error where CNI_NETNS is no network namespace; it changes nothing then.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
@@ -74,8 +88,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "add.failed-leaves-nothing",
-        section: "SPEC 4, Delegated plugin execution procedure",
-        level: Level::Should,
+        source: Source::Relied("kubelet, which tries ADD again under another container ID"),
         sentence: "ADD that fails late takes back what it did, and has its delegate release what it gave.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
@@ -87,32 +100,28 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "add.leaves-others-alone",
-        section: "SPEC 3, Lifecycle & Ordering",
-        level: Level::Must,
+        source: Source::Spec(&["execution/attachment"]),
         sentence: "ADD of one container takes nothing from another, and changes nothing in it.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[newest("", leaves_others_alone)]),
     },
     Rule {
         id: "add.serves-containers-at-once",
-        section: "SPEC 3, Lifecycle & Ordering",
-        level: Level::Must,
+        source: Source::Spec(&["lifecycle/at-once"]),
         sentence: "Calls for different containers may run at the same time, the very first ones too.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[newest("", serves_containers_at_once)]),
     },
     Rule {
         id: "add.follows-del",
-        section: "SPEC 2, ADD",
-        level: Level::Should,
+        source: Source::Spec(&["add/again"]),
         sentence: "With a DEL between them, ADD may be called again for the same container and interface name.",
         roles: Role::ALL,
         proof: Proof::Cases(&[newest("", follows_del)]),
     },
     Rule {
         id: "add.serves-a-container-twice",
-        section: "SPEC 2, ADD",
-        level: Level::Should,
+        source: Source::Spec(&["add/again"]),
         sentence: "A container may be added to a network again under another interface name; the first stays as it is.",
         roles: &[Role::Interface, Role::Ipam, Role::List],
         proof: Proof::Cases(&[newest("", serves_a_container_twice)]),
@@ -163,23 +172,69 @@ fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-fn passes_prev_result_on(bench: &Bench) -> Result<(), Stop> {
-    let attachment = bench.pod().attachment();
+/// ADD with a prevResult that has something of everything; it, and the result.
+fn chained(bench: &Bench, more: &[(&str, Value)]) -> Result<(Value, Value, Container), Stop> {
+    let pod = bench.pod();
+    let attachment = pod.attachment();
     let given = bench.prev_result(&attachment.container_id);
-    let given = given.unwrap_or_else(|| foreign_result(&attachment, &bench.version));
+    let mut given = given.unwrap_or_else(|| foreign_result(&attachment, &bench.version));
+    more.iter().for_each(|(key, value)| given[*key] = value.clone());
     let config = with_key(bench.config_for(Verb::Add, &attachment), "prevResult", given.clone());
     let result = bench.make(&bench.call_with(Verb::Add, config, &attachment))?.succeeds()?;
-    for (list, key) in [("interfaces", "name"), ("ips", "address")] {
-        let entries = |result: &Value| result.get(list).and_then(Value::as_array).cloned().unwrap_or_default();
-        let printed = entries(&result);
-        for entry in entries(&given) {
-            if !printed.iter().any(|other| other[key] == entry[key]) {
-                let expected = format!("{} among the {list} of the result", entry[key]);
-                return Err(Finding::new(expected, format!("it printed {result}")).into());
-            }
+    Ok((given, result, pod))
+}
+
+fn entries(result: &Value, list: &str) -> Vec<Value> {
+    result.get(list).and_then(Value::as_array).cloned().unwrap_or_default()
+}
+
+/// That each entry of a list is still there, with these keys as they were.
+fn passes_on(bench: &Bench, list: &str, keys: &[&str]) -> Result<(), Stop> {
+    let routes = json!([{ "dst": "203.0.113.0/24", "gw": "192.0.2.193" }]);
+    let more = if list == "routes" { vec![("routes", routes)] } else { Vec::new() };
+    let (given, result, _pod) = chained(bench, &more)?;
+    let printed = entries(&result, list);
+    for entry in entries(&given, list) {
+        let is_it = |other: &&Value| keys.iter().all(|key| other.get(key) == entry.get(key));
+        if printed.iter().find(is_it).is_none() {
+            let expected = format!("{entry} among the {list} of the result");
+            return Err(Finding::new(expected, format!("it printed {result}")).into());
         }
     }
     Ok(())
+}
+
+/// A plugin may have changed the address of a link, and then says so.
+fn passes_macs_on(bench: &Bench) -> Result<(), Stop> {
+    let (given, result, pod) = chained(bench, &[])?;
+    let printed = entries(&result, "interfaces");
+    for entry in entries(&given, "interfaces") {
+        let of_link = |namespace: &testns::Namespace| namespace.find_link(entry["name"].as_str()?).map(|link| link.mac);
+        let links = [of_link(pod.namespace()), of_link(bench.node.host())];
+        let same = printed.iter().find(|other| other["name"] == entry["name"]).map(|other| &other["mac"]);
+        let is_right = |mac: &Value| *mac == entry["mac"] || links.iter().flatten().any(|link| *mac == json!(link));
+        if let Some(mac) = same.filter(|mac| !is_right(mac)) {
+            let expected = format!("{} of {} in the result", entry["mac"], entry["name"]);
+            return Err(Finding::new(expected, format!("it is {mac}")).into());
+        }
+    }
+    Ok(())
+}
+
+fn passes_dns_on(bench: &Bench) -> Result<(), Stop> {
+    let dns = json!({ "nameservers": ["192.0.2.53"], "domain": "a.test", "search": ["a.test", "b.test"],
+        "options": ["ndots:2"] });
+    if bench.config().get("dns").is_some() || bench.profile.role == Role::Interface {
+        return Err(skip("it has a dns of its own"));
+    }
+    let (_, result, _pod) = chained(bench, &[("dns", dns.clone())])?;
+    Finding::unless(result["dns"] == dns, format!("dns {dns} in the result"), format!("it printed {result}"))
+}
+
+fn passes_unknown_keys_on(bench: &Bench) -> Result<(), Stop> {
+    let newer = json!({ "since": "9.9.9" });
+    let (_, result, _pod) = chained(bench, &[("newer", newer.clone())])?;
+    Finding::unless(result["newer"] == newer, "the key newer in the result", format!("it printed {result}"))
 }
 
 fn refuses_an_interface_of_others(bench: &Bench) -> Result<(), Stop> {

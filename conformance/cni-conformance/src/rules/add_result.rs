@@ -5,7 +5,7 @@ use super::rows::{each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Level, Proof, Rule};
+use crate::rule::{Proof, Rule, Source};
 use std::net::IpAddr;
 use std::path::Path;
 use testns::{Link, Namespace, Route};
@@ -13,80 +13,70 @@ use testns::{Link, Namespace, Route};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "add.result-interfaces-exist",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/interfaces"]),
         sentence: "Each entry of interfaces is a link: in the sandbox that it names, or on the node if it names none.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[since("0.3.0", "", interfaces_exist)]),
     },
     Rule {
         id: "add.result-has-all-interfaces",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/interfaces"]),
         sentence: "All links that ADD made are in interfaces, those on the node too.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[since("0.3.0", "", has_all_interfaces)]),
     },
     Rule {
         id: "add.result-sandbox-is-the-namespace",
-        section: "SPEC 5, Success",
-        level: Level::Should,
+        source: Source::Spec(&["results/sandbox"]),
         sentence: "The sandbox of an interface in the container is CNI_NETNS as it was passed, letter for letter.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[since("0.3.0", "", sandbox_is_the_namespace)]),
     },
     Rule {
         id: "add.result-mac-is-the-links",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/mac"]),
         sentence: "The mac of an interface is the link's hardware address once ADD is over.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[since("0.3.0", "", mac_is_the_links)]),
     },
     Rule {
         id: "add.result-mtu-is-the-links",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/mac"]),
         sentence: "The mtu of an interface is the link's.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[since("1.1.0", "", mtu_is_the_links)]),
     },
     Rule {
         id: "add.result-addresses-are-set",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/ips"]),
         sentence: "Each address of the result is on the interface that its index names, with that prefix.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[each("", addresses_are_set)]),
     },
     Rule {
         id: "add.result-has-all-addresses",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/ips"]),
         sentence: "All addresses that ADD gave to the container's interface are in the result, but for link-local ones.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[newest("", has_all_addresses)]),
     },
     Rule {
         id: "add.result-gateway-is-within-reach",
-        section: "SPEC 5, Success",
-        level: Level::Should,
+        source: Source::Relied("chained plugins and runtimes that route by it"),
         sentence: "The gateway of an address is of its family, and the container has a route to it.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[newest("", gateway_is_within_reach)]),
     },
     Rule {
         id: "add.result-routes-are-set",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/routes"]),
         sentence: "Each route of the result is in the container, with its gateway: its own, or that of the addresses.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[each("", routes_are_set)]),
     },
     Rule {
         id: "add.result-has-all-routes",
-        section: "SPEC 5, Success",
-        level: Level::Should,
+        source: Source::Spec(&["results/routes-of-others"]),
         sentence: "The routes that ADD made in the container are in the result.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[newest("", has_all_routes)]),

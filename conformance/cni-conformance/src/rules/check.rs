@@ -9,12 +9,12 @@ use super::tamper::{
     set_host_end_down, set_interface_down, sysctls_before,
 };
 use crate::bench::{Answer, Bench};
-use crate::beyond::operator::Operator;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::stress::operator::Operator;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use testns::Verb;
@@ -27,8 +27,7 @@ const fn check(name: &'static str, run: fn(&Bench) -> Result<(), Stop>) -> Case 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "check.passes-after-add",
-        section: "SPEC 2, CHECK",
-        level: Level::Must,
+        source: Source::Spec(&["check/at-once"]),
         sentence: "CHECK immediately after ADD passes: what takes its time is waited for.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -38,16 +37,28 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "check.prints-nothing",
-        section: "SPEC 0.4.0, CHECK",
-        level: Level::Must,
+        source: Source::Spec(&["check/nothing"]),
+        sentence: "CHECK that succeeds prints nothing.",
+        roles: Role::ALL,
+        proof: Proof::Cases(&[check("", prints_nothing)]),
+    },
+    Rule {
+        id: "check.returns-nothing-or-an-error",
+        source: Source::Spec(&["check/nothing-0.4.0"]),
         sentence: "CHECK returns either nothing or an error.",
         roles: Role::ALL,
         proof: Proof::Cases(&[check("", prints_nothing)]),
     },
     Rule {
+        id: "check.needs-prev-result",
+        source: Source::Relied("operators, who so learn that a runtime forgot it"),
+        sentence: "CHECK without prevResult is an error.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[check("", wants_a_prev_result)]),
+    },
+    Rule {
         id: "check.changes-nothing",
-        section: "SPEC 2, CHECK",
-        level: Level::Relied,
+        source: Source::Relied("operators, who look at a node with it"),
         sentence: "CHECK looks, and repairs or changes nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -57,20 +68,17 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "check.consults-prev-result",
-        section: "SPEC 2, CHECK",
-        level: Level::Must,
+        source: Source::Spec(&["check/consults"]),
         sentence: "The interfaces and addresses that CHECK expects are those of prevResult.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
-            check("missing", wants_a_prev_result),
             check("without-the-interface", expects_the_interface_of_prev_result),
             check("another-address", expects_the_address_of_prev_result),
         ]),
     },
     Rule {
         id: "check.bears-later-plugins",
-        section: "SPEC 2, CHECK",
-        level: Level::Must,
+        source: Source::Spec(&["check/later"]),
         sentence: "CHECK passes when a later plugin of the chain added to what this one made, or changed it and said so.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
@@ -83,8 +91,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "check.notices-a-harmed-interface",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/listed"]),
         sentence: "CHECK is an error when an interface of the result is missing or in an invalid state.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
@@ -96,8 +103,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "check.notices-a-harmed-host-end",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/listed"]),
         sentence: "CHECK is an error when what connects the interface to the node is missing or in an invalid state.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
@@ -110,8 +116,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "check.notices-a-missing-address",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/listed"]),
         sentence: "CHECK is an error when an address of the result is not on the interface.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
@@ -121,64 +126,56 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "check.notices-a-missing-route",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/listed"]),
         sentence: "CHECK is an error when a route of the result is not there.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[check("", |bench| notices(bench, remove_route))]),
     },
     Rule {
         id: "check.notices-missing-filter-rules",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/unlisted"]),
         sentence: "CHECK is an error when firewall rules that ADD set are missing.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[check("", notices_missing_filter_rules)]),
     },
     Rule {
         id: "check.notices-a-lost-reservation",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/unlisted"]),
         sentence: "CHECK is an error when the reservation of an address is missing.",
         roles: &[Role::Interface, Role::Ipam, Role::List],
         proof: Proof::Cases(&[check("", notices_a_lost_reservation)]),
     },
     Rule {
         id: "check.notices-settings-undone",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/unlisted"]),
         sentence: "CHECK is an error when sysctls or link settings that ADD set in the container have their old values.",
         roles: &[Role::Chained],
         proof: Proof::Cases(&[check("sysctl", notices_sysctls_undone), check("mtu", notices_an_mtu_undone)]),
     },
     Rule {
         id: "check.notices-a-missing-daemon",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/unlisted"]),
         sentence: "CHECK is an error when a daemon that connectivity depends on is gone.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[check("", notices_a_missing_daemon)]),
     },
     Rule {
         id: "check.asks-the-delegate",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/delegates"]),
         sentence: "CHECK calls CHECK of the plugins that it delegates to, and passes their error on.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[check("", asks_the_delegate)]),
     },
     Rule {
         id: "check.notices-missing-traffic-shaping",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/unlisted"]),
         sentence: "CHECK is an error when traffic shaping that ADD set up is missing.",
         roles: NOT_IPAM,
         proof: Proof::Cases(&[check("", notices_missing_shaping)]),
     },
     Rule {
         id: "check.tells-what-it-knows",
-        section: "SPEC 2, CHECK",
-        level: Level::Should,
+        source: Source::Spec(&["check/unreachable"]),
         sentence: "CHECK is an error when the plugin is aware that the container is generally unreachable.",
         roles: NOT_IPAM,
         proof: Proof::Untestable(

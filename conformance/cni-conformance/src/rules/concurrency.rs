@@ -1,11 +1,11 @@
 //! Beyond the letter: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
 use crate::bench::{Answer, Bench};
-use crate::beyond::operator::{Operator, within};
-use crate::beyond::pool;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::stress::operator::{Operator, within};
+use crate::stress::pool;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -16,8 +16,7 @@ use testns::{Container, Remains, Verb};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "concurrency.containers-at-once",
-        section: "SPEC 3, Lifecycle & Ordering",
-        level: Level::Must,
+        source: Source::Spec(&["lifecycle/at-once"]),
         sentence: "Operations on different containers at the same time all succeed, no address is given twice, and no \
                    more is left than of one alone.",
         roles: Role::ALL,
@@ -29,16 +28,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "concurrency.first-containers-at-once",
-        section: "SPEC 3, Lifecycle & Ordering",
-        level: Level::Must,
+        source: Source::Spec(&["lifecycle/at-once"]),
         sentence: "So do the first ones of a node, for which the network itself has to be made.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: first_at_once }]),
     },
     Rule {
         id: "concurrency.small-pool",
-        section: "SPEC 4",
-        level: Level::Must,
+        source: Source::Spec(&["lifecycle/at-once"]),
         sentence: "Of more operations at once than the pool has addresses, exactly as many succeed, and the others get an error object.",
         roles: &[Role::Interface, Role::Ipam, Role::List],
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: small_pool }]),

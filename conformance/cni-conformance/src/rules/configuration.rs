@@ -6,7 +6,7 @@ use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam;
 use crate::profile::Role;
-use crate::rule::{Level, Proof, Rule};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::{Value, json};
 use std::net::IpAddr;
 use std::time::Duration;
@@ -15,8 +15,7 @@ use testns::{Transport, Verb, exchange};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "configuration.name-is-a-name",
-        section: "SPEC 1, Configuration format",
-        level: Level::Should,
+        source: Source::Relied("libcni and skel, which build paths of it"),
         sentence: "A network without a name, or with one that could be a path, is refused, and nothing changes.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -29,8 +28,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "configuration.every-name-works",
-        section: "SPEC 1, Configuration format",
-        level: Level::Must,
+        source: Source::Spec(&["format/name"]),
         sentence: "A name starts with a letter or digit; then letters, digits, underscores, dots and hyphens may follow.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -41,32 +39,28 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "configuration.unknown-keys-are-ignored-or-named",
-        section: "SPEC 1, Plugin configuration objects",
-        level: Level::Should,
+        source: Source::Spec(&["objects/own-keys"]),
         sentence: "A plugin may refuse a key that it does not know; then its error names the key, and nothing changes.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[newest("", ignores_or_names_unknown_keys)]),
     },
     Rule {
         id: "configuration.args-are-ignored",
-        section: "SPEC 0.4.0, Network Configuration",
-        level: Level::Should,
+        source: Source::Spec(&["objects/args"]),
         sentence: "What a plugin does not understand of args it ignores.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[newest("", ignores_args)]),
     },
     Rule {
         id: "configuration.reserved-keys-are-known",
-        section: "SPEC 1, Plugin configuration objects",
-        level: Level::Should,
+        source: Source::Spec(&["objects/reserved"]),
         sentence: "Keys that runtimes generate are no unknown keys: runtimeConfig, and all that start with cni.dev/.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[newest("", knows_reserved_keys)]),
     },
     Rule {
         id: "configuration.ip-masq-hides-the-container",
-        section: "SPEC 1, Plugin configuration objects",
-        level: Level::Should,
+        source: Source::Spec(&["objects/ip-masq"]),
         sentence: "With ipMasq, what the container sends beyond the node bears the node's address, and answers come back.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
@@ -76,8 +70,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "configuration.ipam-type-is-a-file-name",
-        section: "SPEC 1, Plugin configuration objects",
-        level: Level::Must,
+        source: Source::Spec(&["objects/ipam-type"]),
         sentence: "ipam.type names a file of CNI_PATH: with a separator in it nothing is run, and ADD is an error.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
@@ -87,24 +80,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "configuration.dns-is-kept",
-        section: "SPEC 1, Plugin configuration objects",
-        level: Level::Should,
+        source: Source::Spec(&["objects/dns"]),
         sentence: "A plugin that uses dns of its config hands it on whole, and nameservers in their order.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[newest("", keeps_dns)]),
     },
     Rule {
         id: "configuration.type-is-a-file-name",
-        section: "SPEC 1, Plugin configuration objects",
-        level: Level::Must,
+        source: Source::Spec(&["objects/type"]),
         sentence: "type is the name of the executable, without separators.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable("the runtime looks the executable up; a plugin that runs has been found"),
     },
     Rule {
         id: "configuration.name-is-unique",
-        section: "SPEC 1, Configuration format",
-        level: Level::Should,
+        source: Source::Spec(&["format/name-is-unique"]),
         sentence: "The name of a network is unique on a node.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable(

@@ -6,7 +6,7 @@ use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
 use serde_json::{Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
@@ -20,16 +20,14 @@ const MACS: [&str; 3] = ["0a:11:22:33:44:01", "0a:11:22:33:44:02", "0a:11:22:33:
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "conventions.port-mappings",
-        section: "CONVENTIONS, portMappings",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/port-mappings"]),
         sentence: "runtimeConfig.portMappings: a connection to hostPort of the node reaches containerPort.",
         roles: &[Role::Chained],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: port_mappings }]),
     },
     Rule {
         id: "conventions.ip-ranges",
-        section: "CONVENTIONS, ipRanges",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/ip-ranges"]),
         sentence: "runtimeConfig.ipRanges: addresses are out of these ranges.",
         roles: &[Role::Ipam],
         proof: Proof::Cases(&[
@@ -39,104 +37,98 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "conventions.bandwidth",
-        section: "CONVENTIONS, bandwidth",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/bandwidth"]),
         sentence: "runtimeConfig.bandwidth: traffic is limited to these rates, in each direction that has one.",
         roles: &[Role::Chained],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: bandwidth }]),
     },
     Rule {
         id: "conventions.ips",
-        section: "CONVENTIONS, ips",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/ips"]),
         sentence: "runtimeConfig.ips: the container gets these addresses.",
         roles: &[Role::Ipam],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: ips }]),
     },
     Rule {
         id: "conventions.mac",
-        section: "CONVENTIONS, mac",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/mac"]),
         sentence: "runtimeConfig.mac: the container's interface has this hardware address.",
         roles: &[Role::Interface, Role::Chained],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: mac }]),
     },
     Rule {
         id: "conventions.dns",
-        section: "CONVENTIONS, dns",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/dns"]),
         sentence: "runtimeConfig.dns: servers, searches and options are those of the container.",
         roles: &[Role::Interface, Role::Chained],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: dns }]),
     },
     Rule {
         id: "conventions.aliases",
-        section: "CONVENTIONS, aliases",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/aliases"]),
         sentence: "runtimeConfig.aliases: the container answers to these names.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable("where names are looked up, each name service does in its own way"),
     },
     Rule {
         id: "conventions.infiniband-guid",
-        section: "CONVENTIONS, infinibandGUID",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/infiniband-guid"]),
         sentence: "runtimeConfig.infinibandGUID: the interface has this GUID.",
         roles: &[Role::Interface],
         proof: Proof::Untestable("it needs InfiniBand hardware"),
     },
     Rule {
         id: "conventions.device-id",
-        section: "CONVENTIONS, deviceID",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/device-id"]),
         sentence: "runtimeConfig.deviceID: the interface is this device's.",
         roles: &[Role::Interface],
         proof: Proof::Untestable("it names PCI and auxiliary devices, of which a namespace has none"),
     },
     Rule {
         id: "conventions.cgroup-path",
-        section: "CONVENTIONS, cgroupPath",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/cgroup-path"]),
         sentence: "runtimeConfig.cgroupPath: the container's control group.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable("what a plugin does with it is not said"),
     },
     Rule {
         id: "conventions.args-are-optional",
-        section: "CONVENTIONS, args",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/args"]),
         sentence: "args that a plugin does not know, labels among them, are ignored.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_are_optional }]),
     },
     Rule {
         id: "conventions.args-ips",
-        section: "CONVENTIONS, args",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/args-ips"]),
         sentence: "args.cni.ips: the container gets these addresses.",
         roles: &[Role::Ipam],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_ips }]),
     },
     Rule {
         id: "conventions.cni-args-ip",
-        section: "CONVENTIONS, CNI_ARGS",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/cni-args-ip"]),
         sentence: "IP in CNI_ARGS: the container gets this address.",
         roles: &[Role::Ipam],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: cni_args_ip }]),
     },
     Rule {
+        id: "conventions.args-win",
+        source: Source::Spec(&["conventions/args-win"]),
+        sentence: "With args.cni.ips, IP in CNI_ARGS is ignored.",
+        roles: &[Role::Ipam],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_win }]),
+    },
+    Rule {
         id: "conventions.cni-args-mac",
-        section: "CONVENTIONS, CNI_ARGS",
-        level: Level::Convention,
+        source: Source::Relied("Podman and Multus, which ask for a hardware address so"),
         sentence: "MAC in CNI_ARGS: the container's interface has this hardware address.",
         roles: &[Role::Interface, Role::Chained],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: cni_args_mac }]),
     },
     Rule {
         id: "conventions.ignore-unknown",
-        section: "CONVENTIONS, CNI_ARGS",
-        level: Level::Convention,
+        source: Source::Relied("containerd and CRI-O, which pass keys of Kubernetes so"),
         sentence: "With IgnoreUnknown in CNI_ARGS, others that the plugin does not know are ignored.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -146,16 +138,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "conventions.runtime-config-is-strongest",
-        section: "CONVENTIONS, Dynamic Plugin specific fields",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/runtime-config"]),
         sentence: "What runtimeConfig says wins over the same in args and in CNI_ARGS, which is deprecated.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: runtime_config_is_strongest }]),
     },
     Rule {
         id: "conventions.chained",
-        section: "CONVENTIONS, Chained Plugins",
-        level: Level::Convention,
+        source: Source::Spec(&["conventions/chained"]),
         sentence: "A plugin that does not mind what kind of interface it has works on one that is there.",
         roles: &[Role::Chained],
         proof: Proof::Untestable("add.makes-the-interface asks it: every chained profile adjusts a veth of the kit's"),
@@ -297,6 +287,19 @@ fn args_ips(bench: &Bench) -> Result<(), Stop> {
     has_range(bench)?;
     let result = add(bench, &bench.pod(), "args", json!({ "cni": { "ips": [WANTED[0]] } }), "")?;
     has_addresses(bench, &result, &WANTED[1..])
+}
+
+/// Of two addresses out of one range it would have to give both, or one.
+fn args_win(bench: &Bench) -> Result<(), Stop> {
+    has_range(bench)?;
+    if bench.config().pointer("/ipam/ranges").is_none() {
+        return Err(Stop::skip("its config has no ipam.ranges"));
+    }
+    let args = json!({ "cni": { "ips": [WANTED[0]] } });
+    let result = add(bench, &bench.pod(), "args", args, "IgnoreUnknown=1;IP=10.77.0.99")?;
+    has_addresses(bench, &result, &WANTED[1..])?;
+    let is_there = result.to_string().contains("10.77.0.99");
+    Finding::unless(!is_there, "the address of args alone", format!("the result is {result}"))
 }
 
 fn cni_args_ip(bench: &Bench) -> Result<(), Stop> {

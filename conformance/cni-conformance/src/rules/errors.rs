@@ -3,7 +3,7 @@
 use crate::bench::{Answer, Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::process::{Command, Stdio};
@@ -14,8 +14,7 @@ const NEWEST: Versions = Versions::Newest;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "errors.exit-status",
-        section: "SPEC 2, Errors",
-        level: Level::Must,
+        source: Source::Spec(&["errors/exit"]),
         sentence: "A plugin that fails exits with another status than 0.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -26,8 +25,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "errors.object",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/object"]),
         sentence: "A plugin that fails prints an object with the number code, the text msg and, if any, the text details; \
                    and nothing else on stdout.",
         roles: Role::PLUGINS,
@@ -38,9 +36,15 @@ pub(super) const RULES: &[Rule] = &[
         ]),
     },
     Rule {
+        id: "errors.object-in-0.4.0",
+        source: Source::Spec(&["errors/object-0.4.0"]),
+        sentence: "A plugin that fails prints an object with the number code and the text msg.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: no_name_prints_an_object }]),
+    },
+    Rule {
         id: "errors.version",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/keys"]),
         sentence: "cniVersion of an error is the version in use.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -50,8 +54,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "errors.reserved-codes",
-        section: "SPEC 5, Error",
-        level: Level::Must,
+        source: Source::Spec(&["errors/reserved"]),
         sentence: "Codes below 100 are used as the specification has them; a plugin's own start at 100.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -61,8 +64,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "errors.1-incompatible-version",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/1"]),
         sentence: "A config in a version that the plugin does not speak is code 1.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -72,25 +74,32 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "errors.2-unsupported-field",
-        section: "SPEC 5, Error",
-        level: Level::Must,
-        sentence: "A plugin may ignore a field that it does not know; if not, the error is code 2 and names key and value.",
+        source: Source::Spec(&["errors/2"]),
+        sentence: "The message of code 2 has key and value of the field that is not supported.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unsupported_field }]),
     },
     Rule {
         id: "errors.3-container-unknown",
-        section: "SPEC 5, Error",
-        level: Level::Must,
+        source: Source::Spec(&["errors/3"]),
         sentence: "Code 3 says that the runtime has nothing to clean up, so nothing is left.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: container_unknown }]),
     },
     Rule {
+        id: "errors.4-invalid-variables",
+        source: Source::Spec(&["errors/4"]),
+        sentence: "Missing or invalid variables are code 4.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            Case { name: "command", versions: NEWEST, run: |bench| unknown_command(bench)?.fails_with(4).map(drop) },
+            Case { name: "missing", versions: NEWEST, run: missing_is_code_4 },
+        ]),
+    },
+    Rule {
         id: "errors.4-names-variables",
-        section: "SPEC 5, Error",
-        level: Level::Must,
-        sentence: "Missing or invalid variables are code 4, and the message names them.",
+        source: Source::Spec(&["errors/4-names"]),
+        sentence: "The message of code 4 names the variables that are missing or invalid.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
             Case { name: "command", versions: NEWEST, run: names_the_command },
@@ -102,16 +111,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "errors.5-io",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/5"]),
         sentence: "A config that cannot be read from stdin is code 5.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unreadable_stdin }]),
     },
     Rule {
         id: "errors.6-undecodable",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/6"]),
         sentence: "A config that is no JSON is code 6.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -122,8 +129,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "errors.7-invalid-config",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/7"]),
         sentence: "A config that is JSON, but not valid, is code 7.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -133,16 +139,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "errors.11-try-again",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/11"]),
         sentence: "Code 11 says that the same call may succeed later.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable("a plugin may use it, for conditions of its own that pass"),
     },
     Rule {
         id: "errors.stderr-is-free",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Spec(&["errors/stderr"]),
         sentence: "stderr may carry logs of any form.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable("a permission: no plugin can break it, and no rule looks at stderr for a verdict"),
@@ -173,7 +177,12 @@ fn no_namespace(bench: &Bench) -> Result<Answer, Stop> {
     }
 }
 
+/// That a call did not exit with 0 and print an error. Whether it has to be an error is said by the basis.
 fn fails(answer: &Answer) -> Result<(), Stop> {
+    let printed: Value = serde_json::from_str(&answer.record().stdout).unwrap_or_default();
+    if answer.record().exit == Some(0) && printed.get("code").is_none() {
+        return Err(Stop::skip("that is no failure of it"));
+    }
     let exit = answer.record().exit;
     let fails = exit.is_some_and(|exit| exit != 0) && answer.signal().is_none();
     Finding::unless(fails, "an exit status other than 0", format!("it is {}", exit.unwrap_or(-1)))
@@ -271,7 +280,10 @@ fn unsupported_field(bench: &Bench) -> Result<(), Stop> {
     if answer.is_success() {
         return Ok(()); // ignored, as it may
     }
-    let error = answer.fails_with(2)?;
+    let error = answer.fails()?;
+    if error.code != 2 {
+        return Err(Stop::skip(format!("it refuses such a field with code {}", error.code)));
+    }
     let says = |text: &str| error.msg.contains(text);
     Finding::unless(
         says("zzConformance") && says("kept-or-named"),
@@ -296,9 +308,12 @@ fn container_unknown(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-/// That a call fails with code 4, naming each variable.
+/// That a call that fails with code 4 names each variable.
 fn names(answer: &Answer, variables: &[&str]) -> Result<(), Stop> {
-    let error = answer.fails_with(4)?;
+    let error = answer.fails()?;
+    if error.code != 4 {
+        return Err(Stop::skip(format!("its code is {}, not 4", error.code)));
+    }
     let says_all = variables.iter().all(|name| error.msg.contains(name));
     Finding::unless(says_all, format!("{} in msg", variables.join(" and ")), format!("it printed {}", error.object))
 }
@@ -324,9 +339,17 @@ fn names_several(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn names_missing(bench: &Bench, variables: &[&str]) -> Result<(), Stop> {
+    names(&without(bench, variables)?, variables)
+}
+
+fn without(bench: &Bench, variables: &[&str]) -> Result<Answer, Stop> {
     let call = bench.call(Verb::Add, &bench.pod());
     let answer = bench.make(&variables.iter().fold(call, |call, name| call.without(name)))?;
-    names(&answer.refused_by("parameters.required-of-add"), variables)
+    Ok(answer.refused_by("parameters.required-of-add"))
+}
+
+fn missing_is_code_4(bench: &Bench) -> Result<(), Stop> {
+    without(bench, &["CNI_CONTAINERID"])?.fails_with(4).map(drop)
 }
 
 /// Memory that is not mapped can be opened, but reading it is an error (EIO). Not a folder: some interpreters would not even

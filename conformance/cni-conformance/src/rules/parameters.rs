@@ -5,7 +5,7 @@ use super::rows::{newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Level, Proof, Rule};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::Value;
 use std::os::unix::fs::symlink;
 use testns::{Attachment, Namespace, Verb};
@@ -13,8 +13,7 @@ use testns::{Attachment, Namespace, Verb};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "parameters.required-of-add",
-        section: "SPEC 2, ADD",
-        level: Level::Must,
+        source: Source::Relied("skel, which names what is missing"),
         sentence: "ADD without a required variable is an error and changes nothing.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -25,8 +24,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.required-of-del",
-        section: "SPEC 2, DEL",
-        level: Level::Must,
+        source: Source::Relied("skel, which names what is missing"),
         sentence: "DEL without a required variable is an error and changes nothing.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -36,8 +34,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.required-of-check",
-        section: "SPEC 2, CHECK",
-        level: Level::Must,
+        source: Source::Relied("skel, which names what is missing"),
         sentence: "CHECK without a required variable is an error.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -48,24 +45,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.required-of-gc",
-        section: "SPEC 2, GC",
-        level: Level::Must,
+        source: Source::Relied("skel, which names what is missing"),
         sentence: "GC without CNI_PATH, by which it finds delegates, is an error.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[since("1.1.0", "", gc_needs_a_path)]),
     },
     Rule {
         id: "parameters.path-is-optional",
-        section: "SPEC 2, ADD",
-        level: Level::Should,
+        source: Source::Spec(&["add/optional"]),
         sentence: "CNI_PATH may be missing on ADD and DEL of a plugin that delegates to none.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[newest("", needs_no_path)]),
     },
     Rule {
         id: "parameters.unknown-command-is-an-error",
-        section: "SPEC 2, Parameters",
-        level: Level::Must,
+        source: Source::Relied("libcni, which so knows plugins older than VERSION"),
         sentence: "CNI_COMMAND is one of the specification's words; any other is an error and changes nothing.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -75,8 +69,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.config-is-one-json-object",
-        section: "SPEC 2, Overview",
-        level: Level::Must,
+        source: Source::Spec(&["overview/json"]),
         sentence: "The config is a JSON object on stdin; anything else is an error and changes nothing.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -88,8 +81,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.container-id-is-a-name",
-        section: "SPEC 2, Parameters",
-        level: Level::Should,
+        source: Source::Relied("libcni and skel, which build paths of it"),
         sentence: "A container ID that does not start with a letter or digit, or could be a path, is refused.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -102,8 +94,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.every-container-id-works",
-        section: "SPEC 2, Parameters",
-        level: Level::Must,
+        source: Source::Spec(&["parameters/container-id"]),
         sentence: "A container ID starts with a letter or digit; then letters, digits, underscores, dots and hyphens follow.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -114,8 +105,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.ifname-is-used-or-refused",
-        section: "SPEC 2, Parameters",
-        level: Level::Must,
+        source: Source::Spec(&["parameters/ifname"]),
         sentence: "The interface is called CNI_IFNAME; a plugin that cannot use the name returns an error.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
@@ -127,8 +117,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.impossible-ifname-is-an-error",
-        section: "SPEC 2, Parameters",
-        level: Level::Must,
+        source: Source::Spec(&["parameters/ifname"]),
         sentence: "A name that the kernel gives no interface is an error and changes nothing.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[
@@ -142,16 +131,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.netns-is-any-path",
-        section: "SPEC 2, Parameters",
-        level: Level::Must,
+        source: Source::Spec(&["parameters/netns"]),
         sentence: "CNI_NETNS is a path to the namespace: a bind mount, a link to one, or a file of /proc.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[newest("proc", takes_a_netns_of_proc), newest("symlink", takes_a_link_to_a_netns)]),
     },
     Rule {
         id: "parameters.args-are-pairs",
-        section: "SPEC 2, Parameters",
-        level: Level::Should,
+        source: Source::Spec(&["parameters/args"]),
         sentence: "CNI_ARGS are pairs with semicolons between them, for all plugins of a chain: others' are no error.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -162,8 +149,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "parameters.runs-in-the-runtimes-namespace",
-        section: "SPEC 2, Overview",
-        level: Level::Must,
+        source: Source::Spec(&["overview/domain"]),
         sentence: "A plugin runs in the runtime's networking domain.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable("it binds runtimes, as which the kit keeps to it in every case"),

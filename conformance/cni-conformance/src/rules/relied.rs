@@ -3,7 +3,7 @@
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
 use serde_json::{Map, Value, json};
 use testns::{Attachment, Verb};
 
@@ -12,8 +12,7 @@ const NEWEST: Versions = Versions::Newest;
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "relied.unknown-command-text",
-        section: "libcni, version probe",
-        level: Level::Relied,
+        source: Source::Relied("libcni, version probe"),
         sentence: "The message about a command that the plugin does not know is `unknown CNI_COMMAND: ` and its name: by \
                    it libcni knows plugins that are older than VERSION.",
         roles: Role::PLUGINS,
@@ -21,8 +20,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.missing-variables-text",
-        section: "skel, environment",
-        level: Level::Relied,
+        source: Source::Relied("skel, environment"),
         sentence: "The message about missing variables is `required env variables [A,B] missing`, in the specification's \
                    order.",
         roles: Role::PLUGINS,
@@ -30,8 +28,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.incompatible-version-text",
-        section: "skel, version gate",
-        level: Level::Relied,
+        source: Source::Relied("skel, version gate"),
         sentence: "The message about a config in a version that the plugin does not speak is `incompatible CNI versions`; \
                    the details name the config's version.",
         roles: Role::PLUGINS,
@@ -39,8 +36,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.verb-gate-text",
-        section: "skel, version gate",
-        level: Level::Relied,
+        source: Source::Relied("skel, version gate"),
         sentence: "A verb that the config's version does not have yet is code 1, `config version does not allow ` and the \
                    verb.",
         roles: Role::PLUGINS,
@@ -52,24 +48,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.no-such-file-text",
-        section: "kubelet and go-cni, tear-down",
-        level: Level::Relied,
+        source: Source::Relied("kubelet and go-cni, tear-down"),
         sentence: "The error about a namespace that is not there has the words `no such file or directory`.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: no_such_file_text }]),
     },
     Rule {
         id: "relied.exit-status-1",
-        section: "skel",
-        level: Level::Relied,
+        source: Source::Relied("skel"),
         sentence: "A plugin that fails exits with 1.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: exits_with_1 }]),
     },
     Rule {
         id: "relied.about-text",
-        section: "skel, about",
-        level: Level::Relied,
+        source: Source::Relied("skel, about"),
         sentence: "Started without CNI_COMMAND, by a person, a plugin says on stderr what it is and which versions it \
                    speaks, and exits with 0.",
         roles: Role::PLUGINS,
@@ -77,32 +70,28 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.own-namespace",
-        section: "skel, namespaces",
-        level: Level::Relied,
+        source: Source::Relied("skel, namespaces"),
         sentence: "ADD to the plugin's own network namespace is code 8, unless CNI_NETNS_OVERRIDE is set.",
         roles: &[Role::Interface],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: own_namespace }]),
     },
     Rule {
         id: "relied.version-with-dummies",
-        section: "libcni, version probe",
-        level: Level::Relied,
+        source: Source::Relied("libcni, version probe"),
         sentence: "VERSION bears the word dummy in CNI_NETNS, CNI_IFNAME and CNI_PATH.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: version_with_dummies }]),
     },
     Rule {
         id: "relied.version-without-input",
-        section: "skel, VERSION",
-        level: Level::Relied,
+        source: Source::Relied("skel, VERSION"),
         sentence: "VERSION answers even if its input is empty.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: version_without_input }]),
     },
     Rule {
         id: "relied.no-version-is-0.1.0",
-        section: "skel, version gate",
-        level: Level::Relied,
+        source: Source::Relied("skel, version gate"),
         sentence: "A config without cniVersion, or with an empty one, is one of 0.1.0.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -112,8 +101,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.keys-in-any-case",
-        section: "containerd, runtimeConfig",
-        level: Level::Relied,
+        source: Source::Relied("containerd, runtimeConfig"),
         sentence: "Keys of the config are known in any case: containerd writes HostPort.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -123,24 +111,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.null-is-absent",
-        section: "Go's JSON",
-        level: Level::Relied,
+        source: Source::Relied("Go's JSON"),
         sentence: "A key with the value null is as if it were not there.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: null_is_absent }]),
     },
     Rule {
         id: "relied.last-duplicate-wins",
-        section: "Go's JSON",
-        level: Level::Relied,
+        source: Source::Relied("Go's JSON"),
         sentence: "Of a key that is there twice the last value counts.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: last_duplicate_wins }]),
     },
     Rule {
         id: "relied.unknown-keys",
-        section: "libcni, requests",
-        level: Level::Relied,
+        source: Source::Relied("libcni, requests"),
         sentence: "Keys that the plugin does not know are ignored: the capabilities that libcni leaves in the request, \
                    those of a newer plugin, of runtimeConfig or of ipam.",
         roles: Role::PLUGINS,
@@ -152,48 +137,42 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "relied.white-space-around-the-config",
-        section: "Go's JSON",
-        level: Level::Relied,
+        source: Source::Relied("Go's JSON"),
         sentence: "White space around the config, such as a final newline, is no error.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: white_space }]),
     },
     Rule {
         id: "relied.kubernetes-args",
-        section: "containerd and CRI-O, CNI_ARGS",
-        level: Level::Relied,
+        source: Source::Relied("containerd and CRI-O, CNI_ARGS"),
         sentence: "The CNI_ARGS of Kubernetes are borne by every plugin, in any order.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: kubernetes_args }]),
     },
     Rule {
         id: "relied.prev-result-without-version",
-        section: "skel, prevResult",
-        level: Level::Relied,
+        source: Source::Relied("skel, prevResult"),
         sentence: "A prevResult without cniVersion is in the config's.",
         roles: &[Role::Chained],
         proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: prev_result_without_version }]),
     },
     Rule {
         id: "relied.gc-with-both-keys",
-        section: "libcni, GC",
-        level: Level::Relied,
+        source: Source::Relied("libcni, GC"),
         sentence: "GC bears cni.dev/attachments beside cni.dev/valid-attachments, as libcni sends both.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_with_both_keys }]),
     },
     Rule {
         id: "relied.gc-without-list",
-        section: "libcni, GC",
-        level: Level::Relied,
+        source: Source::Relied("libcni, GC"),
         sentence: "GC without the key of valid attachments, which libcni sends if it was given none, is answered.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_without_list }]),
     },
     Rule {
         id: "relied.host-local-files",
-        section: "host-local, store",
-        level: Level::Relied,
+        source: Source::Relied("host-local, store"),
         sentence: "host-local has a file for each address, named by it, with container ID, CR LF and interface name; and \
                    the last address of each range set.",
         roles: &[Role::Ipam],

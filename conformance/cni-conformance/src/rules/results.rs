@@ -3,31 +3,35 @@
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
 use crate::shape;
 use serde_json::{Value, json};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "results.version",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/version"]),
         sentence: "cniVersion of the result is that of the config.",
-        roles: Role::ALL,
+        roles: &[Role::Interface, Role::Chained, Role::List],
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_version }]),
+    },
+    Rule {
+        id: "results.version-of-ipam",
+        source: Source::Relied("interface plugins that read their delegate's result by its version"),
+        sentence: "cniVersion of an IPAM plugin's result is that of the config.",
+        roles: &[Role::Ipam],
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_version }]),
     },
     Rule {
         id: "results.form",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/keys"]),
         sentence: "The result has the form of the config's version, with every value of the right type.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_form }]),
     },
     Rule {
         id: "results.interfaces",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/interfaces"]),
         sentence: "Each of interfaces has a name; mac is a hardware address, mtu a number, sandbox a text, socketPath an \
                    absolute path, where they are there.",
         roles: &[Role::Interface, Role::Chained, Role::List],
@@ -38,8 +42,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "results.ips",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/ips"]),
         sentence: "Each of ips has an address with prefix, perhaps a gateway of its family, and the index of one of \
                    interfaces; from 0.3.0 to 0.4.0 its version, 4 or 6, as a text.",
         roles: Role::ALL,
@@ -51,8 +54,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "results.routes",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/routes"]),
         sentence: "Each of routes has a destination with prefix, perhaps a next hop of its family, and numbers only in \
                    mtu, advmss, priority, table and scope.",
         roles: Role::ALL,
@@ -63,8 +65,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "results.dns",
-        section: "SPEC 5, Success",
-        level: Level::Must,
+        source: Source::Spec(&["results/dns"]),
         sentence: "nameservers, search and options of dns are lists of texts, and domain is a text.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -74,8 +75,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "results.known-keys",
-        section: "SPEC 5, Success",
-        level: Level::Should,
+        source: Source::Relied("runtimes that turn a result into the type of its version"),
         sentence: "The result has no keys that its version does not know.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -86,16 +86,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "results.may-leave-out",
-        section: "SPEC 5, Success",
-        level: Level::Should,
+        source: Source::Spec(&["results/may-leave-out"]),
         sentence: "What does not apply may be left out: mac, mtu, sandbox of the host's interfaces, gateways, dns.",
         roles: Role::ALL,
         proof: Proof::Untestable("a permission; results.form takes each absence"),
     },
     Rule {
         id: "results.socket-path-and-pci-id",
-        section: "SPEC 5, Success",
-        level: Level::Should,
+        source: Source::Spec(&["results/socket-path"]),
         sentence: "socketPath and pciID tell of interfaces that are sockets or PCI devices.",
         roles: Role::ATTACHING,
         proof: Proof::Untestable(

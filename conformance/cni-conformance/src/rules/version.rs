@@ -4,58 +4,56 @@ use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
 use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "version.lists-versions",
-        section: "SPEC 2, VERSION",
-        level: Level::Must,
+        source: Source::Spec(&["version/keys"]),
         sentence: "VERSION prints cniVersion and supportedVersions, a list of the versions that the plugin speaks.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: lists_versions }]),
     },
     Rule {
         id: "version.echoes",
-        section: "SPEC 5, Version",
-        level: Level::Must,
+        source: Source::Spec(&["version/keys"]),
         sentence: "cniVersion of VERSION's answer is that of its input.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: echoes }]),
     },
     Rule {
         id: "version.needs-the-command-only",
-        section: "SPEC 2, VERSION",
-        level: Level::Must,
+        source: Source::Spec(&["version/input"]),
         sentence: "VERSION needs no variable but CNI_COMMAND, and of its input cniVersion alone.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: needs_the_command_only }]),
     },
     Rule {
         id: "version.same-list-for-any-input",
-        section: "SPEC 5, Version",
-        level: Level::Must,
-        sentence: "The list of supported versions is the plugin's, whatever version the input has.",
+        source: Source::Spec(&["version/keys"]),
+        sentence: "The list of supported versions is the plugin's, whichever of them the input has.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "known", versions: Versions::Newest, run: same_list },
-            Case { name: "newer-than-any", versions: Versions::Newest, run: same_list_for_a_newer_one },
-        ]),
+        proof: Proof::Cases(&[Case { name: "known", versions: Versions::Newest, run: same_list }]),
+    },
+    Rule {
+        id: "version.answers-a-newer-one",
+        source: Source::Relied("runtimes that are newer than a plugin, and ask in their own version"),
+        sentence: "VERSION in a version that the plugin does not know has the same list.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: same_list_for_a_newer_one }]),
     },
     Rule {
         id: "version.serves-what-it-lists",
-        section: "SPEC 1, Version considerations",
-        level: Level::Must,
+        source: Source::Spec(&["versions/plugins"]),
         sentence: "A config in any version that the plugin lists is served.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: serves_what_it_lists }]),
     },
     Rule {
         id: "version.negotiation",
-        section: "SPEC 1, Version considerations",
-        level: Level::Must,
+        source: Source::Spec(&["versions/highest"]),
         sentence: "Of the versions of a network the highest that runtime and plugin know is used.",
         roles: Role::ALL,
         proof: Proof::Untestable("the runtime chooses: a plugin is told one version; `runtime` tries it"),

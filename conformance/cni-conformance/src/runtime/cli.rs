@@ -111,8 +111,9 @@ impl Options {
         let is_wanted = |name: &str| cases.is_empty() || cases.iter().any(|case| case == name);
         let mut planned = Vec::new();
         for rule in &order.rules {
+            let of_rule: Vec<String> = spoken.iter().filter(|version| rule.is_of(version)).cloned().collect();
             for case in rule.cases().iter().filter(|case| is_wanted(case.name)) {
-                let versions = chosen(case.versions, &spoken);
+                let versions = chosen(case.versions, &of_rule);
                 let trial = |version: &String| Trial {
                     rule: rule.id.to_owned(),
                     case: case.name.to_owned(),

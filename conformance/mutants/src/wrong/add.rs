@@ -27,6 +27,41 @@ pub(super) const MUTANTS: &[Mutant] = &[
             deed::done(key.and_then(|key| sysctl::write(&key, NEVER)));
         })
     }),
+    Mutant::new("tuning", "add.echoes-prev-result", "echoes-no-address-in-0.4.0", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("ips"))))
+    })
+    .speaking(&["0.4.0"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-dns", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("dns"))))
+    })
+    .with(&["dns"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-routes", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
+    })
+    .with(&["routes"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "drops-gateways", |scene| {
+        scene.on(Add, |result| {
+            for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                ip.as_object_mut().map(|ip| ip.shift_remove("gateway"));
+            }
+        })
+    })
+    .with(&["ips"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "moves-addresses-to-another-interface", |scene| {
+        scene.on(Add, |result| {
+            for ip in result["ips"].as_array_mut().into_iter().flatten() {
+                ip["interface"] = json!(0);
+            }
+        })
+    })
+    .with(&["ips"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "makes-up-a-mac", |scene| {
+        scene.on(Add, |result| result["interfaces"][0]["mac"] = json!("0a:99:99:99:99:99"))
+    })
+    .with(&["macs"]),
+    Mutant::new("tuning", "add.passes-unknown-keys-on", "drops-what-it-does-not-know", |scene| {
+        scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("newer"))))
+    }),
     Mutant::new("tuning", "add.passes-prev-result-on", "forgets-an-interface", |scene| {
         // The bridge, which is the first: indices are one less then.
         scene.on(Add, |result| {

@@ -23,6 +23,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     }),
+    Mutant::new("bridge", "check.returns-nothing-or-an-error", "prints-what-it-checked-in-0.4.0", |scene| {
+        let reply = scene.honest();
+        match scene.is(Check) && reply.exit == 0 {
+            true => Reply::success(scene.config()["prevResult"].to_string()),
+            false => reply,
+        }
+    })
+    .speaking(&["0.4.0"]),
+    Mutant::new("bridge", "check.needs-prev-result", "checks-nothing-without-prev-result", |scene| {
+        match scene.is(Check) && scene.config().get("prevResult").is_none() {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    }),
     Mutant::new("bridge", "check.changes-nothing", "repairs-what-it-finds", |scene| {
         let reply = scene.honest();
         if scene.is(Check) && reply.exit != 0 {

@@ -18,6 +18,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
         without(scene, "/args/cni", "ips")
     }),
     Mutant::new("host-local", "conventions.cni-args-ip", "knows-no-ip-in-cni-args", |scene| without_arg(scene, "IP=")),
+    Mutant::new("host-local", "conventions.args-win", "prefers-cni-args", |scene| {
+        match scene.env.args.contains("IP=") {
+            true => without(scene, "/args/cni", "ips"),
+            false => scene.honest(),
+        }
+    }),
     Mutant::new("bridge", "conventions.mac", "knows-no-mac-of-runtimes", |scene| {
         // Where nothing else says which, so that it is not about what is strongest.
         match scene.env.args.is_empty() && scene.config().get("args").is_none() {

@@ -104,6 +104,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
+    Mutant::new("bridge", "del.cleans-up-a-failed-add", "leaves-a-link-of-a-failure", |scene| {
+        let is_failure = scene.is(Del) && memory::forget(&scene.attachment());
+        let reply = scene.honest();
+        if scene.is(Add) && reply.exit != 0 {
+            memory::mark(&scene.attachment());
+        }
+        if is_failure {
+            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+        }
+        reply
+    }),
+    Mutant::new("bridge", "del.is-repeatable-in-0.4.0", "deletes-once-in-0.4.0", |scene| {
+        if scene.is(Del) && memory::has(&scene.attachment()) {
+            return scene.refuse(110, "that is gone already");
+        }
+        scene.after(Del, || memory::mark(&scene.attachment()))
+    })
+    .speaking(&["0.4.0"]),
     Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-interface-to-delete", |scene| {
         wants(scene, |scene, interface| interface.is_none() && scene.has_netns())
     })

@@ -88,7 +88,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
-    Mutant::new("bridge", "delegation.looks-in-cni-path", "looks-from-the-end", |scene| {
+    Mutant::new("bridge", "delegation.looks-in-order", "looks-from-the-end", |scene| {
         let reversed: Vec<_> = scene.env.path.split(':').rev().collect();
         scene.with_env(|env| env.path = reversed.join(":")).honest()
     }),

@@ -7,12 +7,17 @@ use skel::cni_spec::Command::Add;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "errors.exit-status", "bears-any-command", |scene| match scene.env.find_command() {
+        // With the error that it prints.
         None => Reply { exit: 0, ..scene.honest() },
         Some(_) => scene.honest(),
     }),
     Mutant::new("bridge", "errors.object", "says-the-code-as-a-text", |scene| {
         scene.on_error(|error| error["code"] = json!(error["code"].to_string()))
     }),
+    Mutant::new("bridge", "errors.object-in-0.4.0", "says-the-code-as-a-text-in-0.4.0", |scene| {
+        scene.on_error(|error| error["code"] = json!(error["code"].to_string()))
+    })
+    .speaking(&["0.4.0"]),
     Mutant::new("bridge", "errors.version", "fails-in-its-own-version", |scene| {
         scene.on_error(|error| error["cniVersion"] = json!("1.0.0"))
     })
@@ -27,11 +32,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "errors.1-incompatible-version", "calls-a-version-invalid", |scene| other_code(scene, 1, 7))
         .also(&["relied.incompatible-version-text"]),
-    Mutant::new("bridge", "errors.2-unsupported-field", "calls-a-field-invalid", |scene| {
+    Mutant::new("bridge", "errors.2-unsupported-field", "names-no-value-of-a-field", |scene| {
         let config = scene.config();
         let is_unknown = config["zzConformance"].is_string();
         match scene.is(Add) && is_unknown {
-            true => scene.refuse(7, "unknown field"),
+            true => scene.refuse(2, "unsupported field zzConformance"),
             false => scene.honest(),
         }
     }),
@@ -52,6 +57,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     })
     .also(&["relied.missing-variables-text"]),
+    Mutant::new("bridge", "errors.4-invalid-variables", "calls-a-missing-variable-code-7", |scene| {
+        other_code(scene, 4, 7)
+    }),
     Mutant::new("bridge", "errors.5-io", "cannot-tell-reading-from-decoding", |scene| other_code(scene, 5, 6)),
     Mutant::new("bridge", "errors.6-undecodable", "calls-no-json-invalid", |scene| other_code(scene, 6, 7)),
     Mutant::new("bridge", "errors.7-invalid-config", "calls-a-config-undecodable", |scene| other_code(scene, 7, 6)),

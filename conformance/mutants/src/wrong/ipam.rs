@@ -64,7 +64,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     })
     .with(&["route-attributes"]),
-    Mutant::new("host-local", "ipam.del-releases", "releases-all-of-a-container", |scene| {
+    Mutant::new("host-local", "ipam.del-keeps-others", "releases-all-of-a-container", |scene| {
         scene.after(Del, || {
             // The kit's names where one begins like another: other rules have others.
             for file in files().into_iter().filter(|_| scene.env.container_id.starts_with("web-")) {

@@ -8,6 +8,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "results.version", "answers-in-another-version", |scene| {
         scene.tells(|result| result["cniVersion"] = json!("1.0.0"))
     }),
+    Mutant::new("host-local", "results.version-of-ipam", "gives-addresses-in-another-version", |scene| {
+        scene.on(Add, |result| result["cniVersion"] = json!("1.0.0"))
+    }),
     Mutant::new("bridge", "results.form", "tells-addresses-by-number", |scene| {
         match scene.config().get("prevResult").is_some() && scene.is(Add) {
             true => scene.honest(), // whether it passes on what others made is another rule's

@@ -1,7 +1,6 @@
 //! STATUS.
 
 use super::says;
-use crate::scene::edited;
 use crate::{Mutant, deed, memory};
 use serde_json::json;
 use skel::Reply;
@@ -15,11 +14,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Add, || memory::mark("added"))
     }),
     Mutant::new("bridge", "status.not-ready", "is-always-ready", |scene| {
-        match scene.is(Status) && !scene.has_kit_ipam() {
+        match scene.is(Status) && scene.config()["ipam"]["type"] == "host-local" {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .also(&["status.foresees-a-refused-add"]),
+    Mutant::new("bridge", "status.foresees-a-refused-add", "is-ready-without-its-delegate", |scene| {
+        match scene.is(Status) && scene.config()["ipam"]["type"] == "no-such-plugin" {
             true => Reply::default(),
             false => scene.honest(),
         }
     }),
+    Mutant::new("bridge", "status.delegate-not-ready", "takes-51-for-a-word-of-its-delegate", |scene| {
+        match scene.is(Status) && scene.order(Status).to_string().contains("51") {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["code-51"]),
     Mutant::new("bridge", "status.not-ready-codes", "is-not-ready-with-code-5", |scene| match scene.is(Status) {
         true => scene.on_error(|error| error["code"] = json!(5)),
         false => scene.honest(),
@@ -47,13 +60,6 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "status.changes-nothing", "tries-things-out", |scene| {
         scene.after(Status, || deed::make_link(&deed::node(), "tried0"))
-    }),
-    Mutant::new("bridge", "status.prints-nothing", "says-that-it-is-ready", |scene| {
-        let reply = scene.honest();
-        match scene.is(Status) && reply.exit == 0 {
-            true => edited(Reply::success("{}"), |object| object["ready"] = json!(true)),
-            false => reply,
-        }
     }),
     Mutant::new("host-local", "status.cni-path-is-optional", "wants-a-path-for-status", |scene| {
         match scene.is(Status) && scene.env.path.is_empty() {

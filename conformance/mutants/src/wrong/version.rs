@@ -26,6 +26,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "version.same-list-for-any-input", "lists-what-it-was-asked-for", |scene| {
         scene.on(Version, |object| object["supportedVersions"] = json!([scene.config()["cniVersion"]]))
     }),
+    Mutant::new("bridge", "version.answers-a-newer-one", "answers-in-versions-that-it-knows", |scene| {
+        match scene.is(Version) && scene.config()["cniVersion"] == "99.0.0" {
+            true => scene.refuse(1, "incompatible CNI versions"),
+            false => scene.honest(),
+        }
+    }),
     Mutant::new("bridge", "version.serves-what-it-lists", "lists-more-than-it-serves", |scene| {
         let config = scene.config();
         let is_plain =

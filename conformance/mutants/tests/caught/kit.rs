@@ -166,7 +166,7 @@ fn is_broken(reports: &ByRule, rule: &str, profile: &str) -> bool {
 }
 
 /// Rules that are left out there: families in which each takes seconds.
-const LONG: [&str; 6] = ["crash.", "faults.", "disk.", "concurrency.", "model.", "hostile."];
+const LONG: [&str; 1] = ["concurrency."];
 
 /// Whether the suite does not have the plugin yet.
 fn needs_reference(mutant: &Mutant) -> bool {
@@ -198,7 +198,7 @@ fn fill(folder: &Path, apart: bool) {
 
 /// A rule, or none: that there is no such rule is said by `mutants_name_what_there_is`.
 fn find_rule(id: &str) -> Option<&'static Rule> {
-    rules::all().find(|rule| rule.id == id)
+    rules::rule(id)
 }
 
 fn is_failure(verdict: &Verdict) -> bool {

@@ -2,14 +2,14 @@
 
 use cni_conformance::rule::{Proof, Rule};
 use cni_conformance::runtime::Stand;
-use cni_conformance::{Profile, rules, runtime};
+use cni_conformance::{Profile, rules, runtime, stress};
 use mutants::{excused, wrong};
 
 /// Each rule has a mutant that breaks it, or a reason why none can.
 #[test]
 fn every_rule_has_a_mutant_or_an_excuse() {
     let mut faults = Vec::new();
-    for rule in rules::all() {
+    for rule in rules::all().chain(stress::rules()) {
         let mutants = wrong::all().filter(|mutant| mutant.rule == rule.id).count();
         let excuses = excused::RULES.iter().filter(|(id, _)| *id == rule.id).count();
         match (rule.cases().is_empty(), mutants, excuses) {
@@ -24,7 +24,7 @@ fn every_rule_has_a_mutant_or_an_excuse() {
 
 #[test]
 fn mutants_name_what_there_is() {
-    let is_rule = |id: &str| rules::all().any(|rule| rule.id == id);
+    let is_rule = |id: &str| rules::all().chain(stress::rules()).any(|rule| rule.id == id);
     for mutant in wrong::all() {
         assert_eq!(wrong::all().filter(|other| other.name == mutant.name).count(), 1, "{}", mutant.name);
         assert!(Profile::find(mutant.profile).is_some(), "{}: {}", mutant.name, mutant.profile);
@@ -45,7 +45,7 @@ fn the_document_is_the_codes() {
 
 fn document() -> String {
     let mut text = String::from(HEAD);
-    sections(&mut text, COLUMNS, rules::all(), |rule| row(rule, &mutants_of(rule.id)));
+    sections(&mut text, COLUMNS, rules::all().chain(stress::rules()), |rule| row(rule, &mutants_of(rule.id)));
     text.push_str(RUNTIMES_HEAD);
     sections(&mut text, RUNTIMES_COLUMNS, runtime::rules::all(), runtime_row);
     text
@@ -70,10 +70,11 @@ fn sections<B: 'static>(
 }
 
 const HEAD: &str = "# Rules\n
-Each sentence of the CNI specification 1.1.0, of CONVENTIONS, and of what runtimes depend on, that a plugin can keep to or
-break; how `cni-conformance plugin` finds out, and the mutant (crate `mutants`) that shows that it does: a plugin of
+Each sentence of the CNI specification, of CONVENTIONS, and of what runtimes and others depend on, that a plugin can keep to or
+break, as binding as that sentence ([STATED](SENTENCES.md) where it has no word of force); how `cni-conformance plugin` finds out, and the mutant (crate `mutants`) that shows that it does: a plugin of
 ours that breaks just this rule and has to be caught. [Those for runtimes](#rules-for-runtimes) come after them.
 [SENTENCES.md](SENTENCES.md) goes the other way: from each sentence of the specification to its rules.
+Those about ROBUSTNESS, which no sentence asks for, are tried by `cni-conformance stress`.
 `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
 
 const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|---|\n";
@@ -85,7 +86,8 @@ a small runtime that breaks this rule and has to be caught. What else a fault br
 const RUNTIMES_COLUMNS: &str = "| Rule | Section | Level | Says | Cases | Fault |\n|---|---|---|---|---|---|\n";
 
 fn row(rule: &Rule, mutants: &str) -> String {
-    let Rule { id, section, level, sentence, roles, .. } = rule;
+    let Rule { id, sentence, roles, .. } = rule;
+    let (section, level) = (rule.section(), rule.level());
     let roles: Vec<_> = roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
     let (cases, mutants) = (cases(rule), if rule.cases().is_empty() { "" } else { mutants });
     format!("| {id} | {section} | {level} | {sentence} | {} | {cases} | {mutants} |\n", roles.join(", "))
@@ -93,7 +95,8 @@ fn row(rule: &Rule, mutants: &str) -> String {
 
 /// Its fault has the name of the rule within its family, which a test of `tests/runtime` holds.
 fn runtime_row(rule: &Rule<Stand>) -> String {
-    let Rule { id, section, level, sentence, .. } = rule;
+    let Rule { id, sentence, .. } = rule;
+    let (section, level) = (rule.section(), rule.level());
     let fault = id.split_once('.').filter(|_| !rule.cases().is_empty()).map_or("", |(_, fault)| fault);
     format!("| {id} | {section} | {level} | {sentence} | {} | {fault} |\n", cases(rule))
 }

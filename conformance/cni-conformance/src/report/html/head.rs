@@ -40,7 +40,14 @@ fn card(document: &Document, subject: &Who) -> String {
         }
         Sum { fail, .. } => (Mark::Fail, format!("Breaks {}", plural(fail, "required rule"))),
     };
-    let rows: String = LEVELS.iter().map(|level| row(*level, &Sum::of(document, &column, *level))).collect();
+    let rows: String = LEVELS
+        .iter()
+        .filter(|level| {
+            **level != Level::Robustness && **level != Level::Stated
+                || document.rules.iter().any(|rule| rule.level == **level)
+        })
+        .map(|level| row(*level, &Sum::of(document, &column, *level)))
+        .collect();
     format!(
         "<section class=\"card\">\n<h2>{}</h2>\n<p class=\"verdict\">{}{verdict}</p>\n<table class=\"levels\">\n\
          <thead><tr><th scope=\"col\">Level</th><th scope=\"col\">Kept</th><th scope=\"col\"><span class=\"heard\">Share</span></th>\

@@ -1,28 +1,18 @@
 //! SPEC 2, Errors, and what a runtime makes of plugins that answer otherwise than they should.
 
-use super::RUNTIMES;
+use super::{newest, rule};
 use crate::finding::Stop;
-use crate::rule::{Level, Proof, Versions};
+use crate::rule::Source::{Relied, Spec};
 use crate::runtime::judge::{Gate, Order};
 use crate::runtime::look::{End, holds, order};
-use crate::runtime::{Case, Rule, Stand};
+use crate::runtime::{Rule, Stand};
 use serde_json::json;
 use testns::Verb::{Add, Del};
-
-const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    Rule { id, section: "SPEC 2, Errors", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
-}
-
-const fn newest(name: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name, versions: Versions::Newest, run }
-}
-
-use Level::{Must, Relied, Should};
 
 pub(super) const RULES: &[Rule] = &[
     rule(
         "answers.status-counts",
-        Must,
+        Spec(&["errors/exit"]),
         "A plugin that ends with another status than 0 has failed, whatever it printed.",
         &[
             newest("error", |stand| fails(stand, |version| Order::fail(version, 7, "no"))),
@@ -42,7 +32,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "answers.no-result",
-        Should,
+        Relied("runtimes, which would start a container without a network"),
         "An ADD that printed no result has failed, though its plugin ended with 0.",
         &[
             newest("nothing", |stand| fails(stand, |_| Order::print(""))),
@@ -53,20 +43,25 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "answers.error-with-status-0",
-        Relied,
+        Relied("containers, which would start without a network"),
         "An error object in place of a result is no success, though the plugin ended with 0.",
         &[newest("", |stand| fails(stand, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))],
     ),
     rule(
         "answers.del-prints-what-it-likes",
-        Relied,
+        Relied("plugins that print a result with DEL, as many do"),
         "What a plugin prints with a successful DEL is of no account.",
         &[newest("", del_prints)],
     ),
-    rule("answers.much-stderr", Relied, "A plugin that logs a megabyte is not held up.", &[newest("", much_stderr)]),
+    rule(
+        "answers.much-stderr",
+        Relied("operators, who read it"),
+        "A plugin that logs a megabyte is not held up.",
+        &[newest("", much_stderr)],
+    ),
     rule(
         "answers.stderr-is-passed",
-        Relied,
+        Relied("operators, who read it"),
         "What a plugin logs comes to where the runtime logs, also when it fails.",
         &[
             newest("success", |stand| stderr_is_passed(stand, false)),
@@ -75,13 +70,13 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "answers.a-child-holds-stdout",
-        Relied,
+        Relied("plugins that start a daemon"),
         "A process that a plugin leaves behind with its stdout does not hold up the runtime.",
         &[newest("", child_holds)],
     ),
     rule(
         "answers.plugin-hangs",
-        Relied,
+        Relied("runtimes, which would wait for good"),
         "A plugin that does not end is ended, and that is an error.",
         &[newest("", plugin_hangs)],
     ),

@@ -1,120 +1,131 @@
 //! SPEC 2, Parameters: variables, stdin, and the process itself.
 
-use super::RUNTIMES;
+use super::{newest, rule};
 use crate::finding::{Finding, Stop};
-use crate::rule::{Level, Proof, Versions};
+use crate::rule::Source::{Relied, Spec};
 use crate::runtime::judge::{self, Heard};
 use crate::runtime::look::{End, holds, only, same};
 use crate::runtime::stand::STALE;
-use crate::runtime::{Case, Request, Rule, Stand};
+use crate::runtime::{Request, Rule, Stand};
 use serde_json::Value;
 use testns::Verb;
 
-const fn each(name: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name, versions: Versions::Newest, run }
-}
-
-const fn must(id: &'static str, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    Rule {
-        id,
-        section: "SPEC 2, Parameters",
-        level: Level::Must,
-        sentence,
-        roles: RUNTIMES,
-        proof: Proof::Cases(cases),
-    }
-}
-
 pub(super) const RULES: &[Rule] = &[
-    must(
+    rule(
         "call.command",
+        Spec(&["add/required", "check/required", "del/required", "gc/required"]),
         "CNI_COMMAND is the verb that was asked for, for every plugin.",
         &[
-            each("ADD", |stand| command(stand, Verb::Add)),
-            each("CHECK", |stand| command(stand, Verb::Check)),
-            each("DEL", |stand| command(stand, Verb::Del)),
-            each("GC", |stand| command(stand, Verb::Gc)),
-            each("STATUS", |stand| command(stand, Verb::Status)),
+            newest("ADD", |stand| command(stand, Verb::Add)),
+            newest("CHECK", |stand| command(stand, Verb::Check)),
+            newest("DEL", |stand| command(stand, Verb::Del)),
+            newest("GC", |stand| command(stand, Verb::Gc)),
         ],
     ),
-    must(
+    rule(
+        "call.command-of-status",
+        Spec(&["parameters/command"]),
+        "CNI_COMMAND is STATUS, for every plugin.",
+        &[newest("", |stand| command(stand, Verb::Status))],
+    ),
+    rule(
         "call.container-id",
+        Spec(&["add/required", "check/required", "del/required"]),
         "CNI_CONTAINERID is the container's ID, the same one with each verb: an alphanumeric character, then any of \
          those, underscores, dots and hyphens.",
         &[
-            each("ADD", |stand| container_id(stand, Verb::Add)),
-            each("CHECK", |stand| container_id(stand, Verb::Check)),
-            each("DEL", |stand| container_id(stand, Verb::Del)),
+            newest("ADD", |stand| container_id(stand, Verb::Add)),
+            newest("CHECK", |stand| container_id(stand, Verb::Check)),
+            newest("DEL", |stand| container_id(stand, Verb::Del)),
         ],
     ),
-    must(
+    rule(
         "call.netns",
+        Spec(&["add/required", "check/required"]),
         "CNI_NETNS is the path of the container's network namespace, which the runtime makes before any plugin runs.",
-        &[
-            each("ADD", |stand| netns(stand, Verb::Add)),
-            each("CHECK", |stand| netns(stand, Verb::Check)),
-            each("DEL", |stand| netns(stand, Verb::Del)),
-        ],
+        &[newest("ADD", |stand| netns(stand, Verb::Add)), newest("CHECK", |stand| netns(stand, Verb::Check))],
     ),
-    must(
+    rule(
+        "call.netns-of-del",
+        Spec(&["attachment/variables"]),
+        "CNI_NETNS of DEL is that of ADD.",
+        &[newest("", |stand| netns(stand, Verb::Del))],
+    ),
+    rule(
         "call.ifname",
+        Spec(&["add/required", "check/required", "del/required"]),
         "CNI_IFNAME is the name of the interface in the container, the same one with each verb.",
         &[
-            each("ADD", |stand| ifname(stand, Verb::Add)),
-            each("CHECK", |stand| ifname(stand, Verb::Check)),
-            each("DEL", |stand| ifname(stand, Verb::Del)),
+            newest("ADD", |stand| ifname(stand, Verb::Add)),
+            newest("CHECK", |stand| ifname(stand, Verb::Check)),
+            newest("DEL", |stand| ifname(stand, Verb::Del)),
         ],
     ),
-    must(
+    rule(
         "call.args",
+        Spec(&["attachment/variables"]),
         "CNI_ARGS has what the user said at invocation: KEY=VALUE pairs with semicolons between them.",
-        &[each("", args)],
+        &[newest("", |stand| args(stand, Verb::Add))],
     ),
-    must(
+    rule(
+        "call.args-of-check",
+        Spec(&["check/same-parameters", "checking/same-parameters"]),
+        "CNI_ARGS of CHECK are those of ADD.",
+        &[newest("", |stand| args(stand, Verb::Check))],
+    ),
+    rule(
+        "call.args-of-del",
+        Spec(&["attachment/variables"]),
+        "CNI_ARGS of DEL are those of ADD.",
+        &[newest("", |stand| args(stand, Verb::Del))],
+    ),
+    rule(
         "call.path",
+        Spec(&["attachment/path"]),
         "CNI_PATH lists the folders of plugins, with colons between them.",
         &[
-            each("ADD", |stand| path(stand, Verb::Add)),
-            each("DEL", |stand| path(stand, Verb::Del)),
-            each("GC", |stand| path(stand, Verb::Gc)),
+            newest("ADD", |stand| path(stand, Verb::Add)),
+            newest("DEL", |stand| path(stand, Verb::Del)),
+            newest("GC", |stand| path(stand, Verb::Gc)),
         ],
     ),
-    Rule {
-        level: Level::Relied,
-        ..must(
-            "call.nothing-stale",
-            "Variables of the protocol in the runtime's own environment do not reach a plugin, not even with verbs \
+    rule(
+        "call.nothing-stale",
+        Relied("plugins, which take what is set for this call"),
+        "Variables of the protocol in the runtime's own environment do not reach a plugin, not even with verbs \
              that need none.",
-            &[
-                each("ADD", |stand| nothing_stale(stand, Verb::Add)),
-                each("GC", |stand| nothing_stale(stand, Verb::Gc)),
-                each("STATUS", |stand| nothing_stale(stand, Verb::Status)),
-            ],
-        )
-    },
-    must(
+        &[
+            newest("ADD", |stand| nothing_stale(stand, Verb::Add)),
+            newest("GC", |stand| nothing_stale(stand, Verb::Gc)),
+            newest("STATUS", |stand| nothing_stale(stand, Verb::Status)),
+        ],
+    ),
+    rule(
         "call.one-object",
+        Spec(&["overview/json"]),
         "stdin is one JSON object and then ends.",
         &[
-            each("ADD", |stand| one_object(stand, Verb::Add)),
-            each("DEL", |stand| one_object(stand, Verb::Del)),
-            each("GC", |stand| one_object(stand, Verb::Gc)),
-            each("STATUS", |stand| one_object(stand, Verb::Status)),
+            newest("ADD", |stand| one_object(stand, Verb::Add)),
+            newest("DEL", |stand| one_object(stand, Verb::Del)),
+            newest("GC", |stand| one_object(stand, Verb::Gc)),
+            newest("STATUS", |stand| one_object(stand, Verb::Status)),
         ],
     ),
-    must(
+    rule(
         "call.in-own-namespace",
+        Spec(&["overview/domain"]),
         "A plugin runs in the network namespace of the runtime, not in that of the container.",
-        &[each("ADD", |stand| own_namespace(stand, Verb::Add)), each("DEL", |stand| own_namespace(stand, Verb::Del))],
+        &[
+            newest("ADD", |stand| own_namespace(stand, Verb::Add)),
+            newest("DEL", |stand| own_namespace(stand, Verb::Del)),
+        ],
     ),
-    Rule {
-        level: Level::Relied,
-        ..must(
-            "call.no-other-files",
-            "A plugin inherits stdin, stdout and stderr, and no other open file of the runtime.",
-            &[each("", no_other_files)],
-        )
-    },
+    rule(
+        "call.no-other-files",
+        Relied("runtimes, whose files and sockets a daemon of a plugin would hold"),
+        "A plugin inherits stdin, stdout and stderr, and no other open file of the runtime.",
+        &[newest("", no_other_files)],
+    ),
 ];
 
 /// The request of a container that was added, if the verb is about one, and what judges heard of the verb.
@@ -223,7 +234,7 @@ fn ifname(stand: &Stand, verb: Verb) -> End {
     Ok(())
 }
 
-fn args(stand: &Stand) -> End {
+fn args(stand: &Stand, verb: Verb) -> End {
     stand.needs("args")?;
     stand.lay(&stand.list(&[stand.judge(1)]));
     let mut request = stand.request();
@@ -231,7 +242,10 @@ fn args(stand: &Stand) -> End {
         .map(|(key, value)| (key.to_owned(), value.to_owned()))
         .into();
     stand.does(Verb::Add, &request)?;
-    let heard = stand.heard();
+    if verb != Verb::Add {
+        stand.does(verb, &request)?;
+    }
+    let heard = stand.heard_of(verb);
     let mut seen: Vec<_> = only(&heard)?.variable("CNI_ARGS").split(';').collect();
     seen.sort_unstable();
     same(

@@ -1,9 +1,10 @@
 //! SPEC 3: adding, checking, deleting an attachment, collecting garbage, asking for the status. In which order plugins
 //! run, what stops them, and what they are told of the result.
 
-use super::RUNTIMES;
+use super::{before, from, newest, rule};
 use crate::finding::Stop;
-use crate::rule::{Level, Proof, Versions};
+use crate::rule::Source::{Relied, Spec};
+use crate::rule::Versions;
 use crate::runtime::judge::{Heard, KEY, Order};
 use crate::runtime::look::{End, holds, order, plain, previous, same};
 use crate::runtime::{Case, Request, Rule, Stand};
@@ -11,184 +12,139 @@ use serde_json::{Value, json};
 use testns::Verb::{Add, Check, Del, Gc, Status};
 use testns::{Remains, Verb};
 
-const fn rule(
-    id: &'static str,
-    section: &'static str,
-    level: Level,
-    sentence: &'static str,
-    cases: &'static [Case],
-) -> Rule {
-    Rule { id, section, level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
-}
-
-const ADDING: &str = "SPEC 3, Adding an attachment";
-const CHECKING: &str = "SPEC 3, Checking an attachment";
-const DELETING: &str = "SPEC 3, Deleting an attachment";
-const COLLECTING: &str = "SPEC 3, Garbage-collecting a network";
-/// The specification has STATUS of a plugin, and no word about that of a list.
-const ASKING: &str = "libcni, STATUS of a list";
-
-const fn from(oldest: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name: "", versions: Versions::From(oldest), run }
-}
-
-const fn named(name: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name, versions: Versions::Newest, run }
-}
-
-const fn before(limit: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name: "", versions: Versions::Before(limit), run }
-}
-
-use Level::{Must, Relied, Should};
-
 pub(super) const RULES: &[Rule] = &[
     rule(
         "chain.add-in-order",
-        ADDING,
-        Must,
+        Spec(&["adding/order"]),
         "ADD runs the plugins in the order of the list.",
         &[from("0.3.0", add_in_order)],
     ),
     rule(
         "chain.add-stops-at-error",
-        ADDING,
-        Must,
+        Spec(&["adding/error"]),
         "A plugin's error ends ADD: no later plugin runs, and the runtime fails.",
         &[
-            named("first", |stand| add_stops(stand, 1)),
-            named("middle", |stand| add_stops(stand, 2)),
-            named("last", |stand| add_stops(stand, 3)),
+            newest("first", |stand| add_stops(stand, 1)),
+            newest("middle", |stand| add_stops(stand, 2)),
+            newest("last", |stand| add_stops(stand, 3)),
         ],
     ),
     rule(
         "chain.error-is-told",
-        ADDING,
-        Should,
+        Spec(&["adding/error"]),
         "The caller learns code and message of a plugin's error.",
         &[from("0.3.0", error_is_told)],
     ),
     rule(
         "chain.add-gives-last-result",
-        ADDING,
-        Must,
+        Relied("callers of the runtime, who learn addresses from it"),
         "The result of ADD is that of the last plugin.",
         &[Case { name: "", versions: Versions::Each, run: last_result }],
     ),
     rule(
         "chain.check-in-order",
-        CHECKING,
-        Must,
+        Spec(&["checking/order"]),
         "CHECK runs the plugins in the order of the list.",
         &[from("0.4.0", check_in_order)],
     ),
     rule(
         "chain.check-has-result",
-        CHECKING,
-        Must,
+        Spec(&["check/prev-result"]),
         "Every plugin of CHECK gets the final result of ADD as prevResult.",
         &[Case { name: "", versions: Versions::Each, run: |stand| has_result(stand, Check) }],
     ),
     rule(
         "chain.check-fails",
-        CHECKING,
-        Must,
+        Spec(&["checking/error"]),
         "A plugin's error to CHECK is the runtime's; whether it asks later plugins is its own affair.",
         &[from("0.4.0", check_fails)],
     ),
     rule(
         "chain.no-check-before-0.4.0",
-        "SPEC 2, CHECK",
-        Must,
+        Spec(&["check/since"]),
         "A network of a version before 0.4.0 has no CHECK.",
         &[before("0.4.0", no_check)],
     ),
     rule(
         "chain.check-disabled",
-        CHECKING,
-        Must,
+        Spec(&["check/disabled"]),
         "A list with disableCheck is not checked, and that is a success.",
         &[from("0.4.0", check_disabled)],
     ),
     rule(
         "chain.del-in-reverse",
-        DELETING,
-        Must,
+        Spec(&["deleting/order"]),
         "DEL runs the plugins in reverse order.",
         &[from("0.3.0", del_in_reverse)],
     ),
     rule(
         "chain.del-has-result",
-        DELETING,
-        Must,
+        Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
         "Every plugin of DEL gets the final result of ADD as prevResult.",
         &[Case { name: "", versions: Versions::Each, run: |stand| has_result(stand, Del) }],
     ),
     rule(
         "chain.del-stops-at-error",
-        DELETING,
-        Must,
+        Spec(&["deleting/error"]),
         "A plugin's error ends DEL, and the runtime fails.",
         &[from("0.3.0", del_stops)],
     ),
     rule(
         "chain.gc-names-valid-attachments",
-        COLLECTING,
-        Must,
+        Spec(&["gc/list"]),
         "GC tells every plugin, below cni.dev/valid-attachments, the container ID and interface name of each \
          attachment that is still in use, and of no other.",
         &[from("1.1.0", gc_names_valid)],
     ),
     rule(
+        "chain.gc-is-no-del",
+        Spec(&["gc/no-substitute"]),
+        "GC, and whatever else collects garbage, calls no DEL of attachments that are valid.",
+        &[from("1.1.0", gc_is_no_del)],
+    ),
+    rule(
         "chain.gc-goes-on-after-error",
-        COLLECTING,
-        Must,
+        Spec(&["collecting/error"]),
         "A plugin's error does not end GC, but the runtime fails in the end.",
         &[from("1.1.0", gc_goes_on)],
     ),
     rule(
         "chain.no-gc-before-1.1.0",
-        "SPEC 2, GC",
-        Must,
+        Spec(&["status/since"]),
         "A network of a version before 1.1.0 has no GC.",
         &[before("1.1.0", no_gc)],
     ),
     rule(
         "chain.gc-disabled",
-        "SPEC 1, Configuration format",
-        Must,
+        Spec(&["format/disable-gc"]),
         "A list with disableGC is not collected.",
         &[from("1.1.0", gc_disabled)],
     ),
     rule(
         "chain.status-asks-each",
-        ASKING,
-        Relied,
+        Relied("runtimes that show the STATUS of a network, as libcni asks it"),
         "STATUS asks every plugin of the list.",
         &[from("1.1.0", status_asks_each)],
     ),
     rule(
         "chain.status-fails",
-        ASKING,
-        Relied,
+        Relied("runtimes that show the STATUS of a network, as libcni asks it"),
         "A plugin's error to STATUS is the runtime's.",
         &[from("1.1.0", status_fails)],
     ),
     rule(
         "chain.no-status-before-1.1.0",
-        "SPEC 2, STATUS",
-        Must,
+        Spec(&["status/since"]),
         "A network of a version before 1.1.0 has no STATUS.",
         &[before("1.1.0", no_status)],
     ),
     rule(
         "chain.del-without-namespace",
-        DELETING,
-        Relied,
+        Relied("nodes after a reboot, which would lose addresses"),
         "DEL runs the plugins though the namespace is gone: they may still hold something for the container.",
         &[
-            named("gone", |stand| del_without(stand, Remains::Gone)),
-            named("plain-file", |stand| del_without(stand, Remains::PlainFile)),
+            newest("gone", |stand| del_without(stand, Remains::Gone)),
+            newest("plain-file", |stand| del_without(stand, Remains::PlainFile)),
         ],
     ),
 ];
@@ -379,6 +335,14 @@ fn gc_goes_on(stand: &Stand) -> End {
     let mut places: Vec<_> = stand.heard_of(Gc).iter().map(Heard::place).collect();
     places.sort_unstable();
     same("places of plugins that were called with GC", [1, 2, 3].as_slice(), places.as_slice())
+}
+
+/// Also of a runtime whose driver cannot name what is valid: both containers are.
+fn gc_is_no_del(stand: &Stand) -> End {
+    stand.lay_three();
+    let (request, _) = two_valid(stand)?;
+    stand.run(Gc, &request)?;
+    order(&stand.heard_of(Del), &[])
 }
 
 fn no_gc(stand: &Stand) -> End {

@@ -1,8 +1,9 @@
 //! SPEC 1: how a runtime reads a network's list, and finds the executables that it names.
 
-use super::RUNTIMES;
+use super::{newest, rule};
 use crate::finding::Stop;
-use crate::rule::{Level, Proof, Versions};
+use crate::rule::Source::{Relied, Spec};
+use crate::rule::Versions;
 use crate::runtime::judge::{Heard, PREFIX};
 use crate::runtime::look::{End, holds, only, order, same};
 use crate::runtime::{Case, Rule, Stand};
@@ -10,32 +11,22 @@ use serde_json::json;
 use std::fs;
 use testns::Verb::{Add, Check, Del, Gc};
 
-const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    Rule { id, section: "SPEC 1, Configuration format", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
-}
-
-const fn newest(name: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name, versions: Versions::Newest, run }
-}
-
-use Level::{Must, Relied, Should};
-
 pub(super) const RULES: &[Rule] = &[
     rule(
         "config.newest-version",
-        Must,
+        Spec(&["versions/highest"]),
         "Of the versions in cniVersions a runtime uses the newest that it speaks.",
         &[Case { name: "", versions: Versions::From("1.1.0"), run: newest_version }],
     ),
     rule(
         "config.unknown-keys",
-        Must,
+        Relied("lists that were written for a newer runtime"),
         "Keys of a list that a runtime does not know are ignored.",
         &[newest("", unknown_keys)],
     ),
     rule(
         "config.plugins-aside",
-        Relied,
+        Relied("operators whose plugins lay a file beside a list, as libcni reads it"),
         "Plugin objects in the folder of the network's name belong to it, in the order of their names.",
         &[
             Case { name: "beside-the-lists-own", versions: Versions::From("1.1.0"), run: plugins_aside },
@@ -44,14 +35,20 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.aside-come-last",
-        Must,
+        Spec(&["format/aside-is-appended"]),
         "Plugin objects that a runtime has from elsewhere, from the folder of the network's name for example, follow \
          those in the list.",
         &[Case { name: "", versions: Versions::From("1.1.0"), run: aside_come_last }],
     ),
     rule(
+        "config.aside-is-validated",
+        Spec(&["objects/aside-is-validated"]),
+        "A plugin object from elsewhere that is not valid, as its type is a path, is not called.",
+        &[Case { name: "", versions: Versions::From("1.1.0"), run: aside_is_validated }],
+    ),
+    rule(
         "config.only-inlined",
-        Must,
+        Spec(&["format/only-inlined"]),
         "With loadOnlyInlinedPlugins nothing is loaded but what the list has itself, and it has to have something.",
         &[
             Case { name: "beside-others", versions: Versions::From("1.1.0"), run: only_inlined },
@@ -60,7 +57,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.type-is-no-path",
-        Must,
+        Spec(&["objects/type"]),
         "A type with a slash in it is refused: it names an executable, not a path.",
         &[
             newest("relative", |stand| refuses_type(stand, &format!("../bin/{PREFIX}-a"))),
@@ -72,27 +69,31 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.names-are-checked",
-        Must,
-        "Names that the specification forbids reach no plugin.",
+        Spec(&["format/name", "parameters/container-id"]),
+        "Names of networks and IDs of containers that the specification forbids reach no plugin.",
+        &[newest("network", bad_network), newest("container", bad_container)],
+    ),
+    rule(
+        "config.ifnames-are-checked",
+        Relied("plugins and the kernel, which would refuse them late"),
+        "Names that no interface may have reach no plugin.",
         &[
-            newest("network", bad_network),
             newest("ifname-slash", |stand| bad_ifname(stand, "a/b")),
             newest("ifname-long", |stand| bad_ifname(stand, "sixteen-letters-")),
             newest("ifname-space", |stand| bad_ifname(stand, "a b")),
             newest("ifname-colon", |stand| bad_ifname(stand, "a:b")),
             newest("ifname-dots", |stand| bad_ifname(stand, "..")),
-            newest("container", bad_container),
         ],
     ),
     rule(
         "config.search-order",
-        Should,
+        Relied("operators, who replace a plugin by a folder before the others"),
         "An executable is looked up in the folders of plugins in their order: the first that has it counts.",
         &[newest("first", |stand| found_in(stand, "a", 0)), newest("second", |stand| found_in(stand, "far", 1))],
     ),
     rule(
         "config.missing-executable",
-        Must,
+        Spec(&["adding/executable"]),
         "A plugin whose executable is not there is an error.",
         &[
             newest("ADD", missing_with_add),
@@ -103,7 +104,7 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "config.broken-neighbour",
-        Relied,
+        Relied("operators with several networks"),
         "A file of another network that cannot be read as a list does not hinder this one.",
         &[newest("", broken_neighbour)],
     ),
@@ -159,6 +160,19 @@ fn aside_come_last(stand: &Stand) -> End {
         Some(1) if heard.len() == 1 => Err(Stop::Skips("it loads no plugins from elsewhere".to_owned())),
         place => same("the plugin that is called first", &Some(1), &place),
     }
+}
+
+fn aside_is_validated(stand: &Stand) -> End {
+    stand.works()?;
+    let list = stand.list(&[stand.judge(1)]);
+    let mut invalid = stand.judge(2);
+    invalid["type"] = json!(format!("../bin/{PREFIX}-a"));
+    stand.lay(&list);
+    stand.lay_aside("10-invalid.conf", &invalid);
+    // Whether it goes on without that one is its own affair.
+    stand.run(Add, &stand.request())?;
+    let called: Vec<_> = stand.heard().iter().map(Heard::place).filter(|place| *place == 2).collect();
+    same("calls of the plugin whose object is not valid", [0; 0].as_slice(), called.as_slice())
 }
 
 fn nothing_inlined(stand: &Stand) -> End {

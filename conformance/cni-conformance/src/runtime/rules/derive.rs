@@ -1,8 +1,9 @@
 //! SPEC 3, Deriving request configuration from plugin configuration.
 
-use super::RUNTIMES;
+use super::{newest, rule};
 use crate::finding::Stop;
-use crate::rule::{Level, Proof, Versions};
+use crate::rule::Source::Spec;
+use crate::rule::Versions;
 use crate::runtime::judge::{Heard, KEY};
 use crate::runtime::look::{End, holds, only, order, previous, same};
 use crate::runtime::stand::NETWORK;
@@ -10,23 +11,22 @@ use crate::runtime::{Case, Rule, Stand};
 use serde_json::{Value, json};
 use testns::Verb;
 
-const fn must(id: &'static str, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    let section = "SPEC 3, Deriving request configuration";
-    Rule { id, section, level: Level::Must, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
-}
-
-const fn newest(name: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name, versions: Versions::Newest, run }
-}
-
 pub(super) const RULES: &[Rule] = &[
-    must(
+    rule(
         "derive.name-and-version",
+        Spec(&["deriving/name-and-version"]),
         "name and cniVersion are the list's, whatever a plugin object says.",
         &[Case { name: "", versions: Versions::Each, run: name_and_version }],
     ),
-    must(
+    rule(
+        "derive.name-and-version-to-1.0.0",
+        Spec(&["deriving/name-and-version-1.0.0"]),
+        "name and cniVersion are the list's, whatever a plugin object says.",
+        &[Case { name: "", versions: Versions::Each, run: name_and_version }],
+    ),
+    rule(
         "derive.keys-pass",
+        Spec(&["objects/more-keys"]),
         "All other keys of a plugin object pass unaltered.",
         &[
             newest("nested", |stand| {
@@ -62,16 +62,19 @@ pub(super) const RULES: &[Rule] = &[
             newest("many", many),
         ],
     ),
-    must(
+    rule(
         "derive.capabilities-removed",
+        Spec(&["deriving/capabilities"]),
         "The key capabilities is not passed to a plugin.",
         &[
             newest("ADD", |stand| capabilities_removed(stand, Verb::Add)),
+            newest("CHECK", |stand| capabilities_removed(stand, Verb::Check)),
             newest("DEL", |stand| capabilities_removed(stand, Verb::Del)),
         ],
     ),
-    must(
+    rule(
         "derive.runtime-config",
+        Spec(&["deriving/runtime-config"]),
         "runtimeConfig has the arguments of capabilities that the plugin object sets to true, and of no other.",
         &[
             newest("enabled", |stand| {
@@ -86,15 +89,19 @@ pub(super) const RULES: &[Rule] = &[
                 runtime_config(stand, &enabled, &json!({ "mac": "0a:00:00:00:00:09", "portMappings": ports }))
             }),
             newest("of-own-plugin", of_own_plugin),
+            newest("CHECK", |stand| runtime_config_of(stand, Verb::Check)),
+            newest("DEL", |stand| runtime_config_of(stand, Verb::Del)),
         ],
     ),
-    must(
+    rule(
         "derive.no-first-result",
+        Spec(&["deriving/prev-result"]),
         "The first plugin of ADD gets no prevResult.",
         &[Case { name: "", versions: Versions::Each, run: no_first_result }],
     ),
-    must(
+    rule(
         "derive.result-of-the-one-before",
+        Spec(&["deriving/prev-result"]),
         "Each other plugin of ADD gets as prevResult what the one before it printed.",
         &[Case { name: "", versions: Versions::Each, run: result_of_the_one_before }],
     ),
@@ -171,8 +178,8 @@ fn capabilities_removed(stand: &Stand, verb: Verb) -> End {
     stand.lay(&stand.list(&[object]));
     let request = stand.request();
     stand.does(Verb::Add, &request)?;
-    if verb == Verb::Del {
-        stand.does(Verb::Del, &request)?;
+    if verb != Verb::Add {
+        stand.does(verb, &request)?;
     }
     let heard = stand.heard_of(verb);
     let seen = only(&heard)?.config();
@@ -204,6 +211,21 @@ fn runtime_config(stand: &Stand, enabled: &Value, expected: &Value) -> End {
         (Value::Null, Some(Value::Object(empty))) if empty.is_empty() => Ok(()),
         (expected, seen) => same("runtimeConfig", expected, seen.unwrap_or(&Value::Null)),
     }
+}
+
+/// The same as with ADD.
+fn runtime_config_of(stand: &Stand, verb: Verb) -> End {
+    stand.needs("capabilities")?;
+    let mut object = stand.judge(1);
+    object["capabilities"] = json!({ "mac": true });
+    stand.lay(&stand.list(&[object]));
+    let mut request = stand.request();
+    request.capabilities = Some(arguments());
+    stand.does(Verb::Add, &request)?;
+    stand.does(verb, &request)?;
+    let heard = stand.heard_of(verb);
+    let seen = only(&heard)?.config()["runtimeConfig"].clone();
+    same(&format!("runtimeConfig of {verb}"), &json!({ "mac": arguments()["mac"] }), &seen)
 }
 
 fn of_own_plugin(stand: &Stand) -> End {

@@ -1,61 +1,57 @@
 //! SPEC 3: what a runtime keeps of an attachment, from ADD to DEL.
 
-use super::RUNTIMES;
+use super::{from, rule};
 use crate::finding::Stop;
-use crate::rule::{Level, Proof, Versions};
+use crate::rule::Source::{Relied, Spec};
+use crate::rule::Versions;
 use crate::runtime::judge::{Heard, Order};
 use crate::runtime::look::{End, holds, order, previous, same};
 use crate::runtime::{Case, Rule, Stand};
 use testns::Verb::{Add, Check, Del};
 
-const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    Rule { id, section: "SPEC 3, Lifecycle & Ordering", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
-}
-
-const fn from(oldest: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name: "", versions: Versions::From(oldest), run }
-}
-
-use Level::{Must, Relied, Should};
-
 pub(super) const RULES: &[Rule] = &[
     rule(
         "lifecycle.del-after-failed-add",
-        Must,
+        Spec(&["lifecycle/del-follows"]),
         "DEL follows an ADD that failed: every plugin that ran is called with it, the last one first.",
         &[from("0.3.0", del_after_failed_add)],
     ),
     rule(
         "lifecycle.del-again-after-failed-del",
-        Must,
+        Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
         "The result of ADD is kept until DEL succeeds: a DEL after one that failed has it still.",
         &[from("0.4.0", del_after_failed_del)],
     ),
     rule(
         "lifecycle.result-is-forgotten",
-        Should,
+        Relied("plugins, which DEL an earlier container by its result"),
         "The result of ADD is forgotten with DEL: a next ADD and DEL of the container know nothing of it.",
         &[from("0.4.0", result_is_forgotten)],
     ),
     rule(
         "lifecycle.result-is-of-attachment",
-        Must,
+        Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
         "The result that is kept is that of the container and interface, not one of the network.",
         &[from("0.4.0", result_is_of_attachment)],
     ),
     rule(
         "lifecycle.no-check-without-add",
-        Must,
+        Spec(&["check/not-added"]),
         "CHECK is not called for what was not added, or was deleted.",
         &[
             Case { name: "never-added", versions: Versions::From("0.4.0"), run: check_of_nothing },
             Case { name: "deleted", versions: Versions::From("0.4.0"), run: check_after_del },
         ],
     ),
-    rule("lifecycle.del-twice", Relied, "DEL of what was deleted succeeds.", &[from("0.4.0", del_twice)]),
+    rule(
+        "lifecycle.del-twice",
+        Relied("kubelet, which stops a pod more than once"),
+        "DEL of what was deleted succeeds.",
+        &[from("0.4.0", del_twice)],
+    ),
     rule(
         "lifecycle.del-without-config",
-        Should,
+        Relied("operators, who change or remove a network while containers run"),
         "DEL is done with the configuration of ADD, and so succeeds when the file of the network is gone.",
         &[from("0.4.0", del_without_config)],
     ),

@@ -1,8 +1,9 @@
 //! SPEC 3, Lifecycle & Ordering: what may happen at the same time, and what twice.
 
-use super::RUNTIMES;
+use super::{newest, rule};
 use crate::finding::Stop;
-use crate::rule::{Level, Proof, Versions};
+use crate::rule::Source::{Relied, Spec};
+use crate::rule::Versions;
 use crate::runtime::judge::{Gate, Heard, Order};
 use crate::runtime::look::{End, holds, order};
 use crate::runtime::{Case, Ran, Request, Rule, Stand};
@@ -10,16 +11,6 @@ use std::thread;
 use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
 use testns::{Attachment, Verb};
-
-const fn rule(id: &'static str, level: Level, sentence: &'static str, cases: &'static [Case]) -> Rule {
-    Rule { id, section: "SPEC 3, Lifecycle & Ordering", level, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
-}
-
-const fn newest(name: &'static str, run: fn(&Stand) -> End) -> Case {
-    Case { name, versions: Versions::Newest, run }
-}
-
-use Level::{Must, Should};
 
 /// How long a second operation gets to show that it does not wait for the first.
 const GRACE: Duration = Duration::from_millis(1500);
@@ -29,13 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub(super) const RULES: &[Rule] = &[
     rule(
         "lifecycle.one-at-a-time",
-        Must,
+        Spec(&["lifecycle/one-at-a-time"]),
         "No two operations for one container are in progress at once.",
         &[newest("del-during-add", del_during_add), newest("two-interfaces", two_interfaces)],
     ),
     rule(
         "lifecycle.gc-alone",
-        Must,
+        Spec(&["lifecycle/gc-alone"]),
         "GC waits for every ADD and DEL in progress, and they for it.",
         &[
             Case { name: "gc-during-add", versions: Versions::From("1.1.0"), run: gc_alone },
@@ -44,13 +35,13 @@ pub(super) const RULES: &[Rule] = &[
     ),
     rule(
         "lifecycle.no-second-add",
-        Should,
+        Spec(&["add/not-twice"]),
         "ADD is not called again for a container and interface without a DEL in between.",
         &[newest("", no_second_add)],
     ),
     rule(
         "lifecycle.containers-in-parallel",
-        Should,
+        Relied("kubelet, which starts pods side by side"),
         "Operations for different containers may be in progress at once, and one that takes long does not hold up others.",
         &[newest("", in_parallel)],
     ),

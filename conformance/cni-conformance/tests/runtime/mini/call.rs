@@ -36,7 +36,7 @@ fn bin_dirs() -> Vec<PathBuf> {
 }
 
 fn find(kind: &str) -> Result<Option<PathBuf>> {
-    if (kind.is_empty() || kind.contains('/')) && !is("type-is-no-path") {
+    if (kind.is_empty() || kind.contains('/')) && !is("type-is-no-path") && !is("aside-is-validated") {
         return Err(format!("type {kind:?} names no executable"));
     }
     Ok(bin_dirs().into_iter().map(|dir| dir.join(kind)).find(|path| path.is_file()))
@@ -55,10 +55,13 @@ fn derive(request: &Request, list: &List, plugin: &Plugin, previous: Option<&Val
     };
     let given = request.capabilities.as_object().cloned().unwrap_or_default();
     let given: serde_json::Map<_, _> = given.into_iter().filter(|(name, _)| is_enabled(name)).collect();
-    if !given.is_empty() {
+    // That of ADD alone: one fault more of the same rule.
+    let is_dropped = is("runtime-config") && request.verb != "ADD";
+    if !given.is_empty() && !is_dropped {
         config.insert("runtimeConfig".to_owned(), raw(&Value::Object(given))?);
     }
-    if !(is("name-and-version") && config.contains_key("name")) {
+    let is_kept = is("name-and-version") || is("name-and-version-to-1.0.0") && !list.is_from("1.1.0");
+    if !(is_kept && config.contains_key("name")) {
         config.insert("name".to_owned(), raw(&json!(list.name))?);
         config.insert("cniVersion".to_owned(), raw(&json!(list.version))?);
     }
@@ -113,7 +116,14 @@ fn command(request: &Request, executable: &PathBuf) -> Command {
     if is("one-object") && verb == "STATUS" {
         command.arg("status");
     }
-    command.env("CNI_COMMAND", if is("command") && verb == "STATUS" { "CHECK" } else { verb });
+    command.env(
+        "CNI_COMMAND",
+        match verb {
+            "STATUS" if is("command-of-status") => "CHECK",
+            "GC" if is("command") => "STATUS",
+            verb => verb,
+        },
+    );
     if ["GC", "STATUS"].contains(&verb) {
         if !is("nothing-stale") {
             for name in ["CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS"] {
@@ -127,9 +137,18 @@ fn command(request: &Request, executable: &PathBuf) -> Command {
     }
     let wrong = |fault: &str| is(fault) && verb == "CHECK";
     command.env("CNI_CONTAINERID", if wrong("container-id") { "another" } else { &request.container });
-    command.env("CNI_NETNS", if wrong("netns") { "/proc/self/ns/net" } else { &request.netns });
+    let is_wrong = wrong("netns") || (is("netns-of-del") && verb == "DEL");
+    command.env("CNI_NETNS", if is_wrong { "/proc/self/ns/net" } else { &request.netns });
     command.env("CNI_IFNAME", if wrong("ifname") { "eth9" } else { &request.ifname });
-    command.env("CNI_ARGS", if is("args") { request.args.replace(';', ",") } else { request.args.clone() });
+    command.env(
+        "CNI_ARGS",
+        match verb {
+            _ if is("args") => request.args.replace(';', ","),
+            "CHECK" if is("args-of-check") => "IgnoreUnknown=1".to_owned(),
+            "DEL" if is("args-of-del") => String::new(),
+            _ => request.args.clone(),
+        },
+    );
     command
 }
 

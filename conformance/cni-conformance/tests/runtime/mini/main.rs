@@ -19,6 +19,7 @@ use std::process::ExitCode;
 type Result<T> = std::result::Result<T, String>;
 
 /// What the runtime is to do, and with what.
+#[derive(Clone)]
 struct Request {
     verb: String,
     network: String,
@@ -109,8 +110,8 @@ fn check_names(request: &Request) -> Result<()> {
     let is_ifname = (1..=15).contains(&ifname.len())
         && ![".", ".."].contains(&ifname.as_str())
         && !ifname.contains(|c: char| "/:".contains(c) || c.is_whitespace());
-    let is_good = is_name(&request.network) && is_name(&request.container) && is_ifname;
-    if is_good || is("names-are-checked") { Ok(()) } else { Err("a name is forbidden".to_owned()) }
+    let is_good = is_name(&request.network) && is_name(&request.container) || is("names-are-checked");
+    if is_good && (is_ifname || is("ifnames-are-checked")) { Ok(()) } else { Err("a name is forbidden".to_owned()) }
 }
 
 fn add(request: &Request, list: &List, state: &State) -> Result<String> {
@@ -222,6 +223,12 @@ fn gc(request: &Request, list: &List) -> Result<String> {
         return Ok(String::new());
     }
     let mut errors = Vec::new();
+    if is("gc-is-no-del") {
+        let of_del = Request { verb: "DEL".to_owned(), ..request.clone() };
+        for plugin in list.plugins.iter().rev() {
+            call::plugin(&of_del, list, plugin, None)?;
+        }
+    }
     for plugin in &list.plugins {
         match call::plugin(request, list, plugin, None) {
             Err(error) if is("gc-goes-on-after-error") => return Err(error),

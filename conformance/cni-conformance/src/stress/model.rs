@@ -7,13 +7,13 @@
 mod shrink;
 
 use crate::bench::Bench;
-use crate::beyond::operator::{Operator, within};
-use crate::beyond::pool;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::profile::{Role, Stage};
 use crate::random::Random;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::stress::operator::{Operator, within};
+use crate::stress::pool;
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -23,8 +23,7 @@ use testns::{Attachment, Container, Namespace, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[Rule {
     id: "model.random-operations",
-    section: "beyond",
-    level: Level::Must,
+    source: Source::Stress,
     sentence: "After any sequence of operations, kills, vanished namespaces and reboots the node is as the operations say.",
     roles: Role::ALL,
     proof: Proof::Cases(&[

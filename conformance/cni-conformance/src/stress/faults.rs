@@ -5,11 +5,11 @@
 //! by which a language's runtime talks to itself (pipes, eventfd).
 
 use crate::bench::{Answer, Bench};
-use crate::beyond::points::{At, Share};
-use crate::beyond::scene::Scene;
 use crate::finding::Stop;
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::stress::points::{At, Share};
+use crate::stress::scene::Scene;
 use nix::errno::Errno;
 use std::fs::File;
 use std::io::Read;
@@ -20,8 +20,7 @@ use testns::trace::{Fate, Syscall, Traced};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "faults.add-answers",
-        section: "SPEC 2, DEL",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "An ADD in which any one system call fails ends with a result or an error object, and DEL after it leaves nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -40,8 +39,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "faults.del-answers",
-        section: "SPEC 2, DEL",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "A DEL in which any one system call fails ends with success or an error object, and DEL after it leaves nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case {
@@ -52,16 +50,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "faults.add-is-all-or-nothing",
-        section: "beyond",
-        level: Level::Should,
+        source: Source::Stress,
         sentence: "An ADD that fails because the kernel refused a change leaves nothing, even without DEL.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: all_or_nothing }]),
     },
     Rule {
         id: "faults.disk-errors",
-        section: "SPEC 2, DEL",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "An ADD in which a file cannot be written for want of space or by an I/O error ends with a result or an error object; no address is lost or given twice.",
         roles: Role::ALL,
         proof: Proof::Cases(&[

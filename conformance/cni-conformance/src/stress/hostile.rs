@@ -4,13 +4,13 @@
 //! nothing may have changed; on success DEL with the same input takes back what was done.
 
 use crate::bench::{Answer, Bench};
-use crate::beyond::input::{self, Input};
-use crate::beyond::operator::{Operator, is_proper, within};
-use crate::beyond::raw::RawCall;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
 use crate::shield;
+use crate::stress::input::{self, Input};
+use crate::stress::operator::{Operator, is_proper, within};
+use crate::stress::raw::RawCall;
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -21,8 +21,7 @@ use testns::{Container, Verb};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "hostile.config-is-answered",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Stress,
         sentence: "Any stdin is answered by a result or an error object: broken, strange, deep, of 64 MiB, of wrong types.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
@@ -34,24 +33,21 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "hostile.environment-is-answered",
-        section: "SPEC 5, Error",
-        level: Level::Should,
+        source: Source::Stress,
         sentence: "Any environment is answered by a result or an error object: names that lead elsewhere, no text, 100 kB.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: hostile_environment }]),
     },
     Rule {
         id: "hostile.names-lead-nowhere",
-        section: "beyond",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "A path in the place of a name makes, empties or removes no file outside of the plugin's own folders.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: names_lead_nowhere }]),
     },
     Rule {
         id: "hostile.error-changes-nothing",
-        section: "beyond",
-        level: Level::Should,
+        source: Source::Stress,
         sentence: "An ADD that is refused for what is in its input has changed nothing.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[

@@ -6,20 +6,19 @@
 //! that leaks is missed by the next container.
 
 use crate::bench::{Answer, Bench};
-use crate::beyond::operator::{Operator, within};
-use crate::beyond::points::{At, Share};
-use crate::beyond::scene::Scene;
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::stress::operator::{Operator, within};
+use crate::stress::points::{At, Share};
+use crate::stress::scene::Scene;
 use testns::trace::Fate;
 use testns::{Call, Container, Remains, Verb};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "crash.add-killed",
-        section: "SPEC 2, DEL",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "DEL after an ADD that was killed at any point succeeds, also when repeated, and leaves nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -38,8 +37,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "crash.del-killed",
-        section: "SPEC 2, DEL",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "DEL after a DEL that was killed at any point succeeds, also when repeated, and leaves nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case {
@@ -50,16 +48,14 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "crash.gc-killed",
-        section: "SPEC 2, GC",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "A GC that was killed at any point harms no valid attachment, and GC and DEL after it leave nothing of others.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_killed }]),
     },
     Rule {
         id: "crash.caller-killed",
-        section: "beyond",
-        level: Level::Should,
+        source: Source::Stress,
         sentence: "A plugin of which one process alone is killed, such as a delegate, ends with an answer unless it is the one, and DEL leaves nothing.",
         roles: Role::ALL,
         proof: Proof::Cases(&[

@@ -4,11 +4,11 @@
 //! program makes of a write that fails at one point only is asked by the rules `faults.disk-errors`.
 
 use crate::bench::Bench;
-use crate::beyond::operator::{is_proper, within};
-use crate::beyond::scene::Scene;
 use crate::finding::Stop;
 use crate::profile::{Role, Stage};
-use crate::rule::{Case, Level, Proof, Rule, Versions};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::stress::operator::{is_proper, within};
+use crate::stress::scene::Scene;
 use nix::mount::{MsFlags, mount};
 use std::fs;
 use std::io::Write;
@@ -17,8 +17,7 @@ use std::path::{Path, PathBuf};
 pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "disk.add-on-a-full-disk",
-        section: "SPEC 2, DEL",
-        level: Level::Must,
+        source: Source::Stress,
         sentence: "ADD on a disk that is full or nearly so ends with a result or an error object; once there is room, all is well after DEL.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
@@ -29,8 +28,7 @@ pub(super) const RULES: &[Rule] = &[
     },
     Rule {
         id: "disk.del-on-a-full-disk",
-        section: "SPEC 2, DEL",
-        level: Level::Should,
+        source: Source::Stress,
         sentence: "DEL succeeds on a full disk, and leaves nothing: it is what makes room.",
         roles: Role::ALL,
         proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: del_on_a_full_disk }]),
