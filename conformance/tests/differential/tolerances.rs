@@ -185,7 +185,7 @@ fn own_part(whole: &Value, part: &Value) -> Value {
             _ => drop(own.as_object_mut().and_then(|object| object.remove(key))),
         }
     }
-    for ip in own["ips"].as_array_mut().into_iter().flatten() {
+    for ip in own.get_mut("ips").and_then(Value::as_array_mut).into_iter().flatten() {
         if let Some(index) = ip["interface"].as_u64() {
             ip["interface"] = index.saturating_sub(earlier("interfaces") as u64).into();
         }
