@@ -4,6 +4,7 @@
 use interface::container::Options;
 use interface::plan::Veth;
 use interface::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, conf};
+use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::route::Route;
 use skel::cni_spec::{AddResult, CniError, ConfObject, FromConf};
@@ -42,9 +43,9 @@ impl InterfacePlugin for Pair {
         let mut plan = Plan::new(call.attachment, lease, None);
         let ips = &plan.lease.ips;
         let mut gateways: Vec<Address> =
-            ips.iter().filter_map(|ip| ip.gateway).map(|ip| Address::from(ip.into())).collect();
+            ips.iter().filter_map(|ip| ip.gateway).map(|ip| Address::from(IpNetwork::from(ip))).collect();
         gateways.dedup();
-        let routes = ips.iter().map(|ip| Route::new(ip.address.ip().into(), None, None)).collect();
+        let routes = ips.iter().map(|ip| Route::new(IpNetwork::from(ip.address.ip()), None, None)).collect();
         plan.push(Step::Veth(Veth { mtu_bytes: conf::mtu(call.conf.own.mtu), ..Veth::default() }));
         plan.push(Step::RefuseAdvertisements);
         plan.push(Step::Addresses(Side::Host, gateways));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use cni_spec::{Attachment, CniError, Code};
 use filter::Filter;
 use netops::bridge_port::{self, Vlans};
-use netops::link::{self, Link, LinkName, NewLink, Place, Settings, Target};
+use netops::link::{self, Kind, Link, LinkName, NewLink, Place, Settings, Target};
 use netops::route::{self, Route};
 use netops::txn::{NodeUndo, Txn};
 use netops::watch::Watch;
@@ -38,6 +38,8 @@ pub struct Stage<'a> {
     /// The host's end, as it was when it was made.
     pub host_link: Option<Link>,
     container: Option<Link>,
+    /// The container's link as far as its new peer says: enough for requests, which read it back.
+    new_peer: Option<Link>,
     queue: Queue,
     filter: Option<Filter>,
 }
@@ -57,8 +59,19 @@ impl<'a> Stage<'a> {
         txn: &'a Txn<Undo>,
         search_path: &'a str,
     ) -> Self {
-        let (master, host_link, container, filter) = (None, None, None, None);
-        Self { attachment, pod, names, txn, search_path, master, host_link, container, queue: Queue::Empty, filter }
+        Self {
+            attachment,
+            pod,
+            names,
+            txn,
+            search_path,
+            master: None,
+            host_link: None,
+            container: None,
+            new_peer: None,
+            queue: Queue::Empty,
+            filter: None,
+        }
     }
 
     /// The link on one side. The container's is as it was after the last requests to it.
@@ -92,7 +105,10 @@ impl<'a> Stage<'a> {
             self.flush()?;
             self.queue = Queue::Requests(side, Vec::new());
         }
-        let request = request(self.link(side)?);
+        let request = match (side, &self.container, &self.new_peer) {
+            (Side::Container, None, Some(peer)) => request(peer),
+            _ => request(self.link(side)?),
+        };
         if let Queue::Requests(_, requests) = &mut self.queue {
             requests.push(request);
         }
@@ -120,7 +136,10 @@ impl<'a> Stage<'a> {
             Queue::Requests(_, requests) if requests.is_empty() => Ok(()),
             Queue::Requests(Side::Host, requests) => self.pod.host.run_all(requests).map_err(failed),
             Queue::Requests(Side::Container, requests) => {
-                let target = self.link(Side::Container)?.into();
+                let target = match (&self.container, &self.new_peer) {
+                    (None, Some(peer)) => peer.into(),
+                    _ => self.link(Side::Container)?.into(),
+                };
                 let link = link::run_and_get(&self.pod.inside, requests, &target).map_err(failed)?;
                 self.container = Some(link);
                 Ok(())
@@ -235,7 +254,11 @@ impl<O: OwnStep> Step<O> {
                     Err(_) => host_veth::find(&stage.pod.host, stage.attachment).ok().flatten(),
                 };
                 there.into_iter().for_each(|veth| stage.txn.push(Undo::Node(NodeUndo::DeleteLink(veth))));
-                stage.host_link = Some(made?);
+                let made = made?;
+                // The kernel's own word about the pair that it has just made: no index that the container can choose.
+                let name = stage.names.container.clone();
+                stage.new_peer = made.peer.map(|index| Link { index, name, kind: Kind::Veth, ..Link::default() });
+                stage.host_link = Some(made);
                 Ok(())
             }
             Self::Create(create) => stage.create(create),

@@ -33,7 +33,8 @@ pub async fn add<P: InterfacePlugin>(request: &AddRequest<P::Conf>) -> Result<Ad
         let lease = lease::take(request.ipam(), txn).await?;
         let plan = P::plan(&call, &state, lease)?;
         txn.checkpoint().await;
-        make::<P>(request, &pod, txn, &mut state, plan).await
+        let earlier = P::earlier(&call);
+        make::<P>(request, &pod, txn, &mut state, plan, earlier).await
     });
     done.await.map_err(not_done)
 }
@@ -44,6 +45,7 @@ async fn make<P: InterfacePlugin>(
     txn: &Txn<Undo>,
     state: &mut P::State,
     plan: Plan<P::Step>,
+    earlier: AddResult,
 ) -> Result<AddResult, CniError> {
     if let Some(addresses) = plan.find_filtered() {
         // Taken back after the link, as the spoof guard stays as long as its port.
@@ -55,7 +57,7 @@ async fn make<P: InterfacePlugin>(
     }
     stage.flush()?;
     let links = P::links(&mut stage, state)?;
-    Ok(result::assemble(request, plan.lease, plan.replaces_dns, &links))
+    Ok(result::assemble(request, earlier, plan.lease, plan.replaces_dns, &links))
 }
 
 /// Compares the attachment with what ADD made. What later plugins added is no difference.

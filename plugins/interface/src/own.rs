@@ -15,6 +15,7 @@ use crate::check::Look;
 use crate::detach::Detaching;
 use crate::plan::{Plan, Side};
 use crate::pod::Pod;
+use crate::result::without_loopback;
 use crate::{inside, veth};
 
 /// An interface plugin. [`crate::plugin!`] makes a [`skel::Plugin`] of it: README.md says what the driver does around it.
@@ -57,6 +58,12 @@ pub trait InterfacePlugin: Sized + 'static {
         state: &Self::State,
         lease: Option<AddResult>,
     ) -> Result<Plan<Self::Step>, CniError>;
+
+    /// The earlier result that ADD passes on, with what this plugin made behind it. By default prevResult without interfaces
+    /// that have loopback addresses only.
+    fn earlier(call: &Call<'_, Self::Conf>) -> AddResult {
+        call.conf.find_prev_result().map(without_loopback).unwrap_or_default()
+    }
 
     /// The links of the result, in order, when all is made. By default the host's end, if there is one, and the container's
     /// link.

@@ -8,14 +8,15 @@ use skel::AddRequest;
 
 use crate::plan::Side;
 
-/// The result of an ADD that made `links`, one of them in the container, which has the lease's addresses.
+/// The result of an ADD that made `links`, one of them in the container, which has the lease's addresses; behind `result`, the
+/// earlier one.
 pub(crate) fn assemble<C>(
     request: &AddRequest<C>,
+    mut result: AddResult,
     lease: AddResult,
     replaces_dns: bool,
     links: &[(Side, Link)],
 ) -> AddResult {
-    let mut result = request.conf.find_prev_result().map(without_loopback).unwrap_or_default();
     let first = result.interfaces.len();
     let container = links.iter().position(|(side, _)| *side == Side::Container).map(|index| first + index);
     // Results have MTUs from 1.1.0 on.
@@ -38,7 +39,7 @@ pub(crate) fn assemble<C>(
 /// A result without interfaces that have loopback addresses only, as plugin loopback before this one tells of `lo` (nomad's
 /// bridge network has it there). Nobody reaches the container by them, but whoever takes the first address of a result
 /// does: portmap would map ports to 127.0.0.1. The reference's bridge tells nothing of earlier results.
-fn without_loopback(mut result: AddResult) -> AddResult {
+pub(crate) fn without_loopback(mut result: AddResult) -> AddResult {
     let had_addresses = with_addresses(&result);
     result.ips.retain(|ip| !ip.address.ip().is_loopback());
     let have_addresses = with_addresses(&result);
