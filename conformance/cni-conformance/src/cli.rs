@@ -8,6 +8,7 @@ use crate::rule::Rule;
 use crate::run::{self, Order, Run};
 use crate::schedule::Wanted;
 use crate::subject::{self, Subject};
+use crate::trial::Trial;
 use crate::{progress::Progress, rules};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -54,7 +55,8 @@ impl Options {
         let wanted = self.wanted(all)?;
         if self.trials.list_rules {
             let mut stdout = std::io::stdout().lock();
-            return rules::table(&wanted.rules, &mut stdout).map(|()| None).map_err(|error| error.to_string());
+            let printed = rules::table(&wanted.rules, &mut stdout);
+            return printed.map(|()| None).map_err(|error| error.to_string());
         }
         report::can_be_delivered(&self.trials.report)?;
         let mut notes = Vec::new();
@@ -69,10 +71,27 @@ impl Options {
         let mut progress = Progress::on_stderr();
         let run = run::run(order, |count, news| progress.tell(count, &news));
         progress.end();
-        let run = run?;
+        let mut run = run?;
+        run.notes.extend(self.hint(&run));
         report::deliver(&Document::new(&run), &self.trials.report)?;
         self.trials.tell_slowest(run.reports.iter().map(|report| (report.trial.to_string(), report.milliseconds)));
         Ok(Some(run))
+    }
+
+    /// Says what may be wrong where a plugin whose role was guessed makes no interface.
+    fn hint(&self, run: &Run) -> Option<String> {
+        let is_guessed = self.config.is_some() && self.role.is_none();
+        let says_so = |report: &&crate::trial::Report| {
+            let Trial { rule, profile, .. } = &report.trial;
+            let is_it = ["add.prints-a-result", "add.makes-the-interface"].contains(&rule.as_str());
+            is_guessed && is_it && profile.role == Role::Interface && report.verdict.finding().is_some()
+        };
+        let report = run.reports.iter().find(says_so)?;
+        Some(format!(
+            "{} was taken for a plugin that makes an interface, and makes none: if it comes after such a plugin, say --role \
+             chained, and it gets a prevResult",
+            report.trial.profile.executable
+        ))
     }
 
     fn wanted(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Wanted, String> {
@@ -156,6 +175,12 @@ impl Options {
             let profile = profile.for_subject(&subject);
             pairs.push((subject, profile));
         }
+        let names: Vec<_> = pairs.iter().map(|(_, profile)| profile.name.clone()).collect();
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        if let Some(name) = self.only.iter().find(|name| !names.contains(&name.as_str())) {
+            return Err(unknown("profile", name, &names));
+        }
+        pairs.retain(|(_, profile)| self.only.is_empty() || self.only.contains(&profile.name));
         Ok(pairs)
     }
 

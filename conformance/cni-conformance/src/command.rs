@@ -1,5 +1,8 @@
 //! The kit's executable: its own command line, and what it is when it calls itself by another name.
 
+use crate::profile::Role;
+use crate::report::Asked;
+use crate::rule::Level;
 use crate::run::{Outcome, Run};
 use crate::{cli, errand, kit_ipam, report, rules, runtime, stress};
 use clap::{Parser, Subcommand};
@@ -17,7 +20,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum What {
-    /// Test plugins. Status 0: every applicable MUST holds; 1: one does not; 2: something could not be tried
+    /// Test plugins. Status 0: every applicable MUST holds; 1: one does not; 2: it was called wrongly; 3: none is broken,
+    /// but something could not be tried
     Plugin(Box<cli::Options>),
     /// Test how plugins bear killed and failing calls, a full disk and hostile input, which the specification does not
     /// ask for. Status 1: a finding; else as of plugin
@@ -28,6 +32,11 @@ enum What {
     Report(report::Options),
     /// Print all rules
     Rules,
+    /// Tell what a rule asks, of whom, and how it is tried
+    Explain {
+        /// Name of a rule, or the start of the names of some
+        rule: String,
+    },
     #[command(name = errand::OUTSIDE, hide = true)]
     Outside { own_processes: String },
     #[command(name = errand::INSIDE, hide = true)]
@@ -54,8 +63,9 @@ pub fn main() -> ExitCode {
             let mut stdout = io::stdout().lock();
             let printed = rules::table(&all, &mut stdout).and_then(|()| writeln!(stdout));
             let printed = printed.and_then(|()| rules::table(&of_runtimes, &mut stdout));
-            printed.map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
+            printed.or_else(unread).map(|()| ExitCode::SUCCESS).map_err(|error| error.to_string())
         }
+        What::Explain { rule } => explain(&rule).map(|()| ExitCode::SUCCESS),
         What::Report(options) => options.run().map(status),
         What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
         What::Plugin(options) => options.run(rules::all()).map(outcome),
@@ -71,10 +81,50 @@ fn outcome(run: Option<Run>) -> ExitCode {
     run.map_or(ExitCode::SUCCESS, |run| status(run.outcome()))
 }
 
+/// Who reads has seen enough: `head`, or a pager that was left.
+fn unread(error: io::Error) -> io::Result<()> {
+    if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
+}
+
+fn explain(name: &str) -> Result<(), String> {
+    let plugins = rules::all()
+        .chain(stress::rules())
+        .map(|rule| (Asked::new(rule), rule.cases().iter().map(|case| case.name).collect()));
+    let runtimes =
+        runtime::rules::all().map(|rule| (Asked::new(rule), rule.cases().iter().map(|case| case.name).collect()));
+    let all: Vec<(Asked, Vec<&str>)> = plugins.chain(runtimes).collect();
+    let exact = all.iter().any(|(rule, _)| rule.id == name);
+    let is_meant = |rule: &&(Asked, Vec<&str>)| if exact { rule.0.id == name } else { rule.0.id.starts_with(name) };
+    let meant: Vec<_> = all.iter().filter(is_meant).map(|(rule, cases)| told(rule, cases)).collect();
+    if meant.is_empty() {
+        let names: Vec<_> = all.iter().map(|(rule, _)| rule.id.as_str()).collect();
+        return Err(cli::unknown("rule", name, &names));
+    }
+    let printed = io::stdout().lock().write_all(meant.join("\n").as_bytes());
+    printed.or_else(unread).map_err(|error| format!("cannot write to stdout: {error}"))
+}
+
+fn told(rule: &Asked, cases: &[&str]) -> String {
+    let roles: Vec<_> = rule.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+    let mut told = format!("{}: {}, {}\n  {}\n", rule.id, rule.level, rule.section, rule.sentence);
+    told += &format!("  binds:  {}\n", roles.join(", "));
+    told += &match (&rule.untestable, cases) {
+        (Some(why), _) => format!("  tried:  not at all: {why}\n"),
+        (None, [""]) => "  tried:  by one case\n".to_owned(),
+        (None, cases) => format!("  tried:  by --case {}\n", cases.join(", ")),
+    };
+    let command = match rule.level {
+        _ if rule.roles.contains(&Role::Runtime) => "runtime",
+        Level::Robustness => "stress",
+        _ => "plugin",
+    };
+    told + &format!("  alone:  {} {command} ... --rule {} --report terminal\n", report::program(), rule.id)
+}
+
 fn status(outcome: Outcome) -> ExitCode {
     match outcome {
         Outcome::Passed => ExitCode::SUCCESS,
         Outcome::Failed => ExitCode::FAILURE,
-        Outcome::Broken => ExitCode::from(2),
+        Outcome::Broken => ExitCode::from(3),
     }
 }

@@ -21,7 +21,9 @@ pub use target::{Target, can_be_delivered, deliver};
 /// How it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// For a person at a terminal: failures in full, then a table of rules, then sums
+    /// For a person at a terminal: sums, then a few lines for each rule that is broken
+    Summary,
+    /// The same in full: each failure with its calls, a table of rules, what was skipped and why, then sums
     Terminal,
     /// TAP, version 14
     Tap,
@@ -38,6 +40,7 @@ impl Format {
     #[must_use]
     pub fn text(self, document: &Document) -> String {
         match self {
+            Self::Summary => anstream::adapter::strip_str(&terminal::summary(document, None)).to_string(),
             Self::Terminal => anstream::adapter::strip_str(&terminal::text(document, None)).to_string(),
             Self::Tap => tap::text(document),
             Self::Junit => junit::text(document),
@@ -46,34 +49,63 @@ impl Format {
         }
     }
 
-    /// The report for a terminal of that width, in colours.
+    /// The report for a terminal of that width, in colours: in full unless it is the summary.
     #[must_use]
-    pub fn for_terminal(document: &Document, columns: usize) -> String {
-        terminal::text(document, Some(columns))
+    pub fn for_terminal(self, document: &Document, columns: usize) -> String {
+        match self {
+            Self::Summary => terminal::summary(document, Some(columns)),
+            _ => terminal::text(document, Some(columns)),
+        }
     }
 }
 
-/// The command that tries just this again.
+/// Options of a run that its trials depend on, with a value each.
+const CARRIED: [&str; 6] = ["--config", "--profile", "--role", "--writable", "--call-deadline", "--case-deadline"];
+
+/// The command that tries just this again, for a shell in the folder in which the run was.
 #[must_use]
 pub fn again(trial: &Trial, run: &Run) -> String {
     use crate::finding::quoted;
     use crate::stress;
     let Trial { rule, case, subject, profile, seed, .. } = trial;
-    let mut words = vec![format!(
-        "cni-conformance {} --bin-dir {}",
-        if stress::rules().any(|other| other.id == rule) { "stress" } else { "plugin" },
-        quoted(&format!("{}={}", subject.label, subject.bin_dir.display()))
-    )];
-    words.extend(subject.also.iter().map(|dir| format!("--also {}", quoted(&dir.display().to_string()))));
-    let config = run.command.iter().position(|word| word == "--config").and_then(|place| run.command.get(place + 1));
-    match config {
-        Some(file) => words.push(format!("--config {}", quoted(file))),
-        None => words.push(format!("--only {}", quoted(&profile.name))),
+    let command = if stress::rules().any(|other| other.id == rule) { "stress" } else { "plugin" };
+    let mut words = vec![program(), command.to_owned()];
+    let values = |option: &str| -> Vec<String> {
+        let own = format!("{option}=");
+        let pairs = run.command.iter().zip(run.command.iter().skip(1).map(Some).chain([None]));
+        let value = |(word, next): (&String, Option<&String>)| match word.strip_prefix(&own) {
+            Some(value) => Some(value.to_owned()),
+            None => next.filter(|_| word == option).cloned(),
+        };
+        pairs.filter_map(value).collect()
+    };
+    let mut say = |option: &str, value: &str| words.extend([option.to_owned(), quoted(value)]);
+    let dir = subject.bin_dir.display().to_string();
+    if values("--profile").is_empty() || !values("--bin-dir").is_empty() {
+        let is_label = !subject.label.contains('/');
+        say("--bin-dir", &if is_label { format!("{}={dir}", subject.label) } else { dir });
+        subject.also.iter().for_each(|dir| say("--also", &dir.display().to_string()));
+    } else {
+        values("--also").iter().for_each(|dir| say("--also", dir));
     }
-    words.push(format!("--rule {rule}"));
+    for option in CARRIED {
+        values(option).iter().for_each(|value| say(option, value));
+    }
+    if values("--config").is_empty() {
+        say("--only", &profile.name);
+    }
+    say("--rule", rule);
     if !case.is_empty() {
-        words.push(format!("--case {}", quoted(case)));
+        say("--case", case);
     }
-    words.push(format!("--seed {seed}"));
+    say("--seed", &seed.to_string());
     words.join(" ")
+}
+
+/// The kit as a shell finds it: as it was called, if that was by a path.
+pub(crate) fn program() -> String {
+    const NAME: &str = "cni-conformance";
+    let called = std::env::args().next().unwrap_or_default();
+    let is_kit = std::path::Path::new(&called).file_name().is_some_and(|name| name == NAME);
+    if is_kit { crate::finding::quoted(&called) } else { NAME.to_owned() }
 }

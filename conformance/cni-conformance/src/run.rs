@@ -65,10 +65,10 @@ impl Run {
     pub fn outcome(&self) -> Outcome {
         let is_broken = |report: &&Report| matches!(report.verdict, Verdict::Broken { .. });
         let is_failed = |report: &&Report| matches!(report.verdict, Verdict::Fail(_)) && decides(self.level(report));
-        if self.reports.iter().any(|report| is_broken(&report)) {
-            Outcome::Broken
-        } else if self.reports.iter().any(|report| is_failed(&report)) {
+        if self.reports.iter().any(|report| is_failed(&report)) {
             Outcome::Failed
+        } else if self.reports.iter().any(|report| is_broken(&report)) {
+            Outcome::Broken
         } else {
             Outcome::Passed
         }

@@ -22,7 +22,7 @@ pub(crate) struct Trials {
     #[arg(long, value_name = "NAME")]
     pub(crate) case: Vec<String>,
     /// Rules of this level and of those that bind more
-    #[arg(long, default_value = "robustness")]
+    #[arg(long, default_value = "robustness", ignore_case = true)]
     level: Level,
     /// How often each case is tried
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
@@ -42,7 +42,7 @@ pub(crate) struct Trials {
     /// Print the rules that would be tried, and try nothing
     #[arg(long)]
     pub(crate) list_rules: bool,
-    /// terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
+    /// summary, terminal, tap, junit, json or html, and into which file if not stdout; may be repeated
     #[arg(long, value_name = "FORMAT[=FILE]")]
     pub(crate) report: Vec<Target>,
 }

@@ -201,10 +201,10 @@ impl Document {
         let is_letter = self.rules.iter().any(|rule| rule.level != Level::Robustness);
         let decides = |level: Level| level == Level::Must || (level == Level::Robustness && !is_letter);
         let fails = |trial: &Tried| matches!(trial.verdict, Verdict::Fail(_)) && decides(level(trial));
-        if self.trials.iter().any(|trial| matches!(trial.verdict, Verdict::Broken { .. })) {
-            Outcome::Broken
-        } else if self.trials.iter().any(fails) {
+        if self.trials.iter().any(fails) {
             Outcome::Failed
+        } else if self.trials.iter().any(|trial| matches!(trial.verdict, Verdict::Broken { .. })) {
+            Outcome::Broken
         } else {
             Outcome::Passed
         }

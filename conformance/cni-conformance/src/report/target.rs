@@ -45,12 +45,12 @@ pub fn can_be_delivered(targets: &[Target]) -> Result<(), String> {
     }
 }
 
-/// Writes reports. If all of them go into files, the one for a terminal comes to stdout beside them.
+/// Writes reports. If all of them go into files, the summary comes to stdout beside them.
 ///
 /// # Errors
 /// Which could not be written, and why; the others are.
 pub fn deliver(document: &Document, targets: &[Target]) -> Result<(), String> {
-    let beside = Target { format: Format::Terminal, file: None };
+    let beside = Target { format: Format::Summary, file: None };
     let is_silent = targets.iter().all(|target| target.file.is_some());
     let all = targets.iter().chain(is_silent.then_some(&beside));
     let failed: Vec<_> = all.filter_map(|target| target.write(document).err()).collect();
@@ -64,19 +64,23 @@ impl Target {
                 let text = self.format.text(document);
                 replace(file, text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", file.display()))
             }
-            None => self.print(document).map_err(|error| format!("cannot write to stdout: {error}")),
+            None => match self.print(document) {
+                // Who reads has seen enough: `head`, or a pager that was left.
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+                printed => printed.map_err(|error| format!("cannot write to stdout: {error}")),
+            },
         }
     }
 
     fn print(&self, document: &Document) -> io::Result<()> {
         let stdout = io::stdout();
         let text = match (self.format, columns(&stdout)) {
-            (Format::Terminal, Some(columns)) => Format::for_terminal(document, columns),
+            (Format::Summary | Format::Terminal, Some(columns)) => self.format.for_terminal(document, columns),
             _ => self.format.text(document),
         };
         // Colours only for a terminal whose user wants them: NO_COLOR, CLICOLOR, TERM.
         let mut out = match self.format {
-            Format::Terminal => anstream::AutoStream::auto(stdout),
+            Format::Summary | Format::Terminal => anstream::AutoStream::auto(stdout),
             _ => anstream::AutoStream::always_ansi(stdout),
         };
         out.write_all(text.as_bytes())?;
@@ -116,7 +120,10 @@ mod tests {
         assert_eq!(target("tap"), Ok(Target { format: Format::Tap, file: None }));
         assert_eq!(target("html=a=b.html"), Ok(Target { format: Format::Html, file: Some("a=b.html".into()) }));
         assert!(target("html=").is_err());
-        assert_eq!(target("xml").unwrap_err(), "there is no format \"xml\", but terminal, tap, junit, json, html");
+        assert_eq!(
+            target("xml").unwrap_err(),
+            "there is no format \"xml\", but summary, terminal, tap, junit, json, html"
+        );
     }
 
     #[test]

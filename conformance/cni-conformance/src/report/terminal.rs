@@ -1,4 +1,4 @@
-//! The report for a person at a terminal: sums, a table of rules, and failures in full.
+//! The reports for a person at a terminal: sums and failures in brief, or all in full.
 
 use super::document::{Document, Tried};
 use super::table::Table;
@@ -41,6 +41,54 @@ pub(super) fn text(document: &Document, width: Option<usize>) -> String {
     out.push('\n');
     notes(&mut out, document, width);
     out
+}
+
+/// How many failures of a level the summary tells of.
+const TOLD: usize = 10;
+
+/// The sums, then for each rule that is broken, and each that could not be tried, where that was first seen.
+pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
+    let mut out = levels(document, width.unwrap_or(100)).text();
+    out.push('\n');
+    for level in LEVELS {
+        let rules = document.rules.iter().filter(|rule| rule.level == level);
+        let first: Vec<_> = rules.filter_map(|rule| failures(document, rule).into_iter().next()).collect();
+        first.iter().take(TOLD).for_each(|failure| tell_briefly(&mut out, failure, width));
+        if first.len() > TOLD {
+            let more = format!("{} more of this level: --report terminal tells of them", first.len() - TOLD);
+            prose(&mut out, "", &more, width);
+            out.push('\n');
+        }
+    }
+    let skipped = document.trials.iter().filter(|trial| Mark::of(trial) == Mark::Skip).count();
+    if skipped > 0 {
+        let told =
+            format!("{} say nothing of the subject: --report terminal tells why", text::plural(skipped, "trial"));
+        prose(&mut out, "", &told, width);
+    }
+    ends(&mut out, document, width);
+    out
+}
+
+fn tell_briefly(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
+    let Failure { rule, first, .. } = failure;
+    head(out, failure);
+    let short = |text: &str| text::shortened_to_one_line(text, 300);
+    match &first.verdict {
+        Verdict::Fail(finding) => {
+            prose(out, "expected: ", &short(&finding.expected), width);
+            prose(out, "seen:     ", &short(&finding.seen), width);
+            let changed: String = finding.diff.lines().take(3).map(|line| format!("{line}\n")).collect();
+            diff(out, &changed);
+        }
+        Verdict::Broken { why } | Verdict::Skip { why } => prose(out, "the kit:  ", &short(why), width),
+        Verdict::Pass => {}
+    }
+    if !first.again.is_empty() {
+        line(out, &format!("  again:    {}", text::visible(&first.again)));
+    }
+    line(out, &format!("  about it: {} explain {}", super::program(), rule.id));
+    out.push('\n');
 }
 
 const BAD: Style = AnsiColor::Red.on_default().bold();
@@ -137,8 +185,8 @@ fn told([pass, fail, broken, skip]: [usize; 4]) -> (String, Style) {
     (if words.is_empty() { "-".to_owned() } else { words.join(", ") }, style)
 }
 
-fn tell(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
-    let Failure { rule, first, .. } = failure;
+/// What is broken, and where that was seen.
+fn head(out: &mut String, Failure { rule, first, .. }: &Failure<'_>) {
     let (word, style) = match Mark::of(first) {
         Mark::Broken => ("NOT TRIED", ODD.bold()),
         _ if rule.level == Level::Must => ("FAILED", BAD),
@@ -146,6 +194,11 @@ fn tell(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
     };
     line(out, &format!("{style}{word}{style:#} {BOLD}{}{BOLD:#}  {}, {}", rule.id, rule.level, rule.section));
     line(out, &format!("  {}", text::one_line(&Failure::place(first))));
+}
+
+fn tell(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
+    let Failure { rule, first, .. } = failure;
+    head(out, failure);
     prose(out, "", &rule.sentence, width);
     match &first.verdict {
         Verdict::Fail(finding) => {
@@ -243,6 +296,11 @@ fn notes(out: &mut String, document: &Document, width: Option<usize>) {
             width,
         );
     }
+    ends(out, document, width);
+}
+
+/// What a reader has to know, and the sums of trials.
+fn ends(out: &mut String, document: &Document, width: Option<usize>) {
     for run in &document.runs {
         for note in &run.notes {
             prose(out, "note: ", note, width);

@@ -42,6 +42,15 @@ pub(super) fn shortened(text: &str, limit: usize) -> String {
     format!("{start}\n[... {left_out} of {} bytes left out here; the JSON report has them ...]\n{end}", text.len())
 }
 
+/// The first line of a text, or what fits of it.
+pub(super) fn shortened_to_one_line(text: &str, limit: usize) -> String {
+    let line = one_line(text);
+    match line.char_indices().nth(limit) {
+        Some((end, _)) => format!("{}...", &line[..end]),
+        None => line,
+    }
+}
+
 /// Both, as an output of a plugin is shown.
 pub(super) fn output(text: &str) -> String {
     visible(&shortened(text, SHOWN_BYTES))

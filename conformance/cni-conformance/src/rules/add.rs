@@ -360,9 +360,10 @@ fn serves_containers_at_once(bench: &Bench) -> Result<(), Stop> {
     let results = [first?, second?];
     let [first, second] = at_once(&|index| bench.del(&pods[index], &results[index]).map(|()| Value::Null));
     first.and(second)?;
-    // What the network has once came with them and may stay.
-    for pod in pods {
-        if let Some(file) = bench.files_naming(&pod).first() {
+    // What the network has once came with them and may stay: what names both is a log.
+    let named = pods.each_ref().map(|pod| bench.files_naming(pod));
+    for (own, others) in [(&named[0], &named[1]), (&named[1], &named[0])] {
+        if let Some(file) = own.iter().find(|file| !others.contains(file)) {
             let finding = Finding::new("nothing of the containers", format!("{} is left", file.display()));
             return Err(finding.based_on(basis_of_del(bench)).into());
         }

@@ -62,6 +62,9 @@ impl Bin {
 pub(crate) fn plugin(bin: &Bin, arguments: &[&str]) -> Command {
     let mut command = kit(&["plugin", "--bin-dir"]);
     command.arg(bin.path()).args(arguments);
+    if !arguments.contains(&"--report") {
+        command.args(["--report", "terminal"]);
+    }
     command
 }
 

@@ -7,5 +7,6 @@ mod dhcp;
 mod kit;
 mod machine;
 mod shield;
+mod strangers;
 mod verdicts;
 mod words;

@@ -66,6 +66,110 @@ fn rules_are_listed() {
     some.has_not("del.leaves-nothing");
 }
 
+/// A plugin with a finding that is told anew by its own command.
+fn leaking() -> Bin {
+    let leak = "ADD) touch /run/left.$CNI_CONTAINERID; echo '{\"cniVersion\":\"1.0.0\"}' ;;\nNEVER)";
+    Bin::with("loopback", &HONEST.replace("ADD)", leak))
+}
+
+#[test]
+fn the_summary_comes_first_and_names_the_rest() {
+    let arguments = ["--only", "loopback", "--rule", "del.leaves-nothing", "--report", "summary"];
+    let said = say(plugin(&leaking(), &arguments));
+    said.has(0, &["expected: the node as before ADD", "again:", "about it:", " explain del.leaves-nothing"]);
+    said.has_not("env -i");
+    assert!(said.stdout.starts_with("rules"), "{}", said.stdout);
+    assert!(said.stdout.lines().count() < 25, "{}", said.stdout);
+}
+
+/// Copied into a shell, the command of a finding finds the same.
+#[test]
+fn the_command_of_a_finding_finds_it_again() {
+    let bin = leaking();
+    let config = bin.config("it's.conf", r#"{"type":"loopback"}"#);
+    let profile = bin.config("it's a.json", r#"{"command":"loopback","config":{"type":"loopback"}}"#);
+    let rule = ["--rule", "del.leaves-nothing", "--report", "summary", "--call-deadline=20"];
+    let finding = |said: &crate::kit::Said| {
+        let lines = said.stdout.lines().map(str::trim).skip_while(|line| !line.starts_with("FAILED"));
+        lines.take_while(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let labelled = format!("mine={}", bin.path().display());
+    let config = ["--config", config.to_str().unwrap(), "--role", "interface", "--writable", "/srv"];
+    for mut command in [
+        plugin(&bin, &[&["--only", "loopback"][..], &rule].concat()),
+        plugin(&bin, &[&config[..], &rule].concat()),
+        kit(&[&["plugin", "--bin-dir", &labelled, "--only", "loopback"][..], &rule].concat()),
+        kit(&[&["plugin", "--profile", profile.to_str().unwrap()][..], &rule].concat()),
+    ] {
+        command.current_dir(bin.path());
+        let first = say(command);
+        let found = finding(&first);
+        let again = found.iter().find_map(|line| line.strip_prefix("again:")).expect("a command").trim().to_owned();
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &again]).current_dir(bin.path());
+        let second = say(shell);
+        let (mut one, mut other) = (found, finding(&second));
+        // What differs is only how the option of the report is left out.
+        [&mut one, &mut other].map(|lines| lines.retain(|line| !line.starts_with("again:")));
+        assert_eq!(one, other, "{again}\n{}", second.stderr);
+        assert!(!one.is_empty());
+    }
+}
+
+#[test]
+fn statuses_tell_what_is_wrong() {
+    let status = |script: &str, arguments: &[&str]| {
+        let only = ["--only", "loopback", "--report", "summary"];
+        say(plugin(&Bin::with("loopback", script), &[&only, arguments].concat())).status
+    };
+    let versions = ["--rule", "version.lists-versions"];
+    assert_eq!(status(HONEST, &versions), Some(0));
+    assert_eq!(status("exit 1", &versions), Some(1));
+    assert_eq!(status(HONEST, &["--no-such-option"]), Some(2));
+    let hangs = HONEST.replace("ADD)", "ADD) sleep 4325;");
+    assert_eq!(status(&hangs, &["--rule", "del.leaves-nothing", "--case-deadline", "1"]), Some(3));
+}
+
+#[test]
+fn levels_are_known_in_any_case() {
+    for level in ["must", "MUST", "Should"] {
+        say(plugin(&Bin::with("loopback", HONEST), &["--list-rules", "--level", level])).has(0, &["| MUST |"]);
+    }
+}
+
+#[test]
+fn a_reader_may_leave() {
+    let bin = Bin::with("loopback", HONEST);
+    let kit = env!("CARGO_BIN_EXE_cni-conformance");
+    let run = format!("{kit} plugin --bin-dir {} --rule version.lists-versions --report json", bin.path().display());
+    for command in [format!("{kit} rules"), run, format!("{kit} explain del.")] {
+        // The reader has left before anything is written.
+        let script = format!("{{ {command}; echo \"status $?\" >&2; }} | true");
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", &script]);
+        let said = say(shell);
+        assert_eq!(said.stderr, "status 0\n", "{command}");
+    }
+}
+
+#[test]
+fn a_rule_is_explained() {
+    let said = say(kit(&["explain", "del.leaves-nothing"]));
+    said.has(0, &["del.leaves-nothing: SHOULD", "DEL takes back everything", "--rule del.leaves-nothing"]);
+    say(kit(&["explain", "del."])).has(0, &["del.leaves-nothing:", "del.is-repeatable:", "--case namespace-alive,"]);
+    say(kit(&["explain", "del.leave-nothing"])).has(2, &["did you mean del.leaves-nothing"]);
+}
+
+/// A plugin that passes prevResult on makes no interface of its own.
+#[test]
+fn the_role_chained_is_hinted_at() {
+    let bin = Bin::with("echoes", HONEST);
+    let config = bin.config("a.conf", r#"{"type":"echoes"}"#);
+    let config = ["--config", config.to_str().unwrap(), "--rule", "add.makes-the-interface"];
+    say(plugin(&bin, &config)).has(0, &["--role chained"]);
+    say(plugin(&bin, &[&config[..], &["--role", "interface"]].concat())).has_not("say --role chained");
+}
+
 #[test]
 fn a_report_goes_to_a_file() {
     let bin = Bin::with("loopback", HONEST);

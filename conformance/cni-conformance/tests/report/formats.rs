@@ -14,7 +14,7 @@ fn terminal() {
 /// Prose keeps to the width; commands, outputs and differences are never broken up, since they are copied.
 #[test]
 fn terminal_of_80_columns() {
-    let text = anstream::adapter::strip_str(&Format::for_terminal(&made_up::run(), 80)).to_string();
+    let text = anstream::adapter::strip_str(&Format::Terminal.for_terminal(&made_up::run(), 80)).to_string();
     let is_prose =
         |line: &&str| !line.starts_with("    ") && !line.starts_with("  $ ") && !line.starts_with("  again:");
     for line in text.lines().filter(is_prose) {
@@ -28,7 +28,7 @@ fn terminal_of_80_columns() {
 #[test]
 fn colours_are_only_of_the_terminal_s_report() {
     let document = made_up::run();
-    assert!(Format::for_terminal(&document, 80).contains("\u{1b}[31m"));
+    assert!(Format::Terminal.for_terminal(&document, 80).contains("\u{1b}[31m"));
     assert!(!Format::Terminal.text(&document).contains('\u{1b}'));
 }
 

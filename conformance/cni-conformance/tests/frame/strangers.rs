@@ -1,0 +1,190 @@
+//! Honest plugins of other makes, in shell and Python: nothing of them is a finding. Each was accused once.
+
+use crate::kit::{Bin, Said, kit, plugin, say, sum};
+use std::path::Path;
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples");
+
+/// The kit on one of the examples, with some rules.
+fn example(name: &str, rules: &[&str]) -> Said {
+    for tool in ["/usr/bin/python3", "/usr/bin/jq"].map(Path::new) {
+        assert!(tool.exists(), "{} is missing: .ci/run installs it", tool.display());
+    }
+    let profile = format!("{EXAMPLES}/{name}/profile.json");
+    let rules = rules.iter().flat_map(|rule| ["--rule", rule]);
+    let arguments = ["plugin", "--profile", &profile, "--report", "terminal"];
+    say(kit(&arguments.into_iter().chain(rules).collect::<Vec<_>>()))
+}
+
+#[track_caller]
+fn is_not_accused(said: &Said) {
+    said.has(0, &[" 0 fail, "]);
+    said.has_not(": 0 pass,");
+    said.has_not("NOT TRIED");
+}
+
+/// It sets the default route itself; so a default route of the kit's own IPAM plugin would clash with it.
+#[test]
+fn the_kits_ipam_gives_no_route_that_nobody_asked_for() {
+    is_not_accused(&example("pyveth", &["status.is-not-needed", "status.delegate-not-ready"]));
+}
+
+/// It asks each delegate for its VERSION first.
+#[test]
+fn a_delegate_may_be_asked_for_its_version() {
+    is_not_accused(&example(
+        "pyveth",
+        &["delegation.forwards", "delegation.same-environment", "status.forwards", "gc.forwards"],
+    ));
+}
+
+/// Two networks whose own IPAM plugins give the same address are the administrator's doing.
+#[test]
+fn networks_of_one_node_have_different_ranges() {
+    is_not_accused(&example("pyveth", &["gc.keeps-other-networks"]));
+}
+
+/// Python does not even start with a folder as stdin.
+#[test]
+fn stdin_is_nothing_that_an_interpreter_refuses() {
+    is_not_accused(&example("cidr-pool", &["errors.5-io"]));
+    is_not_accused(&example("iflabel", &["errors.5-io"]));
+}
+
+/// A chained plugin is told its capability and gets the prevResult of its profile.
+#[test]
+fn a_profile_has_capabilities_and_a_prev_result() {
+    is_not_accused(&example("iflabel", &["add.prints-a-result", "del.undoes-modifications", "check.passes-after-add"]));
+}
+
+/// An IPAM plugin in a few lines of shell, whose address stands in its config.
+const FIXED: &str = r#"
+stdin=$(cat)
+address=$(printf %s "$stdin" | sed -n 's/.*"fixed":"\([^"]*\)".*/\1/p')
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
+ADD) echo "{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"$address\"}]}" ;;
+esac
+"#;
+
+#[test]
+fn one_address_for_all_is_what_a_config_with_an_address_says() {
+    let bin = Bin::with("fixed", FIXED);
+    let config = bin.config("fixed.conf", r#"{"ipam":{"type":"fixed","fixed":"10.1.0.5/24"}}"#);
+    let rules = ["ipam.no-address-twice", "ipam.check-misses-a-reservation", "concurrency.containers-at-once"];
+    let rules: Vec<_> = rules.iter().flat_map(|rule| ["--rule", rule]).collect();
+    let said = say(plugin(&bin, &[&["--config", config.to_str().unwrap(), "--case", "8"], &rules[4..]].concat()));
+    said.has(0, &[&sum(1, 0, 0, 0)]);
+    let said = say(plugin(&bin, &[&["--config", config.to_str().unwrap()], &rules[..4]].concat()));
+    said.has(0, &["its addresses stand in its config", &sum(0, 0, 3, 0)]);
+}
+
+/// An IPAM plugin in shell: a folder for each container, with its address; and a log. $1: shell lines first, $2: of DEL.
+fn pool(first: &str, of_del: &str) -> String {
+    r#"
+FIRST
+mkdir -p /run/pool
+exec 9>/run/pool/lock
+flock 9
+case "$CNI_COMMAND" in
+VERSION) echo '{"cniVersion":"1.0.0","supportedVersions":["1.0.0"]}' ;;
+ADD)
+    number=2
+    size=$(printf %s "$stdin" | sed -n 's/.*"size":\([0-9]*\).*/\1/p')
+    while [ -e "/run/pool/10.1.0.$number" ]; do number=$((number + 1)); done
+    if [ "$number" -gt $((size + 1)) ]; then
+        echo '{"cniVersion":"1.0.0","code":100,"msg":"no address is free"}'
+        exit 1
+    fi
+    echo "$CNI_CONTAINERID $CNI_IFNAME" >"/run/pool/10.1.0.$number"
+    echo "$CNI_CONTAINERID has 10.1.0.$number" >>/run/pool/log
+    echo "{\"cniVersion\":\"1.0.0\",\"ips\":[{\"address\":\"10.1.0.$number/24\"}]}" ;;
+DEL)
+    OF_DEL
+    for file in $(grep -slx "$CNI_CONTAINERID $CNI_IFNAME" /run/pool/10.*); do rm "$file"; done ;;
+CHECK)
+    grep -sqx "$CNI_CONTAINERID $CNI_IFNAME" /run/pool/10.* || {
+        echo '{"cniVersion":"1.0.0","code":101,"msg":"there is no reservation"}'
+        exit 1
+    } ;;
+esac
+"#
+    .replace("FIRST", &format!("stdin=$(cat)\n{first}"))
+    .replace("OF_DEL", of_del)
+}
+
+fn of_pool(script: &str, addresses: usize, arguments: &[&str]) -> Said {
+    let bin = Bin::with("pool", script);
+    let profile = format!(
+        r#"{{ "role": "ipam", "folder": ".", "config": {{ "ipam": {{ "type": "pool", "size": {addresses} }} }},
+             "pool": {{ "addresses": {addresses}, "sizes": {{ "any": {{ "/ipam/size": "{{0+a}}" }} }} }} }}"#
+    );
+    let file = bin.config("pool.json", &profile);
+    let profile = ["plugin", "--report", "terminal", "--profile", file.to_str().unwrap()];
+    say(kit(&[&profile, arguments].concat()))
+}
+
+/// Of 256 at once only as many come as the range has addresses for.
+#[test]
+fn no_more_come_at_once_than_the_range_has_addresses() {
+    let rule = ["--rule", "concurrency.containers-at-once", "--case", "64"];
+    is_not_accused(&of_pool(&pool("", ""), 20, &rule));
+}
+
+#[test]
+fn a_slow_machine_is_no_finding() {
+    let slow = pool("[ \"$CNI_COMMAND\" != ADD ] || sleep 1", "");
+    let rule = ["--rule", "concurrency.containers-at-once", "--case", "64", "--call-deadline", "20"];
+    of_pool(&slow, 200, &rule).has(0, &["64 at once would take longer than a call may", &sum(0, 0, 1, 0)]);
+}
+
+/// The log names the container too, and is no reservation.
+#[test]
+fn a_lost_log_is_no_lost_reservation() {
+    is_not_accused(&of_pool(&pool("", ""), 200, &["--rule", "check.notices-a-lost-reservation"]));
+    let with_book =
+        pool("", "").replace("/run/pool/10.*", "/run/book/10.*").replace("/run/pool/10.1.", "/run/book/10.1.");
+    // A reservation that does not name the container cannot be lost by hand; the log can, and CHECK does not see that.
+    let hashed = with_book
+        .replace(
+            "mkdir -p /run/pool",
+            "mkdir -p /run/pool /run/book; who=$(echo $CNI_CONTAINERID $CNI_IFNAME | sha256sum | cut -c1-64)",
+        )
+        .replace("echo \"$CNI_CONTAINERID $CNI_IFNAME\"", "echo $who")
+        .replace("\"$CNI_CONTAINERID $CNI_IFNAME\"", "$who");
+    let said = of_pool(&hashed, 200, &["--rule", "check.notices-a-lost-reservation"]);
+    said.has(0, &["no file of it that names the container reserves its address", &sum(0, 0, 1, 0)]);
+}
+
+/// A leak is a finding of its own, and no harm to other containers.
+#[test]
+fn a_leak_harms_nobody() {
+    let leaks = pool("", "touch /run/pool/trace.$CNI_CONTAINERID");
+    is_not_accused(&of_pool(&leaks, 200, &["--rule", "del.leaves-others-alone"]));
+    of_pool(&leaks, 200, &["--rule", "del.undoes-modifications"]).has(0, &["+ file /run/pool/trace."]);
+}
+
+/// That DEL can do without prevResult is no MUST, so no MUST is broken by a plugin that cannot.
+#[test]
+fn a_plugin_that_needs_prev_result_for_del_breaks_no_must() {
+    let needs = r#"case $stdin in *prevResult*) ;; *)
+        echo '{"cniVersion":"1.0.0","code":7,"msg":"prevResult is missing"}'
+        exit 1 ;;
+    esac"#;
+    let needy = pool("", needs);
+    let said = of_pool(&needy, 200, &["--level", "MUST", "--rule", "del.", "--rule", "ipam.", "--rule", "add."]);
+    said.has(0, &[" 0 fail, "]);
+    said.has_not("FAILED");
+    of_pool(&needy, 200, &["--rule", "del.needs-no-prev-result"]).has(0, &["prevResult is missing"]);
+}
+
+/// What an interpreter does to start processes is no matter of the script's author.
+#[test]
+fn failing_system_calls_of_an_interpreter_are_not_the_plugins() {
+    let script = pool("", "");
+    let stress = ["--rule", "faults.del-answers"];
+    let said = of_pool(&script, 200, &stress);
+    said.has_not(": clone");
+    said.has_not(": execve");
+    said.has_not(": ioctl");
+}
