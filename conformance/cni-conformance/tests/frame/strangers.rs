@@ -159,7 +159,7 @@ fn a_lost_log_is_no_lost_reservation() {
 /// A leak is a finding of its own, and no harm to other containers.
 #[test]
 fn a_leak_harms_nobody() {
-    let leaks = pool("", "touch /run/pool/trace.$CNI_CONTAINERID");
+    let leaks = pool("", "touch /run/pool/trace.$$");
     is_not_accused(&of_pool(&leaks, 200, &["--rule", "del.leaves-others-alone"]));
     of_pool(&leaks, 200, &["--rule", "del.undoes-modifications"]).has(0, &["+ file /run/pool/trace."]);
 }
