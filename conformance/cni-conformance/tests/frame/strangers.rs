@@ -120,7 +120,8 @@ fn of_pool(script: &str, addresses: usize, arguments: &[&str]) -> Said {
              "pool": {{ "addresses": {addresses}, "sizes": {{ "any": {{ "/ipam/size": "{{0+a}}" }} }} }} }}"#
     );
     let file = bin.config("pool.json", &profile);
-    let profile = ["plugin", "--report", "terminal", "--profile", file.to_str().unwrap()];
+    let command = if arguments.contains(&"faults.del-answers") { "stress" } else { "plugin" };
+    let profile = [command, "--report", "terminal", "--profile", file.to_str().unwrap()];
     say(kit(&[&profile, arguments].concat()))
 }
 
@@ -171,7 +172,7 @@ fn a_plugin_that_needs_prev_result_for_del_breaks_no_must() {
         echo '{"cniVersion":"1.0.0","code":7,"msg":"prevResult is missing"}'
         exit 1 ;;
     esac"#;
-    let needy = pool("", needs);
+    let needy = pool("", needs).replace("1.0.0", "1.1.0");
     let said = of_pool(&needy, 200, &["--level", "MUST", "--rule", "del.", "--rule", "ipam.", "--rule", "add."]);
     said.has(0, &[" 0 fail, "]);
     said.has_not("FAILED");
