@@ -5,12 +5,13 @@ mod trials;
 use crate::profile::{Profile, ProfileFile, Role, Stage};
 use crate::report::{self, Document};
 use crate::rule::Rule;
-use crate::run::{self, Order, Run};
+use crate::run::{self, Order, Outcome, Run};
 use crate::schedule::Wanted;
 use crate::subject::{self, Subject};
 use crate::trial::Trial;
 use crate::{progress::Progress, rules};
 use clap::Args;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 pub(crate) use trials::Trials;
@@ -39,6 +40,10 @@ pub struct Options {
     /// Executable or built-in profile; may be repeated
     #[arg(long, value_name = "PLUGIN", conflicts_with = "config")]
     only: Vec<String>,
+    /// File of the findings that are expected, as the format `findings` writes them: they decide the status in place of the
+    /// levels, which is 0 if no finding is new and none is lost
+    #[arg(long, value_name = "FILE")]
+    expect: Option<PathBuf>,
     /// Of the random parts; by default another one each time
     #[arg(long)]
     seed: Option<u64>,
@@ -51,7 +56,7 @@ impl Options {
     ///
     /// # Errors
     /// What is wrong with them, or why nothing can be tested.
-    pub fn run(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Option<Run>, String> {
+    pub fn run(&self, all: impl Iterator<Item = &'static Rule>) -> Result<Option<Outcome>, String> {
         let wanted = self.wanted(all)?;
         if self.trials.list_rules {
             let mut stdout = std::io::stdout().lock();
@@ -73,9 +78,24 @@ impl Options {
         progress.end();
         let mut run = run?;
         run.notes.extend(self.hint(&run));
-        report::deliver(&Document::new(&run), &self.trials.report)?;
+        let document = Document::new(&run);
+        report::deliver(&document, &self.trials.report)?;
         self.trials.tell_slowest(run.reports.iter().map(|report| (report.trial.to_string(), report.milliseconds)));
-        Ok(Some(run))
+        Ok(Some(self.outcome(&run, &document)))
+    }
+
+    /// What a run came to, by the levels of what is broken, or by what was expected.
+    fn outcome(&self, run: &Run, document: &Document) -> Outcome {
+        let compared = self.expect.as_ref().map(|file| report::compare(document, file));
+        match compared {
+            None => run.outcome(),
+            Some(Ok(())) if run.counts()[3] > 0 => Outcome::Broken,
+            Some(Ok(())) => Outcome::Passed,
+            Some(Err(differences)) => {
+                writeln!(std::io::stderr(), "cni-conformance: {differences}").ok();
+                Outcome::Failed
+            }
+        }
     }
 
     /// Says what may be wrong where a plugin whose role was guessed makes no interface.

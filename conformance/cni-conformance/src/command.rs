@@ -3,7 +3,7 @@
 use crate::profile::Role;
 use crate::report::Asked;
 use crate::rule::Level;
-use crate::run::{Outcome, Run};
+use crate::run::Outcome;
 use crate::{cli, errand, kit_ipam, report, rules, runtime, stress};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
@@ -67,7 +67,7 @@ pub fn main() -> ExitCode {
         }
         What::Explain { rule } => explain(&rule).map(|()| ExitCode::SUCCESS),
         What::Report(options) => options.run().map(status),
-        What::Runtime(options) => options.run().map(|outcome| outcome.map_or(ExitCode::SUCCESS, status)),
+        What::Runtime(options) => options.run().map(outcome),
         What::Plugin(options) => options.run(rules::all()).map(outcome),
         What::Stress(options) => options.run(stress::rules()).map(outcome),
     };
@@ -77,8 +77,8 @@ pub fn main() -> ExitCode {
     })
 }
 
-fn outcome(run: Option<Run>) -> ExitCode {
-    run.map_or(ExitCode::SUCCESS, |run| status(run.outcome()))
+fn outcome(outcome: Option<Outcome>) -> ExitCode {
+    outcome.map_or(ExitCode::SUCCESS, status)
 }
 
 /// Who reads has seen enough: `head`, or a pager that was left.

@@ -1,6 +1,7 @@
 //! What is said about a run: for people at a terminal and in a browser, for harnesses, and for programs.
 
 pub(crate) mod document;
+mod findings;
 mod html;
 mod junit;
 mod merge;
@@ -15,6 +16,7 @@ use crate::run::Run;
 use crate::trial::Trial;
 
 pub use document::{Asked, Document, FORMAT, Origin, Tried, Use, VERSION, Who};
+pub use findings::compare;
 pub use merge::{Options, merged};
 pub use target::{Target, can_be_delivered, deliver};
 
@@ -33,6 +35,8 @@ pub enum Format {
     Json,
     /// One page for a browser
     Html,
+    /// A line for each finding, for `--expect`
+    Findings,
 }
 
 impl Format {
@@ -46,6 +50,7 @@ impl Format {
             Self::Junit => junit::text(document),
             Self::Json => serde_json::to_string_pretty(document).unwrap_or_default() + "\n",
             Self::Html => html::text(document),
+            Self::Findings => findings::text(document),
         }
     }
 

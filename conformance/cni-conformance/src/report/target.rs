@@ -122,7 +122,7 @@ mod tests {
         assert!(target("html=").is_err());
         assert_eq!(
             target("xml").unwrap_err(),
-            "there is no format \"xml\", but summary, terminal, tap, junit, json, html"
+            "there is no format \"xml\", but summary, terminal, tap, junit, json, html, findings"
         );
     }
 

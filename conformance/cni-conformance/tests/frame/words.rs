@@ -132,6 +132,23 @@ fn statuses_tell_what_is_wrong() {
     assert_eq!(status(&hangs, &["--rule", "del.leaves-nothing", "--case-deadline", "1"]), Some(3));
 }
 
+/// A finding that is new fails, so does one that is lost, and nothing else.
+#[test]
+fn findings_are_compared_with_what_is_expected() {
+    let bin = leaking();
+    let rules = ["--only", "loopback", "--rule", "del.leaves-nothing", "--rule", "version.lists-versions"];
+    let with = |expected: &str| {
+        let file = bin.config("expected", expected);
+        say(plugin(&bin, &[&rules[..], &["--expect", file.to_str().unwrap()]].concat()))
+    };
+    with("loopback del.leaves-nothing - # known\nbridge del.leaves-nothing -\n").has(0, &[]);
+    with("# nothing\n").has(1, &["+ loopback del.leaves-nothing -"]);
+    with("loopback del.leaves-nothing -\nloopback version.lists-versions -\n")
+        .has(1, &["- loopback version.lists-versions -"]);
+    let list = say(plugin(&bin, &[&rules[..], &["--report", "findings"]].concat()));
+    assert_eq!(list.stdout, "loopback del.leaves-nothing -\n");
+}
+
 #[test]
 fn levels_are_known_in_any_case() {
     for level in ["must", "MUST", "Should"] {
