@@ -43,7 +43,7 @@ impl Plugin for EgressMtu {
         wrong.map_or(Ok(()), |route| Err(differs(format!("route {route}"), format!("its MTU is not {mtu}"))))
     }
 
-    // The routes end with the interface, which the plugin before this one removes. Nothing is kept anywhere else: GC and
+    // The routes end with the interface, which the plugin before this one removes. Nothing else is kept: GC and
     // STATUS have their default bodies.
     async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
         Ok(())
