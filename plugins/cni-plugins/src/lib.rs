@@ -13,6 +13,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<loopback::Loopback>(),
     noop::ENTRY,
+    Entry::of::<static_ipam::Static>(),
 ];
 
 /// The whole `main`.

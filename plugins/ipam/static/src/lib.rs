@@ -1,0 +1,71 @@
+//! The static address plugin: the addresses, routes and name servers that the config or the runtime gives.
+//!
+//! It keeps nothing on the node: DEL, GC and STATUS have nothing to do.
+
+mod conf;
+
+use cni_spec::{AddResult, CniError, Code, Route};
+use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, StatusRequest};
+
+pub use conf::{Conf, StaticAddress};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Static;
+
+impl Plugin for Static {
+    const NAME: &'static str = "static";
+    const DELEGATES: bool = false;
+    const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
+    type Conf = Conf;
+    type Removal = ();
+
+    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
+        let conf = &request.conf.own;
+        let ips = conf.addresses(&request.raw.parse_args()?)?.into_iter().map(StaticAddress::into_ip).collect();
+        Ok(AddResult { ips, routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })
+    }
+
+    async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
+        Ok(())
+    }
+
+    /// Compares addresses, gateways and routes with prevResult. A gateway or a next hop that the config leaves to the
+    /// interface plugin may be anything there.
+    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
+        let conf = &request.conf.own;
+        let addresses = conf.addresses(&request.raw.parse_args()?)?;
+        let prev = request.conf.get_prev_result()?;
+        for wanted in addresses {
+            let mut same = prev.ips.iter().filter(|ip| ip.address == wanted.address).peekable();
+            if same.peek().is_none() {
+                return Err(differs(format!("address {} is not found", wanted.address)));
+            }
+            if wanted.gateway.is_some() && !same.any(|ip| ip.gateway == wanted.gateway) {
+                let gateway = wanted.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
+                return Err(differs(format!("address {} does not have gateway {gateway}", wanted.address)));
+            }
+        }
+        match conf.routes.iter().find(|wanted| !prev.routes.iter().any(|route| is_same(wanted, route))) {
+            None => Ok(()),
+            Some(missing) => Err(differs(format!("a route to {} as configured is not found", missing.dst))),
+        }
+    }
+
+    async fn gc(_: &GcRequest<()>) -> Result<(), CniError> {
+        Ok(())
+    }
+
+    async fn status(_: &StatusRequest<Conf>) -> Result<(), CniError> {
+        Ok(())
+    }
+}
+
+fn is_same(wanted: &Route, found: &Route) -> bool {
+    let gw = if wanted.gw.is_some() { wanted.gw } else { found.gw };
+    Route { gw, ..wanted.clone() } == *found
+}
+
+fn differs(how: String) -> CniError {
+    CniError::new(Code::CHECK_FAILED, format!("prevResult is not as the static addresses are configured: {how}"))
+}

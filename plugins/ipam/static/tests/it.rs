@@ -1,0 +1,111 @@
+//! The plugin beside the reference's, and behind bridge.
+
+use serde_json::{Value, json};
+use testns::{Call, Node, Remains, Subject, Verb};
+
+fn config(version: &str, keys: &Value) -> String {
+    let mut config = json!({"cniVersion": version, "name": "net", "type": "static"});
+    let object = config.as_object_mut().unwrap();
+    object.extend(keys.as_object().unwrap().clone());
+    config.to_string()
+}
+
+fn two() -> Value {
+    json!({"ipam": {"type": "static", "addresses": [{"address": "10.0.0.2/24", "gateway": "10.0.0.1"}, {"address": "fd00::2/64"}],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24", "gw": "10.0.0.9"}], "dns": {"nameservers": ["10.0.0.53"], "domain": "d"}}})
+}
+
+/// The result of each ADD, or that it is refused. An empty `dns` is as good as none.
+fn answers(subject: &Subject, calls: &[(String, &str)]) -> Vec<Option<Value>> {
+    let node = Node::with(subject);
+    let pod = node.container();
+    let answer = |(config, args): &(String, &str)| {
+        let reply = Call::new(Verb::Add, config.as_str(), &pod).plugin("static").args(*args).run(&node);
+        let mut result = reply.output.status.success().then(|| reply.ok())?;
+        if result["dns"] == json!({}) {
+            result.as_object_mut().unwrap().remove("dns");
+        }
+        Some(result)
+    };
+    calls.iter().map(answer).collect()
+}
+
+#[test]
+fn add_answers_as_the_reference() {
+    let Some(reference) = Subject::find_reference() else {
+        return testns::skip("add_answers_as_the_reference", "no reference plugins in /usr/lib/cni");
+    };
+    let many = json!({"ipam": {"addresses": [{"address": "10.0.0.2/24"}, {"address": "10.0.0.2/24"}]}});
+    let outside = json!({"ipam": {"addresses": [{"address": "203.0.113.9/32", "gateway": "192.0.2.1"}]}});
+    let by_runtime = json!({"ipam": {"addresses": [{"address": "10.0.0.2/24"}]}, "args": {"cni": {"ips": ["10.1.0.2/24"]}},
+        "runtimeConfig": {"ips": ["10.2.0.2/24", "fd02::2/64"]}});
+    let by_args = json!({"ipam": {"routes": [{"dst": "10.9.0.0/16"}]}, "args": {"cni": {"ips": ["10.1.0.2/24"]}}});
+    let bare = json!({"ipam": {"addresses": [{"address": "10.0.0.2"}]}});
+    let configs = [two(), many, outside, by_runtime, by_args, bare, json!({"ipam": {}}), json!({})];
+    let args = ["", "IP=10.0.0.7/24,10.8.0.7/16;GATEWAY=10.8.0.1", "IP=10.0.0.7", "A=b", "IgnoreUnknown=1;A=b"];
+    let mut calls = Vec::new();
+    for version in ["0.1.0", "0.2.0", "0.3.1", "0.4.0", "1.0.0"] {
+        for keys in &configs {
+            calls.extend(args.map(|args| (config(version, keys), args)));
+        }
+    }
+    let (ours, theirs) = (answers(&Subject::ours(), &calls), answers(&reference, &calls));
+    for ((call, ours), theirs) in calls.iter().zip(ours).zip(theirs) {
+        assert_eq!(ours, theirs, "{call:?}");
+    }
+}
+
+#[test]
+fn check_compares_addresses_gateways_and_routes() {
+    let node = Node::with(&Subject::ours());
+    let pod = node.container();
+    let result = node.call(Verb::Add, &config("1.0.0", &two()), &pod).ok();
+    let check = |change: &dyn Fn(&mut Value)| {
+        let mut keys = two();
+        keys["prevResult"] = result.clone();
+        change(&mut keys["prevResult"]);
+        node.call(Verb::Check, &config("1.0.0", &keys), &pod)
+    };
+    check(&|_| ()).ok();
+    // What the interface plugin completes is no difference.
+    check(&|prev| prev["ips"][1]["gateway"] = json!("fd00::1")).ok();
+    check(&|prev| prev["routes"][0]["gw"] = json!("10.0.0.1")).ok();
+    for (change, named) in [
+        (&(|prev: &mut Value| prev["ips"] = json!([])) as &dyn Fn(&mut Value), "address 10.0.0.2/24 is not found"),
+        (&|prev| prev["ips"][0]["gateway"] = json!("10.0.0.3"), "does not have gateway 10.0.0.1"),
+        (&|prev| prev["routes"] = json!([{"dst": "0.0.0.0/0"}]), "a route to 192.0.2.0/24"),
+    ] {
+        let msg = check(change).fails_with(107).msg;
+        assert!(msg.contains(named), "{msg}");
+    }
+    node.call(Verb::Check, &config("1.0.0", &two()), &pod).fails_with(7);
+}
+
+#[test]
+fn del_gc_and_status_have_nothing_to_do() {
+    let node = Node::with(&Subject::ours());
+    let pod = node.container().leave(Remains::Gone);
+    let bad = json!({"ipam": {"addresses": [{"address": "10.0.0.2"}]}});
+    node.call(Verb::Del, &config("1.0.0", &bad), &pod).ok();
+    let mut gc = bad.clone();
+    gc["cni.dev/valid-attachments"] = json!([]);
+    node.call(Verb::Gc, &config("1.1.0", &gc), &pod).ok();
+    node.call(Verb::Status, &config("1.1.0", &two()), &pod).ok();
+    node.call(Verb::Status, &config("1.1.0", &bad), &pod).fails_with(7);
+    node.assert_as_before();
+}
+
+#[test]
+fn a_container_on_a_bridge_has_the_addresses_that_it_asks_for() {
+    let node = Node::with(&Subject::ours());
+    let pod = node.container();
+    let mut keys = two();
+    keys["type"] = json!("bridge");
+    keys["isGateway"] = json!(true);
+    let config = config("1.1.0", &keys);
+    node.call(Verb::Add, &config, &pod).ok();
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.0.0.2/24", "fd00::2/64"]);
+    pod.namespace().ping([10, 0, 0, 1]);
+    node.call(Verb::Del, &config, &pod).ok();
+    assert!(pod.namespace().find_link("eth0").is_none());
+}
