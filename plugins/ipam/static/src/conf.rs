@@ -115,7 +115,9 @@ fn parse_all(key: &str, ips: &[String]) -> Result<Vec<StaticAddress>, CniError> 
 
 fn parse(key: &str, text: &str) -> Result<IpNetwork, CniError> {
     let parsed = json::parse_cidr(text);
-    parsed.map_err(|_| CniError::invalid_key(key, format_args!("{text:?}"), "expected an address with prefix, a/n"))
+    parsed.map_err(|_parse_error| {
+        CniError::invalid_key(key, format_args!("{text:?}"), "expected an address with prefix, a/n")
+    })
 }
 
 impl Conf {
