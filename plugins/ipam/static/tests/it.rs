@@ -1,5 +1,7 @@
 //! The plugin beside the reference's, and behind bridge.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+
 use serde_json::{Value, json};
 use testns::{Call, Node, Remains, Subject, Verb};
 
@@ -20,7 +22,7 @@ fn answers(subject: &Subject, calls: &[(String, &str)]) -> Vec<Option<Value>> {
     let node = Node::with(subject);
     let pod = node.container();
     let answer = |(config, args): &(String, &str)| {
-        let reply = Call::new(Verb::Add, config.as_str(), &pod).plugin("static").args(*args).run(&node);
+        let reply = Call::new(Verb::Add, config.as_str(), &pod).plugin("static").args(args).run(&node);
         let mut result = reply.output.status.success().then(|| reply.ok())?;
         if result["dns"] == json!({}) {
             result.as_object_mut().unwrap().remove("dns");
@@ -59,12 +61,12 @@ fn add_answers_as_the_reference() {
 fn check_compares_addresses_gateways_and_routes() {
     let node = Node::with(&Subject::ours());
     let pod = node.container();
-    let result = node.call(Verb::Add, &config("1.0.0", &two()), &pod).ok();
+    let result = node.call(Verb::Add, config("1.0.0", &two()), &pod).ok();
     let check = |change: &dyn Fn(&mut Value)| {
         let mut keys = two();
         keys["prevResult"] = result.clone();
         change(&mut keys["prevResult"]);
-        node.call(Verb::Check, &config("1.0.0", &keys), &pod)
+        node.call(Verb::Check, config("1.0.0", &keys), &pod)
     };
     check(&|_| ()).ok();
     // What the interface plugin completes is no difference.
@@ -78,7 +80,7 @@ fn check_compares_addresses_gateways_and_routes() {
         let msg = check(change).fails_with(107).msg;
         assert!(msg.contains(named), "{msg}");
     }
-    node.call(Verb::Check, &config("1.0.0", &two()), &pod).fails_with(7);
+    node.call(Verb::Check, config("1.0.0", &two()), &pod).fails_with(7);
 }
 
 #[test]
@@ -86,12 +88,12 @@ fn del_gc_and_status_have_nothing_to_do() {
     let node = Node::with(&Subject::ours());
     let pod = node.container().leave(Remains::Gone);
     let bad = json!({"ipam": {"addresses": [{"address": "10.0.0.2"}]}});
-    node.call(Verb::Del, &config("1.0.0", &bad), &pod).ok();
+    node.call(Verb::Del, config("1.0.0", &bad), &pod).ok();
     let mut gc = bad.clone();
     gc["cni.dev/valid-attachments"] = json!([]);
-    node.call(Verb::Gc, &config("1.1.0", &gc), &pod).ok();
-    node.call(Verb::Status, &config("1.1.0", &two()), &pod).ok();
-    node.call(Verb::Status, &config("1.1.0", &bad), &pod).fails_with(7);
+    node.call(Verb::Gc, config("1.1.0", &gc), &pod).ok();
+    node.call(Verb::Status, config("1.1.0", &two()), &pod).ok();
+    node.call(Verb::Status, config("1.1.0", &bad), &pod).fails_with(7);
     node.assert_as_before();
 }
 
