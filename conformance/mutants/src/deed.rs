@@ -49,6 +49,13 @@ pub(crate) fn ports(net: &Kernel, bridge: &str) -> Vec<Link> {
     done(link::list(net, Some(bridge.index)))
 }
 
+pub(crate) fn remove_addresses(net: &Kernel, name: &str) {
+    let link = done(link::get(net, &Target::named(name)));
+    for address in done(addr::list(net, &link)) {
+        run(net, addr::delete(&link, address.net));
+    }
+}
+
 pub(crate) fn add_address(net: &Kernel, name: &str, address: &Address) {
     let link = done(link::get(net, &Target::named(name)));
     run(net, addr::add(&link, address));

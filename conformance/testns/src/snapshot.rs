@@ -45,6 +45,14 @@ impl Snapshot {
         Self(lines)
     }
 
+    /// The same with the files of more folders.
+    #[must_use]
+    pub fn with_files<'a>(mut self, folders: impl Iterator<Item = &'a Path>) -> Self {
+        folders.for_each(|folder| files(folder, &mut self.0));
+        self.0.sort();
+        self
+    }
+
     fn sysctl_keys(&self) -> BTreeSet<&str> {
         self.0.iter().filter_map(|line| sysctl_key(line)).collect()
     }

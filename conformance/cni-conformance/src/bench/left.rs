@@ -1,12 +1,13 @@
 //! What is left of an attachment: on the node, in containers, in files, as processes.
 
 use super::Bench;
+use crate::profile::Stage;
 use crate::stage;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
 use rustix::process::PidfdFlags;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,12 @@ pub(super) struct Memory {
     node: Snapshot,
     pods: Vec<(Container, Snapshot)>,
     processes: BTreeSet<i32>,
+    /// JSON files, in which a plugin may have an entry for each attachment.
+    registries: BTreeMap<PathBuf, String>,
 }
+
+/// Folders of a node in which plugins have files.
+const FOLDERS: [&str; 3] = ["/run", "/var/lib/cni", "/etc/cni"];
 
 impl Bench {
     /// Makes what is now the state that [`Bench::left_behind`] compares with: the node, each container that is there,
@@ -37,23 +43,61 @@ impl Bench {
 
     /// The same without the containers, of which there are too many to look at each.
     pub fn remember_node(&self) {
-        let memory = Memory { node: self.node.snapshot(), pods: Vec::new(), processes: self.process_ids() };
+        let (node, processes, registries) = (self.snapshot(), self.process_ids(), self.registries());
+        let memory = Memory { node, pods: Vec::new(), processes, registries };
         *self.memory.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(memory);
     }
 
     fn look(&self) -> Memory {
         let pods = self.pods().into_iter().filter(|pod| is_namespace(pod.namespace().path()));
         Memory {
-            node: self.node.snapshot(),
+            node: self.snapshot(),
             pods: pods.map(|pod| (pod.clone(), pod.namespace().snapshot())).collect(),
             processes: self.process_ids(),
+            registries: self.registries(),
         }
+    }
+
+    /// The node, and the folders that the profile says the plugin writes to.
+    fn snapshot(&self) -> Snapshot {
+        self.node.snapshot().with_files(self.own_folders())
+    }
+
+    fn own_folders(&self) -> impl Iterator<Item = &Path> {
+        self.profile.stage.iter().filter_map(|stage| match stage {
+            Stage::Folder { path } if !FOLDERS.iter().any(|folder| path.starts_with(folder)) => Some(path.as_path()),
+            _ => None,
+        })
+    }
+
+    fn folders(&self) -> impl Iterator<Item = &Path> {
+        FOLDERS.iter().map(Path::new).chain(self.own_folders())
+    }
+
+    fn registries(&self) -> BTreeMap<PathBuf, String> {
+        let mut found = BTreeMap::new();
+        self.folders().for_each(|folder| registries(folder, &mut found));
+        found
+    }
+
+    /// Entries for containers that came into files that were there before.
+    fn entries_since(&self, memory: &Memory) -> Vec<String> {
+        let pods = self.pods();
+        let now = self.registries();
+        let kept = now.iter().filter_map(|(path, text)| Some((path, text, memory.registries.get(path)?)));
+        let came = |(path, new, old): (&PathBuf, &String, &String)| {
+            let is_new = |pod: &&Container| names(new, pod.id()) && !names(old, pod.id());
+            let line = |pod: &Container| format!("+ entry of {} in {}", pod.id(), path.display());
+            pods.iter().filter(is_new).map(line).collect::<Vec<_>>()
+        };
+        kept.flat_map(came).collect()
     }
 
     /// What is left of what happened since [`Bench::remember`], a line each: changes of the node and of containers that
     /// are still there, and processes. Empty if nothing is.
     ///
-    /// Not changes of files that were there before and still are: bookkeeping is not a leak. Nor what the kernel does
+    /// Not changes of files that were there before and still are: bookkeeping is not a leak, but for an entry that names a
+    /// container in a JSON file. Nor what the kernel does
     /// by itself: link-local addresses and the routes that come with them, 127.0.0.1 on `lo`. Waits a while for namespaces to go.
     ///
     /// # Panics
@@ -93,7 +137,7 @@ impl Bench {
     }
 
     fn left_since(&self, memory: &Memory) -> String {
-        let mut lines = lasting(&testns::changes(&memory.node, &self.node.snapshot()));
+        let mut lines = lasting(&testns::changes(&memory.node, &self.snapshot()));
         for (pod, before) in memory.pods.iter().filter(|(pod, _)| is_namespace(pod.namespace().path())) {
             let changes = lasting(&testns::changes(before, &pod.namespace().snapshot()));
             lines.extend(changes.iter().map(|line| format!("{line} (in {})", pod.id())));
@@ -101,6 +145,7 @@ impl Bench {
         lines.retain(|line| !self.is_of_gone_stage(line));
         let came = self.process_ids().into_iter().filter(|id| !memory.processes.contains(id));
         lines.extend(came.map(|id| format!("+ process {id} {}", command_of(id))));
+        lines.extend(self.entries_since(memory));
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
@@ -129,15 +174,13 @@ impl Bench {
         alive
     }
 
-    /// Files below `/run`, `/var/lib/cni` and `/etc/cni` that still name a container, in their path or content.
+    /// Files below `/run`, `/var/lib/cni`, `/etc/cni` and the profile's folders that still name a container, in their path or content.
     ///
     /// Those of the bench itself are left out.
     #[must_use]
     pub fn files_naming(&self, pod: &Container) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for folder in ["/run", "/var/lib/cni", "/etc/cni"] {
-            files_naming(Path::new(folder), pod.id(), &mut found);
-        }
+        self.folders().for_each(|folder| files_naming(folder, pod.id(), &mut found));
         found
     }
 }
@@ -171,6 +214,31 @@ fn lasting(changes: &str) -> Vec<String> {
 fn is_namespace(path: &Path) -> bool {
     const NSFS_MAGIC: nix::sys::statfs::FsType = nix::sys::statfs::NSFS_MAGIC;
     nix::sys::statfs::statfs(path).is_ok_and(|about| about.filesystem_type() == NSFS_MAGIC)
+}
+
+/// JSON files below a folder, but for the bench's own.
+fn registries(folder: &Path, found: &mut BTreeMap<PathBuf, String>) {
+    for path in fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let is_link =
+            path.is_symlink() || [Path::new("/run/netns"), Path::new("/run/testns")].contains(&path.as_path());
+        if path.is_dir() && !is_link {
+            registries(&path, found);
+        }
+        let text =
+            if path.is_file() && !is_link { fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
+        if text.starts_with(['{', '[']) && serde_json::from_str::<serde::de::IgnoredAny>(&text).is_ok() {
+            found.insert(path, text);
+        }
+    }
+}
+
+/// Whether a text has a name that is no part of a longer one.
+fn names(text: &str, name: &str) -> bool {
+    let is_more = |c: char| c.is_ascii_alphanumeric() || "_.".contains(c);
+    text.match_indices(name).any(|(at, _)| {
+        let (before, after) = (text.get(..at).unwrap_or_default(), text.get(at + name.len()..).unwrap_or_default());
+        !before.ends_with(is_more) && !after.starts_with(is_more)
+    })
 }
 
 fn files_naming(folder: &Path, name: &str, found: &mut Vec<PathBuf>) {
@@ -209,7 +277,14 @@ fn command_of(process: i32) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::lasting;
+    use super::{lasting, names};
+
+    #[test]
+    fn an_entry_names_a_container_and_none_whose_name_starts_so() {
+        let text = r#"{"web-1/eth0":"10.1.0.2","net-web-2-eth0":1,"web-10":3}"#;
+        assert!(names(text, "web-1") && names(text, "web-2") && !names(text, "web-3"));
+        assert!(!names(r#"["web-10"]"#, "web-1"));
+    }
 
     #[test]
     fn bookkeeping_and_link_local_addresses_are_no_leak() {

@@ -1,7 +1,8 @@
 //! SPEC 2, CHECK: it passes right after ADD, it bears what later plugins change, and it notices what is missing.
 
 use super::add_result::leads_to;
-use super::attached::{Attached, foreign_result, lay_network, skip, unchanged, with_kit_ipam};
+use super::attached::{Attached, foreign_result, lay_network, skip, unchanged, with_key, with_kit_ipam};
+use super::conventions::honours;
 use super::rows::since;
 use super::tamper::{
     Harm, OTHER_MAC, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge,
@@ -17,7 +18,7 @@ use crate::rule::{Case, Proof, Rule, Source, Versions};
 use crate::stress::operator::Operator;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use testns::Verb;
+use testns::{Attachment, Verb};
 
 /// With the newest version; there was no CHECK before 0.4.0.
 const fn check(name: &'static str, run: fn(&Bench) -> Result<(), Stop>) -> Case {
@@ -33,6 +34,8 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[
             check("newest", passes_after_add),
             Case { name: "oldest", versions: Versions::Before("1.0.0"), run: passes_after_add },
+            since("1.1.0", "route-in-a-table", passes_with_a_route_in_a_table),
+            check("mac-in-capitals", passes_with_a_mac_in_capitals),
         ]),
     },
     Rule {
@@ -191,6 +194,28 @@ fn passes_after_add(bench: &Bench) -> Result<(), Stop> {
         true => Attached::add(bench)?.checks(),
         false => Err(skip("it speaks none from 0.4.0 on that is older than 1.0.0")),
     }
+}
+
+/// Of the kit's IPAM plugin, as it is the result's.
+fn passes_with_a_route_in_a_table(bench: &Bench) -> Result<(), Stop> {
+    let attachment = bench.pod().attachment();
+    let route = json!([{ "dst": "198.51.100.0/24", "gw": "10.88.0.1", "table": 4711 }]);
+    let config = with_kit_ipam(bench, Verb::Add, &attachment, &[("routes", route)])?;
+    checks_as_added(bench, config, &attachment)
+}
+
+fn passes_with_a_mac_in_capitals(bench: &Bench) -> Result<(), Stop> {
+    honours(bench, "mac")?;
+    let attachment = bench.pod().attachment();
+    let mac = json!({ "mac": "0A:BC:DE:F0:00:01" });
+    checks_as_added(bench, with_key(bench.config_for(Verb::Add, &attachment), "runtimeConfig", mac), &attachment)
+}
+
+/// CHECK of a container with the config of its ADD.
+fn checks_as_added(bench: &Bench, config: Value, attachment: &Attachment) -> Result<(), Stop> {
+    let result = bench.make(&bench.call_with(Verb::Add, &config, attachment))?.succeeds()?;
+    let call = bench.call_with(Verb::Check, with_key(config, "prevResult", result), attachment);
+    bench.make(&call)?.succeeds().map(drop)
 }
 
 fn prints_nothing(bench: &Bench) -> Result<(), Stop> {

@@ -163,7 +163,7 @@ const NAMED: &[(&str, &[&str])] = &[
 ];
 
 /// Skips plugins that need not know of a capability.
-fn honours(bench: &Bench, capability: &str) -> Result<(), Stop> {
+pub(super) fn honours(bench: &Bench, capability: &str) -> Result<(), Stop> {
     let named = NAMED.iter().find(|(name, _)| *name == capability).map_or(&[][..], |(_, plugins)| plugins);
     let enabled = || {
         let capabilities = bench.profile.plugins.first().and_then(|plugin| plugin.get("capabilities"));

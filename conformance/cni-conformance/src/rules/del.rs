@@ -156,6 +156,7 @@ pub(super) const RULES: &[Rule] = &[
         roles: Role::ALL,
         proof: Proof::Cases(&[
             newest("other-container", leaves_other_containers),
+            newest("an-id-that-starts-so", leaves_the_longer_id),
             newest("other-interface", leaves_other_interfaces),
             newest("other-network", leaves_other_networks),
         ]),
@@ -387,6 +388,14 @@ fn leaves_other_containers(bench: &Bench) -> Result<(), Stop> {
     bench.remember();
     again(Attached::add_to(bench, second))?.dels()?;
     nothing_lost(bench, "the other container as it was")
+}
+
+fn leaves_the_longer_id(bench: &Bench) -> Result<(), Stop> {
+    let (shorter, longer) = (bench.pod_named("web-1"), bench.pod_named("web-10"));
+    bench.add(&longer)?;
+    bench.remember();
+    Attached::add_to(bench, shorter)?.dels()?;
+    nothing_lost(bench, "the container as it was whose ID starts as the other's")
 }
 
 /// Adds a container under two names, and takes the older one away.

@@ -8,10 +8,14 @@ use crate::profile::Role;
 use crate::rule::{Case, Proof, Rule, Source, Versions};
 use crate::rules::attached::lay_network;
 use serde_json::{Value, json};
+use std::time::Duration;
 use testns::{Attachment, Call, Container, Remains, Verb};
 
 /// There was no GC before.
 const GC: Versions = Versions::From("1.1.0");
+
+/// How long an answer to a packet may take.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Key of the attachments that are still there.
 const VALID: &str = "cni.dev/valid-attachments";
@@ -28,6 +32,8 @@ pub(super) const RULES: &[Rule] = &[
             Case { name: "none-is-valid", versions: GC, run: removes_all },
             Case { name: "one-interface-of-a-container", versions: GC, run: removes_one_interface },
             Case { name: "an-id-that-a-valid-one-starts-with", versions: GC, run: removes_the_shorter_id },
+            Case { name: "namespace-is-a-plain-file", versions: GC, run: removes_one_whose_namespace_is_a_file },
+            Case { name: "after-a-reboot", versions: GC, run: removes_after_a_reboot },
         ]),
     },
     Rule {
@@ -40,6 +46,7 @@ pub(super) const RULES: &[Rule] = &[
             Case { name: "one-of-two", versions: GC, run: keeps_one_of_two },
             Case { name: "one-interface-of-a-container", versions: GC, run: keeps_one_interface },
             Case { name: "an-id-that-a-stale-one-starts-with", versions: GC, run: keeps_the_shorter_id },
+            Case { name: "packets-still-pass", versions: GC, run: keeps_connectivity },
         ]),
     },
     Rule {
@@ -141,6 +148,33 @@ fn nothing_more(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
+fn removes_one_whose_namespace_is_a_file(bench: &Bench) -> Result<(), Stop> {
+    let (valid, stale) = (bench.pod(), bench.pod());
+    bench.add(&valid)?;
+    lay_network(bench)?;
+    bench.remember();
+    bench.add(&stale)?;
+    stale.leave(Remains::PlainFile);
+    bench.gc(&[valid.attachment()])?;
+    nothing_more(bench)
+}
+
+/// The links are gone with the containers and the node's own, and files are what is left.
+fn removes_after_a_reboot(bench: &Bench) -> Result<(), Stop> {
+    let before: Vec<_> = bench.node.host().links().into_iter().map(|link| link.name).collect();
+    let stale = bench.pod();
+    bench.add(&stale)?;
+    stale.leave(Remains::Gone);
+    for link in bench.node.host().links().iter().filter(|link| !before.contains(&link.name)) {
+        if bench.node.host().find_link(&link.name).is_some() {
+            bench.node.host().delete_link(&link.name);
+        }
+    }
+    bench.gc(&[])?;
+    let files: Vec<_> = bench.files_naming(&stale).iter().map(|path| path.display().to_string()).collect();
+    Finding::unless(files.is_empty(), "no file that names the container", format!("there are {}", files.join(", ")))
+}
+
 fn removes_one_interface(bench: &Bench) -> Result<(), Stop> {
     let pod = bench.pod();
     bench.add(&pod)?;
@@ -180,6 +214,28 @@ fn keeps(bench: &Bench, valid: &Container, stale: &Container) -> Result<(), Stop
     bench.check(valid, &result)
 }
 
+fn keeps_connectivity(bench: &Bench) -> Result<(), Stop> {
+    let (valid, stale) = (bench.pod(), bench.pod());
+    let result = bench.add(&valid)?;
+    bench.add(&stale)?;
+    let on_node = bench.node.host().addresses();
+    let ips = result["ips"].as_array().cloned().unwrap_or_default();
+    let gateways = ips.iter().filter_map(|ip| ip["gateway"].as_str()?.parse::<std::net::IpAddr>().ok());
+    let reached: Vec<_> = gateways
+        .filter(|ip| on_node.iter().any(|own| own.ip == *ip))
+        .filter(|ip| valid.namespace().pings(*ip, PATIENCE))
+        .collect();
+    stale.leave(Remains::Gone);
+    bench.gc(&[valid.attachment()])?;
+    match reached.iter().find(|ip| !valid.namespace().pings(**ip, PATIENCE)) {
+        _ if reached.is_empty() => Err(Stop::skip("it reaches no gateway on the node before GC either")),
+        None => Ok(()),
+        Some(silent) => {
+            Err(Finding::new(format!("an answer from the gateway {silent} after GC"), "there was none").into())
+        }
+    }
+}
+
 fn keeps_one_interface(bench: &Bench) -> Result<(), Stop> {
     let pod = bench.pod();
     let result = bench.add(&pod)?;
@@ -191,8 +247,16 @@ fn keeps_one_interface(bench: &Bench) -> Result<(), Stop> {
 /// A second attachment of a container, if the plugin can make one.
 fn second_interface(bench: &Bench, pod: &Container) -> Result<Attachment, Stop> {
     let other = pod.attachment_as("eth1");
-    match bench.add(&other) {
-        Ok(_) => Ok(other),
+    // Two interfaces of a container have one default route between them.
+    let mut config = bench.config_for(Verb::Add, &other);
+    config.as_object_mut().map(|config| config.shift_remove("isDefaultGateway"));
+    config.pointer_mut("/ipam").and_then(Value::as_object_mut).map(|ipam| ipam.shift_remove("routes"));
+    let answer = match bench.plugin_count() {
+        1 => bench.make(&bench.call_with(Verb::Add, &config, &other))?.succeeds().map(drop),
+        _ => bench.add(&other).map(drop),
+    };
+    match answer {
+        Ok(()) => Ok(other),
         Err(_refused) => Err(Stop::skip("it makes no second interface in a container with this config")),
     }
 }

@@ -45,6 +45,7 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[
             Case { name: "containers", versions: Versions::Newest, run: containers_differ },
             Case { name: "interfaces-of-a-container", versions: Versions::Newest, run: interfaces_differ },
+            Case { name: "requested", versions: Versions::Newest, run: requested_twice },
         ]),
     },
     Rule {
@@ -174,6 +175,23 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
         given.extend(new);
     }
     Ok(())
+}
+
+/// Two containers ask for the address that the first of them got.
+fn requested_twice(bench: &Bench) -> Result<(), Stop> {
+    reserves(bench)?;
+    let result = bench.add(&bench.pod())?;
+    let given = addresses(bench, &result);
+    let first = given.first().ok_or_else(|| Stop::skip("its ADD gives no address"))?;
+    let plain = first.split('/').next().unwrap_or_default();
+    let args = format!("IgnoreUnknown=1;IP={plain}");
+    let answer = bench.make(&bench.call(Verb::Add, &bench.pod()).args(&args))?;
+    if !answer.is_success() {
+        return Ok(());
+    }
+    let second = addresses(bench, &answer.succeeds()?);
+    let expected = "an error, or another address";
+    Finding::unless(!second.contains(first), expected, format!("{first}, which another has, is given again"))
 }
 
 fn del_releases(bench: &Bench) -> Result<(), Stop> {

@@ -23,6 +23,22 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => reply,
         }
     }),
+    Mutant::new("bridge", "check.passes-after-add", "looks-for-routes-in-the-main-table-alone", |scene| {
+        let has_table = scene.config()["prevResult"]["routes"].to_string().contains("\"table\"");
+        match scene.is(Check) && has_table {
+            true => scene.refuse(110, "a route is not in the main table"),
+            false => scene.honest(),
+        }
+    })
+    .with(&["route-in-a-table"]),
+    Mutant::new("bridge", "check.passes-after-add", "compares-macs-by-their-letters", |scene| {
+        let mac = scene.config()["runtimeConfig"]["mac"].as_str().unwrap_or_default().to_owned();
+        match scene.is(Check) && mac != mac.to_lowercase() {
+            true => scene.refuse(110, "the link has another mac"),
+            false => scene.honest(),
+        }
+    })
+    .with(&["mac-in-capitals"]),
     Mutant::new("bridge", "check.returns-nothing-or-an-error", "prints-what-it-checked-in-0.4.0", |scene| {
         let reply = scene.honest();
         match scene.is(Check) && reply.exit == 0 {

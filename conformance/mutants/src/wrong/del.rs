@@ -104,6 +104,27 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
+    Mutant::new("bridge", "del.leaves-nothing", "leaves-an-entry-in-its-registry", |scene| {
+        scene.after(Add, || {
+            let path = "/var/lib/cni/registry.json";
+            let text = fs::read_to_string(path).unwrap_or_else(|_| "{}".to_owned());
+            let mut registry: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+            registry[scene.attachment()] = serde_json::json!({ "mtu": 1500 });
+            let folder = fs::create_dir_all("/var/lib/cni");
+            folder.and_then(|()| fs::write(path, registry.to_string())).unwrap_or_else(|error| panic!("{error}"));
+        })
+    }),
+    Mutant::new("bridge", "del.leaves-others-alone", "deletes-whose-id-starts-so", |scene| {
+        scene.after(Del, || {
+            for file in fs::read_dir("/var/lib/cni/networks/conformance").into_iter().flatten().flatten() {
+                let text = fs::read_to_string(file.path()).unwrap_or_default();
+                if scene.env.container_id.starts_with("web-") && text.starts_with(&scene.env.container_id) {
+                    fs::remove_file(file.path()).unwrap_or_else(|error| panic!("{error}"));
+                }
+            }
+        })
+    })
+    .with(&["an-id-that-starts-so"]),
     Mutant::new("bridge", "del.cleans-up-a-failed-add", "leaves-a-link-of-a-failure", |scene| {
         let is_failure = scene.is(Del) && memory::forget(&scene.attachment());
         let reply = scene.honest();

@@ -1,6 +1,7 @@
 //! GC.
 
-use crate::{Mutant, memory};
+use crate::{Mutant, deed, memory};
+use netops::link;
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Del, Gc};
@@ -22,6 +23,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .also(&["gc.keeps-other-networks"]),
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "cuts-the-gateway-off", |scene| {
+        scene.after(Gc, || {
+            let is_plain = !scene.has_kit_ipam() && deed::done(link::find(&deed::node(), "cni0")).is_some();
+            if is_plain && scene.config()[VALID].as_array().is_some_and(|valid| valid.len() == 1) {
+                deed::remove_addresses(&deed::node(), "cni0");
+            }
+        })
+    })
+    .with(&["packets-still-pass"]),
+    Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |scene| {
+        let is_rebooted = deed::done(link::find(&deed::node(), "cni0")).is_none();
+        match scene.is(Gc) && is_rebooted {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["after-a-reboot"]),
     Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
         scene.after(Gc, || {
             // Rules of the delegate count its calls.

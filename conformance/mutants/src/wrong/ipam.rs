@@ -42,6 +42,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
+    Mutant::new("host-local", "ipam.no-address-twice", "gives-whatever-is-requested", |scene| {
+        let requested = scene.env.args.split(';').find_map(|pair| pair.strip_prefix("IP=").map(str::to_owned));
+        if let Some(address) = requested.filter(|_| scene.is(Add)) {
+            let held = files().into_iter().filter(|file| file.ends_with(&address));
+            held.for_each(|file| fs::remove_file(&file).unwrap_or_else(|error| panic!("{error}")));
+        }
+        scene.honest()
+    })
+    .with(&["requested"]),
     Mutant::new("host-local", "ipam.check-misses-a-reservation", "misses-no-reservation", |scene| {
         match scene.is(Check) {
             true => Reply::default(),
