@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 use crate::must::Must as _;
 
 /// A folder with `cni-plugins` and `cnitool` to test in place of what the sources give, such as `target/*/release`.
-const FOLDER: &str = "CNI_EXECUTABLES";
+const FOLDER: &str = "TESTNS_EXECUTABLES";
 
 /// The executable that is all plugins. One for all tests: cargo builds it when the first test of a process asks, so it is
 /// never older than the sources.
