@@ -5,7 +5,7 @@ use bridge::conf::{Conf, Removal};
 use bridge::plan::{self, Own, Plan};
 use cni_spec::{ConfObject, FromAnyConf, FromConf, IfName, SpecVersion, json};
 use filter::iptables::rule::{self, Rule};
-use filter::{Attachment, fuzzing};
+use filter::{Names, fuzzing};
 use interface::Step;
 use noop::control::Control;
 use skel::env::Environment;
@@ -102,7 +102,7 @@ pub fn iptables_save(data: &[u8]) {
     let text = &*hold::text(data);
     let comment = text.lines().next().unwrap_or_default();
     quoting_has_no_way_out(comment);
-    let own = Attachment { network: comment, container: text, ifname: "eth0" };
+    let own = Names { network: comment, container: text, ifname: "eth0" };
     let (written, is_own) = fuzzing::comment(own);
     assert!(is_own && written.len() <= 128 && fuzzing::key_of(&written).is_some());
     for line in text.lines() {

@@ -3,7 +3,7 @@
 use netops::nft;
 
 use crate::iptables::{self, Rule};
-use crate::owner::{self, Attachment};
+use crate::owner::{self, Names};
 
 /// Words of a line as `iptables-restore` splits it.
 #[must_use]
@@ -31,7 +31,7 @@ pub fn key_of(comment: &str) -> Option<&str> {
 
 /// An attachment's comment, and whether it is told to be its own.
 #[must_use]
-pub fn comment(attachment: Attachment<'_>) -> (String, bool) {
+pub fn comment(attachment: Names<'_>) -> (String, bool) {
     let comment = attachment.comment();
     let is_own = attachment.owner().owns(Some(&comment));
     (comment, is_own)

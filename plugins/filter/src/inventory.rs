@@ -6,14 +6,14 @@ use netops::Errno;
 use netops::error::Result;
 use netops::nft::Nft;
 
-use crate::owner::{Attachment, key_of, network_prefix};
+use crate::owner::{Names, key_of, network_prefix};
 use crate::spoof::{self, Idle};
 use crate::{Filter, iptables, masquerade};
 
 /// One object of a network, and what its comment says of its attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
-    /// [`Attachment::key`]; empty for rules of iptables and spoof guards, whose comments have none.
+    /// [`Names::key`]; empty for rules of iptables and spoof guards, whose comments have none.
     pub key: String,
     /// The container, if the comment has room for all of it.
     pub container: Option<String>,
@@ -66,7 +66,7 @@ fn by_key(network: &str, comment: Option<&str>, address: Option<IpAddr>, object:
     let key = key_of(comment).filter(|key| key.starts_with(&network_prefix(network)))?;
     let clear = comment.split_once(", if: ").and_then(|(_, rest)| rest.split_once(", id: "));
     // A comment that was cut names another container, which the key shows.
-    let is_whole = |(ifname, container): &(&str, &str)| Attachment { network, container, ifname }.key() == key;
+    let is_whole = |(ifname, container): &(&str, &str)| Names { network, container, ifname }.key() == key;
     let (ifname, container) = clear.filter(is_whole).unzip();
     let owned = |text: Option<&str>| text.map(str::to_owned);
     Some(Noted { key: key.to_owned(), container: owned(container), ifname: owned(ifname), address, object })
@@ -78,15 +78,15 @@ mod tests {
 
     #[test]
     fn a_comment_says_whose_the_object_is_unless_it_was_cut() {
-        let attachment = Attachment { network: "office", container: "c1", ifname: "eth0" };
+        let attachment = Names { network: "office", container: "c1", ifname: "eth0" };
         let noted = |comment: &str| by_key("office", Some(comment), None, String::new());
         let found = noted(&attachment.comment()).unwrap();
         assert_eq!((found.container.as_deref(), found.ifname.as_deref()), (Some("c1"), Some("eth0")));
         assert_eq!(found.key, attachment.key());
-        let long = Attachment { container: &"c".repeat(100), ..attachment };
+        let long = Names { container: &"c".repeat(100), ..attachment };
         let found = noted(&long.comment()).unwrap();
         assert_eq!((found.container, found.ifname, found.key), (None, None, long.key()));
-        assert_eq!(noted(&Attachment { network: "other", ..attachment }.comment()), None);
+        assert_eq!(noted(&Names { network: "other", ..attachment }.comment()), None);
         assert_eq!(noted("a rule of the administrator"), None);
     }
 }

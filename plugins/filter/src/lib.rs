@@ -1,6 +1,6 @@
 //! What the plugins put into the packet filter: masquerade and spoof guard.
 //!
-//! Start at [`Filter`]. Everything is told apart by [`Attachment`], noted in a comment of each object, so that DEL
+//! Start at [`Filter`]. Everything is told apart by [`Names`], noted in a comment of each object, so that DEL
 //! and GC find it without a result, a namespace or a record of ours. README.md shows the tables.
 
 use std::fmt;
@@ -28,7 +28,7 @@ mod race;
 pub mod fuzzing;
 
 pub use inventory::{Noted, list};
-pub use owner::{Attachment, Owner, Stale};
+pub use owner::{Names, Owner, Stale};
 pub use spoof::Mac;
 
 /// Who masquerades: key `ipMasqBackend`.
@@ -127,7 +127,7 @@ impl Filter {
     ///
     /// Content with absence. Goes on past errors and returns them all. What was deleted makes closing the connection wait
     /// for the kernel, 10 to 25 ms from then: close it after other work, or have a helper hold it ([`AsFd`]).
-    pub fn remove_masquerade(&mut self, attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
+    pub fn remove_masquerade(&mut self, attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
         let nft = &mut self.nft;
         let steps = [masquerade::remove(nft, attachment), iptables::masquerade::remove(nft, attachment, known)];
         steps.into_iter().filter_map(Result::err).collect()
@@ -138,7 +138,7 @@ impl Filter {
     ///
     /// # Errors
     /// What the kernel refused; absence is none.
-    pub fn remove_spoof_guard(&mut self, attachment: Attachment<'_>) -> Result<()> {
+    pub fn remove_spoof_guard(&mut self, attachment: Names<'_>) -> Result<()> {
         spoof::remove(&mut self.nft, attachment)
     }
 
@@ -149,12 +149,7 @@ impl Filter {
     ///
     /// # Errors
     /// What the kernel or iptables refused.
-    pub fn add_masquerade(
-        &mut self,
-        backend: Backend,
-        attachment: Attachment<'_>,
-        addresses: &[IpNetwork],
-    ) -> Result<()> {
+    pub fn add_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
         if backend != Backend::Nftables {
             if iptables::masquerade::add(&mut self.nft, &self.search_path, attachment, addresses)? {
                 return Ok(());
@@ -172,12 +167,7 @@ impl Filter {
     ///
     /// # Errors
     /// The first that is missing or different.
-    pub fn check_masquerade(
-        &mut self,
-        backend: Backend,
-        attachment: Attachment<'_>,
-        addresses: &[IpNetwork],
-    ) -> Result<()> {
+    pub fn check_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
         let by_iptables = iptables::masquerade::check(&mut self.nft, &self.search_path, attachment, addresses);
         if by_iptables.is_ok() {
             return by_iptables;
@@ -192,7 +182,7 @@ impl Filter {
     ///
     /// # Errors
     /// What the kernel refused.
-    pub fn add_spoof_guard(&mut self, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
+    pub fn add_spoof_guard(&mut self, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
         spoof::add(&mut self.nft, attachment, host_veth, mac)
     }
 
@@ -200,7 +190,7 @@ impl Filter {
     ///
     /// # Errors
     /// The first that is missing or different.
-    pub fn check_spoof_guard(&mut self, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
+    pub fn check_spoof_guard(&mut self, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
         spoof::check(&mut self.nft, attachment, host_veth, mac)
     }
 
@@ -243,7 +233,7 @@ fn lacking(error: OpError, purpose: &'static str, modules: &str) -> OpError {
 
 /// Removes all there is of an attachment, with a connection of its own; after its links, as [`Filter::remove_spoof_guard`].
 /// Content with a kernel that has no packet filter.
-pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> {
+pub fn remove_all(attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
     carry_on(|filter| {
         let mut errors = filter.remove_masquerade(attachment, known);
         errors.extend(filter.remove_spoof_guard(attachment).err());
@@ -255,7 +245,7 @@ pub fn remove_all(attachment: Attachment<'_>, known: Known<'_>) -> Vec<OpError> 
 ///
 /// Content with absence, and with a kernel that has no packet filter. Goes on past errors and returns
 /// them all.
-pub fn gc(network: &str, valid: &[Attachment<'_>], search_path: &str) -> Vec<OpError> {
+pub fn gc(network: &str, valid: &[Names<'_>], search_path: &str) -> Vec<OpError> {
     let stale = Stale::new(network, valid);
     carry_on(|Filter { nft, .. }| {
         let steps = [masquerade::gc(nft, &stale), iptables::masquerade::gc(nft, search_path, network, valid)];
@@ -266,7 +256,7 @@ pub fn gc(network: &str, valid: &[Attachment<'_>], search_path: &str) -> Vec<OpE
 /// Removes the spoof guards whose ports are gone, whatever their network, but for those of valid attachments.
 ///
 /// Content with absence, and with a kernel that has no packet filter.
-pub fn gc_spoof_guards(valid: &[Attachment<'_>]) -> Vec<OpError> {
+pub fn gc_spoof_guards(valid: &[Names<'_>]) -> Vec<OpError> {
     carry_on(|Filter { nft, .. }| spoof::gc(nft, valid).err().into_iter().collect())
 }
 

@@ -10,7 +10,7 @@ use netops::nft::{
 };
 use netops::{Errno, OpError};
 
-use crate::owner::{Attachment, Stale};
+use crate::owner::{Names, Stale};
 use crate::{base, race, rules};
 
 const NAME: &str = "cni_plugins_masquerade";
@@ -79,7 +79,7 @@ fn sees(table: &Table, address: IpNetwork) -> bool {
 /// Masquerades what these addresses send to anywhere but their own prefix and multicast.
 ///
 /// The attachment's earlier rules give way.
-pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
+pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let tables = tables_in_use(nft)?;
     match add_to(nft, tables, attachment, addresses) {
         Err(error) if *tables == BOTH && lacks_inet_nat(&error) => add_to(nft, &EACH, attachment, addresses),
@@ -106,7 +106,7 @@ fn lacks_inet_nat(error: &OpError) -> bool {
     is_absent && matches!(&*error.request, "NFT_MSG_NEWTABLE" | "NFT_MSG_NEWCHAIN")
 }
 
-fn add_to(nft: &mut Nft, tables: &[Table], attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
+fn add_to(nft: &mut Nft, tables: &[Table], attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let owner = attachment.owner();
     race::retry(|| {
         let generation = nft.generation()?;
@@ -138,7 +138,7 @@ struct Seen {
     stale: Vec<Rule>,
 }
 
-fn plan(table: &Table, attachment: Attachment<'_>, addresses: &[IpNetwork], seen: Seen) -> Vec<Change> {
+fn plan(table: &Table, attachment: Names<'_>, addresses: &[IpNetwork], seen: Seen) -> Vec<Change> {
     let mut changes = Vec::new();
     if !addresses.is_empty() {
         // The reference empties `postrouting` each time. Here what an administrator added stays where it is.
@@ -189,7 +189,7 @@ fn source(exprs: &[Expr]) -> Option<IpAddr> {
 }
 
 /// Removes an attachment's rules. The table stays, as it does with the reference.
-pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>) -> Result<()> {
+pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
     let owner = attachment.owner();
     delete(nft, |comment| owner.owns(Some(comment)))
 }
@@ -217,7 +217,7 @@ fn delete(nft: &mut Nft, is_to_go: impl Fn(&str) -> bool) -> Result<()> {
 ///
 /// # Errors
 /// What is missing or different.
-pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, addresses: &[IpNetwork]) -> Result<()> {
+pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let owner = attachment.owner();
     let tables = tables_in_use(nft)?;
     for table in tables {
@@ -257,7 +257,7 @@ pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
 }
 
 fn trial(tables: &[Table]) -> Transaction {
-    let nobody = Attachment { network: "", container: "", ifname: "" };
+    let nobody = Names { network: "", container: "", ifname: "" };
     let changes = tables.iter().flat_map(|table| {
         let addresses: Vec<_> = MULTICAST.into_iter().filter(|address| sees(table, *address)).collect();
         plan(table, nobody, &addresses, Seen { postrouting: Vec::new(), stale: Vec::new() })
@@ -272,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    const POD: Attachment<'_> = Attachment { network: "office", container: "c1", ifname: "eth0" };
+    const POD: Names<'_> = Names { network: "office", container: "c1", ifname: "eth0" };
 
     fn check(table: &Table, addresses: &[&str], seen: Seen, expect: &Expect) {
         let addresses: Vec<_> = addresses.iter().map(|text| text.parse().unwrap()).collect();

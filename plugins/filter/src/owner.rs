@@ -9,9 +9,9 @@ const NFT_COMMENT_MAX: usize = 128;
 /// The longest name of a chain: `NFT_NAME_MAXLEN` less the final NUL.
 const CHAIN_NAME_MAX: usize = 255;
 
-/// One container's membership in one network under one interface name.
+/// What the packet filter's objects of one [`cni_spec::Attachment`] are called: comments and chains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Attachment<'a> {
+pub struct Names<'a> {
     /// The network's name.
     pub network: &'a str,
     /// The container's ID.
@@ -20,14 +20,14 @@ pub struct Attachment<'a> {
     pub ifname: &'a str,
 }
 
-impl<'a> From<&'a cni_spec::Attachment> for Attachment<'a> {
+impl<'a> From<&'a cni_spec::Attachment> for Names<'a> {
     fn from(attachment: &'a cni_spec::Attachment) -> Self {
         let cni_spec::Attachment { network, container_id, ifname } = attachment;
         Self { network: network.as_str(), container: container_id.as_str(), ifname: ifname.as_str() }
     }
 }
 
-impl Attachment<'_> {
+impl Names<'_> {
     /// `<N>-<I>`: N from the network's name, I from ifname and container ID. Every comment of an
     /// nft object starts with it; the reference plugins use the same.
     #[must_use]
@@ -130,7 +130,7 @@ impl SpoofNames {
     /// The container and interface in a comment; `None` if its ID has digits behind it, and so does not say them.
     pub(crate) fn owner_of(comment: &str) -> Option<(&str, &str)> {
         let (container, ifname) = comment.strip_prefix(SPOOF_COMMENT)?.rsplit_once('-')?;
-        let is_whole = Attachment { network: "", container, ifname }.spoof_names().comment == comment;
+        let is_whole = Names { network: "", container, ifname }.spoof_names().comment == comment;
         (is_whole && ifname.len() < IFNAMSIZ).then_some((container, ifname))
     }
 
@@ -178,8 +178,8 @@ pub struct Stale {
 impl Stale {
     /// For GC of this network with these valid attachments.
     #[must_use]
-    pub fn new(network: &str, valid: &[Attachment<'_>]) -> Self {
-        let valid = valid.iter().map(Attachment::key).collect();
+    pub fn new(network: &str, valid: &[Names<'_>]) -> Self {
+        let valid = valid.iter().map(Names::key).collect();
         Self { prefix: network_prefix(network), valid }
     }
 
@@ -207,7 +207,7 @@ fn hex(parts: &[&str], digits: usize) -> String {
 mod tests {
     use super::*;
 
-    const ETH0: Attachment<'_> = Attachment { network: "br1", container: "c1", ifname: "eth0" };
+    const ETH0: Names<'_> = Names { network: "br1", container: "c1", ifname: "eth0" };
 
     #[test]
     fn names_are_the_references() {
@@ -224,21 +224,21 @@ mod tests {
         assert_eq!((&*names.iface, &*names.mac), ("cni-br-iface-c1-eth0", "cni-br-iface-c1-eth0-mac"));
         let of = |length: usize| {
             let container = "c".repeat(length);
-            Attachment { container: &container, ..ETH0 }.spoof_names()
+            Names { container: &container, ..ETH0 }.spoof_names()
         };
         // 13 bytes before the ID, 9 behind the container's.
         assert_eq!(of(233).mac, format!("cni-br-iface-{}-eth0-mac", "c".repeat(233)));
         let (one, two) = (of(234), of(300));
         assert_eq!((one.mac.len(), two.mac.len()), (CHAIN_NAME_MAX, CHAIN_NAME_MAX));
         assert_ne!(one, two);
-        let é = Attachment { ifname: "é", container: &"c".repeat(204), ..ETH0 };
+        let é = Names { ifname: "é", container: &"c".repeat(204), ..ETH0 };
         assert!(é.spoof_names().mac.len() <= CHAIN_NAME_MAX);
     }
 
     #[test]
     fn a_comment_is_cut_and_still_tells_its_owner() {
         let long = "é".repeat(100);
-        let attachment = Attachment { container: &long, ..ETH0 };
+        let attachment = Names { container: &long, ..ETH0 };
         let comment = attachment.comment();
         assert!((127..=128).contains(&comment.len()), "{comment}");
         assert!(attachment.owner().owns(Some(&comment)));
@@ -249,8 +249,8 @@ mod tests {
 
     #[test]
     fn what_is_stale_belongs_to_the_network_and_to_nobody() {
-        let net1 = Attachment { ifname: "net1", ..ETH0 };
-        let other = Attachment { network: "br2", ..ETH0 };
+        let net1 = Names { ifname: "net1", ..ETH0 };
+        let other = Names { network: "br2", ..ETH0 };
         let stale = Stale::new("br1", &[ETH0]);
         assert!(!stale.has(Some(&ETH0.comment())));
         assert!(stale.has(Some(&net1.comment())));

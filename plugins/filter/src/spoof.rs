@@ -12,7 +12,7 @@ use netops::nft::{
 };
 use netops::{Kernel, OpError, link};
 
-use crate::owner::{Attachment, SpoofNames};
+use crate::owner::{Names, SpoofNames};
 use crate::{base, race};
 
 const TABLE: Table = Table::new(Family::Bridge, "nat");
@@ -35,12 +35,12 @@ struct Guard {
 }
 
 impl Guard {
-    fn of(attachment: Attachment<'_>) -> Self {
+    fn of(attachment: Names<'_>) -> Self {
         Self::named(attachment.spoof_names())
     }
 
     /// The one that the reference, or an earlier version, may have made under names that others share.
-    fn ambiguous(attachment: Attachment<'_>) -> Option<Self> {
+    fn ambiguous(attachment: Names<'_>) -> Option<Self> {
         attachment.ambiguous_spoof_names().map(Self::named)
     }
 
@@ -114,7 +114,7 @@ fn has_port(host: &Kernel, rule: &Rule) -> Result<bool> {
 ///
 /// What the attachment has of an earlier try gives way. An earlier port that is still there keeps its rule: it may not
 /// send at all then.
-pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
+pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
     let guard = Guard::of(attachment);
     race::retry(|| {
         let mut changes = Vec::new();
@@ -154,7 +154,7 @@ pub(crate) fn add(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, ma
 }
 
 /// Removes an attachment's guard, if its port is gone: another network's attachment may have the same names.
-pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>) -> Result<()> {
+pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
     let guard = Guard::of(attachment);
     race::retry(|| {
         let chains = Chains::find(nft, &guard.iface, &guard.mac)?;
@@ -242,7 +242,7 @@ fn removal(host: &Kernel, jumps: Vec<Rule>, chains: Chains) -> Result<Vec<Change
 }
 
 /// Removes all guards whose ports are gone but those of valid attachments. They guard nothing, whatever their network.
-pub(crate) fn gc(nft: &mut Nft, valid: &[Attachment<'_>]) -> Result<()> {
+pub(crate) fn gc(nft: &mut Nft, valid: &[Names<'_>]) -> Result<()> {
     if nft.find_chain(&prerouting())?.is_none_or(|chain| chain.uses == 0) {
         return Ok(());
     }
@@ -298,7 +298,7 @@ pub(crate) fn list_idle(nft: &mut Nft) -> Result<Vec<Idle>> {
 ///
 /// # Errors
 /// What is missing or different.
-pub(crate) fn check(nft: &mut Nft, attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<()> {
+pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
     base::find(nft, &prerouting())?;
     base::expect_awake(nft, &TABLE)?;
     let checked = check_guard(nft, &Guard::of(attachment), host_veth, mac);
@@ -333,7 +333,7 @@ pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     if base::find(nft, &prerouting())?.is_some() {
         return Ok(()); // it has worked before
     }
-    let guard = Guard::of(Attachment { network: "", container: "trial", ifname: "" });
+    let guard = Guard::of(Names { network: "", container: "trial", ifname: "" });
     let mut changes = vec![Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())];
     changes.extend(guard.chains().map(|chain| Change::EnsureChain(chain.clone())));
     changes.push(Change::AppendRule(prerouting().rule(guard.jump_rule("trial"))));

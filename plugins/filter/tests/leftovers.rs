@@ -7,12 +7,12 @@ mod node;
 use std::net::IpAddr;
 use std::process::{Command, Stdio};
 
-use filter::{Attachment, Backend, Filter, Known, gc};
+use filter::{Backend, Filter, Known, Names, gc};
 use ipnetwork::IpNetwork;
 use node::{ETH0, Pod, has, in_netns, remove, remove_known, sh};
 use std::io::Write;
 
-const NET1: Attachment<'static> = Attachment { ifname: "net1", ..ETH0 };
+const NET1: Names<'static> = Names { ifname: "net1", ..ETH0 };
 const CHAIN: &str = "CNI-4e371bc82e61f4bf8cb929e6"; // network "office", container "c1"
 
 fn feed(program: &str, args: &[&str], text: &str) {
@@ -120,12 +120,12 @@ fn gc_of_many_containers_ends_with_none() {
             return;
         }
         let names: Vec<String> = (0..300).map(|number| format!("c{number}")).collect();
-        let pods: Vec<_> = names.iter().map(|container| Attachment { container, ..ETH0 }).collect();
+        let pods: Vec<_> = names.iter().map(|container| Names { container, ..ETH0 }).collect();
         for (pod, number) in pods.iter().zip(1_u32..) {
             let address = std::net::Ipv4Addr::from(0x0a01_0000 + number);
             add(*pod, &[&format!("{address}/16")]);
         }
-        let lab = Attachment { network: "lab", ..ETH0 };
+        let lab = Names { network: "lab", ..ETH0 };
         add(lab, &["10.1.0.1/16"]);
         assert_eq!(gc("office", &pods[..2], ""), []);
         let chains = |text: String| text.lines().filter(|line| line.starts_with(":CNI")).count();
@@ -164,7 +164,7 @@ fn a_chain_that_a_rule_of_another_goes_to_is_emptied_and_taken_later() {
         if !has("a_chain_that_a_rule_of_another_goes_to_is_emptied_and_taken_later", "iptables-nft") {
             return;
         }
-        let c2 = Attachment { container: "c2", ..ETH0 };
+        let c2 = Names { container: "c2", ..ETH0 };
         let of_chain = || saved("iptables").lines().filter(|line| line.contains(CHAIN)).map(str::to_owned).collect();
         let foreign = format!("-A ADM -s 7.7.7.7/32 -j {CHAIN}");
         let label = format!("-A {CHAIN} -m comment --comment \"name: \\\"office\\\" id: \\\"c1\\\"\"");
@@ -249,11 +249,11 @@ fn gc_removes_iptables_chains_of_containers_that_are_gone() {
     });
 }
 
-fn add(attachment: Attachment<'_>, addresses: &[&str]) {
+fn add(attachment: Names<'_>, addresses: &[&str]) {
     Filter::open().unwrap().add_masquerade(Backend::Iptables, attachment, &networks(addresses)).unwrap();
 }
 
-fn check(attachment: Attachment<'_>, addresses: &[&str]) -> Result<(), String> {
+fn check(attachment: Names<'_>, addresses: &[&str]) -> Result<(), String> {
     let checked = Filter::open().unwrap().check_masquerade(Backend::Iptables, attachment, &networks(addresses));
     checked.map_err(|error| error.to_string())
 }
@@ -301,7 +301,7 @@ fn attachments_of_one_container_share_a_chain_and_nothing_else() {
         let accept = |prefix: &str| format!("-A {CHAIN} -d {prefix} {comment} -j ACCEPT\n");
         let chain = format!(":{CHAIN} - [0:0]\n");
         let masquerade = format!("-A {CHAIN} ! -d 224.0.0.0/4 {comment} -j MASQUERADE\n");
-        let net2 = Attachment { ifname: "net2", ..ETH0 };
+        let net2 = Names { ifname: "net2", ..ETH0 };
 
         add(ETH0, &["10.1.0.5/24"]);
         let eth0_alone = saved("iptables");
@@ -339,7 +339,7 @@ fn networks_with_the_same_address_do_not_take_each_others_rules() {
         if !has("networks_with_the_same_address_do_not_take_each_others_rules", "iptables-nft") {
             return;
         }
-        let lab = Attachment { network: "lab", ..ETH0 };
+        let lab = Names { network: "lab", ..ETH0 };
         add(ETH0, &["10.1.0.5/24"]);
         let office_alone = saved("iptables");
         add(lab, &["10.1.0.5/24"]);

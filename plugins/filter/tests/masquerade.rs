@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use filter::{Attachment, Backend, Filter, Known, gc};
+use filter::{Backend, Filter, Known, Names, gc};
 use ipnetwork::IpNetwork;
 use netops::nft::{Change, Cmp, Expr, Family, Nft, Register, Rule, Side, Table, Transaction, load_address};
 use node::{ETH0, Pod, has, in_netns, in_pod, remove, remove_known, sh};
@@ -22,11 +22,11 @@ fn networks(texts: &[&str]) -> Vec<IpNetwork> {
     texts.iter().map(|text| text.parse().unwrap()).collect()
 }
 
-fn add(attachment: Attachment<'_>, addresses: &[&str]) {
+fn add(attachment: Names<'_>, addresses: &[&str]) {
     Filter::open().unwrap().add_masquerade(Backend::Nftables, attachment, &networks(addresses)).unwrap();
 }
 
-fn check(attachment: Attachment<'_>, addresses: &[&str]) -> Result<(), String> {
+fn check(attachment: Names<'_>, addresses: &[&str]) -> Result<(), String> {
     let checked = Filter::open().unwrap().check_masquerade(Backend::Nftables, attachment, &networks(addresses));
     checked.map_err(|error| error.to_string())
 }
@@ -128,7 +128,7 @@ fn a_chain_that_no_packet_enters_is_refused() {
             let error = filter.check_masquerade(backend, ETH0, &addresses).unwrap_err().to_string();
             assert!(error.contains(&object) && error.contains("delete or rename it"), "{error}");
             let before = sh("nft list ruleset");
-            for attachment in [ETH0, Attachment { container: "c2", ..ETH0 }] {
+            for attachment in [ETH0, Names { container: "c2", ..ETH0 }] {
                 let error = filter.add_masquerade(backend, attachment, &addresses).unwrap_err().to_string();
                 assert!(error.contains(&object), "{error}");
             }
@@ -246,7 +246,7 @@ fn rules_of_an_older_nft_are_recognised() {
 #[test]
 fn own_old_rules_are_replaced_and_del_needs_no_addresses() {
     in_netns(|| {
-        let c2 = Attachment { container: "c2", ..ETH0 };
+        let c2 = Names { container: "c2", ..ETH0 };
         add(ETH0, &["10.1.0.5/24", "fd00::5/64"]);
         add(c2, &["10.1.0.6/24"]);
         add(ETH0, &["10.1.0.9/24"]);
@@ -265,8 +265,8 @@ fn own_old_rules_are_replaced_and_del_needs_no_addresses() {
 #[test]
 fn attachments_with_one_address_have_each_their_own_masquerade() {
     in_netns(|| {
-        let net1 = Attachment { ifname: "net1", ..ETH0 };
-        let lab = Attachment { network: "lab", ..ETH0 };
+        let net1 = Names { ifname: "net1", ..ETH0 };
+        let lab = Names { network: "lab", ..ETH0 };
         let all = [ETH0, net1, lab];
         all.iter().for_each(|attachment| add(*attachment, &["10.1.0.5/24"]));
         for gone in 0..all.len() {
@@ -284,7 +284,7 @@ fn an_administrators_rules_stay() {
         if !has("an_administrators_rules_stay", "nft") {
             return;
         }
-        let (c2, c3) = (Attachment { container: "c2", ..ETH0 }, Attachment { container: "c3", ..ETH0 });
+        let (c2, c3) = (Names { container: "c2", ..ETH0 }, Names { container: "c3", ..ETH0 });
         add(ETH0, &["10.1.0.5/24"]);
         sh("nft insert rule inet cni_plugins_masquerade postrouting ip daddr 192.0.2.7 accept comment exempt
             nft add rule inet cni_plugins_masquerade masq_checks counter comment seen");
@@ -321,7 +321,7 @@ fn check_tells_what_is_missing() {
         add(ETH0, &["10.1.0.5/24"]);
         assert_eq!(check(ETH0, &["10.1.0.5/24"]), Ok(()));
         assert!(check(ETH0, &["10.1.0.5/16"]).is_err());
-        assert_eq!(check(Attachment { container: "c2", ..ETH0 }, &["10.1.0.5/24"]), lacks);
+        assert_eq!(check(Names { container: "c2", ..ETH0 }, &["10.1.0.5/24"]), lacks);
 
         let mut nft = Nft::open("the host").unwrap();
         for chain in ["masq_checks", "postrouting"] {
@@ -336,7 +336,7 @@ fn check_tells_what_is_missing() {
 #[test]
 fn gc_keeps_the_valid_and_other_networks() {
     in_netns(|| {
-        let of = |network, container| Attachment { network, container, ifname: "eth0" };
+        let of = |network, container| Names { network, container, ifname: "eth0" };
         let (valid, stale, other) = (of("office", "c1"), of("office", "c2"), of("lab", "c2"));
         add(valid, &["10.1.0.5/24"]);
         add(stale, &["10.1.0.6/24", "fd00::6/64"]);
@@ -361,11 +361,11 @@ fn adds_and_dels_at_once_beside_other_users_lose_nothing() {
         let pod = |number: u8| (format!("c{number}"), format!("10.1.{}.{number}/24", number % 3));
         let attach = |number: u8| {
             let (container, address) = pod(number);
-            let pod = Attachment { container: &container, ..ETH0 };
+            let pod = Names { container: &container, ..ETH0 };
             add(pod, &[&address]);
             assert_eq!(check(pod, &[&address]), Ok(()));
         };
-        let detach = |number: u8| remove(Attachment { container: &pod(number).0, ..ETH0 });
+        let detach = |number: u8| remove(Names { container: &pod(number).0, ..ETH0 });
         let at_once = |work: &(dyn Fn(u8) + Sync)| {
             thread::scope(|scope| (1..=PODS).for_each(|number| drop(scope.spawn(move || work(number)))));
         };
@@ -467,11 +467,11 @@ fn a_packet_outside_has_the_hosts_address() {
 fn measure() {
     in_netns(|| {
         let containers: Vec<_> = (0..20).map(|n| format!("c{n}")).collect();
-        let timed = |what: &str, work: &dyn Fn(Attachment<'_>, &[IpNetwork])| {
+        let timed = |what: &str, work: &dyn Fn(Names<'_>, &[IpNetwork])| {
             let time = |(n, container): (u32, &String)| {
                 let network = IpNetwork::new(std::net::Ipv4Addr::from(0x0a01_0005 + n).into(), 8).unwrap();
                 let start = Instant::now();
-                work(Attachment { container, ..ETH0 }, &[network]);
+                work(Names { container, ..ETH0 }, &[network]);
                 start.elapsed()
             };
             let mut times: Vec<_> = (0..).zip(&containers).map(time).collect();
@@ -482,7 +482,7 @@ fn measure() {
             eprintln!("-- with {others} rules of others");
             for n in 0..others {
                 let address = std::net::Ipv4Addr::from(0x0a02_0000 + n);
-                add(Attachment { container: &format!("o{n}"), ..ETH0 }, &[&format!("{address}/8")]);
+                add(Names { container: &format!("o{n}"), ..ETH0 }, &[&format!("{address}/8")]);
             }
             let backend = Backend::Nftables;
             timed("DEL of nothing", &|pod, _| remove(pod));

@@ -8,18 +8,18 @@ use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use filter::{Attachment, Filter, Mac, gc_spoof_guards};
+use filter::{Filter, Mac, Names, gc_spoof_guards};
 use netops::nft::{Change, Family, Nft, Rule, Table, Transaction};
 use node::{ETH0, Pod, has, in_netns, in_pod, remove, sh};
 
 const TABLE: Table = Table::new(Family::Bridge, "nat");
 const MAC: Mac = [2, 0, 0, 0, 0, 5];
 
-fn add(attachment: Attachment<'_>, host_veth: &str, mac: Mac) {
+fn add(attachment: Names<'_>, host_veth: &str, mac: Mac) {
     Filter::open().unwrap().add_spoof_guard(attachment, host_veth, mac).unwrap();
 }
 
-fn check(attachment: Attachment<'_>, host_veth: &str, mac: Mac) -> Result<(), String> {
+fn check(attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<(), String> {
     let checked = Filter::open().unwrap().check_spoof_guard(attachment, host_veth, mac);
     checked.map_err(|error| error.to_string())
 }
@@ -110,7 +110,7 @@ fn nft_prints_the_same_as_after_the_reference() {
                 return;
             }
             let (pod, container) = (Pod::new(), "c".repeat(length));
-            let attachment = Attachment { container: &container, ..ETH0 };
+            let attachment = Names { container: &container, ..ETH0 };
             reference("ADD", &container, &pod.netns());
             let (port, mac) = port_and_mac(&pod);
             let listed = || sh("nft list ruleset; nft --debug=netlink list ruleset");
@@ -145,7 +145,7 @@ fn guards_of_the_reference_are_removed() {
         remove(ETH0);
         assert_eq!(jumps().len(), 1, "the container can still send");
         delete_port(&port);
-        remove(Attachment { ifname: "net1", ..ETH0 });
+        remove(Names { ifname: "net1", ..ETH0 });
         assert_eq!(jumps().len(), 1, "it is another interface's");
         remove(ETH0);
         assert_eq!((jumps(), chains()), (vec![], 0));
@@ -157,8 +157,7 @@ fn guards_of_the_reference_are_removed() {
 fn long_container_ids_have_guards_of_their_own() {
     in_netns(|| {
         let one = "c".repeat(300);
-        let (one, two) =
-            (Attachment { container: &one, ..ETH0 }, Attachment { container: &(one.clone() + "d"), ..ETH0 });
+        let (one, two) = (Names { container: &one, ..ETH0 }, Names { container: &(one.clone() + "d"), ..ETH0 });
         add(one, "veth1", MAC);
         add(two, "veth2", MAC);
         assert_eq!((check(one, "veth1", MAC), check(two, "veth2", MAC)), (Ok(()), Ok(())));
@@ -180,7 +179,7 @@ fn a_guard_stays_as_long_as_its_port() {
         }
         make_port("veth1");
         add(ETH0, "veth1", MAC);
-        let lab = Attachment { network: "lab", ..ETH0 };
+        let lab = Names { network: "lab", ..ETH0 };
         remove(lab);
         remove(ETH0);
         assert_eq!(gc_spoof_guards(&[]), []);
@@ -197,7 +196,7 @@ fn gc_removes_guards_without_a_port_and_keeps_the_valid() {
         if !has("gc_removes_guards_without_a_port_and_keeps_the_valid", "ip") {
             return;
         }
-        let of = |container| Attachment { container, ..ETH0 };
+        let of = |container| Names { container, ..ETH0 };
         make_port("alive");
         add(of("c1"), "alive", MAC);
         add(of("c2"), "gone2", MAC);
@@ -264,7 +263,7 @@ fn check_tells_what_is_missing() {
         add(ETH0, "veth1", MAC);
         assert_eq!(check(ETH0, "veth1", MAC), Ok(()));
         assert!(check(ETH0, "veth2", MAC).is_err());
-        assert!(check(Attachment { container: "c2", ..ETH0 }, "veth1", MAC).is_err());
+        assert!(check(Names { container: "c2", ..ETH0 }, "veth1", MAC).is_err());
         let other = "cannot find nft chain bridge nat cni-br-iface-c1-eth0-mac: its rules are not what they were";
         assert_eq!(check(ETH0, "veth1", [2, 0, 0, 0, 0, 6]), Err(other.to_owned()));
         let mut nft = Nft::open("the host").unwrap();
@@ -298,11 +297,11 @@ fn guards_at_once_beside_other_users_lose_nothing() {
     in_netns(|| {
         const PODS: usize = 64;
         let container = |number: usize| format!("c{number}");
-        let at_once = |work: &(dyn Fn(Attachment<'_>, &str) + Sync)| {
+        let at_once = |work: &(dyn Fn(Names<'_>, &str) + Sync)| {
             std::thread::scope(|scope| {
                 for number in 0..PODS {
                     scope.spawn(move || {
-                        work(Attachment { container: &container(number), ..ETH0 }, &format!("veth{number}"));
+                        work(Names { container: &container(number), ..ETH0 }, &format!("veth{number}"));
                     });
                 }
                 if has("guards_at_once_beside_other_users_lose_nothing", "nft") {
@@ -320,8 +319,8 @@ fn guards_at_once_beside_other_users_lose_nothing() {
     });
 }
 
-fn of(container: &'static str, ifname: &'static str) -> Attachment<'static> {
-    Attachment { container, ifname, ..ETH0 }
+fn of(container: &'static str, ifname: &'static str) -> Names<'static> {
+    Names { container, ifname, ..ETH0 }
 }
 
 /// Joined by `-`, as the reference's names are, one's chain would be another's second chain, or the same.
@@ -477,11 +476,11 @@ fn a_dormant_table_is_woken() {
 #[ignore = "a measurement, not a check"]
 fn measure() {
     in_netns(|| {
-        let timed = |what: &str, work: &dyn Fn(Attachment<'_>, &str)| {
+        let timed = |what: &str, work: &dyn Fn(Names<'_>, &str)| {
             let time = |n: u32| {
                 let (container, port) = (format!("c{n}"), format!("veth{n}"));
                 let start = Instant::now();
-                work(Attachment { container: &container, ..ETH0 }, &port);
+                work(Names { container: &container, ..ETH0 }, &port);
                 start.elapsed()
             };
             let mut times: Vec<_> = (0..20).map(time).collect();
@@ -490,7 +489,7 @@ fn measure() {
         };
         for others in [0_u32, 1_000] {
             eprintln!("-- with {others} guards of others");
-            (0..others).for_each(|n| add(Attachment { container: &format!("o{n}"), ..ETH0 }, &format!("o{n}"), MAC));
+            (0..others).for_each(|n| add(Names { container: &format!("o{n}"), ..ETH0 }, &format!("o{n}"), MAC));
             timed("DEL of nothing", &|pod, _| remove(pod));
             timed("ADD", &|pod, port| add(pod, port, MAC));
             timed("CHECK", &|pod, port| assert_eq!(check(pod, port, MAC), Ok(())));

@@ -121,7 +121,7 @@ fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpAddr> {
 /// What could not be removed, together.
 pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
     let network = &request.conf.name;
-    let valid: Vec<filter::Attachment<'_>> =
+    let valid: Vec<filter::Names<'_>> =
         if P::FILTERS { request.valid.iter().map(Into::into).collect() } else { Vec::new() };
     let mut errors: Vec<CniError> = match P::FILTERS {
         true => filter::gc(network.as_str(), &valid, request.raw.search_path()).into_iter().map(failed).collect(),

@@ -161,5 +161,5 @@ fn alias_of(network: &NetworkName, id: &AttachmentId) -> String {
 }
 
 fn key_of(network: &NetworkName, id: &AttachmentId) -> String {
-    filter::Attachment::from(&id.to(network)).key()
+    filter::Names::from(&id.to(network)).key()
 }

@@ -15,7 +15,7 @@ use super::rule::{self, Is, Rule, Target, is, is_not};
 use super::table::{Edit, Found, NewRule, Table, TableName};
 use super::world::{self, FAMILIES};
 use crate::Known;
-use crate::owner::{Attachment, Stale};
+use crate::owner::{Names, Stale};
 
 const POSTROUTING: &str = "POSTROUTING";
 /// Edits of one transaction of GC, of which the last chain may have some more: `send` takes 500 changes.
@@ -26,18 +26,18 @@ fn is_for(family: Family, address: IpAddr) -> bool {
 }
 
 /// The reference's comment: whose a rule is, in clear.
-fn comment(attachment: Attachment<'_>) -> String {
+fn comment(attachment: Names<'_>) -> String {
     rule::comment(&format!("name: \"{}\" id: \"{}\"", attachment.network, attachment.container))
 }
 
 /// Packets to its own prefix stay as they are.
-fn accept(attachment: Attachment<'_>, address: IpNetwork) -> Rule {
+fn accept(attachment: Names<'_>, address: IpNetwork) -> Rule {
     let prefix = IpNetwork::new(address.network(), address.prefix()).unwrap_or(address);
     Rule { destination: is(prefix), comment: Some(comment(attachment)), target: Target::Accept, ..Rule::default() }
 }
 
 /// RFC 5771 and RFC 4291: 224.0.0.0/4 and ff00::/8.
-fn masquerade(attachment: Attachment<'_>, family: Family) -> Rule {
+fn masquerade(attachment: Names<'_>, family: Family) -> Rule {
     let multicast = if family == Family::Ip6 {
         IpNetwork::new(std::net::Ipv6Addr::new(0xff00, 0, 0, 0, 0, 0, 0, 0).into(), 8)
     } else {
@@ -48,18 +48,13 @@ fn masquerade(attachment: Attachment<'_>, family: Family) -> Rule {
 }
 
 /// What the container sends goes through its chain.
-fn jump(attachment: Attachment<'_>, address: IpNetwork) -> Rule {
+fn jump(attachment: Names<'_>, address: IpNetwork) -> Rule {
     let source = is(IpNetwork::from(address.ip()));
     Rule { source, comment: Some(comment(attachment)), ..Rule::jump(attachment.iptables_chain()) }
 }
 
 /// Writes the reference's rules for these addresses; `false` if neither the kernel nor a program can have iptables rules.
-pub(crate) fn add(
-    nft: &mut Nft,
-    search_path: &str,
-    attachment: Attachment<'_>,
-    addresses: &[IpNetwork],
-) -> Result<bool> {
+pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<bool> {
     for family in FAMILIES {
         let own: Vec<_> = addresses.iter().filter(|address| is_for(family, address.ip())).copied().collect();
         if own.is_empty() {
@@ -93,7 +88,7 @@ fn observe(table: &mut Table<'_>, chain: &str) -> Result<Option<Seen>> {
 }
 
 /// What is missing, in the reference's order; and what an earlier ADD of this attachment entered for other addresses goes.
-fn additions(attachment: Attachment<'_>, addresses: &[IpNetwork], family: Family, seen: Option<Seen>) -> Vec<Edit> {
+fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, seen: Option<Seen>) -> Vec<Edit> {
     let chain = attachment.iptables_chain();
     let owner = attachment.owner();
     let is_new = seen.is_none();
@@ -140,7 +135,7 @@ fn additions(attachment: Attachment<'_>, addresses: &[IpNetwork], family: Family
 /// Removes the rules of an attachment, whether this program or the reference plugin wrote them; the chain stays while
 /// another attachment of the container uses it. While a rule in another chain than POSTROUTING goes there, which only an
 /// administrator can have made, it stays without effect.
-pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>, known: Known<'_>) -> Result<()> {
+pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
     let mut outcome = Ok(());
     for family in FAMILIES {
         let mut removed = take_out(&mut world::in_nftables(nft, family, TableName::Nat), attachment, known);
@@ -152,7 +147,7 @@ pub(crate) fn remove(nft: &mut Nft, attachment: Attachment<'_>, known: Known<'_>
     outcome
 }
 
-fn take_out(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>) -> Result<()> {
+fn take_out(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
     let Err(error) = table.change(|table| removals(table, attachment, known, false)) else { return Ok(()) };
     let chain = attachment.iptables_chain();
     match observe(table, &chain)? {
@@ -163,7 +158,7 @@ fn take_out(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>)
     }
 }
 
-fn removals(table: &mut Table<'_>, attachment: Attachment<'_>, known: Known<'_>, stays: bool) -> Result<Vec<Edit>> {
+fn removals(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>, stays: bool) -> Result<Vec<Edit>> {
     let chain = attachment.iptables_chain();
     let Some(seen) = observe(table, &chain)? else { return Ok(Vec::new()) };
     let sources = unnoted_sources(&seen.jumps, attachment, known);
@@ -196,7 +191,7 @@ fn source_of(jump: &Found) -> Option<IpNetwork> {
 /// container's; of its other attachments only addresses tell them apart: prevResult's, or else those that the
 /// container's other interfaces do not have. Where neither is known, a single source must be the one that is meant; of
 /// several, none is touched: they may be those of an attachment that lives.
-fn unnoted_sources(jumps: &[Found], attachment: Attachment<'_>, known: Known<'_>) -> Vec<IpNetwork> {
+fn unnoted_sources(jumps: &[Found], attachment: Names<'_>, known: Known<'_>) -> Vec<IpNetwork> {
     let mut sources: Vec<_> = jumps.iter().filter(|jump| jump.note.is_none()).filter_map(source_of).collect();
     sources.sort();
     sources.dedup();
@@ -263,9 +258,9 @@ fn is_accept_for_others(found: &Found, sources: &[IpNetwork]) -> bool {
 
 /// Removes the chains of a network's containers that have no valid attachment, and from the chains of the others what is
 /// noted for interfaces that are no longer valid.
-pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, valid: &[Attachment<'_>]) -> Result<()> {
+pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, valid: &[Names<'_>]) -> Result<()> {
     let stale = Stale::new(network, valid);
-    let chains: HashSet<String> = valid.iter().map(Attachment::iptables_chain).collect();
+    let chains: HashSet<String> = valid.iter().map(Names::iptables_chain).collect();
     let mut outcome = Ok(());
     for family in FAMILIES {
         let mut swept = sweep(&mut world::in_nftables(nft, family, TableName::Nat), network, &stale, &chains);
@@ -377,12 +372,7 @@ fn network_comment<'a>(seen: &'a Seen, network: &str) -> Option<&'a str> {
 ///
 /// # Errors
 /// What is missing.
-pub(crate) fn check(
-    nft: &mut Nft,
-    search_path: &str,
-    attachment: Attachment<'_>,
-    addresses: &[IpNetwork],
-) -> Result<()> {
+pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let chain = attachment.iptables_chain();
     for family in FAMILIES {
         let mut own = addresses.iter().filter(|address| is_for(family, address.ip())).peekable();
@@ -410,7 +400,7 @@ pub(crate) fn check(
 }
 
 /// What is missing to masquerade this address, if anything. Comments do not matter.
-fn lacks(seen: Option<&Seen>, attachment: Attachment<'_>, address: IpNetwork) -> Option<&'static str> {
+fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Option<&'static str> {
     let Some(Seen { rules, jumps }) = seen else { return Some("the chain was not found") };
     let has = |found: &[Found], wanted: Rule| {
         let wanted = Rule { comment: None, ..wanted };

@@ -10,9 +10,9 @@
 //! ```no_run
 //! # use filter::iptables::rule::{Masked, Protocol, Rule, Target, is};
 //! # use filter::iptables::{Edit, NewRule, TableName};
-//! # use filter::{Attachment, Filter, Stale};
+//! # use filter::{Names, Filter, Stale};
 //! # use netops::nft::Family;
-//! # fn host_port(pod: Attachment<'_>, search_path: &str) -> netops::error::Result<()> {
+//! # fn host_port(pod: Names<'_>, search_path: &str) -> netops::error::Result<()> {
 //! let mut filter = Filter::open()?.searching(search_path);
 //! // Or `filter.native(NativeTable { .. })`, or `iptables_by_program` where a rule has `words`.
 //! let Some(mut table) = filter.iptables(Family::Ip, TableName::Nat)? else { return Ok(()) };

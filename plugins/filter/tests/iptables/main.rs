@@ -13,7 +13,7 @@ mod shapes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use filter::{Attachment, Backend, Filter, Known, gc, remove_all};
+use filter::{Backend, Filter, Known, Names, gc, remove_all};
 use netops::nft::{Change, Expr, Family, Nft, Table, Transaction, Verdict};
 use node::{ETH0, has, in_netns, sh};
 
@@ -21,11 +21,11 @@ fn network(text: &str) -> Vec<ipnetwork::IpNetwork> {
     vec![text.parse().unwrap()]
 }
 
-fn add(attachment: Attachment<'_>, address: &str) {
+fn add(attachment: Names<'_>, address: &str) {
     Filter::open().unwrap().add_masquerade(Backend::Default, attachment, &network(address)).unwrap();
 }
 
-fn check(attachment: Attachment<'_>, address: &str) {
+fn check(attachment: Names<'_>, address: &str) {
     Filter::open().unwrap().check_masquerade(Backend::Default, attachment, &network(address)).unwrap();
 }
 
@@ -75,7 +75,7 @@ fn many_at_once_among_others_who_use_iptables() {
                     scope.spawn(move || {
                         let container = format!("c{}", number / OF_A_CONTAINER);
                         let ifname = format!("eth{}", number % OF_A_CONTAINER);
-                        let pod = Attachment { container: &container, ifname: &ifname, ..ETH0 };
+                        let pod = Names { container: &container, ifname: &ifname, ..ETH0 };
                         let address = format!("10.1.0.{number}/24");
                         for _ in 0..3 {
                             timed(&|| add(pod, &address));
@@ -127,13 +127,13 @@ fn measure() {
         for many in [0_u32, 1_000] {
             while others < many {
                 let container = format!("other{others}");
-                let pod = Attachment { container: &container, ..ETH0 };
+                let pod = Names { container: &container, ..ETH0 };
                 Filter::open().unwrap().add_masquerade(Backend::Default, pod, &addresses(1000 + others)).unwrap();
                 others += 1;
             }
             eprintln!("-- with {many} attachments of others, IPv4 and IPv6");
             let names: Vec<String> = (0..20).map(|number| format!("c{number}")).collect();
-            let pod = |number: u32| Attachment { container: &names[number as usize], ..ETH0 };
+            let pod = |number: u32| Names { container: &names[number as usize], ..ETH0 };
             timed("remove_all of nothing", &mut |number| drop(remove_all(pod(number), Known::default())));
             timed("add, with open and close", &mut |number| {
                 Filter::open().unwrap().add_masquerade(Backend::Default, pod(number), &addresses(number)).unwrap();

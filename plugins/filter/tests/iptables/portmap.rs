@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use filter::iptables::rule::{Masked, Protocol, Rule, Target, is};
 use filter::iptables::{Edit, NativeTable, NewRule, Table, TableName};
-use filter::{Attachment, Filter, Stale};
+use filter::{Filter, Names, Stale};
 use ipnetwork::IpNetwork;
 use netops::nft::{self, BaseChain, Family, Hook};
 
@@ -28,7 +28,7 @@ fn native() -> NativeTable {
 
 /// Port 8080 of the node is port 80 of the container.
 struct Mapping {
-    pod: Attachment<'static>,
+    pod: Names<'static>,
     address: IpNetwork,
 }
 
@@ -98,7 +98,7 @@ fn is_right(table: &mut Table<'_>, mapping: &Mapping) -> bool {
     own && table.has(DNAT, &mapping.entry()).unwrap()
 }
 
-fn del(table: &mut Table<'_>, pod: Attachment<'_>) {
+fn del(table: &mut Table<'_>, pod: Names<'_>) {
     let (owner, chain) = (pod.owner(), pod.iptables_chain_of("DN-"));
     table
         .change(|table| {
@@ -109,7 +109,7 @@ fn del(table: &mut Table<'_>, pod: Attachment<'_>) {
         .unwrap();
 }
 
-fn gc(table: &mut Table<'_>, network: &str, valid: &[Attachment<'_>]) {
+fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) {
     let stale = Stale::new(network, valid);
     table
         .sweep(|table| {
@@ -129,7 +129,7 @@ fn gc(table: &mut Table<'_>, network: &str, valid: &[Attachment<'_>]) {
 /// The whole life of two containers' ports; returns what the first ADD made.
 fn course(table: &mut Table<'_>, listed: impl Fn() -> String) -> String {
     let mapping =
-        |container, address: &str| Mapping { pod: Attachment { container, ..ETH0 }, address: address.parse().unwrap() };
+        |container, address: &str| Mapping { pod: Names { container, ..ETH0 }, address: address.parse().unwrap() };
     let (one, two) = (mapping("c1", "10.1.0.2/24"), mapping("c2", "10.1.0.3/24"));
     add(table, &one);
     let first = listed();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use filter::iptables::rule::{Rule, Target};
 use filter::iptables::{Edit, NewRule, TableName};
-use filter::{Attachment, Backend, Filter, Known, gc, remove_all};
+use filter::{Backend, Filter, Known, Names, gc, remove_all};
 use netops::nft::{ExtensionKind, Family, Nft, Table};
 
 use crate::node::{ETH0, has, in_netns};
@@ -129,7 +129,7 @@ fn rules_go_where_the_legacy_variant_in_path_has_rules() {
         assert_eq!(others.len(), 1);
 
         let filter = || Filter::open().unwrap().searching(folder);
-        let net1 = Attachment { ifname: "net1", ..ETH0 };
+        let net1 = Names { ifname: "net1", ..ETH0 };
         for (attachment, address) in [(ETH0, "10.1.0.5/24"), (net1, "10.2.0.5/24")] {
             for _ in 0..2 {
                 filter().add_masquerade(Backend::Default, attachment, &network(address)).unwrap();

@@ -5,10 +5,10 @@
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use filter::{Attachment, Known, remove_all};
+use filter::{Known, Names, remove_all};
 use nix::sched::{CloneFlags, setns, unshare};
 
-pub(crate) const ETH0: Attachment<'static> = Attachment { network: "office", container: "c1", ifname: "eth0" };
+pub(crate) const ETH0: Names<'static> = Names { network: "office", container: "c1", ifname: "eth0" };
 
 /// Runs a test on a thread that has its own network namespace; so have its threads and children.
 #[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
@@ -40,11 +40,11 @@ pub(crate) fn sh(commands: &str) -> String {
 }
 
 /// Removes everything of an attachment that is known only by name.
-pub(crate) fn remove(attachment: Attachment<'_>) {
+pub(crate) fn remove(attachment: Names<'_>) {
     remove_known(attachment, Known::default());
 }
 
-pub(crate) fn remove_known(attachment: Attachment<'_>, known: Known<'_>) {
+pub(crate) fn remove_known(attachment: Names<'_>, known: Known<'_>) {
     assert_eq!(remove_all(attachment, known), []);
 }
 
