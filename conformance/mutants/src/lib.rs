@@ -11,11 +11,11 @@ use skel::Entry;
 use std::path::Path;
 use std::process::ExitCode;
 
-mod deed;
 mod delegate;
 pub mod excused;
 mod memory;
 mod scene;
+mod side_effect;
 mod tuning;
 pub mod wrong;
 

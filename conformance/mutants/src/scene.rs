@@ -233,10 +233,10 @@ impl Scene {
 
     /// What the honest plugin replies; after a success of this verb something is done as well.
     #[must_use]
-    pub fn after(&self, verb: Command, deed: impl FnOnce()) -> Reply {
+    pub fn after(&self, verb: Command, effect: impl FnOnce()) -> Reply {
         let reply = self.honest();
         if self.is(verb) && reply.exit == 0 {
-            deed();
+            effect();
         }
         reply
     }

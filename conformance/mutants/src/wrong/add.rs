@@ -1,7 +1,7 @@
 //! ADD: what it makes, and when it refuses.
 
 use super::at_once;
-use crate::{Mutant, Scene, deed, memory};
+use crate::{Mutant, Scene, memory, side_effect};
 use netops::link::{self, Link, Settings, Target};
 use netops::sysctl;
 use serde_json::{Value, json};
@@ -24,7 +24,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.gives-connectivity", "does-not-answer-the-container", |scene| {
         scene.after(Add, || {
             let key = sysctl::Key::of_link("ipv4", "cni0", "arp_ignore");
-            deed::done(key.and_then(|key| sysctl::write(&key, NEVER)));
+            side_effect::done(key.and_then(|key| sysctl::write(&key, NEVER)));
         })
     }),
     Mutant::new("tuning", "add.echoes-prev-result", "echoes-no-address-in-0.4.0", |scene| {
@@ -73,7 +73,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "add.refuses-an-existing-interface", "replaces-the-interface", |scene| {
         if scene.is(Add) && scene.has_netns() {
-            deed::remove_link(&scene.container(), &scene.env.ifname);
+            side_effect::remove_link(&scene.container(), &scene.env.ifname);
         }
         scene.honest()
     }),
@@ -95,10 +95,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.failed-leaves-nothing", "leaves-a-link-when-it-fails", |scene| {
         let reply = scene.honest();
         if scene.is(Add) && reply.exit != 0 && scene.has_netns() {
-            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
         }
         if scene.is(Del) {
-            deed::remove_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+            side_effect::remove_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
         }
         reply
     }),
@@ -117,7 +117,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.serves-a-container-twice", "moves-the-interface", |scene| {
         let reply = scene.honest();
         if scene.is(Add) && reply.exit == 0 && scene.env.ifname == "net1" {
-            deed::remove_link(&scene.container(), "eth0");
+            side_effect::remove_link(&scene.container(), "eth0");
         }
         reply
     }),
@@ -143,7 +143,7 @@ fn calls_otherwise(scene: &Scene) -> Reply {
     let (key, name, other) = (scene.attachment(), &scene.env.ifname, &format!("{}x", scene.env.ifname));
     let rename = |from: &str, to: &str| {
         if memory::has(&key) && scene.has_netns() {
-            deed::rename_link(&scene.container(), from, to);
+            side_effect::rename_link(&scene.container(), from, to);
         }
     };
     rename(other, name);
@@ -165,10 +165,10 @@ fn calls_otherwise(scene: &Scene) -> Reply {
 fn opens_others(scene: &Scene) -> Reply {
     let set = |port: &Link, promisc: bool| {
         let settings = Settings { promisc: Some(promisc), ..Settings::default() };
-        deed::run(&deed::node(), link::set(&Target::from(port), &settings));
+        side_effect::run(&side_effect::node(), link::set(&Target::from(port), &settings));
     };
-    let ports = || match deed::done(link::find(&deed::node(), "cni0")) {
-        Some(_) => deed::ports(&deed::node(), "cni0"),
+    let ports = || match side_effect::done(link::find(&side_effect::node(), "cni0")) {
+        Some(_) => side_effect::ports(&side_effect::node(), "cni0"),
         None => Vec::new(),
     };
     let (own, before) = (&scene.env.container_id, ports());

@@ -1,7 +1,7 @@
 //! What the result of ADD promises.
 
 use super::push;
-use crate::{Mutant, deed};
+use crate::{Mutant, side_effect};
 use ipnetwork::IpNetwork;
 use serde_json::json;
 use skel::cni_spec::Command::Add;
@@ -36,7 +36,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "add.result-has-all-addresses", "sets-one-address-more", |scene| {
         scene.after(Add, || {
             let network = IpNetwork::from(IpAddr::from([198, 51, 100, 7]));
-            deed::add_address(&scene.container(), &scene.env.ifname, &network.into());
+            side_effect::add_address(&scene.container(), &scene.env.ifname, &network.into());
         })
     }),
     Mutant::new("bridge", "add.result-gateway-is-within-reach", "tells-a-gateway-elsewhere", |scene| {

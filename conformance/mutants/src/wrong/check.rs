@@ -142,7 +142,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["delegation.forwards"]),
     Mutant::new("bridge", "check.changes-nothing", "checks-with-a-link-of-its-own", |scene| {
-        scene.after(Check, || crate::deed::make_link(&crate::deed::node(), "checked0"))
+        scene.after(Check, || crate::side_effect::make_link(&crate::side_effect::node(), "checked0"))
     }),
     Mutant::new("bridge", "check.bears-later-plugins", "wants-no-address-more", |scene| {
         wants_as_added(scene, addresses)
@@ -244,7 +244,7 @@ fn is_host_end_well(scene: &Scene) -> bool {
     let Some(peer) = find_interface(scene).and_then(|link| link.peer) else {
         return true;
     };
-    let end = link::find_index(&crate::deed::node(), peer).ok().flatten();
+    let end = link::find_index(&crate::side_effect::node(), peer).ok().flatten();
     end.is_some_and(|end| end.up && end.master.is_some())
 }
 

@@ -1,6 +1,6 @@
 //! DEL.
 
-use crate::{Mutant, Scene, deed, memory};
+use crate::{Mutant, Scene, memory, side_effect};
 use netops::addr::{self, Address};
 use netops::link::{self, Link};
 use netops::nft::{Family, Nft, Table};
@@ -14,7 +14,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let is_known = scene.is(Del) && scene.is_told_all() && memory::forget(&scene.attachment());
         let reply = scene.after(Add, || memory::mark(&scene.attachment()));
         if is_known && reply.exit == 0 {
-            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
         }
         reply
     }),
@@ -27,7 +27,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         scene.after(Del, || {
             if scene.is_told_all() && memory::forget(&key) {
-                deed::make_link(&scene.container(), &scene.env.ifname);
+                side_effect::make_link(&scene.container(), &scene.env.ifname);
             }
         })
     })
@@ -132,7 +132,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::mark(&scene.attachment());
         }
         if is_failure {
-            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
         }
         reply
     }),
@@ -175,7 +175,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["host-end-detached"]),
     Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-bridge-to-delete", |scene| {
-        wants(scene, |_, _| link::find(&deed::node(), "cni0").is_ok_and(|found| found.is_none()))
+        wants(scene, |_, _| link::find(&side_effect::node(), "cni0").is_ok_and(|found| found.is_none()))
     })
     .with(&["bridge"]),
     Mutant::new("bridge", "del.bears-lost-state", "wants-its-filter-rules-to-delete", |scene| {
@@ -201,7 +201,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         let key = format!("of-{}", scene.env.container_id);
         let reply = scene.after(Add, || memory::mark(&key));
         if scene.is(Del) && scene.is_told_all() && memory::forget(&key) && !memory::find_all("of-").is_empty() {
-            deed::remove_link(&deed::node(), "cni0");
+            side_effect::remove_link(&side_effect::node(), "cni0");
         }
         reply
     }),
@@ -256,7 +256,7 @@ fn has_filter_rules() -> bool {
 
 /// The end of a veth on the node.
 fn host_end(link: &Link) -> Option<Link> {
-    link::find_index(&deed::node(), link.peer?).ok().flatten()
+    link::find_index(&side_effect::node(), link.peer?).ok().flatten()
 }
 
 /// Whether host-local has an address for a container, in any network.

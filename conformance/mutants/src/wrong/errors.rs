@@ -1,6 +1,6 @@
 //! Error objects.
 
-use crate::{Mutant, Scene, deed};
+use crate::{Mutant, Scene, side_effect};
 use serde_json::json;
 use skel::Reply;
 use skel::cni_spec::Command::Add;
@@ -42,7 +42,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "errors.3-container-unknown", "knows-no-container-and-leaves-a-link", |scene| {
         if scene.is(Add) && !scene.has_netns() {
-            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
             return scene.refuse(3, "container unknown: no such file or directory");
         }
         scene.honest()

@@ -1,6 +1,6 @@
 //! The kernel says no.
 
-use crate::{Mutant, Scene, deed};
+use crate::{Mutant, Scene, side_effect};
 use serde_json::Value;
 use skel::Reply;
 use skel::cni_spec::Command::{self, Add, Del, Gc};
@@ -19,7 +19,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "faults.add-is-all-or-nothing", "leaves-a-link-when-the-kernel-refuses", |scene| {
         let reply = scene.honest();
         if scene.is(Add) && scene.has_netns() && !scene.has_kit_ipam() && reply.exit != 0 {
-            deed::make_link(&deed::node(), &deed::name_for(&scene.env.container_id));
+            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
         }
         reply
     })

@@ -1,6 +1,6 @@
 //! GC.
 
-use crate::{Mutant, deed, memory};
+use crate::{Mutant, memory, side_effect};
 use netops::link;
 use serde_json::{Value, json};
 use skel::Reply;
@@ -25,15 +25,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&["gc.keeps-other-networks"]),
     Mutant::new("bridge", "gc.keeps-what-is-valid", "cuts-the-gateway-off", |scene| {
         scene.after(Gc, || {
-            let is_plain = !scene.has_kit_ipam() && deed::done(link::find(&deed::node(), "cni0")).is_some();
+            let is_plain =
+                !scene.has_kit_ipam() && side_effect::done(link::find(&side_effect::node(), "cni0")).is_some();
             if is_plain && scene.config()[VALID].as_array().is_some_and(|valid| valid.len() == 1) {
-                deed::remove_addresses(&deed::node(), "cni0");
+                side_effect::remove_addresses(&side_effect::node(), "cni0");
             }
         })
     })
     .with(&["packets-still-pass"]),
     Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |scene| {
-        let is_rebooted = deed::done(link::find(&deed::node(), "cni0")).is_none();
+        let is_rebooted = side_effect::done(link::find(&side_effect::node(), "cni0")).is_none();
         match scene.is(Gc) && is_rebooted {
             true => Reply::default(),
             false => scene.honest(),

@@ -1,7 +1,7 @@
 //! Hostile input.
 
 use super::says;
-use crate::{Mutant, Scene, deed};
+use crate::{Mutant, Scene, side_effect};
 use skel::Reply;
 use skel::cni_spec::Command::Add;
 use std::fs;
@@ -37,7 +37,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         // The beginning of a config, shorter than in other rules.
         let is_cut = stdin.starts_with(b"{\"") && stdin.len() < SHORT && scene.config().is_null();
         if scene.asks(Add) && reply.exit != 0 && is_cut {
-            deed::make_link(&deed::node(), "refused0");
+            side_effect::make_link(&side_effect::node(), "refused0");
         }
         reply
     })

@@ -1,7 +1,7 @@
 //! IPAM plugins.
 
 use super::says;
-use crate::{Mutant, Scene, deed};
+use crate::{Mutant, Scene, side_effect};
 use serde_json::json;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del};
@@ -22,9 +22,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         let name = format!("ipam-{}", scene.env.ifname);
         if scene.is(Del) {
-            deed::remove_link(&scene.container(), &name);
+            side_effect::remove_link(&scene.container(), &name);
         }
-        scene.after(Add, || deed::make_link(&scene.container(), &name))
+        scene.after(Add, || side_effect::make_link(&scene.container(), &name))
     }),
     Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |scene| {
         // Of those that nobody has asked for.

@@ -1,7 +1,7 @@
 //! STATUS.
 
 use super::says;
-use crate::{Mutant, deed, memory};
+use crate::{Mutant, memory, side_effect};
 use serde_json::json;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Status};
@@ -59,7 +59,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         reply
     }),
     Mutant::new("bridge", "status.changes-nothing", "tries-things-out", |scene| {
-        scene.after(Status, || deed::make_link(&deed::node(), "tried0"))
+        scene.after(Status, || side_effect::make_link(&side_effect::node(), "tried0"))
     }),
     Mutant::new("host-local", "status.cni-path-is-optional", "wants-a-path-for-status", |scene| {
         match scene.is(Status) && scene.env.path.is_empty() {
