@@ -1,13 +1,11 @@
-//! What is said about a run: for people at a terminal and in a browser, for harnesses, and for programs.
+//! What is said about a run: for people at a terminal, for harnesses, and for programs.
 
 pub(crate) mod document;
 mod findings;
-mod html;
 mod junit;
 mod merge;
 mod table;
 mod tally;
-mod tap;
 mod target;
 mod terminal;
 mod text;
@@ -27,14 +25,10 @@ pub enum Format {
     Summary,
     /// The same in full: each failure with its calls, a table of rules, what was skipped and why, then sums
     Terminal,
-    /// TAP, version 14
-    Tap,
     /// JUnit's XML, as Jenkins and GitLab read it
     Junit,
     /// Everything, for programs, and for `cni-conformance report`
     Json,
-    /// One page for a browser
-    Html,
     /// A line for each finding, for `--expect`
     Findings,
 }
@@ -46,10 +40,8 @@ impl Format {
         match self {
             Self::Summary => anstream::adapter::strip_str(&terminal::summary(document, None)).to_string(),
             Self::Terminal => anstream::adapter::strip_str(&terminal::text(document, None)).to_string(),
-            Self::Tap => tap::text(document),
             Self::Junit => junit::text(document),
             Self::Json => serde_json::to_string_pretty(document).unwrap_or_default() + "\n",
-            Self::Html => html::text(document),
             Self::Findings => findings::text(document),
         }
     }

@@ -3,7 +3,6 @@
 use super::document::{Asked, Document, Tried};
 use crate::rule::Level;
 use crate::trial::Verdict;
-use std::collections::BTreeSet;
 
 /// What trials came to together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,9 +22,6 @@ pub(super) enum Mark {
 }
 
 impl Mark {
-    pub(super) const ALL: [Self; 6] =
-        [Self::Pass, Self::Fail, Self::Broken, Self::Skip, Self::Untestable, Self::Absent];
-
     /// One trial's.
     pub(super) fn of(trial: &Tried) -> Self {
         match trial.verdict {
@@ -107,21 +103,6 @@ pub(super) fn profiles(document: &Document) -> Vec<&str> {
     names
 }
 
-/// Whether subjects differ in a rule: in one and the same profile of theirs, for to a subject with other plugins it may
-/// just not apply. Of a single subject, whether its profiles differ.
-pub(super) fn differs(document: &Document, rule: &Asked) -> bool {
-    let columns = Column::by_profile(document);
-    let marks = |wanted: Option<&str>| {
-        let columns = columns.iter().filter(move |column| wanted.is_none() || column.profile.as_deref() == wanted);
-        let marks: BTreeSet<_> = columns.map(|column| Mark::of_all(column.trials(document, rule), rule)).collect();
-        marks.into_iter().filter(|mark| *mark != Mark::Absent).count()
-    };
-    match document.subjects.len() {
-        0 | 1 => marks(None) > 1,
-        _ => profiles(document).into_iter().any(|profile| marks(Some(profile)) > 1),
-    }
-}
-
 /// How many rules of a level have each mark for a column.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Sum {
@@ -147,11 +128,6 @@ impl Sum {
             }
         }
         sum
-    }
-
-    /// Rules of which something is known.
-    pub(super) fn tried(&self) -> usize {
-        self.pass + self.fail + self.broken
     }
 }
 

@@ -117,12 +117,12 @@ mod tests {
     #[test]
     fn a_format_may_name_a_file() {
         let target = |text: &str| text.parse::<Target>();
-        assert_eq!(target("tap"), Ok(Target { format: Format::Tap, file: None }));
-        assert_eq!(target("html=a=b.html"), Ok(Target { format: Format::Html, file: Some("a=b.html".into()) }));
-        assert!(target("html=").is_err());
+        assert_eq!(target("junit"), Ok(Target { format: Format::Junit, file: None }));
+        assert_eq!(target("json=a=b.json"), Ok(Target { format: Format::Json, file: Some("a=b.json".into()) }));
+        assert!(target("json=").is_err());
         assert_eq!(
             target("xml").unwrap_err(),
-            "there is no format \"xml\", but summary, terminal, tap, junit, json, html, findings"
+            "there is no format \"xml\", but summary, terminal, junit, json, findings"
         );
     }
 

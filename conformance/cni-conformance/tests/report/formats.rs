@@ -33,43 +33,6 @@ fn colours_are_only_of_the_terminal_s_report() {
 }
 
 #[test]
-fn tap() {
-    let text = Format::Tap.text(&made_up::run());
-    expect_file!["expected/report.tap"].assert_eq(&text);
-    let points = text.lines().filter(|line| line.starts_with("ok ") || line.starts_with("not ok ")).count();
-    assert!(text.starts_with(&format!("TAP version 14\n1..{points}\n")));
-    let mut blocks = 0;
-    let mut rest = text.as_str();
-    while let Some((_, block)) = rest.split_once("\n  ---\n") {
-        let (yaml, after) = block.split_once("\n  ...\n").expect("a block ends");
-        let value: serde_json::Value = serde_saphyr::from_str(yaml).unwrap_or_else(|error| panic!("{error}\n{yaml}"));
-        assert!(value["again"].as_str().unwrap().starts_with("cni-conformance plugin"), "{value}");
-        let ended: Vec<_> = value["calls"].as_array().unwrap().iter().map(|call| call["ended"].clone()).collect();
-        assert_eq!(ended, ["status 0, 12 ms", "ended by signal 9, 12 ms", "did not end, 12 ms"]);
-        (blocks, rest) = (blocks + 1, after);
-    }
-    assert_eq!(blocks, 4);
-}
-
-/// Perl's harness, which the format comes from. That of Debian 12 knows version 13 only;
-/// nothing here differs between the two.
-#[test]
-fn tap_is_read_by_prove() {
-    let file = tempfile::NamedTempFile::new().unwrap();
-    std::fs::write(&file, Format::Tap.text(&made_up::run()).replacen("version 14", "version 13", 1)).unwrap();
-    let output = match std::process::Command::new("prove").args(["-e", "cat"]).arg(file.path()).output() {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            eprintln!("SKIP tap_is_read_by_prove: prove is not installed");
-            return;
-        }
-        output => String::from_utf8(output.unwrap().stdout).unwrap(),
-    };
-    // What breaks a SHOULD is to do; the other two are the broken MUST and what could not be tried.
-    assert!(output.contains("Tests: 23 Failed: 2)") && output.contains("Files=1, Tests=23,"), "{output}");
-    assert!(!output.contains("Parse errors"), "{output}");
-}
-
-#[test]
 fn junit() {
     let text = Format::Junit.text(&made_up::run());
     expect_file!["expected/junit.xml"].assert_eq(&text);

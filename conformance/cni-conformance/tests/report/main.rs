@@ -2,8 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic, and its helpers with it")]
 
-mod browser;
 mod formats;
 mod made_up;
 mod merged;
-mod page;

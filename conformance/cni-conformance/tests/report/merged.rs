@@ -71,15 +71,15 @@ fn the_command_line_reads_and_writes() {
     let path = |name: &str| folder.path().join(name).display().to_string();
     std::fs::write(path("a.json"), Format::Json.text(&run_of("a", "/a"))).unwrap();
     std::fs::write(path("b.json"), Format::Json.text(&run_of("b", "/b"))).unwrap();
-    let (html, tap) = (format!("html={}", path("out.html")), format!("tap={}", path("out.tap")));
-    let output = report(&["--from", &path("a.json"), "--from", &path("b.json"), "--report", &html, "--report", &tap]);
+    let (junit, full) = (format!("junit={}", path("out.xml")), format!("terminal={}", path("out.txt")));
+    let output = report(&["--from", &path("a.json"), "--from", &path("b.json"), "--report", &junit, "--report", &full]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     // A trial could not be tried.
-    assert_eq!(output.status.code(), Some(2), "{stderr}");
+    assert_eq!(output.status.code(), Some(3), "{stderr}");
     let all = merged(vec![run_of("a", "/a"), run_of("b", "/b")]);
     assert_eq!(String::from_utf8_lossy(&output.stdout), Format::Terminal.text(&all));
-    assert_eq!(std::fs::read_to_string(path("out.html")).unwrap(), Format::Html.text(&all));
-    assert_eq!(std::fs::read_to_string(path("out.tap")).unwrap(), Format::Tap.text(&all));
+    assert_eq!(std::fs::read_to_string(path("out.xml")).unwrap(), Format::Junit.text(&all));
+    assert_eq!(std::fs::read_to_string(path("out.txt")).unwrap(), Format::Terminal.text(&all));
     // What it wrote can be read again, and alone takes stdout.
     let output = report(&["--from", &path("a.json"), "--report", "json"]);
     assert_eq!(Document::parse(&output.stdout), Ok(run_of("a", "/a")));
