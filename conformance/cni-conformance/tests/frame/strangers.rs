@@ -57,6 +57,12 @@ fn a_profile_has_capabilities_and_a_prev_result() {
     is_not_accused(&example("iflabel", &["add.prints-a-result", "del.undoes-modifications", "check.passes-after-add"]));
 }
 
+/// The kit's own bridge keeps its address when a container goes, so that the others still reach it.
+#[test]
+fn what_the_kit_lays_for_one_container_is_no_matter_of_others() {
+    is_not_accused(&example("iflabel", &["gc.keeps-what-is-valid"]));
+}
+
 /// An IPAM plugin in a few lines of shell, whose address stands in its config.
 const FIXED: &str = r#"
 stdin=$(cat)
