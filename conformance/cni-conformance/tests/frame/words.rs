@@ -142,6 +142,7 @@ fn findings_are_compared_with_what_is_expected() {
         say(plugin(&bin, &[&rules[..], &["--expect", file.to_str().unwrap()]].concat()))
     };
     with("loopback del.leaves-nothing - # known\nbridge del.leaves-nothing -\n").has(0, &[]);
+    with("loopback del.leaves-nothing - ?\nloopback version.lists-versions - ?\n").has(0, &[]);
     with("# nothing\n").has(1, &["+ loopback del.leaves-nothing -"]);
     with("loopback del.leaves-nothing -\nloopback version.lists-versions -\n")
         .has(1, &["- loopback version.lists-versions -"]);
