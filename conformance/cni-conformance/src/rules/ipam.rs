@@ -184,6 +184,9 @@ fn requested_twice(bench: &Bench) -> Result<(), Stop> {
     let given = addresses(bench, &result);
     let first = given.first().ok_or_else(|| Stop::skip("its ADD gives no address"))?;
     let plain = first.split('/').next().unwrap_or_default();
+    if pool::stands_in(&bench.config(), plain) {
+        return Err(Stop::skip(FIXED));
+    }
     let args = format!("IgnoreUnknown=1;IP={plain}");
     let answer = bench.make(&bench.call(Verb::Add, &bench.pod()).args(&args))?;
     if !answer.is_success() {
