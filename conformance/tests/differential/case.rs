@@ -1,4 +1,4 @@
-//! A case: everything that a run depends on, as JSON, so that it can be printed, made smaller and run again.
+//! A case: everything that a run depends on, as JSON, so that it can be printed, reduced and run again.
 
 use std::fmt;
 
@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use crate::keys::{self, Key};
 use crate::numbers::Numbers;
 
-/// `plugin`: who is called. `before`: shell commands that make the node what it is. `config`: on stdin. `args`:
-/// `CNI_ARGS`. `blind`: DEL gets no prevResult.
+/// `plugin`: the plugin that is called. `before`: shell commands that set up the node. `config`: the config on stdin.
+/// `args`: `CNI_ARGS`. `blind`: DEL gets no prevResult.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Case(pub(crate) Value);
 
@@ -19,7 +19,7 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// The case of a seed.
+    /// The case that belongs to a seed.
     pub(crate) fn random(seed: u64) -> Self {
         let mut numbers = Numbers::from_seed(seed);
         let plugins = keys::plugins();
@@ -30,7 +30,7 @@ impl Case {
             set(&mut numbers, &mut config, &keys::ipam());
         }
         for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(keys::common().iter().map(|key| (key, 8))) {
-            // Without address plugin, keys below `ipam` would make one that has no type.
+            // Without an address plugin, keys below `ipam` would make one that has no type.
             if numbers.one_in(one_in) && (config["ipam"].is_object() || !key.path.starts_with("ipam.")) {
                 set(&mut numbers, &mut config, key);
             }
@@ -45,7 +45,7 @@ impl Case {
         )
     }
 
-    /// The case of a text that [`fmt::Display`] made.
+    /// Reads a case back from the text that [`fmt::Display`] made.
     pub(crate) fn parse(text: &str) -> Self {
         Self(serde_json::from_str(text).unwrap())
     }
@@ -55,12 +55,12 @@ impl Case {
         self.0["plugin"].as_str().unwrap()
     }
 
-    /// The commands that come first.
+    /// The commands that set up the node.
     pub(crate) fn before(&self) -> impl Iterator<Item = &str> {
         self.0["before"].as_array().into_iter().flatten().map(|command| command.as_str().unwrap())
     }
 
-    /// What is on stdin.
+    /// The config on stdin.
     pub(crate) fn config(&self) -> &Value {
         &self.0["config"]
     }
@@ -76,7 +76,7 @@ impl Case {
     }
 }
 
-/// Sets a key, seldom to a value that is wrong, seldom with other capitals.
+/// Sets a key. The value is sometimes wrong, and the key sometimes has other capitals.
 fn set(numbers: &mut Numbers, config: &mut Value, key: &Key) {
     let values = if !key.wrong.is_empty() && numbers.one_in(40) { &key.wrong } else { &key.right };
     let value = numbers.pick(values).clone();
@@ -85,7 +85,7 @@ fn set(numbers: &mut Numbers, config: &mut Value, key: &Key) {
             *object = json!({});
         }
         let name = if numbers.one_in(40) { name.to_uppercase() } else { name.to_owned() };
-        // Of two objects that differ in capitals, Go makes one.
+        // Go merges two objects whose keys differ only in capitals.
         let there = object.as_object().and_then(|object| {
             let is_same = |(key, value): &(&String, &Value)| value.is_object() && key.eq_ignore_ascii_case(&name);
             Some(object.iter().find(is_same)?.0.clone())

@@ -1,4 +1,4 @@
-//! What two runs of a case have not in common.
+//! The differences between two runs of a case.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ pub(crate) struct Difference {
 }
 
 impl Difference {
-    /// What differs, for telling one fault from another: without names and numbers.
+    /// The difference without names and numbers, so that two faults can be distinguished.
     pub(crate) fn kind(&self) -> String {
         let words = self.line.text.split(' ').filter(|word| !word.contains(|letter: char| letter.is_ascii_digit()));
         format!("{:?} {} {}", self.who, self.line.place, words.collect::<Vec<_>>().join(" "))
@@ -38,28 +38,28 @@ pub(crate) struct Seen<'a> {
 }
 
 impl Seen<'_> {
-    /// What a call said.
+    /// The outcome of a call.
     pub(crate) fn said(&self, who: Who, place: &str) -> Option<&Line> {
         let lines = if who == Who::Ours { self.ours } else { self.theirs };
         lines.iter().find(|line| line.place == place)
     }
 
-    /// Whether the call in question failed with these words, on either side.
+    /// Whether the call failed with this text, on either side.
     pub(crate) fn is_failure(&self, words: &str) -> bool {
         let said = [Who::Ours, Who::Reference].map(|who| self.said(who, self.difference.line.place));
         said.into_iter().flatten().any(|line| line.fails() && line.words.contains(words))
     }
 
-    /// Whether a call of the verb succeeds where ours makes it, and fails with these words where the reference does.
+    /// Whether a call of the verb succeeds with our plugin and fails with this text with the reference.
     pub(crate) fn is_only_refused_by_theirs(&self, verb: &str, words: &str) -> bool {
         let place = self.difference.line.place;
-        // The counterpart of the one who adds.
+        // The call is made by the plugin that did not make the ADD.
         let by = |who: Who| self.said(if place.ends_with(" by the other") { who.other() } else { who }, place);
         let is_refused = by(Who::Reference).is_some_and(|line| line.fails() && line.words.contains(words));
         place.contains(verb) && is_refused && by(Who::Ours).is_some_and(|line| !line.fails())
     }
 
-    /// Whether it is a line about the state of the node or a pod that has these words.
+    /// Whether it is a line about the state of the node or of a pod that contains this text.
     pub(crate) fn is_state(&self, words: &str) -> bool {
         self.difference.line.place.contains(" after ") && self.difference.line.text.contains(words)
     }
@@ -71,20 +71,20 @@ impl Seen<'_> {
     }
 }
 
-/// What became of a case.
+/// The outcome of a case.
 pub(crate) struct Verdict {
-    /// What nothing excuses.
+    /// Differences that no tolerance excuses.
     pub(crate) differences: Vec<Difference>,
     /// The tolerances that were needed.
     pub(crate) tolerances: BTreeSet<&'static str>,
 }
 
-/// Runs a case with both and compares.
+/// Runs a case with both sets of plugins and compares the runs.
 pub(crate) fn compare(case: &Case) -> Verdict {
     judge(case, &course::run(case, Who::Ours), &course::run(case, Who::Reference))
 }
 
-/// Compares what two runs of a case have seen.
+/// Compares the observations of two runs of a case.
 pub(crate) fn judge(case: &Case, ours: &[Line], theirs: &[Line]) -> Verdict {
     let mut verdict = Verdict { differences: Vec::new(), tolerances: BTreeSet::new() };
     let [ours, theirs] = [ours, theirs].map(|lines| in_common(lines, &mut verdict.tolerances));
@@ -96,7 +96,7 @@ pub(crate) fn judge(case: &Case, ours: &[Line], theirs: &[Line]) -> Verdict {
             continue;
         };
         verdict.tolerances.insert(tolerance.name);
-        // Where one has a pod and the other has none, all that follows differs.
+        // If only one run has a pod, everything that follows differs.
         let decides = ["ADD", "DEL"].iter().any(|verb| difference.line.place.contains(verb));
         if seen.is_about_success() && decides {
             break;
@@ -105,7 +105,7 @@ pub(crate) fn judge(case: &Case, ours: &[Line], theirs: &[Line]) -> Verdict {
     verdict
 }
 
-/// The lines as they are to both.
+/// The lines in the form in which both runs are compared.
 fn in_common(lines: &[Line], used: &mut BTreeSet<&'static str>) -> Vec<Line> {
     let mut lines = lines.to_vec();
     for Tolerance { name, how, .. } in tolerances::ALL {
@@ -121,7 +121,7 @@ fn in_common(lines: &[Line], used: &mut BTreeSet<&'static str>) -> Vec<Line> {
     lines
 }
 
-/// The lines that only one of the two has, in the order of the course, the reference's first.
+/// The lines that only one run has, in the order of the course, the reference's first.
 fn differences(ours: &[Line], theirs: &[Line]) -> Vec<Difference> {
     // The reference's code for any error that has no type.
     let is_untyped =
@@ -141,7 +141,7 @@ fn differences(ours: &[Line], theirs: &[Line]) -> Vec<Difference> {
     for place in places {
         let [ours, theirs] =
             [&ours, &theirs].map(|lines| lines.iter().filter(|line| line.place == place).collect::<Vec<_>>());
-        // Those of a link that only one has go without saying.
+        // The lines about a link that only one run has follow from that difference.
         let is_of_both =
             |key: &str| [&ours, &theirs].iter().all(|lines| lines.iter().any(|line| line.sysctl() == Some(key)));
         let [ours, theirs] = [&ours, &theirs].map(|lines| {
@@ -154,7 +154,7 @@ fn differences(ours: &[Line], theirs: &[Line]) -> Vec<Difference> {
     found
 }
 
-/// The lines of `one` that `other` has not, or not as often.
+/// The lines of `one` that `other` does not have, or has less often.
 fn only<'a>(one: &[&'a Line], other: &[&Line]) -> impl Iterator<Item = &'a Line> + use<'a> {
     let mut there = BTreeMap::<&str, usize>::new();
     other.iter().for_each(|line| *there.entry(&line.text).or_default() += 1);

@@ -1,4 +1,4 @@
-//! One run of a case: two pods from ADD to DEL, and what the node looks like on the way.
+//! One run of a case: two pods from ADD to DEL, with the state of the node after each step.
 
 use std::fmt;
 use std::process::Command;
@@ -12,14 +12,14 @@ use crate::subjects::{Who, by, is_the_kernels, node};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// One thing that was seen.
+/// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
     /// When and where: `pod1 ADD`, `node after DEL`.
     pub(crate) place: &'static str,
-    /// What, without what differs from one ADD to the next.
+    /// The observation, without values that change from one ADD to the next.
     pub(crate) text: String,
-    /// An error's words, which are not compared.
+    /// An error's text, which is not compared.
     pub(crate) words: String,
 }
 
@@ -30,12 +30,12 @@ impl fmt::Display for Line {
 }
 
 impl Line {
-    /// The key, if it is about a sysctl.
+    /// The sysctl's key, if the observation is about a sysctl.
     pub(crate) fn sysctl(&self) -> Option<&str> {
         Some(self.text.strip_prefix("sysctl ")?.split_once(" = ")?.0)
     }
 
-    /// Whether it is an error.
+    /// Whether the observation is an error.
     pub(crate) fn fails(&self) -> bool {
         self.text.starts_with("fails with ")
     }
@@ -80,7 +80,7 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// Makes a call, notes what it said, and returns the result if it succeeded.
+    /// Makes a call, records its outcome, and returns the result if it succeeded.
     fn call(
         &mut self,
         place: &'static str,
@@ -99,7 +99,7 @@ impl Course<'_> {
         (is_ok).then(|| reply.ok())
     }
 
-    /// Notes what the node and the pods look like.
+    /// Records the state of the node and the pods.
     fn look(&mut self, places: [&'static str; 3], pods: &[Container; 2]) {
         let snapshots = [self.node.snapshot(), pods[0].namespace().snapshot(), pods[1].namespace().snapshot()];
         for (place, snapshot) in places.into_iter().zip(snapshots) {
@@ -112,14 +112,14 @@ impl Course<'_> {
 
 fn result_text(reply: &Reply, case: &Case) -> String {
     let mut result = reply.ok();
-    // Empty, it says as much as if it were absent.
+    // An empty value means the same as an absent one.
     if let Some(object) = result.as_object_mut() {
         object.retain(|key, value| key != "dns" || value.as_object().is_none_or(|dns| !dns.is_empty()));
     }
     plain(&result.to_string(), case)
 }
 
-/// The error's code and words.
+/// The error's code and text.
 fn error_text(reply: &Reply) -> (String, String) {
     // The reference may print a result before the error.
     let objects = serde_json::Deserializer::from_str(&reply.output.stdout).into_iter::<Value>();
@@ -132,11 +132,11 @@ fn error_text(reply: &Reply) -> (String, String) {
     (format!("fails with {}", last["code"]), words)
 }
 
-/// A text without what differs from one ADD to the next: hardware addresses but for those of the case, and what host
-/// veths are called.
+/// A text without values that change from one ADD to the next: hardware addresses except those of the case, and names
+/// of host veths.
 fn plain(text: &str, case: &Case) -> String {
     let of_case = case.to_string().to_lowercase();
-    // Of a fixed length, padded.
+    // The placeholder has a fixed length, so it is padded.
     let text = without_guarded_mac(&text.replace("\\x00", ""));
     let mut plain = String::new();
     let mut rest = text.as_str();
@@ -163,9 +163,9 @@ fn plain(text: &str, case: &Case) -> String {
     plain
 }
 
-/// The rule of a spoof guard without the address that it compares the source with, which is there in bytes.
+/// The rule of a spoof guard without the source address that it compares, which is written in bytes.
 fn without_guarded_mac(text: &str) -> String {
-    // Six bytes of the link layer's header from the sixth on.
+    // The source address is six bytes at offset six of the link layer's header.
     const SOURCE: &str = "payload(1=00000001 2=00000000 3=00000006 4=00000006) cmp(1=00000001 2=00000000 3={1=";
     let parts = text.split_once(SOURCE).and_then(|(before, rest)| Some((before, rest.split_once("}) ")?.1)));
     parts.map_or_else(|| text.to_owned(), |(before, after)| format!("{before}{SOURCE}MAC}}) {after}"))

@@ -1,22 +1,22 @@
-//! What cases are made of: plugins, their keys, and what was on the node before.
+//! The parts of which cases are made: plugins, their keys, and earlier state of the node.
 
 use serde_json::{Value, json};
 
 /// A plugin's name and keys.
 pub(crate) struct Plugin {
     pub(crate) name: &'static str,
-    /// Whether it hands out addresses itself, or has them from host-local.
+    /// Whether it returns fixed addresses itself, or gets them from host-local.
     pub(crate) is_ipam: bool,
     /// Its own keys.
     pub(crate) keys: Vec<Key>,
 }
 
-/// A key by its path, and values for it.
+/// A key by its path, with values for it.
 #[derive(Clone)]
 pub(crate) struct Key {
     pub(crate) path: &'static str,
     pub(crate) right: Vec<Value>,
-    /// Those that are refused, or that only one of the two may take.
+    /// Values that are refused, or that only one of the two plugins may accept.
     pub(crate) wrong: Vec<Value>,
 }
 
@@ -57,13 +57,13 @@ pub(crate) fn plugins() -> Vec<Plugin> {
     ]
 }
 
-/// Every config's version.
+/// The version of every config.
 pub(crate) fn version() -> Key {
     let right = json!(["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "0.4.0", "1.0.0", "1.0.0", "1.0.0", ""]);
     key("cniVersion", right, json!(["0.5.0", "x", 1, "1", null]))
 }
 
-/// Where addresses are from. Wrong for a plugin is none at all.
+/// The source of addresses. For some plugins the wrong value is to have none.
 pub(crate) fn ipam() -> Key {
     let ranges = json!([
         {"type": "host-local", "subnet": "10.7.0.0/24"},
@@ -149,7 +149,7 @@ pub(crate) const ARGS: &[&str] = &[
     "=",
 ];
 
-/// What may have been done on the node before, each by a shell; of each row one at most.
+/// Shell commands that may have run on the node before. At most one of each row is used.
 pub(crate) const BEFORE: &[&[&str]] = &[
     &[
         "ip link add br0 type bridge",

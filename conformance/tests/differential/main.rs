@@ -1,9 +1,10 @@
 //! The reference's plugins and ours side by side: random configurations on random nodes.
 //!
-//! A [`case::Case`] is a node's history as shell commands, and one configuration. It [runs](course) on two fresh nodes: in
-//! one the reference adds two pods, in the other ours does; each checks and deletes one pod itself and leaves the other
-//! pod to its counterpart. What the nodes say and look like on the way has to be [equal](compare), but for what
-//! [`tolerances`] names with its line of DIFFERENCES.md. A case that differs is made [smaller](shrink) before it is shown.
+//! A [`case::Case`] is a node's history as shell commands, and one configuration. It [runs](course) on two fresh nodes:
+//! on one the reference adds two pods, on the other our plugins do; each checks and deletes one pod itself and leaves
+//! the other pod to its counterpart. The replies and the states of the nodes have to be [equal](compare), except for
+//! the differences that [`tolerances`] lists with their rows of DIFFERENCES.md. A case that differs is
+//! [reduced](shrink) before it is shown.
 //!
 //! To add a plugin, add a line to [`keys::plugins`]. A long run, 5000 cases from the given seed on:
 //! `CNI_SEED=7 CNI_CASES=5000 cargo test -p conformance --test differential -- --ignored --nocapture`. One case again:
@@ -36,14 +37,14 @@ use case::Case;
 use compare::Verdict;
 use subjects::{has_reference, number};
 
-/// How many cases run at once: they wait for the kernel most of the time.
+/// How many cases run at once. They mostly wait for the kernel.
 const WORKERS: usize = 6;
 
 /// How many differing cases are shown.
 const SHOWN: usize = 12;
 
-/// Compares the cases from `seed` on until `count` are through or the time is; panics with those that differ, one of a
-/// kind, made small. Returns how often each tolerance was needed.
+/// Compares the cases from `seed` on until `count` cases are done or the time is over. Panics with those that differ,
+/// one of a kind, reduced. Returns how often each tolerance was needed.
 fn compare_cases(seed: u64, count: u64, time: Duration) -> BTreeMap<&'static str, u64> {
     let (next, start) = (AtomicU64::new(seed), Instant::now());
     let found: Mutex<BTreeMap<String, (u64, Case)>> = Mutex::default();
@@ -76,7 +77,7 @@ fn compare_cases(seed: u64, count: u64, time: Duration) -> BTreeMap<&'static str
     tolerated.into_inner().unwrap()
 }
 
-/// The smallest case that still differs in this, and how.
+/// The smallest case that still has this difference, and its differences.
 fn describe(kind: &str, seed: u64, case: &Case) -> String {
     let deadline = Instant::now() + Duration::from_secs(number("CNI_SHRINK_SECONDS", 20));
     let small =
@@ -105,9 +106,9 @@ fn every_tolerance_is_a_named_difference() {
     assert!(unnamed.is_empty(), "DIFFERENCES.md does not name {unnamed:#?}");
 }
 
-/// As many as one likes. A tolerance that a long run never needs is out of date.
+/// Runs any number of cases. A tolerance that a long run never needs is out of date.
 #[test]
-#[ignore = "takes as long as it is told"]
+#[ignore = "runs for as long as CNI_CASES asks"]
 fn ours_and_the_references_are_the_same_to_a_node_for_long() {
     let tolerated = compare_cases(number("CNI_SEED", 1000), number("CNI_CASES", 2000), Duration::MAX);
     let mut unused = Vec::new();
@@ -119,7 +120,7 @@ fn ours_and_the_references_are_the_same_to_a_node_for_long() {
     assert!(unused.is_empty(), "tolerances that nothing needed: {unused:#?}");
 }
 
-/// The case of `CNI_CASE`, as a failure prints it, with all that both say.
+/// Runs the case of `CNI_CASE`, in the form that a failure prints, and shows all that both runs observed.
 #[test]
 #[ignore = "needs a case"]
 fn one_case() {
@@ -134,7 +135,7 @@ fn one_case() {
     assert!(differences.is_empty(), "{}", differences.iter().map(ToString::to_string).collect::<String>());
 }
 
-/// The reference has no difference from itself, so whatever is found is one between the two.
+/// The reference does not differ from itself, so every difference found is one between the two implementations.
 #[test]
 #[ignore = "says whether the comparison itself is sound"]
 fn the_reference_is_the_same_as_itself() {

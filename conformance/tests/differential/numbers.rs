@@ -1,10 +1,10 @@
 //! Random numbers that are the same in every run.
 
-/// A row of numbers (xorshift).
+/// A sequence of random numbers (xorshift).
 pub(crate) struct Numbers(u64);
 
 impl Numbers {
-    /// The row of a seed.
+    /// The sequence of a seed.
     pub(crate) fn from_seed(seed: u64) -> Self {
         let mut numbers = Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         (0..8).for_each(|_| {
@@ -21,12 +21,12 @@ impl Numbers {
         usize::try_from(self.0 >> 32).unwrap() % limit
     }
 
-    /// True once in so many times.
+    /// True once in this many times, on average.
     pub(crate) fn one_in(&mut self, count: usize) -> bool {
         self.below(count) == 0
     }
 
-    /// One of all.
+    /// One of the items.
     pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         &all[self.below(all.len())]
     }

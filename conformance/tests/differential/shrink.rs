@@ -1,4 +1,4 @@
-//! Making a case that differs smaller: whatever can be left out without the difference going is left out.
+//! Reduces a case that differs: leaves out whatever is not needed for the difference.
 
 use std::time::Instant;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::case::Case;
 
-/// The smallest case found until `deadline` of which `differs` is true, as it is of `case`.
+/// The smallest case found until `deadline` for which `differs` holds, as it does for `case`.
 pub(crate) fn shrink(case: &Case, deadline: Instant, differs: impl Fn(&Case) -> bool) -> Case {
     let mut smallest = case.clone();
     loop {

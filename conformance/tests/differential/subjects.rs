@@ -1,4 +1,4 @@
-//! The two that are compared.
+//! The two sets of plugins that are compared.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use testns::{Call, Node, Subject};
 
 const REFERENCE: &str = "/usr/lib/cni";
 
-/// Whose plugins.
+/// A set of plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     Ours,
@@ -22,7 +22,7 @@ impl Who {
     }
 }
 
-/// Whether the reference's plugins are installed; if not, says that the test is skipped.
+/// Whether the reference's plugins are installed; if not, prints that the test is skipped.
 pub(crate) fn has_reference() -> bool {
     let found = Path::new(REFERENCE).join("bridge").is_file();
     if !found {
@@ -36,12 +36,12 @@ pub(crate) fn node() -> Node {
     Node::with(&Subject::ours())
 }
 
-/// A number from a variable.
+/// A number from an environment variable.
 pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
     std::env::var(variable).ok().map_or(otherwise, |text| text.parse().unwrap())
 }
 
-/// The call, made of one of the two.
+/// The call, made with one of the two sets.
 pub(crate) fn by(who: Who, node: &Node, plugin: &str, call: Call) -> Call {
     let folder = match who {
         Who::Ours => node.bin_dir().display().to_string(),
@@ -51,7 +51,7 @@ pub(crate) fn by(who: Who, node: &Node, plugin: &str, call: Call) -> Call {
     call.variable("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
 }
 
-/// What the kernel does in its own time, while a link has its carrier.
+/// State that the kernel changes by itself while a link has a carrier.
 pub(crate) fn is_the_kernels(line: &str) -> bool {
     let is_local_route = line.contains("route ") && line.contains("::") && line.contains(" table 255 ");
     is_local_route || ["fe80::", " ff00::/8 ", "neighbour "].iter().any(|word| line.contains(word))

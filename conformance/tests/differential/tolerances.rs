@@ -1,29 +1,29 @@
-//! The intended differences, each with its line of DIFFERENCES.md.
+//! The intended differences, each with its row of DIFFERENCES.md.
 
 use serde_json::Value;
 
 use crate::compare::Seen;
 use crate::subjects::Who;
 
-/// A difference that is there on purpose.
+/// An intended difference.
 pub(crate) struct Tolerance {
     pub(crate) name: &'static str,
-    /// Words of its line in DIFFERENCES.md.
+    /// Part of its row in DIFFERENCES.md.
     pub(crate) row: &'static str,
     pub(crate) how: How,
 }
 
 /// How a tolerance works.
 pub(crate) enum How {
-    /// Lines of both become what they have in common; `None` takes a line away.
+    /// Rewrites the lines of both runs to what they have in common; `None` drops a line.
     Common(fn(&str) -> Option<String>),
-    /// A difference is excused.
+    /// Excuses a difference.
     Excuse(fn(&Seen<'_>) -> bool),
 }
 
 use How::{Common, Excuse};
 
-/// All of them.
+/// All tolerances.
 pub(crate) const ALL: &[Tolerance] = &[
     Tolerance {
         name: "notes about a store",
@@ -173,8 +173,8 @@ pub(crate) const ALL: &[Tolerance] = &[
     },
 ];
 
-/// What is at the end of each list of `whole`, as long as the list of `part`: a result without what an earlier plugin of
-/// the chain said.
+/// The last items of each list of `whole`, as many as the list of `part` has: a result without the part that comes from
+/// prevResult.
 fn own_part(whole: &Value, part: &Value) -> Value {
     let length = |result: &Value, key: &str| result[key].as_array().map_or(0, Vec::len);
     let earlier = |key: &str| length(whole, key).saturating_sub(length(part, key));
@@ -193,7 +193,7 @@ fn own_part(whole: &Value, part: &Value) -> Value {
     own
 }
 
-/// The line, unless it has all of the words.
+/// The line, unless it contains all of the words.
 fn without(line: &str, words: &[&str]) -> Option<String> {
     (!words.iter().all(|word| line.contains(word))).then(|| line.to_owned())
 }

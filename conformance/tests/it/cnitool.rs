@@ -1,4 +1,4 @@
-//! `cnitool` with the suite's own executables: installed as on a node, then called as in its tour.
+//! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
 mod gc;
 
@@ -31,7 +31,7 @@ impl Tour {
         Command::new(executable).args(words).env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
     }
 
-    /// The installed `cnitool`; its stdout, after checking that it succeeded.
+    /// Runs the installed `cnitool`, which has to succeed; returns its stdout.
     fn cnitool(&self, words: &[&str]) -> String {
         let output = self.run(&self.bin_dir.join("cnitool"), words);
         assert!(output.status.success(), "cnitool {words:?}: {}", String::from_utf8_lossy(&output.stderr));
@@ -56,8 +56,8 @@ impl Tour {
     }
 }
 
-/// Installed, the set is a file for each plugin but noop, and cnitool; a second installation over a first works, also
-/// over one whose names are links of one file.
+/// The installation has a file for each plugin except noop, and cnitool. A second installation over it works, also over
+/// one whose names are hard links of one file.
 #[test]
 fn install_puts_every_plugin_and_cnitool_there() {
     use std::os::unix::fs::MetadataExt;
@@ -70,7 +70,7 @@ fn install_puts_every_plugin_and_cnitool_there() {
     }
 }
 
-/// Third-party installers write their own loopback over the one that is there.
+/// Third-party installers write their own loopback over the existing file.
 #[test]
 fn a_plugin_that_is_overwritten_changes_no_other() {
     let tour = Tour::new();
@@ -81,7 +81,7 @@ fn a_plugin_that_is_overwritten_changes_no_other() {
     assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
 }
 
-/// A file of another make is not touched unless that is asked for, and then it is kept.
+/// A foreign file is replaced only on request, and then a copy is kept.
 #[test]
 fn install_leaves_foreign_files_alone() {
     let tour = Tour::new();
@@ -100,7 +100,7 @@ fn install_leaves_foreign_files_alone() {
     assert!(tour.cnitool(&["version"]).contains("bridge"));
 }
 
-/// The tour: add, check, attachments, del; nothing is left but what the network keeps.
+/// The tour: add, check, attachments, del; only what the network keeps is left.
 #[test]
 fn the_tour_works_on_the_installed_set() {
     let tour = Tour::new();
@@ -120,7 +120,7 @@ fn the_tour_works_on_the_installed_set() {
     assert_eq!(tour.cnitool(&["attachments", "--json"]).trim(), "[]");
 }
 
-/// GC removes the attachments whose namespace is gone, and says before what it would do.
+/// GC removes the attachments whose namespace is gone; `--dry-run` lists them first.
 #[test]
 fn gc_removes_what_has_no_namespace_any_more() {
     let tour = Tour::new();
@@ -169,7 +169,7 @@ fn the_debug_log_has_a_line_for_each_step() {
     steps("del", &["released address=10.7.0.2", "delete nft", "delete link veth"]);
 }
 
-/// README's commands from the installation to DEL, as they stand there; only the build has been done, and the folder of
+/// README's commands from the installation to DEL, verbatim; only the build has been done before, and the folder of
 /// plugins is the node's.
 #[test]
 fn the_readmes_commands_work_as_written() {

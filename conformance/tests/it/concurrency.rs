@@ -1,4 +1,4 @@
-//! Many containers at once, as when a node comes back.
+//! Many containers at once, as after a reboot of the node.
 
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, bridge, dual, ip};
@@ -47,7 +47,7 @@ fn many_adds_at_once_get_distinct_addresses_and_leave_nothing() {
     node.assert_as_before_except(stays);
 }
 
-/// Of ADDs at once one makes the bridge; whichever it is, each result tells the address that the bridge keeps.
+/// Of several ADDs at once, one makes the bridge; each result has the address that the bridge keeps.
 #[test]
 fn first_adds_at_once_tell_of_one_bridge() {
     for _ in 0..4 {
@@ -67,8 +67,8 @@ fn first_adds_at_once_tell_of_one_bridge() {
     }
 }
 
-/// ADDs and DELs of different containers mixed, over a range that is nearly full: an address is free again as soon as its
-/// DEL has returned.
+/// ADDs and DELs of different containers mixed, over a range that is nearly full: an address is free again as soon as
+/// its DEL has returned.
 #[test]
 fn adds_and_dels_at_once_never_run_out_of_what_is_free() {
     let node = node();
@@ -87,7 +87,7 @@ fn adds_and_dels_at_once_never_run_out_of_what_is_free() {
     node.assert_as_before_except(stays);
 }
 
-/// ADDs that fail leave the bridge, which others may be on by then, and its gateway.
+/// ADDs that fail leave the bridge and its gateway address, as other containers may use it by then.
 #[test]
 fn failing_adds_do_not_take_the_bridge_from_the_others() {
     for _ in 0..4 {
@@ -125,7 +125,7 @@ fn failing_adds_do_not_take_the_bridge_from_the_others() {
     }
 }
 
-/// The first ADDs of a node race for the bridge, its address and the tables; none is refused, and one bridge comes of it.
+/// The first ADDs of a node race for the bridge, its address and the tables; all succeed, and there is one bridge.
 #[test]
 fn the_first_adds_race_for_the_bridge() {
     for _ in 0..3 {

@@ -8,10 +8,10 @@ use testns::{Attachment, Call, Node, Reply, Verb};
 /// Every version of the specification.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// The versions that the reference plugins of Debian 12 speak.
+/// The versions that the reference plugins of Debian 12 support.
 pub(crate) const REFERENCE_VERSIONS: &[&str] = VERSIONS.split_at(6).0;
 
-/// `base` with the keys of `own`, which replace those of the same name.
+/// `base` with the keys of `own`, which replace keys of the same name.
 pub(crate) fn with(base: Value, own: Value) -> Value {
     let (Value::Object(mut all), Value::Object(own)) = (base, own) else {
         panic!("a config is a JSON object");
@@ -53,7 +53,7 @@ pub(crate) fn host_local(ipam: Value) -> Value {
     json!({"cniVersion": "1.0.0", "name": "net", "type": "host-local", "ipam": ipam})
 }
 
-/// An address from its text.
+/// Parses an address.
 pub(crate) fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
@@ -71,14 +71,14 @@ pub(crate) fn first_ip(result: &Value) -> IpAddr {
     ip(text.split('/').next().unwrap_or_default())
 }
 
-/// What ADD made, with what its CHECK and DEL need.
+/// The outcome of an ADD, with what its CHECK and DEL need.
 pub(crate) struct Attached<'a> {
     node: &'a Node,
     /// The config that ADD had.
     pub(crate) config: Value,
     /// The attachment that ADD had.
     pub(crate) attachment: Attachment,
-    /// What ADD answered.
+    /// The result of ADD.
     pub(crate) result: Value,
 }
 
@@ -108,14 +108,14 @@ impl<'a> Attached<'a> {
         self.call(Verb::Del).run(self.node)
     }
 
-    /// The name of the host veth that the result has.
+    /// The name of the host veth in the result.
     #[track_caller]
     pub(crate) fn host_veth(&self) -> &str {
         self.result["interfaces"][1]["name"].as_str().expect("a host veth in the result")
     }
 }
 
-/// Takes an empty `dns` away: from 1.0.0 on it may be left out, and says nothing before.
+/// Removes an empty `dns`: from 1.0.0 on it may be left out, and before it has no meaning.
 pub(crate) fn drop_empty_dns(result: &mut Value) {
     if let Some(object) = result.as_object_mut()
         && object.get("dns").is_some_and(|dns| *dns == json!({}))
@@ -124,8 +124,8 @@ pub(crate) fn drop_empty_dns(result: &mut Value) {
     }
 }
 
-/// A result without what differs from one ADD to the next (hardware addresses, names of host veths and containers), and
-/// without `mtu`, which the reference plugins of Debian 12 do not know.
+/// A result without values that change from one ADD to the next (hardware addresses, names of host veths and
+/// containers), and without `mtu`, which the reference plugins of Debian 12 do not know.
 pub(crate) fn normalised(result: &Value) -> Value {
     match result {
         Value::String(text) => Value::String(normalised_text(text)),

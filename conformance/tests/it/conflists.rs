@@ -1,5 +1,5 @@
-//! The conflists of `examples/conflists`: each one is a network on a node, with our plugins and, for the types that we do not
-//! have, the reference's.
+//! The conflists of `examples/conflists`: each is a network on a node, with our plugins and, for the types that we do
+//! not have, the reference's.
 
 use crate::configs::addresses;
 use crate::reference_chain::comes_and_goes;
@@ -22,7 +22,7 @@ const FILES: [[&str; 3]; 5] = [
     ["podman", "87-podman.conflist", "podman"],
 ];
 
-/// The folder of the conflists, if the source is on this machine.
+/// The folder of the conflists, if the source tree is on this machine.
 fn folder() -> Option<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/conflists");
     if !folder.exists() {
@@ -37,7 +37,7 @@ fn network(folder: &Path, [runtime, file, _]: [&str; 3]) -> Value {
     serde_json::from_slice(&text).unwrap()
 }
 
-/// What a runtime may offer; each plugin gets what it has a capability for.
+/// What a runtime may offer; each plugin gets those for which it has a capability.
 fn offers() -> Value {
     json!({
         "portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
@@ -57,7 +57,7 @@ fn files_below(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Every file is in the list above, has the network's name, and stands in the README.
+/// Every file is in the list above, has the network's name, and is in the README.
 #[test]
 fn every_conflist_is_known_and_parses() {
     let Some(folder) = folder() else { return };
@@ -75,14 +75,14 @@ fn every_conflist_is_known_and_parses() {
     }
 }
 
-/// Lines that name a container or what it alone has.
+/// The lines that name a container or an object that it alone has.
 fn is_of(attachment: &Attachment, addresses: &[String]) -> impl Fn(&str) -> bool + use<> {
     let id = attachment.container_id.clone();
     let ips: Vec<_> = addresses.iter().filter_map(|address| address.split('/').next()).map(str::to_owned).collect();
     move |line| line.contains(&id) || line.contains("veth") || ips.iter().any(|ip| line.contains(&format!("/{ip} ")))
 }
 
-/// ADD, CHECK, DEL, and nothing is left: not of the first container, and of a second one not a line.
+/// ADD, CHECK, DEL: nothing is left of the first container, and no line of the snapshot changes for the second.
 fn gives_a_container_its_network_and_takes_it_again(file: [&str; 3]) {
     let Some((folder, node)) = folder().zip(Set::OursFirst.node()) else { return };
     let network = network(&folder, file);
@@ -147,8 +147,8 @@ fn asks_for(network: &Value, capability: &str) -> bool {
     plugins.any(|plugin| plugin["capabilities"][capability] == json!(true))
 }
 
-/// CHECK succeeds. The reference's portmap, if ports are mapped, looks for the rules of one family among those of the other,
-/// and so fails at every container: then it is enough to get as far as that.
+/// CHECK succeeds. The reference's portmap, if ports are mapped, looks for the rules of one family among those of the
+/// other and so fails for every container: then it is enough that CHECK gets to portmap.
 fn check(chain: &Chain<'_>, result: &Value) {
     let portmap_is_ours = cni_plugins::ENTRIES.iter().any(|entry| entry.name == "portmap");
     let has_portmap = chain.network.to_string().contains("portMappings");
@@ -160,7 +160,7 @@ fn check(chain: &Chain<'_>, result: &Value) {
     }
 }
 
-/// What the network promises is so: addresses, gateway, a mapped port, a queue that shapes, the asked-for MAC.
+/// The network does what it promises: addresses, gateway, a mapped port, a queue that shapes, the requested MAC.
 fn works(node: &Node, pod: &Container, network: &Value, result: &Value) {
     let all = addresses(result);
     assert_eq!(pod.namespace().global_addresses("eth0"), all);
@@ -177,14 +177,14 @@ fn works(node: &Node, pod: &Container, network: &Value, result: &Value) {
     assert_eq!(pod.namespace().link("eth0").mac == "0a:00:00:00:00:17", asks_for(network, "mac"));
 }
 
-/// Connects to an address of the node, where the container listens on port 80, and reads what comes.
+/// Connects to an address of the node, where the container listens on port 80, and reads the answer.
 fn speak(pod: &Container, to: SocketAddr) -> String {
     const WITHIN: Duration = Duration::from_secs(5);
     let listener = pod.namespace().enter(|| TcpListener::bind("0.0.0.0:80")).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(move || listener.accept().unwrap().0.write_all(b"served").unwrap());
         let mut stream = TcpStream::connect_timeout(&to, WITHIN).unwrap_or_else(|error| {
-            // Lets the other thread end.
+            // Ends the other thread.
             pod.namespace().enter(|| TcpStream::connect("127.0.0.1:80")).unwrap();
             panic!("{to}, mapped to port 80 of {}: {error}", pod.id())
         });

@@ -4,12 +4,12 @@ use crate::subjects::skip;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// The words in backquotes that are paths of tests.
+/// The texts in backquotes that are paths of tests.
 fn tests_named_in(document: &str) -> Vec<&str> {
     document.split('`').skip(1).step_by(2).filter(|word| word.contains("::") && !word.ends_with("::")).collect()
 }
 
-/// The file in which `module::test` stands, by the prefix of its crate.
+/// The file that contains `module::test`, by the prefix of its crate.
 fn file_of(workspace: &Path, module: &str) -> Option<PathBuf> {
     let folders = [
         ("cni-spec::", "libcni/spec/src"),

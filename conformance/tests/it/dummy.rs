@@ -77,7 +77,7 @@ fn dummy_needs_an_address_plugin() {
     node.assert_as_before();
 }
 
-/// Where the kernel has no dummy links, ADD says which module it lacks, and leaves nothing.
+/// Where the kernel has no dummy links, ADD names the missing module and leaves nothing.
 #[test]
 fn dummy_without_the_module_leaves_nothing() {
     if Feature::Dummy.is_here() {

@@ -10,11 +10,11 @@ use std::fs::File;
 use std::path::Path;
 use testns::{Attachment, Call, Node, Remains, Subject, Verb};
 
-/// Runs a test for ours upgraded to theirs and theirs upgraded to ours: who makes, who takes over.
+/// Runs a test for an upgrade from ours to theirs and from theirs to ours: the first makes, the second takes over.
 fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
     let Some(theirs) = reference_or_skip() else { return };
     for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
-        let node = Node::with(&theirs); // so that programs are found when it is their turn
+        let node = Node::with(&theirs); // the reference runs programs
         node.install(&first);
         test(&node, &first, &second);
     }
@@ -42,7 +42,7 @@ fn what_one_added_the_other_checks_and_deletes() {
     });
 }
 
-/// GC does not know whose veth an unmarked one is: the address that it may have stays held.
+/// GC does not know which attachment a veth without alias belongs to: the address that it may have stays reserved.
 #[test]
 fn gc_keeps_addresses_while_their_veths_may_have_them() {
     let Some(theirs) = reference_or_skip() else { return };
@@ -67,13 +67,14 @@ fn gc_keeps_addresses_while_their_veths_may_have_them() {
     assert!(held(&kept) && !held(&lost));
 }
 
-/// What they made, ours takes away: with prevResult and without, whatever is left of the container.
+/// What the reference made, ours removes: with prevResult and without, whatever is left of the container.
 #[test]
 fn all_that_they_added_is_deleted_by_ours() {
     let Some(theirs) = reference_or_skip() else { return };
     for remains in Remains::ALL {
         for with_result in [true, false] {
-            // Without namespace and result only rules and reservation say whose they are: their veth has no mark.
+            // Without namespace and result only rules and reservation name the container: the reference's veth has no
+            // alias.
             let is_blind = !with_result && remains != Remains::Alive;
             let node = Node::with(&theirs);
             let pod = node.container();
@@ -82,7 +83,7 @@ fn all_that_they_added_is_deleted_by_ours() {
             let held = File::open(pod.namespace().path()).unwrap();
             attached.attachment = pod.leave(remains);
             if is_blind && remains != Remains::EmptyPath {
-                drop(held); // the namespace ends, and with it the veth
+                drop(held); // the namespace ends, and the veth with it
             }
             let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
             let call = if with_result { attached.call(Verb::Del) } else { bare };
@@ -94,7 +95,7 @@ fn all_that_they_added_is_deleted_by_ours() {
                 } else {
                     node.host().wait_for("the veth to end", |host| host.find_link(&veth).is_none());
                 }
-                // As long as it was there it stayed guarded; runtimes repeat DEL, or GC comes by.
+                // The veth stayed guarded while it was there; runtimes repeat DEL, or call GC.
                 Call::new(Verb::Del, &attached.config, &attached.attachment).run(&node).ok();
             }
             let changes = node.changes();
@@ -104,7 +105,7 @@ fn all_that_they_added_is_deleted_by_ours() {
     }
 }
 
-/// What ours made they find in CHECK and take away in DEL: the link, the addresses, the rules.
+/// What ours made, the reference's CHECK finds and its DEL removes: the link, the addresses, the rules.
 #[test]
 fn what_ours_added_is_deleted_by_theirs() {
     let Some(theirs) = reference_or_skip() else { return };
@@ -120,7 +121,7 @@ fn what_ours_added_is_deleted_by_theirs() {
     }
 }
 
-/// What they made ours finds in CHECK, though ours compares more, and takes away in DEL.
+/// What the reference made, our CHECK finds, though it compares more, and our DEL removes.
 #[test]
 fn what_theirs_added_is_checked_and_deleted_by_ours() {
     let Some(theirs) = reference_or_skip() else { return };
@@ -143,7 +144,7 @@ fn what_theirs_added_is_checked_and_deleted_by_ours() {
     node.assert_as_before_except(stays);
 }
 
-/// The chain is of network and container: on another network the same container may have the same address.
+/// The chain's name depends on network and container: on another network the container may have the same address.
 #[test]
 fn an_address_that_the_container_has_twice_is_no_reason_to_leave_its_masquerade() {
     let Some(theirs) = reference_or_skip() else { return };
@@ -166,8 +167,9 @@ fn an_address_that_the_container_has_twice_is_no_reason_to_leave_its_masquerade(
     assert_eq!(of("a"), [""; 0]);
 }
 
-/// With nftables ours masquerades in a table of its own, which they do not know. Their DEL fails once for want of their
-/// own chain, and succeeds when repeated, as runtimes do; a later DEL or GC of ours removes what it left.
+/// With nftables, our masquerade rules are in a table of their own, which the reference does not know. Its DEL fails
+/// once because its own chain is missing, and succeeds when repeated, as runtimes do; a later DEL or GC of ours removes
+/// the rest.
 #[test]
 fn what_their_del_leaves_of_ours_a_later_one_of_ours_removes() {
     let Some(theirs) = reference_or_skip() else { return };
@@ -184,7 +186,7 @@ fn what_their_del_leaves_of_ours_a_later_one_of_ours_removes() {
     node.assert_as_before_except(stays);
 }
 
-/// An upgrade under way: the executables are replaced between any two calls, on a node where containers run.
+/// An upgrade in progress: the executables are replaced between any two calls, on a node where containers run.
 #[test]
 fn executables_may_be_replaced_between_any_two_calls() {
     both_ways(|node, first, second| {
@@ -210,7 +212,7 @@ fn executables_may_be_replaced_between_any_two_calls() {
     });
 }
 
-/// Their bridge with our host-local, and ours with theirs: delegation goes by CNI_PATH.
+/// The reference's bridge with our host-local, and ours with the reference's: delegation goes by CNI_PATH.
 #[test]
 fn each_bridge_works_with_the_others_host_local() {
     both_ways(|node, _, second| {
@@ -227,7 +229,7 @@ fn each_bridge_works_with_the_others_host_local() {
         let late = node.container_named("late");
         let error = node.call(Verb::Add, &full_range, &late).fails();
         assert!(error.msg.contains("no IP addresses available in range set: 10.7.0.1-10.7.0.2"), "{error:?}");
-        node.call(Verb::Del, &full_range, &late).ok(); // as runtimes do, and the reference needs
+        node.call(Verb::Del, &full_range, &late).ok(); // runtimes repeat DEL, and the reference needs it
         attached.del().ok();
         node.assert_as_before_except(stays);
     });
@@ -237,7 +239,7 @@ fn pod(id: &str) -> Attachment {
     Attachment { container_id: id.to_owned(), netns: "/run/netns/absent".to_owned(), ifname: "eth0".to_owned() }
 }
 
-/// Reservations in one folder by turns: the next address is the same whoever is asked, and each releases the other's.
+/// Reservations in one folder by turns: both give the same next address, and each releases the other's.
 #[test]
 fn reservations_by_turns_in_one_folder() {
     both_ways(|node, first, second| {
@@ -259,7 +261,7 @@ fn reservations_by_turns_in_one_folder() {
             turn(asked);
             node.call(Verb::Add, &config, pod("late")).fails();
         }
-        del(5, 0); // each deletes one of its own and one of the other's
+        del(5, 0); // each deletes an address of its own and one of the other's
         del(8, 0);
         del(9, 1);
         del(12, 1);
@@ -270,20 +272,20 @@ fn reservations_by_turns_in_one_folder() {
         assert_eq!(add(24), "10.7.0.12/28");
         assert_eq!(add(25), "10.7.0.3/28");
         turn(0);
-        node.call(Verb::Add, &config, pod("c25")).fails(); // it has one, given by the other
+        node.call(Verb::Add, &config, pod("c25")).fails(); // it has an address, which the other gave
         turn(1);
         node.call(Verb::Add, &config, pod("c24")).fails();
     });
 }
 
-/// Reservations at once in one folder, released at once by the other: each address is given to one.
+/// Reservations at once in one folder, released at once by the other implementation: no address is given twice.
 #[test]
 fn reservations_at_once_in_one_folder() {
     const EACH: usize = 24;
     let Some(theirs) = reference_or_skip() else { return };
     let node = Node::with(&theirs);
     let config = host_local(json!({"ranges": [[{"subnet": "10.7.0.0/25"}], [{"subnet": "fd07::/64"}]]}));
-    // In a folder of its own, so that both can be called by the one name.
+    // In a folder of its own, so that both can be called by one name.
     std::fs::create_dir(node.work_dir().join("ours")).unwrap();
     let our_executable = node.work_dir().join("ours/host-local");
     std::os::unix::fs::symlink(testns::plugins(), &our_executable).unwrap();
@@ -309,7 +311,7 @@ fn reservations_at_once_in_one_folder() {
     assert!(!Path::new("/var/lib/cni/networks/net/10.7.0.2").exists());
 }
 
-/// The results of both are equal but for hardware addresses and names of veths, for a range of configs.
+/// The results of both are equal except for hardware addresses and names of veths, for a range of configs.
 #[test]
 fn results_are_equal() {
     let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "fd09::/48", "gw": "fd07::9"}]);

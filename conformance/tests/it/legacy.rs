@@ -1,4 +1,4 @@
-//! A node whose `iptables` is the legacy variant: rules are there, where its own tools show them.
+//! A node whose `iptables` is the legacy variant: our rules are where its own tools show them.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use testns::{Node, Subject};
 use crate::configs::{Attached, bridge, dual};
 use crate::subjects::{ours, reference_or_skip, same, skip};
 
-/// Whether the node can be such a one; says so if not.
+/// Whether this machine has the legacy variant; prints that the test is skipped if not.
 fn has_legacy() -> bool {
     if !Path::new("/usr/sbin/iptables-legacy").exists() || !Path::new("/etc/alternatives").is_dir() {
         skip("no legacy variant of iptables among the node's alternatives");
@@ -24,7 +24,7 @@ fn sh(node: &Node, commands: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// As `update-alternatives --set iptables /usr/sbin/iptables-VARIANT` does it, on this node only.
+/// Selects a variant as `update-alternatives --set iptables /usr/sbin/iptables-VARIANT` does, on this node only.
 fn choose(node: &Node, variant: &str) {
     let names = ["", "-save", "-restore"].map(|kind| {
         format!("for f in iptables ip6tables; do ln -s /usr/sbin/$f-{variant}{kind} /etc/alternatives/$f{kind}; done")
@@ -54,7 +54,7 @@ fn use_legacy(node: &Node) {
     sh(node, "/usr/sbin/iptables-legacy -A FORWARD -s 192.0.2.9 -j RETURN");
 }
 
-/// With rules of others and without any: what the legacy variant's save programs print after ADD of both families.
+/// With foreign rules and without any: the output of the legacy variant's save programs after ADD of both families.
 #[test]
 fn in_the_legacy_variant_rules_are_line_by_line_the_references() {
     if !has_legacy() {
@@ -79,13 +79,13 @@ fn in_the_legacy_variant_rules_are_line_by_line_the_references() {
 fn both_ways(test: impl Fn(&Node, &Subject, &Subject)) {
     let Some(theirs) = reference_or_skip() else { return };
     for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
-        let node = Node::with(&theirs); // so that programs are found when it is their turn
+        let node = Node::with(&theirs); // the reference runs programs
         node.install(&first);
         test(&node, &first, &second);
     }
 }
 
-/// ADD by one, CHECK and DEL by the other, where the node has no other rules and where it has some.
+/// ADD by one, CHECK and DEL by the other, with foreign rules on the node and without.
 #[test]
 fn legacy_rules_of_one_are_checked_and_deleted_by_the_other() {
     if !has_legacy() {
@@ -109,8 +109,8 @@ fn legacy_rules_of_one_are_checked_and_deleted_by_the_other() {
     }
 }
 
-/// An administrator goes over to the nft variant: who is there is checked and deleted where its rules are, and the next
-/// container's rules go where the node's iptables is now.
+/// The administrator switches to the nft variant: existing containers are checked and deleted where their rules are,
+/// and the next container's rules go where the node's iptables is now.
 #[test]
 fn a_node_may_leave_the_legacy_variant() {
     if !has_legacy() {

@@ -16,7 +16,7 @@ fn lo_is_up(pod: &Container) -> bool {
     pod.namespace().link("lo").up
 }
 
-/// Plugin loopback: ADD sets lo up, DEL sets it down, and CHECK tells which.
+/// Plugin loopback: ADD sets lo up, DEL sets it down, and CHECK reports which.
 #[test]
 fn add_sets_lo_up_and_del_sets_it_down() {
     each(|_, node| {
@@ -35,7 +35,7 @@ fn add_sets_lo_up_and_del_sets_it_down() {
     });
 }
 
-/// SPEC 5: results are of the config's version. The reference prints 1.0.0's form under every older label.
+/// SPEC 5: results have the config's version. The reference prints the form of 1.0.0 under every older version.
 #[test]
 fn the_result_has_the_form_of_the_version() {
     each(|who, node| {
@@ -88,7 +88,7 @@ fn prev_result_is_passed_on_unchanged() {
     });
 }
 
-/// Runtimes call it under `lo` or `eth0`: the interface is lo all the same.
+/// Runtimes call it with ifname `lo` or `eth0`: the interface is lo in both cases.
 #[test]
 fn cni_ifname_is_ignored() {
     each(|_, node| {
@@ -98,7 +98,7 @@ fn cni_ifname_is_ignored() {
     });
 }
 
-/// An address of somebody else's on lo is an error, and lo stays down.
+/// A foreign address on lo is an error, and lo stays down.
 #[test]
 fn a_foreign_address_on_lo_is_refused() {
     each(|who, node| {
@@ -116,14 +116,15 @@ fn a_foreign_address_on_lo_is_refused() {
     });
 }
 
-/// SPEC 2, ADD: on failure lo is as it was. A failed write is the reply's own, which nobody can then be told of.
+/// SPEC 2, ADD: after a failure lo is as it was. A failed write may be the reply's own, and then no error can be
+/// reported.
 #[test]
 fn a_failing_step_leaves_lo_as_it_was() {
     let mut failed = 0;
     for n in 1.. {
         let node = node();
         let pod = node.container();
-        // From its first time up the kernel keeps 127.0.0.1 on lo, down or not.
+        // After the first time that lo is up, the kernel keeps 127.0.0.1 on it, up or down.
         pod.namespace().set_up("lo");
         pod.namespace().set_down("lo");
         let before = pod.namespace().snapshot();
@@ -138,11 +139,11 @@ fn a_failing_step_leaves_lo_as_it_was() {
             failed += 1;
         }
     }
-    // At least the questions for lo and its addresses, the change, and their answers.
+    // At least the requests for lo and its addresses, the change, and their answers.
     assert!(failed >= 8, "{failed}");
 }
 
-/// SPEC 2, DEL: succeeds where the namespace is gone.
+/// SPEC 2, DEL: it succeeds where the namespace is gone.
 #[test]
 fn del_does_not_need_the_namespace() {
     each(|who, node| {

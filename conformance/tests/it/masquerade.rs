@@ -1,4 +1,4 @@
-//! ipMasq: what pods send outside shows the node's address, and nothing else does.
+//! ipMasq: packets that pods send outside have the node's address as source, and no other packets do.
 
 use crate::bridge::{nft_for_containers, stays};
 use crate::configs::{Attached, bridge, dual, first_ip, ip, with};
@@ -18,7 +18,7 @@ fn config(own: Value) -> Value {
     bridge(with(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()}), own))
 }
 
-/// A machine behind the node's uplink, which knows nothing of the pods' network.
+/// A machine behind the node's uplink, which has no route to the pods' network.
 fn remote(node: &Node) -> Namespace {
     let remote = node.remote("remote");
     node.host().add_veth("uplink", &remote, "eth0");
@@ -30,15 +30,15 @@ fn remote(node: &Node) -> Namespace {
     remote
 }
 
-/// Whose address a machine sees when a namespace talks to it.
+/// The source address that a machine sees when a namespace connects to it.
 #[track_caller]
 fn seen_by(to: &Namespace, at: &str, from: &Namespace) -> IpAddr {
-    // Over TCP, whose first packets are repeated: neighbours of IPv6 may still be resolved.
+    // Over TCP, whose first packets are repeated: IPv6 neighbours may not be resolved yet.
     let seen = exchange(Transport::Tcp, from, (to, ip(at)), LONG);
     seen.expect("an answer from outside").ip()
 }
 
-/// A remote machine that has no way back to the pods' network sees the node's address, for both families.
+/// A remote machine without a route to the pods' network sees the node's address, for both families.
 #[test]
 fn outside_a_pod_shows_the_nodes_address() {
     each(|_, node| {
@@ -53,7 +53,7 @@ fn outside_a_pod_shows_the_nodes_address() {
     });
 }
 
-/// Without ipMasq the remote machine sees the pod's own address: what the test above would look like without translation.
+/// Without ipMasq the remote machine sees the pod's own address, so the test above would fail without translation.
 #[test]
 fn without_ip_masq_a_pod_shows_its_own_address() {
     each(|_, node| {
@@ -65,7 +65,7 @@ fn without_ip_masq_a_pod_shows_its_own_address() {
     });
 }
 
-/// Inside the pods' network nothing is translated; to another network of the node it is.
+/// Within the pods' network nothing is translated; packets to another network of the node are.
 #[test]
 fn inside_its_network_a_pod_shows_its_own_address() {
     each(|_, node| {
@@ -82,7 +82,7 @@ fn inside_its_network_a_pod_shows_its_own_address() {
     });
 }
 
-/// The part of a network that is routed over the node is not translated either: the rule is about the prefix.
+/// A part of the network that is routed over the node is not translated either: the rule is about the prefix.
 #[test]
 fn the_prefix_is_left_alone_where_the_node_routes_it() {
     each(|_, node| {
@@ -96,14 +96,14 @@ fn the_prefix_is_left_alone_where_the_node_routes_it() {
     });
 }
 
-/// Multicast keeps its source: receivers answer to it, or not at all.
+/// Multicast packets keep their source address, to which receivers answer.
 #[test]
 fn multicast_is_not_translated() {
     each(|_, node| {
         let remote = remote(node);
         let attached = Attached::add(node, &config(json!({})), &node.container());
         let source = first_ip(&attached.result);
-        // The node itself sends with the pod's address: that passes the same hook as what it forwards for the pod.
+        // The node itself sends with the pod's address: this passes the same hook as forwarded packets of the pod.
         node.host().add_address("uplink", "10.7.0.2/32");
         node.host().add_route("239.0.0.0/8", "192.0.2.2", "uplink");
         let sender = node.host().enter(|| UdpSocket::bind((source, 0))).unwrap();
@@ -115,7 +115,7 @@ fn multicast_is_not_translated() {
             sender.send_to(b"x", SocketAddr::new(to, port)).unwrap();
             receiver.recv_from(&mut [0; 1]).unwrap().1.ip()
         };
-        remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0"); // or the source would be no possible one
+        remote.add_route("10.7.0.0/24", "192.0.2.1", "eth0"); // so that the source address is valid
         assert_eq!(source_of(ip("239.1.1.1")), source);
         assert_eq!(source_of(ip("192.0.2.2")), ip("192.0.2.1"), "the hook is not passed at all");
     });
@@ -135,7 +135,7 @@ fn the_nftables_backend_has_a_rule_for_each_address() {
     }
 }
 
-/// DEL of one container leaves the other's masquerade, and the last one takes everything along.
+/// DEL of one container leaves the other's masquerade rules; the last DEL removes the tables too.
 #[test]
 fn del_removes_one_containers_masquerade() {
     each(|_, node| {
@@ -155,12 +155,12 @@ fn del_removes_one_containers_masquerade() {
     });
 }
 
-/// With forwarding the kernel adds a router's anycast addresses.
+/// With forwarding on, the kernel adds a router's anycast addresses.
 fn is_uplink(line: &str) -> bool {
     line.contains("uplink") && (line.contains("sysctl") || line.ends_with("type 4"))
 }
 
-/// Nothing of the masquerade outlives DEL, whatever is left of the container, with prevResult or without.
+/// No masquerade rule outlives DEL, whatever is left of the container, with prevResult or without.
 #[test]
 fn no_masquerade_outlives_del() {
     for remains in Remains::ALL {
@@ -179,7 +179,7 @@ fn no_masquerade_outlives_del() {
     }
 }
 
-/// What the reference makes of it: rules of a container whose namespace is gone stay.
+/// The reference in this case: rules of a container whose namespace is gone stay.
 #[test]
 fn the_references_masquerade_outlives_the_namespace() {
     each(|who, node| {
@@ -191,7 +191,7 @@ fn the_references_masquerade_outlives_the_namespace() {
     });
 }
 
-/// Two attachments of one container: the reference's share a chain, so that the first DEL fails and takes both along.
+/// Two attachments of one container: the reference's share a chain, so the first DEL fails and removes both.
 #[test]
 fn attachments_of_one_container_have_their_own_masquerade() {
     each(|who, node| {
@@ -216,7 +216,7 @@ fn attachments_of_one_container_have_their_own_masquerade() {
     });
 }
 
-/// An element that somebody flushed is made again by the next ADD; those who are there still work.
+/// The next ADD restores an element that another process flushed; existing containers still work.
 #[test]
 fn add_mends_a_table_that_lost_its_rules() {
     if !Path::new("/usr/sbin/nft").exists() {
@@ -232,7 +232,7 @@ fn add_mends_a_table_that_lost_its_rules() {
     assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
 }
 
-/// What iptables has, without counters.
+/// The output of iptables-save, without counters.
 pub(crate) fn iptables_rules(node: &Node) -> Vec<String> {
     let mut all = Vec::new();
     for program in ["/usr/sbin/iptables", "/usr/sbin/ip6tables"] {
@@ -252,7 +252,7 @@ fn has_iptables() -> bool {
     found
 }
 
-/// Without ipMasqBackend, or with iptables: the reference's chains and rules, to the letter.
+/// Without ipMasqBackend, or with iptables: exactly the reference's chains and rules.
 #[test]
 fn the_default_writes_the_references_rules() {
     if !has_iptables() {
@@ -264,7 +264,7 @@ fn the_default_writes_the_references_rules() {
             Attached::add(node, &config(own.clone()), &node.container());
             let saved = |program| node.host().enter(|| Command::new(program).output()).unwrap().stdout;
             let text = ["/usr/sbin/iptables-save", "/usr/sbin/ip6tables-save"].map(saved).concat();
-            // But for times and counters.
+            // Without times and counters.
             let lines = String::from_utf8(text).unwrap();
             let kept =
                 lines.lines().filter(|line| !line.starts_with('#')).map(|line| line.split(" [").next().unwrap_or(line));
@@ -287,7 +287,7 @@ fn the_default_writes_the_references_rules() {
     }
 }
 
-/// An administrator's rules come first: what they accept in front of ours leaves as it is.
+/// An administrator's rules come first: what they accept before ours is not translated.
 #[test]
 fn an_administrators_exemption_is_respected() {
     if !has_iptables() {
@@ -305,14 +305,14 @@ fn an_administrators_exemption_is_respected() {
         assert!(added.unwrap().success());
         assert_eq!(seen_by(&remote, "198.51.100.1", pod.namespace()), ip("10.7.0.2"));
         assert_eq!(seen_by(&remote, "192.0.2.2", pod.namespace()), ip("192.0.2.1"));
-        // Who comes later comes behind it.
+        // Later containers' rules come after it.
         let late = node.container();
         Attached::add(node, &config(json!({})), &late);
         assert_eq!(seen_by(&remote, "198.51.100.1", late.namespace()), ip("10.7.0.3"));
     });
 }
 
-/// ipMasqBackend iptables works, is seen by CHECK, and DEL takes it away in every state.
+/// ipMasqBackend iptables works, CHECK sees its rules, and DEL removes them in every state.
 #[test]
 fn the_iptables_backend_masquerades_and_is_removed() {
     if !has_iptables() {
@@ -336,7 +336,7 @@ fn the_iptables_backend_masquerades_and_is_removed() {
     }
 }
 
-/// Any other word is refused before anything is made.
+/// Any other value is refused before any change.
 #[test]
 fn an_unknown_backend_is_refused() {
     let node = node();
@@ -344,7 +344,8 @@ fn an_unknown_backend_is_refused() {
     node.assert_as_before();
 }
 
-/// The config may change between ADD and DEL: the masquerade goes although ipMasq is off by now, or the backend another.
+/// The config may change between ADD and DEL: DEL removes the rules although ipMasq is off by then, or the backend
+/// differs.
 #[test]
 fn del_does_not_go_by_the_config() {
     if !has_iptables() {

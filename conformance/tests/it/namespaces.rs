@@ -1,4 +1,4 @@
-//! The path of a container's namespace, where it leads to another by now: to the node's, or to another container's.
+//! The path of a container's namespace leads to another one by now: to the node's, or to another container's.
 
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, with};
@@ -11,7 +11,7 @@ use std::sync::{Mutex, PoisonError, mpsc};
 use testns::trace::{Fate, Syscall};
 use testns::{Attachment, Call, Container, Namespace, Node, Verb};
 
-/// A path that leads to the node at once after some system calls.
+/// A path that is switched to the node's namespace after a number of system calls.
 struct Swap {
     path: PathBuf,
     to: PathBuf,
@@ -20,7 +20,7 @@ struct Swap {
 
 static SWAP: Mutex<Option<Swap>> = Mutex::new(None);
 
-/// Counts a traced call's system calls, and is the attacker between two of them.
+/// Counts a traced call's system calls, and acts as the attacker between two of them.
 fn swap(_: &Syscall) -> Option<Errno> {
     let mut due = SWAP.lock().unwrap_or_else(PoisonError::into_inner);
     match due.as_mut() {
@@ -40,8 +40,8 @@ fn lead(path: &PathBuf, to: &PathBuf) {
     std::fs::rename(new, path).expect("put it in the place of the old");
 }
 
-/// Makes a call again and again, its path leading from `from` to the node after each number of system calls. The path
-/// stays as it is for the last of the calls.
+/// Repeats a call, with its path switched from `from` to the node after each possible number of system calls. In the
+/// last run the path is not switched.
 fn at_every_system_call(node: &Node, mut each: impl FnMut(&Node, &str, &dyn Fn(&Call, &Container) -> i32)) {
     let path = PathBuf::from("/run/netns/swapped");
     let mut after = 0;
@@ -75,8 +75,8 @@ fn at(pod: &Container, netns: &str) -> Attachment {
     Attachment { netns: netns.to_owned(), ..pod.attachment() }
 }
 
-/// However the path is changed while ADD runs: what it makes is in the container that was compared with the node, or
-/// nowhere. And DEL takes nothing from the node, also where the container's link has no mark.
+/// However the path is changed while ADD runs: ADD makes its objects in the container that was compared with the node,
+/// or nowhere. And DEL removes nothing from the node, even where the container's link has no alias.
 #[test]
 fn a_path_that_is_swapped_during_a_call_does_not_lead_into_the_node() {
     let node = node();
@@ -105,8 +105,8 @@ fn a_path_that_is_swapped_during_a_call_does_not_lead_into_the_node() {
     });
 }
 
-/// `/proc/PID/ns/net` of a container that has ended, whose number a process of the node has now: the container's namespace
-/// is gone. All else is removed, the address is free, and nothing of the node is touched.
+/// `/proc/PID/ns/net` of a container that has ended, whose pid a process of the node has now: the container's namespace
+/// is gone. All else is removed, the address is freed, and nothing of the node is changed.
 #[test]
 fn del_takes_the_nodes_own_namespace_for_one_that_is_gone() {
     let node = node();
@@ -121,7 +121,7 @@ fn del_takes_the_nodes_own_namespace_for_one_that_is_gone() {
         let call = if with_result { call.prev_result(&attached.result) } else { call };
         call.run(&node).ok();
         call.run(&node).ok();
-        // The kernel's own, which come when it gets round to them.
+        // The kernel's own objects, which appear asynchronously.
         node.assert_as_before_except(|line| stays(line) || line.contains("fe80::"));
     }
     let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
@@ -138,7 +138,7 @@ fn by_process(pod: &Container, test: impl FnOnce(&str)) {
         scope.spawn(move || {
             pod.namespace().enter(move || {
                 tell.send(Namespace::of_this_thread()).unwrap();
-                ended.recv().unwrap_err(); // until the test drops its end
+                ended.recv().unwrap_err(); // returns when the test drops its sender
             });
         });
         let path = told.recv().unwrap().path().display().to_string();
@@ -147,7 +147,7 @@ fn by_process(pod: &Container, test: impl FnOnce(&str)) {
     });
 }
 
-/// The same path leading to another container: that one loses nothing, whether its links have our mark, or none as the
+/// The same path leads to another container: that one loses nothing, whether its links have our alias, or none, as the
 /// reference's.
 #[test]
 fn del_through_another_containers_process_takes_nothing_from_that_one() {
@@ -167,7 +167,7 @@ fn del_through_another_containers_process_takes_nothing_from_that_one() {
                 let call = Call::new(Verb::Del, &config, &elsewhere);
                 let call = if with_result { call.prev_result(&attached.result) } else { call };
                 call.run(&node).ok();
-                call.run(&node).ok(); // by then nothing else of it is found
+                call.run(&node).ok(); // nothing else of it is found by then
                 node.call(Verb::Del, &lo, &elsewhere).ok();
             });
             let knows_its_own = who.is_ours() || with_result;
@@ -175,7 +175,7 @@ fn del_through_another_containers_process_takes_nothing_from_that_one() {
             assert!(living.namespace().link("eth0").up && living.namespace().link("lo").up);
             assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap());
             other.check().ok();
-            // By its own path what has no mark goes, as the reference's DEL does it.
+            // By its own path a link without alias is removed, as the reference's DEL does.
             Call::new(Verb::Del, &config, &ended).run(&node).ok();
             other.del().ok();
             node.assert_as_before_except(stays);
@@ -183,7 +183,7 @@ fn del_through_another_containers_process_takes_nothing_from_that_one() {
     }
 }
 
-/// By its own process, what the reference added is known by the Ethernet address that the result has.
+/// By the container's own process, DEL finds what the reference added by the Ethernet address in the result.
 #[test]
 fn del_through_the_containers_own_process_finds_what_the_reference_added() {
     let Some(reference) = reference_or_skip() else { return };
@@ -191,7 +191,7 @@ fn del_through_the_containers_own_process_finds_what_the_reference_added() {
     let (pod, config) = (node.container(), bridge(json!({})));
     let attached = Attached::add(&node, &config, &pod);
     node.install(&ours());
-    // The host's end is not where the result has it, so that only the container's is left to go by.
+    // The host's end is not where the result has it, so that only the container's end can be found.
     node.host().set_down(attached.host_veth());
     node.host().rename(attached.host_veth(), "renamed");
     by_process(&pod, |path| {

@@ -8,7 +8,7 @@ use testns::{Attachment, Call, Node, Remains, Reply, Verb};
 
 const DEFAULT_VERSIONS: [&str; 8] = ["0.-42.0", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// A node, its control file, and what calls of noop say.
+/// A node, its control file, and the outcomes of noop calls.
 struct Bench {
     node: Node,
     control: PathBuf,
@@ -21,7 +21,7 @@ impl Bench {
         let node = node();
         let path = node.work_dir().join("noop.json");
         fs::write(&path, control.to_string()).expect("write the control file");
-        // The reference's users call it with a namespace that never was.
+        // The reference's users call it with a namespace that does not exist.
         let attachment = Attachment {
             container_id: "some-container-id".into(),
             netns: "/some/netns/path".into(),
@@ -132,7 +132,7 @@ fn the_config_may_name_the_control_file_and_a_log() {
     config["debugFile"] = json!(bench.control);
     config["commandLog"] = json!(log);
     let call = |verb| Call::new(verb, &config, &bench.attachment).run(&bench.node);
-    call(Verb::Add).fails_with(5); // the log has to be there
+    call(Verb::Add).fails_with(5); // the log file has to exist
     fs::write(&log, "").expect("make an empty log");
     for verb in [Verb::Add, Verb::Check, Verb::Del] {
         call(verb).ok();
@@ -154,7 +154,8 @@ fn cni_args_go_before_the_config() {
     reply.fails_with(5);
 }
 
-/// Where `CNI_ARGS` is set, a control file has to be named: a misspelt name of it must not pass for a test.
+/// Where `CNI_ARGS` is set, it must name a control file: with a misspelt key, tests would pass without testing
+/// anything.
 #[test]
 fn cni_args_without_a_control_file_are_an_error() {
     let bench = Bench::new(&json!({"ReportResult": "{}"}));

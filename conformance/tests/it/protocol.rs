@@ -1,4 +1,4 @@
-//! SPEC 2 (execution protocol), 4 (delegation) and 5 (result types), as `skel` keeps them for every plugin.
+//! SPEC 2 (execution protocol), 4 (delegation) and 5 (result types), as `skel` implements them for every plugin.
 
 use crate::configs::Attached;
 use crate::subjects::{node, probe_node};
@@ -23,7 +23,7 @@ fn probe(node: &Node, verb: Verb, config: &str, container: &Container) -> testns
     Call::new(verb, config, container).plugin("probe").run(node)
 }
 
-/// SPEC 2: the protocol is parameterised by environment variables; missing ones are named together.
+/// SPEC 2: the protocol is parameterised by environment variables; one error names all missing ones.
 #[test]
 fn missing_variables_are_code_4_and_named() {
     let node = probe_node();
@@ -33,7 +33,7 @@ fn missing_variables_are_code_4_and_named() {
     assert_eq!(failure.msg, "required env variables [CNI_CONTAINERID,CNI_NETNS,CNI_IFNAME] missing");
 }
 
-/// SPEC 2, Parameters: a container ID starts alphanumeric; names can't leave their folder.
+/// SPEC 2, Parameters: a container ID starts alphanumeric; names cannot leave their folder.
 #[test]
 fn malformed_names_are_code_4() {
     let node = probe_node();
@@ -91,7 +91,7 @@ fn a_bad_config_is_named() {
     .assert_eq(&texts);
 }
 
-/// An unknown verb gets code 4, and the config is looked at first, as the reference does.
+/// An unknown verb gets code 4, and the config is checked first, as the reference does.
 #[test]
 fn an_unknown_verb_is_code_4_after_the_config_was_checked() {
     let node = probe_node();
@@ -102,7 +102,7 @@ fn an_unknown_verb_is_code_4_after_the_config_was_checked() {
     assert_eq!(call("{}").fails_with(7).msg, "missing network name");
 }
 
-/// A verb of other bytes than UTF-8 is an unknown verb, not a missing one.
+/// A verb that is not UTF-8 is an unknown verb, not a missing one.
 #[test]
 fn a_verb_that_is_not_utf8_is_unknown() {
     let node = probe_node();
@@ -115,7 +115,7 @@ fn a_verb_that_is_not_utf8_is_unknown() {
     assert_eq!(object["msg"], "unknown CNI_COMMAND: AD\u{fffd}");
 }
 
-/// SPEC 2, VERSION: prints the versions, needs no other variable and no config.
+/// SPEC 2, VERSION: it prints the versions and needs no other variable and no config.
 #[test]
 fn version_needs_nothing_and_does_not_wait_for_stdin() {
     let node = probe_node();
@@ -152,7 +152,7 @@ fn version_echoes_the_version_of_its_input() {
     }
 }
 
-/// Without a verb a person is asking: about text on stderr, exit 0.
+/// Without a verb, a person is asking: about text on stderr, exit status 0.
 #[test]
 fn without_a_verb_the_about_text_is_printed() {
     let node = probe_node();
@@ -166,7 +166,8 @@ fn without_a_verb_the_about_text_is_printed() {
     );
 }
 
-/// SPEC 2, version considerations: the version is literally one of the plugin's; CHECK, GC and STATUS have their first.
+/// SPEC 2, version considerations: the version has to be one of the plugin's; CHECK, GC and STATUS exist from a version
+/// on.
 #[test]
 fn the_version_gate_is_code_1() {
     let node = probe_node();
@@ -198,8 +199,8 @@ fn errors_carry_the_configs_version() {
     assert_eq!(object["cniVersion"], "0.4.0");
 }
 
-/// A plugin must not work on its own namespace; that is found out before any work. To DEL, and to the delegate that it
-/// calls, such a path is that of a namespace that is gone.
+/// A plugin must not work on its own namespace; that is checked before any change. For DEL, and for the delegate that
+/// it calls, such a path means that the namespace is gone.
 #[test]
 fn the_plugins_own_namespace_is_refused_before_any_work() {
     let node = probe_node();
@@ -215,7 +216,7 @@ fn the_plugins_own_namespace_is_refused_before_any_work() {
     assert!(log.exists());
 }
 
-/// A fault of the plugin is an error object too.
+/// A panic of the plugin is an error object too.
 #[test]
 fn a_panic_is_an_error_object() {
     let node = probe_node();
@@ -224,7 +225,7 @@ fn a_panic_is_an_error_object() {
     assert_eq!(reply.fails_with(999).msg, "fault in plugin probe: the probe was told to panic");
 }
 
-/// ADD is all or nothing, also when it is the result that cannot be expressed.
+/// ADD is all or nothing, also when the result cannot be expressed.
 #[test]
 fn a_result_that_the_version_cannot_express_is_undone() {
     let node = probe_node();
@@ -243,7 +244,7 @@ fn a_verb_has_an_event_loop() {
     probe(&node, Verb::Add, r#"{"cniVersion": "1.1.0", "name": "n", "do": "tokio"}"#, &node.container()).ok();
 }
 
-/// Starts a plugin, with what it gets on stdin.
+/// Starts a plugin, with this on stdin.
 fn start(node: &Node, config: &Value, attachment: &Attachment, change: impl FnOnce(&mut Command)) -> Child {
     let plugin = config["type"].as_str().unwrap();
     start_with(node, plugin, config.to_string().as_bytes(), attachment, change)
@@ -268,7 +269,7 @@ fn start_with(
     child
 }
 
-/// Reads stderr up to a line with `words`.
+/// Reads stderr up to a line that contains `words`.
 fn wait_for(child: &mut Child, words: &str) {
     let mut lines = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
@@ -296,7 +297,7 @@ fn waiting(node: &Node) -> (Value, PathBuf) {
     (json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "do": "wait", "file": file}), file)
 }
 
-/// What asks a process to end during ADD makes it roll back and still print an error object.
+/// A signal that asks a process to end during ADD makes it roll back and still print an error object.
 #[test]
 fn an_add_that_is_asked_to_end_rolls_back() {
     let node = probe_node();
@@ -311,15 +312,15 @@ fn an_add_that_is_asked_to_end_rolls_back() {
     }
 }
 
-/// What comes by itself after an ADD, or stays of any: link-local addresses of links that have just come up, the last
-/// address that was handed out, the note of a helper that has ended.
+/// State that appears by itself after an ADD, or stays after any: link-local addresses of links that have just come up,
+/// the last address that was given, the record of a helper that has ended.
 fn settles(line: &str) -> bool {
     ["fe80::", "ff00::", "ff02::", "last_reserved_ip", ".index ", "/run/cni/helper."]
         .iter()
         .any(|words| line.contains(words))
 }
 
-/// A signal that the runtime has its children ignore, as nohup does, stays ignored.
+/// A signal that the runtime made its children ignore, as nohup does, stays ignored.
 #[test]
 fn an_ignored_signal_stays_ignored() {
     let node = probe_node();
@@ -351,7 +352,7 @@ fn an_ignored_signal_stays_ignored() {
     assert_eq!(code_of(child), (Some(1), json!(109)));
 }
 
-/// An ADD that is asked to end while another process holds the lock of the addresses ends then, not when the lock is free.
+/// An ADD that is asked to end while another process holds host-local's lock ends at once, not when the lock is free.
 #[test]
 fn an_add_that_waits_for_a_lock_can_be_asked_to_end() {
     let node = node();
@@ -373,7 +374,7 @@ fn an_add_that_waits_for_a_lock_can_be_asked_to_end() {
     stays.check().ok();
 }
 
-/// An ADD whose result gets nowhere has failed for the runtime, so it leaves nothing.
+/// An ADD whose result cannot be written has failed for the runtime, so it is rolled back.
 #[test]
 fn a_result_that_cannot_be_written_is_taken_back() {
     let node = node();
@@ -397,8 +398,8 @@ fn a_result_that_cannot_be_written_is_taken_back() {
     stays.check().ok();
 }
 
-/// SPEC 4: a delegate gets the same parameters for every verb; one that is this very build runs in this process, with the same
-/// outcome as a child.
+/// SPEC 4: a delegate gets the same parameters for every verb; one that is of the same build runs in this process, with
+/// the same outcome as a child.
 #[test]
 fn delegation_in_process_and_as_a_child_are_the_same() {
     let node = probe_node();
@@ -415,7 +416,7 @@ fn delegation_in_process_and_as_a_child_are_the_same() {
         (outputs, words)
     };
     let in_process = run_all();
-    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1)); // of what nothing reads
+    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1)); // a byte that nothing reads
     let as_child = run_all();
     assert_eq!(in_process, as_child);
     assert_eq!(in_process.1, ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
@@ -437,7 +438,7 @@ fn install_copy(node: &Node, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// What runs in this process is what the delegate's file is: a link to this executable or a copy of it, and nothing else.
+/// A delegate runs in this process only if its file is a link to this executable or a copy of it.
 #[test]
 fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
     let node = probe_node();
@@ -462,7 +463,7 @@ fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
         bytes[note + 8] ^= 1;
     });
     assert!(!runs_in_process(), "another build of the same size");
-    // Another plugin's file under the delegate's name, as a third-party installer leaves it.
+    // Another plugin's file has the delegate's name, as a third-party installer leaves it.
     let file = node.bin_dir().join("probe-ipam");
     std::fs::remove_file(&file).unwrap();
     std::fs::copy(node.bin_dir().join("bridge"), &file).unwrap();
@@ -470,7 +471,7 @@ fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
     assert!(failure.msg.contains("contains no plugin of that name"), "{failure:?}");
 }
 
-/// SPEC 4: a delegate's error is the caller's error; a missing one is named with the folders that were looked in.
+/// SPEC 4: a delegate's error is the caller's error; for a missing one, the error names it and the folders searched.
 #[test]
 fn a_delegates_error_is_the_callers() {
     let node = probe_node();
@@ -485,8 +486,8 @@ fn a_delegates_error_is_the_callers() {
     assert_eq!(failure.msg, "cannot find plugin absent: executable not found in /run/testns/bin");
 }
 
-/// SPEC 4: an `ipam.type` that names a plugin of this executable which itself calls `ipam.type` would be called without
-/// end. It is refused by each verb that needs it, before any work; removal goes on without it.
+/// SPEC 4: an `ipam.type` that names a plugin of this executable which itself calls `ipam.type` would recurse without
+/// end. Each verb that needs it refuses it before any change; removal continues without it.
 #[test]
 fn a_plugin_that_delegates_is_no_address_plugin() {
     let node = probe_node();
@@ -512,7 +513,7 @@ fn a_plugin_that_delegates_is_no_address_plugin() {
     assert!(failure.details.contains("addresses of prevResult stay taken"), "{failure:?}");
 }
 
-/// The reference's decoder takes keys in any case, null as absent and the last of equal keys.
+/// As in the reference's decoder, keys match in any case, null means absent and the last of equal keys counts.
 #[test]
 fn keys_are_read_as_go_reads_them() {
     let node = probe_node();
@@ -523,7 +524,7 @@ fn keys_are_read_as_go_reads_them() {
     assert_eq!(result, json!({"cniVersion": "1.0.0", "ips": [{"address": "10.1.0.5/24"}]}));
 }
 
-/// What Go's decoder takes in keys that are not read refuses no call.
+/// Keys that are not read may have any value that Go's decoder accepts.
 #[test]
 fn what_stands_in_unknown_keys_refuses_no_call() {
     let node = probe_node();
@@ -541,7 +542,7 @@ fn what_stands_in_unknown_keys_refuses_no_call() {
     }
 }
 
-/// One executable, many plugins: it lists what it contains, and a name it does not know is an error.
+/// One executable contains many plugins: it lists them, and an unknown name is an error.
 #[test]
 fn the_executable_lists_what_it_contains() {
     let node = probe_node();
@@ -561,7 +562,7 @@ fn the_executable_lists_what_it_contains() {
     assert!(details.starts_with("The file name selects the plugin. It contains probe, probe-ipam."), "{details}");
 }
 
-/// A file whose name ends in `-NAME` or begins with `NAME-` is plugin `NAME`, to the runtime and as a delegate.
+/// A file whose name ends in `-NAME` or begins with `NAME-` is plugin `NAME`, for the runtime and as a delegate.
 #[test]
 fn a_renamed_plugin_is_the_one_in_its_name() {
     let node = probe_node();
@@ -587,7 +588,7 @@ fn a_renamed_plugin_is_the_one_in_its_name() {
     node.call(Verb::Add, config, &node.container()).fails_with(7);
 }
 
-/// What delegates may be another build under a name that only resembles a plugin's: its own delegation is refused.
+/// The delegate may be another build under a name that only resembles a plugin's: its own delegation is refused.
 #[test]
 fn a_renamed_plugin_of_another_build_does_not_call_itself_without_end() {
     let node = probe_node();

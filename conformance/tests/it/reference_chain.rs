@@ -1,5 +1,5 @@
-//! A chain of the reference's executables, unchanged, driven by our library and our command line: what comes of it is what
-//! comes of calling each executable as the specification says. And the same chain with our bridge and host-local in it.
+//! A chain of the reference's executables, unchanged, run by our library and our command line: the outcome is that of
+//! calling each executable as the specification says. And the same chain with our bridge and host-local in it.
 
 use crate::configs::{addresses, drop_empty_dns, normalised};
 use crate::runtime::{Chain, Driver, Set, wait};
@@ -8,10 +8,11 @@ use serde_json::{Value, json};
 use testns::{Feature, Snapshot};
 
 const MAC: &str = "c2:11:22:33:44:55";
-/// The first makes what stays on purpose: the bridge, empty chains, the store. Of the second nothing may be left.
+/// The first container makes what stays on purpose: the bridge, empty chains, the store. Of the second nothing may be
+/// left.
 const CONTAINERS: [&str; 2] = ["first", "second"];
 
-/// bridge, portmap, firewall, bandwidth and tuning. firewall of 1.1.1 speaks no version below 0.4.0.
+/// bridge, portmap, firewall, bandwidth and tuning. firewall of 1.1.1 supports no version below 0.4.0.
 fn network(version: &str) -> Value {
     let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "0.0.0.0/0"}]});
     let mut network = json!({"cniVersion": version, "name": "net", "plugins": [
@@ -27,8 +28,8 @@ fn network(version: &str) -> Value {
     network
 }
 
-/// With mapped ports CHECK of the reference's portmap always fails, see [`check_fails_alike`]; with IFNAME in the name of a
-/// sysctl that of tuning.
+/// With mapped ports CHECK of the reference's portmap always fails, see [`check_fails_alike`]; with IFNAME in the name
+/// of a sysctl that of tuning does.
 fn capabilities(with_ports: bool) -> Value {
     let mut all = json!({
         "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000},
@@ -43,7 +44,7 @@ fn capabilities(with_ports: bool) -> Value {
     all
 }
 
-/// What happened, in words that are the same whoever drives the chain: results, the node while attached, errors.
+/// The outcome, in a form that is the same for all drivers: results, the node while attached, errors.
 struct Course {
     result: Value,
     node: Vec<String>,
@@ -51,8 +52,8 @@ struct Course {
     checks: [Result<(), String>; 2],
 }
 
-/// ADD, CHECK, CHECK of a container that was tampered with, DEL twice, and again for a second container, of which nothing
-/// is left.
+/// ADD, CHECK, CHECK of a container that another process changed, DEL twice, and again for a second container, of which
+/// nothing is left.
 fn course(set: Set, driver: Driver, version: &str, with_ports: bool) -> Option<Course> {
     if !Feature::Ifb.or_skip() {
         return None;
@@ -78,7 +79,7 @@ fn course(set: Set, driver: Driver, version: &str, with_ports: bool) -> Option<C
         let checks = [untouched, check()];
         chain.del(&result).unwrap_or_else(|error| panic!("{driver:?}: {error}"));
         chain.del(&result).unwrap_or_else(|error| panic!("{driver:?}, again: {error}"));
-        // Sysctls that are not of an interface stay: the container ends with them.
+        // Sysctls that do not belong to an interface stay: they end with the container.
         let left = testns::changes(&before, &pod.namespace().snapshot());
         assert!(left.lines().all(|line| line.contains("sysctl net/core/somaxconn")), "{driver:?}: {left}");
         drop_empty_dns(&mut result);
@@ -93,13 +94,13 @@ fn course(set: Set, driver: Driver, version: &str, with_ports: bool) -> Option<C
     course
 }
 
-/// Which address was given last, and a bridge's link-local routes, which come and go with its carrier.
+/// The last address given, and a bridge's link-local routes, which come and go with its carrier.
 pub(crate) fn comes_and_goes(line: &str) -> bool {
     ["/last_reserved_ip.", "/run/cni", " fe80::"].iter().any(|word| line.contains(word))
 }
 
-/// The lines without what is another from one ADD to the next: hardware addresses, what is made of them, names of veths,
-/// the runtime's own cache.
+/// The lines without values that change from one ADD to the next: hardware addresses, values derived from them, names
+/// of veths, the runtime's own cache.
 fn lines(snapshot: &Snapshot) -> Vec<String> {
     let is_stable = |line: &&String| {
         !["fe80::", "/var/lib/cni/results", "/run/cni", "sysctl "].iter().any(|word| line.contains(word))
@@ -117,7 +118,7 @@ fn word(word: &str) -> String {
     if digits.is_some() || alias_is_ours { "VETH".to_owned() } else { word }
 }
 
-/// An error without what stands around it: which command or library tells it.
+/// An error without the prefix and suffix that the command or the library adds.
 fn told(error: &str) -> String {
     let from = error.find("plugin type=").unwrap_or_default();
     error[from..].trim_end().to_owned()
@@ -138,7 +139,7 @@ fn all_alike(set: Set, version: &str, with_ports: bool) -> Option<Course> {
     Some(by_hand)
 }
 
-/// CHECK notices the sysctl, and nothing before that.
+/// CHECK reports the sysctl, and nothing before that.
 fn is_noticed(course: &Course) {
     assert_eq!(course.checks[0], Ok(()));
     let error = course.checks[1].as_ref().unwrap_err();
@@ -160,7 +161,7 @@ fn results_and_errors_are_what_the_reference_prints_1_0_0() {
     all_alike(Set::Reference, "1.0.0", false).iter().for_each(is_noticed);
 }
 
-/// portmap of 1.1.1 looks for the rules of one family among those of the other. We pass its error on as it is.
+/// portmap of 1.1.1 looks for the rules of one family among those of the other. We pass its error on unchanged.
 #[test]
 fn check_fails_alike() {
     let Some(course) = all_alike(Set::Reference, "1.0.0", true) else { return };
@@ -176,7 +177,7 @@ fn our_bridge_in_the_references_chain() {
     assert_eq!(mixed.result, theirs.result, "left: with our bridge, right: all theirs");
 }
 
-/// A network of 1.0.0 has no GC of its own: stale attachments get DEL, with what the cache knows of them.
+/// A network of 1.0.0 has no GC: stale attachments get DEL, with the parameters in the cache.
 #[test]
 fn gc_deletes_what_is_stale() {
     for set in Set::ALL {
@@ -203,8 +204,8 @@ fn gc_deletes_what_is_stale() {
     }
 }
 
-/// The reference of Debian 12 does not speak 1.1.0. Such a network does not validate, ADD and GC fail with its code, and
-/// nothing happens to the node.
+/// The reference of Debian 12 does not support 1.1.0. Such a network does not validate, ADD and GC fail with the
+/// plugin's code, and the node is not changed.
 #[test]
 fn a_network_of_a_version_that_they_do_not_speak_is_refused() {
     let Some(node) = Set::Reference.node() else { return };
@@ -224,6 +225,6 @@ fn a_network_of_a_version_that_they_do_not_speak_is_refused() {
     assert!(error.contains("incompatible CNI versions"), "{error}");
     let error = wait(runtime.gc(&conf, &[])).unwrap_err().to_string();
     assert!(error.contains(r#"plugin type="tuning" failed (gc)"#), "{error}");
-    // The attachment is kept for a DEL that can be done: here the rollback was refused, too.
+    // The cache keeps the attachment for a later DEL: here the rollback was refused, too.
     node.assert_as_before_except(|line| line.contains("/var/lib/cni/results"));
 }

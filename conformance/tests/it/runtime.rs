@@ -1,5 +1,5 @@
-//! Runtimes on a node, which run chains of plugins: `libcni` in this process, `cnitool` in one of its own, and nobody, the
-//! plugins called one by one as SPEC 3 says.
+//! Runtimes on a node, which run chains of plugins: `libcni` in this process, `cnitool` in a process of its own, and no
+//! runtime, where the test calls the plugins one by one as SPEC 3 says.
 
 use crate::configs::with;
 use crate::subjects::skip;
@@ -10,19 +10,19 @@ use std::path::Path;
 use std::process::Command;
 use testns::{Attachment, Call, Node, Reply, Verb};
 
-/// Whose executable each plugin of a chain is.
+/// The source of each plugin of a chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Set {
     /// The reference's.
     Reference,
-    /// Ours, and the reference's for what is missing: a node on the day it switches.
+    /// Ours, and the reference's for types that we lack: a node on the day of its migration.
     OursFirst,
 }
 
 impl Set {
     pub(crate) const ALL: [Self; 2] = [Self::Reference, Self::OursFirst];
 
-    /// A new node whose folder of plugins has this set. `None`, and a line that says so, where it cannot be.
+    /// A new node whose folder of plugins has this set. `None`, with a SKIP line, where the set is not available.
     pub(crate) fn node(self) -> Option<Node> {
         let reference = crate::subjects::reference_or_skip()?;
         if !is_in_path("iptables") {
@@ -44,10 +44,10 @@ fn is_in_path(program: &str) -> bool {
     std::env::split_paths(&path).any(|dir| dir.join(program).exists())
 }
 
-/// Who runs the chain.
+/// The driver of the chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Driver {
-    /// The test itself, a plugin after the other.
+    /// The test itself calls one plugin after the other.
     Nobody,
     /// Our library.
     Libcni,
@@ -80,7 +80,7 @@ impl Chain<'_> {
         }
     }
 
-    /// CHECK, with the result of ADD, which runtimes have in their cache.
+    /// CHECK, with the result of ADD, which runtimes keep in their cache.
     pub(crate) fn check(&self, result: &Value) -> Result<(), String> {
         match self.driver {
             Driver::Nobody => self.forward(Verb::Check, Some(result)).map(drop),
@@ -115,7 +115,7 @@ impl Chain<'_> {
         self.network["plugins"].as_array().expect("a list")
     }
 
-    /// All plugins in order: those of ADD each with the result before it, those of CHECK with ADD's.
+    /// Calls all plugins in order: ADD each with the result before it, CHECK each with ADD's result.
     fn forward(&self, verb: Verb, result: Option<&Value>) -> Result<Option<Value>, String> {
         let mut prev_result = result.cloned();
         for plugin in self.plugins() {
@@ -169,7 +169,7 @@ impl Chain<'_> {
         let mut command = cnitool(&self.node.bin_dir());
         let Attachment { container_id, netns, ifname } = &self.attachment;
         command.arg(verb).arg(&file).args([netns, "--container-id", container_id, "--ifname", ifname]);
-        // `check` and `del` recall what `add` had.
+        // `check` and `del` use what `add` recorded.
         command.args(["--cap-args", &self.capabilities.to_string()].iter().filter(|_| verb == "add"));
         let output = command.output().expect("run cnitool");
         match output.status.success() {
@@ -186,7 +186,7 @@ pub(crate) fn cnitool(bin_dir: &Path) -> Command {
     command
 }
 
-/// A failure as our library words it.
+/// A failure in the words of our library.
 fn in_words(verb: Verb, plugin: &Value, reply: &Reply) -> String {
     let error = reply.fails();
     let verb = verb.to_string().to_lowercase();

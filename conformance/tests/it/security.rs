@@ -1,4 +1,4 @@
-//! What a container or a config must not be able to do to the node.
+//! Attacks on the node by a container or through a config.
 
 use crate::bridge::stays;
 use crate::configs::{Attached, bridge, dual, host_local, ip, layer2, v4, v6, with};
@@ -16,7 +16,7 @@ use testns::{Attachment, Call, Namespace, Node, Verb};
 
 const PREFIX: &str = "fd99::";
 
-/// What an advertisement of [`PREFIX`] leaves where it is accepted.
+/// The addresses and routes that an advertisement of [`PREFIX`] causes where it is accepted.
 fn believed(namespace: &Namespace) -> Vec<String> {
     let routes = namespace.routes().into_iter().filter(|route| route.protocol == 9 || route.to.starts_with(PREFIX));
     let addresses = namespace.addresses().into_iter().filter(|address| address.ip.to_string().starts_with(PREFIX));
@@ -36,24 +36,25 @@ fn with_bystander(node: &Node) -> [testns::Container; 2] {
     })
 }
 
-/// Lets IPv6 listen where a node that does not forward would: the plugin's own settings are what is left in the way.
+/// Turns IPv6 on as on a node that does not forward, so that only the plugin's own settings refuse advertisements.
 fn stop_forwarding(node: &Node) {
     node.host().set_sysctl("net/ipv6/conf/all/forwarding", "0");
 }
 
-/// CVE-2020-10749: a pod that speaks as a router is not believed by the node, on the bridge or the host's end, nor by other pods.
+/// CVE-2020-10749: the node does not accept a pod's router advertisements on the bridge or the host veth, nor do other
+/// pods.
 #[test]
 fn a_pods_router_advertisements_are_not_accepted() {
     let node = node();
     let [liar, bystander] = with_bystander(&node);
     stop_forwarding(&node);
     advertise(liar.namespace(), "eth0");
-    // In order on one cable: when the echo is through, the advertisement was.
+    // Packets stay in order: when the echo has arrived, the advertisement has too.
     liar.namespace().ping(ip("fd07::1"));
     liar.namespace().ping(ip("fd07::3"));
     assert_eq!(believed(node.host()), [""; 0]);
     assert_eq!(believed(bystander.namespace()), [""; 0]);
-    // The same advertisement where it may be accepted: the test can fail.
+    // The same advertisement where it may be accepted, to show that the test can fail.
     node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "1");
     bystander.namespace().set_sysctl("net/ipv6/conf/eth0/accept_ra", "1");
     advertise(liar.namespace(), "eth0");
@@ -75,7 +76,7 @@ fn the_reference_protects_the_node_only() {
     });
 }
 
-/// A router on the bridge's side, a neighbour's machine say, is not believed by pods.
+/// Pods do not accept advertisements of a router on the bridge's side, such as a neighbour's machine.
 #[test]
 fn router_advertisements_to_a_pod_are_not_accepted() {
     let node = node();
@@ -89,8 +90,8 @@ fn router_advertisements_to_a_pod_are_not_accepted() {
     pod.namespace().wait_for("the pod to believe", |pod| !believed(pod).is_empty());
 }
 
-/// Without IPAM too, and on a bridge that was there before: the moment at which a link is up and listens never comes. The
-/// container listens where the bridge is not its gateway, unless it is told otherwise.
+/// Without IPAM too, and on an existing bridge: advertisements are off before a link is up. The container accepts them
+/// where the bridge is not its gateway, unless the config says otherwise.
 #[test]
 fn accept_ra_is_off_on_every_link_of_the_node() {
     for (own, inside) in [
@@ -114,7 +115,7 @@ fn accept_ra_is_off_on_every_link_of_the_node() {
     }
 }
 
-/// On a layer-2 network the router is a machine there, and gives the pods their IPv6 addresses; the node believes it not.
+/// On a layer-2 network the router is a machine there, and gives the pods their IPv6 addresses; the node ignores it.
 #[test]
 fn a_router_on_a_layer_2_network_gives_addresses_to_pods_and_not_to_the_node() {
     for own in [json!({}), json!({"ipam": {}}), json!({"ipam": v4()}), json!({"ipam": v4(), "acceptRA": true})] {
@@ -137,7 +138,7 @@ fn a_router_on_a_layer_2_network_gives_addresses_to_pods_and_not_to_the_node() {
     }
 }
 
-/// Where the bridge is the pods' gateway nobody else gets to be, unless the config says so.
+/// Where the bridge is the pods' gateway, other routers are ignored, unless the config says otherwise.
 #[test]
 fn a_router_beside_the_gateway_is_believed_only_where_the_config_says_so() {
     for (accept, own) in [(false, json!({})), (true, json!({"acceptRA": true}))] {
@@ -151,7 +152,7 @@ fn a_router_beside_the_gateway_is_believed_only_where_the_config_says_so() {
     }
 }
 
-/// Any local user, and any pod of the node's network, can lock the node's namespace file: nothing waits for it.
+/// Any local user, and any pod of the node's network, can lock the node's namespace file: no call waits for that lock.
 #[test]
 fn a_lock_that_any_user_can_take_holds_up_nothing() {
     let node = node();
@@ -160,7 +161,7 @@ fn a_lock_that_any_user_can_take_holds_up_nothing() {
     let attached = Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": dual()})), &node.container());
     attached.check().ok();
     attached.del().ok();
-    // A failed ADD takes back what it did.
+    // A failed ADD is rolled back.
     let pod = node.container();
     let unreachable = json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.9.0.0/16", "gw": "192.0.2.1"}]}});
     node.call(Verb::Add, bridge(unreachable), &pod).fails_with(100);
@@ -177,7 +178,7 @@ fn note_locked(call: &Syscall) -> Option<Errno> {
     None
 }
 
-/// What others can open they can lock, and hold up every call with it.
+/// A lock on a file that other users can open would let them block every call.
 #[test]
 fn every_lock_is_on_a_file_that_only_root_can_open() {
     let node = node();
@@ -196,13 +197,13 @@ fn every_lock_is_on_a_file_that_only_root_can_open() {
     }
 }
 
-/// A container chooses the indexes of the links that it makes in its own namespace. A pair of its own may so have the numbers
-/// of another's on the node.
+/// A container chooses the indexes of the links in its own namespace. So a pair of its own may have the indexes of
+/// another link on the node.
 #[test]
 fn a_containers_pair_with_the_indexes_of_another_link_costs_that_nothing() {
     let node = node();
     let other = node.container();
-    node.host().add_link("first", "bridge"); // or both ends would have the same number
+    node.host().add_link("first", "bridge"); // otherwise both ends would have the same index
     node.host().add_veth("docker", other.namespace(), "eth0");
     let victim = node.host().link("docker");
     let pod = node.container();
@@ -212,7 +213,7 @@ fn a_containers_pair_with_the_indexes_of_another_link_costs_that_nothing() {
     let forge = ["link", "add", "eth0", "index", &own, "type", "veth", "peer", "name", "zz", "index", &peer];
     let made = pod.namespace().enter(|| std::process::Command::new("ip").args(forge).status());
     assert!(made.expect("start ip of iproute2").success());
-    // With the address that the result has, or CHECK would go no further.
+    // With the address of the result, as CHECK would fail earlier without it.
     let mac = attached.result["interfaces"][2]["mac"].as_str().expect("the container's address");
     let ip = |arguments: &[&str]| pod.namespace().enter(|| std::process::Command::new("ip").args(arguments).status());
     assert!(ip(&["link", "set", "eth0", "address", mac]).expect("start ip").success());
@@ -225,7 +226,7 @@ fn a_containers_pair_with_the_indexes_of_another_link_costs_that_nothing() {
     assert!(node.host().find_link("docker").is_some());
 }
 
-/// The container of the traced call, while it is to change its address.
+/// The container of the traced call, which changes its address during the call.
 static LIAR: Mutex<Option<Namespace>> = Mutex::new(None);
 const LIE: &str = "0a:00:00:00:00:66";
 
@@ -237,7 +238,7 @@ fn lie(_: &Syscall) -> Option<Errno> {
     None
 }
 
-/// macspoofchk: a container that takes another's address while ADD is at work is not taken at its word.
+/// macspoofchk: the spoof guard does not use an address that the container changed during ADD.
 #[test]
 fn an_address_that_a_container_takes_during_add_is_not_what_it_may_send_from() {
     let node = node();
@@ -250,7 +251,7 @@ fn an_address_that_a_container_takes_during_add_is_not_what_it_may_send_from() {
     assert!(!pod.namespace().pings(ip("10.7.0.1"), Duration::from_millis(300)));
 }
 
-/// Names that become paths: refused by both, before anything is made.
+/// Names that become paths: both implementations refuse them before any change.
 #[test]
 fn names_do_not_leave_their_folder() {
     each(|_, node| {
@@ -284,13 +285,13 @@ fn only_executables_in_cni_path_are_run() {
     for name in ["../outside", absolute.as_str(), "..", ".", "a/../../outside"] {
         let config = bridge(json!({"ipam": {"type": name, "subnet": "10.7.0.0/24"}}));
         node.call(Verb::Add, &config, &node.container()).fails();
-        node.call(Verb::Del, &config, &node.container()).ok(); // without
+        node.call(Verb::Del, &config, &node.container()).ok(); // without CNI_PATH
     }
     assert!(!mark.exists());
     node.assert_as_before_except(stays);
 }
 
-/// The bridge's name is a link's, and a part of sysctl paths.
+/// The bridge's name has to be valid as a link's name; it is also part of sysctl paths.
 #[test]
 fn a_bridges_name_is_that_of_a_link() {
     let node = node();
@@ -300,7 +301,7 @@ fn a_bridges_name_is_that_of_a_link() {
     }
 }
 
-/// Attachments that a runtime calls valid are names as well.
+/// The names of valid attachments are checked as well.
 #[test]
 fn gc_takes_no_names_that_leave_their_folder() {
     let node = node();
@@ -316,7 +317,7 @@ fn gc_takes_no_names_that_leave_their_folder() {
     assert!(std::fs::exists("/var/lib/cni/networks/precious").unwrap());
 }
 
-/// Who has which address is nobody's business but root's.
+/// Only root can read which container has which address.
 #[test]
 fn files_are_for_root_only() {
     let node = node();
@@ -331,7 +332,8 @@ fn files_are_for_root_only() {
     assert!(files >= 5, "{}", node.changes());
 }
 
-/// A plugin's own namespace is refused before any change. Version 1.1.1 of the reference plugs the node into its own bridge.
+/// The plugin's own namespace is refused before any change. Version 1.1.1 of the reference attaches the node to its own
+/// bridge.
 #[test]
 fn the_nodes_own_namespace_is_refused_before_any_change() {
     each(|who, node| {

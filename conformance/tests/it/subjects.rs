@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::path::Path;
 use testns::{Node, Subject};
 
-/// Whose plugins a test runs. What differs on purpose is asserted for both, and listed in `DIFFERENCES.md`.
+/// The plugins that a test runs. Intended differences are asserted for both, and listed in `DIFFERENCES.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
     /// The suite's.
@@ -29,7 +29,7 @@ pub(crate) fn node() -> Node {
     Node::with(&ours())
 }
 
-/// The reference plugins; where they are not installed, says that the test (or its half) is skipped.
+/// The reference plugins; where they are not installed, prints that the test (or its half) is skipped.
 pub(crate) fn reference_or_skip() -> Option<Subject> {
     let reference = Subject::find_reference();
     if reference.is_none() {
@@ -38,12 +38,12 @@ pub(crate) fn reference_or_skip() -> Option<Subject> {
     reference
 }
 
-/// Says that the running test, or a part of it, is skipped.
+/// Prints that the running test, or a part of it, is skipped.
 pub(crate) fn skip(why: &str) {
     testns::skip(std::thread::current().name().unwrap_or("test"), why);
 }
 
-/// The subjects, ours first. `CONFORMANCE_SUBJECT=ours` or `=reference` leaves the other out.
+/// The subjects, ours first. `CONFORMANCE_SUBJECT=ours` or `=reference` selects one.
 fn subjects() -> Vec<(Who, Subject)> {
     let only = std::env::var("CONFORMANCE_SUBJECT").unwrap_or_default();
     let reference = (only != "ours").then(reference_or_skip).flatten();
@@ -60,7 +60,7 @@ pub(crate) fn each(test: impl Fn(Who, &Node)) {
     }
 }
 
-/// Checks that both subjects make the same of the same calls; returns what that is.
+/// Checks that the same calls have the same outcome with both subjects; returns that outcome.
 pub(crate) fn same<T: PartialEq + Debug>(calls: impl Fn(&Node) -> T) -> T {
     let mut all = subjects().into_iter().map(|(who, subject)| {
         let _named = NamedOnPanic(who);

@@ -1,4 +1,4 @@
-//! Upgrades under load: the executables are replaced while containers come and go without pause, and no call notices.
+//! Upgrades under load: the executables are replaced while containers come and go without pause, and no call fails.
 
 use crate::bridge::stays;
 use crate::runtime::{Set, wait};
@@ -42,7 +42,7 @@ impl<'a> Place<'a> {
         Runtime::builder().plugin_dirs([&self.bin_dir]).build()
     }
 
-    /// A release: `cnitool` and `cni-plugins`, with bytes behind their ends that no other release has.
+    /// A release: `cnitool` and `cni-plugins`, each with a suffix that no other release has.
     fn build(&self, release: &str) -> PathBuf {
         let folder = self.node.work_dir().join(release);
         fs::create_dir(&folder).unwrap();
@@ -75,7 +75,7 @@ impl<'a> Place<'a> {
         self.bin_dir.join(name).metadata().unwrap().ino()
     }
 
-    /// Whether what is installed ends as that release does.
+    /// Whether the installed files have the suffix of that release.
     fn has(&self, release: &Path) -> bool {
         let name = release.file_name().unwrap().as_encoded_bytes();
         let mut file = fs::File::open(self.bin_dir.join("bridge")).unwrap();
@@ -99,7 +99,7 @@ impl<'a> Place<'a> {
         assert!(pod.namespace().find_link("eth0").is_none());
     }
 
-    /// Adds and deletes by [`WORKERS`] without pause while `work` goes on; a failed call fails the test. Returns how many
+    /// Adds and deletes by [`WORKERS`] without pause while `work` runs; a failed call fails the test. Returns how many
     /// ADDs began and ended during that time.
     fn under_load(&self, work: impl FnOnce(&Load)) -> usize {
         let load = Load::default();
@@ -133,7 +133,7 @@ impl<'a> Place<'a> {
         }
     }
 
-    /// Nothing is left of any container, and in the folder is what was installed and nothing else.
+    /// Nothing is left of any container, and the folder contains only what was installed.
     fn assert_clean(&self, more: &[&str]) {
         let mut files = [&PLUGINS, more].concat();
         files.sort_unstable();
@@ -146,7 +146,7 @@ impl<'a> Place<'a> {
     }
 }
 
-/// How the workers are told, and what they tell.
+/// The channel of commands to the workers and of their progress.
 #[derive(Default)]
 struct Load {
     state: Mutex<State>,
@@ -192,10 +192,10 @@ impl Drop for EndsWork<'_> {
     }
 }
 
-/// Copies an executable and puts `end` behind it; one of ours without what only a debugger reads, where `strip` is there.
+/// Copies an executable and appends `end`; ours is stripped first, where `strip` is there.
 ///
-/// By processes of their own: what this one writes is open in each child that another test's thread is just starting, and
-/// the kernel runs no file that is open for writing.
+/// Other processes do this: a child that another thread of the test is just starting inherits every file that this
+/// process has open for writing, and the kernel does not execute such a file.
 fn copy(from: &Path, to: &Path, end: &str) {
     let lean = "{ [ -n \"$3\" ] && strip -o \"$2\" \"$1\" 2>/dev/null; } || cp \"$1\" \"$2\"";
     let script = format!("{{ {lean}; }} && printf %s \"$3\" >> \"$2\"");
@@ -203,7 +203,7 @@ fn copy(from: &Path, to: &Path, end: &str) {
     assert!(status.success(), "cannot copy {}", from.display());
 }
 
-/// Two builds by turns, 50 times. Each installation is in place when it has returned, and no call fails.
+/// Two builds alternate, 50 times. Each installation is complete when it returns, and no call fails.
 #[test]
 fn fifty_upgrades_under_load() {
     const TIMES: usize = 50;
@@ -232,8 +232,8 @@ fn fifty_upgrades_under_load() {
     place.assert_clean(&["cnitool"]);
 }
 
-/// From the reference to ours and back, as the README of `cnitool` says. Each time a container added by one is deleted by
-/// the other.
+/// From the reference to ours and back, as the README of `cnitool` says. Each time a container added by one is deleted
+/// by the other.
 #[test]
 fn from_the_reference_to_ours_and_back_under_load() {
     const TIMES: usize = 3;

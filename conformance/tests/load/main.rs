@@ -1,5 +1,5 @@
-//! The reference's plugins and ours at once: many workers on one data folder and one bridge, each call made by either. A
-//! test executable of its own, as it counts the processes that are left of it.
+//! The reference's plugins and ours at once: many workers on one data folder and one bridge, each call made by either.
+//! This is a test executable of its own, as it counts the processes that it leaves.
 
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by a variable")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
@@ -23,7 +23,7 @@ use subjects::Who;
 
 const WORKERS: u64 = 32;
 
-/// The network, at a version that both know; GC and STATUS begin with a later one.
+/// The network, at a version that both support; GC and STATUS exist from a later one on.
 fn config(version: &str) -> Value {
     json!({"cniVersion": version, "name": "net", "type": "bridge", "bridge": "br0", "isDefaultGateway": true,
         "ipMasq": true, "ipMasqBackend": "iptables",
@@ -32,9 +32,9 @@ fn config(version: &str) -> Value {
 
 struct Load<'a> {
     node: &'a Node,
-    /// Shared by whatever works on one pod, alone for GC: the runtime keeps them apart (SPEC 2, GC).
+    /// Workers on a pod hold it shared, GC exclusively: the runtime keeps them apart (SPEC 2, GC).
     collecting: RwLock<()>,
-    /// Who has each address.
+    /// The owner of each address.
     held: Mutex<BTreeMap<String, String>>,
     calls: Mutex<BTreeMap<String, usize>>,
 }
@@ -81,7 +81,7 @@ impl Load<'_> {
         self.call(deletes, Verb::Del, &config, pod, Some(&result)).ok();
     }
 
-    /// GC with every pod that there is, and one that left a reservation behind.
+    /// GC with every existing pod in the list, and one stale reservation.
     fn collect(&self) {
         let _alone = self.collecting.write().unwrap();
         let held = self.held.lock().unwrap().clone();
@@ -102,7 +102,7 @@ fn reservations() -> Vec<String> {
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }
 
-/// The processes that ended and that nothing has waited for. Plugins leave what outlives them to this one.
+/// Zombie children: plugins leave processes that outlive them to this process.
 fn zombies() -> usize {
     let task = format!("/proc/self/task/{}/children", std::process::id());
     let children = std::fs::read_to_string(task).unwrap();
@@ -110,7 +110,7 @@ fn zombies() -> usize {
     children.split_whitespace().filter(|pid| stat(pid).contains(") Z ")).count()
 }
 
-/// No address is given out twice, no call fails, and nothing is left. `CNI_LOAD_SECONDS` says for how long.
+/// No address is given twice, no call fails, and nothing is left. `CNI_LOAD_SECONDS` is the duration.
 #[test]
 fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
     if !subjects::has_reference() {
@@ -119,7 +119,7 @@ fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
     let node = subjects::node();
     let load = Load { node: &node, collecting: RwLock::default(), held: Mutex::default(), calls: Mutex::default() };
     nix::sys::prctl::set_child_subreaper(true).unwrap();
-    // The bridge and the store are there from the first pod on, and stay.
+    // The bridge and the store are made for the first pod, and stay.
     load.pod(&node.container(), &mut Numbers::from_seed(0));
     node.remember();
     let end = Instant::now() + Duration::from_secs(subjects::number("CNI_LOAD_SECONDS", 15));

@@ -1,4 +1,4 @@
-//! Several attachments, and what one may do to another: nothing.
+//! Several attachments do not affect each other.
 
 use super::stays;
 use crate::configs::{Attached, bridge, dual, ip};
@@ -23,7 +23,7 @@ fn two_attachments_of_one_container_are_independent() {
         assert_eq!(node.host().link(net1.host_veth()).master.as_deref(), Some("br0"));
         net1.check().ok();
         pod.namespace().ping(ip("10.7.0.1"));
-        eth0.del().ok(); // again: still not the other's
+        eth0.del().ok(); // a second DEL does not remove the other attachment
         net1.check().ok();
         net1.del().ok();
         assert!(pod.namespace().find_link("net1").is_none());

@@ -1,4 +1,4 @@
-//! CHECK: content after ADD, and with what a later plugin may change; not with what is missing.
+//! CHECK succeeds after ADD and after permitted changes by later plugins, and fails when something is missing.
 
 use crate::configs::{Attached, bridge, dual, ip, with};
 use crate::subjects::{Who, each};
@@ -18,7 +18,7 @@ fn check_looks_for_the_interface_in_its_own_namespace() {
     });
 }
 
-/// What is done behind the plugin's back.
+/// A change that another process makes.
 type Tamper = fn(&Node, &Namespace, &str);
 
 fn config() -> Value {
@@ -26,7 +26,7 @@ fn config() -> Value {
     bridge(with(own, json!({})))
 }
 
-/// CHECK passes, then somebody tampers, then CHECK fails.
+/// CHECK passes before the change and fails after it.
 fn fails_after(who: Who, node: &Node, what: &str, tamper: Tamper) {
     let pod = node.container();
     let attached = Attached::add(node, &config(), &pod);
@@ -71,7 +71,7 @@ const SEEN_BY_OURS: [(&str, Tamper); 6] = [
     ("the bridge is down", |node, _, _| node.host().set_down("br0")),
 ];
 
-/// Deletes the nft tables in whose name the word is; there has to be one.
+/// Deletes the nft tables whose names contain the word; there has to be at least one.
 fn delete_tables(node: &Node, word: &str) {
     let nft = |args: &str| {
         let output = std::process::Command::new("/usr/sbin/nft").args(args.split(' ')).output().expect("nft");
@@ -86,7 +86,7 @@ fn delete_tables(node: &Node, word: &str) {
     });
 }
 
-/// SPEC 2, CHECK: firewall rules and other conditions of reachability, which the reference does not look at.
+/// SPEC 2, CHECK: firewall rules and other conditions of reachability, which the reference does not check.
 #[test]
 fn check_fails_when_what_the_result_does_not_show_is_missing() {
     if !std::path::Path::new("/usr/sbin/nft").exists() {
@@ -115,7 +115,7 @@ fn check_allows_what_later_plugins_add() {
     });
 }
 
-/// SPEC 2, CHECK: the interfaces of other plugins in the result are not this plugin's business.
+/// SPEC 2, CHECK: the plugin does not check interfaces that other plugins added to the result.
 #[test]
 fn check_allows_interfaces_of_later_plugins_in_the_result() {
     each(|_, node| {
@@ -160,7 +160,7 @@ fn check_compares_with_prev_result() {
     });
 }
 
-/// Through another veth of the container, the container is not on the bridge.
+/// If only another veth of the container is a port of the bridge, CHECK fails.
 #[test]
 fn check_wants_the_containers_own_host_veth_on_the_bridge() {
     each(|_, node| {

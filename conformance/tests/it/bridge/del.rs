@@ -1,4 +1,4 @@
-//! DEL in every state in which a runtime may come with it.
+//! DEL in every state that a runtime may leave.
 
 use super::stays;
 use crate::configs::{Attached, bridge, dual, first_ip, with};
@@ -27,7 +27,7 @@ fn del_twice_succeeds() {
     });
 }
 
-/// SPEC 2, DEL: of what was never added.
+/// SPEC 2, DEL: it succeeds for an attachment that was never added.
 #[test]
 fn del_of_what_was_never_added_succeeds() {
     each(|_, node| {
@@ -36,8 +36,8 @@ fn del_of_what_was_never_added_succeeds() {
     });
 }
 
-/// SPEC 2, DEL: the namespace may be alive, gone, a plain file or not named, with and without prevResult. Nothing is left
-/// even while something else keeps the namespace, and with it the veth, alive.
+/// SPEC 2, DEL: the namespace may exist, be gone, be a plain file or not be given, with and without prevResult. The
+/// veth is removed even while another process keeps the namespace alive.
 #[test]
 fn del_needs_neither_the_namespace_nor_prev_result() {
     for remains in Remains::ALL {
@@ -59,7 +59,7 @@ fn del_needs_neither_the_namespace_nor_prev_result() {
     }
 }
 
-/// What the reference makes of the same: a plain file is an error; without a path the veth stays.
+/// The reference in the same cases: a plain file is an error; without a path the veth stays.
 #[test]
 fn the_reference_needs_the_namespace() {
     each(|who, node| {
@@ -78,7 +78,7 @@ fn the_reference_needs_the_namespace() {
     });
 }
 
-/// SPEC 2, DEL: a runtime may have lost what it said at ADD.
+/// SPEC 2, DEL: a runtime may have lost the runtimeConfig of ADD.
 #[test]
 fn del_does_not_need_the_runtime_config() {
     each(|who, node| {
@@ -98,8 +98,8 @@ fn del_does_not_need_the_runtime_config() {
     });
 }
 
-/// DEL after the administrator took the bridge away, or the container its link. The reference finds its masquerade by
-/// the addresses that are left on the link.
+/// DEL after the administrator deleted the bridge, or the container its link. The reference finds its masquerade rules
+/// by the addresses that are left on the link.
 #[test]
 fn del_succeeds_when_things_are_gone() {
     each(|who, node| {
@@ -118,7 +118,7 @@ fn del_succeeds_when_things_are_gone() {
     });
 }
 
-/// A link that somebody else put where the host veth was is not ours to delete.
+/// DEL does not delete another process's link that has the host veth's name.
 #[test]
 fn del_leaves_links_of_others_alone() {
     let node = node();
@@ -132,12 +132,12 @@ fn del_leaves_links_of_others_alone() {
     assert!(node.host().find_link(&name).is_some());
     Call::new(Verb::Del, &attached.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
     assert!(node.host().find_link(&name).is_some());
-    // Nor is ADD in its way.
+    // Such a link does not make ADD fail either.
     let again = Attached::add(&node, &bridge(json!({})), &node.container_named("pod1-again"));
     again.check().ok();
 }
 
-/// ADD takes another name where somebody else's link has that of the host veth, and DEL still finds it.
+/// ADD takes another name where a foreign link has the name of the host veth, and DEL still finds the veth.
 #[test]
 fn a_host_veth_gives_way_to_a_link_of_that_name() {
     let node = node();
@@ -157,7 +157,7 @@ fn a_host_veth_gives_way_to_a_link_of_that_name() {
     assert!(node.host().find_link(&name).is_some());
 }
 
-/// An address is free for others only when nothing on the node speaks for it any more: the DEL after that frees it.
+/// The address stays reserved while a link or a rule of the attachment is left. The next DEL frees it.
 #[test]
 fn an_address_stays_held_while_its_link_or_its_rules_are_left() {
     for own in [json!({}), json!({"ipMasq": true, "ipMasqBackend": "nftables"})] {
@@ -173,7 +173,7 @@ fn an_address_stays_held_while_its_link_or_its_rules_are_left() {
     }
 }
 
-/// What a runtime tells of the host's end need not be a link's name.
+/// The name of the host's interface in prevResult need not be a link's name.
 #[test]
 fn what_bears_the_mark_goes_whatever_prev_result_says() {
     let node = node();
@@ -191,7 +191,7 @@ fn what_bears_the_mark_goes_whatever_prev_result_says() {
     }
 }
 
-/// ADD gave the end another name, as a link had its own; that link is gone by now, and so are prevResult and the namespace.
+/// ADD chose another name because a link had the usual one; by DEL that link, prevResult and the namespace are gone.
 #[test]
 fn a_host_veth_of_another_name_is_found_by_its_mark() {
     let node = node();
@@ -207,7 +207,7 @@ fn a_host_veth_of_another_name_is_found_by_its_mark() {
     assert!(node.host().find_link(second.host_veth()).is_none());
 }
 
-/// A process that never waits for its children, as PID 1 of a namespace.
+/// A process that never waits for its children, as PID 1 of a PID namespace.
 struct Careless(Child);
 
 impl Careless {
@@ -215,7 +215,7 @@ impl Careless {
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", "echo; exec sleep 1000"]);
         let mut child = unshare.stdout(Stdio::piped()).spawn().unwrap();
-        // The line says that it is there.
+        // This line reports that it has started.
         child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
         Self(child)
     }
@@ -225,7 +225,7 @@ impl Careless {
         pid
     }
 
-    /// Makes the call in its namespace of processes.
+    /// Makes the call in the process's PID namespace.
     fn run(&self, call: &Call, node: &Node) -> Output {
         let (executable, variables, stdin) = call.told(node);
         let mut nsenter = Command::new("nsenter");
@@ -241,7 +241,7 @@ impl Drop for Careless {
     }
 }
 
-/// Processes whose parent this is, zombies included.
+/// The children of this process, zombies included.
 fn children(parent: u32) -> Vec<u32> {
     let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
     let parent_of = |pid: u32| -> Option<u32> {
@@ -251,7 +251,7 @@ fn children(parent: u32) -> Vec<u32> {
     all.filter(|pid| parent_of(*pid) == Some(parent)).collect()
 }
 
-/// A container whose PID 1 waits for no process that it did not start: pids must not run out.
+/// A container whose PID 1 does not wait for orphans: it must not run out of pids.
 #[test]
 fn where_pid_1_waits_for_no_child_at_most_one_is_left() {
     let node = node();
@@ -269,7 +269,7 @@ fn where_pid_1_waits_for_no_child_at_most_one_is_left() {
     node.assert_as_before_except(stays);
 }
 
-/// prevResult comes in the form of the config's version, of which the oldest have no interfaces.
+/// prevResult has the form of the config's version; the oldest forms have no interfaces.
 #[test]
 fn del_takes_prev_result_of_every_version() {
     let node = node();

@@ -1,4 +1,4 @@
-//! What the runtime asks for: a hardware address, IP addresses.
+//! Requests of the runtime: a hardware address, IP addresses.
 
 use crate::configs::{addresses, bridge, dual, with};
 use crate::subjects::each;
@@ -18,7 +18,7 @@ fn mac_of(node: &Node, own: &Value, args: Option<&str>) -> String {
     mac
 }
 
-/// Weakest to strongest: `CNI_ARGS MAC`, `args.cni.mac`, `runtimeConfig.mac`.
+/// From weakest to strongest: `CNI_ARGS MAC`, `args.cni.mac`, `runtimeConfig.mac`.
 #[test]
 fn the_strongest_channel_sets_the_hardware_address() {
     each(|_, node| {
@@ -34,7 +34,7 @@ fn the_strongest_channel_sets_the_hardware_address() {
     });
 }
 
-/// Nonsense is an error before anything is made.
+/// A malformed address is an error before any change.
 #[test]
 fn a_bad_hardware_address_is_an_error() {
     each(|who, node| {
@@ -64,7 +64,7 @@ fn ips_of(node: &Node, pod: &Container, own: Value, args: &str) -> Vec<String> {
     given
 }
 
-/// Fixed addresses get through to IPAM by each channel, and the interface has them.
+/// Requested addresses reach IPAM by each channel and are set on the interface.
 #[test]
 fn fixed_addresses_get_through_to_ipam() {
     each(|_, node| {
@@ -78,7 +78,7 @@ fn fixed_addresses_get_through_to_ipam() {
     });
 }
 
-/// `CNI_ARGS` as Kubernetes' runtimes send it.
+/// `CNI_ARGS` as Kubernetes runtimes send it.
 #[test]
 fn the_variables_of_kubernetes_are_tolerated() {
     each(|_, node| {

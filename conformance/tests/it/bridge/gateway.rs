@@ -16,7 +16,7 @@ fn default_routes(pod: &Container) -> Vec<String> {
     defaults.map(|route| format!("{} via {}", route.to, via(route))).collect()
 }
 
-/// Without isGateway the bridge has no address and the node forwards nothing.
+/// Without isGateway the bridge has no address and the node does not forward.
 #[test]
 fn without_is_gateway_the_node_is_no_router() {
     each(|_, node| {
@@ -49,7 +49,7 @@ fn is_gateway_sets_addresses_and_forwarding_of_the_families_present() {
     }
 }
 
-/// An address without gateway gets the network's first one.
+/// An address without gateway gets the network's first address as gateway.
 #[test]
 fn a_missing_gateway_is_the_networks_first_address() {
     each(|_, node| {
@@ -67,7 +67,7 @@ fn a_missing_gateway_is_the_networks_first_address() {
     });
 }
 
-/// isDefaultGateway implies isGateway and routes everything through it, per family.
+/// isDefaultGateway implies isGateway and sets a default route through the gateway for each family.
 #[test]
 fn is_default_gateway_adds_a_default_route_per_family() {
     each(|_, node| {
@@ -81,7 +81,7 @@ fn is_default_gateway_adds_a_default_route_per_family() {
     });
 }
 
-/// The default routes stand in the result in the order of the addresses, behind IPAM's routes.
+/// The result lists the default routes in the order of the addresses, after IPAM's routes.
 #[test]
 fn default_routes_are_in_the_order_of_the_addresses() {
     let routes = same(|node| {
@@ -99,7 +99,7 @@ fn with_routes(routes: Value) -> Value {
     bridge(json!({"isDefaultGateway": true, "ipam": with(v4(), json!({"routes": routes}))}))
 }
 
-/// A default route of the IPAM result that names a gateway wins.
+/// A default route of the IPAM result that names a gateway takes precedence.
 #[test]
 fn a_default_route_of_ipam_with_a_gateway_wins() {
     each(|_, node| {
@@ -110,7 +110,8 @@ fn a_default_route_of_ipam_with_a_gateway_wins() {
     });
 }
 
-/// A default route of the IPAM result without gateway is the one that isDefaultGateway wants; the reference fails on it.
+/// A default route of the IPAM result without gateway counts as the route of isDefaultGateway; the reference fails on
+/// it.
 #[test]
 fn a_default_route_of_ipam_without_a_gateway_is_treated_as_there() {
     each(|who, node| {
@@ -126,13 +127,13 @@ fn a_default_route_of_ipam_without_a_gateway_is_treated_as_there() {
     });
 }
 
-/// A bridge that has another address: an error, or with forceAddress replaced.
+/// A bridge with a different address is an error; with forceAddress the address is replaced.
 #[test]
 fn a_conflicting_bridge_address_is_replaced_only_by_force() {
     each(|who, node| {
         node.host().add_link("br0", "bridge");
         node.host().add_address("br0", "10.99.0.1/16");
-        node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "0"); // as ADD will, and leaves it
+        node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "0"); // ADD sets it, and it stays after DEL
         node.host().wait_for_addresses();
         node.remember();
         let pod = node.container();
@@ -169,7 +170,7 @@ fn ipv6_addresses_conflict_only_where_they_overlap() {
     });
 }
 
-/// An address that is there already is no conflict, and a bridge of the administrator is used as it is.
+/// An address that is set already is no conflict, and a bridge that the administrator made is used as it is.
 #[test]
 fn the_gateway_may_be_on_the_bridge_already() {
     each(|_, node| {
@@ -182,7 +183,7 @@ fn the_gateway_may_be_on_the_bridge_already() {
     });
 }
 
-/// Once it is a gateway, the bridge keeps its hardware address when ports come and go.
+/// A bridge that is a gateway keeps its hardware address when ports come and go.
 #[test]
 fn a_gateway_keeps_its_hardware_address() {
     each(|_, node| {

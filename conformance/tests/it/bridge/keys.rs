@@ -1,4 +1,4 @@
-//! Keys of the bridge, its ports and the container's end.
+//! Keys of the bridge, its ports and the container's interface.
 
 use super::stays;
 use crate::configs::{Attached, bridge, dual, first_ip, ip, v6, with};
@@ -36,7 +36,7 @@ fn an_existing_bridge_is_used_as_it_is() {
     });
 }
 
-/// The bridge is `cni0` unless told.
+/// The bridge is `cni0` by default.
 #[test]
 fn the_bridge_is_cni0_unless_told() {
     each(|_, node| {
@@ -48,7 +48,7 @@ fn the_bridge_is_cni0_unless_told() {
     });
 }
 
-/// A link of that name which is no bridge: an error, and it stays as it is.
+/// A link of the bridge's name that is no bridge is an error, and it stays as it is.
 #[test]
 fn a_link_of_another_kind_is_not_taken_for_a_bridge() {
     each(|who, node| {
@@ -87,7 +87,7 @@ fn port(node: &Node, own: Value) -> testns::Port {
     node.host().link(attached.host_veth()).port.expect("a port")
 }
 
-/// hairpinMode and portIsolation are flags of the port, off unless told.
+/// hairpinMode and portIsolation are flags of the port, off by default.
 #[test]
 fn port_flags_are_off_unless_told() {
     each(|who, node| {
@@ -99,7 +99,7 @@ fn port_flags_are_off_unless_told() {
     });
 }
 
-/// portIsolation: isolated ports exchange no frames with each other, but with all others.
+/// portIsolation: isolated ports do not exchange frames with each other, but with all other ports.
 #[test]
 fn isolated_pods_reach_the_gateway_but_not_each_other() {
     let node = node();
@@ -114,7 +114,7 @@ fn isolated_pods_reach_the_gateway_but_not_each_other() {
     assert!(!one.namespace().pings(two_ip, SHORT));
 }
 
-/// promiscMode makes the bridge promiscuous; leaving the key out later does not undo it.
+/// promiscMode makes the bridge promiscuous; removing the key later does not undo it.
 #[test]
 fn promisc_mode_is_set_and_never_cleared() {
     each(|_, node| {
@@ -126,7 +126,7 @@ fn promisc_mode_is_set_and_never_cleared() {
     });
 }
 
-/// hairpinMode with promiscMode gives every packet twice: an error, before anything is made.
+/// hairpinMode with promiscMode would duplicate every packet: an error before any change.
 #[test]
 fn hairpin_and_promiscuous_mode_exclude_each_other() {
     each(|_, node| {
@@ -137,7 +137,7 @@ fn hairpin_and_promiscuous_mode_exclude_each_other() {
     });
 }
 
-/// macspoofchk: a frame with another source address than the container's is dropped at the bridge.
+/// macspoofchk: the bridge drops a frame whose source address is not the container's.
 #[test]
 fn macspoofchk_drops_frames_with_another_source_address() {
     each(|_, node| {
@@ -153,7 +153,7 @@ fn macspoofchk_drops_frames_with_another_source_address() {
         assert!(!inside.pings(gateway, SHORT));
         assert!(!inside.pings(first_ip(&honest.0.result), SHORT));
         assert!(!inside.pings(ip("fd07::1"), SHORT));
-        honest.1.namespace().ping(gateway); // only the liar is cut off
+        honest.1.namespace().ping(gateway); // only the spoofing pod is cut off
         inside.set_mac("eth0", &own);
         inside.ping(gateway);
         attached.check().ok();
@@ -163,7 +163,7 @@ fn macspoofchk_drops_frames_with_another_source_address() {
     });
 }
 
-/// Without macspoofchk a container may take another address.
+/// Without macspoofchk a container may use another source address.
 #[test]
 fn without_macspoofchk_any_source_address_passes() {
     each(|_, node| {
@@ -176,7 +176,7 @@ fn without_macspoofchk_any_source_address_passes() {
     });
 }
 
-/// enabledad: off, an address is used at once; on, it is first asked for.
+/// enabledad: if false, an address is used at once; if true, duplicate address detection comes first.
 #[test]
 fn enabledad_turns_duplicate_address_detection_on() {
     each(|_, node| {
@@ -192,7 +192,7 @@ fn enabledad_turns_duplicate_address_detection_on() {
     });
 }
 
-/// enabledad: a pod whose kernel asks more often than once is waited for as long as the reference waits, 10 s.
+/// enabledad: with more than one probe configured in the pod's kernel, ADD waits as long as the reference does, 10 s.
 #[test]
 fn enabledad_may_take_more_than_five_seconds() {
     let node = node();
@@ -201,20 +201,20 @@ fn enabledad_may_take_more_than_five_seconds() {
     Attached::add(&node, &bridge(json!({"enabledad": true, "ipam": v6()})), &pod);
 }
 
-/// enabledad: an address that another pod has taken is found out, and ADD fails.
+/// enabledad: if another pod has the address, ADD fails.
 #[test]
 fn enabledad_finds_a_duplicate() {
     let node = node();
     let config = bridge(json!({"enabledad": true, "ipam": v6()}));
     let squatter = node.container();
     Attached::add(&node, &config, &squatter); // fd07::2
-    squatter.namespace().add_address("eth0", "fd07::3/64"); // what the next one gets
+    squatter.namespace().add_address("eth0", "fd07::3/64"); // the address that the next pod gets
     let failure = node.call(Verb::Add, &config, &node.container()).fails();
     assert!(failure.msg.contains("fd07::3"), "{failure:?}");
     assert!(!std::fs::exists("/var/lib/cni/networks/net/fd07::3").unwrap());
 }
 
-/// The sysctls of the links: who is not to listen to router advertisements, and what a pod announces.
+/// The sysctls of the links: which links ignore router advertisements, and what a pod announces.
 #[test]
 fn links_get_their_sysctls() {
     each(|who, node| {
@@ -228,12 +228,12 @@ fn links_get_their_sysctls() {
         // Versions after 1.1.1 of the reference set it.
         assert_eq!(inside.sysctl(&v6("eth0", "keep_addr_on_down")), if who.is_ours() { "1" } else { "0" });
         assert_eq!(inside.sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
-        // The reference lets the container listen also to others than its gateway.
+        // The reference lets the container accept advertisements of other routers than its gateway, too.
         assert_eq!(inside.sysctl(&v6("eth0", "accept_ra")), if who.is_ours() { "0" } else { "1" });
     });
 }
 
-/// A read-only `/proc/sys` is no obstacle where everything has its value already.
+/// A read-only `/proc/sys` is not an error where every value is already right.
 #[test]
 fn values_that_are_right_need_no_writable_proc_sys() {
     each(|_, node| {
@@ -254,7 +254,7 @@ fn values_that_are_right_need_no_writable_proc_sys() {
     });
 }
 
-/// Where it cannot be refused, a router's word is not simply believed: ADD fails. The reference goes on.
+/// ADD fails where router advertisements cannot be refused. The reference continues.
 #[test]
 fn add_fails_where_advertisements_cannot_be_refused() {
     each(|who, node| {
@@ -287,7 +287,7 @@ impl Drop for ReadOnlyProcSys {
     }
 }
 
-/// A kernel that starts links with IPv6 off still gets the addresses that the config asks for.
+/// In a kernel that starts links with IPv6 off, the addresses of the config are set.
 #[test]
 fn ipv6_is_switched_on_where_it_is_off() {
     each(|_, node| {
@@ -300,7 +300,8 @@ fn ipv6_is_switched_on_where_it_is_off() {
     });
 }
 
-/// dns: the config's replaces IPAM's when any of its keys is present, but for an empty domain. Version 1.1.1 of the reference always takes the config's.
+/// dns: the config's replaces IPAM's when any key except an empty domain is present. Version 1.1.1 of the reference
+/// always takes the config's.
 #[test]
 fn dns_of_the_config_replaces_that_of_ipam() {
     each(|who, node| {
@@ -321,7 +322,7 @@ fn dns_of_the_config_replaces_that_of_ipam() {
     });
 }
 
-/// SPEC 1: what a plugin does not know it may ignore, and `args` may hold anything.
+/// SPEC 1: a plugin may ignore unknown keys, and `args` may hold anything.
 #[test]
 fn unknown_keys_are_ignored() {
     each(|_, node| {

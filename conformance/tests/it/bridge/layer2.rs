@@ -1,4 +1,4 @@
-//! Without `ipam`, or with the container's end down: a cable and nothing more.
+//! Without `ipam`, or with the container's interface down: a layer-2 connection only.
 
 use super::stays;
 use crate::configs::{Attached, bridge, layer2};
@@ -26,7 +26,8 @@ fn without_ipam_there_is_a_cable_and_no_address() {
     });
 }
 
-/// CHECK of it passes, also after the bridge's address floated with its ports; the reference looks for an IPAM plugin.
+/// CHECK passes, also after the bridge's hardware address changed with its ports; the reference looks for an IPAM
+/// plugin.
 #[test]
 fn check_without_ipam_passes() {
     each(|who, node| {
@@ -42,7 +43,7 @@ fn check_without_ipam_passes() {
     });
 }
 
-/// A result of 0.1.0 or 0.2.0 has to have an address: refused before anything is made, or undone.
+/// A result of 0.1.0 or 0.2.0 needs an address: ADD is refused before any change, or rolled back.
 #[test]
 fn without_ipam_an_old_version_is_refused_and_nothing_is_left() {
     let node = node();
@@ -54,7 +55,7 @@ fn without_ipam_an_old_version_is_refused_and_nothing_is_left() {
     }
 }
 
-/// disableContainerInterface leaves the container's end down for somebody else, and waits for no port.
+/// disableContainerInterface leaves the container's interface down, and ADD waits for no port.
 #[test]
 fn a_disabled_container_interface_stays_down() {
     let node = node();
@@ -68,7 +69,7 @@ fn a_disabled_container_interface_stays_down() {
     node.assert_as_before_except(stays);
 }
 
-/// disableContainerInterface with IPAM would be an address on a link that is down: an error before anything is made.
+/// disableContainerInterface with IPAM would set an address on a link that is down: an error before any change.
 #[test]
 fn a_disabled_container_interface_has_no_addresses() {
     let node = node();

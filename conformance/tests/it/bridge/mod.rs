@@ -16,20 +16,20 @@ mod vlan;
 
 use testns::Node;
 
-/// What DEL leaves on purpose, as line of a snapshot: the bridge with its gateway address, forwarding, the store of
-/// host-local without reservations, tables of the packet filter without anything of a container in them.
+/// The lines of a snapshot that DEL leaves on purpose: the bridge with its gateway address, forwarding, the store of
+/// host-local without reservations, tables of the packet filter without anything of a container.
 pub(crate) fn stays(line: &str) -> bool {
     is_bridge(line) || is_forwarding(line) || is_empty_store(line) || is_shared_nft(line.trim_start_matches("+ "))
 }
 
-/// What the packet filter has for containers.
+/// The packet filter's rules of containers.
 pub(crate) fn nft_for_containers(node: &Node) -> Vec<String> {
     let mut lines = node.host().nft();
     lines.retain(|line| !is_shared_nft(line));
     lines
 }
 
-/// Tables, the chains where packets enter them, and of masquerade what leads to the rules of containers.
+/// Tables, the base chains, and the masquerade rules that lead to the chains of containers.
 fn is_shared_nft(line: &str) -> bool {
     let Some(object) = line.strip_prefix("nft ") else { return false };
     let is_masquerade = object.contains("\"cni_plugins_masquerade\"");
@@ -45,7 +45,7 @@ fn is_bridge(line: &str) -> bool {
     line.contains("link br0 ") || line.contains(" on br0 ") || line.contains(" dev br0 ") || line.contains("/br0/")
 }
 
-/// `ip_forward` and `conf/all/forwarding` set the others of the same meaning, and a router takes no redirects.
+/// `ip_forward` and `conf/all/forwarding` also set the other sysctls of that meaning, and a router ignores redirects.
 fn is_forwarding(line: &str) -> bool {
     let keys = ["ip_forward = ", "/forwarding = ", "conf/all/accept_redirects = "];
     line.contains("sysctl net/ipv") && keys.iter().any(|key| line.contains(key))

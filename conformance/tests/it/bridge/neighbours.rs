@@ -1,4 +1,4 @@
-//! Addresses that answer their neighbours from the moment that ADD returns.
+//! Addresses answer their neighbours from the moment that ADD returns.
 
 use crate::configs::{Attached, bridge, ip, v6};
 use crate::subjects::{each, node};
@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use testns::{Call, Namespace, Node, Verb};
 
-/// As often as the kernel has to be in time.
+/// How often the test is repeated: the kernel has to be in time each time.
 const OFTEN: usize = 128;
 
-/// As many addresses as keep the kernel busy for some milliseconds.
+/// Enough addresses to keep the kernel busy for some milliseconds.
 const MANY: usize = 300;
 
 /// The group by which neighbours ask for an address (RFC 4291, 2.7.1), as `/proc/net/igmp6` writes it.
@@ -32,12 +32,12 @@ fn has_joined(namespace: &Namespace, link: &str, address: IpAddr) -> bool {
     })
 }
 
-/// SPEC 2, ADD: the interface is ready. A pod's addresses are in the groups by which neighbours ask for them, also where
-/// the kernel is busy with other addresses, which it serves in turn.
+/// SPEC 2, ADD: the interface is ready. A pod has joined the groups by which neighbours ask for its addresses, even
+/// while the kernel works on other addresses, which it handles in order.
 #[test]
 fn addresses_answer_when_add_returns() {
     let node = node();
-    // The kernel has a queue for each processor.
+    // The kernel has a work queue for each processor.
     let processors = std::thread::available_parallelism().map_or(2, usize::from);
     let busy: Vec<Namespace> = (0..processors).map(|number| busy(&node, number)).collect();
     let (done, late) = (AtomicBool::new(false), Mutex::new(Vec::new()));
@@ -67,7 +67,7 @@ fn addresses_answer_when_add_returns() {
     assert!(late.is_empty(), "{} of {OFTEN} were late: {late:?}", late.len());
 }
 
-/// A namespace with a link of so many addresses that the kernel is busy with them whenever it gets up.
+/// A namespace with a link of so many addresses that setting it up keeps the kernel busy.
 fn busy(node: &Node, number: usize) -> Namespace {
     let busy = node.remote(&format!("busy{number}"));
     busy.add_veth("one", &busy, "two");
@@ -77,7 +77,7 @@ fn busy(node: &Node, number: usize) -> Namespace {
     busy
 }
 
-/// The gateway on a bridge that this ADD made answers, too, and so does a pod's neighbour: the first packet is answered.
+/// A gateway that this ADD put on a bridge answers the first packet, and so does a pod's neighbour.
 #[test]
 fn the_first_packet_is_answered() {
     let node = node();
@@ -109,7 +109,7 @@ fn address_of(attached: &Attached<'_>, number: usize) -> IpAddr {
     text.split('/').next().expect("an address").parse::<Ipv6Addr>().expect("an IPv6 address").into()
 }
 
-/// Addresses look as the reference's: permanent, and not marked as exempt from duplicate address detection.
+/// Addresses have the reference's flags: permanent, and not exempt from duplicate address detection.
 #[test]
 fn an_address_has_the_references_flags() {
     const NODAD: u32 = 0x02;
@@ -123,14 +123,14 @@ fn an_address_has_the_references_flags() {
     });
 }
 
-/// A duplicate is found out where the node's administrator wants it looked for in all namespaces.
+/// A duplicate is detected where the node's administrator turned the detection on for all namespaces.
 #[test]
 fn a_duplicate_fails_add() {
     let node = node();
     let config = bridge(json!({"ipam": v6()}));
     let (squatter, pod) = (node.container(), node.container());
     Attached::add(&node, &config, &squatter); // fd07::2
-    squatter.namespace().add_address("eth0", "fd07::3/64"); // what the next one gets
+    squatter.namespace().add_address("eth0", "fd07::3/64"); // the address that the next pod gets
     pod.namespace().set_sysctl("net/ipv6/conf/all/accept_dad", "1");
     let failure = Call::new(Verb::Add, &config, &pod).run(&node).fails();
     assert!(failure.msg.contains("fd07::3") && failure.details.contains("Undone: link veth"), "{failure:?}");

@@ -1,4 +1,4 @@
-//! The main job: pods get addresses on a bridge and reach each other.
+//! Pods get addresses on a bridge and reach each other.
 
 use super::stays;
 use crate::configs::{Attached, addresses, bridge, dual, ip, v4, v6};
@@ -6,7 +6,7 @@ use crate::subjects::each;
 use serde_json::{Value, json};
 use testns::{Attachment, Namespace, Verb};
 
-/// Two pods reach each other and the gateway by each address, and are torn down without a trace.
+/// Two pods reach each other and the gateway by each address; after DEL nothing of them is left.
 fn pods_reach_each_other(ipam: Value, first: &[&str], second: &[&str], gateways: &[&str]) {
     each(|_, node| {
         let config = bridge(json!({"isGateway": true, "ipam": ipam}));
@@ -44,7 +44,7 @@ fn two_pods_reach_each_other_and_the_gateway_over_both() {
     pods_reach_each_other(dual(), &one, &two, &["10.7.0.1", "fd07::1"]);
 }
 
-/// Two addresses of one family are as good as one of each. The reference takes the second gateway for a conflict.
+/// Two addresses of one family work like one of each. The reference reports the second gateway as a conflict.
 #[test]
 fn a_pod_may_have_two_addresses_of_one_family() {
     each(|who, node| {
@@ -66,7 +66,7 @@ fn a_pod_may_have_two_addresses_of_one_family() {
     });
 }
 
-/// A second round finds everything in place and adds nothing to what stays.
+/// A second round uses what the first made and adds nothing to what stays.
 #[test]
 fn what_stays_does_not_grow() {
     each(|_, node| {
@@ -85,7 +85,7 @@ fn what_stays_does_not_grow() {
     });
 }
 
-/// Addresses are usable as soon as ADD returns: nothing waits for duplicate address detection later.
+/// Addresses are usable as soon as ADD returns, without waiting for duplicate address detection.
 #[test]
 fn addresses_are_usable_when_add_returns() {
     each(|_, node| {
@@ -98,7 +98,7 @@ fn addresses_are_usable_when_add_returns() {
     });
 }
 
-/// A namespace may be named by the process in it, as Docker and CRI-O do.
+/// A namespace may be given by the pid of a process in it, as Docker and CRI-O do.
 #[test]
 fn a_namespace_may_be_named_by_its_process() {
     each(|_, node| {
@@ -111,7 +111,7 @@ fn a_namespace_may_be_named_by_its_process() {
             scope.spawn(move || {
                 inside.enter(move || {
                     tell.send(Namespace::of_this_thread()).unwrap();
-                    ended.recv().unwrap_err(); // until the test drops its end
+                    ended.recv().unwrap_err(); // returns when the test drops its sender
                 });
             });
             let path = told.recv().unwrap().path().display().to_string();

@@ -1,4 +1,4 @@
-//! DEL, GC and STATUS with a config that ADD refuses: an operator's slip must not keep a pod from ending.
+//! DEL, GC and STATUS with a config that ADD refuses: an operator's mistake must not keep a pod from ending.
 
 use super::stays;
 use crate::configs::{Attached, bridge, dual, with};
@@ -14,8 +14,8 @@ fn with_ipam(own: Value) -> Value {
     json!({"ipam": with(dual(), own)})
 }
 
-/// Keys of which removal needs nothing, with values that ADD of either refuses, or refuses in most cases. The reference's
-/// DEL takes these, too.
+/// Keys that removal does not use, with values that ADD of both implementations refuses, always or in most cases. The
+/// reference's DEL accepts these, too.
 fn accepted_by_both() -> Vec<Value> {
     vec![
         json!({"runtimeConfig": {"mac": "x"}}),
@@ -33,7 +33,7 @@ fn accepted_by_both() -> Vec<Value> {
     ]
 }
 
-/// The same; here the reference's DEL refuses as its ADD does.
+/// More such keys; here the reference's DEL refuses as its ADD does.
 fn refused_by_the_reference() -> Vec<Value> {
     vec![
         json!({"type": 5}),
@@ -86,7 +86,7 @@ fn del_is_not_refused_for_keys_that_it_does_not_use() {
     });
 }
 
-/// What could not be read is in the log, with key and value.
+/// The log names the key and the value that could not be read.
 #[test]
 fn what_del_does_not_read_is_logged() {
     let node = node();
@@ -99,7 +99,7 @@ fn what_del_does_not_read_is_logged() {
     reply.ok();
 }
 
-/// An address that was given, and an `ipam` that does not say by whom: all else goes, and the error says what stays.
+/// The address was given but `ipam` no longer names a plugin: all else is removed, and the error reports what stays.
 #[test]
 fn an_address_that_cannot_be_released_is_an_error() {
     let node = node();
@@ -119,7 +119,7 @@ fn an_address_that_cannot_be_released_is_an_error() {
     }
 }
 
-/// SPEC 2, GC: the same for what is left of attachments that are gone.
+/// SPEC 2, GC: unused keys do not refuse it either.
 #[test]
 fn gc_is_not_refused_for_keys_that_it_does_not_use() {
     let node = node();
@@ -133,7 +133,7 @@ fn gc_is_not_refused_for_keys_that_it_does_not_use() {
     }
 }
 
-/// A list of valid attachments that cannot be read is no empty list.
+/// A list of valid attachments that cannot be read is not taken for an empty list.
 #[test]
 fn gc_is_refused_for_the_key_that_it_uses() {
     let node = node();
@@ -145,8 +145,8 @@ fn gc_is_refused_for_the_key_that_it_uses() {
     }
 }
 
-/// SPEC 2, STATUS: an error if ADD cannot be served, and a config that ADD refuses it can never serve: the same error. What
-/// belongs to one attachment is not STATUS's business.
+/// SPEC 2, STATUS: it fails if ADD cannot be served. With a config that ADD refuses, it returns the same error. It does
+/// not check what belongs to one attachment.
 #[test]
 fn status_gives_the_error_that_add_would() {
     let node = node();

@@ -1,4 +1,4 @@
-//! What ADD answers, against what the kernel has.
+//! The result of ADD, compared with the kernel's state.
 
 use crate::configs::{Attached, REFERENCE_VERSIONS, VERSIONS, bridge, drop_empty_dns, dual, normalised, with};
 use crate::subjects::{each, node, same};
@@ -32,7 +32,7 @@ fn interfaces_are_what_the_kernel_has() {
     });
 }
 
-/// The host's end is found by whoever looks for `veth` and eight digits.
+/// The host veth can be found by the pattern `veth` and eight hex digits.
 #[test]
 fn the_host_veth_is_veth_and_eight_hex_digits() {
     each(|_, node| {
@@ -96,7 +96,7 @@ fn the_newest_form_has_the_mtu() {
     assert_eq!(mtu("0.4.0"), [None; 3]);
 }
 
-/// The answer without gateway, DNS or routes is the reference's too.
+/// The result without gateway, DNS or routes is equal to the reference's.
 #[test]
 fn a_plain_result_is_the_references() {
     same(|node| {
@@ -127,7 +127,7 @@ fn routes_of_ipam_are_set_and_passed_on() {
     });
 }
 
-/// Routes have the scope that their key says, and `global` without: also one whose next hop is on the link.
+/// Routes have the scope that their key gives, and `global` by default, also where the next hop is on the link.
 #[test]
 fn routes_without_a_gateway_have_the_references_scope() {
     let scopes = same(|node| {
@@ -143,7 +143,7 @@ fn routes_without_a_gateway_have_the_references_scope() {
     assert_eq!(scopes, [Some((0, true)), Some((0, false)), Some((0, true))]);
 }
 
-/// A destination with host bits is refused for IPv4, as the kernel refuses it, and cut for IPv6, as the kernel cuts it.
+/// A destination with host bits is refused for IPv4 and masked for IPv6, as the kernel does.
 #[test]
 fn a_route_with_host_bits_is_an_error_in_ipv4() {
     each(|who, node| {
@@ -163,7 +163,7 @@ fn a_route_with_host_bits_is_an_error_in_ipv4() {
     });
 }
 
-/// A route that comes twice is an error, as is one that another without next hop means, too.
+/// A duplicate route is an error, also where one route with and one without a next hop mean the same.
 #[test]
 fn a_route_that_comes_twice_is_an_error() {
     for routes in [
@@ -179,7 +179,7 @@ fn a_route_that_comes_twice_is_an_error() {
     }
 }
 
-/// Routes with one destination and several next hops stand side by side.
+/// Several routes to one destination by different next hops are all set.
 #[test]
 fn routes_to_one_destination_by_several_next_hops_are_all_set() {
     each(|_, node| {
@@ -219,7 +219,7 @@ fn prev_result_is_passed_on_before_the_own_interfaces() {
     });
 }
 
-/// A prevResult that cannot be read is none, as for the reference, which never reads it.
+/// A malformed prevResult is ignored, as the reference never reads it.
 #[test]
 fn a_prev_result_that_cannot_be_read_is_ignored() {
     same(|node| {
@@ -241,7 +241,8 @@ fn a_prev_result_that_cannot_be_read_is_ignored() {
     });
 }
 
-/// A result grows by an interface and an address with each attachment before; work with it grows likewise, no faster.
+/// Each earlier attachment adds an interface and an address to the result; the work may grow in proportion, but no
+/// faster.
 #[test]
 fn a_prev_result_of_twenty_thousand_interfaces_is_no_burden() {
     let node = node();
@@ -261,14 +262,14 @@ fn a_prev_result_of_twenty_thousand_interfaces_is_no_burden() {
         reply.output.elapsed.as_secs_f64()
     };
     let add = node.call(Verb::Add, &attached.config, pod.attachment_as("net1"));
-    // Going through all of them for each takes a minute.
+    // Searching all of them for each one takes a minute.
     for seconds in [seconds(add), seconds(attached.check()), seconds(attached.del())] {
         assert!(seconds < 15.0, "{seconds} s");
     }
 }
 
-/// What a route says beside destination and gateway is there from 0.3.0 on, and so in the kernel: a default route for a
-/// table of its own is none of the main table. The reference of Debian 12 knows nothing of it in any version.
+/// Attributes of routes besides destination and gateway have effect from 0.3.0 on: a default route for a table of its
+/// own is not put into the main table. The reference of Debian 12 does not know them in any version.
 #[test]
 fn attributes_of_routes_are_kept_in_all_versions_that_have_room_for_them() {
     let node = node();
@@ -291,8 +292,8 @@ fn attributes_of_routes_are_kept_in_all_versions_that_have_room_for_them() {
     }
 }
 
-/// Chained after loopback, as in nomad's bridge network, bridge tells of its own interface only: whoever takes the first
-/// address of the result, as portmap does, takes one that reaches the container.
+/// Chained after loopback, as in nomad's bridge network, bridge reports its own interface only: a plugin that takes the
+/// first address of the result, as portmap does, gets one that reaches the container.
 #[test]
 fn loopback_before_bridge_is_not_told_of() {
     same(|node| {

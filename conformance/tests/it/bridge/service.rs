@@ -23,7 +23,8 @@ fn lines_about(node: &Node, what: &str) -> Vec<String> {
     all.lines().iter().filter(|line| line.contains(what)).cloned().collect()
 }
 
-/// SPEC 2, GC: everything of attachments that are not in the list goes, what is in it stays; IPAM is told as well.
+/// SPEC 2, GC: everything of attachments that are not in the list is removed, and the rest stays; IPAM's GC is called
+/// too.
 #[test]
 fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     let node = node();
@@ -54,10 +55,10 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
     }
     gc(&node, &[]);
     assert_eq!(lines_about(&node, "keeper"), [""; 0]);
-    node.call(Verb::Del, config(json!({})), keeper).ok(); // nothing left to do
+    node.call(Verb::Del, config(json!({})), keeper).ok(); // nothing is left
 }
 
-/// SPEC 2, GC: errors are told in the end; what can be removed is.
+/// SPEC 2, GC: it removes what it can and reports errors at the end.
 #[test]
 fn gc_carries_on_past_errors() {
     let node = node();
@@ -71,7 +72,7 @@ fn gc_carries_on_past_errors() {
     node.assert_as_before_except(stays);
 }
 
-/// SPEC 2, GC: what is left of one attachment keeps its own address and no other's; the GC after that frees it.
+/// SPEC 2, GC: what is left of one attachment keeps only its own address reserved; the next GC frees it.
 #[test]
 fn gc_keeps_the_address_of_an_attachment_whose_link_is_left() {
     let node = node();
@@ -90,7 +91,7 @@ fn gc_keeps_the_address_of_an_attachment_whose_link_is_left() {
     node.assert_as_before_except(stays);
 }
 
-/// SPEC 2, GC: while rules may be left, it is not known whose address is free.
+/// SPEC 2, GC: while rules may be left, it is unknown which addresses are free.
 #[test]
 fn gc_keeps_all_addresses_while_rules_are_left() {
     let node = node();
@@ -105,7 +106,7 @@ fn gc_keeps_all_addresses_while_rules_are_left() {
     node.assert_as_before_except(stays);
 }
 
-/// SPEC 2, GC: many that are gone take their time, with no deadline for all together.
+/// SPEC 2, GC: a large number of stale attachments is removed without one deadline for all.
 #[test]
 fn gc_of_several_hundred_ends() {
     let node = node();
@@ -122,7 +123,7 @@ fn gc_of_several_hundred_ends() {
     assert_eq!(lines_about(&node, "/var/lib/cni/networks/net/10.64"), [""; 0]);
 }
 
-/// SPEC 2, GC: only this network's.
+/// SPEC 2, GC: it removes only attachments of its own network.
 #[test]
 fn gc_leaves_other_networks_alone() {
     let node = node();
@@ -134,7 +135,7 @@ fn gc_leaves_other_networks_alone() {
     kept.check().ok();
 }
 
-/// SPEC 2, GC: links that are nobody's attachment stay.
+/// SPEC 2, GC: links that belong to no attachment stay.
 #[test]
 fn gc_leaves_links_of_others_alone() {
     let node = node();
@@ -148,7 +149,7 @@ fn gc_leaves_links_of_others_alone() {
     assert!(node.host().find_link("veth0badcafe").is_some() && node.host().find_link("theirs").is_some());
 }
 
-/// SPEC 2, GC: on a node without anything there is nothing to do, and nothing is made.
+/// SPEC 2, GC: on a node without attachments nothing is removed, and nothing is made.
 #[test]
 fn gc_of_an_empty_node_does_nothing() {
     let node = node();
@@ -170,7 +171,7 @@ fn status_succeeds_when_add_would_and_changes_nothing() {
     status(&node, json!({})).ok();
 }
 
-/// SPEC 2, STATUS: IPAM is asked, and its error passed on.
+/// SPEC 2, STATUS: it calls IPAM's STATUS and passes the error on.
 #[test]
 fn status_is_50_when_ipam_has_no_address() {
     let node = node();
@@ -180,7 +181,7 @@ fn status_is_50_when_ipam_has_no_address() {
     assert!(failure.msg.contains("10.7.0."), "{failure:?}");
 }
 
-/// SPEC 2, STATUS: without the IPAM executable there is no ADD.
+/// SPEC 2, STATUS: it fails without the IPAM executable, as ADD would.
 #[test]
 fn status_is_50_when_the_ipam_plugin_is_missing() {
     let node = node();
@@ -188,7 +189,7 @@ fn status_is_50_when_the_ipam_plugin_is_missing() {
     assert!(failure.msg.contains("absent"), "{failure:?}");
 }
 
-/// SPEC 2, STATUS: the bridge's name is another link's.
+/// SPEC 2, STATUS: it fails if a link that is no bridge has the bridge's name.
 #[test]
 fn status_is_50_when_the_bridges_name_is_taken() {
     let node = node();
@@ -197,7 +198,7 @@ fn status_is_50_when_the_bridges_name_is_taken() {
     assert!(failure.msg.contains("br0"), "{failure:?}");
 }
 
-/// SPEC 2, STATUS: the kernel lacks what the config needs.
+/// SPEC 2, STATUS: it fails if the kernel lacks a feature that the config needs.
 #[test]
 fn status_is_50_when_the_kernel_lacks_vlan_filtering() {
     let node = node();

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Feature, Node, PortVlan, Verb};
 
-/// IDs outside 1 to 4094 (`vlan` 0 is none), half a range, an empty one, both forms, neither: an error, before anything is made.
+/// IDs outside 1 to 4094 (`vlan` 0 means none), half a range, an empty one, both forms, neither: errors before any
+/// change.
 #[test]
 fn vlans_out_of_range_are_refused() {
     let node = node();
@@ -37,7 +38,7 @@ fn a_vlan_out_of_range_is_refused_by_both() {
     });
 }
 
-/// Without VLAN filtering in the kernel, ADD says so and leaves nothing.
+/// Without VLAN filtering in the kernel, ADD reports that and leaves nothing.
 #[test]
 fn a_kernel_without_vlan_filtering_is_an_error() {
     if Feature::BridgeVlanFiltering.is_here() {
@@ -63,7 +64,7 @@ fn port_vlans(node: &Node, own: Value) -> Vec<(u16, bool, bool)> {
     vlans(node, attached.host_veth())
 }
 
-/// vlan: PVID and untagged; the kernel's default VLAN is taken off unless told to be kept.
+/// vlan: PVID and untagged; the kernel's default VLAN is removed unless the config keeps it.
 #[test]
 fn a_vlan_is_the_ports_pvid() {
     if !Feature::BridgeVlanFiltering.or_skip() {
@@ -91,7 +92,7 @@ fn a_trunk_is_tagged() {
     assert_eq!(port_vlans(&node, json!({"vlanTrunk": []})), [(1, true, true)]);
 }
 
-/// Pods of one VLAN reach each other, those of another do not.
+/// Pods of one VLAN reach each other, and not those of another.
 #[test]
 fn vlans_keep_pods_apart() {
     if !Feature::BridgeVlanFiltering.or_skip() {
@@ -106,7 +107,7 @@ fn vlans_keep_pods_apart() {
     assert!(!other.namespace().pings(two_ip, Duration::from_millis(300)));
 }
 
-/// A gateway in a VLAN is on an access port of it: the result's fourth interface.
+/// A gateway in a VLAN is on an access port of its own: the result's fourth interface.
 #[test]
 fn a_gateway_in_a_vlan_has_a_port_of_its_own() {
     if !Feature::BridgeVlanFiltering.or_skip() {

@@ -1,4 +1,5 @@
-//! `cnitool gc` beside other runtimes: what their containers have on the node is kept, though this cache does not know it.
+//! `cnitool gc` beside other runtimes: it keeps what their containers have on the node, though its own cache lacks
+//! them.
 
 use super::Tour;
 use std::fs::File;
@@ -9,7 +10,7 @@ use testns::{Container, Namespace, Remains};
 
 /// Another runtime's cache.
 const OTHER: [&str; 2] = ["--cache-dir", "/run/podman/cni"];
-/// Not a file that an ADD under way has just written.
+/// The age after which a cache entry is not one of an ADD under way.
 const OLD: Duration = Duration::from_secs(3600);
 
 impl Tour {
@@ -19,7 +20,7 @@ impl Tour {
         tour
     }
 
-    /// A pod that another runtime has added, some time ago.
+    /// A pod that another runtime added some time ago.
     fn pod_of_another(&self) -> Container {
         let pod = self.node.container();
         let netns = pod.namespace().path().display().to_string();
@@ -36,13 +37,13 @@ impl Tour {
         output
     }
 
-    /// What GC did, or would do.
+    /// What GC removed, or would remove.
     fn verdicts(&self, more: &[&str]) -> String {
         String::from_utf8(self.gc(more).stdout).unwrap()
     }
 }
 
-/// A process in a pod, ended with the test.
+/// A process in a pod; it ends with the test.
 struct Process(Child);
 
 impl Process {
@@ -96,7 +97,7 @@ fn living_pods_of_another_cache_are_kept_unless_forced() {
     assert_eq!((addresses(), reservations().len()), ([0, 0], 0));
 }
 
-/// Links without a mark, as the reference makes them: the address tells, in whatever namespace it is.
+/// Links without alias, as the reference makes them, are recognised by the address, in any namespace.
 #[test]
 fn a_pod_without_a_mark_is_kept_by_its_address() {
     let tour = Tour::installed_set();
@@ -106,7 +107,7 @@ fn a_pod_without_a_mark_is_kept_by_its_address() {
     tour.node.host().set_alias(&veth.name, "");
     tour.gc(&[]);
     assert_eq!(reservations().len(), 1);
-    // Nor a reservation: the masquerade entry tells.
+    // Without a reservation it is recognised by the masquerade rule.
     let entries = || -> Vec<_> { tour.node.host().nft().into_iter().filter(|line| line.contains("office")).collect() };
     let before = entries();
     assert!(!before.is_empty());
@@ -118,7 +119,7 @@ fn a_pod_without_a_mark_is_kept_by_its_address() {
     drop(pod);
 }
 
-/// A macvlan, as any link that has no end on the node.
+/// A macvlan stands for any link without a peer on the node.
 #[test]
 fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
     let tour = Tour::installed_set();
@@ -138,7 +139,7 @@ fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
     drop(process);
 }
 
-/// An ADD of another runtime may be under way: it has reserved an address and has made no link yet.
+/// An ADD of another runtime may be under way: it has reserved an address and has not made a link yet.
 #[test]
 fn what_is_younger_than_a_minute_is_kept() {
     let tour = Tour::installed_set();
@@ -154,7 +155,7 @@ fn what_is_younger_than_a_minute_is_kept() {
     assert_eq!(reservations().len(), 0);
 }
 
-/// A pod of another cache whose namespace has ended is garbage.
+/// A pod of another cache whose namespace has ended is stale.
 #[test]
 fn a_dead_pod_of_another_cache_is_removed() {
     let tour = Tour::installed_set();
@@ -166,7 +167,7 @@ fn a_dead_pod_of_another_cache_is_removed() {
     assert_eq!(reservations().len(), 0);
 }
 
-/// The path is gone, but a process is in the namespace still.
+/// The path is gone, but a process is still in the namespace.
 #[test]
 fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
     let tour = Tour::installed_set();

@@ -1,4 +1,4 @@
-//! SIGTERM at every point of ADD: it is rolled back, or it had come to its end.
+//! SIGTERM at every point of ADD: it is rolled back, unless it was complete.
 
 use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, each_point};
 use crate::subjects::node;
@@ -15,7 +15,7 @@ fn interrupted(scenario: Scenario) {
     let node = node();
     scenario.warm_up(&node);
     let mut ends = BTreeMap::<String, usize>::new();
-    each_point(&format!("ADD {} told to end", scenario.name), |n| {
+    each_point(&format!("ADD {} asked to end", scenario.name), |n| {
         let pod = node.container();
         let traced = scenario.add(&pod).signal_before(&node, n, Signal::SIGTERM);
         let reply = &traced.reply;
@@ -39,7 +39,7 @@ fn interrupted(scenario: Scenario) {
     scenario.assert_addresses_are_free(&node, "after all points");
 }
 
-/// Style guide 8: a signal during ADD is one more way for a step to fail.
+/// Style guide 8: a signal during ADD is another way for a step to fail.
 #[test]
 fn add_told_to_end_leaves_nothing() {
     interrupted(GATEWAY);

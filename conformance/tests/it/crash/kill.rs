@@ -27,7 +27,7 @@ fn add_killed(scenario: Scenario) {
     });
 }
 
-/// With a spoof guard nothing may send unguarded, whatever a call was killed at.
+/// With a spoof guard no frame may be sent unguarded, at whatever point a call was killed.
 #[track_caller]
 fn assert_guarded(scenario: Scenario, node: &Node, point: &str) {
     let is_guarded =
@@ -36,7 +36,7 @@ fn assert_guarded(scenario: Scenario, node: &Node, point: &str) {
     assert!(scenario.name != FILTERED.name || !may_send || is_guarded(), "{point}: a container may send unguarded");
 }
 
-/// On a node that never saw a container, what is shared may be half-made: then it must still be of use.
+/// On a node that never had a container, shared objects may be half-made: they must still be usable.
 fn first_add_killed(scenario: Scenario) {
     each_point(&format!("first ADD {} killed, DEL, next ADD", scenario.name), |n| {
         let node = node();
@@ -54,7 +54,7 @@ fn first_add_killed(scenario: Scenario) {
         let check = Call::new(Verb::Check, (scenario.config)(), &next).prev_result(&reply.ok());
         let checked = check.run(&node);
         assert_eq!(checked.output.code(), 0, "{point}: the next {checked}");
-        // A port with a lower Ethernet address: the bridge of gateways must not follow it.
+        // A port with a lower Ethernet address: a gateway's bridge must not take it over.
         node.host().add_veth("low", &node.remote("elsewhere"), "low");
         node.host().set_mac("low", "02:00:00:00:00:01");
         node.host().set_master("low", "br0");
@@ -64,7 +64,7 @@ fn first_add_killed(scenario: Scenario) {
     });
 }
 
-/// DEL is killed, and repeated with less and less to go by.
+/// DEL is killed, and repeated with fewer and fewer parameters.
 fn del_killed(scenario: Scenario) {
     let node = node();
     scenario.warm_up(&node);
@@ -88,7 +88,7 @@ fn del_killed(scenario: Scenario) {
     });
 }
 
-/// GC is killed while it removes two of three, and repeated.
+/// GC is killed while it removes two of three attachments, and repeated.
 fn gc_killed(name: &str, own: Value) {
     let node = node();
     let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/29"}], [{"subnet": "fd07::/125"}]]});
@@ -119,7 +119,7 @@ fn gc_killed(name: &str, own: Value) {
     });
 }
 
-/// No link, rule, address or file of the container's, on the node or in it.
+/// No link, rule, address or file of the container is left, on the node or in the container.
 #[track_caller]
 fn assert_gone(scenario: Scenario, node: &Node, pod: &Container, remains: Remains, point: &str) {
     assert_clean(node, point);
@@ -132,7 +132,7 @@ fn assert_gone(scenario: Scenario, node: &Node, pod: &Container, remains: Remain
     }
 }
 
-/// SPEC 2, DEL: what a killed ADD has made is removed, without prevResult, and also without the namespace.
+/// SPEC 2, DEL: it removes what a killed ADD made, without prevResult, and also without the namespace.
 #[test]
 fn del_after_a_killed_add_leaves_nothing() {
     add_killed(PLAIN);
@@ -154,7 +154,7 @@ fn the_next_add_with_filters_goes_on_from_what_the_first_had_half_made() {
     first_add_killed(FILTERED);
 }
 
-/// SPEC 2, DEL: a repeated call goes on where the killed one stopped.
+/// SPEC 2, DEL: a repeated call continues where the killed one stopped.
 #[test]
 fn del_after_a_killed_del_leaves_nothing() {
     del_killed(PLAIN);
@@ -166,7 +166,7 @@ fn del_after_a_killed_del_with_filters_leaves_nothing() {
     del_killed(FILTERED);
 }
 
-/// SPEC 2, GC: so does a repeated GC, and who is valid stays.
+/// SPEC 2, GC: so does a repeated GC, and valid attachments stay.
 #[test]
 fn gc_after_a_killed_gc_leaves_the_valid_only() {
     gc_killed("plain", json!({}));

@@ -1,8 +1,8 @@
-//! All or nothing, at every step: an ADD that fails or is told to stop leaves the node as it was, and whatever was
-//! killed half-way, the DEL after it leaves nothing.
+//! All or nothing, at every step: an ADD that fails or is asked to stop leaves the node as it was. After any call that
+//! was killed half-way, DEL leaves nothing.
 //!
 //! Each test goes through all points of a call: first system call, second, ... until the call ends before its nth.
-//! The pools hold one address, so that one that leaks is missed by the next container.
+//! The pools hold one address each, so a leaked address makes the next ADD fail.
 
 mod interrupt;
 mod kill;
@@ -16,18 +16,18 @@ use serde_json::{Value, json};
 use std::sync::OnceLock;
 use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
 
-/// What an attachment is made of.
+/// What an attachment has.
 #[derive(Debug, Clone, Copy)]
 struct Scenario {
-    /// For what is printed.
+    /// The name in messages.
     name: &'static str,
     config: fn() -> Value,
 }
 
-/// One IPv4 address, nothing else.
+/// One IPv4 address only.
 const PLAIN: Scenario =
     Scenario { name: "plain", config: || configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_v4()})) };
-/// Both families, the bridge as their gateway.
+/// Both families, with the bridge as gateway.
 const GATEWAY: Scenario = Scenario {
     name: "dual stack with default gateway",
     config: || configs::bridge(json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipam": one_each()})),
@@ -60,8 +60,8 @@ impl Scenario {
         Call::new(Verb::Del, (self.config)(), attachment)
     }
 
-    /// Attaches and detaches one container, and makes the node as it is then the one to compare with: what stays for
-    /// the next container (the bridge, the store's own files, empty tables) is there from now on.
+    /// Attaches and detaches one container, and remembers the node as it is then for comparison: what stays for the
+    /// next container (the bridge, the store's own files, empty tables) is there from now on.
     fn warm_up(self, node: &Node) {
         let pod = node.container();
         let result = self.add(&pod).run(node).ok();
@@ -89,7 +89,7 @@ fn assert_clean(node: &Node, point: &str) {
     assert!(left.is_empty(), "{point}: left on the node:\n{left}");
 }
 
-/// Changes of the node since it was remembered, but for the turn of the store's own books.
+/// Changes of the node since it was remembered, except for host-local's own notes.
 fn changes(node: &Node) -> String {
     let all = node.changes();
     let counts = |line: &&str| !is_bookkeeping(line) && !is_settling(line) && !is_forwarding(line);
@@ -102,13 +102,13 @@ fn is_settling(line: &str) -> bool {
     line.contains(" route ") && line.contains("::") && line.contains(" table 255 ")
 }
 
-/// Forwarding is for the whole node and stays on, as documented; redirects end with it.
+/// Forwarding is for the whole node and stays on, as documented; it turns redirects off.
 fn is_forwarding(line: &str) -> bool {
     let key = line.get(2..).and_then(|line| line.strip_prefix("sysctl net/")).unwrap_or_default();
     ["/forwarding = ", "/ip_forward = ", "/accept_redirects = "].iter().any(|name| key.contains(name))
 }
 
-/// The store's folders and files that stay and are no reservation.
+/// The store's folders and files that stay and are no reservations.
 fn is_bookkeeping(line: &str) -> bool {
     const FILES: [&str; 3] = ["lock", "last_reserved_ip.0", "last_reserved_ip.1"];
     let Some(path) = line.get(2..).and_then(|line| line.split(' ').nth(1)) else {
@@ -121,14 +121,14 @@ fn is_bookkeeping(line: &str) -> bool {
     }
 }
 
-/// Goes through the points of a call until `at` says that there was none of that number; prints how many there were.
+/// Tests all points of a call until `at` reports that there is no point of that number; prints how many there were.
 fn each_point(what: &str, mut at: impl FnMut(usize) -> bool) {
     let count = (1..).take_while(|n| at(*n)).count();
     assert!(count > 3, "{what}: only {count} points were found");
     testns::note(&format!("POINTS {what}: {count}"));
 }
 
-/// Checks that a container is as new. All new ones are alike, so one look serves for all.
+/// Checks that a container is like a new one. All new ones are alike, so one snapshot serves for all.
 #[track_caller]
 fn assert_new(node: &Node, pod: &Container, point: &str) {
     static NEW: OnceLock<Snapshot> = OnceLock::new();

@@ -1,4 +1,4 @@
-//! The reference plugins leak, and these tests see it: what is found of them would be found of ours.
+//! The reference plugins leak, and these tests detect it. So they would detect the same leaks of ours.
 
 use super::{Scenario, changes, one_v4};
 use crate::configs;
@@ -37,7 +37,8 @@ fn a_leak_after_a_failed_add_is_seen() {
     testns::note(&format!("POINTS of the reference's ADD that leave a veth: {veths} of {}", leaks.len()));
 }
 
-/// Its address stays reserved when ADD is killed and the namespace is gone before DEL, or its veth stays when it is there.
+/// Its address stays reserved when ADD is killed and the namespace is gone before DEL; its veth stays when the
+/// namespace is there.
 #[test]
 fn a_leak_after_a_killed_add_is_seen() {
     let Some(reference) = reference_or_skip() else { return };

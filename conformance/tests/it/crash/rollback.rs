@@ -19,7 +19,7 @@ struct Failing {
 const REFUSED: Failing = Failing { name: "refused by the kernel", at: |call, node, n| call.refuse(node, n) };
 const FAILED: Failing = Failing { name: "failed system call", at: |call, node, n| call.fail_step(node, n, suitable) };
 
-/// What the kernel may well say to that call.
+/// An errno that the kernel may return to that call.
 fn suitable(call: &Syscall) -> Errno {
     match call.name().as_str() {
         "openat" | "mkdir" | "mkdirat" | "write" | "pwrite64" | "ftruncate" | "fallocate" | "link" | "linkat"
@@ -33,7 +33,7 @@ fn suitable(call: &Syscall) -> Errno {
     }
 }
 
-/// On a node that has had containers before: nothing at all may differ.
+/// On a node that has had containers before, nothing at all may differ.
 fn on_a_used_node(scenario: Scenario, failing: Failing) {
     let node = node();
     scenario.warm_up(&node);
@@ -49,7 +49,7 @@ fn on_a_used_node(scenario: Scenario, failing: Failing) {
     tolerated.print();
 }
 
-/// On a node that never saw a container: the tables go, too. The bridge stays, as after DEL; so may the store's folder.
+/// On a node that never had a container the tables go, too. The bridge stays, as after DEL; so may the store's folder.
 fn on_a_new_node(scenario: Scenario, failing: Failing) {
     let mut tolerated = Tolerated::default();
     each_point(&format!("ADD {}, {}, new node", scenario.name, failing.name), |n| {
@@ -62,7 +62,7 @@ fn on_a_new_node(scenario: Scenario, failing: Failing) {
     tolerated.print();
 }
 
-/// One ADD with its `n`th step failing; false if it had no such step.
+/// One ADD with its `n`th step failing; false if it has no such step.
 fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, tolerated: &mut Tolerated) -> bool {
     let call = s.add(pod);
     let Traced { reply, hit, .. } = (failing.at)(&call, node, n);
@@ -78,7 +78,7 @@ fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, t
         return true;
     }
     if is_reply(&hit) {
-        // Nobody can be told what happened: the runtime calls DEL.
+        // No error can be reported: the runtime calls DEL.
         s.del(pod).run(node).ok();
         return true;
     }
@@ -88,7 +88,7 @@ fn fail(s: Scenario, failing: Failing, node: &Node, pod: &Container, n: usize, t
     true
 }
 
-/// Where it was a cleanup that failed, its object may be left, for the next call to clean up.
+/// Where a cleanup failed, its object may be left for the next call to clean up.
 #[track_caller]
 fn assert_clean_but_for(node: &Node, hit: &Syscall, point: &str) {
     let cleanup = hit.name().starts_with("unlink");
@@ -111,7 +111,7 @@ fn assert_error_object(reply: &Reply, point: &str) {
     assert_eq!(object["cniVersion"], "1.1.0", "{point}");
 }
 
-/// A failure that ADD could do without: then all is as it should be.
+/// A failure that ADD tolerates: everything is as without it.
 #[track_caller]
 fn assert_as_if_nothing_had_failed(s: Scenario, node: &Node, pod: &Container, reply: &Reply, point: &str) {
     let result = reply.ok();
@@ -125,7 +125,7 @@ fn assert_as_if_nothing_had_failed(s: Scenario, node: &Node, pod: &Container, re
     s.del(pod).prev_result(&result).run(node).ok();
 }
 
-/// System calls whose failure ADD could do without.
+/// System calls whose failure ADD tolerates.
 #[derive(Default)]
 struct Tolerated(BTreeMap<String, usize>);
 
@@ -175,7 +175,7 @@ fn the_first_add_with_filters_and_any_system_call_failing_leaves_nothing() {
     on_a_new_node(FILTERED, FAILED);
 }
 
-/// With duplicate address detection ADD has to wait, and the kernel gives it nothing to wait with.
+/// With duplicate address detection ADD has to wait, and the kernel refuses the descriptor that it would wait on.
 #[test]
 fn add_that_cannot_wait_leaves_nothing() {
     const ASKING: Scenario =
@@ -194,7 +194,7 @@ fn add_that_cannot_wait_leaves_nothing() {
     ASKING.assert_addresses_are_free(&node, &point);
 }
 
-/// What fails without having waited is taken back without waiting, too: there may be nothing to wait with.
+/// What fails before the first wait is also rolled back without waiting: there may be no descriptor to wait on.
 #[test]
 fn taking_back_needs_no_event_loop() {
     let node = node();

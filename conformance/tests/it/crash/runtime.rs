@@ -1,5 +1,5 @@
-//! `kill -9` of the runtime while it starts a plugin, and DEL by the next runtime before the plugin goes on. `cnitool` is
-//! the runtime.
+//! `kill -9` of the runtime while it starts a plugin, and DEL by the next runtime before the plugin continues. The
+//! runtime is `cnitool`.
 
 use super::{PLAIN, assert_clean, inside_links};
 use crate::subjects::node;
@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 use testns::trace::Program;
 use testns::{Container, Node, Remains};
 
-/// How many times chance has its turn.
+/// How many times the test with random timing runs.
 const ROUNDS: u32 = 40;
 
-/// A node whose folder of networks has one, `net`, that has served a container.
+/// A node whose folder of networks has one, `net`, which has had a container.
 fn node_with_network() -> Node {
     let node = node();
     let plugin = (PLAIN.config)();
@@ -58,7 +58,7 @@ fn assert_nothing_of(node: &Node, pod: &Container, point: &str) {
     PLAIN.assert_addresses_are_free(node, point);
 }
 
-/// The plugin is forked, has become the plugin, or reads its config; the runtime has not noted it yet.
+/// The plugin is forked, has been executed, or reads its config; the runtime has not recorded it yet.
 #[test]
 fn a_plugin_whose_runtime_died_before_it_was_noted_does_nothing() {
     let node = node_with_network();
@@ -82,7 +82,7 @@ fn a_plugin_whose_runtime_died_before_it_was_noted_does_nothing() {
     testns::note(&format!("POINTS runtime killed at the start of a plugin, DEL: {points}"));
 }
 
-/// Wherever it is killed.
+/// The runtime is killed at random moments.
 #[test]
 fn del_after_a_killed_runtime_leaves_nothing_whenever_that_was() {
     let node = node_with_network();
@@ -96,7 +96,7 @@ fn del_after_a_killed_runtime_leaves_nothing_whenever_that_was() {
         let pod = node.container();
         let fifo = node.work_dir().join(format!("alive-{round}"));
         mkfifo(&fifo, Mode::S_IRWXU).unwrap();
-        // Open in all that comes of it, so that its end is the end of all.
+        // All descendants hold this pipe open, so its end of file means that all of them have ended.
         let mut runtime = Command::new("/bin/sh")
             .args(["-c", r#"exec 9>"$0"; exec "$@""#])
             .args([fifo.as_os_str(), testns::cnitool().as_os_str()])

@@ -15,7 +15,7 @@ fn mount_store(options: &str, flags: MsFlags) {
     mount(Some("tmpfs"), STORE, Some("tmpfs"), flags, Some(options)).expect("mount a small tmpfs");
 }
 
-/// ADD on a store where only so much can be made; true if it went well.
+/// ADD on a store with limited room; true if it succeeded.
 fn add_where_little_fits(scenario: Scenario, options: &str) -> bool {
     let node = node();
     mount_store(options, MsFlags::empty());
@@ -41,7 +41,7 @@ fn make_room(_: &Node) {
     mount(None::<&str>, STORE, None::<&str>, flags, Some("size=1m,nr_inodes=1k")).expect("make the tmpfs larger");
 }
 
-/// Each file and folder of the store in turn is the one that does not fit.
+/// Each file and folder of the store in turn is the first that does not fit.
 #[test]
 fn add_on_a_full_store_leaves_nothing() {
     let by_inodes = (1..20).take_while(|inodes| !add_where_little_fits(PLAIN, &format!("nr_inodes={inodes}")));
@@ -52,7 +52,7 @@ fn add_on_a_full_store_leaves_nothing() {
     testns::note(&format!("POINTS full store: {by_inodes} by inodes, {by_bytes} by bytes"));
 }
 
-/// ADD with so many pages free; a full tmpfs has one less than it has pages.
+/// ADD with so many pages free; a full tmpfs has one page less than its size.
 fn add_with_room(scenario: Scenario, pages: usize) -> bool {
     add_where_little_fits(scenario, &format!("size={}", pages * PAGE))
 }

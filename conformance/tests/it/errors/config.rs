@@ -1,4 +1,4 @@
-//! Failures whose cause is in what the runtime was told: config, environment.
+//! Failures whose cause is in the input of the runtime: config, environment.
 
 use super::Trouble;
 use crate::configs::{bridge, with};
@@ -6,7 +6,7 @@ use expect_test::expect;
 use serde_json::json;
 use testns::{Attachment, Call, Verb};
 
-/// The runtime names a namespace that is not there.
+/// The runtime gives a namespace that does not exist.
 #[test]
 fn no_namespace() {
     let trouble = Trouble::new();
@@ -21,7 +21,7 @@ fn no_namespace() {
     "#]]);
 }
 
-/// It is the plugin's own.
+/// The namespace is the plugin's own.
 #[test]
 fn the_hosts_namespace() {
     let trouble = Trouble::new();
@@ -39,7 +39,7 @@ fn the_hosts_namespace() {
     );
 }
 
-/// The config is cut off in the middle.
+/// The config is truncated.
 #[test]
 fn bad_json() {
     let trouble = Trouble::new();
@@ -57,7 +57,7 @@ fn bad_json() {
     );
 }
 
-/// A version that is not written yet.
+/// A version of the specification that does not exist yet.
 #[test]
 fn unknown_version() {
     Trouble::new().adding(&bridge(json!({"cniVersion": "2.0.0"})), &expect![[r#"
@@ -100,7 +100,7 @@ fn bad_gateway() {
     "#]]);
 }
 
-/// A text where a number belongs.
+/// A string where a number is expected.
 #[test]
 fn wrong_type_for_a_key() {
     Trouble::new().adding(
@@ -129,7 +129,7 @@ fn misspelt_key() {
     "#]]);
 }
 
-/// Two sets that share addresses.
+/// Two sets of ranges overlap.
 #[test]
 fn overlapping_ranges() {
     let ranges = json!([[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.7.0.128/25"}]]);

@@ -1,4 +1,4 @@
-//! Failures whose cause is on the node: other links, privileges, what the kernel was built with.
+//! Failures whose cause is on the node: other links, privileges, the kernel's features.
 
 use super::Trouble;
 use crate::configs::bridge;
@@ -10,10 +10,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use testns::Feature;
 
-/// The kernel's `BR_MAX_PORTS` are 1024, but port 0 is none.
+/// The kernel's `BR_MAX_PORTS` is 1024, and port 0 is not used.
 const PORTS_MAX: usize = 1023;
 
-/// The container has such an interface already.
+/// The container already has an interface of that name.
 #[test]
 fn taken_ifname() {
     let trouble = Trouble::new();
@@ -49,7 +49,7 @@ fn another_kind_of_link_by_the_bridges_name() {
     );
 }
 
-/// The bridge takes no more ports.
+/// The bridge has the maximum number of ports.
 #[test]
 fn a_bridge_with_1024_ports() {
     let trouble = Trouble::new();
@@ -65,7 +65,7 @@ fn a_bridge_with_1024_ports() {
     "#]]);
 }
 
-/// The plugin is root, but may not change networks.
+/// The plugin is root without the capability to change networks.
 #[test]
 fn no_cap_net_admin() {
     let Some(trouble) = unprivileged("exec /usr/bin/setpriv --bounding-set=-net_admin \"$CNI_PATH/bridge\"") else {

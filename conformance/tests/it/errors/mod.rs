@@ -1,7 +1,7 @@
-//! What an operator reads when ADD cannot be done: induced failures, each with its whole error object.
+//! The errors that an operator reads when ADD fails: induced failures, each with its whole error object.
 //!
-//! Each text names what failed, on which object, what the kernel said and what to do (style guide, section 6). And each
-//! failed ADD leaves the node as it was, but for the bridge, which stays as after DEL.
+//! Each text names what failed, on which object, the kernel's message and the remedy (style guide, section 6). And each
+//! failed ADD leaves the node as it was, except for the bridge, which stays as after DEL.
 
 mod config;
 mod kernel;
@@ -11,7 +11,7 @@ use expect_test::Expect;
 use serde_json::Value;
 use testns::{Call, Container, Node, Reply, Verb};
 
-/// A node with something in the way of ADD, and the container that is to be attached.
+/// A node with an obstacle to ADD, and the container that is to be attached.
 struct Trouble {
     node: Node,
     pod: Container,
@@ -24,7 +24,7 @@ impl Trouble {
         Self { node, pod }
     }
 
-    /// An ADD, to be changed before it is made.
+    /// An ADD that the test can change before the call.
     fn add(&self, config: &Value) -> Call {
         Call::new(Verb::Add, config, &self.pod)
     }
@@ -48,7 +48,7 @@ impl Trouble {
     }
 }
 
-/// The error object as printed, without what differs from run to run: this process's own ID and name.
+/// The error object as printed, without values that change from run to run: this process's pid and name.
 fn text(reply: &Reply) -> String {
     let stdout = &reply.output.stdout;
     reply.fails();
@@ -57,12 +57,12 @@ fn text(reply: &Reply) -> String {
     format!("{}\n", stdout.replace(&own, "process PID (NAME)"))
 }
 
-/// Link-local addresses of the test's own links come when their carrier does; a link has a line of its own.
+/// Link-local addresses of the test's own links appear with their carrier; the links have lines of their own.
 fn is_settling(line: &str) -> bool {
     [" address fe80::", " route fe80::", " route ff00::/8 "].iter().any(|start| line.contains(start))
 }
 
-/// The store's folder and lock, which stay; reservations are no part of it.
+/// The store's folder and lock, which stay; reservations are not included.
 fn is_store(line: &str) -> bool {
     const KEPT: [&str; 4] = ["networks", "net", "lock", "last_reserved_ip.0"];
     let path = line.split(' ').nth(2).unwrap_or_default();

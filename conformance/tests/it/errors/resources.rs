@@ -55,7 +55,7 @@ fn a_read_only_store() {
     "#]]);
 }
 
-/// There is no room for a reservation.
+/// The file system has no room for a reservation.
 #[test]
 fn a_full_disk() {
     let trouble = Trouble::new();
@@ -71,7 +71,7 @@ fn a_full_disk() {
     "#]]);
 }
 
-/// Another process holds the lock and does not let go.
+/// Another process holds the lock and does not release it.
 #[test]
 fn a_held_lock() {
     let trouble = Trouble::new();
@@ -88,7 +88,7 @@ fn a_held_lock() {
     "#]]);
 }
 
-/// The address plugin says no: its error is the caller's.
+/// The address plugin returns an error, which the caller passes on.
 #[test]
 fn an_ipam_error() {
     let trouble = Trouble::new();
@@ -127,7 +127,7 @@ fn a_crash_of_the_ipam_plugin() {
     );
 }
 
-/// The address plugin answers something else than a result.
+/// The address plugin prints something that is not a result.
 #[test]
 fn nonsense_from_the_ipam_plugin() {
     let trouble = Trouble::new();
@@ -145,8 +145,8 @@ fn nonsense_from_the_ipam_plugin() {
     );
 }
 
-/// SPEC 4: a delegate whose ADD failed, even by a crash or with nonsense, is called again with DEL; not one that never
-/// began.
+/// SPEC 4: a delegate whose ADD failed, even by a crash or with an invalid result, is called with DEL; one that never
+/// started is not.
 #[test]
 fn del_after_a_failed_ipam_plugin() {
     for (ending, expected) in [
@@ -163,7 +163,7 @@ fn del_after_a_failed_ipam_plugin() {
     }
 }
 
-/// The address plugin does not come to an end.
+/// The address plugin does not end.
 #[test]
 #[ignore = "takes the three minutes that a delegate may take"]
 fn an_ipam_plugin_that_never_ends() {
@@ -180,7 +180,7 @@ fn an_ipam_plugin_that_never_ends() {
     "#]]);
 }
 
-/// STATUS tells beforehand that ADD will find no address.
+/// STATUS reports beforehand that ADD will find no address.
 #[test]
 fn status_of_a_full_range() {
     let trouble = Trouble::new();
@@ -200,7 +200,7 @@ fn status_of_a_full_range() {
     );
 }
 
-/// Makes an address plugin `script` out of shell commands.
+/// Makes an address plugin `script` from shell commands.
 fn script(trouble: &Trouble, commands: &str) {
     let path = trouble.node.bin_dir().join("script");
     fs::write(&path, format!("#!/bin/sh\n{commands}\n")).expect("write the script");

@@ -1,4 +1,4 @@
-//! Which address comes next.
+//! The order in which addresses are given.
 
 use super::{add, add_with, del, pod};
 use crate::configs::{addresses, dual, host_local, with};
@@ -6,13 +6,14 @@ use crate::subjects::{each, same};
 use serde_json::{Value, json};
 use testns::{Node, Verb};
 
-/// From the start of the range, without the gateway, on from the last one, round again; nothing left is an error.
+/// From the start of the range, without the gateway, on from the last address, then round again; an exhausted range is
+/// an error.
 #[test]
 fn addresses_come_in_the_references_order() {
     let outcomes = same(|node| {
         let ipam = json!({"subnet": "10.7.0.0/29", "gateway": "10.7.0.4"});
         let mut outcomes: Vec<_> = ["a", "b", "c"].map(|id| add(node, &ipam, id)).into();
-        del(node, &ipam, "a"); // is not given out again before the round is over
+        del(node, &ipam, "a"); // is not given again before the round is over
         outcomes.extend(["d", "e", "f", "g"].map(|id| add(node, &ipam, id)));
         outcomes
     });
@@ -22,7 +23,7 @@ fn addresses_come_in_the_references_order() {
     assert_eq!(texts, ["10.7.0.1/29", "10.7.0.2/29", "10.7.0.3/29", "10.7.0.5/29", "10.7.0.6/29", "10.7.0.1/29", full]);
 }
 
-/// Several ranges of a set are one sequence, in the order of the config; gateways of each are left out.
+/// Several ranges of a set form one sequence, in the order of the config; the gateway of each is left out.
 #[test]
 fn a_set_of_ranges_is_one_sequence() {
     let set = json!([[
@@ -35,7 +36,7 @@ fn a_set_of_ranges_is_one_sequence() {
     assert_eq!(given, ["10.7.9.10/24", "10.7.9.12/24", "10.7.0.2/30", "10.7.5.255/24"]);
 }
 
-/// One address of each set, the old style range first, then `ranges`; `runtimeConfig.ipRanges` before both.
+/// One address of each set; the range in the old form comes first, then `ranges`; `runtimeConfig.ipRanges` before both.
 #[test]
 fn each_set_gives_one_address() {
     let outcome = same(|node| {
@@ -47,7 +48,7 @@ fn each_set_gives_one_address() {
     assert_eq!(outcome.unwrap(), ["10.9.0.2/24", "10.7.0.2/24", "fd07::2/64", "10.8.0.2/24"]);
 }
 
-/// A set that fails gives back what the sets before it took.
+/// If one set fails, the addresses of the sets before it are released.
 #[test]
 fn a_failing_set_releases_the_others() {
     each(|_, node| {
@@ -72,7 +73,8 @@ fn a_second_add_of_an_attachment_is_refused() {
     });
 }
 
-/// The last address may be missing, nonsense, or outside the range: the search starts at the range's start.
+/// The file of the last address may be missing, malformed, or outside the range: then the search starts at the range's
+/// start.
 #[test]
 fn the_last_address_is_only_a_hint() {
     for hint in ["", "nonsense", "10.8.0.5", "fd07::1", "10.7.0.6", "10.7.0.4\n", "10.7.0.0", "10.7.0.7"] {
@@ -86,7 +88,7 @@ fn the_last_address_is_only_a_hint() {
     }
 }
 
-/// The same calls give the same addresses and errors as the reference, whatever is done in which order.
+/// The same calls in any order return the same addresses and errors as the reference.
 #[test]
 fn a_long_mixed_sequence_is_as_the_references() {
     let configs = [
@@ -100,7 +102,7 @@ fn a_long_mixed_sequence_is_as_the_references() {
     }
 }
 
-/// 40 calls for 9 containers, by a small generator of numbers that needs no seed from outside.
+/// 40 calls for 9 containers, from a small fixed random sequence.
 fn mixed(node: &Node, ipam: &Value) -> Vec<String> {
     let mut number = 7_u32;
     let mut next = || {

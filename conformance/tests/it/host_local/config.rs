@@ -1,4 +1,4 @@
-//! The config: what is refused, at every verb, and what becomes of `routes` and `resolvConf`.
+//! The config: what each verb refuses, and the effect of `routes` and `resolvConf`.
 
 use super::{add, pod};
 use crate::configs::{dual, host_local, v4, with};
@@ -10,7 +10,8 @@ fn refusals(node: &Node, config: &Value) -> Vec<String> {
     [Verb::Add, Verb::Check].map(|verb| node.call(verb, config, pod("c1")).fails().msg).into()
 }
 
-/// All rules about ranges, with the reference's words. DEL has no use for ranges; the reference refuses it all the same.
+/// All rules about ranges, with the reference's error texts. DEL does not use ranges; the reference refuses them all
+/// the same.
 #[test]
 fn ranges_that_break_a_rule_are_refused_but_not_at_del() {
     for ipam in [
@@ -36,7 +37,7 @@ fn ranges_that_break_a_rule_are_refused_but_not_at_del() {
     }
 }
 
-/// Below 0.3.0 a result has one address of each family at most, so there may be one set of each.
+/// Below 0.3.0 a result has at most one address of each family, so there may be one set of each.
 #[test]
 fn old_versions_take_one_set_of_each_family() {
     let two = json!({"ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "10.8.0.0/24"}]]});
@@ -49,7 +50,7 @@ fn old_versions_take_one_set_of_each_family() {
     }
 }
 
-/// Given bounds may include the network and the broadcast address.
+/// Explicit bounds may include the network and the broadcast address.
 #[test]
 fn bounds_may_include_network_and_broadcast_address() {
     let given = same(|node| {
@@ -59,7 +60,7 @@ fn bounds_may_include_network_and_broadcast_address() {
     assert_eq!(given, ["10.7.0.0/30", "10.7.0.2/30", "10.7.0.3/30"]);
 }
 
-/// `resolvConf` is read into `dns`.
+/// `resolvConf` is parsed into `dns`.
 #[test]
 fn resolv_conf_becomes_dns() {
     let dns = same(|node| {
@@ -85,7 +86,7 @@ fn a_resolv_conf_that_is_missing_is_an_error() {
     });
 }
 
-/// A `resolvConf` that never ends is an error; the reference reads `/dev/zero` until its memory ends.
+/// A `resolvConf` that never ends is an error; the reference reads `/dev/zero` until it runs out of memory.
 #[test]
 fn a_resolv_conf_that_is_no_file_is_an_error() {
     let node = crate::subjects::node();
@@ -111,7 +112,8 @@ fn a_resolv_conf_may_be_a_link() {
     });
 }
 
-/// Go's decoder, which configs in the field were written for: keys in any case, `null` is absent, unknown keys are ignored.
+/// Keys are read as by Go's decoder, for which existing configs were written: in any case, `null` as absent, unknown
+/// keys ignored.
 #[test]
 fn keys_are_read_in_any_case() {
     each(|_, node| {
@@ -123,7 +125,7 @@ fn keys_are_read_in_any_case() {
     });
 }
 
-/// Network name and container ID become names of folders and files: nothing in them may lead elsewhere.
+/// Network name and container ID become names of folders and files: they must not lead elsewhere.
 #[test]
 fn names_stay_in_their_folder() {
     each(|_, node| {

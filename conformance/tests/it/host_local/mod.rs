@@ -1,4 +1,4 @@
-//! host-local: the reference's store and order of allocation, and what goes beyond it.
+//! host-local: the reference's store and order of allocation, and our additional keys.
 
 mod allocation;
 mod config;
@@ -13,12 +13,12 @@ use testns::{Attachment, Node, Verb};
 
 const FOLDER: &str = "/var/lib/cni/networks/net";
 
-/// A container of that ID as host-local sees it, which never looks at the namespace.
+/// A container of that ID for host-local, which never opens the namespace.
 fn pod(id: &str) -> Attachment {
     Attachment { container_id: id.to_owned(), netns: "/run/netns/absent".to_owned(), ifname: "eth0".to_owned() }
 }
 
-/// The addresses that ADD gives out, or its error text.
+/// The addresses that ADD returns, or its error text.
 fn add(node: &Node, ipam: &Value, id: &str) -> Result<Vec<String>, String> {
     add_with(node, &host_local(ipam.clone()), pod(id))
 }

@@ -1,4 +1,4 @@
-//! Keys that the reference does not have: off unless told.
+//! Keys that the reference does not have: off by default.
 
 use super::{FOLDER, add, add_with, del, pod, reservations};
 use crate::configs::{host_local, with};
@@ -12,7 +12,7 @@ fn small(own: Value) -> Value {
     with(json!({"subnet": "10.7.0.0/29"}), own)
 }
 
-/// A reservation as the reference made it before the machine was last started.
+/// A reservation that the reference made before the last boot.
 fn reserve_before_boot(address: &str, id: &str) {
     fs::create_dir_all(FOLDER).unwrap();
     let path = format!("{FOLDER}/{address}");
@@ -20,7 +20,7 @@ fn reserve_before_boot(address: &str, id: &str) {
     File::options().write(true).open(&path).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
 }
 
-/// `exclude`: addresses, networks and spans that are never given out, not on request either.
+/// `exclude`: addresses, networks and spans that are never given, not even on request.
 #[test]
 fn excluded_addresses_are_never_given_out() {
     let node = node();
@@ -33,7 +33,7 @@ fn excluded_addresses_are_never_given_out() {
     assert_eq!(reservations().len(), 2);
 }
 
-/// `reuseAddress`: a repeated ADD gets the address that it has, which otherwise is an error.
+/// `reuseAddress`: a repeated ADD gets the address that the attachment has; by default that is an error.
 #[test]
 fn an_attachment_may_get_its_address_again() {
     let node = node();
@@ -45,7 +45,8 @@ fn an_attachment_may_get_its_address_again() {
     assert_eq!(reservations().len(), 2);
 }
 
-/// `coolDownSeconds`: a released address rests; with `reuseAddress` its container gets it back at once.
+/// `coolDownSeconds`: a released address is not given again for that time; with `reuseAddress` its container gets it
+/// back at once.
 #[test]
 fn a_released_address_rests() {
     let node = node();
@@ -64,7 +65,7 @@ fn a_released_address_rests() {
     assert_eq!(add(&node, &short, "f").unwrap(), ["10.7.0.3/29"]);
 }
 
-/// `reclaimEarlierBoot`: what was reserved before the machine was started belongs to nobody; never, when needed, or always.
+/// `reclaimEarlierBoot`: reservations made before the last boot are reclaimed never, when needed, or always.
 #[test]
 fn reservations_of_an_earlier_boot_are_reclaimed_as_told() {
     for (mode, first, stay) in [(None, 6, 3), (Some("never"), 6, 3), (Some("exhausted"), 6, 3), (Some("always"), 6, 0)]
@@ -88,7 +89,7 @@ fn reservations_of_an_earlier_boot_are_reclaimed_as_told() {
     }
 }
 
-/// What is no such key's value is refused, as any other key's.
+/// An invalid value of these keys is refused, as of any other key.
 #[test]
 fn values_that_are_none_are_refused() {
     let node = node();

@@ -1,4 +1,4 @@
-//! Addresses that the runtime asks for.
+//! Addresses that the runtime requests.
 
 use super::{FOLDER, add, add_with, pod, reservations};
 use crate::configs::{addresses, dual, host_local, v4, with};
@@ -11,7 +11,7 @@ fn add_args(node: &Node, config: &Value, args: &str) -> Result<Vec<String>, Stri
     if reply.output.code() == 0 { Ok(addresses(&reply.ok())) } else { Err(reply.fails().msg) }
 }
 
-/// All three channels, each alone: `CNI_ARGS`, `args.cni.ips`, `runtimeConfig.ips`; a prefix is ignored.
+/// Each of the three channels alone: `CNI_ARGS`, `args.cni.ips`, `runtimeConfig.ips`; a prefix is ignored.
 #[test]
 fn each_channel_asks_for_an_address() {
     each(|_, node| {
@@ -31,7 +31,7 @@ fn each_channel_asks_for_an_address() {
     });
 }
 
-/// The channels are taken together: one set's address may come from one, the other's from another.
+/// The channels are combined: one set's address may come from one, the other's from another.
 #[test]
 fn the_channels_are_taken_together() {
     each(|_, node| {
@@ -44,7 +44,7 @@ fn the_channels_are_taken_together() {
     });
 }
 
-/// A set that nothing is asked of gives its next address.
+/// A set without a requested address gives its next one.
 #[test]
 fn the_other_sets_go_on_as_usual() {
     each(|_, node| {
@@ -52,7 +52,7 @@ fn the_other_sets_go_on_as_usual() {
     });
 }
 
-/// The last address of a set is also remembered when it was asked for.
+/// A requested address is also recorded as the last address of its set.
 #[test]
 fn the_search_goes_on_from_a_requested_address() {
     same(|node| {
@@ -61,7 +61,8 @@ fn the_search_goes_on_from_a_requested_address() {
     });
 }
 
-/// The gateway, an address that is taken, one of no range, more than the sets can give: errors, and nothing is kept.
+/// The gateway, an address that is taken, one outside all ranges, more than the sets can give: errors, and nothing is
+/// reserved.
 #[test]
 fn what_cannot_be_given_is_an_error_and_nothing_is_kept() {
     let errors = same(|node| {
@@ -90,7 +91,7 @@ fn an_address_that_no_set_has_left_is_an_error() {
     });
 }
 
-/// Nonsense in `CNI_ARGS` is an error, unless `IgnoreUnknown` covers it; nonsense as an address always is.
+/// Malformed `CNI_ARGS` are an error, unless `IgnoreUnknown` covers them; a malformed address always is.
 #[test]
 fn cni_args_are_read_strictly() {
     each(|_, node| {
@@ -104,7 +105,7 @@ fn cni_args_are_read_strictly() {
     });
 }
 
-/// The reference hands a container that asks for an address a second one of the same set.
+/// The reference gives a container that requests an address a second one of the same set.
 #[test]
 fn a_requested_second_address_is_refused_as_a_duplicate() {
     each(|who, node| {

@@ -12,7 +12,7 @@ fn at_1_1(ipam: Value) -> Value {
     with(host_local(ipam), json!({"cniVersion": "1.1.0"}))
 }
 
-/// SPEC 2, GC: removes what is not valid, keeps what is, and other networks alone.
+/// SPEC 2, GC: it removes what is not valid, keeps what is, and ignores other networks.
 #[test]
 fn gc_removes_reservations_of_attachments_that_are_not_valid() {
     let node = node();
@@ -36,7 +36,7 @@ fn gc_removes_reservations_of_attachments_that_are_not_valid() {
     assert_eq!(reservations(), []);
 }
 
-/// SPEC 2, GC: without the list nothing is known to be invalid.
+/// SPEC 2, GC: without the list it is unknown which attachments are invalid.
 #[test]
 fn gc_without_the_list_is_refused_and_removes_nothing() {
     let node = node();
@@ -62,7 +62,7 @@ fn status_is_50_when_no_address_is_free() {
     status().ok();
 }
 
-/// SPEC 2, STATUS: the store is a condition too.
+/// SPEC 2, STATUS: the store has to be usable too.
 #[test]
 fn status_is_50_when_the_store_cannot_be_written() {
     let node = node();
@@ -103,7 +103,7 @@ fn status_is_50_when_the_store_has_room_for_a_part_of_an_add() {
     }
 }
 
-/// What stands where the last address is written is in ADD's way, too.
+/// If something other than a file is in the place of the last address, ADD fails, and so does STATUS.
 #[test]
 fn status_is_50_when_a_last_address_cannot_be_written() {
     let node = node();
@@ -142,7 +142,7 @@ fn addresses_of_gone_containers_stay_reserved_unless_told() {
     });
 }
 
-/// Nothing is left in a store of which every reservation was released, but what the reference leaves too.
+/// When every reservation is released, the store has only what the reference leaves too.
 #[test]
 fn a_store_at_rest_has_no_reservation() {
     each(|_, node: &Node| {

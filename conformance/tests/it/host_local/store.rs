@@ -23,13 +23,13 @@ fn files() -> Vec<(String, u32, String)> {
     all
 }
 
-/// A reservation is a file of its own; the last address of each set is remembered; one file is the lock; nothing else is
-/// there, as audits take any other file for an address.
+/// A reservation is a file of its own; the last address of each set is recorded; one file is the lock. There is nothing
+/// else, as audits take any other file for an address.
 #[test]
 fn add_writes_the_references_files() {
     each(|who, node| {
         add(node, &dual(), "c1").unwrap();
-        // Up to version 1.1.1 the reference lets anybody read who has which address.
+        // Up to version 1.1.1 the reference lets every user read the reservations.
         let mode = if who.is_ours() { 0o600 } else { 0o644 };
         let expected = [
             ("10.7.0.2", mode, "c1\r\neth0"),
@@ -53,8 +53,8 @@ fn a_reservation_of_ipv6_is_named_by_the_canonical_text() {
     });
 }
 
-/// A link in the place of the last address is not followed: what could put it there must not choose which file root
-/// writes. A file replaces it.
+/// A symbolic link in the place of the last address is not followed: the user that put it there must not choose which
+/// file root writes. A file replaces it.
 #[test]
 fn a_link_in_the_place_of_the_last_address_is_replaced() {
     each(|who, node| {
@@ -73,7 +73,7 @@ fn a_link_in_the_place_of_the_last_address_is_replaced() {
     });
 }
 
-/// DEL takes all files of this container and interface, of all sets, and no other's; the last address stays.
+/// DEL removes all files of this container and interface, of all sets, and no others; the last address stays.
 #[test]
 fn del_removes_the_reservations_of_one_attachment() {
     each(|_, node| {
@@ -90,7 +90,7 @@ fn del_removes_the_reservations_of_one_attachment() {
     });
 }
 
-/// SPEC 2, DEL: succeeds for what is not there.
+/// SPEC 2, DEL: it succeeds for an unknown attachment.
 #[test]
 fn del_of_something_unknown_succeeds() {
     each(|_, node| {
@@ -103,7 +103,7 @@ fn del_of_something_unknown_succeeds() {
     });
 }
 
-/// A file with nothing but the container ID is the older format: DEL takes it if there is none of today's.
+/// A file with only the container ID is the older format: DEL removes it if there is none in the current format.
 #[test]
 fn del_removes_the_older_format() {
     each(|_, node| {
@@ -147,7 +147,7 @@ fn data_dir_moves_the_store() {
     });
 }
 
-/// A writer of either implementation holds an exclusive flock on the file `lock` while it works.
+/// Each implementation holds an exclusive flock on the file `lock` while it writes.
 #[test]
 fn the_lock_is_waited_for() {
     each(|who, node| {
@@ -164,13 +164,14 @@ fn the_lock_is_waited_for() {
     });
 }
 
-/// Returns once somebody waits for the lock, as /proc/locks says; a polled lock shows as its process holding the file open.
+/// Returns once a process waits for the lock, as /proc/locks shows; a polled lock shows by its process holding the file
+/// open.
 fn wait_for_a_waiter(lock: &File) {
     use std::os::unix::fs::MetadataExt;
     let inode = lock.metadata().unwrap().ino();
     let start = std::time::Instant::now();
     while !is_waited_for(inode) {
-        assert!(start.elapsed().as_secs() < 20, "nobody waits for the lock");
+        assert!(start.elapsed().as_secs() < 20, "no process waits for the lock");
         std::thread::yield_now();
     }
 }
@@ -180,7 +181,7 @@ fn is_waited_for(inode: u64) -> bool {
     locks.lines().any(|line| line.contains("->") && line.contains(&format!(":{inode} ")))
 }
 
-/// A reservation appears complete or not at all; an empty file, as the reference leaves when it is killed, is no reservation.
+/// A reservation appears complete or not at all; an empty file, as a killed reference leaves it, is no reservation.
 #[test]
 fn an_empty_file_is_reclaimed() {
     let ipam = json!({"subnet": "10.7.0.0/29"}); // .2 to .6
@@ -193,7 +194,7 @@ fn an_empty_file_is_reclaimed() {
     each(|who, node| assert_eq!(fill(node), if who.is_ours() { 5 } else { 4 }));
 }
 
-/// An address is held by what its file says, whether that can be understood or not.
+/// A non-empty file holds its address, whether its content is understood or not.
 #[test]
 fn every_file_that_says_something_holds_its_address() {
     let long = format!("{}\r\neth0", "c".repeat(256));
@@ -210,7 +211,7 @@ fn every_file_that_says_something_holds_its_address() {
     }
 }
 
-/// What one of the two added under a long container ID, the other deletes.
+/// What one implementation added under a long container ID, the other deletes.
 #[test]
 fn a_container_id_has_any_length() {
     let id = "c".repeat(300);
@@ -222,7 +223,7 @@ fn a_container_id_has_any_length() {
     });
 }
 
-/// Nothing but the store is touched: not the folder of another network.
+/// Only the network's own folder is changed.
 #[test]
 fn networks_have_folders_of_their_own() {
     each(|_, node| {
@@ -234,7 +235,7 @@ fn networks_have_folders_of_their_own() {
     });
 }
 
-/// The plugin's own notes are only a help: without them, or with old or broken ones, the answers are the same.
+/// The plugin's own notes are optional: without them, or with old or broken ones, the answers are the same.
 #[test]
 fn notes_of_ours_may_be_missing_or_damaged() {
     let node = node();
@@ -258,7 +259,7 @@ fn notes_of_ours_may_be_missing_or_damaged() {
     assert_eq!(reservations(), []);
 }
 
-/// Notes go only where no other user can write: whoever could, could have an address given out twice.
+/// Notes are kept only where no other user can write: that user could otherwise have an address given twice.
 #[test]
 fn notes_are_kept_where_only_root_can_write() {
     let node = node();
@@ -272,7 +273,7 @@ fn notes_are_kept_where_only_root_can_write() {
     assert_eq!(fs::read_dir("/run/cni/host-local").unwrap().count(), 1);
 }
 
-/// The folder changed without us, in every way in which it can: what is noted about it is not believed.
+/// Another process changed the folder, in every possible way: the notes about it are not trusted.
 #[test]
 fn changes_by_others_are_seen_at_once() {
     let node = node();
