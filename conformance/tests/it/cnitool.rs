@@ -86,17 +86,17 @@ fn a_plugin_that_is_overwritten_changes_no_other() {
 fn install_leaves_foreign_files_alone() {
     let tour = Tour::new();
     let foreign = tour.bin_dir.join("bridge");
-    std::fs::write(&foreign, "somebody else's").unwrap();
+    std::fs::write(&foreign, "a foreign file").unwrap();
     let refused = tour.install(&[]);
     assert_eq!(refused.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("bridge"), "{refused:?}");
     assert_eq!(
         (std::fs::read_to_string(&foreign).unwrap().as_str(), tour.installed()),
-        ("somebody else's", vec!["bridge".into()])
+        ("a foreign file", vec!["bridge".into()])
     );
     let replaced = tour.install(&["--replace-foreign"]);
     assert!(replaced.status.success(), "{}", String::from_utf8_lossy(&replaced.stderr));
-    assert_eq!(std::fs::read_to_string(tour.bin_dir.join(".replaced/bridge")).unwrap(), "somebody else's");
+    assert_eq!(std::fs::read_to_string(tour.bin_dir.join(".replaced/bridge")).unwrap(), "a foreign file");
     assert!(tour.cnitool(&["version"]).contains("bridge"));
 }
 

@@ -49,7 +49,7 @@ fn many_adds_at_once_get_distinct_addresses_and_leave_nothing() {
 
 /// Of several ADDs at once, one makes the bridge; each result has the address that the bridge keeps.
 #[test]
-fn first_adds_at_once_tell_of_one_bridge() {
+fn simultaneous_first_adds_report_one_bridge() {
     for _ in 0..4 {
         let node = node();
         let config = bridge(json!({"isGateway": true, "ipam": dual()}));

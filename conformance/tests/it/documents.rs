@@ -48,7 +48,7 @@ fn every_test_that_a_document_names_exists() {
 }
 
 #[test]
-fn every_file_that_the_page_of_trust_names_exists() {
+fn every_file_that_trust_md_names_exists() {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     if !here.exists() {
         skip("the source is not on this machine");

@@ -132,16 +132,16 @@ fn del_takes_the_nodes_own_namespace_for_one_that_is_gone() {
 
 /// Runs a test with a path such as `/proc/PID/ns/net` of a container.
 fn by_process(pod: &Container, test: impl FnOnce(&str)) {
-    let (tell, told) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (end, ended) = mpsc::channel::<()>();
     std::thread::scope(|scope| {
         scope.spawn(move || {
             pod.namespace().enter(move || {
-                tell.send(Namespace::of_this_thread()).unwrap();
+                sender.send(Namespace::of_this_thread()).unwrap();
                 ended.recv().unwrap_err(); // returns when the test drops its sender
             });
         });
-        let path = told.recv().unwrap().path().display().to_string();
+        let path = receiver.recv().unwrap().path().display().to_string();
         test(&path);
         drop(end);
     });

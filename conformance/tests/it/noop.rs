@@ -179,7 +179,7 @@ fn versions(call: Call, node: &Node) -> Vec<String> {
 }
 
 #[test]
-fn version_lists_one_that_nobody_has_and_all_others() {
+fn version_lists_a_nonexistent_version_and_all_others() {
     let bench = Bench::new(&json!({}));
     let ask = || Call::new(Verb::Version, "", Attachment::none()).plugin("noop");
     assert_eq!(versions(ask(), &bench.node), DEFAULT_VERSIONS);

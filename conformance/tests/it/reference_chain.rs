@@ -33,7 +33,7 @@ fn network(version: &str) -> Value {
 fn capabilities(with_ports: bool) -> Value {
     let mut all = json!({
         "bandwidth": {"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000},
-        "mac": MAC, "unheard-of": {"nobody": "asks"},
+        "mac": MAC, "unheard-of": {"unknown": "key"},
     });
     if with_ports {
         all["portMappings"] = json!([
@@ -72,7 +72,7 @@ fn course(set: Set, driver: Driver, version: &str, with_ports: bool) -> Option<C
         let (on_node, inside) = (lines(&node.snapshot()), lines(&pod.namespace().snapshot()));
         let check = || match version {
             "0.3.1" => Ok(()), // has no CHECK
-            _ => chain.check(&result).map_err(|error| told(&error)),
+            _ => chain.check(&result).map_err(|error| cause_of(&error)),
         };
         let untouched = check();
         pod.namespace().set_sysctl("net/ipv4/conf/eth0/arp_filter", "0");
@@ -119,7 +119,7 @@ fn word(word: &str) -> String {
 }
 
 /// An error without the prefix and suffix that the command or the library adds.
-fn told(error: &str) -> String {
+fn cause_of(error: &str) -> String {
     let from = error.find("plugin type=").unwrap_or_default();
     error[from..].trim_end().to_owned()
 }
@@ -207,7 +207,7 @@ fn gc_deletes_what_is_stale() {
 /// The reference of Debian 12 does not support 1.1.0. Such a network does not validate, ADD and GC fail with the
 /// plugin's code, and the node is not changed.
 #[test]
-fn a_network_of_a_version_that_they_do_not_speak_is_refused() {
+fn a_network_of_a_version_that_the_reference_lacks_is_refused() {
     let Some(node) = Set::Reference.node() else { return };
     let (network, capabilities) = (network("1.1.0"), capabilities(true));
     let conf = NetworkConf::parse(network.to_string().as_bytes()).unwrap();

@@ -74,7 +74,7 @@ impl Chain<'_> {
             Driver::Libcni => {
                 let (network, attachment) = self.for_libcni();
                 let result = wait(self.libcni().add(&network, &attachment)).map_err(|error| error.to_string())?;
-                Ok(result.to_value(self.version()).expect("the version can tell it"))
+                Ok(result.to_value(self.version()).expect("the version can express it"))
             }
             Driver::Cnitool => self.cnitool("add").map(|text| serde_json::from_str(&text).expect("a result")),
         }

@@ -46,18 +46,18 @@ fn stop_forwarding(node: &Node) {
 #[test]
 fn a_pods_router_advertisements_are_not_accepted() {
     let node = node();
-    let [liar, bystander] = with_bystander(&node);
+    let [spoofer, bystander] = with_bystander(&node);
     stop_forwarding(&node);
-    advertise(liar.namespace(), "eth0");
+    advertise(spoofer.namespace(), "eth0");
     // Packets stay in order: when the echo has arrived, the advertisement has too.
-    liar.namespace().ping(ip("fd07::1"));
-    liar.namespace().ping(ip("fd07::3"));
+    spoofer.namespace().ping(ip("fd07::1"));
+    spoofer.namespace().ping(ip("fd07::3"));
     assert_eq!(believed(node.host()), [""; 0]);
     assert_eq!(believed(bystander.namespace()), [""; 0]);
     // The same advertisement where it may be accepted, to show that the test can fail.
     node.host().set_sysctl("net/ipv6/conf/br0/accept_ra", "1");
     bystander.namespace().set_sysctl("net/ipv6/conf/eth0/accept_ra", "1");
-    advertise(liar.namespace(), "eth0");
+    advertise(spoofer.namespace(), "eth0");
     node.host().wait_for("the bridge to believe", |host| !believed(host).is_empty());
     bystander.namespace().wait_for("the pod to believe", |pod| !believed(pod).is_empty());
 }
@@ -66,11 +66,11 @@ fn a_pods_router_advertisements_are_not_accepted() {
 #[test]
 fn the_reference_protects_the_node_only() {
     each(|who, node| {
-        let [liar, bystander] = with_bystander(node);
+        let [spoofer, bystander] = with_bystander(node);
         stop_forwarding(node);
-        advertise(liar.namespace(), "eth0");
-        liar.namespace().ping(ip("fd07::1"));
-        liar.namespace().ping(ip("fd07::3"));
+        advertise(spoofer.namespace(), "eth0");
+        spoofer.namespace().ping(ip("fd07::1"));
+        spoofer.namespace().ping(ip("fd07::3"));
         assert_eq!(believed(node.host()), [""; 0]);
         assert_eq!(believed(bystander.namespace()).is_empty(), who.is_ours());
     });
@@ -140,14 +140,14 @@ fn a_router_on_a_layer_2_network_gives_addresses_to_pods_and_not_to_the_node() {
 
 /// Where the bridge is the pods' gateway, other routers are ignored, unless the config says otherwise.
 #[test]
-fn a_router_beside_the_gateway_is_believed_only_where_the_config_says_so() {
+fn a_second_router_is_accepted_only_where_the_config_allows_it() {
     for (accept, own) in [(false, json!({})), (true, json!({"acceptRA": true}))] {
         let node = node();
-        let [liar, _] = with_bystander(&node);
+        let [spoofer, _] = with_bystander(&node);
         let pod = node.container();
         Attached::add(&node, &bridge(with(json!({"isGateway": true, "ipam": dual()}), own)), &pod);
-        advertise(liar.namespace(), "eth0");
-        liar.namespace().ping(ip("fd07::4"));
+        advertise(spoofer.namespace(), "eth0");
+        spoofer.namespace().ping(ip("fd07::4"));
         assert_eq!(!believed(pod.namespace()).is_empty(), accept);
     }
 }
@@ -200,7 +200,7 @@ fn every_lock_is_on_a_file_that_only_root_can_open() {
 /// A container chooses the indexes of the links in its own namespace. So a pair of its own may have the indexes of
 /// another link on the node.
 #[test]
-fn a_containers_pair_with_the_indexes_of_another_link_costs_that_nothing() {
+fn a_containers_pair_with_the_indexes_of_another_link_does_not_affect_that_link() {
     let node = node();
     let other = node.container();
     node.host().add_link("first", "bridge"); // otherwise both ends would have the same index
@@ -227,12 +227,12 @@ fn a_containers_pair_with_the_indexes_of_another_link_costs_that_nothing() {
 }
 
 /// The container of the traced call, which changes its address during the call.
-static LIAR: Mutex<Option<Namespace>> = Mutex::new(None);
+static SPOOFER: Mutex<Option<Namespace>> = Mutex::new(None);
 const LIE: &str = "0a:00:00:00:00:66";
 
-fn lie(_: &Syscall) -> Option<Errno> {
-    let mut liar = LIAR.lock().unwrap();
-    if let Some(namespace) = liar.take_if(|namespace| namespace.find_link("eth0").is_some()) {
+fn change_address(_: &Syscall) -> Option<Errno> {
+    let mut spoofer = SPOOFER.lock().unwrap();
+    if let Some(namespace) = spoofer.take_if(|namespace| namespace.find_link("eth0").is_some()) {
         namespace.set_mac("eth0", LIE);
     }
     None
@@ -240,12 +240,12 @@ fn lie(_: &Syscall) -> Option<Errno> {
 
 /// macspoofchk: the spoof guard does not use an address that the container changed during ADD.
 #[test]
-fn an_address_that_a_container_takes_during_add_is_not_what_it_may_send_from() {
+fn the_spoof_guard_ignores_an_address_changed_during_add() {
     let node = node();
     let config = bridge(json!({"isGateway": true, "macspoofchk": true}));
     let pod = node.container();
-    *LIAR.lock().unwrap() = Some(pod.namespace().clone());
-    let traced = Call::new(Verb::Add, &config, &pod).try_traced(&node, Some((1, Fate::FailWhere(lie))));
+    *SPOOFER.lock().unwrap() = Some(pod.namespace().clone());
+    let traced = Call::new(Verb::Add, &config, &pod).try_traced(&node, Some((1, Fate::FailWhere(change_address))));
     traced.expect("no call takes that long").reply.ok();
     assert_eq!(pod.namespace().link("eth0").mac, LIE);
     assert!(!pod.namespace().pings(ip("10.7.0.1"), Duration::from_millis(300)));

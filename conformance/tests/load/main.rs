@@ -91,7 +91,7 @@ impl Load<'_> {
         let stale = "/var/lib/cni/networks/net/10.7.0.250";
         std::fs::write(stale, "gone\r\neth0").unwrap();
         self.call(Who::Ours, Verb::Gc, &config, Attachment::none(), None).ok();
-        assert!(!std::path::Path::new(stale).exists(), "GC left a reservation of nobody's");
+        assert!(!std::path::Path::new(stale).exists(), "GC left a stale reservation");
     }
 }
 

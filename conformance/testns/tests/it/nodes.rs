@@ -121,7 +121,7 @@ fn nft_rules_are_seen() {
 }
 
 #[test]
-fn a_container_ends_as_it_is_told() {
+fn a_container_ends_as_requested() {
     for remains in Remains::ALL {
         let node = Node::new();
         let pod = node.container();

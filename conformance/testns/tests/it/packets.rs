@@ -19,7 +19,7 @@ fn cabled(node: &Node) -> (Namespace, Namespace) {
 }
 
 #[test]
-fn echo_requests_are_answered_by_those_who_are_there() {
+fn echo_requests_are_answered_by_existing_hosts() {
     let node = Node::new();
     let (left, right) = cabled(&node);
     left.ping([10, 1, 0, 2]);
@@ -45,7 +45,7 @@ fn payload_shows_its_source() {
 }
 
 #[test]
-fn a_router_advertisement_is_believed_only_where_it_is_accepted() {
+fn a_router_advertisement_has_effect_only_where_it_is_accepted() {
     let node = Node::new();
     let (left, right) = cabled(&node);
     let is_advertised =

@@ -150,7 +150,7 @@ fn a_signal_reaches_the_plugin_at_its_point() {
 
 /// The shell makes a child that stays a shell, and one that becomes another program.
 #[test]
-fn a_trace_tells_processes_that_became_programs_from_those_that_did_not() {
+fn a_trace_distinguishes_forks_from_executed_programs() {
     let node = Node::new();
     script(&node, "children", "(: > /run/testns/one)\n/bin/true\necho done");
     let executable = node.bin_dir().join("children");

@@ -120,7 +120,7 @@ fn del_succeeds_when_things_are_gone() {
 
 /// DEL does not delete another process's link that has the host veth's name.
 #[test]
-fn del_leaves_links_of_others_alone() {
+fn del_leaves_foreign_links_alone() {
     let node = node();
     let pod = node.container();
     let attached = Attached::add(&node, &bridge(json!({})), &pod);
@@ -175,25 +175,25 @@ fn an_address_stays_held_while_its_link_or_its_rules_are_left() {
 
 /// The name of the host's interface in prevResult need not be a link's name.
 #[test]
-fn what_bears_the_mark_goes_whatever_prev_result_says() {
+fn a_link_with_the_alias_is_deleted_whatever_prev_result_says() {
     let node = node();
     let long = "v".repeat(70_000);
-    for told in ["sixteen-letters-", "", "a/b", "a b", ".", "lo", "br0", &long] {
+    for name in ["sixteen-letters-", "", "a/b", "a b", ".", "lo", "br0", &long] {
         let pod = node.container();
         let mut attached = Attached::add(&node, &full(json!({})), &pod);
         let host_veth = attached.host_veth().to_owned();
-        attached.result["interfaces"][1]["name"] = json!(told);
+        attached.result["interfaces"][1]["name"] = json!(name);
         let _held = File::open(pod.namespace().path()).unwrap();
         attached.attachment = pod.leave(Remains::EmptyPath);
         attached.del().ok();
-        assert!(node.host().find_link(&host_veth).is_none(), "{told:.20}");
+        assert!(node.host().find_link(&host_veth).is_none(), "{name:.20}");
         node.assert_as_before_except(stays);
     }
 }
 
 /// ADD chose another name because a link had the usual one; by DEL that link, prevResult and the namespace are gone.
 #[test]
-fn a_host_veth_of_another_name_is_found_by_its_mark() {
+fn a_host_veth_of_another_name_is_found_by_its_alias() {
     let node = node();
     let pod = node.container();
     let name = Attached::add(&node, &bridge(json!({})), &pod).host_veth().to_owned();

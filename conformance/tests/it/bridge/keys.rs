@@ -38,7 +38,7 @@ fn an_existing_bridge_is_used_as_it_is() {
 
 /// The bridge is `cni0` by default.
 #[test]
-fn the_bridge_is_cni0_unless_told() {
+fn the_bridge_is_cni0_by_default() {
     each(|_, node| {
         let mut config = bridge(json!({}));
         config.as_object_mut().unwrap().remove("bridge");
@@ -89,7 +89,7 @@ fn port(node: &Node, own: Value) -> testns::Port {
 
 /// hairpinMode and portIsolation are flags of the port, off by default.
 #[test]
-fn port_flags_are_off_unless_told() {
+fn port_flags_are_off_by_default() {
     each(|who, node| {
         assert_eq!(port(node, json!({})), testns::Port { hairpin: false, isolated: false });
         assert_eq!(port(node, json!({"hairpinMode": true})), testns::Port { hairpin: true, isolated: false });

@@ -8,7 +8,7 @@ use testns::Verb;
 
 /// No `ipam.type`: a veth to the bridge, both ends up, frames pass, no address.
 #[test]
-fn without_ipam_there_is_a_cable_and_no_address() {
+fn without_ipam_there_is_a_link_and_no_address() {
     each(|_, node| {
         let (one, two) = (node.container(), node.container());
         for ipam in [None, Some(json!({}))] {

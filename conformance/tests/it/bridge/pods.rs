@@ -104,17 +104,17 @@ fn a_namespace_may_be_named_by_its_process() {
     each(|_, node| {
         let config = bridge(json!({"isGateway": true}));
         let pod = node.container();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         std::thread::scope(|scope| {
             let inside = pod.namespace();
             scope.spawn(move || {
                 inside.enter(move || {
-                    tell.send(Namespace::of_this_thread()).unwrap();
+                    sender.send(Namespace::of_this_thread()).unwrap();
                     ended.recv().unwrap_err(); // returns when the test drops its sender
                 });
             });
-            let path = told.recv().unwrap().path().display().to_string();
+            let path = receiver.recv().unwrap().path().display().to_string();
             let attachment = Attachment { netns: path.clone(), ..pod.attachment() };
             let attached = Attached::add(node, &config, attachment);
             assert_eq!(attached.result["interfaces"][2]["sandbox"], json!(path));

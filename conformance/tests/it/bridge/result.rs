@@ -244,7 +244,7 @@ fn a_prev_result_that_cannot_be_read_is_ignored() {
 /// Each earlier attachment adds an interface and an address to the result; the work may grow in proportion, but no
 /// faster.
 #[test]
-fn a_prev_result_of_twenty_thousand_interfaces_is_no_burden() {
+fn a_prev_result_of_twenty_thousand_interfaces_is_processed_in_linear_time() {
     let node = node();
     let entries = 0..20_000_u32;
     let interfaces: Vec<Value> = entries
@@ -295,7 +295,7 @@ fn attributes_of_routes_are_kept_in_all_versions_that_have_room_for_them() {
 /// Chained after loopback, as in nomad's bridge network, bridge reports its own interface only: a plugin that takes the
 /// first address of the result, as portmap does, gets one that reaches the container.
 #[test]
-fn loopback_before_bridge_is_not_told_of() {
+fn the_result_of_bridge_leaves_out_loopback() {
     same(|node| {
         let pod = node.container();
         let lo = json!({"cniVersion": "1.0.0", "name": "net", "type": "loopback"});

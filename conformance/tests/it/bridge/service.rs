@@ -137,7 +137,7 @@ fn gc_leaves_other_networks_alone() {
 
 /// SPEC 2, GC: links that belong to no attachment stay.
 #[test]
-fn gc_leaves_links_of_others_alone() {
+fn gc_leaves_foreign_links_alone() {
     let node = node();
     Attached::add(&node, &config(json!({})), &node.container());
     let other = node.container();

@@ -99,7 +99,7 @@ fn living_pods_of_another_cache_are_kept_unless_forced() {
 
 /// Links without alias, as the reference makes them, are recognised by the address, in any namespace.
 #[test]
-fn a_pod_without_a_mark_is_kept_by_its_address() {
+fn a_pod_without_alias_is_kept_by_its_address() {
     let tour = Tour::installed_set();
     let pod = tour.pod_of_another();
     let links = tour.node.host().links();

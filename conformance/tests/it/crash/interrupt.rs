@@ -41,12 +41,12 @@ fn interrupted(scenario: Scenario) {
 
 /// Style guide 8: a signal during ADD is another way for a step to fail.
 #[test]
-fn add_told_to_end_leaves_nothing() {
+fn a_signalled_add_leaves_nothing() {
     interrupted(GATEWAY);
 }
 
 #[test]
-fn add_with_filters_told_to_end_leaves_nothing() {
+fn a_signalled_add_with_filters_leaves_nothing() {
     interrupted(FILTERED);
 }
 

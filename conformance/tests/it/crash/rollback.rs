@@ -196,7 +196,7 @@ fn add_that_cannot_wait_leaves_nothing() {
 
 /// What fails before the first wait is also rolled back without waiting: there may be no descriptor to wait on.
 #[test]
-fn taking_back_needs_no_event_loop() {
+fn rollback_needs_no_event_loop() {
     let node = node();
     PLAIN.warm_up(&node);
     // After the lease, as the bridge's name is looked up then.

@@ -129,7 +129,7 @@ fn a_crash_of_the_ipam_plugin() {
 
 /// The address plugin prints something that is not a result.
 #[test]
-fn nonsense_from_the_ipam_plugin() {
+fn an_invalid_result_of_the_ipam_plugin() {
     let trouble = Trouble::new();
     script(&trouble, "echo 'hello'");
     trouble.adding(

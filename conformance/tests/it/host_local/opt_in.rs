@@ -67,7 +67,7 @@ fn a_released_address_rests() {
 
 /// `reclaimEarlierBoot`: reservations made before the last boot are reclaimed never, when needed, or always.
 #[test]
-fn reservations_of_an_earlier_boot_are_reclaimed_as_told() {
+fn reservations_of_an_earlier_boot_are_reclaimed_as_configured() {
     for (mode, first, stay) in [(None, 6, 3), (Some("never"), 6, 3), (Some("exhausted"), 6, 3), (Some("always"), 6, 0)]
     {
         let node = node();
@@ -91,7 +91,7 @@ fn reservations_of_an_earlier_boot_are_reclaimed_as_told() {
 
 /// An invalid value of these keys is refused, as of any other key.
 #[test]
-fn values_that_are_none_are_refused() {
+fn invalid_values_are_refused() {
     let node = node();
     for own in [
         json!({"exclude": ["10.7.0.300"]}),

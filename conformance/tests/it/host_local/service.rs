@@ -133,7 +133,7 @@ fn gc_and_status_are_refused_below_1_1_0() {
 
 /// Without the opt-in keys, and with them switched off, allocation is the reference's.
 #[test]
-fn addresses_of_gone_containers_stay_reserved_unless_told() {
+fn addresses_of_gone_containers_stay_reserved_by_default() {
     each(|_, node| {
         let ipam = json!({"subnet": "10.7.0.0/30"}); // .2 only
         add(node, &ipam, "c1").unwrap();

@@ -196,7 +196,7 @@ fn an_empty_file_is_reclaimed() {
 
 /// A non-empty file holds its address, whether its content is understood or not.
 #[test]
-fn every_file_that_says_something_holds_its_address() {
+fn every_nonempty_file_holds_its_address() {
     let long = format!("{}\r\neth0", "c".repeat(256));
     for text in [&long, "default_pod:abc", "reserved for the printer", "\u{fffd}", " \n"] {
         let given = same(|node| {
@@ -275,7 +275,7 @@ fn notes_are_kept_where_only_root_can_write() {
 
 /// Another process changed the folder, in every possible way: the notes about it are not trusted.
 #[test]
-fn changes_by_others_are_seen_at_once() {
+fn changes_by_other_processes_are_seen_at_once() {
     let node = node();
     let ipam = json!({"subnet": "10.7.0.0/29"});
     add(&node, &ipam, "c1").unwrap(); // .2

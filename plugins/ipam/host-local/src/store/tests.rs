@@ -413,7 +413,7 @@ fn a_released_address_cools_down_and_its_owner_gets_it_back() {
 }
 
 #[test]
-fn a_container_keeps_its_address_if_told_so() {
+fn a_container_keeps_its_address_if_configured() {
     let node = Node::new(&format!(r#"{SIX},"reuseAddress":true"#));
     assert_eq!(node.add("a").unwrap(), "10.0.0.2");
     assert_eq!(node.add("a").unwrap(), "10.0.0.2");
@@ -429,7 +429,7 @@ fn age(path: &Path) {
 }
 
 #[test]
-fn reservations_of_an_earlier_boot_are_reclaimed_only_if_told_so() {
+fn reservations_of_an_earlier_boot_are_reclaimed_only_if_configured() {
     for key in ["never", "exhausted", "always"] {
         let node = Node::new(&format!(r#"{SIX},"reclaimEarlierBoot":"{key}""#));
         node.write("10.0.0.2", "old1\r\neth0");
@@ -475,7 +475,7 @@ fn our_own_reservations_of_this_boot_are_never_reclaimed() {
 }
 
 #[test]
-fn whoever_holds_the_lock_is_named() {
+fn the_holder_of_the_lock_is_named() {
     let node = Node::new(SIX);
     let held = node.store();
     let mut conf = node.conf();
