@@ -1,4 +1,4 @@
-//! ADD: all plugins or none, and the cache knows of it from before the first one runs.
+//! ADD: all plugins or none. The cache has an entry from before the first plugin runs.
 
 use crate::cache::{Cached, Look};
 use crate::chain::{Chain, Step};
@@ -17,15 +17,15 @@ pub(crate) struct Add<'a> {
     attachment: &'a Attachment,
 }
 
-/// What the cache said of the attachment before this ADD.
+/// The attachment's entry in the cache before this ADD.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
     /// An ADD that was not finished.
     Intent,
-    /// An ADD that was, for another namespace or one that is gone. Its entry stays until this ADD is finished.
+    /// A finished ADD for another namespace or one that is gone. Its entry stays until this ADD is finished.
     Complete,
-    /// An ADD of this very attachment, which holds: it must not be torn down.
+    /// A finished ADD of this very attachment: it must not be torn down.
     Held,
 }
 
@@ -46,24 +46,24 @@ impl Before {
     }
 }
 
-/// An ADD that failed, and how far it had got.
+/// An ADD that failed, and how far it got.
 struct Failed<'a> {
     error: Error,
     /// The executables of the plugins that ran.
     ran: &'a [PathBuf],
-    /// The last of them said itself that it cannot use what it was given.
+    /// The last plugin itself reported that it cannot use its input.
     is_refused: bool,
     last: Option<Step>,
 }
 
-/// What the DELs of a rollback did.
+/// The outcome of a rollback's DELs.
 #[derive(Default)]
 struct RolledBack<'a> {
-    /// The plugins that were undone.
+    /// The plugins whose DEL succeeded.
     undone: Vec<&'a str>,
-    /// The plugin that refused DEL as it had refused ADD, and so has made nothing.
+    /// The plugin that refused DEL as it had refused ADD, and so has changed nothing.
     idle: Option<&'a str>,
-    /// The plugins that left something.
+    /// The plugins that left something behind.
     left: Vec<Error>,
 }
 
@@ -94,7 +94,7 @@ impl<'a> Add<'a> {
         };
         let before = Before::of(cached.as_ref(), self.attachment);
         if let Some(plugin) = cached.as_ref().and_then(|cached| cached.running.as_ref()) {
-            // What is still at the ADD before this one would meet this one's plugins.
+            // A process that still works on an earlier ADD would conflict with this one's plugins.
             orphans::end(plugin, &Limits::of(runtime), Command::Add).await?;
         }
         let entry = cached.filter(|_| before.has_result()).unwrap_or_else(|| self.entry(None));
@@ -105,14 +105,14 @@ impl<'a> Add<'a> {
         }
     }
 
-    /// All plugins, and then the complete entry.
+    /// Runs all plugins and then writes the complete entry.
     async fn add_all<'b>(&self, executables: &'b [PathBuf], version: SpecVersion) -> Result<AddResult, Failed<'b>> {
         let mut last = None;
         for (index, (plugin, executable)) in self.chain.network.plugins.iter().zip(executables).enumerate() {
             if let Err(failure) = self.chain.add_one(plugin, executable, self.attachment, version, &mut last).await {
                 let ran = index + usize::from(failure.has_run());
                 let is_refused = failure.is_refusal();
-                let error = self.chain.told(plugin, failure.error);
+                let error = self.chain.plugin_error(plugin, failure.error);
                 return Err(Failed { error, ran: &executables[..ran], is_refused, last });
             }
         }
@@ -123,12 +123,12 @@ impl<'a> Add<'a> {
         }
     }
 
-    /// The cache's entry: without a result the intent.
+    /// The cache's entry: without a result it is the intent.
     fn entry(&self, result: Option<Box<RawValue>>) -> Cached {
         Cached::of(self.chain.network, self.name, self.attachment, result)
     }
 
-    /// Rolls a failed ADD back and tells what became of it in the error.
+    /// Rolls a failed ADD back and reports the outcome in the error.
     async fn give_up(&self, failed: Failed<'_>, before: Before) -> Error {
         if before == Before::Held {
             return with_details(
@@ -138,34 +138,35 @@ impl<'a> Add<'a> {
         }
         let RolledBack { undone, idle, left } = self.roll_back(&failed).await;
         let is_clean = left.is_empty();
-        let mut told = Vec::new();
+        let mut details = Vec::new();
         if !undone.is_empty() {
-            told.push(format!("Rolled back: {}.", undone.join(", ")));
+            details.push(format!("Rolled back: {}.", undone.join(", ")));
         }
-        told.extend(idle.map(|plugin| format!("{plugin} refuses DEL as well, so it has made nothing.")));
-        told.extend(left.iter().map(|error| left_behind(error, &failed.error)));
+        details.extend(idle.map(|plugin| format!("{plugin} refuses DEL as well, so it has made nothing.")));
+        details.extend(left.iter().map(|error| left_behind(error, &failed.error)));
         match (before, is_clean) {
             (Before::Nothing, true) => {
                 let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
-                told.extend(removed.err().map(|error| left_behind(&error, &failed.error)));
+                details.extend(removed.err().map(|error| left_behind(&error, &failed.error)));
             }
-            // Plugins after the one that failed may have left something in the ADD before this one.
+            // Plugins after the one that failed may have left something in an earlier ADD.
             (Before::Nothing | Before::Intent, _) => {
-                told.push("The cache keeps the attachment as incomplete: DEL finishes it.".into());
+                details.push("The cache keeps the attachment as incomplete: DEL finishes it.".into());
             }
             (Before::Complete | Before::Held, _) => {}
         }
-        with_details(failed.error, &told)
+        with_details(failed.error, &details)
     }
 
-    /// DEL for the plugins that ran, newest first.
+    /// Calls DEL of the plugins that ran, newest first.
     ///
-    /// One that refused the configuration of ADD, and of DEL again, has made nothing (SPEC 5, Error: codes of what it was
-    /// given). Its DEL would be refused for ever, so it does not count as left behind. The reference's plugins refuse
-    /// with the code of any other failure; with that it may have made something, and the cache keeps the attachment.
+    /// A plugin that refused the configuration at ADD and again at DEL has changed nothing (SPEC 5, Error: codes of
+    /// invalid input). Its DEL would be refused every time, so it does not count as left behind. The reference's
+    /// plugins refuse with the code of any other failure; with that code they may have changed something, and the cache
+    /// keeps the attachment.
     async fn roll_back(&self, failed: &Failed<'_>) -> RolledBack<'_> {
         let chain = self.chain.rollback();
-        // The result as far as it had got; versions without it in DEL get none.
+        // The result as far as ADD got; versions whose DEL has no prevResult get none.
         let has_result = chain.network.version().is_ok_and(SpecVersion::has_check);
         let prev_result = failed.last.as_ref().filter(|_| has_result).map(|step| step.json.get());
         let mut outcome = RolledBack::default();
@@ -177,14 +178,14 @@ impl<'a> Add<'a> {
                 Err(failure) if refused_add && failure.is_refusal() => {
                     outcome.idle = Some(plugin.plugin_type.as_str());
                 }
-                Err(failure) => outcome.left.push(chain.told(plugin, failure.error)),
+                Err(failure) => outcome.left.push(chain.plugin_error(plugin, failure.error)),
             }
         }
         outcome
     }
 }
 
-/// What a DEL left, in whose error; what the error of the ADD has said already is not said again.
+/// What a DEL left, with the plugin's error; text that the error of the ADD contains already is not repeated.
 fn left_behind(left: &Error, failed: &Error) -> String {
     match (left, failed) {
         (Error::Plugin(left), Error::Plugin(failed)) if left.error == failed.error => {
@@ -196,7 +197,7 @@ fn left_behind(left: &Error, failed: &Error) -> String {
 
 fn with_details(error: Error, sentences: &[String]) -> Error {
     let add = |mut error: CniError| {
-        // What plugins write need not be a sentence.
+        // The text of a plugin need not be a sentence.
         if !error.details.is_empty() && !error.details.ends_with(['.', '!', '?']) {
             error.details.push('.');
         }
@@ -207,7 +208,7 @@ fn with_details(error: Error, sentences: &[String]) -> Error {
             plugin.error = add(plugin.error);
             Error::Plugin(plugin)
         }
-        // Only a cache that cannot be written gets here.
+        // Only a cache that cannot be written leads here.
         Error::Cache { verb, path, source, .. } => Error::Cache { verb, path, source, details: sentences.join(" ") },
         other => other,
     }

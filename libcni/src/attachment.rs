@@ -1,4 +1,4 @@
-//! What a runtime says about one attachment: which container, which interface, and the dynamic parameters.
+//! A runtime's parameters for one attachment: container, interface, and the dynamic parameters.
 
 use crate::raw::RawObject;
 use cni_spec::{CniArgs, CniError, Code, ContainerId, IfName, NetworkName};
@@ -6,7 +6,7 @@ use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::{RawValue, to_raw_value};
 
-/// A container's interface in a network that is named beside it: what a runtime's lists are of.
+/// A container's interface in a network that is named separately: the entry of a runtime's lists.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct AttachmentId {
     /// The container.
@@ -30,7 +30,7 @@ impl From<cni_spec::Attachment> for AttachmentId {
     }
 }
 
-/// One interface of one container, with everything a plugin is told about it.
+/// One interface of one container, with all parameters that plugins get.
 ///
 /// ```
 /// use libcni::Attachment;
@@ -49,11 +49,11 @@ impl From<cni_spec::Attachment> for AttachmentId {
 pub struct Attachment {
     /// Container and interface name.
     pub id: AttachmentId,
-    /// `CNI_NETNS`; empty when there is none (any more).
+    /// `CNI_NETNS`; empty when there is none, or none any more.
     pub netns: String,
     /// `CNI_ARGS`.
     pub args: CniArgs,
-    /// What the network's plugins may ask for with `capabilities`.
+    /// Arguments for the network's plugins, each for those that name it in `capabilities`.
     pub capability_args: CapabilityArgs,
 }
 
@@ -99,12 +99,12 @@ impl From<AttachmentId> for Attachment {
     }
 }
 
-/// Capability arguments by name (CONVENTIONS, "Dynamic Plugin specific fields"). Values keep the bytes they came as.
+/// Capability arguments by name (CONVENTIONS, "Dynamic Plugin specific fields"). Values keep their original bytes.
 #[derive(Debug, Clone, Default)]
 pub struct CapabilityArgs(RawObject);
 
 impl CapabilityArgs {
-    /// Parses a JSON object; empty text is no arguments.
+    /// Parses a JSON object; empty text means no arguments.
     ///
     /// # Errors
     /// Code 6 if it is no JSON object.
@@ -164,9 +164,9 @@ impl<'de> Deserialize<'de> for CapabilityArgs {
     }
 }
 
-/// The trace that an operation belongs to, in the words of W3C Trace Context and Baggage.
+/// The trace that an operation belongs to, as defined by W3C Trace Context and Baggage.
 ///
-/// Without one, plugins inherit whatever the process's own environment says.
+/// Without one, plugins inherit the variables of the process's own environment.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct TraceContext {
     /// `TRACEPARENT`: version, trace, parent span and flags.
@@ -178,7 +178,7 @@ pub struct TraceContext {
 }
 
 impl TraceContext {
-    /// The variables for a child. An empty one is set only where the child would inherit somebody else's.
+    /// The variables for a child. An empty one is set only where the child would otherwise inherit the parent's value.
     #[expect(
         clippy::disallowed_methods,
         reason = "trace context is passed on from the environment, as the reference does"

@@ -1,16 +1,18 @@
-//! The last ADD result by attachment: what DEL, CHECK and GC know of a container after a restart of its runtime.
+//! The last ADD result by attachment: the data of a container that DEL, CHECK and GC need after a restart of its
+//! runtime.
 //!
-//! Place and format are the reference's, so either side reads what the other wrote. A file appears whole or not
-//! at all, whatever becomes of the runtime. One that cannot be understood counts as missing, with a warning.
+//! Place and format are the reference's, so either side reads what the other wrote. A file appears whole or not at all,
+//! even if the runtime is killed. An invalid file counts as missing, with a warning.
 //!
-//! Like the reference's, files are not flushed to the disk, so a power cut may cost those of the last seconds. The
-//! containers, links and rules end with the node's power; an address that is still reserved then is GC's.
+//! Like the reference's, files are not flushed to the disk, so a power cut may lose those of the last seconds. The
+//! containers, links and rules end with the node's power; GC frees an address that is still reserved then.
 //!
-//! An entry is written twice. Before the first plugin of an ADD runs it is an *intent*: all keys but `result`. After the
-//! last one it is replaced by the complete entry. So whatever happens to the runtime in between, configuration, namespace
-//! and arguments are there for DEL. In between, key `running` says which process the plugin is: number, start in clock
-//! ticks, boot. The reference library takes an intent for an ADD with an empty result: its DEL and GC run with a
-//! `prevResult` that has no addresses, and succeed; its CHECK has nothing to find, and its plugins fail it.
+//! An entry is written twice. Before the first plugin of an ADD runs it is an *intent*: all keys but `result`. After
+//! the last one the complete entry replaces it. So whatever happens to the runtime in between, DEL has the
+//! configuration, namespace and arguments. In between, key `running` identifies the plugin's process: pid, start time
+//! in clock ticks, boot. The reference library takes an intent for an ADD with an empty result: its DEL and GC run with
+//! a `prevResult` without addresses, and succeed; its CHECK fails in the plugins, as the interfaces are missing from
+//! that result.
 
 use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::{NetworkConf, PassedOver};
@@ -31,7 +33,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Where runtimes keep it.
 pub const DEFAULT_DIR: &str = "/var/lib/cni";
 const KIND: &str = "cniCacheV1";
-/// Files being written start like this; a name of an entry starts alphanumeric.
+/// Names of files being written start like this; the name of an entry starts alphanumeric.
 const UNFINISHED: &str = ".unfinished-";
 
 /// The cache of one folder.
@@ -40,7 +42,7 @@ pub struct Cache {
     results: PathBuf,
 }
 
-/// What the cache knows of one attachment.
+/// The cached data of one attachment.
 #[derive(Debug, Clone)]
 pub struct Cached {
     /// The network's name.
@@ -51,17 +53,17 @@ pub struct Cached {
     pub config: Vec<u8>,
     /// The result as JSON; `None` in an intent.
     result: Option<Box<RawValue>>,
-    /// The plugin that ran last while an ADD was under way.
+    /// The plugin that ran last while an ADD was in progress.
     pub(crate) running: Option<ProcessId>,
 }
 
-/// What is in the file of an attachment.
+/// The content of an attachment's file.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// Nothing, or nothing that can be understood.
+    /// No file, or an invalid one.
     Nothing,
     Own(Box<Cached>),
-    /// Another attachment's entry, as the parts of a name may contain `-`.
+    /// Another attachment's entry; the names can coincide, as the parts of a name may contain `-`.
     Others(Box<Cached>),
 }
 
@@ -91,13 +93,13 @@ struct Wire {
     capability_args: Option<CapabilityArgs>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Box<RawValue>>,
-    /// Last, so that it can be written where it is.
+    /// Last, so that it can be overwritten in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     running: Option<String>,
 }
 
 impl Cached {
-    /// What an ADD knows: without a result, its intent.
+    /// The entry of an ADD; without a result it is the intent.
     pub(crate) fn of(
         network: &NetworkConf,
         name: &NetworkName,
@@ -108,8 +110,8 @@ impl Cached {
         Self { network, attachment: attachment.clone(), config, result, running: None }
     }
 
-    /// Whether the ADD was finished. If not, this is an intent: the runtime that began the ADD is still at it, or died
-    /// before it could finish or roll back, or could not roll back everything. DEL finishes it.
+    /// Whether the ADD was finished. If not, this is an intent: the runtime that began the ADD is still at work, or
+    /// died before it could finish or roll back, or could not roll back everything. DEL finishes it.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.result.is_some()
@@ -131,10 +133,10 @@ impl Cached {
         self.result.as_deref().map(RawValue::get)
     }
 
-    /// The network configuration that ADD used: enough for DEL when the file it came from has changed or is gone.
+    /// The network configuration that ADD used: sufficient for DEL when the file it came from has changed or is gone.
     ///
     /// # Errors
-    /// Code 6 or 7 when it is none, as in files of the oldest format.
+    /// Code 6 or 7 when there is none, as in files of the oldest format.
     pub fn network_conf(&self) -> Result<NetworkConf, CniError> {
         if self.config.is_empty() {
             return Err(CniError::new(Code::INVALID_CONFIG, "the file is of the oldest format, which has none"));
@@ -163,7 +165,7 @@ impl Cached {
         })
     }
 
-    /// The file, with a place for the plugin that runs or without.
+    /// The file's content, with or without room for the running plugin.
     pub(crate) fn to_bytes(&self, running: Option<&str>) -> serde_json::Result<Vec<u8>> {
         let Attachment { id, netns, args, capability_args } = &self.attachment;
         let pairs = args.pairs();
@@ -195,7 +197,7 @@ impl Cache {
         self.results.join(format!("{network}-{}-{}", id.container_id, id.ifname))
     }
 
-    /// Makes the folder, 0700, if it is not there: a node that cannot cache is told so before anything runs.
+    /// Makes the folder, 0700, if it does not exist: so a node that cannot cache fails before any plugin runs.
     pub(crate) fn prepare(&self) -> Result<(), Error> {
         std::fs::DirBuilder::new()
             .recursive(true)
@@ -204,7 +206,7 @@ impl Cache {
             .map_err(failed("write", &self.results))
     }
 
-    /// What is known of an attachment. A broken file is as good as none, with a warning.
+    /// The cached data of an attachment. An invalid file counts as missing, with a warning.
     ///
     /// # Errors
     /// [`Error::Cache`] if the file is there and cannot be read.
@@ -214,13 +216,13 @@ impl Cache {
             Look::Nothing => Ok(None),
             Look::Others(other) => {
                 let path = self.path(network, id);
-                tracing::warn!(path = %path.display(), "a cached result counts as missing: it is {}", told(&other));
+                tracing::warn!(path = %path.display(), "a cached result counts as missing: it is {}", attachment_of(&other));
                 Ok(None)
             }
         }
     }
 
-    /// What is in the file of an attachment.
+    /// The content of an attachment's file.
     pub(crate) fn look(&self, network: &NetworkName, id: &AttachmentId) -> Result<Look, Error> {
         let path = self.path(network, id);
         let bytes = match std::fs::read(&path) {
@@ -237,14 +239,14 @@ impl Cache {
         }
     }
 
-    /// That an attachment's file is another's, which is not to be overwritten.
+    /// The error that an attachment's file belongs to another one and must not be overwritten.
     pub(crate) fn clash(&self, network: &NetworkName, id: &AttachmentId, other: &Cached) -> Error {
         let path = self.path(network, id);
         let (other_network, other) = (other.network.clone(), other.attachment.id.clone());
         Error::Clash(Box::new(Clash { path, network: network.clone(), id: id.clone(), other_network, other }))
     }
 
-    /// All attachments, or those of one container. No folder is no attachments.
+    /// All attachments, or those of one container. A missing folder means no attachments.
     ///
     /// # Errors
     /// [`Error::Cache`] if the folder cannot be read.
@@ -271,7 +273,7 @@ impl Cache {
         Ok(listing)
     }
 
-    /// Writes the entry of an ADD that begins, in which its plugins can be noted.
+    /// Writes the entry of an ADD that begins; the running plugins can be recorded in it.
     pub(crate) fn begin(&self, entry: &Cached) -> Result<Noted, Error> {
         let path = self.path(&entry.network, &entry.attachment.id);
         let blank = " ".repeat(ProcessId::TEXT_BYTES);
@@ -281,14 +283,14 @@ impl Cache {
         Ok(Noted { file, place: place as u64, path })
     }
 
-    /// Writes the entry of an ADD that was finished.
+    /// Writes the entry of a finished ADD.
     pub(crate) fn finish(&self, entry: &Cached) -> Result<(), Error> {
         let path = self.path(&entry.network, &entry.attachment.id);
         let bytes = entry.to_bytes(None).map_err(|error| failed("write", &path)(error.into()))?;
         replace(&path, &bytes).map(drop).map_err(failed("write", &path))
     }
 
-    /// Removes an entry, and says whether there was one. Another attachment's under the same file name stays.
+    /// Removes an entry, and returns whether there was one. Another attachment's entry under the same file name stays.
     pub(crate) fn remove(&self, network: &NetworkName, id: &AttachmentId) -> Result<bool, Error> {
         let path = self.path(network, id);
         if let Ok(Some(other)) = read_entry(&path)
@@ -302,7 +304,7 @@ impl Cache {
         }
     }
 
-    /// Removes what writers left that died before a file was in its place.
+    /// Removes temporary files of writers that died before they renamed them.
     pub(crate) fn remove_unfinished(&self) -> Result<(), Error> {
         let failed = failed("list", &self.results);
         let entries = match std::fs::read_dir(&self.results) {
@@ -319,24 +321,24 @@ impl Cache {
     }
 }
 
-/// The entry of an ADD under way.
+/// The entry of an ADD in progress.
 #[derive(Debug)]
 pub(crate) struct Noted {
     file: File,
-    /// Where the plugin is noted, in bytes from the start.
+    /// Offset of the field `running`, in bytes.
     place: u64,
     path: PathBuf,
 }
 
 impl Noted {
-    /// Notes that a child of this number is the plugin that runs, so that whoever comes after this process can end it.
+    /// Records that the child with this pid is the running plugin, so that a later process can end it.
     ///
-    /// Written in place, over as many bytes: one system call. Half of it would be no process, and the plugin of a
-    /// runtime that died in the middle of it does not begin.
+    /// It is written in place, over the same number of bytes, with one system call. A partial write names no valid
+    /// process; the plugin of a runtime that died during the write has not begun.
     pub(crate) fn note(&self, child: Pid) -> Result<(), Error> {
         let noted = ProcessId::of(child).and_then(|plugin| match plugin {
             Some(plugin) => self.file.write_all_at(plugin.to_string().as_bytes(), self.place),
-            // It has ended already, and there is nothing to end.
+            // It has ended already, so no later process needs to end it.
             None => Ok(()),
         });
         noted.map_err(failed("write", &self.path))
@@ -347,21 +349,21 @@ fn failed(verb: &'static str, path: &Path) -> impl Fn(io::Error) -> Error {
     move |source| Error::Cache { verb, path: path.to_owned(), source, details: String::new() }
 }
 
-/// Whether the file's name allows that it is an entry of `container`. The name alone cannot tell: all its parts may
+/// Whether a file of this name can be an entry of `container`. The name alone does not decide: all its parts may
 /// contain `-`.
 fn may_be_of(path: &Path, container: Option<&ContainerId>) -> bool {
     let Some(name) = path.file_name().and_then(|name| name.to_str()) else { return false };
     !name.starts_with('.') && container.is_none_or(|id| name.contains(&format!("-{id}-")))
 }
 
-/// Whether it is an unfinished file whose writer is gone. A process that is there may write just now.
+/// Whether it is a temporary file whose writer is gone. A living writer may still be writing.
 fn is_abandoned(path: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     let Some((writer, _)) = name.and_then(|name| name.strip_prefix(UNFINISHED)?.split_once('-')) else { return false };
     writer.parse::<u32>().is_ok_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
 }
 
-/// `Ok(None)`: it has just been deleted, or it is of the oldest format, which does not say whose it is.
+/// `Ok(None)`: it has just been deleted, or it has the oldest format, which does not name its attachment.
 fn read_entry(path: &Path) -> Result<Option<Cached>, String> {
     let bytes = match std::fs::read(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -373,7 +375,7 @@ fn read_entry(path: &Path) -> Result<Option<Cached>, String> {
     }
 }
 
-/// The entry of `bytes`; `None` if it is another JSON object, such as the bare result of the oldest format.
+/// The entry in `bytes`; `None` if it is another JSON object, such as the bare result of the oldest format.
 fn wire(bytes: &[u8]) -> Result<Option<Wire>, String> {
     #[derive(Deserialize)]
     struct Kind {
@@ -387,7 +389,7 @@ fn wire(bytes: &[u8]) -> Result<Option<Wire>, String> {
     }
 }
 
-/// The entry in a file of this attachment's, which may be another's. The oldest format does not say whose it is.
+/// The entry in the file under this attachment's name, which may be another's. The oldest format does not name it.
 pub(crate) fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
     if let Some(wire) = wire(bytes)? {
         return Cached::from_wire(wire).map_err(|error| error.to_string());
@@ -396,23 +398,23 @@ pub(crate) fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> R
     let attachment = Attachment::from(id.clone());
     let cached =
         Cached { network: network.clone(), attachment, config: Vec::new(), result: Some(result), running: None };
-    // Any object would do as JSON; only a result counts.
+    // Any object is valid JSON; only a result counts.
     cached.result(SpecVersion::V0_1_0).map_err(|error| error.to_string())?;
     Ok(cached)
 }
 
-/// Whose an entry is.
-fn told(Cached { network, attachment: Attachment { id, .. }, .. }: &Cached) -> String {
+/// The attachment that an entry belongs to, for messages.
+fn attachment_of(Cached { network, attachment: Attachment { id, .. }, .. }: &Cached) -> String {
     format!("that of {}/{} in network {network}", id.container_id, id.ifname)
 }
 
-/// Puts a file in its place, all or nothing, readable by its owner only.
+/// Writes a file as a whole or not at all, readable by its owner only.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let unfinished = path.with_file_name(format!("{UNFINISHED}{}-{count}", std::process::id()));
     let written = (|| {
-        // A leftover of this name is from a process that is gone.
+        // A leftover file of this name is from a process that is gone.
         let mut file =
             std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(bytes)?;

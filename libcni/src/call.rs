@@ -1,4 +1,4 @@
-//! One call of one plugin on behalf of an operation: in its span, within its limits.
+//! One call of one plugin for an operation: in its tracing span, within its limits.
 
 use crate::cache::Noted;
 use crate::limits::Limits;
@@ -17,24 +17,24 @@ pub(crate) struct PluginCall<'a> {
     pub(crate) executable: &'a Path,
     pub(crate) env: CallEnv,
     pub(crate) stdin: &'a [u8],
-    /// Where it is noted which process the plugin is, before that can begin.
+    /// The cache's entry in which the plugin's process is recorded before the plugin can begin.
     pub(crate) noted: Option<&'a Noted>,
 }
 
-/// A plugin that did not do what it should.
+/// A call that failed.
 pub(crate) struct Failure {
     pub(crate) error: CniError,
     pub(crate) stage: Stage,
 }
 
-/// How far a failed call had got.
+/// How far a failed call got.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// The plugin was not started, so there is nothing to undo.
     Before,
-    /// It was started, and the error is about how it ran.
+    /// The plugin was started, and the error is about how it ran.
     Ran,
-    /// The error is what it printed itself.
+    /// The plugin printed the error itself.
     Printed,
 }
 
@@ -43,7 +43,7 @@ impl Failure {
         move |error| Self { error, stage }
     }
 
-    /// Whether the plugin said itself that it cannot use what it was given.
+    /// Whether the plugin itself reported that it cannot use its input.
     pub(crate) fn is_refusal(&self) -> bool {
         self.stage == Stage::Printed && self.error.code.is_refusal()
     }
@@ -60,7 +60,7 @@ impl AsRef<CniError> for Failure {
 }
 
 impl PluginCall<'_> {
-    /// Makes the call; the outcome is the plugin's stdout.
+    /// Makes the call and returns the plugin's stdout.
     pub(crate) async fn make(self) -> Result<Vec<u8>, Failure> {
         watch::call(self.command, self.plugin, self.make_in_span()).await
     }
@@ -79,7 +79,7 @@ impl PluginCall<'_> {
         };
         let started = exec::start(call).await.map_err(Failure::at(Stage::Before))?;
         if let Some(noted) = self.noted {
-            // Dropped then, the plugin is told to end; without the end of its config it has not begun.
+            // If it is dropped here, the plugin is terminated; without the end of its config it has not begun.
             started
                 .pid()
                 .map_or(Ok(()), |pid| noted.note(pid))

@@ -1,10 +1,10 @@
-//! Calling off operations that are under way.
+//! Cancelling operations in progress.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::sync::Notify;
 
-/// Calls off every operation of the [`crate::Runtime`]s it was given to. Clones are one and the same.
+/// Cancels every operation of the [`crate::Runtime`]s that it was given to. Clones share their state.
 ///
 /// ```
 /// # use libcni::{Cancellation, Runtime};
@@ -25,22 +25,22 @@ struct State {
 }
 
 impl Cancellation {
-    /// Calls off; there is no way back.
+    /// Cancels the operations; this cannot be reverted.
     pub fn cancel(&self) {
         self.0.is_cancelled.store(true, Ordering::SeqCst);
         self.0.changed.notify_waiters();
     }
 
-    /// Whether it was called off.
+    /// Whether it was cancelled.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.0.is_cancelled.load(Ordering::SeqCst)
     }
 
-    /// Waits until it is called off.
+    /// Waits until it is cancelled.
     pub async fn cancelled(&self) {
         let mut changed = std::pin::pin!(self.0.changed.notified());
-        // Listening comes before looking, so that no call is missed in between.
+        // Registration comes before the check, so that no cancellation in between is missed.
         changed.as_mut().enable();
         if !self.is_cancelled() {
             changed.await;

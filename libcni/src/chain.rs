@@ -1,5 +1,5 @@
-//! The plugins of a network, run in order: forward for ADD and CHECK, backward for DEL, carrying on past errors for
-//! GC.
+//! The plugins of a network, run in order: forward for ADD and CHECK, backward for DEL, and for GC all of them despite
+//! errors.
 
 use crate::attachment::{Attachment, AttachmentId};
 use crate::cache::Noted;
@@ -23,7 +23,7 @@ pub(crate) struct Chain<'a> {
     pub(crate) network: &'a NetworkConf,
     command: Command,
     limits: Limits,
-    /// Where ADD notes which process a plugin is.
+    /// Where ADD records the plugin's process.
     pub(crate) noted: Option<Noted>,
 }
 
@@ -57,7 +57,7 @@ impl<'a> Chain<'a> {
         for (plugin, executable) in self.network.plugins.iter().zip(&self.find_executables()?) {
             self.call(plugin, executable, attachment, prev_result)
                 .await
-                .map_err(|failure| self.told(plugin, failure.error))?;
+                .map_err(|failure| self.plugin_error(plugin, failure.error))?;
         }
         Ok(())
     }
@@ -71,7 +71,7 @@ impl<'a> Chain<'a> {
                 Err(error) => Err(error),
             };
             if let Err(error) = outcome {
-                errors.push(self.told(plugin, error));
+                errors.push(self.plugin_error(plugin, error));
                 if self.runtime.settings.del_errors == DelErrors::Stop {
                     break;
                 }
@@ -100,12 +100,12 @@ impl<'a> Chain<'a> {
         Err(failure.error)
     }
 
-    /// GC. Carries on past errors.
+    /// GC. Continues after errors.
     pub(crate) async fn gc(&self, valid: &[AttachmentId]) -> Vec<Error> {
         let mut errors = Vec::new();
         for plugin in &self.network.plugins {
             if let Err(error) = self.call_for_network(plugin, Some(valid)).await {
-                errors.push(self.told(plugin, error));
+                errors.push(self.plugin_error(plugin, error));
             }
         }
         errors
@@ -114,14 +114,14 @@ impl<'a> Chain<'a> {
     /// STATUS. The first error ends it.
     pub(crate) async fn status(&self) -> Result<(), Error> {
         for plugin in &self.network.plugins {
-            self.call_for_network(plugin, None).await.map_err(|error| self.told(plugin, error))?;
+            self.call_for_network(plugin, None).await.map_err(|error| self.plugin_error(plugin, error))?;
         }
         Ok(())
     }
 
-    /// Finds all executables before the first one runs, so that a missing last one leaks nothing.
+    /// Finds all executables before the first one runs, so that a missing one leaves nothing behind.
     pub(crate) fn find_executables(&self) -> Result<Vec<PathBuf>, Error> {
-        let find = |plugin| self.find_executable(plugin).map_err(|error| self.told(plugin, error));
+        let find = |plugin| self.find_executable(plugin).map_err(|error| self.plugin_error(plugin, error));
         self.network.plugins.iter().map(find).collect()
     }
 
@@ -129,8 +129,8 @@ impl<'a> Chain<'a> {
         find_executable(self.runtime, plugin)
     }
 
-    pub(crate) fn told(&self, plugin: &PluginObject, error: CniError) -> Error {
-        tell(plugin, self.command, error)
+    pub(crate) fn plugin_error(&self, plugin: &PluginObject, error: CniError) -> Error {
+        plugin_error(plugin, self.command, error)
     }
 
     pub(crate) async fn call(
@@ -162,9 +162,9 @@ impl<'a> Chain<'a> {
         CallEnv { path: self.runtime.settings.path.clone(), ..CallEnv::default() }
     }
 
-    /// `CNI_NETNS`. DEL of an attachment whose namespace is gone says so with an empty one (SPEC 2, DEL: it is optional
-    /// there). With the path of what is gone host-device 1.1.1 of the reference fails, and sbr leaves a plain file at
-    /// that path on which the plugins after it fail; all others take both.
+    /// `CNI_NETNS`. It is empty for DEL of an attachment whose namespace is gone (SPEC 2, DEL: it is optional there).
+    /// With the path of a namespace that is gone host-device 1.1.1 of the reference fails, and sbr leaves a plain file
+    /// at that path, on which the plugins after it fail; all others accept both.
     fn netns<'b>(&self, attachment: &'b Attachment) -> &'b str {
         match (self.command, Namespace::of(&attachment.netns)) {
             (Command::Del, Namespace::Gone) => "",
@@ -186,14 +186,14 @@ impl<'a> Chain<'a> {
     }
 }
 
-/// What a plugin of ADD printed: as types, and as the next plugin and the cache get it.
+/// The output of a plugin's ADD: as types, and in the form for the next plugin and the cache.
 pub(crate) struct Step {
     pub(crate) result: AddResult,
     pub(crate) json: Box<RawValue>,
 }
 
 impl Step {
-    /// Reads stdout of an ADD in a network of `version`.
+    /// Parses stdout of an ADD in a network of `version`.
     fn read(stdout: &[u8], version: SpecVersion) -> Result<Self, CniError> {
         if stdout.trim_ascii().is_empty() {
             return Err(CniError::new(Code::DELEGATE, "cannot use result: the plugin ended well but printed none"));
@@ -208,12 +208,12 @@ impl Step {
     }
 }
 
-/// The start of what a plugin printed, for an error text.
+/// The start of a plugin's output, for an error text.
 fn start(stdout: &[u8]) -> String {
     String::from_utf8_lossy(stdout.trim_ascii()).chars().take(100).collect()
 }
 
-/// Finds a plugin's executable, which must be one.
+/// Finds a plugin's executable, and checks that it is executable.
 pub(crate) fn find_executable(runtime: &Runtime, plugin: &PluginObject) -> Result<PathBuf, CniError> {
     let path = runtime.settings.path.find_executable(&plugin.plugin_type)?;
     access(&path, AccessFlags::X_OK).map_err(|errno| {
@@ -223,13 +223,13 @@ pub(crate) fn find_executable(runtime: &Runtime, plugin: &PluginObject) -> Resul
     Ok(path)
 }
 
-pub(crate) fn tell(plugin: &PluginObject, command: Command, error: CniError) -> Error {
+pub(crate) fn plugin_error(plugin: &PluginObject, command: Command, error: CniError) -> Error {
     let (plugin, name) = (plugin.plugin_type.to_string(), plugin.name.clone());
     Error::from(PluginError { plugin, name, command, error })
 }
 
-/// Whether a plugin printed that something is absent which is no executable: the phrase of Go programs, which name
-/// `exec` beside it when it was a program that they could not start.
+/// Whether a plugin reports that something other than an executable is absent: this is the phrase of Go programs, which
+/// add `exec` if they could not start a program.
 fn is_about_absence(failure: &Failure) -> bool {
     let CniError { code, msg, details } = &failure.error;
     let says = |phrase: &str| msg.contains(phrase) || details.contains(phrase);

@@ -16,28 +16,28 @@ use std::path::{Path, PathBuf};
 /// A network: its name, its version and its plugins in order.
 #[derive(Debug, Clone)]
 pub struct NetworkConf {
-    /// `name` as written; its characters are checked when it is used, see [`NetworkConf::network_name`].
+    /// `name` as written; its characters are checked on use, see [`NetworkConf::network_name`].
     pub name: String,
     /// The version that was chosen from `cniVersions` and `cniVersion`, as written; may be empty.
     pub cni_version: String,
-    /// CHECK is not to be run.
+    /// Whether CHECK is disabled.
     pub disable_check: bool,
-    /// GC is not to be run.
+    /// Whether GC is disabled.
     pub disable_gc: bool,
     /// The plugins, in the order of ADD.
     pub plugins: Vec<PluginObject>,
-    /// What the cache keeps: the list's own bytes, or, when plugins came from elsewhere, a list that holds them all.
+    /// The bytes for the cache: the list's own, or, when plugins came from a folder, a list that contains them all.
     pub(crate) bytes: Vec<u8>,
     /// The file it was read from.
     path: Option<PathBuf>,
 }
 
-/// A file that was met on the way to a network and could not be used.
+/// A file that was found before a network and could not be used.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PassedOver {
     /// The file.
     pub path: PathBuf,
-    /// Why, on one line.
+    /// The reason, on one line.
     pub reason: String,
 }
 
@@ -58,12 +58,12 @@ impl PassedOver {
 pub struct Found {
     /// The network.
     pub network: NetworkConf,
-    /// Unusable files met before it.
+    /// Unusable files found before it.
     pub passed_over: Vec<PassedOver>,
 }
 
-/// Finds a network by name: first among `*.conflist`, sorted by name, then among `*.conf` and `*.json`, which
-/// hold one plugin each. A broken file is passed over, and told about.
+/// Finds a network by name: first among `*.conflist`, sorted by name, then among `*.conf` and `*.json`, which hold one
+/// plugin each. A broken file is skipped and reported.
 ///
 /// # Errors
 /// [`Error::NoConfig`] if there is no such file at all, also when there is no folder; [`Error::NoNetwork`] if none
@@ -80,7 +80,7 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
             Ok(network) if network.name == name => return Ok(Found { network, passed_over }),
             Ok(_) => {}
             Err(error) => {
-                // The path is told beside the reason.
+                // The path is reported beside the reason.
                 let reason = match error {
                     Error::Config { error, .. } => error.to_string(),
                     other => other.with_causes(),
@@ -92,10 +92,10 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
     Err(Error::NoNetwork { dir: dir.to_owned(), name: name.to_owned(), passed_over })
 }
 
-/// What the error of a list without plugins ends with.
+/// The end of the error about a list without plugins.
 pub const NO_PLUGINS: &str = "no plugins in list";
 
-/// The files of `dir` with one of these extensions, exactly so spelled, sorted by name. No folder is no files.
+/// The files of `dir` with one of these extensions, exactly so spelled, sorted by name. A missing folder has no files.
 ///
 /// # Errors
 /// [`Error::ReadConfig`] if the folder cannot be read.
@@ -124,7 +124,7 @@ fn is_list(path: &Path) -> bool {
 impl NetworkConf {
     /// Reads a file: a list if it is called `*.conflist`, else a single plugin.
     ///
-    /// A list's plugins are followed by those of `<folder of the list>/<name>/*.conf`, unless it says
+    /// A list's plugins are followed by those of `<folder of the list>/<name>/*.conf`, unless it sets
     /// `loadOnlyInlinedPlugins`.
     ///
     /// # Errors
@@ -146,13 +146,13 @@ impl NetworkConf {
         Ok(Self { path: Some(path.to_owned()), ..network })
     }
 
-    /// Parses a list, or a single plugin, from memory. Only inlined plugins are known; there may be none.
+    /// Parses a list, or a single plugin, from memory. Only inlined plugins are included; there may be none.
     ///
     /// # Errors
     /// Code 6 if it is no JSON object, code 7 if a key is missing or wrong.
     pub fn parse(bytes: &[u8]) -> Result<Self, CniError> {
         let object = parse_object(bytes)?;
-        // Only a single plugin has a type at the top.
+        // Only a single plugin has a `type` at the top level.
         if object.find("plugins").is_none() && object.find_in_any_case("type").is_some() {
             return Self::single(&object, bytes);
         }
@@ -193,8 +193,8 @@ impl NetworkConf {
         self.path.as_deref()
     }
 
-    /// The same network under another name: for files without one, to which some runtimes give the file's. The cache
-    /// keeps that name too.
+    /// The same network under another name: some runtimes give a file without `name` the file's name. The cache keeps
+    /// that name too.
     #[must_use]
     pub fn named(mut self, name: &str) -> Self {
         let object = RawObject::parse(&self.bytes).unwrap_or_default();
@@ -208,7 +208,7 @@ impl NetworkConf {
         self
     }
 
-    /// The name, checked: it becomes part of paths and rules.
+    /// The name, checked because it becomes part of paths and rules.
     ///
     /// # Errors
     /// Code 7 if it is empty or has other characters than the specification allows.
@@ -248,7 +248,7 @@ fn parse_object(bytes: &[u8]) -> Result<RawObject, CniError> {
         .map_err(|error| CniError::new(Code::DECODING, format!("cannot parse network config: {error}")))
 }
 
-/// A list as its file has it. Its top-level keys are exact-case, as the reference reads them.
+/// A list as in its file. Its top-level keys are exact-case, as the reference reads them.
 struct List {
     object: RawObject,
     name: String,
@@ -286,7 +286,7 @@ impl List {
         })
     }
 
-    /// The folder with more plugins. A name that is no name leads nowhere; ADD will refuse it.
+    /// The folder with more plugins. An invalid name has no folder; ADD will refuse it.
     fn plugins_dir(&self, path: &Path) -> Option<PathBuf> {
         let name = NetworkName::parse(&self.name).ok().filter(|_| !self.only_inlined)?;
         Some(path.parent()?.join(name.as_str()))
@@ -316,7 +316,7 @@ impl List {
         Ok(network)
     }
 
-    /// The list as one file that needs no folder, so that whoever reads the cache later has all of it.
+    /// The list as one file that needs no folder, so that later readers of the cache have all of it.
     fn inlining(&self, plugins: &[Box<RawValue>]) -> Vec<u8> {
         let mut list = ObjectWriter::new();
         for (key, value) in self.object.iter().filter(|(key, _)| !matches!(*key, "plugins" | "loadOnlyInlinedPlugins"))
@@ -352,7 +352,7 @@ fn parse_plugins(plugins: &RawValue) -> Result<Vec<PluginObject>, CniError> {
     plugins.iter().enumerate().map(|(index, text)| PluginObject::parse(text, Some(index))).collect()
 }
 
-/// A bool, also as text in any case.
+/// A bool, also written as a string in any case.
 fn flag(object: &RawObject, key: &str) -> Result<bool, CniError> {
     let Some(value) = object.find(key) else { return Ok(false) };
     let unquoted = value.get().trim_matches('"').to_ascii_lowercase();
@@ -363,7 +363,7 @@ fn flag(object: &RawObject, key: &str) -> Result<bool, CniError> {
     }
 }
 
-/// The highest version of `cniVersions` and `cniVersion` that is known here; `cniVersion` as written if there is none.
+/// The highest supported version among `cniVersions` and `cniVersion`; `cniVersion` as written if none is supported.
 fn choose_version(object: &RawObject) -> Result<String, CniError> {
     let own: Option<String> = decode("cniVersion", object.find("cniVersion")).map_err(invalid)?;
     let offered: Option<Vec<String>> = decode("cniVersions", object.find("cniVersions")).map_err(invalid)?;

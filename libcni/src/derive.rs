@@ -6,21 +6,21 @@ use crate::conflist::NetworkConf;
 use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, quote};
 
-/// What is added to a plugin's object for one call.
+/// What one call adds to a plugin's object.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Added<'a> {
     /// The result before this plugin, as JSON of the network's version.
     pub(crate) prev_result: Option<&'a str>,
-    /// Whose capability arguments become `runtimeConfig`.
+    /// The attachment whose capability arguments become `runtimeConfig`.
     pub(crate) attachment: Option<&'a Attachment>,
-    /// GC: what must be kept.
+    /// GC: the attachments that must be kept.
     pub(crate) valid: Option<&'a [AttachmentId]>,
 }
 
-/// The key of the valid attachments as the specification has it, and as the reference sends it too.
+/// The key of the valid attachments in the specification and in the reference's requests.
 const VALID_KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
-/// The config for one call of one plugin. Keys that this library does not set pass as the bytes they are.
+/// The config for one call of one plugin. Keys that this library does not set keep their original bytes.
 pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<'_>) -> Vec<u8> {
     let runtime_config = added.attachment.and_then(|attachment| runtime_config(plugin, attachment));
     let is_replaced = |key: &str| {
@@ -49,7 +49,7 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
     object.finish()
 }
 
-/// The arguments for capabilities that the plugin enables; `None` if there are none.
+/// The arguments for the capabilities that the plugin enables; `None` if there are none.
 fn runtime_config(plugin: &PluginObject, attachment: &Attachment) -> Option<String> {
     let mut object = ObjectWriter::new();
     let mut is_empty = true;

@@ -1,4 +1,4 @@
-//! What can go wrong at the runtime's end.
+//! Errors of the runtime library.
 
 use crate::attachment::AttachmentId;
 use crate::conflist::PassedOver;
@@ -42,10 +42,10 @@ pub enum Error {
     Config {
         /// The file, if it came from one.
         path: Option<PathBuf>,
-        /// Code 6 or 7, and what is wrong with it.
+        /// Code 6 or 7, and the reason.
         error: CniError,
     },
-    /// A name, an argument or a version cannot be used; nothing has run.
+    /// A name, an argument or a version cannot be used; no plugin has run.
     #[error("{0}")]
     Invalid(CniError),
     /// The network's version has no CHECK.
@@ -68,26 +68,26 @@ pub enum Error {
         path: PathBuf,
         /// Why.
         source: io::Error,
-        /// After a failed ADD, what was rolled back and what was left; else empty.
+        /// After a failed ADD, what was rolled back and what was left; otherwise empty.
         details: String,
     },
-    /// Another attachment has the cache file that this one would have; nothing has run.
+    /// The cache file of this attachment's name belongs to another attachment; no plugin has run.
     #[error("{0}; {DEL_OTHER}")]
     Clash(Box<Clash>),
-    /// A cached result cannot be used with the network's version.
+    /// A cached result is invalid in the network's version.
     #[error("cannot use cached result {}: {error}", path.display())]
     CachedResult {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         error: CniError,
     },
-    /// The network configuration that ADD left in the cache cannot be used; nothing has run.
+    /// The network configuration that ADD left in the cache cannot be used; no plugin has run.
     #[error("cannot use cached network config {}: {error}", path.display())]
     CachedConf {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason.
         error: CniError,
     },
     /// The attachment's ADD was begun and not finished, so there is nothing to check.
@@ -98,13 +98,13 @@ pub enum Error {
         /// The attachment.
         id: AttachmentId,
     },
-    /// Plugins that a runtime left running for the attachment could not be ended; nothing has run.
+    /// Plugins that a runtime left running for the attachment could not be ended; no plugin has run.
     #[error("{error}")]
     Orphans {
-        /// Code 104, 109 or 5, and which process it is.
+        /// Code 104, 109 or 5, and the process.
         error: CniError,
     },
-    /// Several of one operation that carries on past errors.
+    /// Several errors of one operation that continues after errors.
     #[error("{}", Error::lines(errors))]
     Several {
         /// At least two, in the order they happened.
@@ -112,7 +112,7 @@ pub enum Error {
     },
 }
 
-/// Two attachments whose names join to the name of one cache file, as all parts may contain `-`.
+/// Two attachments whose cache files would have the same name, as all parts of the name may contain `-`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "cannot add {}/{} to network {network}: its cache file {} is that of {}/{} in network {other_network}",
@@ -131,7 +131,7 @@ pub struct Clash {
     pub other: AttachmentId,
 }
 
-/// A plugin's failure, with whose it was.
+/// A plugin's failure, with the plugin's type and name.
 ///
 /// As text: `plugin type="bridge" failed (add): msg; details`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,14 +140,14 @@ pub struct PluginError {
     pub plugin: String,
     /// `name` in the plugin's own object, if it has one.
     pub name: Option<String>,
-    /// What it was asked to do.
+    /// The verb.
     pub command: Command,
-    /// Its own words. After a failed ADD, the details end with what was rolled back and what was left.
+    /// The plugin's own text. After a failed ADD, the details end with what was rolled back and what was left.
     pub error: CniError,
 }
 
 impl PluginError {
-    /// Whose error it is, as the text begins.
+    /// The plugin and the verb: the start of the text.
     fn origin(&self) -> String {
         let name = self.name.as_ref().map(|name| format!(" name={name:?}")).unwrap_or_default();
         let verb = match self.command {
@@ -186,8 +186,8 @@ fn prefix(path: Option<&Path>) -> String {
 }
 
 impl Error {
-    /// The code of the plugin's error, or of the reason why nothing ran, from the table in [`Code`]; of several, the
-    /// first one's. `None` for none of several.
+    /// The code of the plugin's error, or of the reason why no plugin ran, from the table in [`Code`]; of several
+    /// errors, the first one's. `None` if [`Error::Several`] is empty.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -223,7 +223,7 @@ impl Error {
         let new = CniError::new;
         let of = |prefix: String, error: &CniError| CniError { msg: format!("{prefix}{}", error.msg), ..error.clone() };
         match self {
-            // What is wrong with the network's configuration is that it is not there.
+            // What is wrong with the network's configuration is that it does not exist.
             Error::NoConfig { .. } => new(Code::INVALID_CONFIG, self.to_string()),
             Error::NoNetwork { dir, name, passed_over } => {
                 let error = new(Code::INVALID_CONFIG, no_network(dir, name));
@@ -248,7 +248,7 @@ impl Error {
         }
     }
 
-    /// Whether a plugin, or this library for it, says that it cannot use the configuration.
+    /// Whether a plugin, or this library on its behalf, reports that it cannot use the configuration.
     pub(crate) fn is_refusal(&self) -> bool {
         match self {
             Error::CachedConf { .. } | Error::Invalid(_) | Error::Config { .. } => true,
@@ -267,7 +267,7 @@ impl Error {
         }
     }
 
-    /// One error out of any number; `None` out of none.
+    /// Joins any number of errors into one; `None` if there are none.
     #[must_use]
     pub fn join(mut errors: Vec<Error>) -> Option<Self> {
         match errors.len() {

@@ -1,4 +1,4 @@
-//! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
+//! The private decoders, for the targets of conformance/fuzz. Not a public interface: it changes with them.
 
 use crate::attachment::{Attachment, AttachmentId};
 use crate::cache::{self, Cached};
@@ -9,7 +9,7 @@ use crate::versions::VersionInfo;
 use cni_spec::{CniError, NetworkName};
 use serde_json::value::RawValue;
 
-/// What the cache keeps of a network's configuration.
+/// The form in which the cache keeps a network's configuration.
 #[must_use]
 pub fn bytes(network: &NetworkConf) -> &[u8] {
     &network.bytes
@@ -32,10 +32,10 @@ pub fn stdin(
     derive::stdin(network, plugin, &Added { prev_result, attachment, valid })
 }
 
-/// Reads a cache file that has this attachment's name.
+/// Reads a cache file under this attachment's name.
 ///
 /// # Errors
-/// Why it counts as missing.
+/// The reason why it counts as missing.
 pub fn cached(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> Result<Cached, String> {
     cache::parse(bytes, network, id).and_then(|cached| {
         let is_own = (&cached.network, &cached.attachment.id) == (network, id);
@@ -57,7 +57,7 @@ pub fn cache_file(
 /// Reads a plugin's answer to VERSION.
 ///
 /// # Errors
-/// As the library itself gives them.
+/// The same as in the library.
 pub fn version_info(stdout: &[u8]) -> Result<VersionInfo, CniError> {
     VersionInfo::parse(stdout)
 }

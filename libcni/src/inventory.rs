@@ -1,45 +1,45 @@
-//! What of a network is on the node, whoever made it: what GC must know before it says which attachments are valid.
+//! All objects of a network on the node, of any runtime: GC needs them before it decides which attachments are valid.
 //!
 //! A cache knows the attachments of its own runtime. Another runtime, or another cache folder, may have attached
-//! containers to the same network, and plugins remove what is not in the list that they are given. So whoever makes that
-//! list from a cache looks at the node first. This crate knows nothing of networking: an [`Inventory`] does.
+//! containers to the same network, and plugins remove what is not in the list that they get. So a caller that makes
+//! that list from a cache has to look at the node first. This crate knows nothing of networking: an [`Inventory`] does.
 
 use crate::attachment::AttachmentId;
 use crate::conflist::NetworkConf;
 use cni_spec::CniError;
 use std::fmt;
 
-/// Looks at the node.
+/// Lists what is on the node.
 pub trait Inventory {
     /// Everything that GC of the network's plugins would remove if no attachment were valid. `known` are the
-    /// attachments that the caller knows of: some marks can be understood only with them.
+    /// attachments that the caller knows of: some marks can be decoded only with them.
     ///
     /// # Errors
-    /// The node cannot be looked at.
+    /// The node's state cannot be read.
     fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError>;
 }
 
-/// What the node has of one attachment.
+/// The objects of one attachment on the node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OnNode {
-    /// Whose it is; `None` if its mark does not tell.
+    /// The attachment; `None` if the mark does not identify it.
     pub id: Option<AttachmentId>,
-    /// Links, addresses and rules, for people.
+    /// Links, addresses and rules, as text for people.
     pub objects: Vec<String>,
     /// Whether its container lives.
     pub life: Life,
 }
 
-/// Whether the container of something on the node lives.
+/// Whether the container of an object on the node lives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Life {
-    /// Nothing speaks for it.
+    /// No sign of life.
     Gone,
-    /// It was made less than a minute ago: an ADD may be under way.
+    /// It was made less than a minute ago: an ADD may be in progress.
     Young,
-    /// It cannot be told.
+    /// It cannot be determined.
     Unknown,
-    /// It has to do with a network namespace that exists.
+    /// It is in use by a network namespace that exists.
     Lives,
 }
 
@@ -48,31 +48,31 @@ impl fmt::Display for Life {
         f.write_str(match self {
             Life::Gone => "nothing speaks for a container",
             Life::Young => "it is younger than a minute",
-            Life::Unknown => "whether its container lives cannot be told",
+            Life::Unknown => "it is unknown whether its container lives",
             Life::Lives => "its network namespace exists",
         })
     }
 }
 
-/// What GC would do to what is on the node: made from an [`Inventory`] and the attachments that are valid anyway.
+/// GC's decision about the node's objects, made from an [`Inventory`] and the attachments that are valid anyway.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Survey {
-    /// What is valid.
+    /// The valid attachments.
     pub valid: Vec<OnNode>,
-    /// What is not valid and may live: to be kept, so to be added to the valid attachments.
+    /// Attachments that are not valid but may live: they have to be kept, so they are added to the valid ones.
     pub kept: Vec<OnNode>,
     /// What the plugins will remove.
     pub removed: Vec<OnNode>,
 }
 
 impl Survey {
-    /// Judges what is on the node. `others` are attachments that are not valid and help to understand marks; what
-    /// `is_to_go` is removed though it may live.
+    /// Decides about the node's objects. `others` are attachments that are not valid and help to decode marks; what
+    /// `is_to_go` selects is removed even if it may live.
     ///
-    /// A network below version 1.1.0 has no GC, so that its plugins remove nothing.
+    /// A network below version 1.1.0 has no GC, so its plugins remove nothing.
     ///
     /// # Errors
-    /// As [`Inventory::list`]; the version's.
+    /// As [`Inventory::list`]; an unknown version.
     pub fn of(
         inventory: &dyn Inventory,
         network: &NetworkConf,
@@ -100,7 +100,7 @@ impl Survey {
     /// The attachments to be added to the valid ones.
     ///
     /// # Errors
-    /// The first object that may live and whose mark does not tell its attachment: no list can keep it.
+    /// The first object that may live and whose mark does not identify its attachment: no list can keep it.
     pub fn keep(&self) -> Result<Vec<AttachmentId>, &OnNode> {
         self.kept.iter().map(|found| found.id.clone().ok_or(found)).collect()
     }

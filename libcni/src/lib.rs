@@ -1,7 +1,8 @@
-//! The runtime's end of CNI: give a container its network, and take it away again (SPEC 3).
+//! The runtime side of CNI: sets up a container's network, and takes it down again (SPEC 3).
 //!
-//! A [`Runtime`] knows where plugins and the cache are. A [`NetworkConf`] says which plugins make a network. An
-//! [`Attachment`] says which container and interface. Six verbs bring them together.
+//! A [`Runtime`] knows where plugins and the cache are. A [`NetworkConf`] lists the plugins of a network. An
+//! [`Attachment`] names a container and an interface. The methods of [`Runtime`], one for each verb, take the latter
+//! two.
 //!
 //! ```no_run
 //! use libcni::{Attachment, Runtime, conflist};
@@ -20,31 +21,34 @@
 //! # }
 //! ```
 //!
-//! What differs from the reference library, on purpose:
+//! Intended differences from the reference library:
 //!
-//! - A failed ADD is rolled back, and all executables are known to be there before the first one runs.
-//! - The cache knows of an ADD before its first plugin runs, so that DEL can finish what a killed runtime began. It also
-//!   knows which process the plugin is before that gets the end of its config; DEL ends it first. See [`cache`].
-//! - An ADD whose cache file would be another attachment's is refused; DEL by a configuration that a plugin refuses tries
-//!   the other one that there is of an attachment whose ADD was not finished.
-//! - DEL of an attachment whose namespace is gone says so with an empty `CNI_NETNS`, where the reference passes the path.
+//! - A failed ADD is rolled back, and all executables are found before the first one runs.
+//! - The cache has an entry of an ADD before its first plugin runs, so DEL can finish what a killed runtime began. It
+//! also
+//!   identifies the plugin's process before the plugin gets the end of its config; DEL ends that process first. See
+//! [`cache`].
+//! - An ADD whose cache file would be another attachment's is refused. If a plugin refuses the configuration at DEL of
+//! an
+//!   unfinished ADD, DEL tries the other one of two: the cached or the present configuration.
+//! - DEL of an attachment whose namespace is gone has an empty `CNI_NETNS`, where the reference passes the path.
 //! - A broken file in the configuration folder does not hide the networks after it.
 //! - Cache files appear whole or not at all. Like the reference's they are not flushed to the disk.
 //! - Plugins run in a process group of their own, with a deadline.
 //!
-//! The futures need a tokio runtime with I/O and time enabled. Dropping one ends the plugin that is running and starts
-//! no other: call [`Runtime::del`] then, as after any ADD that did not return. [`Cancellation`] is the better way: it
+//! The futures need a tokio runtime with I/O and time enabled. Dropping one terminates the running plugin and starts no
+//! other: call [`Runtime::del`] then, as after any ADD that did not return. [`Cancellation`] is the better way: it
 //! waits for the plugin's end and rolls back.
 //!
-//! Reading order: what goes in ([`conflist`], [`Attachment`]), what runs (`derive`, `chain`), what stays ([`cache`]).
+//! Reading order: input ([`conflist`], [`Attachment`]), execution (`derive`, `chain`), stored state ([`cache`]).
 
-// What goes in.
+// Input.
 mod attachment;
 pub mod conflist;
 mod plugin_object;
 mod raw;
 
-// What runs.
+// Execution.
 mod add;
 mod call;
 mod cancellation;
@@ -56,7 +60,7 @@ mod stderr;
 mod versions;
 mod watch;
 
-// What stays, and what goes wrong.
+// Stored state and errors.
 pub mod cache;
 mod error;
 #[doc(hidden)]
@@ -89,18 +93,18 @@ use std::time::{Duration, Instant};
 
 /// Where runtimes keep plugins.
 pub const DEFAULT_PLUGIN_DIR: &str = "/opt/cni/bin";
-/// How long one plugin may take unless told otherwise: what kubelets give a whole operation.
+/// How long one plugin may take by default: the time that kubelets give a whole operation.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
 
 /// Runs networks. Cheap to clone, and all methods take `&self`.
 ///
 /// The specification lets a runtime run operations for different containers at the same time, but not two for one
-/// container, and GC only alone. Keeping to that is the caller's part.
+/// container, and GC only alone. The caller has to ensure this.
 #[derive(Debug, Clone)]
 pub struct Runtime {
     settings: Arc<Settings>,
     trace: Option<TraceContext>,
-    /// When every operation has to be over.
+    /// The deadline of every operation.
     until: Option<Instant>,
     cancellation: Option<Cancellation>,
 }
@@ -128,21 +132,21 @@ impl Runtime {
         Self { trace: Some(trace), ..self.clone() }
     }
 
-    /// The same runtime with operations that `cancellation` can call off.
+    /// The same runtime, with operations that `cancellation` can cancel.
     ///
-    /// The plugin that is running is told to end, no other is started, and the operation fails with code 109. A failed
-    /// ADD is rolled back all the same, which is what dropping its future could not do.
+    /// The running plugin is terminated, no other is started, and the operation fails with code 109. A failed ADD is
+    /// rolled back all the same, which is not possible when its future is dropped.
     #[must_use]
     pub fn cancelled_by(&self, cancellation: Cancellation) -> Self {
         Self { cancellation: Some(cancellation), ..self.clone() }
     }
 
-    /// The same runtime with operations that are over at `deadline`, whatever [`Builder::operation_deadline`] and
-    /// [`Builder::plugin_deadline`] would still allow; of several deadlines the first counts.
+    /// The same runtime, with operations that end at `deadline`, whatever [`Builder::operation_deadline`] and
+    /// [`Builder::plugin_deadline`] would still allow; of several deadlines the earliest counts.
     ///
-    /// A plugin that runs then is told to end (SIGTERM to its process group, later SIGKILL), no other is started, and
-    /// the operation fails with code 104. A failed ADD is rolled back all the same, in time of its own: see
-    /// [`Builder::rollback_deadline`].
+    /// A plugin that runs at the deadline is terminated (SIGTERM to its process group, later SIGKILL), no other is
+    /// started, and the operation fails with code 104. A failed ADD is rolled back all the same, with a time limit of
+    /// its own: see [`Builder::rollback_deadline`].
     ///
     /// ```
     /// # use libcni::Runtime;
@@ -178,13 +182,14 @@ impl Runtime {
 
     /// ADD: runs the plugins in order, each with the result before it, and caches the last result.
     ///
-    /// Before the first one runs, all are known to be there and executable, and the cache has an intent: an entry
-    /// without a result. If one fails, those that ran, itself included, get DEL, newest first; the error's details end
-    /// with what was rolled back. If something was left behind, the intent stays, for DEL. An attachment whose earlier
-    /// ADD is still cached for the same, existing namespace is not rolled back: it would lose what that made.
+    /// Before the first one runs, all executables are found, and the cache gets an intent: an entry without a result.
+    /// If a plugin fails, DEL is called for those that ran, itself included, newest first; the error's details end with
+    /// what was rolled back. If something was left behind, the intent stays, for DEL. If an earlier ADD of the
+    /// attachment is still cached for the same, existing namespace, there is no rollback: it would remove what the
+    /// earlier ADD made.
     ///
     /// # Errors
-    /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for a name or version that cannot be used;
+    /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for an invalid name or unknown version;
     /// [`Error::Cache`]; [`Error::Orphans`] if an earlier ADD was not finished and its plugins cannot be ended.
     pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
         watch::operation(Command::Add, Some(&network.name), Some(&attachment.id), async {
@@ -195,11 +200,11 @@ impl Runtime {
 
     /// CHECK: runs the plugins in order with the cached result; the first error ends it.
     ///
-    /// Succeeds without running anything when the network says `disableCheck`.
+    /// Succeeds without running a plugin when the network sets `disableCheck`.
     ///
     /// # Errors
-    /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::Incomplete`] for an intent; [`Error::CachedResult`] when the cached result does not fit the
-    /// network's version; [`Error::Plugin`].
+    /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::Incomplete`] for an intent; [`Error::CachedResult`] when
+    /// the cached result is invalid in the network's version; [`Error::Plugin`].
     pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
         watch::operation(Command::Check, Some(&network.name), Some(&attachment.id), async {
             let name = name(network)?;
@@ -220,19 +225,20 @@ impl Runtime {
         .await
     }
 
-    /// DEL: runs the plugins in reverse order, from version 0.4.0 on with the cached result, and forgets the result.
+    /// DEL: runs the plugins in reverse order, from version 0.4.0 on with the cached result, and removes the cache
+    /// entry.
     ///
-    /// A plugin that still runs ADD for the attachment, as the cache notes it, is ended first, with its process group:
-    /// SIGTERM, later SIGKILL. If the cache has only an intent and a plugin refuses the configuration of `network`, the
-    /// intent's own is tried: one of the two is what ADD used, or what was mended since. `CNI_NETNS` is empty if the
+    /// A plugin that still runs ADD for the attachment, as recorded in the cache, is ended first, with its process
+    /// group: SIGTERM, later SIGKILL. If the cache has only an intent and a plugin refuses the configuration of
+    /// `network`, the intent's own configuration is tried: ADD used one of the two. `CNI_NETNS` is empty if the
     /// namespace is gone.
     ///
-    /// Whether an error ends it is up to [`Builder::del_errors`]; after any, the cached result is kept, so that DEL can
-    /// be tried again.
+    /// [`Builder::del_errors`] decides whether an error ends it; after any error the cached result is kept, so that DEL
+    /// can be repeated.
     ///
     /// # Errors
-    /// [`Error::Plugin`]; [`Error::Several`] when it carries on; [`Error::Cache`] when the result cannot be forgotten;
-    /// [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
+    /// [`Error::Plugin`]; [`Error::Several`] when it continues after errors; [`Error::Cache`] when the entry cannot be
+    /// removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
     pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
         watch::operation(Command::Del, Some(&network.name), Some(&attachment.id), async {
             let runtime = self.bounded();
@@ -245,23 +251,23 @@ impl Runtime {
         .await
     }
 
-    /// DEL with nothing but the cache: the network configuration, namespace and arguments that ADD left there. What a
-    /// runtime needs after a restart, when the configuration's file has changed or is gone, and for an ADD that was
-    /// cut off.
+    /// DEL by the cache alone: with the network configuration, namespace and arguments that ADD left there. Runtimes
+    /// need it after a restart, when the configuration's file has changed or is gone, and for an ADD that was
+    /// interrupted.
     ///
     /// # Errors
-    /// [`Error::CachedConf`] if the configuration cannot be used, as in files of the oldest format, which have none:
-    /// nothing has run, and [`Runtime::del`] with a configuration from elsewhere is the way. Else as
+    /// [`Error::CachedConf`] if the configuration cannot be used, as in files of the oldest format, which have none: no
+    /// plugin has run, and the caller can use [`Runtime::del`] with a configuration from elsewhere. Otherwise as
     /// [`Runtime::del`].
     pub async fn del_cached(&self, cached: &Cached) -> Result<(), Error> {
         self.del_cached_or(cached, None).await
     }
 
     /// As [`Runtime::del_cached`], and with the `present` configuration of the network where the cached one cannot be
-    /// used, or is that of an intent and a plugin refuses it.
+    /// used, or where it is that of an intent and a plugin refuses it.
     ///
     /// # Errors
-    /// Those of both, as one or as [`Error::Several`].
+    /// Those of both attempts, as one or as [`Error::Several`].
     pub async fn del_cached_or(&self, cached: &Cached, present: Option<&NetworkConf>) -> Result<(), Error> {
         watch::operation(Command::Del, Some(cached.network.as_str()), Some(&cached.attachment.id), async {
             let runtime = self.bounded();
@@ -294,7 +300,7 @@ impl Runtime {
         Ok(network)
     }
 
-    /// DEL by one configuration and, where a plugin refuses that, by another one.
+    /// DEL with one configuration and, where a plugin refuses that, with another one.
     async fn del_by_either(
         &self,
         first: &NetworkConf,
@@ -329,7 +335,7 @@ impl Runtime {
         let version = network.version().map_err(Error::Invalid)?;
         let prev_result = match self.prev_result(cached, version) {
             Ok(result) => result.filter(|_| version.has_check()),
-            // DEL must work without a result: what cannot be used is dropped.
+            // DEL must work without a result: an unusable one is dropped.
             Err(error) => {
                 tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
                 self.settings.cache.remove(&name, &attachment.id)?;
@@ -340,7 +346,7 @@ impl Runtime {
         self.settings.cache.remove(&name, &attachment.id).map(drop)
     }
 
-    /// What is cached, for DEL, which must work without it.
+    /// The cached entry, for DEL, which must work without it.
     fn find_cached(&self, name: &NetworkName, attachment: &Attachment) -> Option<Cached> {
         self.settings.cache.find(name, &attachment.id).unwrap_or_else(|error| {
             tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
@@ -348,9 +354,9 @@ impl Runtime {
         })
     }
 
-    /// Forgets an attachment without calling a plugin for it: for an entry whose DEL no plugin will ever serve, when
-    /// nothing of the attachment is on the node any more. That is for the caller to know, as this library knows nothing
-    /// of networks. An ADD that a dead runtime left running is ended first. A broken entry is forgotten, too.
+    /// Removes an attachment's entry without calling a plugin: for an entry whose DEL no plugin will ever accept, when
+    /// nothing of the attachment is on the node any more. The caller has to know that, as this library knows nothing of
+    /// networking. An ADD that a dead runtime left running is ended first. A broken entry is removed, too.
     ///
     /// Returns whether there was an entry.
     ///
@@ -367,11 +373,11 @@ impl Runtime {
     /// GC: DEL for every cached attachment of the network that is not in `valid`, then, from version 1.1.0 on, GC for
     /// each plugin. Carries on past errors.
     ///
-    /// The DELs use what was cached (namespace, arguments) with this `network`. An empty `valid` means that nothing is
-    /// to be kept. Succeeds without doing anything when the network says `disableGC`.
+    /// The DELs use the cached namespace and arguments with this `network`. An empty `valid` means that nothing is
+    /// kept. Succeeds without calling a plugin when the network sets `disableGC`.
     ///
     /// # Errors
-    /// Every error that happened, as one or as [`Error::Several`]; a cache folder that cannot be read is one of them.
+    /// Every error that happened, as one or as [`Error::Several`]; an unreadable cache folder is one of them.
     pub async fn gc(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<(), Error> {
         watch::operation(Command::Gc, Some(&network.name), None, async {
             self.bounded().gc_in_span(network, valid).await
@@ -399,10 +405,10 @@ impl Runtime {
         Error::join(errors).map_or(Ok(()), Err)
     }
 
-    /// The cached attachments of the network that are not in `valid`: what [`Runtime::gc`] would DEL.
+    /// The cached attachments of the network that are not in `valid`: those for which [`Runtime::gc`] would call DEL.
     ///
     /// # Errors
-    /// [`Error::Cache`] if the cache folder cannot be read, [`Error::Invalid`] for a name that is none.
+    /// [`Error::Cache`] if the cache folder cannot be read, [`Error::Invalid`] for an invalid name.
     pub fn stale(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<Vec<Cached>, Error> {
         let name = name(network)?;
         let listing = self.settings.cache.list(None)?;
@@ -413,9 +419,9 @@ impl Runtime {
         Ok(listing.cached.into_iter().filter(is_stale).collect())
     }
 
-    /// STATUS: whether the network can serve ADD. The first error ends it and keeps its code: 50 and 51 say no.
+    /// STATUS: whether the network can serve ADD. The first error ends it and keeps its code: 50 and 51 mean no.
     ///
-    /// Networks below version 1.1.0 have no STATUS and are taken to be ready.
+    /// Networks below version 1.1.0 have no STATUS and count as ready.
     ///
     /// # Errors
     /// [`Error::Plugin`].
@@ -430,7 +436,7 @@ impl Runtime {
         .await
     }
 
-    /// Checks that every plugin is there and speaks the network's version, and returns the capabilities that the
+    /// Checks that every plugin exists and supports the network's version, and returns the capabilities that the
     /// plugins enable.
     ///
     /// # Errors
@@ -439,7 +445,7 @@ impl Runtime {
         watch::operation(Command::Version, Some(&network.name), None, versions::validate(self, network)).await
     }
 
-    /// VERSION: asks one plugin which versions it speaks.
+    /// VERSION: asks one plugin which versions it supports.
     ///
     /// # Errors
     /// [`Error::Plugin`].

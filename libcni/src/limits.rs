@@ -1,4 +1,4 @@
-//! How long an operation may go on, and who may call it off.
+//! The time limits of an operation, and its cancellation.
 
 use crate::Runtime;
 use crate::cancellation::Cancellation;
@@ -6,20 +6,20 @@ use cni_spec::{CniError, Code, Command};
 use std::time::{Duration, Instant};
 use tokio::time::sleep_until;
 
-/// What bounds the plugins of one operation.
+/// The limits for the plugins of one operation.
 #[derive(Debug, Clone)]
 pub(crate) struct Limits {
     /// How long each plugin may take.
     each: Duration,
-    /// When all of them have to be over, and what that bounds, for error texts.
+    /// When all of them have to end, and the name of that limit for error texts.
     until: Option<Instant>,
     whole: &'static str,
-    /// Who may call it off.
+    /// What can cancel the operation.
     cancellation: Option<Cancellation>,
 }
 
 impl Limits {
-    /// Those of an operation that begins now.
+    /// The limits of an operation that begins now.
     pub(crate) fn of(runtime: &Runtime) -> Self {
         Self {
             each: runtime.settings.plugin_deadline,
@@ -29,7 +29,7 @@ impl Limits {
         }
     }
 
-    /// Those of a rollback that begins now: an operation that ran out of time or was called off is rolled back too.
+    /// The limits of a rollback that begins now: an operation that ran out of time or was cancelled is rolled back too.
     pub(crate) fn of_rollback(runtime: &Runtime) -> Self {
         Self {
             each: runtime.settings.plugin_deadline,
@@ -39,10 +39,10 @@ impl Limits {
         }
     }
 
-    /// How long the next plugin may take.
+    /// The time limit of the next plugin.
     ///
     /// # Errors
-    /// Code 104 or 109 when it may not begin.
+    /// Code 104 or 109 when it may not be started.
     pub(crate) fn time_left(&self, command: Command) -> Result<Duration, CniError> {
         if self.cancellation.as_ref().is_some_and(Cancellation::is_cancelled) {
             return Err(called_off(command));
@@ -54,7 +54,7 @@ impl Limits {
         }
     }
 
-    /// Waits until the operation is called off, and says so.
+    /// Waits until the operation is cancelled, and returns the error.
     pub(crate) async fn cancelled(&self, command: Command) -> CniError {
         match &self.cancellation {
             Some(cancellation) => cancellation.cancelled().await,
@@ -63,7 +63,7 @@ impl Limits {
         called_off(command)
     }
 
-    /// Waits until the operation is called off or its time has passed, and says which.
+    /// Waits until the operation is cancelled or its time is over, and returns which as an error.
     pub(crate) async fn reached(&self, command: Command) -> CniError {
         let passed = async {
             match self.until {

@@ -1,24 +1,24 @@
-//! What became of a container's network namespace. Looked at, never entered.
+//! The state of a container's network namespace. Its path is examined; the namespace is never entered.
 
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
 use std::path::Path;
 
-/// linux/magic.h `NSFS_MAGIC`: nsfs, on which a namespace lies when it is mounted somewhere.
+/// linux/magic.h `NSFS_MAGIC`: the file system of namespaces that are mounted at a path.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
 
-/// What lies at the path of a namespace.
+/// What is at the path of a namespace.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Namespace {
     /// A namespace.
     Present,
-    /// None: nothing is there, or a plain file, as `ip netns` leaves one when its mount is gone.
+    /// No namespace: the path does not exist, or is a plain file, as `ip netns` leaves one when its mount is gone.
     Gone,
-    /// Nobody can tell: there is no path, or it cannot be looked at.
+    /// It cannot be determined: there is no path, or it cannot be examined.
     Unknown,
 }
 
 impl Namespace {
-    /// Looks at `path`.
+    /// Examines `path`.
     #[must_use]
     pub fn of(path: &str) -> Self {
         if path.is_empty() {
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_is_told_from_a_plain_file() {
+    fn a_namespace_is_distinguished_from_a_plain_file() {
         assert_eq!(Namespace::of("/proc/self/ns/net"), Namespace::Present);
         assert_eq!(Namespace::of("/run/netns/no such"), Namespace::Gone);
         assert_eq!(Namespace::of("/etc/passwd"), Namespace::Gone);

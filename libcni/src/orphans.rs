@@ -1,12 +1,13 @@
 //! A plugin that a dead runtime left running.
 //!
-//! A runtime that is killed cannot end its plugin: it runs in a process group of its own, and goes on. A DEL beside an
-//! ADD that still runs would be undone by it, so DEL of an attachment whose ADD was cut off ends that first.
+//! A runtime that is killed cannot end its plugin, which runs in a process group of its own and continues. An ADD that
+//! still runs could undo a DEL beside it, so DEL of an attachment whose ADD was interrupted ends that plugin first.
 //!
-//! Which process that is stands in the cache's entry. It was noted there before the plugin got the end of its config,
-//! without which it does nothing; so one that was forked and never noted needs no end. Nothing else is evidence, least of
-//! all a process's environment: a daemon that the plugin has started for all containers has the same. What the plugin
-//! started in its own process group ends with it, as at a deadline; a daemon that left the group lives on.
+//! The cache's entry identifies the process. It was recorded there before the plugin got the end of its config, without
+//! which the plugin does nothing; so a plugin that was forked and never recorded need not be ended. Nothing else is
+//! evidence, least of all a process's environment: a daemon that the plugin has started for all containers has the
+//! same. What the plugin started in its own process group ends with it, as at a deadline; a daemon that left the group
+//! keeps running.
 
 use crate::error::Error;
 use crate::limits::Limits;
@@ -24,7 +25,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
-/// Ends the plugin that was noted, with its process group: SIGTERM, on which plugins roll back, after [`GRACE`] SIGKILL.
+/// Ends the recorded plugin, with its process group: SIGTERM, on which plugins roll back, after [`GRACE`] SIGKILL.
 ///
 /// # Errors
 /// [`Error::Orphans`] if it does not end, or `limits` are reached before.
@@ -40,7 +41,7 @@ pub(crate) async fn end(plugin: &ProcessId, limits: &Limits, command: Command) -
         end_group(orphan, others, plugin).await
     };
     tokio::select! {
-        // Limits that are reached already let nothing begin.
+        // If the limits are reached already, nothing may be started.
         biased;
         error = limits.reached(command) => Err(error),
         outcome = ended => outcome,
@@ -53,11 +54,11 @@ async fn end_group(orphan: Orphan, others: Vec<Orphan>, plugin: &ProcessId) -> R
     orphan.signal(Signal::TERM);
     group.iter().for_each(|other| other.signal(Signal::TERM));
     if timeout(GRACE, orphan.ended()).await.is_err() {
-        // What it has started since.
+        // Processes that it has started since.
         group.extend(members(plugin).unwrap_or_default());
     }
     group.push(orphan);
-    // What it left running in its group ends with it, as after a plugin that was told to end.
+    // Processes that it left in its group end with it, as after a plugin that was terminated.
     group.iter().for_each(|member| member.signal(Signal::KILL));
     if timeout(GRACE, join_all(group.iter().map(Orphan::ended))).await.is_ok() {
         return Ok(());
@@ -67,7 +68,7 @@ async fn end_group(orphan: Orphan, others: Vec<Orphan>, plugin: &ProcessId) -> R
         .detail("It was sent SIGTERM and SIGKILL; a process that waits for a device or a file system may not end."))
 }
 
-/// A process by a descriptor that never means another.
+/// A process, by a descriptor that cannot come to mean another one.
 struct Orphan {
     pid: Pid,
     /// Readable when it has ended.
@@ -75,22 +76,23 @@ struct Orphan {
 }
 
 impl Orphan {
-    /// The noted process, if it still runs and is not who asks: a plugin that links this library runs for an attachment
-    /// as well.
+    /// The recorded process, if it still runs and is not the caller or its ancestor: a plugin that links this library
+    /// runs for an attachment as well.
     fn find(plugin: &ProcessId) -> io::Result<Option<Self>> {
         if own_groups()?.contains(&plugin.pid) {
             return Ok(None);
         }
-        // First the descriptor, then the look: what is seen is the descriptor's process, or that has ended.
+        // The descriptor is opened first and the process is examined after: what is seen is the descriptor's process,
+        // or that has ended.
         let Some(orphan) = Self::open(plugin.pid)? else { return Ok(None) };
         Ok(plugin.runs()?.then_some(orphan))
     }
 
-    /// The process that has this number now.
+    /// The process that has this pid now.
     fn open(pid: Pid) -> io::Result<Option<Self>> {
         let Some(number) = rustix::process::Pid::from_raw(pid.as_raw()) else { return Ok(None) };
         match pidfd_open(number, PidfdFlags::empty()) {
-            // EINVAL: a thread has the number, and never was a plugin.
+            // EINVAL: the number is a thread's, which never was a plugin.
             Err(Errno::SRCH | Errno::INVAL) => Ok(None),
             pidfd => Ok(Some(Self { pid, pidfd: watched(pidfd?)? })),
         }
@@ -116,14 +118,14 @@ fn watched(pidfd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(pidfd, Interest::READABLE)
 }
 
-/// The other processes of the plugin's group. None if the plugin has ended: the group's number may be another's by now.
+/// The other processes of the plugin's group. None if the plugin has ended: the group's number may be in use again.
 fn members(plugin: &ProcessId) -> io::Result<Vec<Orphan>> {
     let is_member = |pid| Ok::<_, io::Error>(Stat::of(pid)?.is_some_and(|stat| stat.group == plugin.pid));
     let mut members = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let name = entry?.file_name();
         let Some(pid) = name.to_str().and_then(|name| name.parse().ok()).map(Pid::from_raw) else { continue };
-        // Most processes are not it, and opening them costs more than reading.
+        // Most processes are not in the group, and opening them costs more than reading their group.
         if pid == plugin.pid || !is_member(pid)? {
             continue;
         }
@@ -143,7 +145,7 @@ fn members(plugin: &ProcessId) -> io::Result<Vec<Orphan>> {
 fn own_groups() -> io::Result<BTreeSet<Pid>> {
     let mut groups = BTreeSet::from([getpgrp()]);
     let mut pid = Pid::parent();
-    // 0: the first process there is, or one whose parent is out of sight in another process namespace.
+    // 0: the first process of the namespace, or a parent outside this PID namespace.
     while pid.as_raw() > 0 {
         let Some(stat) = Stat::of(pid)? else { break };
         groups.insert(stat.group);

@@ -6,12 +6,12 @@ use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// A plugin of a network, with all of its keys as they were written.
+/// A plugin of a network, with all of its keys as written.
 #[derive(Debug, Clone)]
 pub struct PluginObject {
-    /// Which executable it is.
+    /// The name of its executable.
     pub plugin_type: PluginType,
-    /// `name` of its own, which serves error texts only.
+    /// Its own `name`, which is used in error texts only.
     pub name: Option<String>,
     /// The capabilities it sets to `true`.
     pub capabilities: Vec<String>,
@@ -25,7 +25,7 @@ impl PluginObject {
         self.keys.find_in_any_case(key).map(RawValue::get)
     }
 
-    /// Reads an object; `index` is its place in a list, for error texts.
+    /// Parses an object; `index` is its place in a list, for error texts.
     pub(crate) fn parse(text: &RawValue, index: Option<usize>) -> Result<Self, CniError> {
         let object = RawObject::parse(text.get().as_bytes()).map_err(|error| {
             let place = place(index);
@@ -56,7 +56,7 @@ fn place(index: Option<usize>) -> String {
     index.map(|index| format!("plugins[{index}]: ")).unwrap_or_default()
 }
 
-/// Capability names and whether they are on, in order.
+/// Capability names and whether they are enabled, in order.
 #[derive(Default)]
 struct Flags(Vec<(String, bool)>);
 

@@ -1,4 +1,4 @@
-//! Which process it is: a number alone may be another process's by now.
+//! The identity of a process: its pid alone may be in use again.
 
 use nix::unistd::Pid;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::str::FromStr;
 
-/// What no two processes of a node share: the number, the start, and the boot in which both count.
+/// The unique identity of a process on a node: pid, start time, and the boot in which both are valid.
 ///
-/// The executable is no part of it: a plugin that is a wrapper becomes another one in the middle of its work.
+/// The executable is not included: a plugin that is a wrapper executes another program in the middle of its work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ProcessId {
     pub(crate) pid: Pid,
@@ -18,7 +18,7 @@ pub(crate) struct ProcessId {
     boot: String,
 }
 
-/// How a process is, as far as it matters here.
+/// The state of a process, as far as it matters here.
 pub(crate) struct Stat {
     /// `Z` and `X`: it has ended.
     pub(crate) state: char,
@@ -28,17 +28,18 @@ pub(crate) struct Stat {
 }
 
 impl ProcessId {
-    /// How long its text is: the digits of two numbers, the UUID, and what is between them.
+    /// The length of the text: the digits of two numbers, the UUID, and the separators.
     pub(crate) const TEXT_BYTES: usize = 10 + 1 + 20 + 1 + 36;
 
-    /// That of a process of this number, if there is one.
+    /// The identity of the process with this pid, if there is one.
     pub(crate) fn of(pid: Pid) -> io::Result<Option<Self>> {
         let Some(stat) = Stat::of(pid)? else { return Ok(None) };
         let boot = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
         Ok(Some(Self { pid, start_ticks: stat.start_ticks, boot }))
     }
 
-    /// Whether the process runs. That its number is still its own when the answer comes only who holds its pidfd knows.
+    /// Whether the process runs. Only the holder of its pidfd can be sure that the pid is still its own when this
+    /// returns.
     pub(crate) fn runs(&self) -> io::Result<bool> {
         let Some(stat) = Stat::of(self.pid)? else { return Ok(false) };
         let is_it = !stat.has_ended() && stat.start_ticks == self.start_ticks;
@@ -46,7 +47,7 @@ impl ProcessId {
     }
 }
 
-/// Of one length, whatever the numbers are.
+/// Always of the same length.
 impl fmt::Display for ProcessId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>10} {:>20} {:>36}", self.pid.as_raw(), self.start_ticks, self.boot)
@@ -66,10 +67,10 @@ impl FromStr for ProcessId {
 }
 
 impl Stat {
-    /// How the process of this number is, if there is one.
+    /// The state of the process with this pid, if there is one.
     pub(crate) fn of(pid: Pid) -> io::Result<Option<Self>> {
         match read(&format!("/proc/{pid}/stat")) {
-            // Gone before it was opened, or while it was read (ESRCH).
+            // It ended before the file was opened or while it was read (ESRCH).
             Err(error) if error.kind() == io::ErrorKind::NotFound || is_gone(&error) => Ok(None),
             text => Ok(Self::parse(&text?)),
         }
@@ -79,7 +80,7 @@ impl Stat {
         matches!(self.state, 'Z' | 'X')
     }
 
-    /// The fields behind the name in parentheses, whatever that contains.
+    /// The fields after the name in parentheses, which may contain any character.
     fn parse(text: &str) -> Option<Self> {
         let mut fields = text.rsplit_once(')')?.1.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
@@ -93,7 +94,7 @@ fn is_gone(error: &io::Error) -> bool {
     error.raw_os_error() == Some(nix::errno::Errno::ESRCH as i32)
 }
 
-/// A file of /proc that one read gives whole.
+/// A file of /proc that one read returns whole.
 fn read(path: &str) -> io::Result<String> {
     let mut bytes = [0; 1024];
     let count = File::open(path)?.read(&mut bytes)?;

@@ -1,5 +1,5 @@
-//! A JSON object whose values stay the bytes they were written as, so that what this library does not understand
-//! reaches a plugin unchanged: numbers of any size, escapes, white space.
+//! A JSON object whose values keep their original bytes, so that what this library does not understand reaches a plugin
+//! unchanged: numbers of any size, escapes, white space.
 
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -20,7 +20,7 @@ impl RawObject {
         self.0.iter().map(|(key, value)| (key.as_str(), &**value))
     }
 
-    /// Sets a key, in its old place if it has one.
+    /// Sets a key, in its previous place if it has one.
     pub(crate) fn set(&mut self, key: String, value: Box<RawValue>) {
         match self.0.iter_mut().find(|(name, _)| *name == key) {
             Some(entry) => entry.1 = value,
@@ -39,18 +39,18 @@ impl RawObject {
     }
 }
 
-/// Decodes a value; `null` is as good as absent. The error names key and value.
+/// Decodes a value; `null` counts as absent. The error names key and value.
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, value: Option<&RawValue>) -> Result<Option<T>, String> {
     let Some(value) = value else { return Ok(None) };
     serde_json::from_str(value.get()).map_err(|error| {
-        // Line and column would count from the value, not the file.
+        // Line and column would count from the value, not from the start of the file.
         let words = error.to_string();
         let words = words.split(" at line ").next().unwrap_or_default();
         format!("key {key} = {}: {words}", shown(value))
     })
 }
 
-/// A value for an error text: its start, on one line however it was laid out.
+/// The start of a value for an error text, on one line.
 pub(crate) fn shown(value: &RawValue) -> String {
     value.get().chars().take(80).map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
@@ -77,7 +77,7 @@ impl<'de> Deserialize<'de> for RawObject {
     }
 }
 
-/// Writes an object entry by entry, values as the bytes they are.
+/// Writes an object entry by entry; values keep their bytes.
 pub(crate) struct ObjectWriter(Vec<u8>);
 
 impl ObjectWriter {
@@ -95,7 +95,7 @@ impl ObjectWriter {
         self.0.extend_from_slice(value.as_bytes());
     }
 
-    /// Writes a text.
+    /// Writes a string.
     pub(crate) fn text(&mut self, key: &str, value: &str) {
         self.raw(key, &quote(value));
     }

@@ -1,4 +1,4 @@
-//! What a [`Runtime`] is built with.
+//! The settings of a [`Runtime`].
 
 use crate::attachment::TraceContext;
 use crate::cache::{self, Cache};
@@ -23,30 +23,31 @@ pub(crate) struct Settings {
     pub(crate) trace_context: Option<TraceSource>,
 }
 
-/// What DEL does when a plugin fails.
+/// What DEL does after a plugin's error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DelErrors {
-    /// Stops, as the specification says: an address is not given back while, say, port mappings still lead to it.
+    /// Stops, as the specification says: an address must not be released while, for example, port mappings still lead
+    /// to it.
     #[default]
     Stop,
-    /// Goes on to the plugins before it and reports all errors together.
+    /// Continues with the plugins before it and reports all errors together.
     CarryOn,
 }
 
-/// What DEL makes of a plugin that printed an error with `no such file or directory` in it, when the namespace is gone.
+/// How DEL handles a plugin that printed an error with `no such file or directory` in it, when the namespace is gone.
 ///
-/// Some of the reference's plugins do so on every DEL after a restart of the node. An executable that is missing, the
-/// plugin's own or one that the plugin needs, is an error either way.
+/// Some of the reference's plugins fail so on every DEL after a restart of the node. A missing executable, of the
+/// plugin itself or one that it needs, is an error either way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum AbsenceErrors {
-    /// An error like any other.
+    /// It is an error like any other.
     #[default]
     Report,
-    /// The plugin is done, and the error is logged: what is absent needs no deletion. Kubelets do so.
+    /// The plugin counts as done, and the error is logged: what is absent needs no deletion. Kubelets do so.
     CountAsDone,
 }
 
-/// Tells the trace context of the span that it is called in.
+/// Returns the trace context of the span in which it is called.
 #[derive(Clone)]
 pub(crate) struct TraceSource(Arc<dyn Fn() -> Option<TraceContext> + Send + Sync>);
 
@@ -107,7 +108,7 @@ impl Builder {
         self
     }
 
-    /// Sets how long one plugin may take before it is told to end (SIGTERM to its process group, later SIGKILL).
+    /// Sets how long one plugin may take before it is terminated (SIGTERM to its process group, later SIGKILL).
     /// Default: [`DEFAULT_DEADLINE`].
     #[must_use]
     pub fn plugin_deadline(mut self, deadline: Duration) -> Self {
@@ -124,8 +125,8 @@ impl Builder {
         self
     }
 
-    /// Sets how long all plugins of the rollback of a failed ADD may take together. Default: no limit but the plugins'
-    /// own.
+    /// Sets how long all plugins of the rollback of a failed ADD may take together. Default: no limit except the
+    /// plugins' own.
     #[must_use]
     pub fn rollback_deadline(mut self, deadline: Duration) -> Self {
         self.settings.rollback_deadline = Some(deadline);
@@ -139,25 +140,26 @@ impl Builder {
         self
     }
 
-    /// Sets what DEL makes of errors about absent things when the namespace is gone.
+    /// Sets how DEL handles errors about absent things when the namespace is gone.
     #[must_use]
     pub fn absence_errors(mut self, errors: AbsenceErrors) -> Self {
         self.settings.absence_errors = errors;
         self
     }
 
-    /// Sets who takes the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's own.
+    /// Sets the receiver of the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's
+    /// own stderr.
     #[must_use]
     pub fn stderr(mut self, sink: impl Fn(&Origin, &[u8]) + Send + Sync + 'static) -> Self {
         self.settings.stderr = StderrTo::sink(sink);
         self
     }
 
-    /// Sets who knows the trace context of the current span. It is asked inside the span of each plugin, so that what
-    /// the plugin records hangs below that span.
+    /// Sets the source of the current span's trace context. It is called inside the span of each plugin, so that the
+    /// plugin's spans become children of that span.
     ///
-    /// [`Runtime::traced`] is stronger: what is said for one operation counts more than what is set for all. Without
-    /// either, or with `None`, plugins inherit the environment's.
+    /// [`Runtime::traced`] takes precedence: a context for one operation overrides the one for all. Without either, or
+    /// with `None`, plugins inherit the environment's.
     ///
     /// ```
     /// # use libcni::{Runtime, TraceContext};

@@ -1,4 +1,4 @@
-//! Where the plugins' stderr goes: streamed as it comes, with whose it is.
+//! The plugins' stderr: streamed as it comes, with the call that it belongs to.
 
 use cni_spec::Command;
 use cni_spec::exec::{CallEnv, Stderr};
@@ -6,20 +6,20 @@ use std::fmt;
 use std::io::Write;
 use std::sync::Arc;
 
-/// Whose stderr it is.
+/// The call that a piece of stderr belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     /// `type` of the plugin.
     pub plugin: String,
-    /// What it is doing.
+    /// The verb.
     pub command: Command,
-    /// For which container; empty for GC, STATUS and VERSION.
+    /// The container; empty for GC, STATUS and VERSION.
     pub container_id: String,
-    /// For which interface; empty for GC, STATUS and VERSION.
+    /// The interface; empty for GC, STATUS and VERSION.
     pub ifname: String,
 }
 
-/// Takes what a plugin wrote to stderr, in pieces that need not be lines.
+/// Receives a plugin's stderr, in pieces that need not be lines.
 type Sink = dyn Fn(&Origin, &[u8]) + Send + Sync;
 
 #[derive(Clone)]
@@ -33,7 +33,7 @@ impl StderrTo {
     /// The process's own stderr.
     pub(crate) fn own() -> Self {
         Self::sink(|_, bytes| {
-            // Nobody is left to tell when stderr itself is closed.
+            // If stderr itself is closed, the error cannot be reported.
             drop(std::io::stderr().write_all(bytes));
         })
     }

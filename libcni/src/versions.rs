@@ -1,7 +1,7 @@
-//! Which versions a plugin speaks (SPEC 2, VERSION).
+//! The versions that a plugin supports (SPEC 2, VERSION).
 
 use crate::call::{Failure, PluginCall};
-use crate::chain::{find_executable, tell};
+use crate::chain::{find_executable, plugin_error};
 use crate::error::{Error, PluginError};
 use crate::limits::Limits;
 use crate::plugin_object::PluginObject;
@@ -13,18 +13,18 @@ use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-/// What a plugin of the time before VERSION answers.
+/// The answer of a plugin that is older than VERSION.
 const BEFORE_VERSION: &str = "unknown CNI_COMMAND: VERSION";
 
 /// A plugin's answer to VERSION.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VersionInfo {
-    /// The versions it speaks, in its order.
+    /// The supported versions, in the plugin's order.
     pub supported: Vec<String>,
 }
 
 impl VersionInfo {
-    /// Whether it speaks `version`; empty text is 0.1.0.
+    /// Whether it supports `version`; empty text is 0.1.0.
     #[must_use]
     pub fn supports(&self, version: &str) -> bool {
         let version = if version.is_empty() { SpecVersion::V0_1_0.as_str() } else { version };
@@ -57,7 +57,7 @@ impl VersionInfo {
 
 /// Asks one executable.
 async fn ask(runtime: &Runtime, limits: &Limits, plugin: &str, executable: &Path) -> Result<VersionInfo, CniError> {
-    // Plugins of the first days look at these variables before the verb.
+    // The oldest plugins check these variables before the verb.
     let env = CallEnv {
         netns: "dummy".into(),
         ifname: "dummy".into(),
@@ -101,7 +101,7 @@ pub(crate) async fn validate(runtime: &Runtime, network: &NetworkConf) -> Result
     let outcomes = join_all(network.plugins.iter().map(check)).await;
     let mut errors: Vec<Error> = network.network_name().err().map(Error::Invalid).into_iter().collect();
     for (plugin, outcome) in network.plugins.iter().zip(outcomes) {
-        errors.extend(outcome.err().map(|error| tell(plugin, Command::Version, error)));
+        errors.extend(outcome.err().map(|error| plugin_error(plugin, Command::Version, error)));
     }
     match Error::join(errors) {
         Some(error) => Err(error),

@@ -1,5 +1,5 @@
-//! What a runtime can watch: a `tracing` span for each operation and, in it, one for each call of a plugin. The last
-//! event in each says how it ended.
+//! Observability for runtimes: a `tracing` span for each operation and, in it, one for each call of a plugin. The last
+//! event in each reports how it ended.
 
 use crate::attachment::AttachmentId;
 use crate::error::Error;
@@ -8,10 +8,10 @@ use std::fmt::Display;
 use std::time::Instant;
 use tracing::Instrument;
 
-/// Does the work of an operation in a span `operation` with its name, network, container and ifname.
+/// Runs an operation in a span `operation` with its name, network, container and ifname.
 ///
-/// The work is boxed, here as in [`call`]: taken by value it would be three times in the state of whoever waits, which is
-/// copied and paged in: 74 KB.
+/// The future is boxed, here as in [`call`]: held by value it would be three times in the state of the caller's future,
+/// which is copied and paged in: 74 KB.
 pub(crate) fn operation<'a, T: 'a>(
     command: Command,
     network: Option<&str>,
@@ -38,7 +38,7 @@ pub(crate) fn operation<'a, T: 'a>(
     .instrument(span)
 }
 
-/// Makes a call in a span `plugin` with the plugin's type and what it is asked to do.
+/// Makes a call in a span `plugin` with the plugin's type and the verb.
 pub(crate) fn call<'a, T: 'a, E: AsRef<CniError> + 'a>(
     command: Command,
     plugin: &str,
@@ -58,8 +58,8 @@ pub(crate) fn call<'a, T: 'a, E: AsRef<CniError> + 'a>(
     .instrument(span)
 }
 
-/// The last event in a span: `duration_us`, `outcome` (`ok`, `error`, or `dropped` where nobody waits for the future
-/// any more), and of an error its `code` and text.
+/// The last event in a span: `duration_us`, `outcome` (`ok`, `error`, or `dropped` where the future was dropped), and
+/// for an error its `code` and text.
 struct Ending {
     what: &'static str,
     begin: Instant,
@@ -72,14 +72,14 @@ impl Ending {
     }
 
     fn ok(mut self) {
-        self.tell("ok", None, None);
+        self.record("ok", None, None);
     }
 
     fn error(mut self, code: Option<Code>, error: &dyn Display) {
-        self.tell("error", code, Some(error));
+        self.record("error", code, Some(error));
     }
 
-    fn tell(&mut self, outcome: &str, code: Option<Code>, error: Option<&dyn Display>) {
+    fn record(&mut self, outcome: &str, code: Option<Code>, error: Option<&dyn Display>) {
         self.is_told = true;
         let duration_us = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
         let error = error.map(tracing::field::display);
@@ -90,7 +90,7 @@ impl Ending {
 impl Drop for Ending {
     fn drop(&mut self) {
         if !self.is_told {
-            self.tell("dropped", None, None);
+            self.record("dropped", None, None);
         }
     }
 }

@@ -24,9 +24,9 @@ pub(crate) struct Cli {
 
 /// Reads the command line.
 ///
-/// Common options are options of every verb, and clap makes each of them for each verb before it reads a word: 0.05 ms of
-/// each call. So it gets the verbs that the words name first, which are all that it needs if nothing is wrong and no help
-/// is asked for.
+/// Common options are options of every verb, and clap makes each of them for each verb before it reads a word: 0.05 ms
+/// of each call. So it gets the verbs that the words name first, which are all that it needs if nothing is wrong and no
+/// help is asked for.
 ///
 /// # Errors
 /// The words are wrong, or ask for help or the version: clap's text.
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_or_asks_is_told_of_all_verbs() {
+    fn errors_and_help_cover_all_verbs() {
         for line in
             ["cnitool", "cnitool ad pods /ns", "cnitool add", "cnitool --help", "cnitool help del", "cnitool -V"]
         {

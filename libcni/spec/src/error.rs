@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_told_as_one_that_does_not_decode() {
+    fn an_invalid_key_reads_like_one_that_does_not_decode() {
         let refused = CniError::invalid_key("mtu", 0, "expected a whole number from 1 to 9000");
         let conf = crate::ConfObject::parse(br#"{"name":"n","mtu":-1}"#).unwrap();
         #[derive(Debug, Deserialize)]

@@ -31,7 +31,7 @@ fn a_result_is_converted_to_the_networks_version() {
 }
 
 #[test]
-fn a_plugin_is_told_everything_about_the_attachment() {
+fn a_plugin_gets_everything_about_the_attachment() {
     let folder = Folder::with(&[("a", r#"env | grep -E '^(CNI_|TRACE|BAGGAGE)' | sort > "$dir/env"; echo {}"#)]);
     let attachment = eth0().arg("K8S_POD_NAME", "web").unwrap().arg("IgnoreUnknown", "1").unwrap();
     let trace = TraceContext { traceparent: "00-1-2-01".into(), tracestate: "a=b".into(), baggage: String::new() };
@@ -63,7 +63,7 @@ fn a_failed_add_is_rolled_back_over_what_ran_newest_first() {
 }
 
 #[test]
-fn what_cannot_be_rolled_back_is_told() {
+fn what_cannot_be_rolled_back_is_reported() {
     let folder = Folder::with(&[("a", &failing("DEL")), ("b", GOOD), ("c", &failing("ADD DEL"))]);
     let error = fail(&folder, "0.3.1", &["a", "b", "c"]);
     expect!["ADD a, ADD b, ADD c, DEL c, DEL b, DEL a"].assert_eq(&folder.log());
@@ -124,7 +124,7 @@ fn a_plugin_without_a_usable_result_is_rolled_back() {
 }
 
 #[test]
-fn the_plugins_own_name_is_told() {
+fn the_error_has_the_plugins_own_name() {
     let folder = Folder::with(&[("a", &failing("ADD"))]);
     let list = NetworkConf::parse(br#"{"cniVersion":"1.0.0","name":"n","plugins":[{"type":"a","name":"first"}]}"#);
     let error = wait(folder.runtime().add(&list.unwrap(), &eth0())).unwrap_err();

@@ -127,7 +127,7 @@ fn no_folder_is_no_attachments() {
 }
 
 #[test]
-fn names_with_dashes_are_told_apart() {
+fn names_with_dashes_are_distinguished() {
     let folder = Folder::with(&[("a", GOOD)]);
     let runtime = folder.runtime();
     for container in ["x", "a-x-b", "x-b"] {

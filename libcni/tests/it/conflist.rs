@@ -155,7 +155,7 @@ fn lists_come_before_single_plugins_and_both_by_name() {
 }
 
 #[test]
-fn broken_files_are_passed_over_and_told() {
+fn broken_files_are_skipped_and_reported() {
     let folder = Folder::new();
     folder.write("1.conflist", "{");
     folder.write("2.conflist", r#"{"name":"n"}"#);

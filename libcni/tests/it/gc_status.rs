@@ -21,7 +21,7 @@ fn attached(script: &str) -> Folder {
 }
 
 #[test]
-fn gc_deletes_what_is_not_valid_and_tells_the_plugins_what_is() {
+fn gc_deletes_invalid_attachments_and_gives_plugins_the_valid_ones() {
     let folder = attached(GOOD);
     folder.plugin("a", &format!("{GOOD}\necho \"$CNI_CONTAINERID [$CNI_NETNS] $CNI_ARGS\" >> \"$dir/log\""));
     let valid = [Attachment::new("c2", "eth0").unwrap().id];

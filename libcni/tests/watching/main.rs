@@ -108,7 +108,7 @@ fn an_operation_is_a_span_with_a_span_for_each_plugin() {
 }
 
 #[test]
-fn errors_are_told_with_their_code_and_the_rollback_is_in_the_span_of_the_add() {
+fn errors_are_recorded_with_their_code_and_the_rollback_is_in_the_span_of_the_add() {
     let folder = Folder::with(&[("a", GOOD), ("b", &failing("ADD"))]);
     let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
     record(

@@ -97,7 +97,7 @@ fn gc_keeps_what_has_a_namespace() {
 }
 
 #[test]
-fn gc_keeps_what_it_is_told_to() {
+fn gc_keeps_what_the_caller_asks_to_keep() {
     let tool = attached();
     tool.run(&["gc", "net", "--keep", "c2", "--keep", "c3/eth0"]).ok();
     assert_eq!(tool.files("cache/results"), ["net-c2-eth0", "net-c3-eth0"]);

@@ -164,7 +164,7 @@ fn an_upgrade_replaces_ours() {
 }
 
 #[test]
-fn foreign_files_are_never_touched_unless_told() {
+fn foreign_files_are_replaced_only_on_request() {
     let tool = Tool::new();
     multicall(&tool, "1");
     tool.executable("target/bridge", "theirs");

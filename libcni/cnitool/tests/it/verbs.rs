@@ -176,7 +176,7 @@ fn a_wrong_command_line_is_2_and_help_is_0() {
 }
 
 #[test]
-fn a_broken_file_before_the_network_is_told() {
+fn a_broken_file_before_the_network_is_reported() {
     let tool = Tool::new();
     tool.write("net.d/a.conflist", "{");
     let ended = tool.run(&["status", "net"]);

@@ -267,7 +267,7 @@ fn bandwidth_comes_from_annotations() {
 }
 
 #[test]
-fn a_tear_down_is_told_what_can_be_used() {
+fn a_tear_down_gets_the_usable_attachments() {
     let mut pod = pod();
     pod.networks = vec![on(Some("attic"), None), on(Some("lab"), None)];
     pod.annotations = BTreeMap::from([(INGRESS.to_owned(), "much".to_owned())]);

@@ -6,7 +6,7 @@ use expect_test::expect;
 use pods::Error;
 
 #[test]
-fn what_somebody_took_away_is_told_for_each_network() {
+fn missing_objects_are_reported_for_each_network() {
     on_node(async |site| {
         site.bridge("10-office", "office", 1);
         site.plugin("a", &but("CHECK", &failing(107, "it is not as it was")));
@@ -50,7 +50,7 @@ fn networks_of_old_versions_are_taken_to_be_well() {
 }
 
 #[test]
-fn a_set_up_that_did_not_finish_is_told() {
+fn an_unfinished_set_up_is_reported() {
     on_node(async |site| {
         site.plugin("a", &but("ADD", "exec sleep 1000"));
         site.network("10-a", "net-a", &["a"]);

@@ -19,7 +19,7 @@ fn valid(stdin: &str) -> Vec<String> {
 }
 
 #[test]
-fn what_is_not_alive_is_taken_down_and_plugins_are_told_what_is() {
+fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
     on_node(async |site| {
         site.bridge("10-office", "office", 1);
         site.plugin("a", GOOD);
@@ -113,7 +113,7 @@ fn a_living_sandbox_with_a_broken_cache_file_keeps_what_it_has() {
 }
 
 #[test]
-fn errors_are_told_after_going_on_and_what_failed_is_kept() {
+fn errors_are_reported_at_the_end_and_failed_entries_are_kept() {
     on_node(async |site| {
         site.bridge("10-office", "office", 1);
         site.plugin("a", &but("GC", &failing(11, "not now")));

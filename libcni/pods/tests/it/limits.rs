@@ -77,7 +77,7 @@ fn the_worst_plugin_does_not_take_longer_than_both_deadlines() {
 
 /// The other pod is not kept waiting, and who waits for this one is told for what.
 #[test]
-fn others_go_on_and_who_waits_is_told_for_what() {
+fn other_pods_go_on_and_a_waiting_call_reports_what_it_waits_for() {
     on_node(async |site| {
         let mut slow = site_with(site, "called-off", WAITS);
         slow.networks.remove(0);

@@ -85,7 +85,7 @@ fn as_many_networks_as_wanted() {
 }
 
 #[test]
-fn a_plugin_that_does_not_answer_holds_nobody_up() {
+fn a_plugin_that_does_not_answer_delays_no_other_call() {
     on_node(async |site: &Site| {
         site.plugin("a", &but("STATUS", "exec sleep 1000"));
         site.network("10-a", "net-a", &["a"]);

@@ -51,7 +51,7 @@ fn a_pod_is_set_up_on_the_default_network_and_taken_down() {
 
 /// Ports of the node on a chain without portmap refuse connections: the runtime hears of it, and after a restart, too.
 #[test]
-fn a_capability_that_no_plugin_of_the_network_wants_is_told() {
+fn a_capability_that_no_plugin_of_the_network_has_is_reported() {
     on_node(async |site| {
         site.bridge("10-office", "office", 1);
         let pods = site.pods();
@@ -192,7 +192,7 @@ fn a_failed_set_up_tells_every_error_and_leaves_nothing() {
 }
 
 #[test]
-fn what_undoing_could_not_take_down_is_told_and_finished_by_a_tear_down() {
+fn what_the_rollback_left_is_reported_and_removed_by_a_tear_down() {
     on_node(async |site| {
         let pod = three_networks(site, [&but("ADD", &failing(11, "not now")), &but("DEL", &failing(5, "stuck")), GOOD]);
         let pods = site.pods();
@@ -325,7 +325,7 @@ fn loopback_is_the_plugins_or_nobodys_if_told_so() {
 }
 
 #[test]
-fn plugins_are_told_whose_pod_it_is_and_what_it_asks_for() {
+fn plugins_get_the_pods_identity_and_its_requests() {
     on_node(async |site| {
         site.plugin("a", GOOD);
         site.write(

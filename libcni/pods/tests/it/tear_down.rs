@@ -76,7 +76,7 @@ fn a_missing_plugin_is_reported_the_rest_is_done_and_a_repetition_finishes() {
 }
 
 #[test]
-fn every_error_is_told() {
+fn every_error_is_reported() {
     on_node(async |site| {
         let (mut pod, _) = up(site, &["a"]).await;
         site.pods().tear_down(&pod).await.unwrap();

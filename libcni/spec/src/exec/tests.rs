@@ -62,7 +62,7 @@ fn a_plugin_that_does_not_end_is_ended_with_its_children() {
 
 /// Dropped as the last thing that a runtime sees: no task of it runs any more.
 #[test]
-fn a_plugin_whose_call_is_dropped_is_told_to_end() {
+fn a_plugin_whose_call_is_dropped_is_terminated() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("plugin");
@@ -107,7 +107,7 @@ fn too_much_output_is_an_error_and_uses_no_memory() {
 }
 
 #[test]
-fn how_a_plugin_failed_is_told() {
+fn a_plugins_failure_is_described() {
     let fail = |script: &str| call(script, b"", SOON).unwrap().into_stdout().unwrap_err().to_string();
     assert!(fail("exit 3").contains("netplugin failed with no error message: exit status 3"));
     assert!(fail("echo why >&2; exit 1").contains("netplugin failed: \"why\""));

@@ -28,7 +28,7 @@ fn callers_at_the_same_time_share_one_reading() {
 }
 
 #[test]
-fn every_task_that_waits_is_told() {
+fn every_waiting_task_is_notified() {
     wait(async {
         let node = ready();
         let folder = Arc::new(node.open());
