@@ -1,4 +1,4 @@
-//! `CNI_ARGS`: `K=V;K=V` (CONVENTIONS, "CNI_ARGS", deprecated there and still what runtimes send).
+//! `CNI_ARGS`: `K=V;K=V` (CONVENTIONS, "CNI_ARGS", deprecated there; runtimes still send it).
 
 use crate::error::{CniError, Code};
 
@@ -7,7 +7,7 @@ use crate::error::{CniError, Code};
 pub struct CniArgs(Vec<(String, String)>);
 
 impl CniArgs {
-    /// Parses `K=V;K=V`; empty text is no pairs. Every part has exactly one `=`, so a trailing `;` is an error.
+    /// Parses `K=V;K=V`; empty text means no pairs. Every part has exactly one `=`, so a trailing `;` is an error.
     ///
     /// # Errors
     /// Code 4 naming the part.
@@ -57,7 +57,7 @@ impl CniArgs {
         self.find("IgnoreUnknown").is_some_and(|value| value == "1" || value.eq_ignore_ascii_case("true"))
     }
 
-    /// Checks that every key is one of `known`, unless unknown ones are to be ignored.
+    /// Checks that every key is one of `known`, unless `IgnoreUnknown` is set.
     ///
     /// # Errors
     /// Code 4 naming the first unknown key.

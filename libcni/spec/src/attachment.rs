@@ -1,11 +1,11 @@
-//! What ADD makes and DEL removes: one interface of one container in one network (SPEC 2, Attachment).
+//! An attachment: one interface of one container in one network (SPEC 2, Attachment).
 
 use crate::error::CniError;
 use crate::names::{ContainerId, IfName, NetworkName};
 use std::fmt;
 
-/// An attachment. What a plugin calls its objects (links, chains, files) are functions of these three names, in the crate
-/// that makes those objects.
+/// An attachment. The names of a plugin's objects (links, chains, files) are functions of these three names, in the
+/// crate that makes those objects.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attachment {
     /// The network.
@@ -17,7 +17,7 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// The attachment of these names.
+    /// The attachment with these names.
     ///
     /// # Errors
     /// Code 4 or 7 for a name that the specification does not allow.

@@ -1,4 +1,4 @@
-//! A plugin's network config: what stdin carries (SPEC 1, "Plugin configuration object", and SPEC 3).
+//! A plugin's network config, as it is on stdin (SPEC 1, "Plugin configuration object", and SPEC 3).
 
 use crate::attachment::Attachment;
 use crate::error::{CniError, Code};
@@ -16,11 +16,11 @@ use std::rc::Rc;
 const COMMON_KEYS: &[&str] =
     &["cniVersion", "name", "type", "args", "ipam", "dns", "capabilities", "runtimeConfig", "prevResult", "ipMasq"];
 
-/// The most misspelt keys that are named.
+/// The maximum number of misspelt keys that are reported.
 const MISSPELT_MAX: usize = 10;
 
-/// The whole object of stdin: known to be JSON and to have a valid network name. All else is read by who needs it, as
-/// what one verb cannot do without is of no use to another.
+/// The whole object of stdin: valid JSON with a valid network name. All other keys are read where they are needed, as
+/// one verb does not use what another requires.
 #[derive(Debug)]
 pub struct ConfObject {
     value: Value,
@@ -37,7 +37,7 @@ struct WireAttachment {
     ifname: String,
 }
 
-/// `cniVersion` of an input, if that is a JSON object with one; whatever else is wrong with it.
+/// `cniVersion` of an input, if that is a JSON object with one; other errors are ignored.
 #[must_use]
 pub fn find_version_text(input: &[u8]) -> Option<String> {
     #[derive(Deserialize, Default)]
@@ -53,7 +53,7 @@ impl ConfObject {
     /// Parses stdin.
     ///
     /// # Errors
-    /// Code 6 if it is no JSON object, or `name` or `cniVersion` is no text; code 7 without a valid `name`.
+    /// Code 6 if it is no JSON object, or `name` or `cniVersion` is no string; code 7 without a valid `name`.
     pub fn parse(stdin: &[u8]) -> Result<Self, CniError> {
         let value = json::parse(stdin).map_err(|error| {
             let msg = error.msg.replacen("cannot parse JSON", "cannot parse network config on stdin", 1);
@@ -63,7 +63,7 @@ impl ConfObject {
             return Err(CniError::new(Code::DECODING, "cannot parse network config on stdin: it is no JSON object"));
         }
         let text = |key: &str| json::find::<String>(&value, &[key]).map(Option::unwrap_or_default);
-        // The reference decodes these two on their own, before anything looks at the config.
+        // The reference decodes these two separately, before it reads the rest of the config.
         let undecodable = |error: json::DecodeError| CniError { code: Code::DECODING, ..Self::invalid(&error) };
         let name = NetworkName::parse(&text("name").map_err(undecodable)?)?;
         let version = text("cniVersion").map_err(undecodable)?;
@@ -95,7 +95,7 @@ impl ConfObject {
     /// `type` as written; empty if there is none.
     ///
     /// # Errors
-    /// Code 7 if it is no text.
+    /// Code 7 if it is no string.
     pub fn plugin_type(&self) -> Result<String, CniError> {
         self.get(&["type"]).map(Option::unwrap_or_default)
     }
@@ -103,7 +103,7 @@ impl ConfObject {
     /// `ipam.type`, if the network has an address plugin.
     ///
     /// # Errors
-    /// Code 7 if it is no text, or a path.
+    /// Code 7 if it is no string, or a path.
     pub fn ipam_type(&self) -> Result<Option<PluginType>, CniError> {
         let text: String = self.get(&["ipam", "type"])?.unwrap_or_default();
         match text.as_str() {
@@ -115,29 +115,29 @@ impl ConfObject {
         }
     }
 
-    /// One key, `["ipam", "dataDir"]`.
+    /// The value of one key, such as `["ipam", "dataDir"]`.
     fn get<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<Option<T>, CniError> {
         json::find(&self.value, keys).map_err(|error| Self::invalid(&error))
     }
 
-    /// One key, `["ipam", "dataDir"]`, for verbs that go on without it: `None` if it is absent, and if it cannot be read,
-    /// which [`ConfObject::unread`] says.
+    /// The value of one key, such as `["ipam", "dataDir"]`, for verbs that continue without it: `None` if it is absent
+    /// or invalid; [`ConfObject::unread`] reports the latter.
     pub fn find<T: DeserializeOwned>(&self, keys: &[&str]) -> Option<T> {
         self.unless_unread(self.get(keys)).flatten()
     }
 
-    /// What was read; if it could not be, notes why.
+    /// The value; if it is invalid, the reason is noted.
     pub fn unless_unread<T>(&self, read: Result<T, CniError>) -> Option<T> {
         read.map_err(|error| self.unread.borrow_mut().push(error.to_string())).ok()
     }
 
-    /// Why keys could not be read that a verb went on without, a sentence each.
+    /// The reasons why keys were ignored as invalid, a sentence each.
     #[must_use]
     pub fn unread(&self) -> Vec<String> {
         self.unread.borrow().clone()
     }
 
-    /// Decodes the keys that `T` knows, in any case, and notes the ones it does not.
+    /// Decodes the keys that `T` has, in any case, and notes the ones it does not have.
     ///
     /// # Errors
     /// Code 7 naming key and value.
@@ -145,7 +145,7 @@ impl ConfObject {
         json::decode_noting(&self.value, &self.ignored).map_err(|error| self.hint(Self::invalid(&error)))
     }
 
-    /// A sentence for each ignored key that seems to mean a known one.
+    /// A sentence for each unknown key that resembles a known one.
     #[must_use]
     pub fn misspelt(&self) -> Vec<String> {
         let sentence = |ignored: &Ignored| {
@@ -156,8 +156,8 @@ impl ConfObject {
         self.ignored.borrow().iter().filter_map(sentence).take(MISSPELT_MAX).collect()
     }
 
-    /// Adds [`ConfObject::misspelt`] to an error about the config: a key that is missing may be a misspelt one.
-    /// What the error says already is not said again.
+    /// Adds [`ConfObject::misspelt`] to an error about the config: a missing key may be a misspelt one. Text that the
+    /// error contains already is not repeated.
     #[must_use]
     pub fn hint(&self, error: CniError) -> CniError {
         let add = |error: CniError, sentence: String| match error.details.contains(&sentence) {
@@ -189,7 +189,8 @@ impl ConfObject {
         })
     }
 
-    /// The attachments to this network that GC must keep. A missing list is an error: it does not mean that none is valid.
+    /// The attachments to this network that GC must keep. A missing list is an error: it does not mean that none is
+    /// valid.
     ///
     /// # Errors
     /// Code 7 if the list is missing or an entry is malformed.
@@ -222,7 +223,7 @@ impl WireAttachment {
     }
 }
 
-/// A config with another list of valid attachments than it had.
+/// The config with another list of valid attachments.
 ///
 /// # Errors
 /// Code 6: it is no JSON object.
@@ -239,7 +240,7 @@ pub fn with_valid_attachments(input: &[u8], valid: &[Attachment]) -> Result<Vec<
     Ok(json::to_text(&conf).into_bytes())
 }
 
-/// What a plugin makes of its own keys. Every rule about them is here, so that nothing later can meet a bad value.
+/// Parsing of a plugin's own keys for ADD. Every rule about them is here, so that later code need not check.
 pub trait FromConf: Sized {
     /// Reads and checks the plugin's keys.
     ///
@@ -248,9 +249,11 @@ pub trait FromConf: Sized {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError>;
 }
 
-/// What removal makes of the plugin's keys. It has no way to refuse a config: what was refused by ADD must still end.
+/// Parsing of a plugin's keys for removal. It cannot refuse a config: an attachment whose config ADD would refuse must
+/// still be removed.
 ///
-/// Each key is read by [`ConfObject::find`], whatever the others are. One that cannot be read is as absent, and logged.
+/// Each key is read by [`ConfObject::find`], independently of the others. An invalid one counts as absent, and is
+/// logged.
 pub trait FromAnyConf: Sized {
     /// Reads the keys that removal needs.
     fn from_any_conf(object: &ConfObject) -> Self;
@@ -263,7 +266,7 @@ impl FromConf for () {
     }
 }
 
-/// For plugins that find what they made by network, container and interface alone.
+/// For plugins that find their objects by network, container and interface alone.
 impl FromAnyConf for () {
     fn from_any_conf(_: &ConfObject) -> Self {}
 }
@@ -275,7 +278,7 @@ pub struct PluginConf<T> {
     pub cni_version: SpecVersion,
     /// The network.
     pub name: NetworkName,
-    /// `type`, as the runtime looked it up.
+    /// `type`, by which the runtime looked up the executable.
     pub plugin_type: String,
     /// `ipam.type`, if there is an address plugin.
     pub ipam: Option<PluginType>,
@@ -286,7 +289,7 @@ pub struct PluginConf<T> {
 }
 
 impl<T: FromConf> PluginConf<T> {
-    /// The config for ADD and what asks about it: each key is checked but `prevResult`, which not every plugin uses.
+    /// The config for ADD, CHECK and STATUS: each key is checked except `prevResult`, which not every plugin uses.
     ///
     /// # Errors
     /// Code 7 or 2, naming key and value.
@@ -304,7 +307,7 @@ impl<T: FromConf> PluginConf<T> {
 }
 
 impl<T: FromAnyConf> PluginConf<T> {
-    /// The config for DEL and GC, which is never refused. [`ConfObject::unread`] has what could not be read.
+    /// The config for DEL and GC, which is never refused. [`ConfObject::unread`] reports invalid keys.
     #[must_use]
     pub fn for_removal(object: &Rc<ConfObject>, cni_version: SpecVersion) -> Self {
         Self {
@@ -320,19 +323,19 @@ impl<T: FromAnyConf> PluginConf<T> {
 }
 
 impl<T> PluginConf<T> {
-    /// The object that it was read from.
+    /// The object that it was parsed from.
     #[must_use]
     pub fn object(&self) -> &ConfObject {
         &self.object
     }
 
-    /// The same config with the result of this plugin's own ADD in the place of prevResult.
+    /// The same config with the result of this plugin's own ADD as prevResult.
     #[must_use]
     pub fn after(self, made: AddResult) -> Self {
         Self { made: Some(made), ..self }
     }
 
-    /// prevResult: what the plugins before this one made, or ADD, if there is one.
+    /// prevResult: at ADD the result of the plugins before this one, later the result of ADD; `None` if there is none.
     ///
     /// # Errors
     /// Code 6 if it does not decode, code 1 if it is of another version family than the config.
@@ -343,7 +346,7 @@ impl<T> PluginConf<T> {
         }
     }
 
-    /// prevResult, for who goes on without: one that cannot be used is logged, and as absent.
+    /// prevResult, for callers that continue without it: an invalid one is logged, and counts as absent.
     #[must_use]
     pub fn find_prev_result(&self) -> Option<AddResult> {
         self.prev_result().unwrap_or_else(|error| {
@@ -352,7 +355,7 @@ impl<T> PluginConf<T> {
         })
     }
 
-    /// prevResult, for a plugin that only changes what others have made.
+    /// prevResult, for a plugin that only changes the objects of others.
     ///
     /// # Errors
     /// As [`PluginConf::prev_result`]; code 7: the plugin is the first of its list, or the runtime passed no result on.
@@ -389,7 +392,7 @@ mod tests {
         }
     }
 
-    /// Each key of the specification but the two that say whose it is.
+    /// Every key of the specification except `name` and `cniVersion`.
     #[test]
     fn removal_reads_what_it_needs_of_any_config() {
         struct Own(Option<u32>);

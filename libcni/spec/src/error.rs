@@ -10,7 +10,7 @@ use std::fmt;
 pub struct Code(pub u32);
 
 impl Code {
-    /// The config's version is not one the plugin speaks.
+    /// The plugin does not support the config's version.
     pub const INCOMPATIBLE_VERSION: Code = Code(1);
     /// The network config has a field or value that this plugin does not support.
     pub const UNSUPPORTED_FIELD: Code = Code(2);
@@ -20,7 +20,7 @@ impl Code {
     pub const INVALID_ENVIRONMENT: Code = Code(4);
     /// Reading or writing failed.
     pub const IO: Code = Code(5);
-    /// Something did not decode.
+    /// Some input could not be decoded.
     pub const DECODING: Code = Code(6);
     /// The network config is invalid.
     pub const INVALID_CONFIG: Code = Code(7);
@@ -41,25 +41,25 @@ impl Code {
     pub const PERMISSION: Code = Code(102);
     /// A name or address that is to be created is taken.
     pub const EXISTS: Code = Code(103);
-    /// Something did not happen within its deadline.
+    /// An event did not happen within its deadline.
     pub const TIMEOUT: Code = Code(104);
     /// No address is free in a range set.
     pub const NO_ADDRESS: Code = Code(105);
     /// A file below the plugin's state folder could not be read or written.
     pub const STATE: Code = Code(106);
-    /// CHECK: the node is not as ADD left it.
+    /// CHECK: the node differs from what ADD left.
     pub const CHECK_FAILED: Code = Code(107);
-    /// A delegated or chained executable is missing, crashed, or answered nonsense.
+    /// A delegated or chained executable is missing, crashed, or printed an invalid result.
     pub const DELEGATE: Code = Code(108);
-    /// The operation was interrupted by a signal, and what it had done was undone.
+    /// A signal interrupted the operation, and it was rolled back.
     pub const INTERRUPTED: Code = Code(109);
     /// A result or lease cannot be used with this config.
     pub const UNUSABLE_RESULT: Code = Code(110);
-    /// A fault of the plugin itself. The reference's code for any untyped error.
+    /// A bug in the plugin. The reference's code for any untyped error.
     pub const INTERNAL: Code = Code(999);
 
-    /// Whether it says that the plugin cannot use what it was given: version, configuration or variables. It has then
-    /// done nothing (SPEC 5, Error), and will not however often it is asked the same.
+    /// Whether it means that the plugin cannot use its input: version, configuration or variables. The plugin has then
+    /// done nothing (SPEC 5, Error), and repeating the call with the same input is useless.
     #[must_use]
     pub fn is_refusal(self) -> bool {
         [
@@ -73,17 +73,17 @@ impl Code {
     }
 }
 
-/// What a plugin answers when it fails.
+/// The error object of a plugin.
 ///
-/// `msg` is one line, `cannot VERB OBJECT WHERE: cause`; `details` is everything an operator needs beyond it: the
-/// request, errno, the kernel's words, the remedy, what was undone or left behind.
+/// `msg` is one line, `cannot VERB OBJECT WHERE: cause`; `details` is everything else that an operator needs: the
+/// request, errno, the kernel's error message, the remedy, what was undone or left behind.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub struct CniError {
-    /// Which kind of failure.
+    /// The kind of failure.
     pub code: Code,
     /// One line, lower case, no full stop.
     pub msg: String,
-    /// The rest; may be empty.
+    /// Details; may be empty.
     pub details: String,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for CniError {
     }
 }
 
-/// The object on the wire, as written.
+/// The object in JSON.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct ErrorObject<'a> {
@@ -115,13 +115,13 @@ impl CniError {
         Self { code, msg: msg.into(), details: String::new() }
     }
 
-    /// Code 7 for a key whose value the plugin cannot use, in the words of a value that does not decode.
+    /// Code 7 for a key whose value the plugin cannot use, with the text of a decoding error.
     #[must_use]
     pub fn invalid_key(key: &str, value: impl fmt::Display, why: &str) -> Self {
         Self::new(Code::INVALID_CONFIG, format!("cannot use network config: key {key} = {value}: {why}"))
     }
 
-    /// Adds a sentence to the details, after what is there.
+    /// Appends a sentence to the details.
     #[must_use]
     pub fn detail(mut self, text: impl AsRef<str>) -> Self {
         let text = text.as_ref();
@@ -134,8 +134,8 @@ impl CniError {
         self
     }
 
-    /// One error out of several of a verb that carries on past errors: code and message of the first, the
-    /// others in its details. `None` if there were none.
+    /// Joins several errors of a verb that continues after errors: code and message of the first, the others in its
+    /// details. `None` if there are none.
     #[must_use]
     pub fn join(errors: Vec<CniError>) -> Option<Self> {
         let mut errors = errors.into_iter();
@@ -151,7 +151,7 @@ impl CniError {
         crate::json::to_text(&object)
     }
 
-    /// Reads an error object; `None` when `bytes` is not one (no `code`, or code 0 and no message).
+    /// Parses an error object; `None` when `bytes` is not one (no `code`, or code 0 and no message).
     ///
     /// Keys are matched in any case. A missing `cniVersion` is accepted: the reference never prints it.
     #[must_use]

@@ -1,8 +1,8 @@
 //! One call of one plugin executable (SPEC 3, "Plugin execution").
 //!
-//! The child gets the caller's environment with every `CNI_*` variable set anew, the config on stdin, and a
-//! deadline. Its stdout is read until it *ends*, not until the pipe closes: a grandchild that holds the pipe
-//! open blocks nobody.
+//! The child gets the caller's environment with every `CNI_*` variable set anew, the config on stdin, and a deadline.
+//! Its stdout is read until the child *ends*, not until the pipe closes: a grandchild that holds the pipe open does not
+//! delay the caller.
 
 use self::feed::Feed;
 use self::pipe::{Limited, Reading, Tail};
@@ -24,11 +24,11 @@ use tokio::process::Child;
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// The most that a plugin may print. A result is some kilobytes; more is a plugin gone wild.
+/// The maximum size of a plugin's output. A result has some kilobytes; more means that the plugin is faulty.
 pub const MAX_STDOUT_BYTES: usize = 16 << 20;
 /// How much of stderr is kept for an error text.
 pub const KEPT_STDERR_BYTES: usize = 8 << 10;
-/// How long a plugin that was told to end may clean up before it is killed.
+/// How long a terminated plugin may clean up before it is killed.
 pub const GRACE: Duration = Duration::from_secs(5);
 /// How long to retry while the executable is being written (`ETXTBSY`), as the reference does.
 const BUSY_DEADLINE: Duration = Duration::from_secs(5);
@@ -50,27 +50,27 @@ pub struct CallEnv {
     pub more: Vec<(String, String)>,
 }
 
-/// Whose process group the child joins, and so how far a signal reaches.
+/// The process group that the child joins, which decides how far a signal reaches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Group {
-    /// One of its own, so that ending it ends its children too: the runtime's way.
+    /// A group of its own, so that ending the child ends its children too. Runtimes use this.
     Own,
-    /// The caller's, so that whoever ends the caller ends it too: a delegate's way.
+    /// The caller's group, so that ending the caller ends the child too. Delegation uses this.
     Callers,
 }
 
-/// Takes stderr as it comes. `Sync`, so that a call may be part of a task that moves between threads.
+/// Receives stderr as it comes. `Sync`, so that a call may be part of a task that moves between threads.
 pub type StderrSink = Box<dyn FnMut(&[u8]) + Send + Sync>;
 
-/// Where the child's stderr goes.
+/// The destination of the child's stderr.
 pub enum Stderr {
-    /// To the caller's own.
+    /// The caller's own stderr.
     Inherit,
-    /// To a sink, as it comes; the end of it is kept for error texts.
+    /// A sink, as it comes; its end is kept for error texts.
     To(StderrSink),
 }
 
-/// How a plugin ended and what it printed.
+/// How a plugin ended, and its output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Output {
     /// Exit code, or the signal that ended it.
@@ -112,10 +112,10 @@ impl std::fmt::Display for Exit {
 }
 
 impl Output {
-    /// What the plugin printed, if it succeeded.
+    /// The plugin's output, if it succeeded.
     ///
     /// # Errors
-    /// The plugin's own error object, also when it exited with 0; else code 108 with what it said on stderr.
+    /// The plugin's own error object, also when it exited with 0; otherwise code 108 with the end of its stderr.
     pub fn into_stdout(self) -> Result<Vec<u8>, CniError> {
         match self.error_object() {
             Some(error) => Err(error),
@@ -123,16 +123,16 @@ impl Output {
         }
     }
 
-    /// The error object that the plugin printed, if it did.
+    /// The error object that the plugin printed, if any.
     #[must_use]
     pub fn error_object(&self) -> Option<CniError> {
         CniError::find_in(&self.stdout)
     }
 
-    /// What the plugin printed, if its exit status says that it succeeded: for who has asked for [`Output::error_object`].
+    /// The plugin's output, if its exit status is 0: for callers that have checked [`Output::error_object`].
     ///
     /// # Errors
-    /// Code 108 with what it said on stderr.
+    /// Code 108 with the end of its stderr.
     pub fn unless_failed(self) -> Result<Vec<u8>, CniError> {
         if self.exit == Exit::Code(0) {
             return Ok(self.stdout);
@@ -164,37 +164,37 @@ pub struct Call<'a> {
     pub group: Group,
     /// Where stderr goes.
     pub stderr: Stderr,
-    /// When the plugin is told to end (SIGTERM), and [`GRACE`] later is killed.
+    /// When the plugin is terminated (SIGTERM), and [`GRACE`] later is killed.
     pub deadline: Duration,
 }
 
-/// Runs a plugin once: [`start`] and [`Started::finish`]. Dropping the future tells it to end and, [`GRACE`] later,
-/// kills it.
+/// Runs a plugin once: [`start`] and [`Started::finish`]. Dropping the future terminates the plugin and, [`GRACE`]
+/// later, kills it.
 ///
 /// # Errors
 /// Code 108 if it cannot be started, 104 after the deadline, 5 if its pipes fail, 108 if it prints more than
-/// [`MAX_STDOUT_BYTES`]. How it ended is not looked at: see [`Output::into_stdout`].
+/// [`MAX_STDOUT_BYTES`]. Its exit status is not checked: see [`Output::into_stdout`].
 pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
     start(call).await?.finish().await
 }
 
-/// Starts a plugin, which does not get the end of its config before [`Started::finish`]: without that it has no JSON to
-/// decode, and so cannot begin. For callers who have to note that it runs, or to whom it matters whether it has, as a
-/// rollback has nothing to undo else. If the caller dies before, the plugin's config is cut off.
+/// Starts a plugin, which does not get the end of its config before [`Started::finish`]: without that it has no valid
+/// JSON, and so cannot begin. For callers that have to record the process, or have to know whether it began, as a
+/// rollback has nothing to undo otherwise. If the caller dies before, the plugin's config is incomplete.
 ///
 /// # Errors
 /// Code 108 if it cannot be started.
 pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
-    // A caller that polls without an event loop, to spare itself one, gets one now.
+    // A caller that polls without an event loop, to save its cost, gets one now.
     poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
     let until = Instant::now() + call.deadline;
     let (stdin, feed) = Feed::new(call.stdin).map_err(|error| cannot_start(call.executable, &error))?;
     let child = spawn_unless_busy(command(&call, stdin), call.executable).await?;
-    let running = Running { child: Some(child), group: call.group, told: false };
+    let running = Running { child: Some(child), group: call.group, terminated: false };
     Ok(Started { call, running, feed, until })
 }
 
-/// A plugin that waits for the end of its config. Dropped, it is told to end and, [`GRACE`] later, killed.
+/// A plugin that waits for the end of its config. Dropping this terminates it and, [`GRACE`] later, kills it.
 pub struct Started<'a> {
     call: Call<'a>,
     running: Running,
@@ -203,24 +203,24 @@ pub struct Started<'a> {
 }
 
 impl Started<'_> {
-    /// Its process number, which stays its own until [`Started::finish`] has waited for its end.
+    /// Its pid, which stays its own until [`Started::finish`] has waited for its end.
     #[must_use]
     pub fn pid(&self) -> Option<Pid> {
         self.running.child.as_ref().and_then(number)
     }
 
-    /// Talks to the plugin until it ends.
+    /// Sends the rest of the config and reads the output until the plugin ends.
     ///
     /// # Errors
-    /// As [`run`], but that it has been started.
+    /// As [`run`], except that it has been started.
     pub async fn finish(self) -> Result<Output, CniError> {
         self.finish_unless(std::future::pending()).await
     }
 
-    /// Talks to the plugin until it ends, or until `stop` says why it should not go on: then it is told to end and,
-    /// [`GRACE`] later, killed, and `stop`'s error is the outcome.
+    /// As [`Started::finish`], but if `stop` returns an error, terminates the plugin and, [`GRACE`] later, kills it,
+    /// and returns that error.
     ///
-    /// # Errors
+    /// As [`Started::finish`], and `stop`'s error.
     /// As [`Started::finish`], and what `stop` says.
     pub async fn finish_unless(self, stop: impl Future<Output = CniError>) -> Result<Output, CniError> {
         let Started { call, mut running, feed, until } = self;
@@ -255,8 +255,8 @@ impl Started<'_> {
     }
 }
 
-/// Starts the child, again and again while its executable is open for writing. There is no event to wait for
-/// that is not itself a race, so the pauses grow from 5 ms up.
+/// Starts the child, and retries while its executable is open for writing. There is no event to wait for that is not
+/// itself a race, so the pauses grow from 5 ms up.
 #[expect(clippy::disallowed_methods, reason = "nothing announces that a file is no longer open for writing")]
 async fn spawn_unless_busy(mut command: tokio::process::Command, executable: &Path) -> Result<Child, CniError> {
     let until = Instant::now() + BUSY_DEADLINE;
@@ -300,16 +300,16 @@ fn command(call: &Call<'_>, stdin: PipeReader) -> tokio::process::Command {
     command
 }
 
-/// A started child. Dropped before it ended, it is told to end.
+/// A started child. Dropping it before its end terminates it.
 struct Running {
     child: Option<Child>,
     group: Group,
     /// SIGTERM was sent.
-    told: bool,
+    terminated: bool,
 }
 
 impl Running {
-    /// Feeds the child and reads it until it ends. `None`: it printed too much.
+    /// Writes the child's stdin and reads its output until it ends. `None`: the output was too large.
     async fn talk(&mut self, feed: Feed<'_>, stderr: Stderr) -> io::Result<Option<Output>> {
         let Some(child) = &mut self.child else { return Ok(None) };
         let mut stdout = Reading::new(child.stdout.take(), Limited::new(MAX_STDOUT_BYTES));
@@ -335,10 +335,10 @@ impl Running {
     /// Ends the child: SIGTERM, and after [`GRACE`] SIGKILL.
     async fn end(&mut self) {
         let Some(child) = &mut self.child else { return };
-        let group = number(child); // none any more once it was waited for
-        if !self.told {
+        let group = number(child); // none once it was waited for
+        if !self.terminated {
             signal(child, self.group, Signal::SIGTERM);
-            self.told = true;
+            self.terminated = true;
         }
         if timeout(GRACE, child.wait()).await.is_err() {
             signal(child, self.group, Signal::SIGKILL);
@@ -346,7 +346,7 @@ impl Running {
                 tracing::warn!(%error, "cannot wait for a killed plugin");
             }
         } else if let (Group::Own, Some(group)) = (self.group, group) {
-            // What the plugin left running in its group ends with it; ESRCH: nothing.
+            // Processes that the plugin left in its group end with it; ESRCH: there are none.
             killpg(group, Signal::SIGKILL).ok();
         }
         self.child = None;
@@ -354,28 +354,28 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// Tells the child to end at once: the runtime may never get to the task that waits for it.
+    /// Sends SIGTERM at once: the runtime may never poll the task that waits for the child.
     fn drop(&mut self) {
         let Some(child) = self.child.take() else { return };
-        if self.told {
-            // The runtime ends before the grace period did.
+        if self.terminated {
+            // The runtime ended before the grace period did.
             signal(&child, self.group, Signal::SIGKILL);
             return;
         }
         signal(&child, self.group, Signal::SIGTERM);
-        let mut rest = Running { child: Some(child), group: self.group, told: true };
+        let mut rest = Running { child: Some(child), group: self.group, terminated: true };
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             drop(runtime.spawn(async move { rest.end().await }));
         }
     }
 }
 
-/// The child's process number, until it was waited for.
+/// The child's pid, until it was waited for.
 fn number(child: &Child) -> Option<Pid> {
     child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw)
 }
 
-/// Sends a signal to the child, or its whole group. The child is not reaped yet, so the number is still its own.
+/// Sends a signal to the child, or to its whole group. The child is not reaped yet, so its pid is still its own.
 fn signal(child: &Child, group: Group, signal: Signal) {
     let Some(pid) = number(child) else { return };
     let sent = match group {

@@ -1,9 +1,8 @@
-//! JSON as the CNI ecosystem writes it, which is as Go's decoder reads it.
+//! JSON with the rules of Go's decoder, which the CNI ecosystem relies on.
 //!
-//! Keys of known fields match in any case, `null` is as good as absent, of equal keys the last
-//! wins, unknown keys are ignored; but a wrong type is an error, and it names the key and the
-//! value. Keys that were ignored and look like a known one are noted, so that an error about a missing key can
-//! point at the misspelt one.
+//! Keys of known fields match in any case, `null` counts as absent, the last of equal keys counts, unknown keys are
+//! ignored; but a wrong type is an error, which names the key and the value. Ignored keys that resemble a known one are
+//! noted, so that an error about a missing key can name the misspelt one.
 
 mod lenient;
 
@@ -18,8 +17,8 @@ use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
 
-/// Parses one JSON value and nothing after it, with what Go's decoder takes besides: bytes that are no UTF-8 and lone
-/// surrogates, which become U+FFFD; any nesting, of which the part that no key reads is cut; numbers of any size.
+/// Parses one JSON value and nothing after it. Like Go's decoder it also accepts invalid UTF-8 and lone surrogates,
+/// which become U+FFFD; any nesting, of which the part that no key reads is dropped; numbers of any size.
 ///
 /// # Errors
 /// Code 6 with line and column.
@@ -44,7 +43,7 @@ pub fn to_text(value: &impl Serialize) -> String {
 /// Decodes `value` by the rules of this module.
 ///
 /// # Errors
-/// Which key could not be decoded, its value, and why.
+/// The key that could not be decoded, its value, and the reason.
 pub fn decode<T: DeserializeOwned>(value: &Value) -> Result<T, DecodeError> {
     decode_noting(value, &RefCell::default())
 }
@@ -57,10 +56,10 @@ pub fn decode_noting<T: DeserializeOwned>(value: &Value, ignored: &RefCell<Vec<I
     decode_at(PhantomData::<T>, Decoder { value, path: &Path::Root, ignored })
 }
 
-/// The value of one key, whatever the others are: `["ipam", "dataDir"]`. `None` if it is absent or `null`.
+/// The value of one key, such as `["ipam", "dataDir"]`, independently of all others. `None` if it is absent or `null`.
 ///
 /// # Errors
-/// As [`decode`]; what stands on the way to the key is no object.
+/// As [`decode`]; also if a value on the path to the key is no object.
 pub fn find<T: DeserializeOwned>(value: &Value, keys: &[&str]) -> Result<Option<T>, DecodeError> {
     find_at(Decoder { value, path: &Path::Root, ignored: &RefCell::default() }, keys)
 }
@@ -76,7 +75,7 @@ fn find_at<T: DeserializeOwned>(decoder: Decoder<'_>, keys: &[&str]) -> Result<O
     }
 }
 
-/// The value of a key as it is; `None` if it is absent or `null`, or `value` is no object.
+/// The undecoded value of a key; `None` if it is absent or `null`, or `value` is no object.
 #[must_use]
 pub fn member<'a>(value: &'a Value, key: &str) -> Option<&'a Value> {
     entry(value.as_object()?, key)
@@ -87,19 +86,19 @@ fn entry<'a>(map: &'a Map<String, Value>, key: &str) -> Option<&'a Value> {
     map.iter().rfind(is_meant).map(|(_, value)| value)
 }
 
-/// A key that no field has.
+/// A key without a field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ignored {
-    /// Where it is, `ipam.subnt`.
+    /// Its path, `ipam.subnt`.
     pub path: String,
     /// The key alone.
     pub key: String,
-    /// The keys that are known there.
+    /// The known keys of that object.
     pub known: &'static [&'static str],
 }
 
 impl Ignored {
-    /// The known key that this one seems to mean: at most two letters away, and not itself in `elsewhere`.
+    /// The known key that this one resembles: at most two letters differ, and it is not itself known in `elsewhere`.
     #[must_use]
     pub fn meant(&self, elsewhere: &[&'static str]) -> Option<&'static str> {
         let key = self.key.to_lowercase();
@@ -114,14 +113,14 @@ impl Ignored {
     }
 }
 
-/// A value that is not what its key wants.
+/// A value that its key does not accept.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DecodeError {
     /// The key, `ipam.ranges[0][1].subnet`; empty for the whole value.
     pub path: String,
-    /// The value as JSON, cut when long.
+    /// The value as JSON, truncated when long.
     pub value: String,
-    /// What is wrong with it.
+    /// The reason.
     pub message: String,
 }
 
@@ -142,16 +141,16 @@ impl de::Error for DecodeError {
     }
 
     fn invalid_type(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("expected {}", in_words(&expected.to_string())))
+        Self::custom(format_args!("expected {}", in_json_terms(&expected.to_string())))
     }
 
     fn invalid_value(_: Unexpected<'_>, expected: &dyn Expected) -> Self {
-        Self::custom(format_args!("expected {}", in_words(&expected.to_string())))
+        Self::custom(format_args!("expected {}", in_json_terms(&expected.to_string())))
     }
 }
 
-/// What a value should have been, in JSON's words instead of Rust's. The value itself is quoted beside it.
-fn in_words(expected: &str) -> String {
+/// The expected type in JSON's terms instead of Rust's. The value itself is quoted beside it.
+fn in_json_terms(expected: &str) -> String {
     let number = |low: i128, high: i128| format!("a whole number from {low} to {high}");
     match expected {
         "u8" => number(u8::MIN.into(), u8::MAX.into()),
@@ -170,7 +169,7 @@ fn in_words(expected: &str) -> String {
     }
 }
 
-/// The way from the whole value to where the decoder is.
+/// The path from the whole value to the decoder's position.
 enum Path<'a> {
     Root,
     Key(&'a Path<'a>, &'a str),
@@ -195,7 +194,7 @@ struct Decoder<'a> {
     ignored: &'a RefCell<Vec<Ignored>>,
 }
 
-/// Decodes one value and puts its path on an error that has none yet: the innermost value is the one to name.
+/// Decodes one value and adds its path to an error that has none yet: the innermost value is the one to name.
 fn decode_at<'de, S: DeserializeSeed<'de>>(seed: S, decoder: Decoder<'_>) -> Result<S::Value, DecodeError> {
     seed.deserialize(decoder).map_err(|error| match error.path.as_str() {
         "" => decoder.blame(error),
@@ -204,7 +203,7 @@ fn decode_at<'de, S: DeserializeSeed<'de>>(seed: S, decoder: Decoder<'_>) -> Res
 }
 
 impl<'a> Decoder<'a> {
-    /// The error as this value's.
+    /// The error with this value's path.
     fn blame(self, error: DecodeError) -> DecodeError {
         let (path, value) = (one_line(&self.path.to_string()), shorten(&self.value.to_string()));
         DecodeError { path, value, ..error }
@@ -235,7 +234,7 @@ impl<'a> Decoder<'a> {
     }
 }
 
-/// Control characters escaped: serde quotes unknown variants, and a path has keys, as they came.
+/// Escapes control characters: serde quotes unknown variants, and a path contains keys, as they came.
 fn one_line(text: &str) -> String {
     let escape = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
     text.chars().map(escape).collect()
@@ -350,13 +349,13 @@ impl<'de> MapAccess<'de> for Entries<'_, '_> {
     }
 }
 
-/// An IP address as text; empty text is as good as absent, as Go reads it.
+/// An IP address as a string; an empty string counts as absent, as in Go.
 pub mod optional_ip {
     use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
     use std::net::IpAddr;
 
     /// # Errors
-    /// The text is no IP address.
+    /// The string is no IP address.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<IpAddr>, D::Error> {
         match Option::<String>::deserialize(deserializer)?.as_deref() {
             None | Some("") => Ok(None),
@@ -371,13 +370,13 @@ pub mod optional_ip {
     }
 }
 
-/// An address with prefix length as text, host bits kept.
+/// An address with prefix length as a string; host bits are kept.
 pub mod cidr {
     use ipnetwork::IpNetwork;
     use serde::{Deserialize, Deserializer, Serializer, de};
 
     /// # Errors
-    /// The text is not `address/prefix`.
+    /// The string is not `address/prefix`.
     pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<IpNetwork, D::Error> {
         let text = String::deserialize(deserializer)?;
         super::parse_cidr(&text).map_err(de::Error::custom)
@@ -393,7 +392,7 @@ pub mod cidr {
 /// Parses an IP address by Go's rules: no leading zeros, no zone; IPv4 mapped into IPv6 is IPv4.
 ///
 /// # Errors
-/// A sentence that quotes the text.
+/// A sentence that quotes the string.
 pub fn parse_ip(text: &str) -> Result<std::net::IpAddr, String> {
     let ip: std::net::IpAddr = text.parse().map_err(|error| format!("{text:?} is no IP address ({error})"))?;
     Ok(ip.to_canonical())
@@ -402,7 +401,7 @@ pub fn parse_ip(text: &str) -> Result<std::net::IpAddr, String> {
 /// Parses `address/prefix` strictly: no netmask, no sign, no leading zeros, no missing prefix.
 ///
 /// # Errors
-/// A sentence that quotes the text and says what is wanted.
+/// A sentence that quotes the string and says what is expected.
 pub fn parse_cidr(text: &str) -> Result<ipnetwork::IpNetwork, String> {
     let bad = || format!("{text:?} is no address with prefix, such as 10.1.0.5/24 or fd00::5/64");
     let (address, prefix) = text.split_once('/').ok_or_else(bad)?;

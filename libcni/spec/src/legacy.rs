@@ -1,4 +1,4 @@
-//! Results of every version, in and out: the one place that knows the older forms.
+//! Conversion of results of every version: the only place that knows the older forms.
 //!
 //! | versions | addresses | here |
 //! | --- | --- | --- |
@@ -61,7 +61,7 @@ struct Interface04 {
 
 #[derive(Serialize, Deserialize)]
 struct Ip04 {
-    /// `"4"` or `"6"`; not read, as the address tells it.
+    /// `"4"` or `"6"`; not read, as the address implies it.
     #[serde(skip_deserializing)]
     version: &'static str,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,10 +1,10 @@
-//! The CNI protocol as types: what crosses the wire between a runtime and a plugin.
+//! The CNI protocol as types: the data between a runtime and a plugin.
 //!
-//! Everything here is parsed once, at the edge, and trusted inside. The crate is pure but for
-//! [`exec`], which runs one plugin once. It knows no kernel object and no plugin.
+//! Everything is parsed once, at the edge, and trusted afterwards. The crate is pure except for [`exec`], which runs
+//! one plugin once. It knows no kernel object and no plugin.
 //!
-//! Reading order: the words ([`error`], [`version`], [`names`], [`attachment`]), what goes in ([`args`], [`conf`]), what
-//! comes out ([`result`], older forms in [`legacy`]), and the call itself ([`exec`]).
+//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`]), output
+//! ([`result`], older forms in [`legacy`]), and the call itself ([`exec`]).
 
 pub mod args;
 pub mod attachment;
@@ -17,8 +17,8 @@ pub mod names;
 pub mod result;
 pub mod version;
 
-/// What tells an executable of this suite from any other: it is among its bytes, `cni-plugins --mark` prints it, and
-/// `cnitool install` overwrites no file without it unless told to.
+/// The mark of this suite's executables: it is among their bytes, `cni-plugins --mark` prints it, and `cnitool install`
+/// overwrites a file without it only on request.
 pub const SUITE_MARK: &str = "CNI suite executable, mark 5b1f0c9e7a2d4836";
 
 pub use args::CniArgs;
@@ -38,11 +38,11 @@ pub enum Command {
     Del,
     /// Checks that a container's networking is as expected.
     Check,
-    /// Cleans up what no valid attachment uses.
+    /// Removes what belongs to no valid attachment.
     Gc,
-    /// Tells whether ADD can be served.
+    /// Reports whether ADD can be served.
     Status,
-    /// Tells which versions are spoken.
+    /// Reports the supported versions.
     Version,
 }
 

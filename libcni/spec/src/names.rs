@@ -1,4 +1,4 @@
-//! The names that cross the wire. Each becomes part of a path, a rule or an interface, so each is checked once here.
+//! The names of the protocol. Each becomes part of a path, a rule or an interface, so each is checked once here.
 
 use crate::error::{CniError, Code};
 use std::fmt;
@@ -35,7 +35,7 @@ macro_rules! name {
 
 name! {
     /// `CNI_CONTAINERID`: starts alphanumeric, then alphanumeric, `_`, `.`, `-` (SPEC 2, Parameters). Of any length, as
-    /// the reference takes it: what was added under a long one must be deleted under it.
+    /// in the reference: what was added under a long one must be deleted under it.
     ContainerId
 }
 name! {
@@ -51,7 +51,7 @@ name! {
     PluginType
 }
 
-/// A network's name becomes a folder's, and those end at `NAME_MAX` (linux/limits.h).
+/// A network's name becomes a folder's name, whose length is limited by `NAME_MAX` (linux/limits.h).
 const NAME_BYTES_MAX: usize = 255;
 
 /// `^[a-zA-Z0-9][a-zA-Z0-9_.\-]*$`
@@ -100,7 +100,7 @@ impl IfName {
             "." | ".." => "interface name is . or ..",
             _ if text.contains(['/', ':']) => "interface name contains / or :",
             _ if text.contains(|c: char| c.is_whitespace() || c == '\0') => "interface name contains white space",
-            // The kernel looks at bytes, and this one is a space in its table (lib/ctype.c).
+            // The kernel checks bytes, and this one is a space in its table (lib/ctype.c).
             _ if text.as_bytes().contains(&0xa0) => {
                 "interface name contains a character that the kernel takes for a space"
             }
@@ -142,7 +142,7 @@ impl PluginPath {
         Self(dirs)
     }
 
-    /// The folders, first looked in first.
+    /// The folders, in the order of the search.
     #[must_use]
     pub fn dirs(&self) -> &[PathBuf] {
         &self.0
@@ -151,7 +151,7 @@ impl PluginPath {
     /// Finds the executable of a plugin: the first regular file `<dir>/<type>`, links followed (SPEC 3).
     ///
     /// # Errors
-    /// Code 108 naming the folders that were looked in; it says `not found`, which runtimes match on.
+    /// Code 108 naming the folders that were searched; it contains `not found`, which runtimes match on.
     pub fn find_executable(&self, plugin: &PluginType) -> Result<PathBuf, CniError> {
         if self.0.is_empty() {
             return Err(CniError::new(

@@ -1,4 +1,4 @@
-//! The result of ADD, in its newest form (SPEC 5, "Add Success"). Older forms are [`crate::legacy`]'s.
+//! The result of ADD, in its newest form (SPEC 5, "Add Success"). Older forms are in [`crate::legacy`].
 
 use crate::error::CniError;
 use crate::json;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::net::IpAddr;
 
-/// What ADD made.
+/// The result of ADD.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct AddResult {
@@ -35,13 +35,13 @@ pub struct Interface {
     /// Hardware address, colon-separated lower-case hex; empty if there is none.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub mac: String,
-    /// MTU in bytes; 0 if not told.
+    /// MTU in bytes; 0 if not given.
     #[serde(skip_serializing_if = "is_zero")]
     pub mtu: u32,
     /// The namespace's path, or a hypervisor's name; empty on the host.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub sandbox: String,
-    /// Path of a socket that stands for the interface; empty if none does.
+    /// Path of a socket that represents the interface; empty if there is none.
     #[serde(rename = "socketPath", skip_serializing_if = "String::is_empty")]
     pub socket_path: String,
     /// PCI device of the interface; empty if it has none.
@@ -72,13 +72,13 @@ pub struct Route {
     /// Next hop; `None` means the first gateway of that family among the addresses.
     #[serde(default, with = "json::optional_ip", skip_serializing_if = "Option::is_none")]
     pub gw: Option<IpAddr>,
-    /// Path MTU in bytes; 0 if not told.
+    /// Path MTU in bytes; 0 if not given.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub mtu: u32,
-    /// Maximal segment size to advertise, in bytes; 0 if not told.
+    /// Maximal segment size to advertise, in bytes; 0 if not given.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub advmss: u32,
-    /// Metric, lower is preferred; 0 if not told.
+    /// Metric, lower is preferred; 0 if not given.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub priority: u32,
     /// Routing table; `None` is the main one.
@@ -121,7 +121,7 @@ fn is_zero(number: &u32) -> bool {
 }
 
 impl Route {
-    /// A route with nothing but a destination and perhaps a next hop.
+    /// A route with only a destination and perhaps a next hop.
     #[must_use]
     pub fn new(dst: IpNetwork, gw: Option<IpAddr>) -> Self {
         Self { dst, gw, mtu: 0, advmss: 0, priority: 0, table: None, scope: None }
@@ -143,7 +143,7 @@ impl AddResult {
         crate::legacy::read(value, default)
     }
 
-    /// The result as `version` writes it.
+    /// The result in the form of `version`.
     ///
     /// # Errors
     /// Code 110 when the version cannot express it: 0.1.0 and 0.2.0 need an address.

@@ -70,7 +70,7 @@ impl SpecVersion {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }
 
-    /// Which shape results have.
+    /// The form of results.
     #[must_use]
     pub fn family(self) -> Family {
         match self {

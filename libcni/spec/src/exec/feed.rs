@@ -1,5 +1,5 @@
-//! A child's stdin. All but its end is there before the child is, which then waits for nothing, and neither does the
-//! caller before the child goes on. The end comes when the caller lets the child begin.
+//! A child's stdin. All but its last byte is in the pipe before the child starts, so neither the child nor the caller
+//! waits for the other. The last byte is written when the caller lets the child begin.
 
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
@@ -7,8 +7,8 @@ use std::io::{self, PipeReader, PipeWriter};
 use tokio::io::AsyncWriteExt;
 use tokio::net::unix::pipe::Sender;
 
-/// The rest of a config on its way to a child: its last character, without which it is no JSON, and what before that did
-/// not fit into the pipe (64 KiB as a rule, pipe(7)). Dropped, it leaves the child with a config that is cut off.
+/// The rest of a child's config: its last character, without which it is no valid JSON, and what did not fit into the
+/// pipe before that (64 KiB as a rule, pipe(7)). Dropping it leaves the child with an incomplete config.
 pub(super) struct Feed<'a> {
     writer: PipeWriter,
     rest: &'a [u8],
@@ -18,7 +18,7 @@ impl<'a> Feed<'a> {
     /// A pipe for the child to read from, filled.
     ///
     /// # Errors
-    /// The kernel has no pipe to give.
+    /// The kernel cannot create a pipe.
     pub(super) fn new(input: &'a [u8]) -> io::Result<(PipeReader, Self)> {
         let (reader, writer) = io::pipe()?;
         fcntl(&writer, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
@@ -27,7 +27,7 @@ impl<'a> Feed<'a> {
         Ok((reader, Self { writer, rest: &input[count..] }))
     }
 
-    /// Writes the rest, as the child reads. A plugin need not read its config: a closed pipe is its own business.
+    /// Writes the rest, as the child reads. A plugin need not read its config: a closed pipe is no error.
     pub(super) async fn finish(self) -> io::Result<()> {
         let written = async {
             let count = fill(&self.writer, self.rest)?;
@@ -43,7 +43,7 @@ impl<'a> Feed<'a> {
     }
 }
 
-/// Writes as much as fits, and says how much that was.
+/// Writes as much as fits, and returns how much that was.
 fn fill(writer: &PipeWriter, bytes: &[u8]) -> io::Result<usize> {
     let mut count = 0;
     while count < bytes.len() {

@@ -1,4 +1,4 @@
-//! Reading what a child writes until the child ends, not until its pipe closes.
+//! Reads a child's output until the child ends, not until the pipe closes.
 
 use super::Stderr;
 use nix::errno::Errno;
@@ -6,14 +6,15 @@ use std::io;
 use std::os::fd::AsFd;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// What is read at once: more than most results. A pipe's whole capacity would be cleared and paged in for each call.
+/// The size of one read: larger than most results. A buffer of the pipe's capacity would be cleared and paged in for
+/// each call.
 const READ_BYTES: usize = 4 << 10;
-/// A pipe's capacity (pipe(7)): no more can be in it when a child ends.
+/// A pipe's capacity (pipe(7)): there cannot be more in it when a child ends.
 const PIPE_BYTES: usize = 64 << 10;
 
-/// Takes what is read.
+/// Receives what is read.
 pub(super) trait Take {
-    /// Takes the next piece, which is not empty.
+    /// Receives the next piece, which is not empty.
     fn take(&mut self, chunk: &[u8]);
 }
 
@@ -32,7 +33,7 @@ impl<P: AsyncRead + AsFd + Unpin, T: Take> Reading<P, T> {
         self.taken
     }
 
-    /// Reads until everybody has closed the other end. May be dropped at any await: nothing is read and not taken.
+    /// Reads until all writers have closed the pipe. May be dropped at any await without losing data.
     pub(super) async fn read_to_end(&mut self) -> io::Result<()> {
         let mut buffer = vec![0; READ_BYTES];
         while let Some(pipe) = &mut self.pipe {
@@ -44,10 +45,11 @@ impl<P: AsyncRead + AsFd + Unpin, T: Take> Reading<P, T> {
         Ok(())
     }
 
-    /// Takes what is in the pipe now, a pipe's worth at most: more can only come from somebody else than the child.
+    /// Reads what is in the pipe now, at most its capacity: more can only come from another process than the child.
     ///
-    /// Asks the kernel and not the runtime, which knows of bytes only once it has polled: without a pidfd (before
-    /// Linux 5.3, under valgrind) the child's end may be seen before that, and its whole output would be lost.
+    /// This reads directly and does not ask the async runtime, which knows of bytes only after it polled: without a
+    /// pidfd (before Linux 5.3, under valgrind) the child's end may be seen before that, and its whole output would be
+    /// lost.
     pub(super) fn drain(&mut self) -> io::Result<()> {
         let mut buffer = [0; READ_BYTES];
         let mut room = PIPE_BYTES;
@@ -68,7 +70,7 @@ impl<P: AsyncRead + AsFd + Unpin, T: Take> Reading<P, T> {
     }
 }
 
-/// Bytes up to a limit; past it they are dropped, so that the child ends.
+/// Bytes up to a limit; more bytes are dropped, so that the child can end.
 pub(super) struct Limited {
     bytes: Vec<u8>,
     limit: usize,
@@ -94,7 +96,7 @@ impl Take for Limited {
     }
 }
 
-/// stderr on its way to a sink, with its end kept.
+/// stderr on its way to a sink; its end is kept.
 pub(super) struct Tail {
     sink: Stderr,
     kept: Vec<u8>,
@@ -135,7 +137,7 @@ mod tests {
         let _entered = runtime.enter();
         let (reader, mut writer) = io::pipe().unwrap();
         let mut reading = Reading::new(Some(Receiver::from_owned_fd(reader.into()).unwrap()), Limited::new(100));
-        // An empty pipe, and the runtime knows it to be; it is not asked again, as it does not run.
+        // The pipe is empty and the async runtime knows that; it is not asked again, as it does not run.
         let mut context = Context::from_waker(Waker::noop());
         runtime.block_on(tokio::task::yield_now());
         assert!(std::pin::pin!(reading.read_to_end()).poll(&mut context).is_pending());

@@ -60,7 +60,7 @@ fn a_plugin_that_does_not_end_is_ended_with_its_children() {
     assert_ends(std::fs::read_to_string(file.path()).unwrap().trim());
 }
 
-/// Dropped as the last thing that a runtime sees: no task of it runs any more.
+/// The drop is the last thing that the async runtime does: none of its tasks runs any more.
 #[test]
 fn a_plugin_whose_call_is_dropped_is_terminated() {
     let file = tempfile::NamedTempFile::new().unwrap();

@@ -1,17 +1,16 @@
-//! JSON that Go's decoder takes and `serde_json` does not, put so that both take it.
+//! Rewrites JSON that Go's decoder accepts and `serde_json` does not, so that both accept it.
 //!
-//! Of a config that another process wrote, most is in keys that are read here by no code. What stands there must not
-//! keep a call from its work, least of all DEL. Known keys are checked as ever: what is put in the place of a value is
-//! none that they accept.
+//! Most of a config that another process wrote is in keys that no code here reads. Their values must not make a call
+//! fail, least of all DEL. Known keys are checked as always: the replacement of a value is one that they do not accept.
 
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
 
-/// The deepest nesting that `serde_json` decodes. What is nested deeper becomes `null`: no key that is read is there.
+/// The deepest nesting that `serde_json` decodes. Deeper values become `null`: no known key is there.
 const DEEPEST: usize = 127;
 
-/// The text with lone surrogates as U+FFFD, as Go reads them; numbers beyond all floats as the largest one; and what is
-/// nested too deep as `null`. `None` if it is no JSON. Takes no more stack for deeper nesting.
+/// The text with lone surrogates as U+FFFD, as in Go; numbers out of the range of floats as the largest one; and values
+/// nested too deep as `null`. `None` if it is no JSON. Deeper nesting does not use more stack.
 pub(super) fn adapt(text: &str) -> Option<String> {
     serde_json::from_str::<IgnoredAny>(text).ok()?; // checks the grammar alone, and does not recurse
     let (mut adapted, mut rest, mut depth) = (String::with_capacity(text.len()), text, 0_usize);
