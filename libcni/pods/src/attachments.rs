@@ -1,11 +1,13 @@
-//! What a pod asks for -> its attachments: which network, which interface, and what the plugins are told. Pure.
+//! Converts a pod's request into attachments: networks, interfaces, and arguments for the plugins. Pure.
 //!
-//! What containerd, CRI-O, podman and dockershim tell plugins differs in places:
+//! The arguments of containerd, CRI-O, podman and dockershim differ in places. Here:
 //!
-//! - Port mappings, bandwidth and address ranges go to the primary interface only, as from CRI-O and dockershim: a port of
-//!   the node leads to one place. (containerd tells every network, and has one by default.)
-//! - `aliases` are `{"<network>": [names]}`, as from CRI-O and podman; the conventions have a bare list.
-//! - One static address also goes into `CNI_ARGS` as `IP`, as podman has it, several do not: older plugins read one there.
+//! - Port mappings, bandwidth and address ranges go to the primary interface only, as from CRI-O and dockershim: a port
+//! of
+//!   the node leads to one place. (containerd sends them to every network, and has one by default.)
+//! - `aliases` are `{"<network>": [names]}`, as from CRI-O and podman; the conventions have a plain list.
+//! - A single static address is also set in `CNI_ARGS` as `IP`, as podman does, several are not: older plugins read one
+//! there.
 
 use crate::error::{BandwidthError, Known, RequestError};
 use crate::pod::{Dns, NetworkRequest, Pod, PodId, PortMapping};
@@ -20,27 +22,27 @@ use std::collections::{BTreeMap, BTreeSet};
 /// The annotations that limit a pod's bandwidth, in bits a second.
 const INGRESS: &str = "kubernetes.io/ingress-bandwidth";
 const EGRESS: &str = "kubernetes.io/egress-bandwidth";
-/// What a kubelet lets through: 1k to 1P.
+/// The range that a kubelet accepts: 1k to 1P.
 const BANDWIDTH: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000_000;
-/// Bits that may pass at once: containerd's. It stands for "no limit of its own" and is under what the bandwidth plugin
-/// takes, 4294967295 bytes (CRI-O gives those, in bits).
+/// The burst in bits: containerd's. It means "no limit of its own" and is below the bandwidth plugin's maximum,
+/// 4294967295 bytes (CRI-O passes that, in bits).
 const BURST_BITS: u64 = 4_294_967_295;
-/// A capability argument that no plugin asks for: the cache keeps it, and so knows after a restart in which order the
-/// networks were asked for and which interface is the primary one.
+/// A capability argument that no plugin asks for: the cache keeps it, so after a restart the order of the networks and
+/// the primary interface are known.
 const PLACE: &str = "pods.place";
-/// What pods are offered without asking for it, and what plugins learn from `CNI_ARGS` as well: that no plugin enables
-/// one of these is no loss.
+/// Capabilities that pods get without a request, and those that `CNI_ARGS` carries as well: it is no loss if no plugin
+/// enables one of these.
 const OFFERED: &[&str] =
     &["dns", "ipRanges", "aliases", "cgroupPath", "io.kubernetes.cri.pod-annotations", "mac", PLACE];
 
-/// What a pod may choose from.
+/// The networks that a pod may choose from.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choice<'a> {
     pub(crate) usable: Vec<&'a NetworkConf>,
     pub(crate) default: Option<&'a NetworkConf>,
     /// The default network's name, if it is fixed.
     pub(crate) fixed: Option<&'a NetworkName>,
-    /// What was passed over, for error texts.
+    /// The skipped files, for error texts.
     pub(crate) passed_over: Vec<String>,
 }
 
@@ -52,7 +54,7 @@ pub(crate) struct Planned<'a> {
     pub(crate) attachment: Attachment,
 }
 
-/// Where an attachment stands among those of its pod.
+/// The position of an attachment among those of its pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Place {
     /// In the order of the request, from 0.
@@ -62,19 +64,19 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// As the cache has it; `None` where another runtime wrote it.
+    /// As in the cache; `None` where another runtime wrote the entry.
     pub(crate) fn find_in(arguments: &CapabilityArgs) -> Option<Self> {
         arguments.find(PLACE).and_then(|text| serde_json::from_str(text).ok())
     }
 }
 
-/// The capabilities that a pod asks for and that no plugin of the network enables.
+/// The capabilities that a pod requests and that no plugin of the network enables.
 pub(crate) fn unserved(conf: &NetworkConf, arguments: &CapabilityArgs) -> Vec<String> {
     let is_enabled = |name: &str| conf.plugins.iter().flat_map(|plugin| &plugin.capabilities).any(|own| own == name);
     let is_asked_for = |name: &str, value: &str| match serde_json::from_str(value).unwrap_or_default() {
         Value::Null => false,
         Value::Object(keys) => !keys.is_empty(),
-        // One static address goes into CNI_ARGS, too.
+        // A single static address also goes into CNI_ARGS.
         Value::Array(items) => items.len() > usize::from(name == "ips"),
         Value::Bool(_) | Value::Number(_) | Value::String(_) => true,
     };
@@ -85,7 +87,7 @@ pub(crate) fn unserved(conf: &NetworkConf, arguments: &CapabilityArgs) -> Vec<St
 }
 
 impl<'a> Choice<'a> {
-    /// What to tell where something is missing.
+    /// Details for an error about a missing network.
     pub(crate) fn known(&self) -> Known {
         let networks = self.usable.iter().map(|conf| conf.name.clone()).collect();
         Known { networks, passed_over: self.passed_over.clone() }
@@ -145,7 +147,7 @@ fn ifnames(requests: &[NetworkRequest], prefix: &str) -> Result<Vec<IfName>, Req
     requests.iter().map(|request| request.ifname.clone().map_or_else(&mut first_free, Ok)).collect()
 }
 
-/// What all networks of a pod are told, read once.
+/// The arguments that are the same for all networks of a pod, parsed once.
 struct Shared {
     bandwidth: Option<Value>,
     port_mappings: Option<Value>,
@@ -195,7 +197,7 @@ fn attachment(
     Ok(attachment)
 }
 
-/// Whose network it is. Unknown keys are to be ignored, or `host-local` would refuse these.
+/// The pod's identity. Unknown keys are to be ignored, otherwise `host-local` would refuse these.
 pub(crate) fn pod_args(id: &PodId) -> Vec<(&'static str, String)> {
     let mut pairs = vec![
         ("IgnoreUnknown", "1".to_owned()),
@@ -224,7 +226,7 @@ fn some<T>(list: &[T]) -> Option<&[T]> {
     (!list.is_empty()).then_some(list)
 }
 
-/// Without prefix length where that says nothing.
+/// Without prefix length where it covers the whole address.
 fn address(address: &IpNetwork) -> String {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     if address.prefix() == bits { address.ip().to_string() } else { address.to_string() }
@@ -290,7 +292,7 @@ fn limit(pod: &Pod, annotation: &'static str, own: Option<u64>) -> Result<Option
     read().map(Some).map_err(|reason| RequestError::Annotation { annotation, value: text.clone(), reason })
 }
 
-/// What a tear-down can still be told of a pod: what it never could be set up with is left out.
+/// The parts of a pod's request that a tear-down can use: what no set-up could have used is left out.
 pub(crate) fn usable_part(pod: &Pod, choice: &Choice<'_>) -> Pod {
     let mut pod = pod.clone();
     let is_known = |request: &NetworkRequest| choice.get(request.network.as_ref()).is_ok();
@@ -303,7 +305,7 @@ pub(crate) fn usable_part(pod: &Pod, choice: &Choice<'_>) -> Pod {
     pod
 }
 
-/// A prefix that makes interface names.
+/// A prefix from which interface names can be made.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), CniError> {
     IfName::parse(&format!("{prefix}0")).map(drop)
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a pod's network.
+//! Errors of operations on a pod's network.
 
 use crate::lock::Busy;
 use crate::pod::PodId;
@@ -7,14 +7,14 @@ use cni_spec::{CniError, Code, IfName, NetworkName};
 use std::fmt;
 use std::path::PathBuf;
 
-/// An operation that failed. The text is whole, causes included, on one line unless a plugin's own words have more.
+/// An operation that failed. The text is complete, causes included, on one line unless a plugin's own text has more.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The pod cannot be given what it asks for; nothing has run.
+    /// The pod's request is invalid; no plugin has run.
     #[error(transparent)]
     Request(#[from] RequestError),
-    /// Another operation did not end in time; nothing has run.
+    /// Another operation did not end in time; no plugin has run.
     #[error(transparent)]
     Busy(Box<Busy>),
     /// A network failed.
@@ -24,7 +24,7 @@ pub enum Error {
         network: NetworkName,
         /// The interface in the pod.
         ifname: IfName,
-        /// What went wrong; a plugin's error keeps its code.
+        /// The cause; a plugin's error keeps its code.
         error: Box<libcni::Error>,
     },
     /// A network's GC failed.
@@ -32,24 +32,24 @@ pub enum Error {
     Collect {
         /// The network.
         network: String,
-        /// What went wrong.
+        /// The cause.
         error: libcni::Error,
     },
-    /// `lo` of the pod could not be set, or is not as it was set.
+    /// `lo` of the pod could not be set, or has changed since.
     #[error("cannot {verb} lo: {reason}")]
     Loopback {
         /// "set up", "set down" or "use".
         verb: &'static str,
-        /// Why, with the namespace.
+        /// The cause, with the namespace.
         reason: String,
     },
-    /// The sandbox has a network already, and not the one that is asked for; nothing was changed.
+    /// The sandbox already has a network that differs from the requested one; nothing was changed.
     #[error("it is up, but {difference}; tear it down first")]
     AlreadyUp {
-        /// What is not as asked for.
+        /// The differences.
         difference: String,
     },
-    /// The cache knows no network of this sandbox.
+    /// The cache has no network of this sandbox.
     #[error("pod {pod} has no network: not found in the cache {}", cache.display())]
     NotUp {
         /// The pod.
@@ -57,7 +57,7 @@ pub enum Error {
         /// The folder.
         cache: PathBuf,
     },
-    /// A set-up of the sandbox did not finish, so that its state is unknown: tear it down.
+    /// A set-up of the sandbox did not finish, so its state is unknown: tear it down.
     #[error("network {network}, interface {ifname}: its set-up did not finish; tear the pod down")]
     Unfinished {
         /// The network.
@@ -74,22 +74,22 @@ pub enum Error {
     /// A setting of the builder cannot be used.
     #[error("cannot use setting {setting} = {value:?}: {reason}")]
     Setting {
-        /// Which.
+        /// The setting's name.
         setting: &'static str,
         /// Its value.
         value: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// Several of one operation that carries on past errors.
+    /// Several errors of one operation that continues after errors.
     #[error("{}", joined(errors))]
     Several {
-        /// At least two, in the order of the request or, of the same kind, as they happened.
+        /// At least two, in the order of the request or, of the same kind, in the order of time.
         errors: Vec<Error>,
     },
 }
 
-/// What a pod asks for and cannot have.
+/// A request of a pod that cannot be met.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RequestError {
@@ -98,15 +98,15 @@ pub enum RequestError {
     NoDefault {
         /// Its name, if it is fixed.
         name: Option<NetworkName>,
-        /// What there is instead.
+        /// The networks that exist.
         known: Known,
     },
-    /// A network that there is none of.
+    /// A network that does not exist.
     #[error("network {name} not found: {known}")]
     UnknownNetwork {
-        /// The name that was asked for.
+        /// The requested name.
         name: NetworkName,
-        /// What there is instead.
+        /// The networks that exist.
         known: Known,
     },
     /// Two interfaces of one name.
@@ -119,10 +119,10 @@ pub enum RequestError {
         annotation: &'static str,
         /// Its value.
         value: String,
-        /// What is wrong with it.
+        /// The reason.
         reason: BandwidthError,
     },
-    /// A hardware address that is none.
+    /// An invalid hardware address.
     #[error("hardware address {0:?}: want six octets in hex, such as 0a:00:00:00:00:05")]
     Mac(String),
     /// An argument that cannot be passed on.
@@ -133,7 +133,7 @@ pub enum RequestError {
 /// A bandwidth that cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BandwidthError {
-    /// It is no quantity.
+    /// It cannot be parsed.
     #[error(transparent)]
     Quantity(#[from] QuantityError),
     /// It is out of range.
@@ -141,12 +141,12 @@ pub enum BandwidthError {
     Range,
 }
 
-/// The networks there are, and what was passed over: told where something is missing.
+/// The existing networks and the skipped files: details of an error about a missing network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Known {
     /// Their names, in order.
     pub networks: Vec<String>,
-    /// What was passed over and why, a line each.
+    /// The skipped files with the reasons, a line each.
     pub passed_over: Vec<String>,
 }
 
@@ -160,14 +160,14 @@ impl fmt::Display for Known {
     }
 }
 
-/// A set-up that failed and was undone as far as it could be.
+/// A set-up that failed and was undone as far as possible.
 #[derive(Debug)]
 pub struct SetUpError {
     /// The pod.
     pub pod: PodId,
-    /// Why: of several networks, each one's error in the order of the request.
+    /// The reason: of several networks, each one's error in the order of the request.
     pub errors: Vec<Error>,
-    /// What undoing could not take down; [`crate::Pods::tear_down`] tries again.
+    /// What the rollback could not take down; [`crate::Pods::tear_down`] tries again.
     pub left: Vec<Error>,
 }
 
@@ -190,7 +190,7 @@ impl From<Busy> for Error {
 }
 
 impl Error {
-    /// The code of the plugin's error, or of the reason why nothing ran; of several, the first one's.
+    /// The code of the plugin's error, or of the reason why no plugin ran; of several, the first one's.
     #[must_use]
     pub fn code(&self) -> Option<Code> {
         match self {
@@ -209,7 +209,7 @@ impl Error {
         }
     }
 
-    /// The errors of which this is made: itself, unless it is several.
+    /// The single errors of which this consists: itself, unless it is [`Error::Several`].
     pub fn each(&self) -> impl Iterator<Item = &Error> {
         match self {
             Error::Several { errors } => errors.iter(),
@@ -217,7 +217,7 @@ impl Error {
         }
     }
 
-    /// Ok when there is no error, else all as one.
+    /// Ok when there is no error, otherwise all as one.
     pub(crate) fn all(mut errors: Vec<Error>) -> Result<(), Error> {
         match (errors.pop(), errors.is_empty()) {
             (None, _) => Ok(()),

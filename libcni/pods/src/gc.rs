@@ -1,4 +1,4 @@
-//! Garbage collection: what is left of sandboxes that are no more.
+//! Garbage collection: removes what is left of sandboxes that no longer exist.
 
 use crate::error::Error;
 use crate::lock::Operation;
@@ -11,31 +11,31 @@ use libcni::inventory::{OnNode, Survey};
 use libcni::{AttachmentId, Cached, NetworkConf};
 use std::collections::BTreeSet;
 
-/// What a collection did.
+/// The outcome of a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Collected {
     /// The pods that were taken down.
     pub pods: Vec<PodId>,
-    /// The networks that were told which attachments are valid.
+    /// The networks whose plugins got the list of valid attachments.
     pub networks: Vec<String>,
-    /// What may live and is in no list, by network: it was kept ([`crate::Builder::inventory`]).
+    /// Objects that may be in use and are in no list, by network: they were kept ([`crate::Builder::inventory`]).
     pub kept: Vec<(String, OnNode)>,
 }
 
 impl Pods {
-    /// Takes down what the cache has of sandboxes that are not in `live`, then tells each network of the folder, and each
-    /// that only the cache knows, which attachments are valid, so that its plugins remove all others (GC, from version
-    /// 1.1.0 on).
+    /// Takes down cached attachments of sandboxes that are not in `live`. Then calls GC (from version 1.1.0 on) of each
+    /// network in the folder, and of each that only the cache has, with the list of valid attachments, so that the
+    /// plugins remove all others.
     ///
-    /// Begins when no other operation runs, and lets none begin. A network that says `disableGC` is left alone, also in the
-    /// cache. Nothing of a living sandbox is collected: one that the cache does not know counts as `<prefix>0` on every
-    /// network, and one that has a broken cache file counts by that file's name.
+    /// It begins when no other operation runs, and other operations wait until it ends. A network with `disableGC` is
+    /// left alone, also in the cache. Nothing of a living sandbox is collected: one that is not in the cache counts as
+    /// `<prefix>0` on every network, and one with a broken cache file counts by that file's name.
     ///
-    /// An attachment that could not be taken down is kept valid, as what it still has is to be removed in order: a
+    /// An attachment that could not be taken down stays valid, as the rest of it has to be removed in order: a
     /// repetition, or [`Pods::tear_down`], tries again.
     ///
     /// # Errors
-    /// [`Error::Busy`], [`Error::Cache`]; every other error that happened, after going on past it.
+    /// [`Error::Busy`], [`Error::Cache`]; every other error that happened, after all work that was possible.
     pub async fn gc(&self, live: &[ContainerId]) -> Result<Collected, Error> {
         watch::node(Operation::Gc, live.len(), async { self.gc_in_span(live).await }).await
     }
@@ -85,10 +85,11 @@ impl Pods {
         Ok(collected)
     }
 
-    /// What is on the node beside the valid attachments, may live, and is not this cache's.
+    /// Objects on the node that belong to no valid attachment, may be in use, and are not in this cache.
     ///
     /// # Errors
-    /// The node cannot be looked at; the mark of what may live does not tell its attachment, so no list can keep it.
+    /// The node's state cannot be read; the mark of an object that may be in use does not identify its attachment, so
+    /// no list can keep it.
     async fn kept(
         &self,
         conf: &NetworkConf,
@@ -99,7 +100,7 @@ impl Pods {
         let (network, valid) = (conf.clone(), valid.to_vec());
         let others: Vec<_> = known.iter().map(|cached| cached.attachment.id.clone()).collect();
         let look = move || {
-            // What the cache has and is not valid is dead by the caller's word.
+            // A cached attachment that is not valid is dead, as the caller says.
             let is_to_go = |found: &OnNode| found.id.as_ref().is_some_and(|id| others.contains(id));
             Survey::of(&*inventory, &network, &valid, &others, is_to_go)
         };
@@ -117,7 +118,7 @@ impl Pods {
         Ok(survey.kept)
     }
 
-    /// What is to be kept: all that the cache still has, and what living sandboxes may have beyond it.
+    /// The list of valid attachments: all that the cache still has, and those that living sandboxes may have besides.
     fn valid(&self, live: &BTreeSet<&ContainerId>, left: &[Cached]) -> Result<Vec<AttachmentId>, Error> {
         let mut valid: BTreeSet<_> = left.iter().map(|cached| key(&cached.attachment.id)).collect();
         let broken = self.broken(None)?;
@@ -139,7 +140,7 @@ fn key(id: &AttachmentId) -> (ContainerId, IfName) {
     (id.container_id.clone(), id.ifname.clone())
 }
 
-/// The networks of the folder, then those that only the cache knows, each once.
+/// The networks of the folder, then those that only the cache has, each once.
 fn confs(usable: impl Iterator<Item = NetworkConf>, known: &[Cached]) -> Vec<NetworkConf> {
     let mut confs: Vec<NetworkConf> = usable.collect();
     for cached in known.iter().filter(|cached| cached.network.as_str() != loopback::NETWORK) {

@@ -1,22 +1,22 @@
-//! The kubelet's end of CNI: which networks a pod gets, in which order, and what becomes of them.
+//! The kubelet side of CNI: which networks a pod gets, in which order, and their life cycle.
 //!
 //! `libcni` runs one network for one attachment. This crate is the policy on top of it that kubelets and container
 //! runtimes share: the networks of a folder ([`Networks`]), a pod's loopback and interfaces set up together or not at
-//! all ([`Pods::set_up`]), taken down from the cache alone ([`Pods::tear_down`]), looked at ([`Pods::status`]),
-//! collected ([`Pods::gc`]), and the answer to "is the network ready" ([`Pods::ready`]).
+//! all ([`Pods::set_up`]), taken down from the cache alone ([`Pods::tear_down`]), their status ([`Pods::status`]),
+//! garbage collection ([`Pods::gc`]), and the network's readiness ([`Pods::ready`]).
 //!
-//! Reading order: what a runtime says of a pod ([`pod`]), what the folder holds ([`networks`]), which attachments that
-//! makes (`attachments`), the handle ([`Pods`]), and each thing that it does.
+//! Reading order: the description of a pod ([`pod`]), the networks of the folder ([`networks`]), the attachments that
+//! follow (`attachments`), the handle ([`Pods`]), and each of its operations.
 
-// What goes in.
+// Input.
 mod attachments;
 pub mod pod;
 pub mod quantity;
 
-// Which networks there are.
+// The networks.
 pub mod networks;
 
-// What is done.
+// The operations.
 mod gc;
 mod loopback;
 mod pods;
@@ -26,7 +26,7 @@ mod standing;
 mod status;
 mod tear_down;
 
-// How it is kept in order, watched, and told when it goes wrong.
+// Locks, tracing and errors.
 mod error;
 mod lock;
 mod watch;

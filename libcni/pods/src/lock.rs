@@ -1,11 +1,12 @@
 //! One operation at a time for each pod, different pods in parallel, garbage collection alone.
 //!
-//! A pod's operation holds three locks, always taken in this order, so that no two can wait for each other: its share of
-//! the node, its name, its sandbox. Name and sandbox both, because a pod that is started anew has the old name and a new
-//! sandbox, and because the old sandbox may be taken down by its ID alone. A collection holds all of the node.
+//! A pod's operation holds three locks, always taken in this order, so that no two operations can wait for each other:
+//! its share of the node, the pod's name, its sandbox. Name and sandbox both, because a pod that is started anew has
+//! the old name and a new sandbox, and because the old sandbox may be taken down by its ID alone. A collection holds
+//! the whole node.
 //!
-//! Waiting is in order of arrival, so a stream of set-ups cannot keep a collection waiting for ever. All of this is memory
-//! of this process and ends with it: there is no lock file that could be stale.
+//! Waiting is in order of arrival, so a stream of set-ups cannot delay a collection without end. All of this is in the
+//! memory of this process and ends with it: there is no lock file that could be stale.
 
 use crate::pod::PodId;
 use std::collections::{BTreeMap, HashMap};
@@ -15,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedMutexGuard, OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock};
 use tokio::time::timeout_at;
 
-/// What is being done.
+/// The kind of operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names of the operations")]
 pub enum Operation {
@@ -36,12 +37,12 @@ impl fmt::Display for Operation {
     }
 }
 
-/// Who does what.
+/// An operation in progress or waiting.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Task {
-    /// What.
+    /// The kind.
     pub operation: Operation,
-    /// For which pod; none for garbage collection.
+    /// The pod; none for garbage collection.
     pub pod: Option<PodId>,
 }
 
@@ -57,11 +58,11 @@ impl fmt::Display for Task {
 /// An operation that could not begin in time, because others did not end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Busy {
-    /// What could not begin.
+    /// The operation that could not begin.
     pub task: Task,
     /// How long it waited.
     pub waited: Duration,
-    /// What was in its way, and for how long that had been running.
+    /// The operations that blocked it, and how long each had been running.
     pub holders: Vec<(Task, Duration)>,
 }
 
@@ -86,10 +87,10 @@ pub(crate) struct Locks {
     running: Arc<Running>,
 }
 
-/// The right to operate, for as long as it is kept.
+/// The permission to operate, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
-    /// Given back in this order.
+    /// The fields are dropped in this order.
     _note: Note,
     _pod: Vec<Claim>,
     _node: NodeGuard,
@@ -103,7 +104,7 @@ enum NodeGuard {
 }
 
 impl Locks {
-    /// Waits for the turn of a pod's operation.
+    /// Waits until an operation on the pod may begin.
     pub(crate) async fn pod(&self, operation: Operation, pod: &PodId, until: Instant) -> Result<Held, Busy> {
         let wait = async {
             let node = NodeGuard::Share(self.node.clone().read_owned().await);
@@ -116,7 +117,7 @@ impl Locks {
         self.hold(Task { operation, pod: Some(pod.clone()) }, wait, until).await
     }
 
-    /// Waits until nothing runs, and lets nothing begin.
+    /// Waits until no operation runs, and lets none begin.
     pub(crate) async fn node(&self, until: Instant) -> Result<Held, Busy> {
         let wait = async { (NodeGuard::All(self.node.clone().write_owned().await), Vec::new()) };
         self.hold(Task { operation: Operation::Gc, pod: None }, wait, until).await
@@ -151,13 +152,13 @@ enum Key {
 impl Key {
     fn of(pod: &PodId) -> impl Iterator<Item = Key> {
         let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-        // Those who take a sandbox down by its ID alone know no name, and have none in common.
+        // A tear-down by sandbox ID alone has no name, and shares none with others.
         let by_name = (!name.is_empty()).then_some(Key::Name { namespace, name });
         by_name.into_iter().chain([Key::Sandbox(pod.sandbox.to_string())])
     }
 }
 
-/// A lock for each key that somebody holds or waits for.
+/// A lock for each key that is held or waited for.
 #[derive(Debug, Default)]
 struct Keyed(Mutex<HashMap<Key, Arc<tokio::sync::Mutex<()>>>>);
 
@@ -173,7 +174,7 @@ struct Claim {
 impl Claim {
     async fn wait(table: &Arc<Keyed>, key: Key) -> Self {
         let shared = lock(&table.0).entry(key.clone()).or_default().clone();
-        // A claim from here on, so that one who gives up waiting is counted out too.
+        // A claim from here on, so that an operation that gives up waiting is counted out too.
         let mut claim = Self { table: table.clone(), key, lock: shared, held: None };
         claim.held = Some(claim.lock.clone().lock_owned().await);
         claim
@@ -182,23 +183,23 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // The guard has the lock counted once more.
+        // The guard holds a second reference to the lock.
         self.held = None;
         let mut table = lock(&self.table.0);
-        // Clones are made under the table's lock, so two, the table's and this one, is nobody else.
+        // Clones are made under the table's lock, so a count of two, the table's and this one, means no other claim.
         if Arc::strong_count(&self.lock) == 2 {
             table.remove(&self.key);
         }
     }
 }
 
-/// What is running, for those who have to wait.
+/// The running operations, for those that wait.
 #[derive(Debug, Default)]
 struct Running(Mutex<Tasks>);
 
 #[derive(Debug, Default)]
 struct Tasks {
-    /// So many have begun.
+    /// The number of operations that have begun.
     count: u64,
     running: BTreeMap<u64, (Task, Instant)>,
 }
@@ -226,8 +227,8 @@ impl Drop for Note {
 }
 
 impl Running {
-    /// What keeps `task` from beginning. A pod's operation may also wait behind a collection that itself waits for
-    /// others: then those are told.
+    /// The operations that block `task`. A pod's operation may also wait behind a collection that itself waits for
+    /// others: then those others are reported.
     fn in_the_way_of(&self, task: &Task) -> Vec<(Task, Duration)> {
         let all = lock(&self.0);
         let told = |(task, since): &(Task, Instant)| (task.clone(), since.elapsed());
@@ -240,7 +241,7 @@ impl Running {
     }
 }
 
-/// A panic elsewhere leaves nothing half done in these maps.
+/// A panic elsewhere leaves these maps consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -264,7 +265,7 @@ mod tests {
         in_ms(20_000)
     }
 
-    /// A test's own deadline is far away: what is waited for is an event.
+    /// A test's own deadline is far away: the tests wait for events.
     async fn at_once<T>(future: impl Future<Output = T>) -> T {
         tokio::time::timeout(Duration::from_secs(20), future).await.expect("it should not have had to wait")
     }
@@ -292,7 +293,7 @@ mod tests {
             cannot begin tear-down of pod default/ (sandbox c1) within 0 ms: in its way set-up of pod default/web (sandbox c1), running for 0 ms
             cannot begin garbage collection within 0 ms: in its way set-up of pod default/web (sandbox c1), running for 0 ms"#]]
         .assert_eq(&told.join("\n"));
-        // Others are not in the way of each other.
+        // Operations on different pods do not block each other.
         let other = at_once(locks.pod(Operation::SetUp, &pod("api", "c3"), soon())).await.unwrap();
         let nameless = at_once(locks.pod(Operation::TearDown, &pod("", "c4"), soon())).await.unwrap();
         let nameless_too = at_once(locks.pod(Operation::TearDown, &pod("", "c5"), soon())).await.unwrap();
@@ -311,7 +312,7 @@ mod tests {
             let id = pod(&format!("p{number}"), &format!("c{number}"));
             let held = at_once(locks.pod(Operation::SetUp, &id, soon())).await.unwrap();
             assert_eq!(locks.count(), 2);
-            // One gives up by its deadline, one is dropped while it waits.
+            // One gives up at its deadline, one is dropped while it waits.
             is_busy(locks.pod(Operation::TearDown, &id, in_ms(1)).await);
             let mut dropped = Box::pin(locks.pod(Operation::TearDown, &id, soon()));
             assert!(tokio::time::timeout(Duration::ZERO, dropped.as_mut()).await.is_err());
@@ -334,7 +335,7 @@ mod tests {
             for number in 0..100 {
                 let id = pod(&format!("p{lane}-{number}"), &format!("c{lane}-{number}"));
                 begun.fetch_add(1, Ordering::SeqCst);
-                // The one before is held until the next one's turn, unless a collection came in between.
+                // The previous one is held until the next one has begun, unless a collection came in between.
                 let next = tokio::select! {
                     biased;
                     next = locks.pod(Operation::SetUp, &id, soon()) => next,
@@ -354,7 +355,7 @@ mod tests {
         assert_eq!(locks.count(), 0);
     }
 
-    /// Two tasks that want name and sandbox crosswise.
+    /// Two tasks that take name and sandbox in opposite order.
     #[tokio::test]
     async fn crosswise_wishes_do_not_wait_for_each_other() {
         let locks = Locks::default();

@@ -1,11 +1,11 @@
-//! `lo` of a pod: up before any network, down after all.
+//! `lo` of a pod: it is set up before the networks and down after them.
 
 use crate::error::Error;
 use libcni::NetworkConf;
 use netops::link::{self, Settings, Target};
 use netops::{Kernel, Netns};
 
-/// Who sets `lo` of a pod up.
+/// What sets a pod's `lo` up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Loopback {
     /// This process, by netlink in the pod's namespace: no process to start, nothing to cache.
@@ -13,7 +13,7 @@ pub enum Loopback {
     InProcess,
     /// The plugin `loopback`, as network `cni-loopback` and interface `lo`, cached like any other.
     Plugin,
-    /// Somebody else.
+    /// Another component.
     None,
 }
 
@@ -22,14 +22,14 @@ pub(crate) const NETWORK: &str = "cni-loopback";
 pub(crate) const IFNAME: &str = "lo";
 
 pub(crate) fn network() -> Result<NetworkConf, cni_spec::CniError> {
-    // The first version with CHECK, so that executables of any age will do.
+    // The first version with CHECK, so that executables of any age work.
     NetworkConf::parse(br#"{"cniVersion":"0.4.0","name":"cni-loopback","plugins":[{"type":"loopback"}]}"#)
 }
 
-/// Sets `lo` in the namespace up or down. Down, it is content with a namespace that is gone.
+/// Sets `lo` in the namespace up or down. Setting it down succeeds if the namespace is gone.
 pub(crate) async fn set(netns: &str, up: bool) -> Result<(), Error> {
     let path = netns.to_owned();
-    // A thread has to be in the namespace for a moment.
+    // A thread has to enter the namespace for a moment.
     let done = tokio::task::spawn_blocking(move || set_here(&path, up)).await;
     let verb = if up { "set up" } else { "set down" };
     done.unwrap_or_else(|panic| Err(panic.to_string())).map_err(|reason| Error::Loopback { verb, reason })
@@ -67,7 +67,7 @@ pub(crate) async fn check(netns: &str) -> Result<(), Error> {
     done.unwrap_or_else(|panic| Err(panic.to_string())).map_err(|reason| Error::Loopback { verb: "use", reason })
 }
 
-/// Whether a link of this name is in the namespace; `None` if that cannot be told.
+/// Whether a link of this name is in the namespace; `None` if it cannot be determined.
 pub(crate) async fn has_link(netns: &str, name: &str) -> Option<bool> {
     let (path, name) = (netns.to_owned(), name.to_owned());
     let look = move || {

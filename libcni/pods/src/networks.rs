@@ -1,15 +1,15 @@
 //! The networks of a folder: read once ([`Networks::read`]), or watched ([`Folder`]).
 //!
 //! `*.conflist` are lists of plugins, `*.conf` and `*.json` single plugins; all three count together, in the order of
-//! their file names, and the first that can be used is the default network. A file that cannot be used is passed over,
-//! and told about with its reason: it hides no other.
+//! their file names, and the first usable one is the default network. An unusable file is skipped, and reported with
+//! its reason: it hides no other.
 //!
-//! A file can be used when it is read and valid, each of its plugins has an executable in the runtime's folders, and
-//! each of these speaks the file's version by its own answer to VERSION. Whether the node can serve ADD is another
+//! A file is usable when it is readable and valid, each of its plugins has an executable in the runtime's folders, and
+//! each of these reports by VERSION that it supports the file's version. Whether the node can serve ADD is a separate
 //! question, which STATUS answers.
 //!
-//! Reading order: what was found (this file), how it is found (`scan`, with `walk` noting what that depends on), which
-//! of it can be used (`judge`, `versions`), and when that may have changed (`folder`, `watch`, `mounts`).
+//! Reading order: the outcome (this file), the search (`scan`, with `walk` recording what that depends on), the checks
+//! (`usable`, `versions`), and the notification of changes (`folder`, `watch`, `mounts`).
 
 mod folder;
 mod judge;
@@ -28,10 +28,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use versions::Versions;
 
-/// What files are called that hold networks.
+/// The extensions of files with networks.
 const EXTENSIONS: &[&str] = &["conflist", "conf", "json"];
 
-/// A network that can be used.
+/// A usable network.
 #[derive(Debug, Clone)]
 pub struct Network {
     /// Its configuration, with the file it came from.
@@ -40,28 +40,28 @@ pub struct Network {
     pub capabilities: BTreeSet<String>,
 }
 
-/// What a folder held when it was read.
+/// The content of a folder when it was read.
 #[derive(Debug)]
 pub struct Networks {
-    /// The networks that can be used, in the order of their files' names, each name once.
+    /// The usable networks, in the order of their files' names, each name once.
     pub usable: Vec<Network>,
     /// The other files, in the order of their names.
     pub passed_over: Vec<PassedOver>,
-    /// What is wrong with the folder itself.
+    /// An error of the folder itself.
     pub problem: Option<Problem>,
-    /// Which of a [`Folder`]'s readings this is.
+    /// The number of a [`Folder`]'s reading.
     generation: u64,
 }
 
 impl Networks {
-    /// Reads a folder once, and asks each executable for its versions. What is wrong is part of the answer.
+    /// Reads a folder once, and asks each executable for its versions. Errors are part of the result.
     ///
     /// An executable has 5 seconds to answer; all are asked at the same time.
     pub async fn read(dir: &Path, runtime: &Runtime) -> Self {
         judge::judge(scan::scan(dir, runtime.plugin_path()), runtime, &Versions::default()).await
     }
 
-    /// The default network: the first that can be used.
+    /// The default network: the first usable one.
     #[must_use]
     pub fn default(&self) -> Option<&Network> {
         self.usable.first()

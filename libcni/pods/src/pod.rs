@@ -1,4 +1,4 @@
-//! What a runtime says of a pod: whose it is, and what its network is to be like.
+//! A runtime's description of a pod: its identity and the requested network.
 
 use cni_spec::{CniError, ContainerId, IfName, NetworkName};
 use ipnetwork::IpNetwork;
@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Which pod, and which try of it: a pod that is started anew gets a new sandbox.
+/// A pod and its sandbox: a pod that is started anew gets a new sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PodId {
     /// `metadata.namespace`; goes into `K8S_POD_NAMESPACE`.
@@ -23,43 +23,43 @@ pub struct PodId {
 /// A pod that is to have a network.
 #[derive(Debug, Clone)]
 pub struct Pod {
-    /// Which pod.
+    /// The pod's identity.
     pub id: PodId,
     /// Path of its network namespace.
     pub netns: String,
     /// `metadata.annotations`. `kubernetes.io/ingress-bandwidth` and `kubernetes.io/egress-bandwidth` are read here;
     /// all go to plugins that ask for `io.kubernetes.cri.pod-annotations`.
     pub annotations: BTreeMap<String, String>,
-    /// The networks it is to have, in order. Empty: the default network. The first that is on the default network, or
-    /// else the first of all, has the pod's primary interface.
+    /// The requested networks, in order. Empty: the default network. The first request of the default network, or else
+    /// the first of all, has the pod's primary interface.
     pub networks: Vec<NetworkRequest>,
-    /// Ports of the node that lead to it, by its primary interface.
+    /// Ports of the node that lead to the pod, by its primary interface.
     pub port_mappings: Vec<PortMapping>,
-    /// What resolvers in it are told; plugins with the capability `dns` get it.
+    /// Settings for the pod's resolvers; plugins with the capability `dns` get them.
     pub dns: Option<Dns>,
-    /// Bandwidth; each direction that is set wins over its annotation.
+    /// Bandwidth; each direction that is set overrides its annotation.
     pub bandwidth: Option<Bandwidth>,
-    /// Where its addresses are to come from: the node's pod CIDRs. One set of ranges for each address.
+    /// The ranges of its addresses: the node's pod CIDRs. One set of ranges for each address.
     pub ip_ranges: Vec<Vec<IpNetwork>>,
     /// Other names of the pod; each network gets them as `{"<network>": [..]}`.
     pub aliases: Vec<String>,
     /// Its cgroup.
     pub cgroup_path: Option<String>,
-    /// More capability arguments, by capability; these win over all of the above.
+    /// More capability arguments, by capability; these override all of the above.
     pub capabilities: BTreeMap<String, Value>,
     /// More pairs for `CNI_ARGS`, after the standard ones.
     pub args: Vec<(String, String)>,
 }
 
-/// One network that a pod asks for.
+/// One requested network.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct NetworkRequest {
-    /// Which network; `None` is the default one.
+    /// The network; `None` is the default one.
     pub network: Option<NetworkName>,
     /// Its interface; `None` is the first free `<prefix>N`.
     pub ifname: Option<IfName>,
-    /// Addresses it is to have: capability `ips`, and, if it is one only, `IP` in `CNI_ARGS`, where older plugins
-    /// look. Whole ones (`/32`, `/128`) are passed on without prefix length; the plugin `static` needs one.
+    /// Requested addresses: capability `ips`, and, if it is a single one, `IP` in `CNI_ARGS`, for older plugins. Host
+    /// addresses (`/32`, `/128`) are passed on without prefix length; the plugin `static` needs one.
     pub ips: Vec<IpNetwork>,
     /// Hardware address, six octets in hex with colons: capability `mac`, and `MAC` in `CNI_ARGS`.
     pub mac: Option<String>,
@@ -68,7 +68,7 @@ pub struct NetworkRequest {
 /// A port of the node that leads to a port of the pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortMapping {
-    /// Port of the node; 0 is none, and the mapping is left out.
+    /// Port of the node; 0 means none, and the mapping is left out.
     pub host_port: u16,
     /// Port of the pod.
     pub container_port: u16,
@@ -87,7 +87,7 @@ pub struct Bandwidth {
     pub egress_bits_per_second: Option<u64>,
 }
 
-/// What resolvers are told.
+/// Settings for resolvers.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Dns {
     /// Addresses of servers.
@@ -117,7 +117,7 @@ impl fmt::Display for PodId {
 }
 
 impl Pod {
-    /// A pod that asks for the default network and nothing else.
+    /// A pod that requests the default network only.
     #[must_use]
     pub fn new(id: PodId, netns: impl Into<String>) -> Self {
         Self {

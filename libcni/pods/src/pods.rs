@@ -1,4 +1,4 @@
-//! The handle: what a runtime keeps for as long as it runs.
+//! The handle that a runtime keeps for its whole life.
 
 use crate::attachments::{self, Choice};
 use crate::error::Error;
@@ -13,23 +13,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Where networks are configured.
+/// The default folder of network configurations.
 pub const DEFAULT_CONF_DIR: &str = "/etc/cni/net.d";
 /// How long an operation may take: a kubelet gives up after 240 s.
 pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
-/// How long undoing a failed set-up may take after that, so that both are over before a kubelet gives up.
+/// How long the rollback of a failed set-up may take after that, so that both end before a kubelet gives up.
 pub const DEFAULT_UNDO_DEADLINE: Duration = Duration::from_secs(15);
-/// How long a pod's [`crate::NotReady`] may take to find out.
+/// The time limit of a pod's [`crate::NotReady`] check.
 pub(crate) const READY_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Pods' networks. Cheap to clone; all methods take `&self`, and keep order among themselves.
+/// The networks of pods. Cheap to clone; all methods take `&self`, and serialise their operations.
 ///
-/// One for each cache folder: two processes that work on one folder do not know of each other.
+/// Use one for each cache folder: two processes that use one folder do not coordinate.
 #[derive(Debug, Clone)]
 pub struct Pods {
     pub(crate) inner: Arc<Inner>,
     pub(crate) cancellation: Option<Cancellation>,
-    /// When operations have to be over, if before their own deadline.
+    /// The deadline of operations, if earlier than their own.
     pub(crate) until: Option<Instant>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) struct Inner {
     pub(crate) locks: Locks,
 }
 
-/// What looks at the node, on threads of its own.
+/// Lists the node's objects, on threads of its own.
 #[derive(Clone)]
 pub(crate) struct Looking(pub(crate) Arc<dyn Inventory + Send + Sync>);
 
@@ -65,13 +65,13 @@ pub(crate) struct Settings {
     pub(crate) order: Order,
 }
 
-/// In which order a pod's networks are set up.
+/// The order in which a pod's networks are set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Order {
-    /// Different networks at the same time; those of one and the same network in the order of the request.
+    /// Different networks at the same time; several attachments to one network in the order of the request.
     #[default]
     Together,
-    /// One after the other, in the order of the request; the first that fails is the last.
+    /// One after the other, in the order of the request; the first error ends it.
     InTurn,
 }
 
@@ -115,7 +115,7 @@ impl Builder {
         self
     }
 
-    /// Sets the folder of the cache, which must be this runtime's own: [`Pods::gc`] takes down what it finds there.
+    /// Sets the folder of the cache, which must be this runtime's own: [`Pods::gc`] takes down entries in it.
     /// Default: [`libcni::cache::DEFAULT_DIR`].
     #[must_use]
     pub fn cache_dir(mut self, dir: impl Into<PathBuf>) -> Self {
@@ -123,44 +123,44 @@ impl Builder {
         self
     }
 
-    /// Has [`Pods::gc`] look at the node before it says which attachments are valid, and keep what this cache does not
-    /// know and what may live: another runtime, or another cache, may have pods on the same network. Default: none, so
-    /// that everything that is not in the list of living sandboxes is removed.
+    /// Makes [`Pods::gc`] list the node's objects before it decides which attachments are valid, and keep those that
+    /// this cache does not have and that may be in use: another runtime, or another cache, may have pods on the same
+    /// network. Default: none, so everything that is not in the list of living sandboxes is removed.
     #[must_use]
     pub fn inventory(mut self, inventory: impl Inventory + Send + Sync + 'static) -> Self {
         self.inventory = Some(Looking(Arc::new(inventory)));
         self
     }
 
-    /// Fixes the default network by its name. Default: the first of the folder that can be used.
+    /// Fixes the default network by its name. Default: the first usable one of the folder.
     #[must_use]
     pub fn default_network(mut self, name: NetworkName) -> Self {
         self.settings.default = Some(name);
         self
     }
 
-    /// Sets what interfaces without a given name are called, before the number. Default: `eth`.
+    /// Sets the prefix of the names of interfaces without a given name. Default: `eth`.
     #[must_use]
     pub fn ifname_prefix(mut self, prefix: impl Into<String>) -> Self {
         self.settings.prefix = prefix.into();
         self
     }
 
-    /// Sets who sets `lo` up.
+    /// Sets what sets `lo` up.
     #[must_use]
     pub fn loopback(mut self, loopback: Loopback) -> Self {
         self.settings.loopback = loopback;
         self
     }
 
-    /// Sets how many networks there have to be for [`Pods::ready`]. Default: 1.
+    /// Sets how many usable networks [`Pods::ready`] requires. Default: 1.
     #[must_use]
     pub fn min_networks(mut self, count: usize) -> Self {
         self.settings.min_networks = count;
         self
     }
 
-    /// Sets how long an operation may take, waiting for its turn included. Plugins that run then are told to end
+    /// Sets how long an operation may take, including the wait for its locks. Plugins that run then are terminated
     /// (SIGTERM to their process groups, after [`GRACE`] SIGKILL). Default: [`DEFAULT_DEADLINE`].
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
@@ -168,9 +168,10 @@ impl Builder {
         self
     }
 
-    /// Sets how long undoing a failed set-up may take, counted from the failure, but at most from the deadline on. It
-    /// includes the time to end plugins that do not end by themselves, [`GRACE`] each in set-up and in undoing, so less
-    /// than twice that leaves nothing for undoing beside such a one. Default: [`DEFAULT_UNDO_DEADLINE`].
+    /// Sets how long the rollback of a failed set-up may take, counted from the failure, but at most from the deadline
+    /// on. It includes the time to end plugins that do not end by themselves, [`GRACE`] each in set-up and in rollback,
+    /// so less than twice that leaves no time for the rollback beside such a plugin. Default:
+    /// [`DEFAULT_UNDO_DEADLINE`].
     #[must_use]
     pub fn undo_deadline(mut self, deadline: Duration) -> Self {
         self.settings.undo_deadline = deadline;
@@ -184,21 +185,22 @@ impl Builder {
         self
     }
 
-    /// Sets who takes the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's own.
+    /// Sets the receiver of the plugins' stderr, as it comes, in pieces that need not be lines. Default: the process's
+    /// own stderr.
     #[must_use]
     pub fn stderr(mut self, sink: impl Fn(&Origin, &[u8]) + Send + Sync + 'static) -> Self {
         self.runtime = self.runtime.stderr(sink);
         self
     }
 
-    /// Sets who tells the trace context of the span that is current, which is handed to each plugin.
+    /// Sets the source of the current span's trace context, which each plugin gets.
     #[must_use]
     pub fn trace_context(mut self, current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static) -> Self {
         self.runtime = self.runtime.trace_context(current);
         self
     }
 
-    /// The handle. Needs to be called in a tokio runtime with I/O and time enabled, as all else here.
+    /// Makes the handle. It has to be called in a tokio runtime with I/O and time enabled, like all methods.
     ///
     /// # Errors
     /// [`Error::Setting`]; [`Error::Folder`] when the kernel gives no notification of changes.
@@ -211,9 +213,9 @@ impl Builder {
         })?;
         let runtime = runtime
             .cache_dir(&settings.cache_dir)
-            // The whole operation's deadline bounds each plugin.
+            // The deadline of the whole operation limits each plugin.
             .plugin_deadline(settings.deadline)
-            // A network that fails is rolled back before the others are undone.
+            // A network that fails is rolled back before the others are.
             .rollback_deadline(settings.undo_time() / 2)
             .del_errors(libcni::DelErrors::CarryOn)
             .absence_errors(libcni::AbsenceErrors::CountAsDone)
@@ -226,7 +228,7 @@ impl Builder {
 }
 
 impl Settings {
-    /// What of the time for undoing plugins may use: the rest is for ending one that does not end by itself.
+    /// The part of the rollback's time that plugins may use: the rest is for ending one that does not end by itself.
     pub(crate) fn undo_time(&self) -> Duration {
         self.undo_deadline.checked_sub(GRACE).unwrap_or(self.undo_deadline / 2)
     }
@@ -239,40 +241,40 @@ impl Pods {
         Builder::default()
     }
 
-    /// The same pods with operations that `cancellation` can call off.
+    /// The same pods, with operations that `cancellation` can cancel.
     ///
-    /// Plugins that run are told to end, no others are started, and the operation fails with code 109. A set-up is undone
-    /// all the same, which is what dropping its future could not do.
+    /// Running plugins are terminated, no others are started, and the operation fails with code 109. A set-up is rolled
+    /// back all the same, which is not possible when its future is dropped.
     #[must_use]
     pub fn cancelled_by(&self, cancellation: Cancellation) -> Self {
         Self { cancellation: Some(cancellation), ..self.clone() }
     }
 
-    /// The same pods with operations that are over at `deadline`, if that is before their own: what a request that has a
-    /// deadline still allows. Undoing a set-up comes on top, as ever.
+    /// The same pods, with operations that end at `deadline`, if that is before their own: for a request that has a
+    /// deadline itself. The rollback of a set-up has its own time in addition, as always.
     #[must_use]
     pub fn until(&self, deadline: Instant) -> Self {
         Self { until: Some(self.until.map_or(deadline, |until| until.min(deadline))), ..self.clone() }
     }
 
-    /// When an operation that begins now has to be over.
+    /// The deadline of an operation that begins now.
     pub(crate) fn deadline(&self) -> Instant {
         let own = Instant::now() + self.inner.settings.deadline;
         self.until.map_or(own, |until| until.min(own))
     }
 
-    /// The networks of the folder as they are now.
+    /// The current networks of the folder.
     pub async fn networks(&self) -> Arc<Networks> {
         self.inner.folder.networks().await
     }
 
-    /// Waits until [`Pods::networks`], and with it [`Pods::ready`], may have another answer.
+    /// Waits until [`Pods::networks`], and with it [`Pods::ready`], may return something else.
     pub async fn networks_changed(&self) {
         self.inner.folder.changed().await;
     }
 
-    /// The sandboxes that the cache knows, each with its pod as far as the cache says: those a runtime that was started
-    /// anew has to set up again, take down, or keep.
+    /// The sandboxes in the cache, each with its pod as far as the cache has it: a restarted runtime has to set them up
+    /// again, take them down, or keep them.
     ///
     /// # Errors
     /// [`Error::Cache`].
@@ -280,7 +282,7 @@ impl Pods {
         let mut known = Vec::<crate::PodId>::new();
         for cached in self.cached(None)? {
             let pod = pod_of(&cached);
-            // A later entry of one sandbox may say more, if another runtime wrote the first.
+            // A later entry of a sandbox may have more data, if another runtime wrote the first.
             match known.iter_mut().find(|other| other.sandbox == pod.sandbox) {
                 Some(other) if other.name.is_empty() => *other = pod,
                 Some(_) => {}
@@ -307,7 +309,7 @@ impl Pods {
         &self.inner.settings.cache_dir
     }
 
-    /// What pods may choose from.
+    /// The networks that pods may choose from.
     pub(crate) fn choice<'a>(&'a self, networks: &'a Networks) -> Choice<'a> {
         let fixed = self.inner.settings.default.as_ref();
         let default = match fixed {
@@ -324,7 +326,7 @@ impl Pods {
         }
     }
 
-    /// What is cached, of one sandbox or of all, in the order of set-up: loopback first.
+    /// The cached attachments of one sandbox or of all, in the order of set-up: loopback first.
     pub(crate) fn cached(&self, sandbox: Option<&ContainerId>) -> Result<Vec<Cached>, Error> {
         let listing = self.inner.runtime.cache().list(sandbox).map_err(Error::Cache)?;
         for file in &listing.passed_over {
@@ -335,7 +337,7 @@ impl Pods {
         Ok(cached)
     }
 
-    /// The names of cache files that cannot be read: `<network>-<sandbox>-<ifname>`.
+    /// The names of unreadable cache files: `<network>-<sandbox>-<ifname>`.
     pub(crate) fn broken(&self, sandbox: Option<&ContainerId>) -> Result<Vec<String>, Error> {
         let listing = self.inner.runtime.cache().list(sandbox).map_err(Error::Cache)?;
         let names = listing.passed_over.iter().filter_map(|file| file.path.file_name()?.to_str().map(str::to_owned));
@@ -343,14 +345,14 @@ impl Pods {
     }
 }
 
-/// The order of set-up, also of what other runtimes cached: `eth2` before `eth10`.
+/// The order of set-up, also of entries that other runtimes wrote: `eth2` before `eth10`.
 fn rank(cached: &Cached) -> (bool, usize, usize, String) {
     let ifname = cached.attachment.id.ifname.as_str();
     let index = attachments::Place::find_in(&cached.attachment.capability_args).map_or(usize::MAX, |place| place.index);
     (cached.network.as_str() != loopback::NETWORK, index, ifname.len(), ifname.to_owned())
 }
 
-/// Which pod an entry is of.
+/// The pod of an entry.
 pub(crate) fn pod_of(cached: &Cached) -> crate::PodId {
     let text = |key| cached.attachment.args.find(key).unwrap_or_default().to_owned();
     crate::PodId {

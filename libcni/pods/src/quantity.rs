@@ -1,4 +1,4 @@
-//! Quantities as Kubernetes writes them: `10M`, `1.5Gi`, `3e6`. Exact: no floating point, no limit of digits.
+//! Quantities in Kubernetes' notation: `10M`, `1.5Gi`, `3e6`. Exact: no floating point, no limit of digits.
 
 use std::fmt;
 
@@ -15,19 +15,19 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quantity {
     is_negative: bool,
-    /// Decimal digits, the first one right behind the point of `0.DIGITS`.
+    /// Decimal digits, the first one directly after the point of `0.DIGITS`.
     digits: Vec<u8>,
     /// The power of ten that `0.DIGITS` is multiplied with.
     point: i64,
 }
 
-/// Text that is no quantity.
+/// An invalid quantity.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is no quantity: {reason}")]
 pub struct QuantityError {
     /// The text.
     pub text: String,
-    /// Which rule it breaks.
+    /// The rule that it breaks.
     pub reason: QuantityRule,
 }
 
@@ -36,9 +36,9 @@ pub struct QuantityError {
 pub enum QuantityRule {
     /// There is no digit.
     Number,
-    /// What follows the number is no suffix.
+    /// The text after the number is no suffix.
     Suffix,
-    /// What follows `e` or `E` is no whole number.
+    /// The text after `e` or `E` is no whole number.
     Exponent,
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for QuantityRule {
     }
 }
 
-/// What the suffix multiplies with.
+/// The factor of the suffix.
 enum Factor {
     TenTo(i64),
     TwoTo(u32),
@@ -100,15 +100,15 @@ impl Quantity {
         }
     }
 
-    /// The value as a whole number: fractions are rounded away from zero, and what does not fit is the most that does,
-    /// both as Kubernetes has it.
+    /// The value as a whole number: fractions are rounded away from zero, and larger values become the maximum, both as
+    /// in Kubernetes.
     #[must_use]
     pub fn value(&self) -> i64 {
         let whole = usize::try_from(self.point.max(0)).unwrap_or(usize::MAX);
         let split = whole.min(self.digits.len());
         let push = |value: Option<i64>, digit: u8| value?.checked_mul(10)?.checked_add(i64::from(digit));
         let mut value = self.digits[..split].iter().copied().fold(Some(0), push);
-        // Zeros up to the point; zero stays zero however many there are.
+        // Zeros up to the point; zero stays zero, however many there are.
         for _ in split..whole {
             if matches!(value, None | Some(0)) {
                 break;
@@ -147,7 +147,7 @@ fn factor(suffix: &str) -> Result<Factor, QuantityRule> {
             if unsigned.is_empty() || !unsigned.bytes().all(|byte| byte.is_ascii_digit()) {
                 return Err(QuantityRule::Exponent);
             }
-            // More digits than fit are all the same: nothing, or the most there is.
+            // More digits than fit have one of two results: zero or the maximum.
             let most = if exponent.starts_with('-') { i64::from(i32::MIN) } else { i64::from(i32::MAX) };
             Factor::TenTo(exponent.parse::<i32>().map_or(most, i64::from))
         }

@@ -1,4 +1,4 @@
-//! Ready or not: whether pods can be given networks, and if not, every reason why.
+//! Readiness: whether pods can be given networks, and if not, every reason.
 
 use crate::error::Known;
 use crate::pods::{Pods, READY_DEADLINE};
@@ -14,7 +14,7 @@ use std::time::Instant;
 pub struct NotReady {
     /// At least one.
     pub reasons: Vec<NotReadyReason>,
-    /// The networks there are, and what was passed over.
+    /// The existing networks, and the skipped files.
     pub known: Known,
 }
 
@@ -29,33 +29,33 @@ pub enum NotReadyReason {
         /// The folder.
         dir: PathBuf,
     },
-    /// There are fewer networks that can be used than there have to be.
+    /// There are fewer usable networks than required.
     TooFew {
         /// How many there are.
         have: usize,
-        /// How many there have to be.
+        /// How many are required.
         want: usize,
     },
-    /// A network says by STATUS that it cannot serve ADD (code 50).
+    /// A network reports by STATUS that it cannot serve ADD (code 50).
     NotAvailable {
         /// The network.
         network: String,
-        /// The plugin's words.
+        /// The plugin's error.
         error: libcni::Error,
     },
-    /// A network says by STATUS that it cannot serve ADD, and that pods that are up may have limited connectivity
-    /// (code 51).
+    /// A network reports by STATUS that it cannot serve ADD, and that existing pods may have limited connectivity (code
+    /// 51).
     LimitedConnectivity {
         /// The network.
         network: String,
-        /// The plugin's words.
+        /// The plugin's error.
         error: libcni::Error,
     },
-    /// A network cannot be asked: an executable is missing, or the plugin fails otherwise.
+    /// STATUS is not possible: an executable is missing, or the plugin fails otherwise.
     Failing {
         /// The network.
         network: String,
-        /// What went wrong.
+        /// The error.
         error: libcni::Error,
     },
 }
@@ -86,7 +86,7 @@ impl fmt::Display for NotReady {
         let mut text = String::from("network is not ready: ");
         let reasons = self.reasons.iter().map(ToString::to_string);
         text.push_str(&reasons.chain(self.known.passed_over.iter().cloned()).collect::<Vec<_>>().join("; "));
-        // Plugins' words may have lines.
+        // Plugins' texts may have several lines.
         f.write_str(&text.replace('\n', "; "))
     }
 }
@@ -94,7 +94,7 @@ impl fmt::Display for NotReady {
 impl std::error::Error for NotReady {}
 
 impl NotReady {
-    /// Whether pods that are up may have limited connectivity, too (code 51).
+    /// Whether existing pods may have limited connectivity, too (code 51).
     #[must_use]
     pub fn limits_connectivity(&self) -> bool {
         self.reasons.iter().any(|reason| matches!(reason, NotReadyReason::LimitedConnectivity { .. }))
@@ -113,21 +113,22 @@ impl NotReadyReason {
 }
 
 impl Pods {
-    /// Whether pods can be given networks: there is a default network, its executables are there, its plugins say so by
-    /// STATUS (from version 1.1.0 on), and there are as many such networks as [`crate::Builder::min_networks`] wants.
+    /// Whether pods can be given networks: there is a default network, its executables exist, its plugins' STATUS
+    /// succeeds (from version 1.1.0 on), and there are as many such networks as [`crate::Builder::min_networks`]
+    /// requires.
     ///
-    /// All networks of the folder are asked, at the same time, for 30 s at most. Another than the default one that cannot
-    /// serve does not count, but does no harm while there are enough.
+    /// STATUS of all networks of the folder is called at the same time, with a limit of 30 s. A network other than the
+    /// default one that fails does not count, but is no reason while there are enough.
     ///
     /// # Errors
-    /// Every reason, and every file that was passed over.
+    /// Every reason, and every skipped file.
     pub async fn ready(&self) -> Result<(), NotReady> {
         let networks = self.networks().await;
         let choice = self.choice(&networks);
         let runtime = self.runtime(self.deadline().min(Instant::now() + READY_DEADLINE));
         let ask = async |conf: &NetworkConf| {
             for plugin in &conf.plugins {
-                // Below 1.1.0 nothing would be run, and nothing found to be missing.
+                // Below 1.1.0 there is no STATUS, which would find a missing executable.
                 if let Err(error) = runtime.plugin_path().find_executable(&plugin.plugin_type) {
                     return Err(libcni::Error::Invalid(error));
                 }
@@ -156,7 +157,7 @@ impl Pods {
             reasons
                 .push(NotReadyReason::NoDefault { name: choice.fixed.cloned(), dir: self.settings().conf_dir.clone() });
         }
-        // One default network and nothing else is the usual case, and told already.
+        // One default network and nothing else is the usual case, and is included already.
         if have < want && (want > 1 || failing.is_empty() && choice.default.is_some()) {
             reasons.push(NotReadyReason::TooFew { have, want });
         }

@@ -17,23 +17,22 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 impl Pods {
-    /// Gives a pod its network: `lo`, then the networks it asks for, or the default one.
+    /// Gives a pod its network: `lo`, then the networks that it requests, or the default one.
     ///
-    /// Different networks are set up at the same time, unless told otherwise by [`crate::Builder::order`]. If one fails the
-    /// others are let finish, within the deadline; then all are taken down, newest first, `lo` last. What could not be
+    /// Different networks are set up at the same time, unless [`crate::Builder::order`] says otherwise. If one fails,
+    /// the others may finish, within the deadline; then all are taken down, newest first, `lo` last. What could not be
     /// taken down stays in the cache, so that [`Pods::tear_down`] finishes it.
     ///
-    /// A pod that is up as asked for is left as it is, and its status returned; whether the configuration has changed
-    /// since makes no difference. One whose set-up did not finish, because the runtime ended in the middle of it, is taken
-    /// down first.
+    /// A pod that is already set up as requested is left as it is, and its status returned, even if the configuration
+    /// has changed since. One whose set-up did not finish, because the runtime ended during it, is taken down first.
     ///
-    /// Dropping the future ends the plugins that run and starts no others; nothing is undone then. Call
-    /// [`Pods::tear_down`] afterwards, which knows from the cache what had begun. [`Pods::cancelled_by`] is the better
-    /// way: it undoes.
+    /// Dropping the future terminates the running plugins and starts no others; nothing is rolled back then. Call
+    /// [`Pods::tear_down`] afterwards, which finds in the cache what had begun. [`Pods::cancelled_by`] is the better
+    /// way: it rolls back.
     ///
     /// # Errors
-    /// Every error of every network, and what undoing left behind. [`Error::Request`], [`Error::Busy`] and
-    /// [`Error::AlreadyUp`] come alone: nothing has run.
+    /// Every error of every network, and what the rollback left behind. [`Error::Request`], [`Error::Busy`] and
+    /// [`Error::AlreadyUp`] come alone: no plugin has run.
     pub async fn set_up(&self, pod: &Pod) -> Result<Status, SetUpError> {
         watch::pod(Operation::SetUp, &pod.id, async { self.set_up_in_span(pod).await }).await
     }
@@ -75,7 +74,7 @@ impl Pods {
         let begin = Instant::now().min(until);
         let newest_first = done.finished.iter().rev().filter_map(|index| planned.get(*index));
         let mut left = Vec::new();
-        // Called off or out of time, what was made is undone all the same.
+        // If it was cancelled or out of time, it is rolled back all the same.
         let runtime = self.inner.runtime.until(begin + self.settings().undo_time());
         for Planned { conf, network, attachment } in newest_first {
             let outcome = Box::pin(runtime.del(conf, attachment)).await;
@@ -85,7 +84,7 @@ impl Pods {
         Err(SetUpError { pod: pod.id.clone(), errors: done.errors, left })
     }
 
-    /// All networks, as far as they can be.
+    /// Sets up all networks, as far as possible.
     async fn add_all(&self, planned: &[Planned<'_>], until: Instant) -> Done {
         let runtime = self.runtime(until);
         let done = Mutex::new(Progress::default());
@@ -113,7 +112,7 @@ impl Pods {
         Done { results: results.into_values().collect(), errors: errors.into_values().collect(), finished }
     }
 
-    /// `lo` up, by whom it is to be.
+    /// Sets `lo` up, by the configured method.
     async fn lo_up(&self, pod: &Pod, until: Instant) -> Result<Lo, Error> {
         match self.settings().loopback {
             Loopback::None => Ok(Lo::Nobodys),
@@ -141,14 +140,14 @@ impl Pods {
     }
 }
 
-/// Who set `lo` up.
+/// What set `lo` up.
 enum Lo {
     Nobodys,
     Own,
     Plugins(Box<(NetworkConf, Attachment)>),
 }
 
-/// What became of the networks, by their place in the request.
+/// The outcomes of the networks, by their position in the request.
 #[derive(Default)]
 struct Progress {
     results: BTreeMap<usize, AddResult>,
@@ -163,7 +162,7 @@ struct Done {
     finished: Vec<usize>,
 }
 
-/// What is set up one after the other; the groups are set up at the same time.
+/// Groups of attachments: within a group they are set up one after the other; the groups run at the same time.
 fn groups(planned: &[Planned<'_>], order: Order) -> Vec<Vec<usize>> {
     if order == Order::InTurn {
         return vec![(0..planned.len()).collect()];

@@ -1,4 +1,4 @@
-//! What a set-up finds of its sandbox in the cache.
+//! The state of a sandbox in the cache, as a set-up finds it.
 
 use crate::attachments::Planned;
 use crate::error::Error;
@@ -8,18 +8,18 @@ use crate::status::Status;
 use libcni::{Attachment, Cached};
 use std::collections::BTreeMap;
 
-/// How things stand.
+/// The state of a sandbox.
 pub(crate) enum Standing {
-    /// There is nothing.
+    /// It has no network.
     Nothing,
-    /// All is there as asked for.
+    /// It has the requested networks.
     Up(Status),
-    /// A set-up began and did not finish, or what it made is gone.
+    /// A set-up began and did not finish, or its objects are gone.
     Unfinished,
 }
 
-/// Compares what is asked for with what is there. The networks' configuration does not count: a pod stays as it was set
-/// up when its network's file changes.
+/// Compares the request with the cache. The networks' configuration does not count: a pod keeps its network when the
+/// file changes.
 pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) -> Result<Standing, Error> {
     if cached.is_empty() {
         return Ok(Standing::Nothing);
@@ -46,7 +46,7 @@ pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) ->
     for network in &status.networks {
         let result = network.result.as_ref();
         let is_in_pod = result.is_some_and(|result| result.find_in_sandbox(network.ifname.as_str()).is_some());
-        // The same path may show another namespace by now.
+        // The same path may lead to another namespace by now.
         if is_in_pod && loopback::has_link(&pod.netns, network.ifname.as_str()).await == Some(false) {
             return Ok(Standing::Unfinished);
         }
@@ -58,7 +58,7 @@ fn is_same(planned: &Planned<'_>, cached: &Cached) -> bool {
     planned.network == cached.network && planned.attachment.id == cached.attachment.id
 }
 
-/// What the plugins were told differently.
+/// The arguments that differ.
 fn difference(wanted: &Attachment, had: &Attachment) -> Option<&'static str> {
     let capabilities = |attachment: &Attachment| -> BTreeMap<String, String> {
         attachment.capability_args.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect()

@@ -1,4 +1,4 @@
-//! Status: what a pod has, from the cache; and whether it still has it, by CHECK.
+//! Status: a pod's network from the cache; and whether it still exists, by CHECK.
 
 use crate::attachments::{self, Place, Planned};
 use crate::error::Error;
@@ -29,14 +29,14 @@ pub struct NetworkStatus {
     pub ifname: IfName,
     /// Path of the pod's network namespace.
     pub netns: String,
-    /// Whether this is the interface whose addresses are the pod's: the default network's, or the first if the pod is not
-    /// on that.
+    /// Whether this is the interface whose addresses are the pod's: the default network's, or the first if the pod is
+    /// not on that.
     pub is_primary: bool,
-    /// What ADD made; `None` when it did not finish.
+    /// The result of ADD; `None` when it did not finish.
     pub result: Option<AddResult>,
-    /// The capabilities that the pod asks for and that no plugin of the network enables, such as `portMappings` on a
-    /// chain without portmap: they have no effect. Not among them is what pods are offered without asking (`dns`,
-    /// `ipRanges`, `aliases`, annotations, the cgroup), and what `CNI_ARGS` has as well (`mac`, a single address).
+    /// The capabilities that the pod requests and that no plugin of the network enables, such as `portMappings` in a
+    /// chain without portmap: they have no effect. Those that pods get without a request (`dns`, `ipRanges`, `aliases`,
+    /// annotations, the cgroup) and those that `CNI_ARGS` carries as well (`mac`, a single address) are not listed.
     pub unserved: Vec<String>,
 }
 
@@ -52,8 +52,8 @@ impl Status {
         addresses
     }
 
-    /// What the plugins of the primary interface's network say of DNS: for the pod's resolv.conf. A domain counts as the
-    /// search list where the result has none, as in resolv.conf(5).
+    /// The DNS settings of the primary interface's network: for the pod's resolv.conf. A domain counts as the search
+    /// list where the result has none, as in resolv.conf(5).
     #[must_use]
     pub fn dns(&self) -> Dns {
         let Some(result) = self.primary().and_then(|network| network.result.as_ref()) else { return Dns::default() };
@@ -68,7 +68,7 @@ impl Status {
         self.networks.iter().find(|network| network.is_primary).or_else(|| self.networks.first())
     }
 
-    /// What the pod asked for and did not get, a sentence for each network, without the pod's name.
+    /// The requests that have no effect, a sentence for each network, without the pod's name.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
         self.networks.iter().filter_map(NetworkStatus::warning).collect()
@@ -116,7 +116,7 @@ impl NetworkStatus {
 
     fn of_cached(cached: &Cached) -> Result<Self, Error> {
         let conf = cached.network_conf().ok();
-        // Results name their version, but for the oldest.
+        // Results name their version, except the oldest.
         let version = conf.as_ref().and_then(|conf| conf.version().ok()).unwrap_or(SpecVersion::V0_1_0);
         let arguments = &cached.attachment.capability_args;
         let (network, ifname) = (cached.network.clone(), cached.attachment.id.ifname.clone());
@@ -133,20 +133,21 @@ impl NetworkStatus {
 }
 
 impl Pods {
-    /// What a pod has, as its set-up left it: from the cache, so after a restart too. Waits for nobody.
+    /// The pod's network as its set-up left it: from the cache, so after a restart too. It does not wait for other
+    /// operations.
     ///
     /// # Errors
-    /// [`Error::NotUp`] when the cache knows nothing of the sandbox; [`Error::Cache`]; [`Error::Network`] for a cached
-    /// result that cannot be read.
+    /// [`Error::NotUp`] when the cache has no entry of the sandbox; [`Error::Cache`]; [`Error::Network`] for an
+    /// unreadable cached result.
     pub async fn status(&self, pod: &PodId) -> Result<Status, Error> {
         Status::of_cached(self.networks_of(pod)?.iter())
     }
 
-    /// CHECK: whether a pod still has what its set-up left, and the status. All networks are asked at the same time; those
-    /// below version 0.4.0 have no CHECK and are taken to be well.
+    /// CHECK: whether a pod still has what its set-up left, and its status. CHECK of all networks runs at the same
+    /// time; those below version 0.4.0 have no CHECK and count as good.
     ///
     /// # Errors
-    /// As [`Pods::status`]; [`Error::Busy`]; [`Error::Unfinished`]; and what each network's CHECK found.
+    /// As [`Pods::status`]; [`Error::Busy`]; [`Error::Unfinished`]; and each network's error of CHECK.
     pub async fn check(&self, pod: &PodId) -> Result<Status, Error> {
         watch::pod(Operation::Check, pod, async { self.check_in_span(pod).await }).await
     }
@@ -180,7 +181,7 @@ impl Pods {
         Status::of_cached(cached.iter())
     }
 
-    /// What is cached of a pod, without loopback.
+    /// The cached attachments of a pod, without loopback.
     fn networks_of(&self, pod: &PodId) -> Result<Vec<Cached>, Error> {
         let mut cached = self.cached(Some(&pod.sandbox))?;
         cached.retain(|cached| cached.network.as_str() != loopback::NETWORK);
@@ -225,7 +226,7 @@ mod tests {
             "ips":[{"interface":0,"address":"10.0.0.1/24"},{"interface":1,"address":"10.0.0.2/24"},
                    {"interface":2,"address":"10.0.0.3/24"},{"address":"10.0.0.4/24"}]}"#;
         check(text, OTHER, 0, &expect!["10.0.0.3 10.0.0.4"]);
-        // Of an old form there is nothing else.
+        // The oldest forms have no interfaces.
         check(
             r#"{"cniVersion":"0.2.0","ip6":{"ip":"fd00::2/64"},"ip4":{"ip":"10.0.0.5/24"}}"#,
             OTHER,
@@ -243,7 +244,7 @@ mod tests {
     #[test]
     fn they_are_the_primary_interfaces() {
         check(OTHER, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}"#, 1, &expect!["10.0.0.2"]);
-        // Another runtime's cache names none: the first.
+        // Another runtime's cache names no primary one: the first counts.
         check(OTHER, r#"{"cniVersion":"1.0.0","ips":[{"address":"10.0.0.2/24"}]}"#, 9, &expect!["192.0.2.1"]);
         check(r#"{"cniVersion":"1.0.0"}"#, OTHER, 0, &expect![""]);
     }

@@ -1,4 +1,4 @@
-//! Tear-down: from the cache alone, newest first, carrying on past errors.
+//! Tear-down: from the cache alone, newest first, continuing after errors.
 
 use crate::attachments::{self, Choice};
 use crate::error::Error;
@@ -13,8 +13,8 @@ use cni_spec::{CniArgs, Code, IfName};
 use libcni::{Attachment, AttachmentId, Cached};
 use std::time::Instant;
 
-/// Which pod is to be taken down: its [`PodId`], or all of the [`Pod`] that was to be set up, which helps where the cache
-/// knows nothing.
+/// The pod that is to be taken down: its [`PodId`], or the whole [`Pod`] of the set-up, which helps where the cache has
+/// no entry.
 #[derive(Debug, Clone)]
 pub struct TearDown(Pod);
 
@@ -31,17 +31,17 @@ impl From<&Pod> for TearDown {
 }
 
 impl Pods {
-    /// Takes a pod's network away: all that the cache knows of the sandbox, with the configuration, arguments and
-    /// namespace of its set-up, newest first, `lo` last. So it works after a restart, with the namespace gone, and with the
-    /// configuration changed or removed. It finishes what a set-up began that was cut off, after ending the plugins that
-    /// one left running.
+    /// Removes a pod's network: all of the sandbox's attachments in the cache, with the configuration, arguments and
+    /// namespace of their set-up, newest first, `lo` last. So it works after a restart, with the namespace gone, and
+    /// with the configuration changed or removed. It finishes an interrupted set-up, after ending the plugins that are
+    /// still running.
     ///
-    /// An error, such as a missing plugin, does not keep the rest from being taken down. What has failed stays in the
-    /// cache, so a repetition finishes it. One network that takes long leaves the others their share of the time.
+    /// An error, such as a missing plugin, does not keep the rest from being taken down. Entries that failed stay in
+    /// the cache, so a repetition finishes them. A network that takes long leaves the others their share of the time.
     ///
-    /// When nothing is cached, the networks that the pod asks for (or the default one) are told to delete all the same:
-    /// another runtime may have set it up, or the cache may be lost. So it may be repeated, and succeeds where there is
-    /// no network at all.
+    /// When the cache has no entry, DEL is called all the same for the networks that the pod requests (or the default
+    /// one): another runtime may have set it up, or the cache may be lost. So it may be repeated, and succeeds where
+    /// there is no network at all.
     ///
     /// # Errors
     /// [`Error::Busy`]; [`Error::Cache`]; each network's error, as one or as [`Error::Several`].
@@ -75,7 +75,7 @@ impl Pods {
         let mut errors = Vec::new();
         for (left, cached) in cached.iter().enumerate().rev() {
             let now = Instant::now();
-            // One that never ends must not leave the others nothing, however often it is tried.
+            // A network that never ends must leave time for the others, however often it is tried.
             let share = until.saturating_duration_since(now) / u32::try_from(left + 1).unwrap_or(u32::MAX);
             // Ending it takes time too, if it does not end by itself.
             let share = if left > 0 && share > 2 * GRACE { share - GRACE } else { share };
@@ -86,7 +86,7 @@ impl Pods {
         errors
     }
 
-    /// DEL for what a pod asks for, as far as that is known.
+    /// DEL for a pod's request, as far as that is known.
     async fn del_requested(&self, pod: &Pod, choice: &Choice<'_>, until: Instant) -> Vec<Error> {
         let (asks, pod) = (!pod.networks.is_empty(), attachments::usable_part(pod, choice));
         if asks && pod.networks.is_empty() {
@@ -96,7 +96,7 @@ impl Pods {
         let planned = match attachments::plan(&pod, choice, &self.settings().prefix) {
             Ok(planned) => planned,
             Err(reason) => {
-                tracing::warn!(%reason, "nothing is cached, and it cannot be told what there was to delete");
+                tracing::warn!(%reason, "nothing is cached, and it is unknown what there was to delete");
                 return Vec::new();
             }
         };
@@ -108,7 +108,7 @@ impl Pods {
                 continue;
             };
             if error.code().is_some_and(Code::is_refusal) {
-                // An ADD by this configuration was refused, too: there is nothing to delete.
+                // An ADD with this configuration was refused, too: there is nothing to delete.
                 tracing::warn!(%error, "nothing is cached, and the network's configuration is refused");
             } else {
                 errors.push(error);
@@ -121,8 +121,8 @@ impl Pods {
         errors
     }
 
-    /// DEL for attachments whose cache files are broken: they are known by the files' names, and the folder may still have
-    /// their networks.
+    /// DEL for attachments with broken cache files: their names identify them, and the folder may still have their
+    /// networks.
     async fn del_lost(&self, pod: &Pod, cached: &[Cached], choice: &Choice<'_>, until: Instant) -> Vec<Error> {
         let netns = cached.first().map_or(&pod.netns, |cached| &cached.attachment.netns);
         let names = self.broken(Some(&pod.id.sandbox)).unwrap_or_default();

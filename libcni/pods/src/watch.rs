@@ -1,5 +1,5 @@
-//! What a runtime can watch: a `tracing` span for each operation on a pod or on the node, around `libcni`'s spans
-//! `operation` (of one network) and `plugin`. The last event in each says how it ended.
+//! Observability for runtimes: a `tracing` span for each operation on a pod or on the node, around `libcni`'s spans
+//! `operation` (of one network) and `plugin`. The last event in each reports how it ended.
 
 use crate::lock::Operation;
 use crate::pod::PodId;
@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::time::Instant;
 use tracing::{Instrument, Span};
 
-/// Does the work of a pod's operation in a span `pod` with its operation, namespace, name, uid and sandbox.
+/// Runs a pod's operation in a span `pod` with its operation, namespace, name, uid and sandbox.
 pub(crate) async fn pod<T, E: Display>(
     operation: Operation,
     pod: &PodId,
@@ -18,7 +18,7 @@ pub(crate) async fn pod<T, E: Display>(
     told(span, work).await
 }
 
-/// Does the work of a collection in a span `node`.
+/// Runs a collection in a span `node`.
 pub(crate) async fn node<T, E: Display>(
     operation: Operation,
     live: usize,
@@ -40,8 +40,7 @@ async fn told<T, E: Display>(span: Span, work: impl Future<Output = Result<T, E>
     .await
 }
 
-/// The last event: `duration_us`, `outcome` (`ok`, `error`, or `dropped` where nobody waits for the future any more), and
-/// the error.
+/// The last event: `duration_us`, `outcome` (`ok`, `error`, or `dropped` where the future was dropped), and the error.
 struct Ending {
     begin: Instant,
     is_told: bool,

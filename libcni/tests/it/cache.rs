@@ -113,7 +113,7 @@ fn foreign_and_broken_files_are_passed_over() {
         $DIR/cache/results/list passed over: invalid type: integer `1`, expected a string at line 1 column 2
         $DIR/cache/results/traversal passed over: invalid characters in containerID; ../c1"#]]
     .assert_eq(&told.join("\n"));
-    // Each is as good as none when it is looked up by name, too.
+    // Each counts as missing when it is looked up by name, too.
     let name = NetworkName::parse("n").unwrap();
     for text in ["", "[1]", "{", &good[..100], r#"{"cniVersion":"1.0.0","ips":5}"#, &good.replace("\"c1\"", "5")] {
         folder.write("cache/results/n-c1-eth0", text);

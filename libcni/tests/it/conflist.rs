@@ -117,7 +117,7 @@ fn a_single_plugin_is_a_list_of_one() {
     check(r#"{"CNIVersion":"0.4.0","Name":"n","Type":"a"}"#, &expect![[r#""n" "0.4.0" ["a"]"#]]);
 }
 
-/// Finds a network and shows it, what was passed over, or the error.
+/// Finds a network and prints it, the skipped files, or the error.
 fn find(folder: &Folder, name: &str, expected: &Expect) {
     let text = match conflist::find(folder.path(), name) {
         Ok(found) => {

@@ -1,4 +1,4 @@
-//! Deadlines of whole operations, and what they leave out.
+//! Deadlines of whole operations, and what remains undone.
 
 use crate::folder::{Folder, GOOD, eth0, network, own, wait};
 use expect_test::expect;

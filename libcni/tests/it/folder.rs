@@ -123,7 +123,7 @@ pub(crate) fn own() -> Attachment {
     eth0().netns(format!("/proc/{}/task/{}/ns/net", std::process::id(), nix::unistd::gettid()))
 }
 
-/// Waits until a process that nobody needs any more has ended.
+/// Waits until a process has ended.
 #[track_caller]
 pub(crate) fn assert_ends(pid: &str) {
     let number = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();

@@ -1,4 +1,4 @@
-//! What the cache knows of an ADD that is not finished.
+//! The cache's entry of an ADD that is not finished.
 
 use crate::folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::expect;
@@ -18,7 +18,7 @@ fn cached(folder: &Folder) -> Option<Cached> {
     folder.runtime().cache().find(&NetworkName::parse("net").unwrap(), &eth0().id).unwrap()
 }
 
-/// An entry without the process that is noted in it while an ADD is under way.
+/// An entry without the process that is recorded in it while an ADD is in progress.
 fn without_running(entry: &str) -> String {
     let (rest, running) = entry.rsplit_once(r#","running":""#).expect("a plugin is noted");
     let words: Vec<_> = running.trim_end_matches(r#""}"#).split_whitespace().collect();
@@ -178,7 +178,7 @@ fn a_refused_add_leaves_nothing_even_if_del_is_refused_as_well() {
     }
 }
 
-/// The code of the reference's plugins for a refusal is that of any other failure: something may be left.
+/// The reference's plugins refuse with the code of any other failure: something may be left.
 #[test]
 fn an_add_that_failed_otherwise_stays_in_the_cache_when_its_del_fails_the_same_way() {
     let folder = Folder::with(&[("a", GOOD), ("b", &refusing(999))]);

@@ -1,4 +1,4 @@
-//! A runtime that is killed in the middle of ADD, and the DEL of the next one, which has nothing but the cache.
+//! A runtime that is killed in the middle of ADD, and the DEL of the next one, which has only the cache.
 
 use crate::folder::{Folder, assert_ends, eth0, network, own, wait};
 use expect_test::expect;
@@ -14,9 +14,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// Reads its config, as plugins do before anything else: one whose runtime was killed before it wrote that has none.
-/// Makes and removes a file, and stops in ADD where a FIFO `at.<name>` says so: it tells there that it has begun, and
-/// goes on until somebody ends it.
+/// Reads its config, as plugins do before anything else: if its runtime was killed before it wrote that, there is none.
+/// Makes and removes a file, and stops in ADD where a FIFO `at.<name>` exists: it reports there that it has begun, and
+/// continues until it is ended.
 const STEPPING: &str = r#"
 [ -n "$(cat)" ] || exit 1
 echo "$CNI_COMMAND $name" >> "$dir/log"
@@ -43,7 +43,7 @@ fn the_runtime_that_is_killed() {
     let folder = Folder::at(&dir);
     std::fs::read(dir.join("begin")).unwrap();
     wait(folder.runtime().add(&network("1.0.0", &["a", "b"]), &eth0().netns(netns))).unwrap();
-    // Both wait for somebody at the other end.
+    // Both block until another process opens the other end.
     std::fs::write(dir.join("end"), "").unwrap();
     std::fs::read(dir.join("never")).unwrap();
 }
@@ -82,19 +82,19 @@ impl Killed {
         Self { folder, attachment, process }
     }
 
-    /// Waits until it is about to ADD; closing the file lets it.
+    /// Waits until it is about to ADD; closing the file lets it continue.
     fn ready(&self) -> File {
         let path = self.folder.path().join("begin");
         soon("the runtime begins", move || OpenOptions::new().write(true).open(path).unwrap())
     }
 
-    /// Waits until everybody has closed the other end of a FIFO.
+    /// Waits until all processes have closed the other end of a FIFO.
     fn reach(&self, fifo: &str) {
         let path = self.folder.path().join(fifo);
         soon(fifo, move || std::fs::read(path).unwrap());
     }
 
-    /// Kills it, and tells what the cache knows then.
+    /// Kills it, and returns the cache's entry at that time.
     fn kill(&mut self) -> Option<Cached> {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
@@ -194,7 +194,7 @@ fn after_the_complete_entry() {
     expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&killed.del(&cached));
 }
 
-/// As the DEL of the same attachment does, GC's and the next ADD end what still runs first.
+/// As DEL of the same attachment does, GC and the next ADD first end what still runs.
 #[test]
 fn gc_and_add_end_it_too() {
     let mut killed = Killed::start(&["at.a"]);
@@ -226,7 +226,7 @@ fn a_plugin_that_does_not_heed_sigterm_is_killed() {
     assert_ends(&killed.folder.read("sleeping"));
 }
 
-/// The deadline of the operation holds for what a dead runtime left, too: the intent stays for another DEL.
+/// The deadline of the operation includes a dead runtime's plugins: the intent stays for another DEL.
 #[test]
 fn a_deadline_ends_the_wait() {
     let mut killed = Killed::start(&["at.a"]);
@@ -241,7 +241,7 @@ fn a_deadline_ends_the_wait() {
     expect!["ADD a, DEL b, DEL a"].assert_eq(&killed.del(&intent));
 }
 
-/// The identity of a process as the cache notes it: number, start, boot.
+/// The identity of a process as the cache records it: pid, start, boot.
 fn noted(pid: u32) -> String {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let start = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().to_owned();
@@ -266,7 +266,7 @@ fn del_only(folder: &Folder) {
     wait(runtime.del_cached(intent)).unwrap();
 }
 
-/// dnsmasq of podman's dnsname is one: the plugin of the first container starts it, for all.
+/// dnsmasq of podman's dnsname is such a daemon: the plugin of the first container starts it, for all.
 #[test]
 fn a_daemon_that_the_plugin_has_started_lives_on() {
     let mut killed = Killed::start(&["at.a"]);

@@ -2,7 +2,7 @@ use super::*;
 use crate::pod::{Bandwidth, PodId};
 use expect_test::{Expect, expect};
 
-/// Two networks, `office` the default one, and a file that was passed over.
+/// Two networks, `office` is the default one, and a skipped file.
 fn with_choice<T>(test: impl FnOnce(&Choice<'_>) -> T) -> T {
     let conf = |name: &str| {
         let text = format!(r#"{{"cniVersion":"1.0.0","name":"{name}","plugins":[{{"type":"noop"}}]}}"#);
@@ -21,7 +21,7 @@ fn pod() -> Pod {
     Pod::new(PodId::new("default", "web-0", "u1", "c1").unwrap(), "/run/netns/c1")
 }
 
-/// Each attachment: network and interface, then `CNI_ARGS` and capability arguments without what is the same for all.
+/// Each attachment: network and interface, then `CNI_ARGS` and capability arguments without those that all have.
 fn check(pod: &Pod, expected: &Expect) {
     let told = with_choice(|choice| match plan(pod, choice, "eth") {
         Err(error) => format!("{error}\n"),
@@ -128,7 +128,7 @@ fn an_unknown_network_tells_which_there_are_and_what_was_passed_over() {
         .assert_eq(&plan(&Pod::new(pod.id, ""), &nothing, "eth").unwrap_err().to_string());
 }
 
-/// The primary interface is the default network's wherever it stands, else the first.
+/// The primary interface is the default network's at any position, otherwise the first.
 #[test]
 fn ports_bandwidth_and_ranges_are_the_primary_interfaces() {
     let mut pod = pod();
@@ -171,7 +171,7 @@ fn ports_bandwidth_and_ranges_are_the_primary_interfaces() {
               portMappings [{"hostPort":8080,"containerPort":80,"protocol":"tcp"}]
         "#]],
     );
-    // Nothing to map is no mapping.
+    // An empty list of ports sets no mapping.
     pod.port_mappings = vec![port(0, "TCP", None)];
     check(
         &pod,
@@ -249,7 +249,7 @@ fn bandwidth_comes_from_annotations() {
             Err(error) => format!("{error}\n"),
         };
     }
-    // What the runtime says itself wins, and an annotation that is not needed is not read.
+    // The runtime's own value takes precedence, and an annotation that is not needed is not parsed.
     pod.bandwidth = Some(Bandwidth { ingress_bits_per_second: Some(5), egress_bits_per_second: None });
     told += &bandwidth(&pod).unwrap().unwrap().to_string();
     expect![[r#"

@@ -1,8 +1,8 @@
-//! A folder whose networks are always those on the disk.
+//! A folder whose networks always match the disk.
 //!
-//! Watches are placed before the reading that they are for: a reading that depended on anything not yet watched is
-//! done again, until one depends on nothing new. So whatever changes after a reading is announced, and the kernel
-//! queues it until somebody looks. Whoever looks notes it for all others; nothing has to run in between.
+//! Watches are placed before the reading that they are for: a reading that depended on something not yet watched is
+//! repeated, until one depends on nothing new. So every change after a reading is announced, and the kernel queues the
+//! events until a task reads them. That task records the change for all others; no background task is needed.
 
 use super::mounts::Mounts;
 use super::scan::{Executable, Lookup, Scan, scan};
@@ -24,7 +24,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::sync::Notify;
 
-/// How often a reading is done again because links or folders move under it. Beyond, the next caller goes on.
+/// How often a reading is repeated because links or folders move meanwhile. After that, the next caller continues.
 const SCANS_MAX: u32 = 8;
 
 /// A watched folder. All methods take `&self`, and any number of tasks may use it at the same time.
@@ -45,9 +45,9 @@ const SCANS_MAX: u32 = 8;
 /// # }
 /// ```
 ///
-/// What is noticed: every change of the folder, of its files and of the executables, also where links lead out of it,
-/// and also while the folder, its parents or the executables are not there. What is not: a change on another machine's
-/// side of a network file system, and the interpreter of an executable that is a script.
+/// It notices every change of the folder, of its files and of the executables, also where links lead out of it, and
+/// also while the folder, its parents or the executables do not exist. It does not notice a change on another machine's
+/// side of a network file system, and a change of a script's interpreter.
 #[derive(Debug)]
 pub struct Folder {
     dir: PathBuf,
@@ -57,9 +57,9 @@ pub struct Folder {
     mounts: Option<Mounts>,
     versions: Versions,
     state: Mutex<State>,
-    /// Held while reading; what the last reading depended on.
+    /// Held while reading; it contains what the last reading depended on.
     reading: tokio::sync::Mutex<Needs>,
-    /// Wakes who waits for a change when somebody else has seen it.
+    /// Wakes the tasks that wait for a change when another task has seen it.
     seen: Notify,
 }
 
@@ -68,7 +68,7 @@ fn watched(inotify: Inotify) -> std::io::Result<AsyncFd<Queue>> {
     AsyncFd::with_interest(Queue(inotify), Interest::READABLE)
 }
 
-/// What the kernel announces, as a descriptor that can be waited for.
+/// The kernel's events, as a descriptor that can be awaited.
 #[derive(Debug)]
 struct Queue(Inotify);
 
@@ -90,7 +90,7 @@ struct State {
     /// Changes seen so far.
     generation: u64,
     current: Option<Arc<Networks>>,
-    /// When an executable that failed is to be asked again.
+    /// When an executable that failed has to be asked again.
     retry_at: Option<Instant>,
 }
 
@@ -100,7 +100,7 @@ impl State {
         self.current.as_ref().is_some_and(|current| current.generation == self.generation)
     }
 
-    /// What was read last, if it still holds.
+    /// The last reading, if it is still valid.
     fn current(&self) -> Option<&Arc<Networks>> {
         let current = self.current.as_ref()?;
         let is_watched = !matches!(current.problem, Some(Problem::NotWatched(_)));
@@ -132,7 +132,8 @@ impl Folder {
         let mut needs = Needs::default();
         needs.walk(&dir);
         match state.watches.place(&inotify.get_ref().0, &needs) {
-            // A parent that may be passed through but not read: what can be watched is, and each reading says the rest.
+            // The search permission on a parent does not imply the read permission: what can be watched is, and each
+            // reading reports the rest.
             Ok(()) | Err(WatchError { errno: Errno::EACCES, .. }) => {}
             Err(error) => return Err(error),
         }
@@ -154,10 +155,11 @@ impl Folder {
         &self.dir
     }
 
-    /// The networks, as they are now.
+    /// The current networks.
     ///
-    /// While nothing has changed this is what was read last, for one read of the watch and one look at the mounts.
-    /// Otherwise one caller reads, and all who came meanwhile get the same. May be dropped at any point.
+    /// While nothing has changed, this returns the last reading after one read of the watch and one check of the
+    /// mounts. Otherwise one caller reads, and all callers that came meanwhile get the same. May be dropped at any
+    /// point.
     pub async fn networks(&self) -> Arc<Networks> {
         if let Some(current) = self.look().current() {
             return current.clone();
@@ -173,7 +175,7 @@ impl Folder {
         self.read(&mut needs, generation).await
     }
 
-    /// Reads what has changed up to `generation`.
+    /// Reads the changes up to `generation`.
     async fn read(&self, needs: &mut Needs, generation: u64) -> Arc<Networks> {
         let begin = Instant::now();
         let (scan, problem) = self.scan_watched(needs);
@@ -195,7 +197,7 @@ impl Folder {
         networks
     }
 
-    /// Looks at the folder with watches on all that the look depended on; what it depended on goes into `needs`.
+    /// Reads the folder with watches on everything that the reading depends on, which it records in `needs`.
     fn scan_watched(&self, needs: &mut Needs) -> (Scan, Option<Problem>) {
         let mut rounds = 0;
         loop {
@@ -206,7 +208,7 @@ impl Folder {
             rounds += 1;
             if is_settled || rounds == SCANS_MAX {
                 if !is_settled {
-                    // It moves as fast as it is read: the next caller looks again.
+                    // The folder changes as fast as it is read: the next caller reads again.
                     self.lock().generation += 1;
                     self.seen.notify_waiters();
                 }
@@ -215,8 +217,8 @@ impl Folder {
         }
     }
 
-    /// Waits until the folder's networks may be others: returns at once when a change was not read yet, else at the
-    /// next. Any number of tasks may wait, and each is told.
+    /// Waits until the folder's networks may have changed: returns at once when a change was not read yet, otherwise at
+    /// the next. Any number of tasks may wait, and each is notified.
     pub async fn changed(&self) {
         let generation = {
             let state = self.look();
@@ -228,7 +230,7 @@ impl Folder {
         self.changed_from(generation).await;
     }
 
-    /// Waits until the networks may be others than `networks`, whoever else has read them meanwhile.
+    /// Waits until the networks may differ from `networks`, even if another task has read the change meanwhile.
     pub async fn changed_since(&self, networks: &Networks) {
         self.changed_from(networks.generation).await;
     }
@@ -236,7 +238,7 @@ impl Folder {
     async fn changed_from(&self, generation: u64) {
         loop {
             let mut seen = pin!(self.seen.notified());
-            // Listening comes before looking, so that what another task sees in between wakes this one.
+            // Registration comes before the check, so that a change that another task sees in between wakes this one.
             seen.as_mut().enable();
             if self.look().generation != generation {
                 return;
@@ -245,12 +247,12 @@ impl Folder {
         }
     }
 
-    /// Waits until the kernel has announced something.
+    /// Waits until the kernel has queued an event.
     async fn announced(&self) {
         let entries = pin!(async {
             match self.inotify.readable().await {
                 Ok(mut ready) => {
-                    // Looking takes all there is; what comes while it does makes the descriptor ready anew.
+                    // The read takes all events; one that comes meanwhile makes the descriptor ready again.
                     drop(self.look());
                     ready.clear_ready();
                 }
@@ -266,7 +268,7 @@ impl Folder {
         select(entries, mounts).await;
     }
 
-    /// Takes what the kernel has announced, without waiting, and notes whether it matters.
+    /// Takes the kernel's events without waiting, and records whether they matter.
     fn look(&self) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         let mut matters = false;

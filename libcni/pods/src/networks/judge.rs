@@ -1,4 +1,4 @@
-//! Which of the files that were found can be used.
+//! Decides which of the files are usable.
 
 use super::scan::{Executable, Lookup, Scan};
 use super::versions::{Answer, Versions};
@@ -12,7 +12,7 @@ use std::path::PathBuf;
 /// How many executables are asked at the same time; each costs a process and three pipes.
 const ASKED_AT_ONCE: usize = 32;
 
-/// Asks the executables and sorts the files.
+/// Asks the executables and sorts the files into usable and skipped.
 pub(super) async fn judge(scan: Scan, runtime: &Runtime, versions: &Versions) -> Networks {
     let answers = ask_all(&scan, runtime, versions).await;
     let mut networks = Networks { usable: Vec::new(), passed_over: Vec::new(), problem: scan.problem, generation: 0 };
@@ -37,7 +37,7 @@ pub(super) async fn judge(scan: Scan, runtime: &Runtime, versions: &Versions) ->
     networks
 }
 
-/// Asks every executable of a network that is not passed over already.
+/// Asks every executable of the networks that are not skipped already.
 async fn ask_all(scan: &Scan, runtime: &Runtime, versions: &Versions) -> HashMap<PluginType, Answer> {
     let has_all = |conf: &&NetworkConf| {
         conf.version().is_ok() && conf.plugins.iter().all(|plugin| is_found(scan, &plugin.plugin_type))
@@ -73,7 +73,7 @@ fn executable<'a>(scan: &'a Scan, plugin: &PluginType) -> Option<&'a Executable>
     scan.executables.get(plugin).and_then(Lookup::found)
 }
 
-/// Why a network cannot be used; the first reason, in the order of its plugins.
+/// Why a network is unusable; the first reason, in the order of its plugins.
 fn check(
     conf: &NetworkConf,
     executables: &HashMap<PluginType, Lookup>,

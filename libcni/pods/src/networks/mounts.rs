@@ -1,7 +1,7 @@
-//! Mounts come and go. inotify says nothing of it where a folder is mounted over another, or a mount is detached.
+//! Changes of mounts. inotify does not report that a folder is mounted over another, or that a mount is detached.
 //!
-//! The kernel announces that this namespace's mounts changed, not which (proc_pid_mountinfo(5)): on a file of which
-//! each open has its own memory of what it announced. So there are two, one to look at and one to wait for.
+//! The kernel announces that this namespace's mounts changed, but not which (proc_pid_mountinfo(5)). Each open file of
+//! this kind has its own state of what it announced. So there are two files: one to check and one to wait for.
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// The thread's own namespace: that of the process may be another's.
+/// The thread's own namespace: that of the process may be different.
 const MOUNTS: &str = "/proc/thread-self/mountinfo";
 
 /// Announcements of changed mounts.
@@ -29,7 +29,7 @@ impl Mounts {
         Ok(Self { looked_at: File::open(MOUNTS)?, waited_for })
     }
 
-    /// Whether mounts changed since the last time this was asked. One system call, no waiting.
+    /// Whether mounts changed since the last call of this. One system call, no waiting.
     pub(super) fn have_changed(&self) -> bool {
         let mut fds = [PollFd::new(self.looked_at.as_fd(), PollFlags::POLLPRI)];
         let is_told = |fd: &PollFd<'_>| fd.revents().is_some_and(|told| told.contains(PollFlags::POLLPRI));

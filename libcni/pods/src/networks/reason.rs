@@ -1,4 +1,4 @@
-//! Why a file, or a whole folder, cannot be used: as data, and as one line for an operator.
+//! Why a file, or a whole folder, is unusable: as data, and as one line for an operator.
 
 use cni_spec::{CniError, PluginType, SpecVersion};
 use nix::errno::Errno;
@@ -6,7 +6,7 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A file that cannot be used.
+/// An unusable file.
 #[derive(Debug)]
 pub struct PassedOver {
     /// The file.
@@ -21,7 +21,7 @@ impl fmt::Display for PassedOver {
     }
 }
 
-/// Why a file cannot be used. Its text is one line.
+/// Why a file is unusable. Its text is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Reason {
@@ -44,7 +44,7 @@ pub enum Reason {
     /// A list without any plugin, also in its own folder.
     #[error("it has no plugins")]
     NoPlugins,
-    /// The network's name, or the file's that stands in for it, cannot be one.
+    /// The network's name, or the file name that replaces it, is invalid.
     #[error("cannot use {name:?} as network name: {}", error.msg)]
     BadName {
         /// The name.
@@ -52,7 +52,7 @@ pub enum Reason {
         /// The rule it breaks.
         error: CniError,
     },
-    /// The network's version is none that this library knows.
+    /// This library does not know the network's version.
     #[error("cniVersion {version:?} is not known; known are {}", SpecVersion::ALL.map(SpecVersion::as_str).join(", "))]
     UnknownVersion {
         /// The version.
@@ -66,7 +66,7 @@ pub enum Reason {
         /// The folders.
         looked_in: Vec<PathBuf>,
     },
-    /// A plugin's file is there but cannot be run.
+    /// A plugin's file exists but cannot be executed.
     #[error("cannot run {} of plugin {plugin}: {errno}", path.display())]
     NotExecutable {
         /// `type` of the plugin.
@@ -76,24 +76,24 @@ pub enum Reason {
         /// Why; `EACCES` where the file's mode does not allow it.
         errno: Errno,
     },
-    /// A plugin does not answer VERSION, in time or in a way that can be understood.
+    /// A plugin does not answer VERSION, or not in time, or not in a valid form.
     #[error("plugin {plugin} does not answer VERSION: {error}")]
     NoVersion {
         /// `type` of the plugin.
         plugin: PluginType,
         /// Its executable.
         path: PathBuf,
-        /// What it said, or did not say.
+        /// The answer or the error.
         error: CniError,
     },
-    /// A plugin does not speak the network's version.
+    /// A plugin does not support the network's version.
     #[error("plugin {plugin} does not speak cniVersion {version:?}; it speaks {}", speaks.join(", "))]
     UnsupportedVersion {
         /// `type` of the plugin.
         plugin: PluginType,
         /// The network's version; empty text is 0.1.0.
         version: String,
-        /// The versions it speaks, in its order.
+        /// The supported versions, in the plugin's order.
         speaks: Vec<String>,
     },
     /// An earlier file has a network of this name.
@@ -106,11 +106,11 @@ pub enum Reason {
     },
 }
 
-/// What is wrong with a folder. Its text is one line.
+/// Why a folder is unusable. Its text is one line.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Problem {
-    /// There is no folder, yet.
+    /// The folder does not exist (yet).
     #[error("no folder {}: no such file or directory", dir.display())]
     NoFolder {
         /// The folder.
@@ -124,8 +124,8 @@ pub enum Problem {
         /// Why.
         error: io::Error,
     },
-    /// It was read, but not all that it depends on can be watched: [`super::Folder::networks`] reads anew each time, and
-    /// [`super::Folder::changed`] may miss a change.
+    /// It was read, but not everything that it depends on can be watched: [`super::Folder::networks`] reads anew each
+    /// time, and [`super::Folder::changed`] may miss a change.
     #[error(transparent)]
     NotWatched(WatchError),
 }
@@ -140,7 +140,7 @@ pub struct WatchError {
     pub errno: Errno,
 }
 
-/// What to do, by inotify_init(2) and inotify_add_watch(2).
+/// The remedy, by inotify_init(2) and inotify_add_watch(2).
 fn remedy(errno: Errno) -> &'static str {
     match errno {
         Errno::EMFILE => "; raise sysctl fs.inotify.max_user_instances, or the limit of open files",

@@ -1,4 +1,4 @@
-//! One look at the folder and at the executables, and what it depended on. Runs nothing.
+//! One reading of the folder and the executables' metadata, with what it depended on. Runs no plugin.
 
 use super::walk::Needs;
 use super::{EXTENSIONS, Problem, Reason};
@@ -11,10 +11,10 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// The largest file that is read. A network is some kilobytes.
+/// The largest file that is read. A network has some kilobytes.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
-/// What was found.
+/// The outcome.
 pub(super) struct Scan {
     pub(super) problem: Option<Problem>,
     /// Files in the order of their names.
@@ -41,7 +41,7 @@ impl Lookup {
     }
 }
 
-/// An executable, as it was when it was looked at.
+/// An executable's identity when it was examined.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Executable {
     pub(super) path: PathBuf,
@@ -78,7 +78,7 @@ impl Executable {
     }
 }
 
-/// Looks at everything once.
+/// Reads everything once.
 pub(super) fn scan(dir: &Path, path: &PluginPath) -> Scan {
     let mut needs = Needs::default();
     let (problem, files) = match scan_folder(dir, &mut needs) {
@@ -131,7 +131,7 @@ fn scan_file(path: &Path, at: &Path, needs: &mut Needs) -> Result<NetworkConf, R
     }
 }
 
-/// Notes the folder that may have more plugins of a list, `<name>/*.conf`.
+/// Records the folder that may have more plugins of a list, `<name>/*.conf`.
 fn scan_own_folder(path: &Path, at: &Path, needs: &mut Needs) -> Result<(), Reason> {
     let list = std::fs::read(path).ok().and_then(|bytes| NetworkConf::parse(&bytes).ok());
     let Some(name) = list.and_then(|list| NetworkName::parse(&list.name).ok()) else { return Ok(()) };
@@ -145,7 +145,7 @@ fn scan_own_folder(path: &Path, at: &Path, needs: &mut Needs) -> Result<(), Reas
     files.iter().try_for_each(|file| must_be_readable(file))
 }
 
-/// A pipe would be waited for, a device may have no end, and a file that is too large is none of ours.
+/// A pipe would block, a device may have no end, and a file that is too large is no configuration.
 fn must_be_readable(path: &Path) -> Result<(), Reason> {
     let error = match path.metadata() {
         Ok(meta) if !meta.is_file() => std::io::Error::other("not a regular file"),

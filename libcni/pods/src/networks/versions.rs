@@ -1,4 +1,4 @@
-//! Which versions executables speak, by their own answer, remembered until the executable changes.
+//! The versions that executables support, by their answer to VERSION, cached until the executable changes.
 
 use super::scan::Executable;
 use cni_spec::{CniError, Code, PluginType};
@@ -8,17 +8,17 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
-/// How long an executable may take to say which versions it speaks: it only prints a constant.
+/// The deadline of VERSION: a plugin only prints a constant.
 const DEADLINE: Duration = Duration::from_secs(5);
-/// For how long a failure is believed. It may be the node's: no memory, a disk that is slow while the node starts.
+/// How long a failure is cached. Its cause may be the node: no memory, a disk that is slow while the node starts.
 const FAILURE_HOLDS: Duration = Duration::from_secs(30);
-/// Of the time, no more than one part in this many goes into asking an executable that fails.
+/// At most one part in this many of the time is spent on asking an executable that fails.
 const FAILURE_SHARE: u32 = 20;
 
-/// What an executable answered.
+/// The answer of an executable.
 pub(super) type Answer = Result<VersionInfo, CniError>;
 
-/// The answers. An executable is its path too: one file may be many plugins by its name.
+/// The answers. The path is part of the key: one file may be many plugins by its name.
 #[derive(Debug, Default)]
 pub(super) struct Versions {
     answers: Mutex<HashMap<Executable, Remembered>>,
@@ -27,12 +27,12 @@ pub(super) struct Versions {
 #[derive(Debug, Clone)]
 struct Remembered {
     answer: Answer,
-    /// When to ask anew; never, if it answered.
+    /// When to ask again; never, if it answered.
     until: Option<Instant>,
 }
 
 impl Versions {
-    /// The remembered answer, or else the executable's own.
+    /// The cached answer, or else the executable's own.
     pub(super) async fn ask(&self, runtime: &Runtime, plugin: &PluginType, executable: &Executable) -> Answer {
         if let Some(answer) = self.find(executable) {
             return answer;
@@ -41,7 +41,7 @@ impl Versions {
         let answer = ask(runtime, plugin).await;
         let holds = FAILURE_HOLDS.max(begin.elapsed() * FAILURE_SHARE);
         let until = answer.is_err().then(|| Instant::now() + holds);
-        // If it was replaced meanwhile, nobody knows which one answered.
+        // If the file was replaced meanwhile, it is unknown which one answered.
         if executable.is_as_it_was() {
             self.lock().insert(executable.clone(), Remembered { answer: answer.clone(), until });
         }
@@ -55,7 +55,7 @@ impl Versions {
         holds.then(|| remembered.answer.clone())
     }
 
-    /// Forgets all others, and tells when the first failure of these is to be looked at again.
+    /// Drops all other answers, and returns when the first failure of these has to be retried.
     pub(super) fn keep(&self, executables: &HashSet<Executable>) -> Option<Instant> {
         let mut answers = self.lock();
         answers.retain(|executable, _| executables.contains(executable));
@@ -68,7 +68,7 @@ impl Versions {
 }
 
 async fn ask(runtime: &Runtime, plugin: &PluginType) -> Answer {
-    // Dropped, a call ends its process in its own time.
+    // A dropped call ends its process in the background.
     match timeout(DEADLINE, runtime.version(plugin)).await {
         Ok(Ok(info)) => Ok(info),
         Ok(Err(Error::Plugin(plugin))) => Err(plugin.error),

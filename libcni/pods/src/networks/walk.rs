@@ -1,24 +1,24 @@
-//! What a reading depends on: every folder and name on the way to a file, links followed step by step.
+//! The dependencies of a reading: every folder and name on the way to a file, with links followed step by step.
 //!
-//! The kernel announces changes of the entries of a folder that is watched, not of a path. So each path is taken
-//! apart as the kernel does (path_resolution(7)), and each component is noted with the folder it is looked up in. A
-//! change of anything on the way, a link or a parent included, is then a change of a noted name.
+//! The kernel announces changes of the entries of a watched folder, not of a path. So each path is resolved component
+//! by component as the kernel does (path_resolution(7)), and each component is recorded with the folder in which it is
+//! looked up. A change of any of them, a link or a parent included, is then a change of a recorded name.
 
 use nix::sys::statfs::{PROC_SUPER_MAGIC, statfs};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 
-/// The most links that one path may lead through (path_resolution(7)).
+/// The maximum number of links in one path (path_resolution(7)).
 const LINKS_MAX: u32 = 40;
 
-/// The names that matter in one folder.
+/// The names that are recorded in one folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Names {
     exact: HashSet<OsString>,
     /// Every name with one of these extensions matters.
     extensions: Vec<&'static str>,
-    /// Their contents matter too, not only what they are.
+    /// Their contents matter too, not only their identity.
     pub(super) are_read: bool,
 }
 
@@ -35,22 +35,23 @@ impl Names {
     }
 }
 
-/// What a reading depends on, in the order it was met: a folder stands behind the folders that lead to it.
+/// The dependencies of a reading, in the order of discovery: a folder comes after the folders that lead to it.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Needs {
     pub(super) dirs: Vec<(PathBuf, Names)>,
-    /// Files themselves: one that has other names, or is mounted here, may be written where no folder of ours tells.
+    /// The files themselves: one that has other names, or is mounted here, may be written without an event in a watched
+    /// folder.
     pub(super) files: Vec<PathBuf>,
     places: HashMap<PathBuf, usize>,
 }
 
 impl Needs {
-    /// Follows `path` and notes every step. `None`: there is nothing, and what was noted includes what is missing.
+    /// Follows `path` and records every step. `None`: it does not exist; the missing name is recorded too.
     pub(super) fn walk(&mut self, path: &Path) -> Option<PathBuf> {
         self.walk_in(PathBuf::from("/"), &std::path::absolute(path).ok()?)
     }
 
-    /// Follows `path` from the folder `at`, itself the outcome of a walk.
+    /// Follows `path` from the folder `at`, itself the result of a walk.
     pub(super) fn walk_in(&mut self, mut at: PathBuf, path: &Path) -> Option<PathBuf> {
         let mut rest = Vec::new();
         push(&mut rest, path);
@@ -70,7 +71,7 @@ impl Needs {
             let next = at.join(&name);
             self.names(&at).exact.insert(name);
             let meta = next.symlink_metadata().ok()?;
-            // The links of /proc lead to what they stand for, whatever their text.
+            // The links of /proc lead to the object that they represent, whatever their text is.
             if !meta.is_symlink() || statfs(&at).is_ok_and(|at| at.filesystem_type() == PROC_SUPER_MAGIC) {
                 at = next;
                 continue;
@@ -84,7 +85,7 @@ impl Needs {
         Some(at)
     }
 
-    /// Notes that `dir`, the outcome of a walk, is listed for names with these extensions.
+    /// Records that `dir`, the result of a walk, is listed for names with these extensions.
     pub(super) fn list(&mut self, dir: &Path, extensions: &[&'static str]) {
         let names = self.names(dir);
         for extension in extensions.iter().filter(|extension| !names.extensions.contains(extension)).collect::<Vec<_>>()
@@ -94,7 +95,7 @@ impl Needs {
         names.are_read = true;
     }
 
-    /// Follows the path of a file that is read, or run, from the folder `at`.
+    /// Follows the path of a file that is read, or executed, from the folder `at`.
     pub(super) fn file_in(&mut self, at: PathBuf, path: &Path) -> Option<PathBuf> {
         let file = self.walk_in(at, path)?;
         if let Some(dir) = file.parent() {
@@ -126,7 +127,7 @@ enum Step {
     Name(OsString),
 }
 
-/// Puts the steps of `path` before the others; the next one is the last.
+/// Puts the steps of `path` before the others; the last element is the next step.
 fn push(rest: &mut Vec<Step>, path: &Path) {
     rest.extend(path.components().rev().filter_map(|component| match component {
         Component::RootDir => Some(Step::Root),

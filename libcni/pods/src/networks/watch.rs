@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What is told of a folder. That the folder itself is moved or deleted, its own parent tells too, but not above a mount.
+/// Events of a folder. Moving or deleting the folder itself is also reported by its parent, but not across a mount.
 const DIR: Event = Event::IN_CREATE
     .union(Event::IN_DELETE)
     .union(Event::IN_MOVE)
@@ -16,18 +16,18 @@ const DIR: Event = Event::IN_CREATE
     .union(Event::IN_DELETE_SELF)
     .union(Event::IN_MOVE_SELF)
     .union(Event::IN_ONLYDIR);
-/// What is told of a folder whose files are read: also that one was written, once it is closed.
+/// Events of a folder whose files are read: also that a file was closed after writing.
 const DIR_OF_FILES: Event = DIR.union(Event::IN_CLOSE_WRITE);
-/// What is told of a file.
+/// Events of a file.
 const FILE: Event = Event::IN_CLOSE_WRITE.union(Event::IN_ATTRIB);
-/// What ends a watch, or may move what it watches.
+/// Events that end a watch, or may move what it watches.
 const ENDS: Event = Event::IN_IGNORED.union(Event::IN_UNMOUNT).union(Event::IN_DELETE_SELF).union(Event::IN_MOVE_SELF);
 
-/// What is watched.
+/// The watched objects.
 #[derive(Debug, Default)]
 pub(super) struct Watches {
     by_number: HashMap<i32, (nix::sys::inotify::WatchDescriptor, Watched)>,
-    /// What stood at each path when its watch was placed: no watch tells that something is mounted over it.
+    /// The object at each path when its watch was placed: no event reports that something is mounted over it.
     places: Vec<(PathBuf, Option<Place>)>,
 }
 
@@ -41,10 +41,10 @@ enum Watched {
 }
 
 impl Watches {
-    /// Watches all that is needed, in its order, and nothing else.
+    /// Watches exactly what is needed, in its order.
     ///
-    /// Each path is looked up anew, so a watch on what has stood there before is replaced. What is not there any more
-    /// is left out: its folder tells.
+    /// Each path is looked up anew, so a watch on the object that was there before is replaced. A path that no longer
+    /// exists is left out: an event of its folder reports when it appears.
     pub(super) fn place(&mut self, inotify: &Inotify, needs: &Needs) -> Result<(), WatchError> {
         let before = std::mem::take(self);
         let mut outcome = Ok(());
@@ -57,7 +57,7 @@ impl Watches {
         }
         for (number, (watch, _)) in before.by_number {
             if !self.by_number.contains_key(&number) {
-                // EINVAL: it has ended by itself.
+                // EINVAL: the watch has ended by itself.
                 inotify.rm_watch(watch).ok();
             }
         }
@@ -68,7 +68,7 @@ impl Watches {
         let watch = match inotify.add_watch(path, events) {
             Ok(watch) => watch,
             Err(errno @ (Errno::ENOSPC | Errno::ENOMEM)) => return Err(WatchError { path: path.to_owned(), errno }),
-            // An executable need not be readable to be run; the folder it is in tells most of what becomes of it.
+            // An executable need not be readable to be run; most of its changes are events of its folder.
             Err(Errno::EACCES) if matches!(watched, Watched::File) => return Ok(()),
             Err(errno @ Errno::EACCES) => return Err(WatchError { path: path.to_owned(), errno }),
             Err(_) => return Ok(()),
@@ -86,12 +86,12 @@ impl Watches {
         Ok(())
     }
 
-    /// Whether an event may change what a reading gives.
+    /// Whether an event may change the result of a reading.
     pub(super) fn matter(&self, event: &InotifyEvent) -> bool {
         if event.mask.contains(Event::IN_Q_OVERFLOW) {
-            return true; // events were lost, nobody knows which
+            return true; // events were lost, and it is unknown which
         }
-        // Watches that were taken back may still have events on the way.
+        // Events of watches that were removed may still be queued.
         let Some((_, watched)) = self.by_number.get(&event.wd.as_raw()) else { return false };
         if event.mask.intersects(ENDS) {
             return true;
@@ -104,7 +104,7 @@ impl Watches {
         }
     }
 
-    /// Whether something else stands at a path now, as when something was mounted over it, or unmounted.
+    /// Whether another object is at a path now, as when something was mounted over it, or unmounted.
     pub(super) fn are_misplaced(&self) -> bool {
         self.places.iter().any(|(path, before)| place(path) != *before)
     }
@@ -114,7 +114,7 @@ fn place(path: &Path) -> Option<Place> {
     path.metadata().ok().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// Whether a new file waits for its contents. Its writer closes it, and that is told too.
+/// Whether a new file is still being written. Its writer closes it, which is an event too.
 fn is_being_made(path: &Path) -> bool {
     path.symlink_metadata().is_ok_and(|meta| meta.is_file() && meta.len() == 0 && meta.nlink() == 1)
 }

@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// The valid attachments that a plugin's GC was told.
+/// The valid attachments that a plugin's GC got.
 fn valid(stdin: &str) -> Vec<String> {
     let stdin: Value = serde_json::from_str(stdin).unwrap();
     let valid = stdin["cni.dev/valid-attachments"].as_array().unwrap();
@@ -33,13 +33,13 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
             pods.set_up(&pod).await.unwrap();
             live = vec![pod.id.sandbox.clone(), ContainerId::parse("unknown").unwrap()];
         }
-        // A lease of nobody, whose runtime lost its cache.
+        // A stale lease: its runtime lost its cache.
         let (lost, _) = site.pod("lost");
         pods.set_up(&lost).await.unwrap();
         std::fs::remove_file(site.cache_dir().join("results/office-sandbox-lost-eth0")).unwrap();
         std::fs::remove_file(site.cache_dir().join("results/cni-loopback-sandbox-lost-lo")).unwrap();
         assert_eq!(site.leases("office").len(), 6);
-        // net-b is known to the cache only, and the cache has the configuration.
+        // net-b is in the cache only, and the cache has the configuration.
         std::fs::remove_file(site.conf_dir().join("30-b.conflist")).unwrap();
 
         let collected = site.pods().gc(&live).await.unwrap();
@@ -65,7 +65,7 @@ fn dead_pods_are_taken_down_and_plugins_get_the_living_ones() {
             ]
         "#]]
         .assert_debug_eq(&valid(&site.read("stdin.a..GC")));
-        // Nobody is alive.
+        // No sandbox is alive.
         pods.gc(&[]).await.unwrap();
         site.assert_nothing_left();
     });
@@ -189,7 +189,7 @@ fn sixty_four_pods_at_once_and_a_collection_in_the_middle() {
         for (pod, _) in &all {
             pods.check(&pod.id).await.unwrap();
         }
-        // The next collection finds the second half dead, while the first half goes down by itself.
+        // The next collection finds the second half dead, while the first half is taken down by its own operations.
         let downs = join_all(all[..32].iter().map(|(pod, _)| pods.tear_down(&pod.id)));
         let (downs, collected) = futures::future::join(downs, pods.gc(&live[..32])).await;
         downs.into_iter().for_each(Result::unwrap);

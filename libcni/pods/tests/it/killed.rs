@@ -1,4 +1,4 @@
-//! A runtime that is killed at any point, and the next one, which has nothing but the cache.
+//! A runtime that is killed at any point, and the next one, which has only the cache.
 
 use crate::set_up::on;
 use crate::site::{PATIENCE, Site, on_node};
@@ -13,7 +13,8 @@ const PODS: usize = 8;
 const DIR: &str = "/run/testns";
 const LIST: &str = "/run/testns/pods";
 
-/// The runtime that is killed, in a process of its own: the test below starts it on its node. Elsewhere it does nothing.
+/// The runtime that is killed, in a process of its own: the test below starts it on its node. Elsewhere it does
+/// nothing.
 #[test]
 fn the_runtime_that_is_killed() {
     let Ok(list) = std::fs::read_to_string(LIST) else { return };
@@ -48,7 +49,8 @@ impl Drop for Killed {
     }
 }
 
-/// Starts the runtime and kills it at the `count`th change of the cache: an entry that was written, completed or removed.
+/// Starts the runtime and kills it at the `count`th change of the cache: an entry that was written, completed or
+/// removed.
 fn kill_at(site: &Site, count: usize) {
     let inotify = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).unwrap();
     let results = site.cache_dir().join("results");
@@ -83,7 +85,7 @@ fn killed_at(count: usize) {
         let pods = site.pods();
         let known = pods.known().unwrap();
         assert!(known.iter().all(|id| all.iter().any(|(pod, _)| pod.id == *id)), "{known:?}");
-        // Some are taken down, some are set up again, and the rest is nobody's.
+        // Some are taken down, some are set up again, and the rest is stale.
         let (down, rest) = known.split_at(known.len() / 3);
         join_all(down.iter().map(|id| pods.tear_down(id))).await.into_iter().for_each(Result::unwrap);
         let (again, _) = rest.split_at(rest.len() / 2);

@@ -1,4 +1,4 @@
-//! Deadlines, cancellation, and futures that nobody waits for any more.
+//! Deadlines, cancellation, and dropped futures.
 
 use crate::set_up::on;
 use crate::site::{GOOD, PATIENCE, Site, but, on_node};
@@ -9,7 +9,7 @@ use pods::libcni::Cancellation;
 use pods::{Error, Pod};
 use std::time::{Duration, Instant};
 
-/// Says that it has begun and what its children are, ignores SIGTERM as they do, and never ends.
+/// Reports that it has begun and the pids of its children, ignores SIGTERM as they do, and never ends.
 const NEVER_ENDS: &str = r#"trap "" TERM; sleep 1000 & echo $! > "$dir/begun"; wait; sleep 1000"#;
 /// Ends on SIGTERM, as plugins do.
 const WAITS: &str = r#"echo $$ > "$dir/begun"; exec sleep 1000"#;
@@ -25,7 +25,7 @@ fn site_with(site: &Site, name: &str, script: &str) -> Pod {
     pod
 }
 
-/// The process that has told its number.
+/// The process that has reported its pid.
 async fn begun(site: &Site) -> String {
     let path = site.dir().join("begun");
     let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path));
@@ -44,7 +44,7 @@ fn the_deadline_reaches_the_process_group_and_the_rest_is_undone() {
         let begin = Instant::now();
         let (outcome, pid) = futures::future::join(pods.set_up(&pod), begun(site)).await;
         let error = outcome.unwrap_err();
-        // 4 s, 5 s for those who ignore SIGTERM, and the undoing, in which nobody hangs.
+        // 4 s, 5 s for plugins that ignore SIGTERM, and the rollback, in which no plugin hangs.
         assert!(begin.elapsed() < Duration::from_secs(13), "{:?}", begin.elapsed());
         assert!(has_ended(&pid));
         assert_eq!((error.errors.len(), error.errors[0].code().unwrap().0), (1, 104), "{error}");
@@ -53,7 +53,7 @@ fn the_deadline_reaches_the_process_group_and_the_rest_is_undone() {
     });
 }
 
-/// In ADD and in the rollback: a kubelet still gets its answer before it gives up, and the cache knows what is left.
+/// In ADD and in the rollback: a kubelet still gets its answer before it gives up, and the cache has what is left.
 #[test]
 fn the_worst_plugin_does_not_take_longer_than_both_deadlines() {
     on_node(async |site| {
@@ -75,7 +75,7 @@ fn the_worst_plugin_does_not_take_longer_than_both_deadlines() {
     });
 }
 
-/// The other pod is not kept waiting, and who waits for this one is told for what.
+/// The other pod is not delayed, and a call that waits for this one reports what it waits for.
 #[test]
 fn other_pods_go_on_and_a_waiting_call_reports_what_it_waits_for() {
     on_node(async |site| {
@@ -134,13 +134,13 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
                 "{text}"
             );
         }
-        // Nothing has run for them.
+        // No plugin has run for them.
         assert_eq!(log, "");
         site.assert_nothing_left();
     });
 }
 
-/// Nothing is undone, the lock is free at once, and a tear-down finds all of it.
+/// Nothing is rolled back, the lock is free at once, and a tear-down finds all of it.
 #[test]
 fn a_dropped_set_up_is_taken_down_from_the_cache() {
     on_node(async |site| {

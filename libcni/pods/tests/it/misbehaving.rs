@@ -1,4 +1,4 @@
-//! Plugins that do not keep to the protocol: a clear error on that pod only, others undisturbed, nothing lost.
+//! Plugins that break the protocol: a clear error for that pod only, others undisturbed, nothing lost.
 
 use crate::set_up::on;
 use crate::site::{GOOD, Site, but, on_node};
@@ -33,14 +33,14 @@ async fn misbehave(site: &Site, verb: &str, script: &str, expected: &Expect) {
         status
     };
     let (outcome, _) = futures::future::join(pods.set_up(&bad), undisturbed).await;
-    // The deadline, and undoing.
+    // The deadline, and the rollback.
     assert!(begin.elapsed() < Duration::from_secs(35), "{:?}", begin.elapsed());
     let told = match (verb, outcome) {
         ("ADD", outcome) => outcome.unwrap_err().to_string(),
         (_, outcome) => {
             outcome.unwrap();
             let error = pods.tear_down(&bad.id).await.unwrap_err().to_string();
-            // What was good is gone, what is not is known.
+            // The good network is gone, and the failed one is in the cache.
             assert_eq!(site.leases("office"), before);
             assert_eq!(site.cache_files(), [&format!("net-bad-sandbox-{name}-eth1"), "office-sandbox-other-eth0"]);
             site.plugin("bad", GOOD);
@@ -58,7 +58,7 @@ async fn misbehave(site: &Site, verb: &str, script: &str, expected: &Expect) {
         }
         None => told,
     };
-    // It may also have written nothing that can be read.
+    // It may also have written nothing valid.
     expected.assert_eq(&told.replace(&name, "bad").replace("\\0", ""));
     assert_eq!(site.leases("office"), before);
     assert_eq!(site.cache_files(), ["office-sandbox-other-eth0"]);
@@ -167,7 +167,7 @@ fn it_dies_by_a_signal_in_del() {
     );
 }
 
-/// It is not waited for: the plugin has ended, and its result is taken.
+/// The call does not wait for it: the plugin has ended, and its result is taken.
 #[test]
 fn it_leaves_a_child_that_holds_stdout() {
     on_node(async |site| {

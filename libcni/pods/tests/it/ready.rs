@@ -23,7 +23,7 @@ fn a_default_network_that_can_be_used() {
         site.write("net.d/00-broken.conf", "{");
         site.network("10-a", "net-a", &["a"]);
         not_ready(&pods, &expect!["network is not ready: no network can be used in /run/testns/net.d; /run/testns/net.d/00-broken.conf passed over: cannot parse network config: EOF while parsing an object at line 1 column 1; /run/testns/net.d/10-a.conflist passed over: executable of plugin a not found in /run/testns/bin"]).await;
-        // Without anybody being told: the executable arrives.
+        // The executable arrives, and no call announces it.
         site.plugin("a", GOOD);
         pods.ready().await.unwrap();
         std::fs::remove_file(site.node.bin_dir().join("a")).unwrap();
@@ -77,7 +77,7 @@ fn as_many_networks_as_wanted() {
         site.network("20-b", "net-b", &["b"]);
         let two = site.builder().min_networks(2).build().unwrap();
         not_ready(&two, &expect![[r#"network is not ready: 1 usable networks, 2 wanted; network net-b cannot take pods: plugin type="b" failed (status): full"#]]).await;
-        // Another than the default one does no harm while there are enough.
+        // A network other than the default one is no reason while there are enough.
         site.pods().ready().await.unwrap();
         site.plugin("b", GOOD);
         two.ready().await.unwrap();

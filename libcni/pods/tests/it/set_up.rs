@@ -1,4 +1,4 @@
-//! Set-up: all or nothing, in order where order was asked for, at the same time where not.
+//! Set-up: all or nothing, in the requested order or at the same time.
 
 use crate::site::{GOOD, Site, but, failing, on_node};
 use expect_test::expect;
@@ -49,7 +49,7 @@ fn a_pod_is_set_up_on_the_default_network_and_taken_down() {
     });
 }
 
-/// Ports of the node on a chain without portmap refuse connections: the runtime hears of it, and after a restart, too.
+/// Ports of the node on a chain without portmap refuse connections: the runtime learns of it, after a restart, too.
 #[test]
 fn a_capability_that_no_plugin_of_the_network_has_is_reported() {
     on_node(async |site| {
@@ -105,7 +105,7 @@ fn several_networks_are_set_up_in_the_order_of_the_request() {
         let status = pods.set_up(&pod).await.unwrap();
         let names = status.networks.iter().map(|network| (network.network.as_str(), network.ifname.as_str()));
         assert_eq!(names.collect::<Vec<_>>(), [("lab", "eth0"), ("office", "net7"), ("lab", "eth1")]);
-        // The default network is the second one asked for, and its addresses are the pod's.
+        // The default network is the second requested one, and its addresses are the pod's.
         assert_eq!(status.addresses(), status.networks[1].addresses().into_iter().rev().collect::<Vec<_>>());
         let eth1 = container.namespace().link("eth1");
         assert_eq!(eth1.mac, "0a:00:00:00:00:77");
@@ -168,7 +168,7 @@ fn in_turn_the_first_that_fails_is_the_last() {
     });
 }
 
-/// Both failures are told, and the network that succeeded is taken down.
+/// Both failures are reported, and the network that succeeded is taken down.
 #[test]
 fn a_failed_set_up_tells_every_error_and_leaves_nothing() {
     on_node(async |site| {
@@ -216,7 +216,7 @@ fn a_pod_that_is_up_stays_as_it_is() {
         let (pod, container) = site.pod("web");
         let status = pods.set_up(&pod).await.unwrap();
         let link = container.namespace().link("eth0");
-        // Also when the configuration is another by now.
+        // Also when the configuration has changed meanwhile.
         site.bridge("10-office", "office", 9);
         assert_eq!(pods.set_up(&pod).await.unwrap(), status);
         assert_eq!(container.namespace().link("eth0"), link);
@@ -240,7 +240,7 @@ fn a_pod_that_is_up_stays_as_it_is() {
     });
 }
 
-/// The sandbox's path shows a new namespace: what the cache has is gone.
+/// The sandbox's path leads to a new namespace: the cached objects are gone.
 #[test]
 fn a_pod_whose_interface_is_gone_is_set_up_anew() {
     on_node(async |site| {
@@ -347,7 +347,7 @@ fn plugins_get_the_pods_identity_and_its_requests() {
             IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_INFRA_CONTAINER_ID=sandbox-web;K8S_POD_UID=0f1e
         "#]]
         .assert_eq(&args);
-        // DEL is told the same, by the cache alone.
+        // DEL gets the same, by the cache alone.
         site.pods().tear_down(&pod.id).await.unwrap();
         assert_eq!(site.read("args.a.eth0.DEL"), args);
         let runtime_config =
@@ -399,7 +399,7 @@ fn two_sandboxes_of_one_pod_do_not_overlap() {
     });
 }
 
-/// Runtimes spawn them, and have them in futures of their own.
+/// Runtimes spawn these futures, and hold them in futures of their own.
 #[test]
 fn futures_can_be_sent_between_threads_and_are_small() {
     fn is_send<T: Send>(future: T) {

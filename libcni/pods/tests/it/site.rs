@@ -134,7 +134,7 @@ impl Site {
         names
     }
 
-    /// Addresses that host-local has given to somebody.
+    /// Addresses that host-local has reserved.
     pub(crate) fn leases(&self, network: &str) -> Vec<String> {
         let Ok(entries) = std::fs::read_dir(self.dir().join("leases").join(network)) else { return Vec::new() };
         let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -144,7 +144,7 @@ impl Site {
         addresses
     }
 
-    /// Nothing of any pod is left on the node: the bridges stay, with nothing on them.
+    /// Nothing of any pod is left on the node: the bridges stay, without ports.
     #[track_caller]
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.cache_files(), [""; 0]);

@@ -1,4 +1,4 @@
-//! Tear-down: from the cache alone, whatever became of everything else.
+//! Tear-down: from the cache alone, whatever has become of everything else.
 
 use crate::set_up::on;
 use crate::site::{GOOD, Site, but, failing, on_node};
@@ -123,7 +123,7 @@ fn with_nothing_cached_the_requested_networks_or_the_default_one_are_told() {
         pods.tear_down(&pod.id).await.unwrap();
         assert!(site.leases("office").is_empty());
         assert_eq!(site.log(), "ADD a eth1");
-        // What never could be asked for does not keep the rest from being told.
+        // An invalid request does not keep the rest from being deleted.
         pod.networks = vec![on("attic"), NetworkRequest { ifname: Some(IfName::parse("eth1").unwrap()), ..on("lab") }];
         pod.annotations = [("kubernetes.io/ingress-bandwidth".to_owned(), "much".to_owned())].into();
         pods.tear_down(&pod).await.unwrap();
@@ -150,7 +150,7 @@ fn broken_cache_files_are_made_up_for_by_the_folder() {
     });
 }
 
-/// However often it is tried, the network that hangs leaves the other its time.
+/// However often it is tried, the network that hangs leaves the others their time.
 #[test]
 fn a_plugin_that_hangs_leaves_the_others_their_share_of_the_time() {
     on_node(async |site| {

@@ -1,4 +1,4 @@
-//! What a runtime can watch: spans for a pod's operation, for each network and each plugin, and how each ended.
+//! Observability: spans for a pod's operation, for each network and each plugin, and how each ended.
 
 use crate::set_up::on;
 use crate::site::{GOOD, but, failing, on_node};
@@ -15,14 +15,14 @@ use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::registry::LookupSpan;
 
 thread_local! {
-    /// What was told on this thread, on which a test and its runtime are.
+    /// The events on this thread, on which a test and its runtime are.
     static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     /// The texts of warnings.
     static WARNED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes each event that tells how something ended, with the spans around it. For all threads: whether anybody listens
-/// is asked once for each place in the code, on whichever thread is there first.
+/// Records each event about the end of an operation, with the spans around it. For all threads: whether a subscriber is
+/// interested is asked once for each place in the code, on whichever thread is there first.
 struct Recorder;
 
 fn record() {
@@ -114,7 +114,7 @@ fn each_operation_network_and_plugin_tells_how_it_ended() {
 
         let dropped = Box::pin(pods.set_up(&pod));
         assert!(tokio::time::timeout(std::time::Duration::ZERO, dropped).await.is_err());
-        // How far it came is chance.
+        // How far it came depends on timing.
         expect!["pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web: outcome=dropped"]
             .assert_eq(TOLD.take().last().unwrap());
     });

@@ -1,4 +1,4 @@
-//! Busy neighbours, many files, and changes that nobody fetched for long.
+//! Busy neighbours, many files, and changes that were not read for a long time.
 
 use super::node::{ALL_VERSIONS, DEADLINE, Node, names, network, wait};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn busy_neighbours_cause_no_reading() {
     });
 }
 
-/// The kernel keeps no more than max_queued_events and says that it dropped some.
+/// The kernel keeps at most max_queued_events and reports that it dropped some.
 #[test]
 fn an_overflown_queue_is_a_change() {
     wait(async {
@@ -94,7 +94,7 @@ fn a_thousand_files_of_which_most_are_broken() {
     });
 }
 
-/// The bounds are a hundred times what it takes: they catch a reading where none is needed, not a slow machine.
+/// The bounds are a hundred times the usual time: they detect a reading where none is needed, not a slow machine.
 #[test]
 fn what_it_costs() {
     wait(async {

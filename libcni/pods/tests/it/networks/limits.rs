@@ -1,4 +1,4 @@
-//! The node's limits of watches are reached: said with the name of the sysctl, and the networks are right all the same.
+//! The node's limits of watches are reached: the error names the sysctl, and the networks are right all the same.
 
 use super::node::{ALL_VERSIONS, Node, names, network, wait};
 use expect_test::expect;
@@ -9,7 +9,7 @@ use std::process::Command;
 /// The limits of one user namespace (kernel, Documentation/admin-guide/sysctl/user.rst).
 const INSTANCES: &str = "/proc/sys/user/max_inotify_instances";
 const WATCHES: &str = "/proc/sys/user/max_inotify_watches";
-/// No namespace is born with this.
+/// No namespace has this from the start.
 const MARK: &str = "7";
 
 /// Runs this test again in a user namespace of its own, as all tests of the process share one.
@@ -59,7 +59,7 @@ fn no_watch_is_left() {
             node.plugin("bin/a", ALL_VERSIONS).network("net.d/1.conflist", "n");
             let folder = node.open();
             fs::write(WATCHES, "6").unwrap();
-            // Not watched, but as it is: each call reads.
+            // Not watched, but right: each call reads.
             expect![[r#"
                 n a
                 cannot watch $DIR/bin/a: ENOSPC: No space left on device; raise sysctl fs.inotify.max_user_watches"#]]

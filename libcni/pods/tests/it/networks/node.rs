@@ -12,10 +12,10 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::time::timeout;
 
-/// How long an announcement may take on a machine that does much else. Nothing waits that long when all is well.
+/// The time limit of an announcement on a busy machine. It is far longer than usual.
 pub(super) const DEADLINE: Duration = Duration::from_secs(20);
 
-/// What a plugin says to VERSION; each call is counted in the folder `asked`.
+/// A plugin's answer to VERSION; each call is counted in the folder `asked`.
 pub(super) const ALL_VERSIONS: &str = r#"echo '{"cniVersion":"1.1.0","supportedVersions":["0.4.0","1.0.0","1.1.0"]}'"#;
 
 pub(super) struct Node {
@@ -52,7 +52,7 @@ impl Node {
         self.write(file, &network(name))
     }
 
-    /// An executable by rename, as an installer puts it there. It notes each call in `asked`.
+    /// Installs an executable by rename, as installers do. It records each call in `asked`.
     pub(super) fn plugin(&self, file: &str, script: &str) -> &Self {
         let asked = self.path("asked");
         let text = format!("#!/bin/sh\necho ${{0##*/}} >> {}\n{script}\n", asked.display());
@@ -114,7 +114,7 @@ impl Node {
         Networks::read(&self.path("net.d"), &self.runtime()).await
     }
 
-    /// What was read, a line each, without what differs from run to run.
+    /// The reading, a line each, without what differs from run to run.
     pub(super) fn show(&self, networks: &impl Borrow<Networks>) -> String {
         let networks = networks.borrow();
         let usable = networks.usable.iter().map(|network| format!("{} {}", network.conf.name, types(network)));
@@ -124,7 +124,7 @@ impl Node {
         lines.join("\n").replace(self.dir.path().to_str().unwrap(), "$DIR")
     }
 
-    /// Does something that must be announced, and expects these networks after it.
+    /// Makes a change that must be announced, and expects these networks after it.
     pub(super) async fn after(&self, folder: &Folder, change: impl FnOnce(&Self), expected: &str) {
         let before = folder.networks().await;
         let same = timeout(Duration::ZERO, folder.changed_since(&before)).await;
@@ -137,7 +137,7 @@ impl Node {
         assert_eq!(self.show(&networks), self.show(&fresh));
     }
 
-    /// Does something that must not be taken for a change.
+    /// Makes a change that must not be announced.
     pub(super) async fn unmoved(&self, folder: &Folder, change: impl FnOnce(&Self)) {
         let before = folder.networks().await;
         change(self);

@@ -1,4 +1,4 @@
-//! Any sequence of changes: a watched folder gives what a fresh reading gives.
+//! Any sequence of changes: a watched folder has the result of a fresh reading.
 
 use super::node::{ALL_VERSIONS, Node, network, wait};
 use pods::networks::Networks;
@@ -43,7 +43,7 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-/// What files hold: networks, a plugin's object, and something broken.
+/// The contents of files: networks, a plugin's object, and something broken.
 fn text(what: u8) -> String {
     match what {
         0 => network("n"),
@@ -55,7 +55,7 @@ fn text(what: u8) -> String {
     }
 }
 
-/// Makes a change; many are impossible where they fall, and then nothing happens.
+/// Makes a change; many are impossible in the current state, and then nothing happens.
 fn make(node: &Node, change: &Change) {
     let full = |path: &str| node.path(path);
     let outcome = match change {

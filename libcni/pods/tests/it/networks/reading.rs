@@ -1,4 +1,4 @@
-//! What one reading finds, and what it says of the rest.
+//! The result of one reading, and its reasons for skipped files.
 
 use super::node::{ALL_VERSIONS, Node, names, network, wait};
 use expect_test::{Expect, expect};

@@ -170,7 +170,7 @@ fn the_folder_comes_and_goes_with_its_parents() {
             "j",
         )
         .await;
-        // The watch followed the folder back; what has become of the old one is nobody's business.
+        // The watch followed the folder back; changes in the old place no longer matter.
         node.unmoved(&folder, |node| {
             node.network("etc/old/net.d/1.conflist", "x");
         })
@@ -223,7 +223,7 @@ fn plugins_in_a_lists_own_folder_come_and_go() {
         )
         .await;
         assert_eq!(node.show(&folder.networks().await), "n a");
-        // A broken one hides its list; the list's folder is still known.
+        // A broken file hides its list; the list's folder is still known.
         node.after(
             &folder,
             |node| {
@@ -259,7 +259,7 @@ fn executables_come_change_and_go() {
             "n",
         )
         .await;
-        // Earlier folders win, whatever they hold.
+        // Earlier folders take precedence, whatever they contain.
         node.after(
             &folder,
             |node| {

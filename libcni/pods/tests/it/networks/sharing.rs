@@ -36,7 +36,7 @@ fn every_waiting_task_is_notified() {
         let waiting = |_| {
             let (folder, seen) = (folder.clone(), seen.clone());
             tokio::spawn(async move {
-                // The first to be told reads; that must not hide the change from the others.
+                // The first task that is notified reads; that must not hide the change from the others.
                 folder.changed().await;
                 folder.networks().await;
                 folder.changed_since(&seen).await;
@@ -52,7 +52,7 @@ fn every_waiting_task_is_notified() {
     });
 }
 
-/// Whoever calls `networks` takes the kernel's announcement away from those who wait for it.
+/// A task that calls `networks` reads the kernel's events that others wait for.
 #[test]
 fn a_reader_does_not_take_the_change_from_those_who_wait() {
     wait(async {
@@ -79,7 +79,7 @@ fn callers_that_give_up_lose_nothing() {
         for round in 0..20 {
             let name = format!("m{round}");
             node.network("net.d/1.conflist", &name).plugin("bin/a", ALL_VERSIONS);
-            // Given up before, while or after it is told, and while the executable is asked.
+            // Dropped before, while or after it is notified, and while the executable is asked.
             drop(timeout(Duration::ZERO, folder.changed()).await);
             drop(timeout(Duration::from_micros(round * 200), folder.networks()).await);
             drop(timeout(Duration::ZERO, folder.networks()).await);
@@ -88,7 +88,7 @@ fn callers_that_give_up_lose_nothing() {
     });
 }
 
-/// Several threads, a writer that never pauses: nobody ever sees an old name after the new one was written.
+/// Several threads, a writer that never pauses: no task sees an old name after the new one was written.
 #[test]
 fn readers_on_many_threads_see_every_change() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(4).enable_all().build().unwrap();

@@ -150,7 +150,7 @@ fn a_linked_file_is_replaced_where_it_is() {
     });
 }
 
-/// No folder on the way tells of it, only the file itself.
+/// No folder on the way has an event, only the file itself.
 #[test]
 fn a_file_is_written_by_its_other_name() {
     wait(async {
