@@ -1,4 +1,4 @@
-//! The words of the command line.
+//! The command line's arguments.
 
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
@@ -22,14 +22,14 @@ pub(crate) struct Cli {
     pub(crate) verb: Verb,
 }
 
-/// Reads the command line.
+/// Parses the command line.
 ///
-/// Common options are options of every verb, and clap makes each of them for each verb before it reads a word: 0.05 ms
-/// of each call. So it gets the verbs that the words name first, which are all that it needs if nothing is wrong and no
-/// help is asked for.
+/// Common options are options of every verb, and clap creates each of them for each verb before it reads an argument:
+/// 0.05 ms of each call. So it first gets only the verbs that the arguments name, which are enough if there is no error
+/// and no request for help.
 ///
 /// # Errors
-/// The words are wrong, or ask for help or the version: clap's text.
+/// The arguments are wrong, or ask for help or the version: clap's text.
 pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let verbs = Verb::augment_subcommands(Command::new("cnitool"));
     let named = verbs.get_subcommands().filter(|verb| words.iter().any(|word| word == verb.get_name()));
@@ -38,12 +38,12 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
 }
 
 fn parse_by(grammar: Command, words: &[OsString]) -> Result<Cli, clap::Error> {
-    // Never freed, as the process ends with it: that would take a fifth of the time that parsing takes.
+    // Never freed, as the process ends with it: freeing would take a fifth of the time that parsing takes.
     let grammar = Box::leak(Box::new(grammar));
     Cli::from_arg_matches(&grammar.try_get_matches_from_mut(words)?)
 }
 
-/// What every verb looks at. The variables are the reference's.
+/// Options of every verb. The variables are the reference's.
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Common options")]
 pub(crate) struct Common {
@@ -74,7 +74,7 @@ pub(crate) struct Common {
     /// Print JSON: tables as arrays, errors as error objects
     #[arg(long, global = true)]
     pub(crate) json: bool,
-    /// Tell on stderr which plugin ran, and for how long
+    /// Report on stderr which plugin ran, and for how long
     #[arg(short, long, global = true)]
     pub(crate) verbose: bool,
 }
@@ -92,15 +92,15 @@ pub(crate) enum Verb {
     Forget(Target),
     /// Remove what belongs to no attachment; those whose namespace still exists are kept
     Gc(Gc),
-    /// Tell whether a network can take containers
+    /// Report whether a network can take containers
     Status(Whole),
-    /// Print which versions plugins speak; without names, of all plugins
+    /// Print which versions plugins support; without names, of all plugins
     Version {
         /// Plugins, by name
         #[arg(value_name = "PLUGIN")]
         plugins: Vec<String>,
     },
-    /// Check a configuration: plugins present, version spoken; print the capabilities in use
+    /// Check a configuration: plugins present, version supported; print the capabilities in use
     Validate {
         /// Network, by name, or the path of its file (with a /)
         network: String,
@@ -117,7 +117,7 @@ pub(crate) enum Verb {
         /// For which shell
         shell: Shell,
     },
-    /// Print what tells this executable from others
+    /// Print the mark of this suite's executables
     #[command(hide = true)]
     Mark,
 }
@@ -183,8 +183,8 @@ pub(crate) struct Install {
 /// What the names of one executable have in common.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Link {
-    /// Nothing: each plugin is a file of its own, so whoever writes into one changes no other. Blocks of the disk are
-    /// shared where the file system can
+    /// Nothing: each plugin is a file of its own, so a program that writes into one changes no other. Blocks of the
+    /// disk are shared where the file system can
     #[default]
     None,
     /// One file has all names: for images that nothing writes into later

@@ -1,4 +1,4 @@
-//! What is attached, as far as the cache knows.
+//! The attachments in the cache.
 
 use crate::output::{Output, Table};
 use crate::settings::Settings;
@@ -7,9 +7,9 @@ use libcni::Namespace;
 use libcni::cni_spec::SpecVersion;
 use serde_json::json;
 
-/// What this program is called where plugins are.
+/// The name of this program where plugins are.
 pub(crate) const OWN_NAME: &str = "cnitool";
-/// Prints the attachments, of one network or container if so asked.
+/// Prints the attachments, of one network or container if requested.
 pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) -> anyhow::Result<()> {
     let listing = settings.runtime.cache().list(settings.container()?.as_ref())?;
     for file in &listing.passed_over {
@@ -22,7 +22,7 @@ pub(crate) fn print(settings: &Settings, network: Option<&str>, output: Output) 
     }
     let mut table = Table::new(&["network", "container", "ifname", "netns", "state", "add", "addresses"]);
     for cached in listing.cached.iter().filter(|cached| network.is_none_or(|name| cached.network.as_str() == name)) {
-        // An unreadable result still is an attachment.
+        // An entry with an unreadable result is still an attachment.
         let result = cached.result(SpecVersion::V0_1_0).ok().flatten().unwrap_or_default();
         let addresses: Vec<String> = result.ips.iter().map(|ip| ip.address.to_string()).collect();
         let attachment = &cached.attachment;

@@ -1,4 +1,4 @@
-//! `cnitool gc`: which attachments are valid, by the cache and by what is on the node, and what goes.
+//! `cnitool gc`: decides from the cache and the node's objects which attachments are valid, and removes the rest.
 
 use crate::args::{Gc, Target};
 use crate::output::{Output, Table};
@@ -44,7 +44,7 @@ pub(crate) async fn forget(settings: &Settings, target: &Target) -> anyhow::Resu
     let cached = settings.recall(&target.network, &mut attachment);
     let cached_conf = || cached.as_ref().and_then(|cached| cached.network_conf().ok());
     let network = settings.network(&target.network).ok().or_else(cached_conf).map_or_else(
-        // No configuration can be read: marks and rules need none, and reservations are where they usually are.
+        // No configuration is readable: marks and rules need none, and reservations are in the usual folder.
         || NetworkConf::parse(nothing_but_the_name(&target.network).as_bytes()),
         Ok,
     )?;
@@ -67,7 +67,7 @@ fn nothing_but_the_name(network: &str) -> String {
     json!({ "name": network, "plugins": [{ "type": "none", "ipam": { "type": "host-local" } }] }).to_string()
 }
 
-/// The caller says itself what of the cache is to be kept.
+/// The caller lists what is kept of the cache.
 fn is_explicit(gc: &Gc) -> bool {
     gc.all || !gc.keep.is_empty()
 }
@@ -81,7 +81,7 @@ fn kept_by_name(gc: &Gc, ifname: &str) -> anyhow::Result<Vec<AttachmentId>> {
     gc.keep.iter().map(parse).collect()
 }
 
-/// The cached attachments whose namespace may exist still.
+/// The cached attachments whose namespace may still exist.
 fn with_namespace(cached: &[Cached]) -> Vec<AttachmentId> {
     let may_live = |cached: &&Cached| Namespace::of(&cached.attachment.netns) != Namespace::Gone;
     cached.iter().filter(may_live).map(|cached| cached.attachment.id.clone()).collect()
@@ -92,7 +92,7 @@ async fn moment() {
     tokio::time::sleep(MOMENT / 20).await;
 }
 
-/// The survey, once namespaces have ended whose path is gone: the kernel gets round to it a moment later.
+/// The inventory, after waiting for the end of namespaces whose path is gone: the kernel ends them a moment later.
 async fn settled(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Survey> {
     let begin = Instant::now();
     let is_cached = |id: &AttachmentId| cached.iter().any(|cached| cached.attachment.id == *id);
@@ -106,13 +106,13 @@ async fn settled(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[Att
     }
 }
 
-/// What is on the node beside the valid attachments. The caller's word counts for what the cache knows, and with
+/// The node's objects besides the valid attachments. For attachments in the cache the caller's list decides, and with
 /// `--force` for all.
 fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[AttachmentId]) -> anyhow::Result<Survey> {
     let others: Vec<_> = cached.iter().map(|cached| cached.attachment.id.clone()).collect();
     let is_to_go = |found: &OnNode| {
         let is_cached = || found.id.as_ref().is_some_and(|id| others.contains(id));
-        // What the cache has is no ADD of another runtime: that it is young says nothing for it.
+        // An attachment in the cache is no ADD of another runtime, so its young age does not keep it.
         gc.force || (is_explicit(gc) || found.life == Life::Young) && is_cached()
     };
     match Survey::of(&node(), network, valid, &others, is_to_go) {
@@ -154,7 +154,7 @@ fn report_kept(network: &NetworkConf, survey: &Survey) {
 fn nameless(network: &NetworkConf, found: &OnNode) -> anyhow::Error {
     let objects = found.objects.join(", ");
     anyhow::anyhow!(
-        "cannot keep what network {} has on the node: {objects}: {}, and its mark does not tell which attachment it \
+        "cannot keep what network {} has on the node: {objects}: {}, and its mark does not identify the attachment that it \
          belongs to; name that with --keep, or remove it with --force",
         network.name,
         found.life
@@ -166,7 +166,7 @@ fn name(found: &OnNode) -> String {
     found.id.as_ref().map_or("-".to_owned(), |id| format!("{}/{}", id.container_id, id.ifname))
 }
 
-/// What becomes of each attachment that the cache or the node has.
+/// The fate of each attachment in the cache or on the node.
 struct Plan<'a> {
     network: &'a NetworkConf,
     cached: &'a [Cached],

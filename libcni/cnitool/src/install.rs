@@ -1,9 +1,9 @@
 //! `cnitool install`: plugins and `cnitool` into a folder, all or none of them.
 //!
-//! Everything is copied to a hidden folder inside the target, so on the same file system; each plugin there has to
-//! answer VERSION; only then is one file after the other renamed over its predecessor. So at every moment each name is
-//! a complete, working executable, old or new, and a plugin that runs keeps the file it was started from. If anything
-//! fails, what was renamed is renamed back.
+//! Everything is copied to a hidden folder inside the target, so it is on the same file system; each plugin there has
+//! to answer VERSION; only then is one file after the other renamed over its predecessor. So at every moment each name
+//! is a complete, working executable, old or new, and a running plugin keeps the file from which it was started. If a
+//! step fails, the renames are reverted.
 
 mod folder;
 mod source;
@@ -17,7 +17,7 @@ use serde_json::json;
 use source::Source;
 use stage::Stage;
 
-/// A name in the folder, what stands there, and what is to become of it.
+/// A name in the folder, what is there, and what is done with it.
 struct Item {
     name: String,
     standing: Standing,
@@ -27,12 +27,12 @@ struct Item {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Action {
     Install,
-    /// A plugin for tests that an earlier release installed unasked.
+    /// A plugin for tests that an earlier release installed without being asked.
     Remove,
 }
 
 impl Item {
-    /// What the table says of the file that was there.
+    /// The table's text about the file that was there.
     fn before(&self) -> &'static str {
         match (self.action, self.standing) {
             (Action::Remove, _) => "removed",

@@ -1,6 +1,6 @@
-//! The command line of `libcni`: every verb of the protocol by hand, what is attached, and the installation.
+//! The command line of `libcni`: every verb of the protocol by hand, the list of attachments, and the installation.
 //!
-//! Words, variables and the derived container ID are the reference's; each variable has an option, too. The README
+//! Arguments, variables and the derived container ID are the reference's; each variable has an option, too. The README
 //! beside this crate is the tour.
 
 mod args;
@@ -31,7 +31,8 @@ pub fn main() -> ExitCode {
     let cli = match args::parse(&std::env::args_os().collect::<Vec<_>>()) {
         Ok(cli) => cli,
         Err(error) => {
-            // Help goes to stdout with 0, a wrong command line to stderr with 2. Nobody is left to tell if that fails.
+            // Help goes to stdout with status 0, a usage error to stderr with 2. If that fails, the error cannot be
+            // reported.
             drop(error.print());
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }
@@ -51,7 +52,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs the verb. A signal calls it off: the running plugin is told to end, an ADD is rolled back.
+/// Runs the verb. A signal cancels it: the running plugin is terminated, an ADD is rolled back.
 async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> {
     let cancellation = Cancellation::default();
     let mut work = std::pin::pin!(run(cli, output, cancellation.clone()));

@@ -1,4 +1,4 @@
-//! What `libcni` logs, on stderr: a line an event, with the fields of the spans it is in.
+//! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
 
 use libcni::Origin;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ use tracing_subscriber::registry::LookupSpan;
 pub(crate) fn start(verbose: bool, is_json: bool) {
     let most = if verbose { Level::DEBUG } else { Level::WARN };
     if let Err(error) = tracing::subscriber::set_global_default(Registry::default().with(Stderr { most, is_json })) {
-        // Nobody is left to tell when stderr is closed.
+        // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "warning: nothing will be logged: {error}"));
     }
 }
@@ -60,7 +60,7 @@ impl Line {
         format!("{label}{}{fields}\n", self.message)
     }
 
-    /// As the error object is: a line an object.
+    /// In the form of the error object: a line for each object.
     fn to_json(&self, level: Level) -> String {
         let level = level.as_str().to_ascii_lowercase();
         let own = [("level", level.into()), ("msg", self.message.clone().into())];
@@ -69,7 +69,7 @@ impl Line {
     }
 }
 
-/// What is remembered of a span.
+/// The fields of a span.
 struct SpanFields(Vec<(&'static str, Value)>);
 
 impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
@@ -96,12 +96,12 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
         }
         let level = *event.metadata().level();
         let text = if self.is_json { line.to_json(level) } else { line.to_text(level) };
-        // Nobody is left to tell when stderr is closed.
+        // If stderr is closed, the error cannot be reported.
         drop(io::stderr().write_all(text.as_bytes()));
     }
 }
 
-/// What a plugin wrote to stderr, a line an object.
+/// A plugin's stderr, one object for each line.
 pub(crate) fn plugin_said(origin: &Origin, bytes: &[u8]) {
     for line in String::from_utf8_lossy(bytes).lines() {
         let object = json!({ "plugin": origin.plugin, "command": origin.command.as_str(), "msg": line });

@@ -1,4 +1,4 @@
-//! What is printed: results on stdout, everything else on stderr.
+//! Output: results on stdout, everything else on stderr.
 
 use anyhow::Context;
 use libcni::Error;
@@ -6,14 +6,14 @@ use libcni::cni_spec::{CniError, Code, SpecVersion, json as cni_json};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
 
-/// How to print.
+/// The output's form.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     /// As JSON, for programs.
     pub(crate) is_json: bool,
 }
 
-/// Writes to stdout. That it is closed is an error like any other, not a panic.
+/// Writes to stdout. A closed stdout is an error like any other, not a panic.
 pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("cannot write to stdout")
@@ -88,15 +88,15 @@ impl Output {
     /// An error with its causes; as JSON, an error object on one line: code, message and details apart.
     pub(crate) fn error(self, error: &anyhow::Error) {
         let text = if self.is_json { one_line(&to_cni_error(error)) } else { format!("{error:#}") };
-        // Nobody is left to tell when stderr is closed.
+        // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "{text}"));
     }
 }
 
-/// The error object behind an error, its message after what was said on the way; 999 where no table has a code.
+/// The error object of an error, with the context added to its message; 999 where no table has a code.
 fn to_cni_error(error: &anyhow::Error) -> CniError {
-    let told = error.downcast_ref::<Error>().map(Error::to_cni_error).or_else(|| error.downcast_ref().cloned());
-    let Some(inner) = told else { return CniError::new(Code::INTERNAL, format!("{error:#}")) };
+    let object = error.downcast_ref::<Error>().map(Error::to_cni_error).or_else(|| error.downcast_ref().cloned());
+    let Some(inner) = object else { return CniError::new(Code::INTERNAL, format!("{error:#}")) };
     let is_inner = |cause: &(dyn std::error::Error + 'static)| cause.is::<Error>() || cause.is::<CniError>();
     let before = error.chain().take_while(|cause| !is_inner(*cause)).map(|cause| format!("{cause}: "));
     CniError { msg: before.chain([inner.msg]).collect(), ..inner }

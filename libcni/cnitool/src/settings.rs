@@ -1,4 +1,4 @@
-//! From options and variables to what `libcni` wants.
+//! Converts options and variables for `libcni`.
 
 use crate::args::{Common, Target};
 use crate::log;
@@ -9,7 +9,7 @@ use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-/// The options, with defaults in place. An empty variable is as good as none.
+/// The options, with defaults applied. An empty variable counts as absent.
 pub(crate) struct Settings {
     pub(crate) runtime: Runtime,
     pub(crate) conf_dir: PathBuf,
@@ -54,7 +54,7 @@ impl Settings {
         Ok(found.network)
     }
 
-    /// The attachment that the words mean.
+    /// The attachment that the arguments name.
     pub(crate) fn attachment(&self, target: &Target) -> anyhow::Result<Attachment> {
         let netns = absolute(&target.netns)?;
         let id = self.container_id.clone().unwrap_or_else(|| derived_id(&netns));
@@ -64,7 +64,7 @@ impl Settings {
         Ok(attachment)
     }
 
-    /// What the cache knows of an attachment. What the caller left unsaid is taken from there: plugins need the
+    /// The cached data of an attachment. Parameters that the caller left out are taken from it: plugins need the
     /// arguments of ADD again to undo it.
     pub(crate) fn recall(&self, network: &str, attachment: &mut Attachment) -> Option<Cached> {
         let listing = self.runtime.cache().list(Some(&attachment.id.container_id)).ok()?;
@@ -94,8 +94,8 @@ fn parse_args(text: &str) -> anyhow::Result<CniArgs> {
     }
 }
 
-/// The path from the root, `.` and `..` taken out as text: the container ID is made of it, so it has to come out as
-/// the reference's does.
+/// The absolute path, with `.` and `..` removed textually: the container ID is derived from it, so it has to be equal
+/// to the reference's.
 fn absolute(path: &str) -> anyhow::Result<String> {
     if path.is_empty() {
         bail!("the path of the network namespace is empty");

@@ -23,7 +23,8 @@ pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Resul
     let mut attachment = settings.attachment(target)?;
     let cached = settings.recall(&network.name, &mut attachment);
     if cached.is_none() && !network.disable_check {
-        // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins could only miss prevResult.
+        // SPEC 2, CHECK: not for a container that was not added, or was deleted. Plugins would only report a missing
+        // prevResult.
         let (id, name) = (&attachment.id, &network.name);
         let target = format!("{}/{} in network {name}", id.container_id, id.ifname);
         let msg = format!("cannot check {target}: it was not added, or was deleted");
@@ -32,7 +33,7 @@ pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Resul
     Ok(settings.runtime.check(&network, &attachment).await?)
 }
 
-/// DEL by the file, or, where that is gone, by the configuration that ADD left in the cache.
+/// DEL with the file's configuration, or, if that is gone, with the one that ADD left in the cache.
 pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let mut attachment = settings.attachment(target)?;
     let network = match settings.network(&target.network) {
@@ -51,7 +52,7 @@ pub(crate) async fn del(settings: &Settings, target: &Target) -> anyhow::Result<
     Ok(settings.runtime.del(&network, &attachment).await?)
 }
 
-/// Whether the network can take containers. Below version 1.1.0 that cannot be asked, and it says so.
+/// Whether the network can take containers. Below version 1.1.0 there is no STATUS, and the output says so.
 pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
     let network = settings.network(network)?;
     let version = network.version()?;
@@ -81,7 +82,7 @@ fn types(network: &NetworkConf) -> Vec<&str> {
     network.plugins.iter().map(|plugin| plugin.plugin_type.as_str()).collect()
 }
 
-/// Asks plugins for their versions. One that fails is told in its line, and at the end.
+/// Asks plugins for their versions. A failure is reported in the plugin's line, and at the end.
 pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Output) -> anyhow::Result<()> {
     let names = if plugins.is_empty() { executables(settings)? } else { plugins.iter().cloned().collect() };
     let mut table = Table::new(&["plugin", "path", "versions"]);
@@ -92,7 +93,7 @@ pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Out
         let path = path.map(|path| path.display().to_string()).unwrap_or_default();
         match settings.runtime.version(&plugin).await {
             Ok(info) => table.row([json!(name), json!(path), json!(info.supported)]),
-            // Not every file beside the plugins is one; only who was asked for must answer.
+            // Not every file in the folder is a plugin; only those named by the caller must answer.
             Err(error) if plugins.is_empty() && error.code() != Some(Code::INTERRUPTED) => {
                 tracing::warn!("{}", error.with_causes());
             }
@@ -103,10 +104,10 @@ pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Out
     Error::join(errors).map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// The names of all executables in the plugin folders. Hidden ones are none, nor is this program.
+/// The names of all executables in the plugin folders, without hidden files and this program.
 ///
 /// # Errors
-/// No folder is there.
+/// No folder exists.
 fn executables(settings: &Settings) -> anyhow::Result<BTreeSet<String>> {
     let dirs = settings.runtime.plugin_path().dirs();
     let (mut paths, mut failed) = (Vec::new(), Vec::new());

@@ -108,7 +108,10 @@ impl Pods {
         let survey = survey.unwrap_or_else(|panic| Err(CniError::new(Code::STATE, panic.to_string())))?;
         survey.keep().map_err(|found| {
             let objects = found.objects.join(", ");
-            CniError::new(Code::STATE, format!("cannot keep {objects}: {}, and no mark tells whose it is", found.life))
+            CniError::new(
+                Code::STATE,
+                format!("cannot keep {objects}: {}, and no mark names its attachment", found.life),
+            )
         })?;
         for OnNode { id, objects, life } in &survey.kept {
             let id = id.as_ref().map(|id| format!("{}/{}", id.container_id, id.ifname)).unwrap_or_default();

@@ -21,8 +21,8 @@ mod gc;
 mod loopback;
 mod pods;
 mod ready;
+mod sandbox_state;
 mod set_up;
-mod standing;
 mod status;
 mod tear_down;
 

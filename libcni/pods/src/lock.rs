@@ -231,13 +231,13 @@ impl Running {
     /// others: then those others are reported.
     fn in_the_way_of(&self, task: &Task) -> Vec<(Task, Duration)> {
         let all = lock(&self.0);
-        let told = |(task, since): &(Task, Instant)| (task.clone(), since.elapsed());
+        let with_age = |(task, since): &(Task, Instant)| (task.clone(), since.elapsed());
         let same = all.running.values().filter(|(other, _)| match (&task.pod, &other.pod) {
             (Some(own), Some(other)) => Key::of(own).any(|key| Key::of(other).any(|other| other == key)),
             (None, _) | (_, None) => true,
         });
-        let same: Vec<_> = same.map(told).collect();
-        if same.is_empty() { all.running.values().map(told).collect() } else { same }
+        let same: Vec<_> = same.map(with_age).collect();
+        if same.is_empty() { all.running.values().map(with_age).collect() } else { same }
     }
 }
 
@@ -281,7 +281,7 @@ mod tests {
     async fn one_operation_at_a_time_for_a_pod_and_for_a_sandbox() {
         let locks = Locks::default();
         let first = at_once(locks.pod(Operation::SetUp, &pod("web", "c1"), soon())).await.unwrap();
-        let told = [
+        let errors = [
             is_busy(locks.pod(Operation::TearDown, &pod("web", "c1"), in_ms(10)).await),
             is_busy(locks.pod(Operation::SetUp, &pod("web", "c2"), in_ms(10)).await),
             is_busy(locks.pod(Operation::TearDown, &pod("", "c1"), in_ms(10)).await),
@@ -292,7 +292,7 @@ mod tests {
             cannot begin set-up of pod default/web (sandbox c2) within 0 ms: in its way set-up of pod default/web (sandbox c1), running for 0 ms
             cannot begin tear-down of pod default/ (sandbox c1) within 0 ms: in its way set-up of pod default/web (sandbox c1), running for 0 ms
             cannot begin garbage collection within 0 ms: in its way set-up of pod default/web (sandbox c1), running for 0 ms"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&errors.join("\n"));
         // Operations on different pods do not block each other.
         let other = at_once(locks.pod(Operation::SetUp, &pod("api", "c3"), soon())).await.unwrap();
         let nameless = at_once(locks.pod(Operation::TearDown, &pod("", "c4"), soon())).await.unwrap();

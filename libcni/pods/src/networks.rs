@@ -12,10 +12,10 @@
 //! (`usable`, `versions`), and the notification of changes (`folder`, `watch`, `mounts`).
 
 mod folder;
-mod judge;
 mod mounts;
 mod reason;
 mod scan;
+mod usable;
 mod versions;
 mod walk;
 mod watch;
@@ -58,7 +58,7 @@ impl Networks {
     ///
     /// An executable has 5 seconds to answer; all are asked at the same time.
     pub async fn read(dir: &Path, runtime: &Runtime) -> Self {
-        judge::judge(scan::scan(dir, runtime.plugin_path()), runtime, &Versions::default()).await
+        usable::select(scan::scan(dir, runtime.plugin_path()), runtime, &Versions::default()).await
     }
 
     /// The default network: the first usable one.

@@ -160,11 +160,11 @@ mod tests {
     use expect_test::{Expect, expect};
 
     fn check(texts: &str, expected: &Expect) {
-        let told = texts.split_whitespace().map(|text| match Quantity::parse(text) {
+        let text = texts.split_whitespace().map(|text| match Quantity::parse(text) {
             Ok(quantity) => format!("{text} = {}\n", quantity.value()),
             Err(error) => format!("{text}: {}\n", error.reason),
         });
-        expected.assert_eq(&told.collect::<String>());
+        expected.assert_eq(&text.collect::<String>());
     }
 
     #[test]

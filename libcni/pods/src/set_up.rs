@@ -6,7 +6,7 @@ use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
 use crate::pod::Pod;
 use crate::pods::{Order, Pods};
-use crate::standing::{self, Standing};
+use crate::sandbox_state::{self, SandboxState};
 use crate::status::Status;
 use crate::watch;
 use cni_spec::{AddResult, IfName, NetworkName};
@@ -45,13 +45,13 @@ impl Pods {
         let choice = self.choice(&networks);
         let planned = attachments::plan(pod, &choice, &self.settings().prefix).map_err(|error| failed(error.into()))?;
         let cached = self.cached(Some(&pod.id.sandbox)).map_err(failed)?;
-        match standing::of(pod, &planned, &cached).await.map_err(failed)? {
-            Standing::Nothing => {}
-            Standing::Up(status) => {
+        match sandbox_state::of(pod, &planned, &cached).await.map_err(failed)? {
+            SandboxState::Nothing => {}
+            SandboxState::Up(status) => {
                 tracing::info!("the pod is up already");
                 return Ok(status);
             }
-            Standing::Unfinished => {
+            SandboxState::Unfinished => {
                 tracing::warn!(entries = cached.len(), "taking down what an unfinished set-up left");
                 let left = Box::pin(self.del_all(&cached, &choice, until)).await;
                 Error::all(left).map_err(failed)?;
@@ -78,7 +78,7 @@ impl Pods {
         let runtime = self.inner.runtime.until(begin + self.settings().undo_time());
         for Planned { conf, network, attachment } in newest_first {
             let outcome = Box::pin(runtime.del(conf, attachment)).await;
-            left.extend(outcome.err().map(|error| told(network, &attachment.id.ifname, error)));
+            left.extend(outcome.err().map(|error| network_error(network, &attachment.id.ifname, error)));
         }
         left.extend(self.lo_down(lo, &pod.netns, &runtime).await.err());
         Err(SetUpError { pod: pod.id.clone(), errors: done.errors, left })
@@ -99,7 +99,7 @@ impl Pods {
                         done.results.insert(index, result.clone());
                     }),
                     Err(error) => {
-                        let error = told(network, &attachment.id.ifname, error);
+                        let error = network_error(network, &attachment.id.ifname, error);
                         let mut done = done.lock().unwrap_or_else(PoisonError::into_inner);
                         done.errors.insert(index, error);
                         return;
@@ -123,7 +123,7 @@ impl Pods {
             Loopback::Plugin => {
                 let (conf, attachment) = lo_attachment(pod)?;
                 let outcome = Box::pin(self.runtime(until).add(&conf, &attachment)).await;
-                outcome.map_err(|error| lo_told("set up", &error))?;
+                outcome.map_err(|error| loopback_error("set up", &error))?;
                 Ok(Lo::Plugins(Box::new((conf, attachment))))
             }
         }
@@ -134,7 +134,7 @@ impl Pods {
             Lo::Nobodys => Ok(()),
             Lo::Own => loopback::set(netns, false).await,
             Lo::Plugins(made) => {
-                Box::pin(runtime.del(&made.0, &made.1)).await.map_err(|error| lo_told("set down", &error))
+                Box::pin(runtime.del(&made.0, &made.1)).await.map_err(|error| loopback_error("set down", &error))
             }
         }
     }
@@ -186,10 +186,10 @@ fn lo_attachment(pod: &Pod) -> Result<(NetworkConf, Attachment), Error> {
     made().map_err(|error| Error::Request(crate::RequestError::Argument(error)))
 }
 
-fn lo_told(verb: &'static str, error: &libcni::Error) -> Error {
+fn loopback_error(verb: &'static str, error: &libcni::Error) -> Error {
     Error::Loopback { verb, reason: error.with_causes() }
 }
 
-pub(crate) fn told(network: &NetworkName, ifname: &IfName, error: libcni::Error) -> Error {
+pub(crate) fn network_error(network: &NetworkName, ifname: &IfName, error: libcni::Error) -> Error {
     Error::Network { network: network.clone(), ifname: ifname.clone(), error: Box::new(error) }
 }

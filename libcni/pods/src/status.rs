@@ -6,7 +6,7 @@ use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
 use crate::pod::{Dns, PodId};
 use crate::pods::Pods;
-use crate::set_up::told;
+use crate::set_up::network_error;
 use crate::watch;
 use cni_spec::{AddResult, IfName, NetworkName, SpecVersion};
 use futures::future::join_all;
@@ -120,7 +120,7 @@ impl NetworkStatus {
         let version = conf.as_ref().and_then(|conf| conf.version().ok()).unwrap_or(SpecVersion::V0_1_0);
         let arguments = &cached.attachment.capability_args;
         let (network, ifname) = (cached.network.clone(), cached.attachment.id.ifname.clone());
-        let unusable = |error| told(&network, &ifname, libcni::Error::Invalid(error));
+        let unusable = |error| network_error(&network, &ifname, libcni::Error::Invalid(error));
         Ok(Self {
             netns: cached.attachment.netns.clone(),
             is_primary: Place::find_in(arguments).is_some_and(|place| place.is_primary),
@@ -173,7 +173,7 @@ impl Pods {
             };
             match conf.and(outcome) {
                 Ok(()) | Err(libcni::Error::NoCheck { .. }) => Ok(()),
-                Err(error) => Err(told(network, &id.ifname, error)),
+                Err(error) => Err(network_error(network, &id.ifname, error)),
             }
         };
         errors.extend(join_all(cached.iter().map(check)).await.into_iter().filter_map(Result::err));

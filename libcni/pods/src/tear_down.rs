@@ -6,7 +6,7 @@ use crate::lock::Operation;
 use crate::loopback::{self, Loopback};
 use crate::pod::{Pod, PodId};
 use crate::pods::Pods;
-use crate::set_up::told;
+use crate::set_up::network_error;
 use crate::watch;
 use cni_spec::exec::GRACE;
 use cni_spec::{CniArgs, Code, IfName};
@@ -81,7 +81,8 @@ impl Pods {
             let share = if left > 0 && share > 2 * GRACE { share - GRACE } else { share };
             let runtime = self.runtime(now + share);
             let outcome = Box::pin(runtime.del_cached_or(cached, choice.find(&cached.network))).await;
-            errors.extend(outcome.err().map(|error| told(&cached.network, &cached.attachment.id.ifname, error)));
+            errors
+                .extend(outcome.err().map(|error| network_error(&cached.network, &cached.attachment.id.ifname, error)));
         }
         errors
     }
@@ -103,7 +104,8 @@ impl Pods {
         let mut errors = Vec::new();
         for planned in planned.iter().rev() {
             let outcome = Box::pin(self.runtime(until).del(planned.conf, &planned.attachment)).await;
-            let Err(error) = outcome.map_err(|error| told(&planned.network, &planned.attachment.id.ifname, error))
+            let Err(error) =
+                outcome.map_err(|error| network_error(&planned.network, &planned.attachment.id.ifname, error))
             else {
                 continue;
             };
@@ -138,7 +140,7 @@ impl Pods {
                     attachments::pod_args(&pod.id).into_iter().map(|(key, value)| (key.to_owned(), value)).collect(),
                 );
                 let outcome = Box::pin(self.runtime(until).del(conf, &attachment)).await;
-                errors.extend(outcome.err().map(|error| told(&network, &attachment.id.ifname, error)));
+                errors.extend(outcome.err().map(|error| network_error(&network, &attachment.id.ifname, error)));
             }
         }
         errors

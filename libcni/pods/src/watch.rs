@@ -15,7 +15,7 @@ pub(crate) async fn pod<T, E: Display>(
 ) -> Result<T, E> {
     let PodId { namespace, name, uid, sandbox } = pod;
     let span = tracing::info_span!("pod", %operation, namespace, name, uid, sandbox = sandbox.as_str());
-    told(span, work).await
+    recorded(span, work).await
 }
 
 /// Runs a collection in a span `node`.
@@ -24,16 +24,16 @@ pub(crate) async fn node<T, E: Display>(
     live: usize,
     work: impl Future<Output = Result<T, E>>,
 ) -> Result<T, E> {
-    told(tracing::info_span!("node", %operation, live), work).await
+    recorded(tracing::info_span!("node", %operation, live), work).await
 }
 
-async fn told<T, E: Display>(span: Span, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+async fn recorded<T, E: Display>(span: Span, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
     // An operation's state is tens of kilobytes, which callers would have on their stacks.
     let work = Box::pin(work);
     async {
-        let mut ending = Ending { begin: Instant::now(), is_told: false };
+        let mut ending = Ending { begin: Instant::now(), is_recorded: false };
         let outcome = work.await;
-        ending.tell(outcome.as_ref().map_or_else(|_| "error", |_| "ok"), outcome.as_ref().err());
+        ending.record(outcome.as_ref().map_or_else(|_| "error", |_| "ok"), outcome.as_ref().err());
         outcome
     }
     .instrument(span)
@@ -43,12 +43,12 @@ async fn told<T, E: Display>(span: Span, work: impl Future<Output = Result<T, E>
 /// The last event: `duration_us`, `outcome` (`ok`, `error`, or `dropped` where the future was dropped), and the error.
 struct Ending {
     begin: Instant,
-    is_told: bool,
+    is_recorded: bool,
 }
 
 impl Ending {
-    fn tell<E: Display>(&mut self, outcome: &str, error: Option<&E>) {
-        self.is_told = true;
+    fn record<E: Display>(&mut self, outcome: &str, error: Option<&E>) {
+        self.is_recorded = true;
         let duration_us = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
         match error {
             Some(error) => tracing::warn!(duration_us, outcome, %error, "ended"),
@@ -59,8 +59,8 @@ impl Ending {
 
 impl Drop for Ending {
     fn drop(&mut self) {
-        if !self.is_told {
-            self.tell("dropped", None::<&String>);
+        if !self.is_recorded {
+            self.record("dropped", None::<&String>);
         }
     }
 }

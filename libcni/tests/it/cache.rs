@@ -104,7 +104,7 @@ fn foreign_and_broken_files_are_passed_over() {
     std::fs::create_dir(folder.path().join("cache/results/folder")).unwrap();
     let listing = folder.runtime().cache().list(None).unwrap();
     assert_eq!(listing.cached.len(), 1);
-    let told: Vec<_> = listing.passed_over.iter().map(|file| folder.stable(&file.to_string())).collect();
+    let files: Vec<_> = listing.passed_over.iter().map(|file| folder.stable(&file.to_string())).collect();
     expect![[r#"
         $DIR/cache/results/base64 passed over: cannot read key config: Invalid symbol 42, offset 0.
         $DIR/cache/results/cut passed over: EOF while parsing a value at line 1 column 178
@@ -112,7 +112,7 @@ fn foreign_and_broken_files_are_passed_over() {
         $DIR/cache/results/folder passed over: Is a directory (os error 21)
         $DIR/cache/results/list passed over: invalid type: integer `1`, expected a string at line 1 column 2
         $DIR/cache/results/traversal passed over: invalid characters in containerID; ../c1"#]]
-    .assert_eq(&told.join("\n"));
+    .assert_eq(&files.join("\n"));
     // Each counts as missing when it is looked up by name, too.
     let name = NetworkName::parse("n").unwrap();
     for text in ["", "[1]", "{", &good[..100], r#"{"cniVersion":"1.0.0","ips":5}"#, &good.replace("\"c1\"", "5")] {

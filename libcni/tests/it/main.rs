@@ -1,4 +1,4 @@
-//! `libcni` with real child processes: scripts that tell what they were called with, and the reference's plugins.
+//! `libcni` with real child processes: scripts that log their calls, and the reference's plugins.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 

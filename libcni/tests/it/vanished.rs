@@ -41,7 +41,7 @@ fn a_printed_error_about_an_absent_thing_may_count_as_done() {
     let absent = r#"{"code":999,"msg":"failed to open netns: no such file or directory"}"#;
     assert!(is_done(&forgiving, "/run/netns/no-such-namespace", absent));
     assert!(is_done(&forgiving, "", r#"{"code":999,"msg":"cannot","details":"no such file or directory"}"#));
-    assert!(!is_done(&folder.runtime(), "/run/netns/no-such-namespace", absent), "nobody asked for it");
+    assert!(!is_done(&folder.runtime(), "/run/netns/no-such-namespace", absent), "the option is off");
     assert!(!is_done(&forgiving, "/proc/self/ns/net", absent), "the namespace is there");
     for other in [
         r#"{"code":999,"msg":"device is busy"}"#,

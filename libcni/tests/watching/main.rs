@@ -1,8 +1,8 @@
-//! What a runtime can watch: spans, their fields, the events that end them, and the trace context in them.
+//! Observability: spans, their fields, the events that end them, and the trace context in them.
 //!
-//! A process of its own, in which nothing runs without a subscriber: `tracing` remembers of each span and event whether
-//! anybody is interested, and a thread that first meets one while there is no subscriber may remember that nobody is,
-//! just after another thread's subscriber has come.
+//! A process of its own, in which nothing runs without a subscriber: for each span and event `tracing` caches whether a
+//! subscriber is interested. A thread that first meets one without a subscriber may cache that none is, just after
+//! another thread installed its subscriber.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -35,7 +35,7 @@ impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
         match field.name() {
             "message" => self.0 = format!("{value:?}{}", self.0),
-            // How long it took differs; that it is told does not.
+            // The duration differs, but the field is always there.
             "duration_us" => self.0.push_str(" duration_us"),
             name => write!(self.0, " {name}={value:?}").unwrap(),
         }

@@ -1,4 +1,4 @@
-//! The folder that is installed into.
+//! The target folder of an installation.
 
 use super::source::{FOR_TESTS, is_ours};
 use super::{Action, Item};
@@ -7,12 +7,12 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Where foreign files are kept that were replaced.
+/// The folder of replaced foreign files.
 pub(super) const REPLACED: &str = ".replaced";
-/// The beginning of a stage's name.
+/// The prefix of a stage's name.
 const STAGE: &str = ".cni-install-";
 
-/// What stands where a file is to be installed.
+/// What is at a file's place before the installation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Standing {
     /// Nothing.
@@ -23,7 +23,7 @@ pub(super) enum Standing {
     Foreign,
 }
 
-/// A folder that no other `install` changes meanwhile.
+/// A locked folder, which no other `install` changes meanwhile.
 pub(super) struct Folder {
     dir: PathBuf,
     /// Held until it is closed.
@@ -31,7 +31,7 @@ pub(super) struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if it is not there, locks it, and clears away what an interrupted `install` has left.
+    /// Makes the folder if it does not exist, locks it, and removes what an interrupted `install` left.
     pub(super) fn lock(dir: &Path) -> anyhow::Result<Self> {
         let failed = |verb| format!("cannot {verb} {}", dir.display());
         std::fs::create_dir_all(dir).with_context(|| failed("make"))?;
@@ -63,15 +63,15 @@ impl Folder {
         self.path(&format!("{STAGE}{}", std::process::id()))
     }
 
-    /// The plugins for tests that are there and ours. Their files do what a caller's arguments say, as root, so they go
-    /// when nobody asks for them.
+    /// Plugins for tests in the folder that are ours. Their files do what a caller's arguments say, as root, so they
+    /// are removed unless requested.
     pub(super) fn list_for_tests(&self) -> anyhow::Result<Vec<Item>> {
         let items = FOR_TESTS.iter().map(|name| self.examine((*name).to_owned(), Action::Remove));
         let is_ours = |item: &anyhow::Result<Item>| item.as_ref().is_ok_and(|item| item.standing == Standing::Ours);
         items.filter(is_ours).collect()
     }
 
-    /// Looks at what stands in a file's place.
+    /// Examines what is at a file's place.
     pub(super) fn examine(&self, name: String, action: Action) -> anyhow::Result<Item> {
         let path = self.path(&name);
         let failed = || format!("cannot look at {}", path.display());
@@ -85,7 +85,7 @@ impl Folder {
         Ok(Item { name, standing, action })
     }
 
-    /// Has the folder's entries written to the disk.
+    /// Flushes the folder's entries to the disk.
     pub(super) fn sync(&self) -> io::Result<()> {
         self.lock.sync_all()
     }

@@ -1,4 +1,4 @@
-//! Where the executables come from.
+//! The source of the executables.
 
 use anyhow::{Context, bail};
 use libcni::cni_spec::{PluginType, SUITE_MARK};
@@ -6,7 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// The name of the executable that all plugins are.
+/// The name of the executable that contains all plugins.
 const CNI_PLUGINS: &str = "cni-plugins";
 /// The name of this program where plugins are.
 pub(super) const CNITOOL: &str = crate::attachments::OWN_NAME;
@@ -14,7 +14,7 @@ pub(super) const CNITOOL: &str = crate::attachments::OWN_NAME;
 /// Plugins that belong on no production node: noop writes what a caller's arguments say to any path, as root.
 pub(super) const FOR_TESTS: &[&str] = &["noop"];
 
-/// The executables that are installed, under many names.
+/// The executables to install, under many names.
 pub(super) struct Source {
     plugins: PathBuf,
     cnitool: PathBuf,
@@ -23,8 +23,8 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// `from`, or what is beside this program, built or installed; and this program, unless the plugins' executable is
-    /// `cnitool`, too.
+    /// `from`, or the executable beside this program, built or installed; and this program, unless the plugins'
+    /// executable is `cnitool`, too.
     pub(super) fn find(from: Option<&Path>) -> anyhow::Result<Self> {
         let cnitool = std::env::current_exe().context("cannot find the file of this program")?;
         let plugins = from.map_or_else(|| beside(&cnitool), Path::to_owned);
@@ -43,7 +43,7 @@ impl Source {
         if name == CNITOOL { &self.cnitool } else { &self.plugins }
     }
 
-    /// The plugins that are asked for; without a wish, all but those for tests.
+    /// The requested plugins; by default all except those for tests.
     pub(super) fn choose(&self, wanted: &[String]) -> anyhow::Result<Vec<String>> {
         if let Some(absent) = wanted.iter().find(|name| !self.names.contains(name)) {
             bail!("cannot install plugin {absent}: {} contains {}", self.plugins.display(), self.names.join(", "));
@@ -56,7 +56,7 @@ impl Source {
     }
 }
 
-/// `cni-plugins` beside `cnitool`; where that is installed, any plugin, as each is all of them.
+/// `cni-plugins` beside `cnitool`; in an installation any plugin, as each file contains all of them.
 fn beside(cnitool: &Path) -> PathBuf {
     let built = cnitool.with_file_name(CNI_PLUGINS);
     let is_plugin = |path: &&PathBuf| path.as_path() != cnitool && path.is_file() && is_ours(path).unwrap_or(false);
@@ -81,7 +81,7 @@ fn check_ours(file: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// What the executable says it contains, called by no plugin's name and without a verb.
+/// The list of plugins that the executable prints when it is called by another name than a plugin's and without a verb.
 fn list(plugins: &Path) -> anyhow::Result<Vec<String>> {
     use std::os::unix::process::CommandExt;
     let failed = || format!("cannot ask {} what it contains", plugins.display());
@@ -108,7 +108,7 @@ pub(super) fn is_ours(file: &Path) -> io::Result<bool> {
     Ok(contains(&std::fs::read(file)?, SUITE_MARK.as_bytes()))
 }
 
-/// Horspool's search: looks at one byte of each window, and mostly steps over the whole of it.
+/// Horspool's search: examines one byte of each window, and mostly skips the whole window.
 fn contains(text: &[u8], word: &[u8]) -> bool {
     let Some((_, head)) = word.split_last() else { return true };
     let mut step = [word.len(); 256];

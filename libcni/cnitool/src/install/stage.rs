@@ -70,7 +70,7 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    /// Puts all files in their places. If one cannot be, the places are as before.
+    /// Renames all files to their places. If one rename fails, all are reverted.
     pub(super) fn swap(&self, items: &[Item]) -> anyhow::Result<()> {
         for item in items.iter().filter(|item| item.standing != Standing::Absent) {
             self.keep(item).with_context(|| {
@@ -91,7 +91,7 @@ impl<'a> Stage<'a> {
         self.folder.sync().with_context(|| format!("cannot flush {}", self.folder.dir().display()))
     }
 
-    /// Gives what is there a second name for [`Stage::swap_back`], and one for good if it is not ours.
+    /// Gives the existing file a second name for [`Stage::swap_back`], and a permanent one if it is foreign.
     fn keep(&self, item: &Item) -> io::Result<()> {
         let (path, old) = (self.folder.path(&item.name), self.old_dir().join(&item.name));
         link_or_copy(&path, &old)?;
@@ -101,7 +101,7 @@ impl<'a> Stage<'a> {
             let kept = self.dir.join("kept");
             link_or_copy(&path, &kept)?;
             fs::rename(&kept, replaced.join(&item.name))?;
-            // Two names of one file: rename leaves both.
+            // Both are names of one file: rename leaves both.
             fs::remove_file(&kept).or_else(if_absent)?;
         }
         Ok(())
@@ -147,7 +147,7 @@ fn link_or_copy(from: &Path, to: &Path) -> io::Result<()> {
     }
 }
 
-/// A copy that is on the disk when this returns. `fs::copy` asks for `copy_file_range`, which shares the blocks where the
+/// A copy that is on the disk when this returns. `fs::copy` uses `copy_file_range`, which shares the blocks where the
 /// file system can (btrfs, XFS, bcachefs, NFS 4.2).
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to)?;

@@ -1,4 +1,4 @@
-//! Every build command gives the same executables: none of them wants features of a crate that another does not.
+//! Every build command makes the same executables: none enables features of a crate that another does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::process::Command;
 /// The executables that are installed.
 const EXECUTABLES: [&str; 2] = ["cni-plugins", "cnitool"];
 
-/// Crates with their versions, and the features that each has when cargo is asked for `packages`.
+/// Crates with their versions, and the features that each has when cargo builds `packages`.
 fn features(packages: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
     let mut cargo = Command::new(env!("CARGO"));
     let words = ["tree", "--offline", "--edges=normal", "--prefix=none", "--format={p};{f}", "--no-dedupe"];

@@ -6,7 +6,7 @@ use libcni::cni_spec::SUITE_MARK;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// A script in the place of `cni-plugins`: two plugins and noop, told apart by name, of this release.
+/// A script in the place of `cni-plugins`: two plugins and noop, distinguished by name, of this release.
 pub(crate) fn multicall(tool: &Tool, release: &str) -> PathBuf {
     let script = r#"#!/bin/sh
 # MARK, release RELEASE
@@ -66,7 +66,7 @@ fn each_plugin_is_a_file_of_its_own() {
     .assert_eq(&tool.ended(&mut again).ok());
 }
 
-/// As third-party installers do: `cp` writes into the file that is there.
+/// Third-party installers do this: `cp` writes into the existing file.
 #[test]
 fn a_file_written_over_one_plugin_changes_no_other() {
     let tool = Tool::new();

@@ -1,11 +1,12 @@
-//! Installation that is killed, or whose system calls fail, at every point in turn. `strace` does both.
+//! Installation that is killed, or whose system calls fail, at every point in turn, by means of `strace`.
 
 use crate::install::{install, multicall};
 use crate::tool::{Ended, Tool};
 use std::path::Path;
 use std::process::Command;
 
-/// What changes the folder. Children are not followed: they change nothing, and the counts stay those of cnitool.
+/// System calls that change the folder. Children are not traced: they change nothing, and the counts stay those of
+/// cnitool.
 const CALLS: &[&str] = &[
     "mkdir",
     "link",
@@ -98,8 +99,8 @@ fn a_call_that_fails_leaves_all_as_it_was() {
     for (call, n) in points(&tool) {
         let ended = upgrade(&tool, &[format!("-einject={call}:error=EIO:when={n}")]);
         let set = [release(&tool, "bridge"), release(&tool, "host-local"), release(&tool, "noop")];
-        // Links have copies to fall back on, what cannot be cleared away is told, and only the flush of the folder
-        // comes after the swap.
+        // Links have copies as a fallback, what cannot be removed is reported, and only the flush of the folder comes
+        // after the swap.
         let is_done = ended.code == 0 || ended.stderr.contains("cannot flush");
         let want = if is_done { ["release 2", "release 2", "absent"] } else { ["release 1", "theirs", "release 1"] };
         assert_eq!(set, want, "{call} {n}: {}", ended.stderr);

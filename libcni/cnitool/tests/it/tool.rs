@@ -100,7 +100,7 @@ impl Tool {
         text.replace(self.dir.path().to_str().unwrap(), "$DIR")
     }
 
-    /// `cnitool`, by variables pointed at this folder, and with no other ones of CNI.
+    /// `cnitool`, pointed at this folder by variables, without other CNI variables.
     pub(crate) fn command(&self) -> Command {
         let mut command = self.on_path(Path::new(env!("CARGO_BIN_EXE_cnitool")));
         command.arg("--cache-dir").arg(self.path("cache"));

@@ -125,7 +125,8 @@ fn errors_go_to_stderr_with_1() {
     tool.plugin("bad", r#"echo '{"code":11,"msg":"not now","details":"why"}'; exit 1"#);
     tool.write("net.d/bad.conflist", r#"{"cniVersion":"1.1.0","name":"bad","plugins":[{"type":"bad"}]}"#);
     let runs: [&[&str]; 7] = [
-        // The second ADD ends what runs for the first, which is not finished: nobody else's, by a container of its own.
+        // The second ADD ends what runs for the first, unfinished one; its own container ID keeps it from ending
+        // others' plugins.
         &["add", "bad", NETNS, "--container-id", "bad"],
         &["--json", "add", "bad", NETNS, "--container-id", "bad"],
         &["status", "bad"],
@@ -322,7 +323,7 @@ fn a_signal_ends_the_plugin_and_rolls_back() {
     .assert_eq(&tool.log());
 }
 
-/// Below 1.1.0 there is no STATUS: success says nothing, and that is said.
+/// Below 1.1.0 there is no STATUS: success has no meaning, and the output says so.
 #[test]
 fn status_says_when_no_plugin_was_asked() {
     let tool = Tool::new();
@@ -385,7 +386,7 @@ fn misspelt_names_are_errors() {
     .assert_eq(&tool.run(&["--cni-path", &both, "version"]).shown());
 }
 
-/// Whoever reads stderr of `--json` needs no other parser: warnings, what plugins say and the error are a line each.
+/// With `--json`, every line of stderr is an object: warnings, plugins' output and the error.
 #[test]
 fn with_json_stderr_is_objects_a_line() {
     let tool = Tool::new();
@@ -404,7 +405,7 @@ fn with_json_stderr_is_objects_a_line() {
     }
 }
 
-/// A refused configuration may leave an entry that no DEL ever serves.
+/// A refused configuration may leave an entry that no DEL ever removes.
 #[test]
 fn an_entry_without_anything_on_the_node_can_be_forgotten() {
     let tool = Tool::new();

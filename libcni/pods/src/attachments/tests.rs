@@ -23,11 +23,11 @@ fn pod() -> Pod {
 
 /// Each attachment: network and interface, then `CNI_ARGS` and capability arguments without those that all have.
 fn check(pod: &Pod, expected: &Expect) {
-    let told = with_choice(|choice| match plan(pod, choice, "eth") {
+    let text = with_choice(|choice| match plan(pod, choice, "eth") {
         Err(error) => format!("{error}\n"),
         Ok(planned) => planned.iter().map(text).collect(),
     });
-    expected.assert_eq(&told);
+    expected.assert_eq(&text);
 }
 
 fn text(planned: &Planned<'_>) -> String {
@@ -230,7 +230,7 @@ fn a_hardware_address_is_six_octets() {
 #[test]
 fn bandwidth_comes_from_annotations() {
     let mut pod = pod();
-    let mut told = String::new();
+    let mut text = String::new();
     for (ingress, egress) in [
         ("1M", None),
         ("1.5Ki", Some("1k")),
@@ -244,14 +244,14 @@ fn bandwidth_comes_from_annotations() {
     ] {
         pod.annotations = BTreeMap::from([(INGRESS.to_owned(), ingress.to_owned())]);
         pod.annotations.extend(egress.map(|egress| (EGRESS.to_owned(), egress.to_owned())));
-        told += &match bandwidth(&pod) {
+        text += &match bandwidth(&pod) {
             Ok(value) => format!("{}\n", value.unwrap()),
             Err(error) => format!("{error}\n"),
         };
     }
     // The runtime's own value takes precedence, and an annotation that is not needed is not parsed.
     pod.bandwidth = Some(Bandwidth { ingress_bits_per_second: Some(5), egress_bits_per_second: None });
-    told += &bandwidth(&pod).unwrap().unwrap().to_string();
+    text += &bandwidth(&pod).unwrap().unwrap().to_string();
     expect![[r#"
         {"ingressRate":1000000,"ingressBurst":4294967295}
         {"ingressRate":1536,"ingressBurst":4294967295,"egressRate":1000,"egressBurst":4294967295}
@@ -263,7 +263,7 @@ fn bandwidth_comes_from_annotations() {
         annotation kubernetes.io/ingress-bandwidth = "1e99": a bandwidth is at least 1k and at most 1P bits a second
         annotation kubernetes.io/ingress-bandwidth = "": "" is no quantity: it has to start with a number, such as 10 or 1.5
         {"ingressRate":5,"ingressBurst":4294967295}"#]]
-    .assert_eq(&told);
+    .assert_eq(&text);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::scan::{Executable, Lookup, Scan, scan};
 use super::versions::Versions;
 use super::walk::Needs;
 use super::watch::Watches;
-use super::{Networks, Problem, WatchError, judge};
+use super::{Networks, Problem, WatchError, usable};
 use futures::future::select;
 use libcni::Runtime;
 use nix::errno::Errno;
@@ -180,7 +180,7 @@ impl Folder {
         let begin = Instant::now();
         let (scan, problem) = self.scan_watched(needs);
         let executables: HashSet<Executable> = scan.executables.values().filter_map(Lookup::found).cloned().collect();
-        let mut networks = judge::judge(scan, &self.runtime, &self.versions).await;
+        let mut networks = usable::select(scan, &self.runtime, &self.versions).await;
         networks.problem = networks.problem.or(problem);
         networks.generation = generation;
         let networks = Arc::new(networks);

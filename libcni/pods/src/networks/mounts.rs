@@ -32,14 +32,14 @@ impl Mounts {
     /// Whether mounts changed since the last call of this. One system call, no waiting.
     pub(super) fn have_changed(&self) -> bool {
         let mut fds = [PollFd::new(self.looked_at.as_fd(), PollFlags::POLLPRI)];
-        let is_told = |fd: &PollFd<'_>| fd.revents().is_some_and(|told| told.contains(PollFlags::POLLPRI));
-        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0) && fds.iter().any(is_told)
+        let is_ready = |fd: &PollFd<'_>| fd.revents().is_some_and(|events| events.contains(PollFlags::POLLPRI));
+        poll(&mut fds, PollTimeout::ZERO).is_ok_and(|count| count > 0) && fds.iter().any(is_ready)
     }
 
     /// Waits until mounts change.
     pub(super) async fn changed(&self) {
         match self.waited_for.ready(Interest::PRIORITY).await {
-            Ok(mut told) => told.clear_ready(),
+            Ok(mut ready) => ready.clear_ready(),
             // The runtime is shutting down.
             Err(_) => std::future::pending().await,
         }

@@ -114,7 +114,7 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
             begun(site).await;
             let soon = || pods.until(Instant::now() + Duration::from_millis(300));
             let another = pods::PodId::new("default", "long", "", "another").unwrap();
-            let told = [
+            let errors = [
                 soon().tear_down(&slow.id).await.unwrap_err(),
                 soon().tear_down(&another).await.unwrap_err(),
                 soon().check(&slow.id).await.unwrap_err(),
@@ -122,11 +122,11 @@ fn waiting_for_a_turn_counts_and_the_error_names_who_has_it() {
             ];
             let log = site.log();
             cancellation.cancel();
-            (told, log)
+            (errors, log)
         };
-        let (outcome, (told, log)) = futures::future::join(called_off.set_up(&slow), others).await;
+        let (outcome, (errors, log)) = futures::future::join(called_off.set_up(&slow), others).await;
         outcome.unwrap_err();
-        for error in told {
+        for error in errors {
             assert!(matches!(error, Error::Busy(_)), "{error}");
             let text = error.to_string();
             assert!(

@@ -35,7 +35,7 @@ async fn misbehave(site: &Site, verb: &str, script: &str, expected: &Expect) {
     let (outcome, _) = futures::future::join(pods.set_up(&bad), undisturbed).await;
     // The deadline, and the rollback.
     assert!(begin.elapsed() < Duration::from_secs(35), "{:?}", begin.elapsed());
-    let told = match (verb, outcome) {
+    let text = match (verb, outcome) {
         ("ADD", outcome) => outcome.unwrap_err().to_string(),
         (_, outcome) => {
             outcome.unwrap();
@@ -50,16 +50,16 @@ async fn misbehave(site: &Site, verb: &str, script: &str, expected: &Expect) {
     };
     // The time that was left differs.
     let digits = |text: &str| text.chars().map(|c| if c.is_ascii_digit() { '#' } else { c }).collect::<String>();
-    let told = match told.split_once(" within ") {
+    let text = match text.split_once(" within ") {
         Some((start, end)) => {
             let mut end: Vec<char> = digits(end).chars().collect();
             end.dedup_by(|one, other| (*one, *other) == ('#', '#'));
             format!("{start} within {}", end.into_iter().collect::<String>())
         }
-        None => told,
+        None => text,
     };
     // It may also have written nothing valid.
-    expected.assert_eq(&told.replace(&name, "bad").replace("\\0", ""));
+    expected.assert_eq(&text.replace(&name, "bad").replace("\\0", ""));
     assert_eq!(site.leases("office"), before);
     assert_eq!(site.cache_files(), ["office-sandbox-other-eth0"]);
     assert!(container.namespace().find_link("eth0").is_none());

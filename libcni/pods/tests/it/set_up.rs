@@ -14,7 +14,7 @@ pub(crate) fn on(network: &str) -> NetworkRequest {
 }
 
 /// What differs from run to run is the node's work folder only, which is always the same.
-fn told(error: &SetUpError) -> String {
+fn text_of(error: &SetUpError) -> String {
     error.to_string()
 }
 
@@ -163,7 +163,7 @@ fn in_turn_the_first_that_fails_is_the_last() {
         let error = pods.set_up(&pod).await.unwrap_err();
         assert_eq!(site.log(), "ADD a eth0, ADD b eth1, DEL b eth1, DEL a eth0");
         expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-b, interface eth1: plugin type="b" failed (add): not now; Rolled back: b."#]]
-        .assert_eq(&told(&error));
+        .assert_eq(&text_of(&error));
         assert_eq!(site.cache_files(), [""; 0]);
     });
 }
@@ -180,7 +180,7 @@ fn a_failed_set_up_tells_every_error_and_leaves_nothing() {
         let before = container.namespace().snapshot();
         let error = site.pods().set_up(&pod).await.unwrap_err();
         expect![[r#"cannot set up the network of pod default/api (sandbox sandbox-api): network net-a, interface eth0: plugin type="a" failed (add): not now; Rolled back: a.; network net-b, interface eth2: plugin type="b" failed (add): no address is free; Rolled back: b."#]]
-        .assert_eq(&told(&error));
+        .assert_eq(&text_of(&error));
         assert_eq!(error.errors.iter().map(|error| error.code().unwrap().0).collect::<Vec<_>>(), [11, 105]);
         assert!(error.left.is_empty());
         site.assert_nothing_left();
@@ -198,7 +198,7 @@ fn what_the_rollback_left_is_reported_and_removed_by_a_tear_down() {
         let pods = site.pods();
         let error = pods.set_up(&pod).await.unwrap_err();
         expect![[r#"cannot set up the network of pod default/web (sandbox sandbox-web): network net-a, interface eth0: plugin type="a" failed (add): not now; Rolled back: a.; left behind: network net-b, interface eth1: plugin type="b" failed (delete): stuck"#]]
-        .assert_eq(&told(&error));
+        .assert_eq(&text_of(&error));
         assert_eq!(site.cache_files(), ["net-b-sandbox-web-eth1"]);
         pods.tear_down(&pod.id).await.unwrap_err();
         assert_eq!(site.cache_files(), ["net-b-sandbox-web-eth1"]);
@@ -223,19 +223,19 @@ fn a_pod_that_is_up_stays_as_it_is() {
 
         let mut other = pod.clone();
         other.annotations = BTreeMap::from([("kubernetes.io/ingress-bandwidth".to_owned(), "1M".to_owned())]);
-        let mut told = vec![pods.set_up(&other).await.unwrap_err().to_string()];
+        let mut texts = vec![pods.set_up(&other).await.unwrap_err().to_string()];
         other = pod.clone();
         other.netns = "/proc/self/ns/net".into();
-        told.push(pods.set_up(&other).await.unwrap_err().to_string());
+        texts.push(pods.set_up(&other).await.unwrap_err().to_string());
         other = pod.clone();
         other.networks =
             vec![NetworkRequest { ifname: Some(IfName::parse("net1").unwrap()), ..NetworkRequest::default() }];
-        told.push(pods.set_up(&other).await.unwrap_err().to_string());
+        texts.push(pods.set_up(&other).await.unwrap_err().to_string());
         expect![[r#"
             cannot set up the network of pod default/web (sandbox sandbox-web): it is up, but a capability argument of network office is another; tear it down first
             cannot set up the network of pod default/web (sandbox sandbox-web): it is up, but the network namespace of network office is another; tear it down first
             cannot set up the network of pod default/web (sandbox sandbox-web): it is up, but on network office as eth0, which is not asked for; tear it down first"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&texts.join("\n"));
         assert_eq!(container.namespace().link("eth0"), link);
     });
 }
@@ -266,11 +266,11 @@ fn a_request_that_cannot_be_met_runs_nothing() {
         let pod = three_networks(site, [GOOD, GOOD, GOOD]);
         site.write("net.d/00-broken.conflist", "{");
         let pods = site.pods();
-        let mut told = Vec::new();
+        let mut texts = Vec::new();
         let mut try_it = async |change: &dyn Fn(&mut Pod)| {
             let mut pod = pod.clone();
             change(&mut pod);
-            told.push(pods.set_up(&pod).await.unwrap_err().errors[0].to_string());
+            texts.push(pods.set_up(&pod).await.unwrap_err().errors[0].to_string());
         };
         try_it(&|pod| pod.networks[1] = on("attic")).await;
         let eth0 = Some(IfName::parse("eth0").unwrap());
@@ -289,7 +289,7 @@ fn a_request_that_cannot_be_met_runs_nothing() {
             cannot put "a;b" = "c" into CNI_ARGS: a pair has no other = and no ; in it
             cannot set up lo: cannot open network namespace /run/netns/gone: no such file or directory
             cannot set up lo: network namespace /proc/thread-self/ns/net is the node's own"#]]
-        .assert_eq(&told.join("\n"));
+        .assert_eq(&texts.join("\n"));
         assert_eq!((site.log().as_str(), site.cache_files().len()), ("", 0));
     });
 }

@@ -16,7 +16,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 thread_local! {
     /// The events on this thread, on which a test and its runtime are.
-    static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    static EVENTS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     /// The texts of warnings.
     static WARNED: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
@@ -28,7 +28,7 @@ struct Recorder;
 fn record() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| tracing::subscriber::set_global_default(tracing_subscriber::registry().with(Recorder)).unwrap());
-    TOLD.take();
+    EVENTS.take();
     WARNED.take();
 }
 
@@ -72,7 +72,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
             .map(|span| format!("{}{}", span.name(), span.extensions().get::<Fields>().unwrap().text.replace('"', "")))
             .collect();
         let line = format!("{}:{}", spans.join(" > "), fields.text.replace('"', ""));
-        TOLD.with_borrow_mut(|told| told.push(line));
+        EVENTS.with_borrow_mut(|events| events.push(line));
     }
 }
 
@@ -93,7 +93,7 @@ fn each_operation_network_and_plugin_tells_how_it_ended() {
         pod.networks = vec![on("net-b")];
         pods.set_up(&pod).await.unwrap_err();
         pods.gc(&[]).await.unwrap();
-        let told = TOLD.take().join("\n");
+        let events = EVENTS.take().join("\n");
         expect![[r#"
             pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-a container=sandbox-web ifname=eth0 > plugin plugin=a command=ADD: outcome=ok
             pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web > operation operation=ADD network=net-a container=sandbox-web ifname=eth0: outcome=ok
@@ -110,13 +110,13 @@ fn each_operation_network_and_plugin_tells_how_it_ended() {
             node operation=garbage collection live=0 > operation operation=GC network=net-b > plugin plugin=b command=GC: outcome=ok
             node operation=garbage collection live=0 > operation operation=GC network=net-b: outcome=ok
             node operation=garbage collection live=0: outcome=ok"#]]
-        .assert_eq(&told);
+        .assert_eq(&events);
 
         let dropped = Box::pin(pods.set_up(&pod));
         assert!(tokio::time::timeout(std::time::Duration::ZERO, dropped).await.is_err());
         // How far it came depends on timing.
         expect!["pod operation=set-up namespace=default name=web uid=0f1e sandbox=sandbox-web: outcome=dropped"]
-            .assert_eq(TOLD.take().last().unwrap());
+            .assert_eq(EVENTS.take().last().unwrap());
     });
 }
 

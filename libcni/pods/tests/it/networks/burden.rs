@@ -18,8 +18,8 @@ fn busy_neighbours_cause_no_reading() {
             node.write("etc/cni/other", "x").mode("etc/cni/other", 0o600).remove("etc/cni/other");
             node.write("bin/.new", "x").rename("bin/.new", "bin/other").make_dir("etc/x").remove("etc/x");
             if round % 100 == 0 {
-                let told = timeout(Duration::from_millis(1), folder.changed()).await;
-                assert!(told.is_err(), "a neighbour was taken for a change");
+                let outcome = timeout(Duration::from_millis(1), folder.changed()).await;
+                assert!(outcome.is_err(), "a neighbour was taken for a change");
             }
         }
         assert!(Arc::ptr_eq(&before, &folder.networks().await), "read again without a reason");
@@ -107,20 +107,20 @@ fn what_it_costs() {
             folder.networks().await;
         }
         let unchanged = begin.elapsed() / 10_000;
-        let (mut told, mut read) = (Vec::new(), Vec::new());
+        let (mut noticed, mut read) = (Vec::new(), Vec::new());
         for round in 0..200 {
             node.network("new", &format!("n{round}"));
             let begin = Instant::now();
             node.rename("new", "net.d/1.conflist");
             folder.changed().await;
-            told.push(begin.elapsed());
+            noticed.push(begin.elapsed());
             folder.networks().await;
             read.push(begin.elapsed());
         }
-        told.sort_unstable();
+        noticed.sort_unstable();
         read.sort_unstable();
-        eprintln!("unchanged: {unchanged:?}; rename until changed(): {:?}, until read: {:?}", told[100], read[100]);
+        eprintln!("unchanged: {unchanged:?}; rename until changed(): {:?}, until read: {:?}", noticed[100], read[100]);
         assert!(unchanged < Duration::from_micros(150), "{unchanged:?}");
-        assert!(told[100] < Duration::from_millis(40), "{:?}", told[100]);
+        assert!(noticed[100] < Duration::from_millis(40), "{:?}", noticed[100]);
     });
 }

@@ -9,7 +9,7 @@ use libcni::{Attachment, Cached};
 use std::collections::BTreeMap;
 
 /// The state of a sandbox.
-pub(crate) enum Standing {
+pub(crate) enum SandboxState {
     /// It has no network.
     Nothing,
     /// It has the requested networks.
@@ -20,13 +20,13 @@ pub(crate) enum Standing {
 
 /// Compares the request with the cache. The networks' configuration does not count: a pod keeps its network when the
 /// file changes.
-pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) -> Result<Standing, Error> {
+pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) -> Result<SandboxState, Error> {
     if cached.is_empty() {
-        return Ok(Standing::Nothing);
+        return Ok(SandboxState::Nothing);
     }
     let networks: Vec<_> = cached.iter().filter(|cached| cached.network.as_str() != loopback::NETWORK).collect();
     if cached.iter().any(|cached| !cached.is_complete()) || networks.is_empty() {
-        return Ok(Standing::Unfinished);
+        return Ok(SandboxState::Unfinished);
     }
     let already = |difference| Error::AlreadyUp { difference };
     for cached in &networks {
@@ -40,7 +40,7 @@ pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) ->
     }
     let is_there = |planned: &Planned| networks.iter().any(|cached| is_same(planned, cached));
     if !planned.iter().all(is_there) {
-        return Ok(Standing::Unfinished);
+        return Ok(SandboxState::Unfinished);
     }
     let status = Status::of_cached(networks.iter().copied())?;
     for network in &status.networks {
@@ -48,10 +48,10 @@ pub(crate) async fn of(pod: &Pod, planned: &[Planned<'_>], cached: &[Cached]) ->
         let is_in_pod = result.is_some_and(|result| result.find_in_sandbox(network.ifname.as_str()).is_some());
         // The same path may lead to another namespace by now.
         if is_in_pod && loopback::has_link(&pod.netns, network.ifname.as_str()).await == Some(false) {
-            return Ok(Standing::Unfinished);
+            return Ok(SandboxState::Unfinished);
         }
     }
-    Ok(Standing::Up(status))
+    Ok(SandboxState::Up(status))
 }
 
 fn is_same(planned: &Planned<'_>, cached: &Cached) -> bool {

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 const ASKED_AT_ONCE: usize = 32;
 
 /// Asks the executables and sorts the files into usable and skipped.
-pub(super) async fn judge(scan: Scan, runtime: &Runtime, versions: &Versions) -> Networks {
+pub(super) async fn select(scan: Scan, runtime: &Runtime, versions: &Versions) -> Networks {
     let answers = ask_all(&scan, runtime, versions).await;
     let mut networks = Networks { usable: Vec::new(), passed_over: Vec::new(), problem: scan.problem, generation: 0 };
     let mut names: HashMap<String, PathBuf> = HashMap::new();
