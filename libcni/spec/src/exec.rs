@@ -220,8 +220,8 @@ impl Started<'_> {
     /// As [`Started::finish`], but if `stop` returns an error, terminates the plugin and, [`GRACE`] later, kills it,
     /// and returns that error.
     ///
+    /// # Errors
     /// As [`Started::finish`], and `stop`'s error.
-    /// As [`Started::finish`], and what `stop` says.
     pub async fn finish_unless(self, stop: impl Future<Output = CniError>) -> Result<Output, CniError> {
         let Started { call, mut running, feed, until } = self;
         let plugin = call.executable.display().to_string();
