@@ -39,7 +39,7 @@ pub(crate) const ALL: &[Tolerance] = &[
     },
     Tolerance {
         name: "mark on a rule",
-        row: "says a note that iptables does not show",
+        row: "a note that iptables does not show",
         how: Common(|line| {
             Some(
                 if line.starts_with("nft rule ip") { line.split(" 7=\"").next().unwrap_or_default() } else { line }
