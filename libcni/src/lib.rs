@@ -25,12 +25,10 @@
 //!
 //! - A failed ADD is rolled back, and all executables are found before the first one runs.
 //! - The cache has an entry of an ADD before its first plugin runs, so DEL can finish what a killed runtime began. It
-//! also
-//!   identifies the plugin's process before the plugin gets the end of its config; DEL ends that process first. See
-//! [`cache`].
+//!   also identifies the plugin's process before the plugin gets the end of its config; DEL ends that process first.
+//!   See [`cache`].
 //! - An ADD whose cache file would be another attachment's is refused. If a plugin refuses the configuration at DEL of
-//! an
-//!   unfinished ADD, DEL tries the other one of two: the cached or the present configuration.
+//!   an unfinished ADD, DEL tries the other one of two: the cached or the present configuration.
 //! - DEL of an attachment whose namespace is gone has an empty `CNI_NETNS`, where the reference passes the path.
 //! - A broken file in the configuration folder does not hide the networks after it.
 //! - Cache files appear whole or not at all. Like the reference's they are not flushed to the disk.
