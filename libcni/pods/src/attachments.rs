@@ -3,11 +3,10 @@
 //! The arguments of containerd, CRI-O, podman and dockershim differ in places. Here:
 //!
 //! - Port mappings, bandwidth and address ranges go to the primary interface only, as from CRI-O and dockershim: a port
-//! of
-//!   the node leads to one place. (containerd sends them to every network, and has one by default.)
+//!   of the node leads to one place. (containerd sends them to every network, and has one by default.)
 //! - `aliases` are `{"<network>": [names]}`, as from CRI-O and podman; the conventions have a plain list.
 //! - A single static address is also set in `CNI_ARGS` as `IP`, as podman does, several are not: older plugins read one
-//! there.
+//!   there.
 
 use crate::error::{BandwidthError, Known, RequestError};
 use crate::pod::{Dns, NetworkRequest, Pod, PodId, PortMapping};
