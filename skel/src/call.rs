@@ -1,4 +1,4 @@
-//! One call of a plugin: the variables, stdin, and the other plugins that this executable also is.
+//! One call of a plugin: the variables, stdin, and the other plugins in this executable.
 
 use crate::env::Environment;
 use crate::netns::NetnsPath;
@@ -12,30 +12,30 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The most that stdin may carry. A config is some kilobytes; GC of a large node is some hundred.
+/// The maximum size of stdin. A config has some kilobytes; GC of a large node some hundred.
 pub const MAX_STDIN_BYTES: u64 = 64 << 20;
 
 /// How long VERSION waits for its input. The runtime's library writes it at once, or not at all.
 const VERSION_PATIENCE: Duration = Duration::from_millis(500);
 
-/// One call of one plugin, before any rule was applied.
+/// One call of one plugin, before any rule is applied.
 #[derive(Clone)]
 pub struct Call {
     /// The `CNI_*` variables.
     pub env: Environment,
-    /// The plugins that this executable is, for delegation in process.
+    /// The plugins in this executable, for delegation in process.
     pub entries: &'static [Entry],
     stdin: Stdin,
-    /// Opened when it is needed, once for this call, its delegates, and DEL after an ADD whose result was lost.
+    /// Opened on first use, once for this call, its delegates, and DEL after an ADD whose result was lost.
     netns: Rc<OnceCell<Option<NetnsPath>>>,
 }
 
 #[derive(Clone)]
 enum Stdin {
-    /// The process's own, read when it is needed, as a bad environment does not wait for it; and kept, for DEL after an
-    /// ADD whose result could not be written.
+    /// The process's stdin, read on first use, as an error of the environment must not wait for it; it is kept, for DEL
+    /// after an ADD whose result could not be written.
     Process(Rc<OnceCell<Rc<[u8]>>>),
-    /// A delegating plugin's own.
+    /// The stdin that a delegating plugin passes.
     Given(Rc<[u8]>),
 }
 
@@ -51,25 +51,26 @@ impl Call {
         Self { env: Environment { command: Command::Del.as_str().to_owned(), ..self.env.clone() }, ..self.clone() }
     }
 
-    /// The same call once more, for a delegate: only the verb changes; stdin and the namespace are what the caller got.
+    /// The same call for a delegate: only the verb changes; stdin and the namespace are the caller's.
     #[must_use]
     pub fn for_delegate(&self, command: Command, stdin: Rc<[u8]>) -> Self {
         let env = Environment { command: command.as_str().to_owned(), ..self.env.clone() };
         Self { env, entries: self.entries, stdin: Stdin::Given(stdin), netns: Rc::clone(&self.netns) }
     }
 
-    /// The namespace that `CNI_NETNS` names: that which the caller of a delegate opened, or it is opened now, once for all.
+    /// The namespace that `CNI_NETNS` names: the one that a delegate's caller opened, or it is opened now, once for all
+    /// uses.
     pub(crate) fn open_netns(&self) -> Option<NetnsPath> {
         self.netns.get_or_init(|| NetnsPath::open(&self.env.netns)).clone()
     }
 
-    /// Goes on as if the runtime had named no namespace, for delegates too.
+    /// Continues as if the runtime had given no namespace, for delegates too.
     pub(crate) fn forget_netns(&mut self) {
         self.netns = Rc::new(OnceCell::from(None));
         self.env.netns.clear();
     }
 
-    /// Reads the input of VERSION: until it is one JSON value, ends, or half a second is over. A person, or a
+    /// Reads the input of VERSION until it is one JSON value, or ends, or half a second has passed. So a person, or a
     /// runtime that leaves stdin open, gets an answer all the same.
     #[must_use]
     pub fn read_version_input(&self) -> Rc<[u8]> {

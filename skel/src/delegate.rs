@@ -1,7 +1,8 @@
-//! Calling an IPAM plugin the way a runtime would (SPEC 4): same environment but for the verb, same stdin.
+//! Calls an IPAM plugin as a runtime would (SPEC 4): with the same environment except for the verb, and the same stdin.
 //!
-//! When the executable found in `CNI_PATH` is this very build, by its build ID, the plugin runs in this process: it
-//! gets the same variables and bytes, its reply is read as a child's would be, and a fork, an exec and a wait are saved.
+//! When the executable found in `CNI_PATH` is of this very build, by its build ID, the plugin runs in this process: it
+//! gets the same variables and bytes, its reply is parsed as a child's would be, and a fork, an exec and a wait are
+//! saved.
 
 use crate::build_id;
 use crate::call::Call;
@@ -23,9 +24,9 @@ pub struct Delegate<'a> {
     version: SpecVersion,
 }
 
-/// Checks that `plugin` can be an address plugin: one of this executable that delegates would find itself in `ipam.type`,
-/// in this process or as a child, without end. A name that only resembles an entry's may be another's plugin, unless its
-/// file is of this build.
+/// Checks that `plugin` can be an address plugin: one of this executable that delegates would find itself in
+/// `ipam.type`, and recurse without end, in this process or as a child. A name that only resembles an entry's may be
+/// another plugin's, unless its file is of this build.
 ///
 /// # Errors
 /// Code 7 naming key and value.
@@ -66,7 +67,7 @@ impl<'a> Delegate<'a> {
         self.raw.call.env.plugin_path().find_executable(self.plugin).is_ok()
     }
 
-    /// Whether an ADD that was dropped has made nothing, see [`crate::Plugin::WAITS_BEFORE_CHANGES`]. Never of a plugin
+    /// Whether a dropped ADD has changed nothing, see [`crate::Plugin::WAITS_BEFORE_CHANGES`]. Never true for a plugin
     /// that runs as a process of its own.
     #[must_use]
     pub fn waits_before_changes(&self) -> bool {
@@ -77,7 +78,7 @@ impl<'a> Delegate<'a> {
     /// ADD. The caller must call [`Delegate::del`] if it or anything after it fails (SPEC 4).
     ///
     /// # Errors
-    /// The delegate's own error; code 108 if it cannot be found, started or understood.
+    /// The delegate's own error; code 108 if it cannot be found or started, or its result is invalid.
     pub async fn add(&self) -> Result<AddResult, CniError> {
         let stdout = self.call(Command::Add).await?;
         let unusable = |error: CniError| {
@@ -147,13 +148,13 @@ impl<'a> Delegate<'a> {
         output.into_stdout().map_err(|error| self.signed(error))
     }
 
-    /// The entry that serves the plugin in this process, if its file is of this very build.
+    /// The entry that serves the plugin in this process, if the plugin's file is of this very build.
     fn find_in_process(&self, executable: &Path) -> Option<&Entry> {
         let entry = plugin::find(self.raw.call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
         entry.filter(|_| build_id::is_in(executable))
     }
 
-    /// The delegate's error is the caller's (SPEC 4); an operator should know whose it was.
+    /// The delegate's error is the caller's (SPEC 4); the text names the delegate for operators.
     fn signed(&self, error: CniError) -> CniError {
         match error.details.contains("Reported by plugin ") {
             true => error, // a delegate's delegate

@@ -1,4 +1,4 @@
-//! From a call to a verb, in the order in which the reference checks (SPEC 2).
+//! From a call to a verb, with the checks in the reference's order (SPEC 2).
 
 use crate::call::Call;
 use crate::delegate;
@@ -90,7 +90,7 @@ async fn run_verb<P: Plugin>(
     }
 }
 
-/// ADD, and DEL after it if the config's version cannot express what was made.
+/// ADD, and DEL after it if the config's version cannot express the result.
 async fn add<P: Plugin>(request: AddRequest<P::Conf>, object: &Rc<ConfObject>) -> Result<Reply, CniError> {
     let result: AddResult = P::add(&request).await?;
     let cni_version = request.conf.cni_version;
@@ -143,7 +143,7 @@ fn for_removal<P: Plugin>(raw: &Raw, object: &Rc<ConfObject>, version: SpecVersi
     conf
 }
 
-/// The version gate: the config's version must be literally one that the plugin speaks, and have the verb.
+/// The version gate: the config's version must be one of the plugin's, and the version must have the verb.
 fn gate_version(command: Command, text: &str, supported: &[SpecVersion]) -> Result<SpecVersion, CniError> {
     let needed = match command {
         Command::Check => Some(SpecVersion::V0_4_0),
@@ -175,8 +175,8 @@ fn gate_verb(command: Command, text: &str, needed: SpecVersion, supported: &[Spe
     Ok(())
 }
 
-/// The container's namespace. ADD refuses the plugin's own before anything is done; to DEL a path that leads there is one
-/// whose namespace is gone: the number in `/proc/PID/ns/net` belongs to a process of the node by now.
+/// The container's namespace. ADD refuses the plugin's own before any change; for DEL a path that leads there means
+/// that the namespace is gone: the pid in `/proc/PID/ns/net` belongs to a process of the node by now.
 fn open_netns(command: Command, call: &mut Call) -> Result<Option<NetnsPath>, CniError> {
     let allows_own = match command {
         Command::Gc | Command::Status | Command::Version => return Ok(None),

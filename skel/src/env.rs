@@ -1,10 +1,10 @@
-//! The `CNI_*` variables: which a verb needs, and the only place that reads the environment.
+//! The `CNI_*` variables: which ones a verb needs. Only this module reads the environment.
 
 use cni_spec::exec::CallEnv;
 use cni_spec::{CniError, Code, Command, ContainerId, IfName, PluginPath};
 use std::env::{self, VarError};
 
-/// The variables as they came, before any rule was applied.
+/// The variables as received, before any rule is applied.
 #[derive(Debug, Clone, Default)]
 pub struct Environment {
     /// `CNI_COMMAND`.
@@ -21,9 +21,9 @@ pub struct Environment {
     pub path: String,
     /// `CNI_NETNS_OVERRIDE`: the container's namespace may be the plugin's own (the reference's variable).
     pub netns_override: String,
-    /// `PATH`: where programs of the node are looked for. Whatever is not UTF-8 in it is no folder.
+    /// `PATH`: where programs of the node are looked up. Entries that are not UTF-8 are dropped.
     pub search_path: String,
-    /// Variables but `CNI_COMMAND` that are not UTF-8, which no rule here can accept.
+    /// Variables other than `CNI_COMMAND` that are not UTF-8, which no rule here can accept.
     pub not_utf8: Vec<&'static str>,
 }
 
@@ -40,7 +40,7 @@ use Use::{Optional, Required, Unused};
 /// One row of the table: a variable and its use by ADD, DEL, CHECK, GC, STATUS, VERSION.
 type Row = (&'static str, [Use; 6], fn(&Environment) -> &str);
 
-/// The table, in the order in which variables are looked at. The specification has `CNI_PATH` optional but for GC.
+/// The table, in the order of the checks. In the specification `CNI_PATH` is optional except for GC.
 const TABLE: [Row; 5] = [
     ("CNI_CONTAINERID", [Required, Required, Required, Unused, Unused, Unused], |env| &env.container_id),
     ("CNI_NETNS", [Required, Optional, Required, Unused, Unused, Unused], |env| &env.netns),
@@ -64,7 +64,7 @@ impl Environment {
             }
         };
         let mut environment = Self {
-            // Of other bytes than UTF-8 it is no verb, which the answer names.
+            // A value that is not UTF-8 is no verb, and the error names it.
             command: env::var_os("CNI_COMMAND").unwrap_or_default().to_string_lossy().into_owned(),
             container_id: read("CNI_CONTAINERID"),
             netns: read("CNI_NETNS"),
@@ -79,7 +79,7 @@ impl Environment {
         environment
     }
 
-    /// How much to log, from `CNI_LOG`: `error`, `warn` (the default), `info`, `debug` or `trace`.
+    /// The log level, from `CNI_LOG`: `error`, `warn` (the default), `info`, `debug` or `trace`.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn log_level() -> tracing::Level {
@@ -92,7 +92,7 @@ impl Environment {
         Command::find(&self.command)
     }
 
-    /// Checks the variables as `command` needs them (`None`: an unknown verb, which needs none).
+    /// Checks the variables that `command` needs (`None`: an unknown verb, which needs none).
     ///
     /// # Errors
     /// Code 4: a malformed container ID or ifname at once; all missing ones together,

@@ -1,4 +1,4 @@
-//! SIGTERM, SIGINT and SIGHUP, so that an interrupted ADD can take back what it has done.
+//! SIGTERM, SIGINT and SIGHUP: an interrupted ADD is rolled back.
 
 use std::fs::File;
 use std::future::poll_fn;
@@ -13,7 +13,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::event_loop;
 
-/// Set when the work needs to wait and cannot.
+/// Set when the work has to wait and cannot.
 static GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 /// Completes [`interrupted`] without a signal.
@@ -21,19 +21,19 @@ pub(crate) fn give_up() {
     GIVEN_UP.store(true, Ordering::SeqCst);
 }
 
-/// Lets a write beyond the limit of a file's size (`RLIMIT_FSIZE`) fail with `EFBIG`, so that ADD takes back what it has
-/// done, where SIGXFSZ would end the process. Delegates start with the default action, and do the same for themselves.
+/// Makes a write beyond the limit of a file's size (`RLIMIT_FSIZE`) fail with `EFBIG`, so that ADD rolls back;
+/// otherwise SIGXFSZ would end the process. Delegates start with the default action, and do the same for themselves.
 pub(crate) fn survive_file_size_limit() {
     if let Err(error) = signal_hook::flag::register(SIGXFSZ, Arc::default()) {
         tracing::debug!(%error, "cannot listen for SIGXFSZ");
     }
 }
 
-/// Completes when the process is asked to end. Listening begins with the call, not with the first poll; from then
-/// on none of the three signals ends the process by itself. One that the process was started with as ignored (by nohup,
-/// or in the background of a shell) stays so.
+/// Completes when a signal asks the process to end. The handlers are installed by the call, not by the first poll; from
+/// then on none of the three signals ends the process by itself. A signal that was ignored when the process started (by
+/// nohup, or in the background of a shell) stays ignored.
 ///
-/// A signal that cannot be listened for keeps its default action, which ends the process at once: the runtime's
+/// A signal whose handler cannot be installed keeps its default action, which ends the process at once: the runtime's
 /// DEL then finds what is left by name.
 pub fn interrupted() -> impl Future<Output = ()> {
     let flag = Arc::new(AtomicBool::new(false));
@@ -46,7 +46,7 @@ pub fn interrupted() -> impl Future<Output = ()> {
     }
     async move {
         let asked = || flag.load(Ordering::SeqCst) || GIVEN_UP.load(Ordering::SeqCst);
-        // Without an event loop nobody waits yet, and each checkpoint of the work looks here.
+        // Without an event loop no task is waiting yet, and each checkpoint of the work checks this.
         let mut looped = std::pin::pin!(event_loop::ready());
         poll_fn(|context| if asked() { Poll::Ready(()) } else { looped.as_mut().poll(context) }).await;
         if asked() {
@@ -54,7 +54,7 @@ pub fn interrupted() -> impl Future<Output = ()> {
         }
         let streams: Vec<Signal> =
             heard.iter().filter_map(|number| signal(SignalKind::from_raw(*number)).ok()).collect();
-        // One that came before these listened.
+        // A signal that came before these handlers were installed.
         if asked() {
             return;
         }
@@ -71,7 +71,7 @@ async fn next(mut signal: Signal) {
     }
 }
 
-/// The signals that this process ignores, a bit each (proc_pid_status(5), `SigIgn`); none where that cannot be read.
+/// The signals that this process ignores, a bit each (proc_pid_status(5), `SigIgn`); none if that cannot be read.
 fn ignored() -> u64 {
     let mut text = [0; 4 << 10];
     let read = File::open("/proc/self/status").and_then(|mut file| file.read(&mut text)).unwrap_or_default();

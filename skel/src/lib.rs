@@ -1,4 +1,4 @@
-//! The plugin's end of CNI (SPEC 2 and 4): from environment and stdin to one of five verbs, and back to stdout.
+//! The plugin side of CNI (SPEC 2 and 4): from environment and stdin to one of five verbs, and back to stdout.
 //!
 //! A plugin implements [`Plugin`]; its `main` is [`main`], or [`run`] when one executable is several plugins:
 //!

@@ -1,4 +1,4 @@
-//! Logs: a line a step on stderr, which the runtime collects.
+//! Logs: a line for each step on stderr, which the runtime collects.
 
 use std::sync::OnceLock;
 
@@ -12,11 +12,11 @@ use crate::env::Environment;
 pub(crate) fn start() {
     let log = Log { level: Environment::log_level(), lines: OnceLock::new() };
     if tracing::subscriber::set_global_default(log).is_err() {
-        tracing::debug!("somebody else logs already");
+        tracing::debug!("another subscriber is installed already");
     }
 }
 
-/// The log, made when there is something to say: most calls say nothing, and its tables take a tenth of their time.
+/// The log, created at the first message: most calls have none, and its tables take a tenth of their time.
 struct Log {
     level: Level,
     lines: OnceLock<Box<dyn Subscriber + Send + Sync>>,
@@ -31,7 +31,7 @@ impl Log {
     }
 }
 
-/// Everything but the level is its lines' business.
+/// Only the level is decided here.
 impl Subscriber for Log {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
         *metadata.level() <= self.level

@@ -1,4 +1,4 @@
-//! `CNI_NETNS`, opened once: what a path leads to may change while a call is under way.
+//! `CNI_NETNS`, opened once: the path may lead to another namespace during a call.
 
 use nix::errno::Errno;
 use std::fmt;
@@ -9,10 +9,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::rc::Rc;
 
-/// The container's namespace: the path that the runtime sent, never empty, and what it led to when the call began.
+/// The container's namespace: the runtime's path, never empty, and the namespace that it led to when the call began.
 ///
-/// All work on the container goes by that descriptor, delegates in this process included. The path is for texts alone: to
-/// open it again may lead to another namespace, and so past the check that it is not the node's.
+/// All work on the container uses that descriptor, delegates in this process included. The path is only for messages:
+/// opening it again may lead to another namespace, which has not been compared with the node's.
 #[derive(Debug, Clone)]
 pub struct NetnsPath {
     path: String,
@@ -20,8 +20,8 @@ pub struct NetnsPath {
 }
 
 impl NetnsPath {
-    /// Opens the path; `None` for the empty text that stands for "no namespace" at DEL. That it cannot be opened is no
-    /// error yet: many plugins have nothing to do there.
+    /// Opens the path; `None` for the empty text, which means "no namespace" at DEL. A failure to open it is no error
+    /// yet: many plugins do not need it.
     #[must_use]
     pub fn open(path: &str) -> Option<Self> {
         if path.is_empty() {
@@ -34,16 +34,16 @@ impl NetnsPath {
         Some(Self { path: path.to_owned(), opened: Rc::new(opened) })
     }
 
-    /// The text as the runtime sent it, which results repeat as `sandbox`.
+    /// The path as the runtime sent it; results repeat it as `sandbox`.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.path
     }
 
-    /// What was opened: perhaps no namespace at all.
+    /// The file that was opened, which may not be a namespace.
     ///
     /// # Errors
-    /// Why it could not be opened; `ENOENT` where nothing is there.
+    /// Why it could not be opened; `ENOENT` where it does not exist.
     pub fn opened(&self) -> Result<BorrowedFd<'_>, Errno> {
         self.opened.as_ref().as_ref().map(AsFd::as_fd).map_err(|errno| *errno)
     }

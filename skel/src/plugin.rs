@@ -1,4 +1,4 @@
-//! What a plugin is: five verbs over one config; and how an executable lists the plugins it is.
+//! A plugin: five verbs on one config; and the list of an executable's plugins.
 
 use crate::call::Call;
 use crate::dispatch::dispatch;
@@ -8,38 +8,38 @@ use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequ
 use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, SpecVersion};
 use std::pin::Pin;
 
-/// A plugin. Its verbs run on the process's one single-threaded event loop, one of them per process, and may use all of
-/// tokio; [`Plugin::EVENT_LOOP`] saves those who do not the making of it.
+/// A plugin. Its verbs run on the process's single-threaded event loop, one verb per process, and may use all of tokio;
+/// plugins that do not can save its creation with [`Plugin::EVENT_LOOP`].
 pub trait Plugin: 'static {
-    /// The file name it is called by.
+    /// Its file name, which is its `type`.
     const NAME: &'static str;
-    /// The versions it speaks, oldest first.
+    /// The supported versions, oldest first.
     const VERSIONS: &'static [SpecVersion] = &SpecVersion::ALL;
     /// When its verbs have an event loop.
     const EVENT_LOOP: EventLoop = EventLoop::Always;
-    /// Whether its verbs call the network's address plugin. To one that does not, [`AddRequest::ipam`] and its like are
-    /// `None`. One that does is refused as an address plugin: it would call itself without end.
+    /// Whether its verbs call the network's address plugin. If false, [`AddRequest::ipam`] and its like are `None`. A
+    /// plugin that delegates is refused as an address plugin: it would call itself without end.
     const DELEGATES: bool = true;
-    /// Whether its ADD waits only before its first change, so that one that is dropped while it waits has made nothing. The
-    /// interface plugin that it serves in the same process then need not call DEL when it is told to end.
+    /// Whether its ADD waits only before its first change, so that an ADD that is dropped while it waits has changed
+    /// nothing. The interface plugin that it serves in the same process then need not call DEL when it is terminated.
     const WAITS_BEFORE_CHANGES: bool = false;
-    /// Its own keys, checked: what ADD needs, and so CHECK, which compares with it, and STATUS, which says whether ADD
-    /// would work.
+    /// Its own keys, checked: those for ADD, and so for CHECK, which compares with it, and STATUS, which reports
+    /// whether ADD would succeed.
     type Conf: FromConf;
-    /// What DEL and GC need of the keys to find what ADD made. As little as possible, and nothing that can be refused:
-    /// a config that ADD refuses must not keep DEL from its work. `()` where network, container and interface suffice.
+    /// The keys that DEL and GC need to find what ADD made. As few as possible, and none that can be refused: a config
+    /// that ADD refuses must not make DEL fail. `()` where network, container and interface suffice.
     type Removal: FromAnyConf;
 
-    /// Makes the attachment, or nothing.
+    /// Makes the attachment, or changes nothing.
     ///
     /// # Errors
-    /// What stood in the way; by then everything is undone, or `details` says what is left.
+    /// The error that stopped ADD. All changes were rolled back; `details` lists any that could not be.
     fn add(request: &AddRequest<Self::Conf>) -> impl Future<Output = Result<AddResult, CniError>>;
 
-    /// Removes the attachment, as much of it as there is. Repeatable; carries on past errors.
+    /// Removes the attachment, as far as it exists. It can be repeated, and continues after errors.
     ///
     /// # Errors
-    /// What could not be removed, together. What is already gone is no error.
+    /// All objects that could not be removed, in one error. An object that is gone already is no error.
     fn del(request: &DelRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>>;
 
     /// Compares the node with what ADD made.
@@ -48,11 +48,11 @@ pub trait Plugin: 'static {
     /// The first difference.
     fn check(request: &CheckRequest<Self::Conf>) -> impl Future<Output = Result<(), CniError>>;
 
-    /// Removes all attachments of this network that are not in the list. Carries on past errors. By default it has the
-    /// address plugin collect, if the network has one: what a plugin does that leaves nothing on the node.
+    /// Removes all attachments of this network that are not in the list. Continues after errors. The default calls GC
+    /// of the address plugin, if the network has one: right for a plugin that leaves nothing on the node.
     ///
     /// # Errors
-    /// What could not be removed, together.
+    /// All objects that could not be removed, in one error.
     fn gc(request: &GcRequest<Self::Removal>) -> impl Future<Output = Result<(), CniError>> {
         async {
             match request.ipam() {
@@ -62,8 +62,8 @@ pub trait Plugin: 'static {
         }
     }
 
-    /// Tells whether ADD could be served now. Changes nothing. A config that ADD refuses does not get here. By default it
-    /// asks the address plugin, if the network has one: what a plugin does that needs nothing of the node.
+    /// Reports whether ADD would succeed now. Changes nothing. A config that ADD refuses is refused before. The default
+    /// calls STATUS of the address plugin, if the network has one: right for a plugin that needs nothing of the node.
     ///
     /// # Errors
     /// Code 50 or 51 with the reason.
@@ -80,23 +80,24 @@ pub trait Plugin: 'static {
 /// Answers one call.
 pub type Handler = for<'a> fn(&'a Call) -> Pin<Box<dyn Future<Output = Reply> + 'a>>;
 
-/// A plugin that this executable is, under the name it is called by.
+/// A plugin in this executable, under its file name.
 #[derive(Clone, Copy)]
 pub struct Entry {
     /// The file name.
     pub name: &'static str,
-    /// The versions it speaks, for the about text.
+    /// The supported versions, for the about text.
     pub versions: &'static [SpecVersion],
     /// Whether it calls the network's address plugin, see [`Plugin::DELEGATES`].
     pub delegates: bool,
-    /// Whether a dropped ADD has made nothing, see [`Plugin::WAITS_BEFORE_CHANGES`].
+    /// Whether a dropped ADD has changed nothing, see [`Plugin::WAITS_BEFORE_CHANGES`].
     pub waits_before_changes: bool,
-    /// What answers.
+    /// The function that answers calls.
     pub handler: Handler,
 }
 
-/// The entry that a file of this executable is by its name: that of this name; else the longest that the name ends in
-/// behind a hyphen, or begins with before one (`cnv-bridge`, `bridge-1.2`), as nodes keep two versions side by side.
+/// The entry for a file of this executable with this name: the entry of that name; otherwise the longest entry that the
+/// name ends in after a hyphen, or begins with before one (`cnv-bridge`, `bridge-1.2`), as nodes keep two versions side
+/// by side.
 pub(crate) fn find<'a>(entries: &'a [Entry], file_name: &str) -> Option<&'a Entry> {
     let is_part = |entry: &&Entry| {
         let before = file_name.strip_suffix(entry.name).is_some_and(|rest| rest.ends_with('-'));

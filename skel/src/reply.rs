@@ -1,4 +1,4 @@
-//! What a call answers, and the only writer to stdout.
+//! The reply of a call. Only this module writes to stdout.
 
 use cni_spec::{CniError, SpecVersion};
 use nix::errno::Errno;
@@ -8,27 +8,27 @@ use std::process::ExitCode;
 /// stdout and exit status of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Reply {
-    /// Everything that goes to stdout.
+    /// The content of stdout.
     pub stdout: Vec<u8>,
     /// Exit status; 0 is success.
     pub exit: u8,
 }
 
 impl Reply {
-    /// Success, with something to print.
+    /// Success, with the text to print.
     #[must_use]
     pub fn success(stdout: impl Into<Vec<u8>>) -> Self {
         Self { stdout: stdout.into(), exit: 0 }
     }
 
-    /// Failure: the error object, in the version of the config as far as it is known.
+    /// Failure: the error object, in the config's version as far as that is known.
     #[must_use]
     pub fn failure(error: &CniError, version: SpecVersion) -> Self {
         Self { stdout: error.to_json(version).into_bytes(), exit: 1 }
     }
 
-    /// Writes stdout, and `unsent` sees to what follows from a result that got to nobody. A runtime that closed its end
-    /// gets no answer and sees the exit status.
+    /// Writes stdout; `unsent` handles a result that could not be written. A runtime that closed its end gets no text
+    /// and sees the exit status.
     #[must_use]
     pub fn send_or(self, unsent: impl FnOnce()) -> ExitCode {
         match write_all(&self.stdout) {

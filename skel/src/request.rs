@@ -1,4 +1,4 @@
-//! What each verb gets: names parsed, config checked, nothing optional that the specification requires.
+//! The requests of the verbs: names parsed, config checked, nothing optional that the specification requires.
 
 use crate::call::Call;
 use crate::delegate::{self, Delegate};
@@ -6,7 +6,7 @@ use crate::netns::NetnsPath;
 use cni_spec::{Attachment, CniArgs, CniError, PluginConf};
 use std::rc::Rc;
 
-/// What all verbs have: the raw call, for those who pass it on.
+/// The raw call, for plugins that pass it on.
 #[derive(Clone)]
 pub struct Raw {
     pub(crate) call: Call,
@@ -20,19 +20,19 @@ impl Raw {
         &self.call
     }
 
-    /// stdin, as it came.
+    /// stdin, unchanged.
     #[must_use]
     pub fn stdin(&self) -> &Rc<[u8]> {
         &self.stdin
     }
 
-    /// `PATH`, for those who run programs of the node.
+    /// `PATH`, for plugins that run programs of the node.
     #[must_use]
     pub fn search_path(&self) -> &str {
         &self.call.env.search_path
     }
 
-    /// Parses `CNI_ARGS`. Plugins that use nothing from it do not call this, and so accept anything in it.
+    /// Parses `CNI_ARGS`. Plugins that do not use it do not call this, and so accept anything in it.
     ///
     /// # Errors
     /// Code 4 if it is malformed.
@@ -67,25 +67,26 @@ macro_rules! request {
 request! {
     /// ADD.
     AddRequest {
-        /// What is to be made.
+        /// The attachment to make.
         attachment: Attachment,
         /// The container's namespace, which is not the plugin's own.
         netns: NetnsPath,
     }
 }
 request! {
-    /// DEL. Without a namespace, or with one that is gone, everything outside it is removed all the same.
+    /// DEL. Without a namespace, or with one that is gone, everything outside the namespace is removed all the same.
     DelRequest {
-        /// What it is about.
+        /// The attachment.
         attachment: Attachment,
-        /// The container's namespace, if the runtime still knows one. Never the plugin's own, which is taken for one that is gone.
+        /// The container's namespace, if the runtime still has one. Never the plugin's own, which counts as one that is
+        /// gone.
         netns: Option<NetnsPath>,
     }
 }
 request! {
     /// CHECK.
     CheckRequest {
-        /// What it is about.
+        /// The attachment.
         attachment: Attachment,
         /// The container's namespace.
         netns: NetnsPath,
@@ -94,7 +95,7 @@ request! {
 request! {
     /// GC.
     GcRequest {
-        /// What must stay; everything else of this network goes.
+        /// The attachments that must stay; all others of this network are removed.
         valid: Vec<Attachment>,
     }
 }
@@ -104,11 +105,11 @@ request! {
 }
 
 impl<C> DelRequest<C> {
-    /// Has the address plugin free what it gave, if the network has one.
+    /// Calls the address plugin to release its addresses, if the network has one.
     ///
     /// # Errors
-    /// The address plugin's own. Code 7: prevResult has addresses, and `ipam` does not say who gave them, so that they
-    /// stay taken until DEL is called with the config mended.
+    /// The address plugin's own. Code 7: prevResult has addresses, and `ipam` does not name their plugin, so they stay
+    /// reserved until DEL is called with a corrected config.
     pub async fn release(&self) -> Result<(), CniError> {
         if let Some(ipam) = self.ipam() {
             return ipam.del().await;

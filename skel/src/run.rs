@@ -27,9 +27,9 @@ pub fn main<P: Plugin>() -> ExitCode {
     serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME)
 }
 
-/// Runs the plugin by whose name this executable was called, as busybox does; `cnv-bridge` and `bridge-1.2` are names of
-/// `bridge`. By its own name it takes the plugin's
-/// name as first argument, and without one lists what it contains, a name a line.
+/// Runs the plugin whose name is this executable's file name, as busybox does; `cnv-bridge` and `bridge-1.2` are names
+/// of `bridge`. By its own name it takes the plugin's name as first argument; without one it lists its plugins, one a
+/// line.
 #[must_use]
 pub fn run(entries: &'static [Entry]) -> ExitCode {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
@@ -75,7 +75,7 @@ fn serve(entry: &Entry, entries: &'static [Entry], file: &str) -> ExitCode {
     finish(pin!(answer(entry, &call))).send_or(|| take_back(entry, &call))
 }
 
-/// Takes back what an ADD has made whose result could not be written: the runtime counts it as failed.
+/// Rolls back an ADD whose result could not be written: the runtime counts it as failed.
 fn take_back(entry: &Entry, call: &Call) {
     if call.env.find_command() != Some(Command::Add) {
         return;
@@ -87,8 +87,8 @@ fn take_back(entry: &Entry, call: &Call) {
     }
 }
 
-/// Polls the work to its end. Most calls wait for nothing, as the kernel answers a netlink request while it is sent;
-/// the event loop, which costs as much as the rest of the start, is made when one does wait.
+/// Polls the work to its end. Most calls never wait, as the kernel answers a netlink request while it is sent; the
+/// event loop, which costs as much as the rest of the start, is created when the work waits.
 fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
     if let Some(reply) = go_on(work.as_mut()) {
         return reply;
@@ -97,22 +97,22 @@ fn finish(mut work: Pin<&mut impl Future<Output = Reply>>) -> Reply {
         Ok(runtime) => return runtime.block_on(work),
         Err(error) => error,
     };
-    // It is told to end, and takes back what it has done as far as that needs no waiting.
+    // It is cancelled, and rolls back as far as that is possible without waiting.
     interrupt::give_up();
     let ended = go_on(work);
     match ended {
         Some(reply) if reply.exit == 0 => reply,
         ended => {
-            let told = ended.and_then(|reply| CniError::find_in(&reply.stdout)).map(|error| error.details);
+            let details = ended.and_then(|reply| CniError::find_in(&reply.stdout)).map(|error| error.details);
             let error = CniError::new(Code::IO, format!("cannot wait: the kernel gave no event loop: {error}"))
                 .detail("Raise the node's limit of open files, or free memory.")
-                .detail(told.as_deref().unwrap_or("What was done may be left: call DEL."));
+                .detail(details.as_deref().unwrap_or("What was done may be left: call DEL."));
             Reply::failure(&error, SpecVersion::LATEST)
         }
     }
 }
 
-/// Polls the work as long as it wants to be polled at once; `None` if it waits for something.
+/// Polls the work as long as it is ready at once; `None` if it waits for an event.
 fn go_on<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let woken = Arc::new(Woken::default());
     let waker = Waker::from(Arc::clone(&woken));
@@ -126,7 +126,7 @@ fn go_on<T>(mut work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     }
 }
 
-/// Whether the work that was polled last wants to be polled again at once.
+/// Whether the work that was polled last is ready again at once.
 #[derive(Default)]
 struct Woken(AtomicBool);
 
@@ -136,7 +136,7 @@ impl Wake for Woken {
     }
 }
 
-/// Without `CNI_COMMAND` a person is asking: the about text, on stderr as the reference does.
+/// Without `CNI_COMMAND`, a person is asking: the about text, on stderr as in the reference.
 fn about(entry: &Entry) -> ExitCode {
     let versions: Vec<&str> = entry.versions.iter().map(|version| version.as_str()).collect();
     let text = format!(
@@ -169,7 +169,7 @@ fn panic_text(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
-/// A panic becomes an error object; where it happened is logged in one line.
+/// Turns a panic into an error object; its location is logged in one line.
 fn silence_panics() {
     std::panic::set_hook(Box::new(|panic| tracing::error!("{panic}")));
 }
