@@ -131,7 +131,7 @@ fn all_at_once(calls: &[Call], at_once: usize) -> Result<Done, String> {
     let (mut answers, mut costs) = (Vec::new(), Vec::new());
     for ((_, end), call) in ends.into_iter().zip(calls) {
         let ended = end?;
-        answers.push(call.judge(&ended)?);
+        answers.push(call.verify(&ended)?);
         costs.push(Cost { wall: ended.wall, gone: ended.wall, cpu, switches });
     }
     if answers.len() < calls.len() {

@@ -1,8 +1,8 @@
 //! One call of one executable: started as a runtime does it, timed, and judged once the clock has stopped.
 //!
-//! The clock runs from just before the process is made until a runtime would know the answer: the process has ended, and
-//! its stdout and stderr are at their end. `std` starts it by `posix_spawn`, which shares the spawner's memory until the
-//! program begins, so that what the spawner weighs does not count.
+//! The clock runs from just before the process is made until a runtime would know the answer: the process has ended,
+//! and its stdout and stderr are at their end. `std` starts it by `posix_spawn`, which shares the spawner's memory
+//! until the program begins, so that what the spawner weighs does not count.
 
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
@@ -118,10 +118,10 @@ impl Call {
         let gone = leftover::wait(&[ended.group], ended.start, ended.wall, DEADLINE)?;
         let after = spent();
         let cost = Cost { wall: ended.wall, gone, cpu: after.0 - before.0, switches: after.1 - before.1 };
-        Ok((cost, self.judge(&ended)?))
+        Ok((cost, self.verify(&ended)?))
     }
 
-    /// Makes the call, perhaps beside others; [`Call::judge`] it afterwards.
+    /// Makes the call, perhaps at the same time as others; [`Call::verify`] it afterwards.
     ///
     /// # Errors
     /// It could not be started, or was not through in time.
@@ -153,11 +153,11 @@ impl Call {
     ///
     /// # Errors
     /// It failed, or printed something else.
-    pub(crate) fn judge(&self, ended: &Ended) -> Result<Value, String> {
+    pub(crate) fn verify(&self, ended: &Ended) -> Result<Value, String> {
         self.judge_output(&ended.status, &ended.stdout, &ended.stderr)
     }
 
-    /// As [`Call::judge`], for a call that something else has made.
+    /// As [`Call::verify`], for a call that other code made.
     ///
     /// # Errors
     /// It failed, or printed something else.
@@ -168,7 +168,7 @@ impl Call {
         if !status.success() {
             return Err(told(&status.to_string()));
         }
-        self.expect.judge(&stdout).map_err(|what| told(&what))
+        self.expect.verify(&stdout).map_err(|what| told(&what))
     }
 
     /// The call in one line.
@@ -181,7 +181,7 @@ impl Call {
 }
 
 impl Expect {
-    fn judge(self, stdout: &str) -> Result<Value, String> {
+    fn verify(self, stdout: &str) -> Result<Value, String> {
         if self == Self::Nothing {
             return if stdout.is_empty() { Ok(Value::Null) } else { Err("it has to print nothing".to_owned()) };
         }

@@ -110,8 +110,9 @@ impl Contest {
         }
     }
 
-    /// All verbs of the scene for each pod, one subject after the other: what one leaves in the processor's caches, sixty
-    /// thousand files that it read for instance, is no cost of another. Who is slow gets through fewer pods than all.
+    /// All verbs of the scene for each pod, one subject after the other: what one leaves in the processor's caches,
+    /// sixty thousand files that it read for instance, is no cost of another. Who is slow gets through fewer pods than
+    /// all.
     pub(crate) fn lives_apart(&mut self, pods: Range<usize>) {
         const BUDGET: Duration = Duration::from_secs(10);
         const AT_LEAST: usize = 7;
@@ -150,7 +151,7 @@ impl Contest {
 
 const SEED: u64 = 0x2545_f491_4f6c_dd1d;
 
-/// The numbers below `count` in an order that nobody can profit from: were it only rotated, each subject would always
+/// The numbers below `count` in an order that favours no subject: were it only rotated, each subject would always
 /// come after the same one, and find the processor's caches as that one left them. The same in each run.
 fn shuffled(count: usize, state: &mut u64) -> Vec<usize> {
     let mut order: Vec<_> = (0..count).collect();

@@ -18,12 +18,12 @@ pub(crate) struct Amount {
     pub(crate) traced: usize,
 }
 
-/// Pods of a scene in a row. With half a dozen subjects that makes a hundred namespaces, as many as a full node of a cluster
-/// has; opening a sysctl takes longer with each that the machine has, whoever's it is.
+/// Pods of a scene in a row. With half a dozen subjects that makes a hundred namespaces, as many as a full node of a
+/// cluster has; opening a sysctl takes longer with each that the machine has, of any subject.
 const PODS_IN_A_ROW: usize = 20;
 
-/// Takes all subjects through the scenes, in rounds of some pods of each: what the machine does in some minute is no scene's
-/// alone, so that scenes can be compared, too.
+/// Takes all subjects through the scenes, in rounds of some pods of each: what the machine does in some minute is no
+/// scene's alone, so that scenes can be compared, too.
 ///
 /// # Errors
 /// A node or a namespace cannot be made; a call that fails is an outcome.

@@ -35,7 +35,8 @@ pub fn main() -> ExitCode {
     let options = match Options::try_read() {
         Ok(options) => options,
         Err(error) => {
-            // Help goes to stdout with 0, a wrong command line to stderr with 2. Nobody is left to tell if that fails.
+            // Help goes to stdout with status 0, a usage error to stderr with 2. If that fails, the error cannot be
+            // reported.
             drop(error.print());
             return u8::try_from(error.exit_code()).map_or(ExitCode::FAILURE, ExitCode::from);
         }

@@ -84,7 +84,7 @@ pub(crate) struct Growth {
     /// `reservations`, `pods`, `rules`, `links`.
     pub(crate) dimension: String,
     pub(crate) size: usize,
-    /// Links that were made, and removed, per second meanwhile; 0 where nobody did.
+    /// Links that were made, and removed, per second meanwhile; 0 if none were.
     pub(crate) churn: f64,
     pub(crate) scene: String,
     pub(crate) verb: String,

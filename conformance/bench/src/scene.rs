@@ -1,4 +1,4 @@
-//! What is called: networks, and what each verb gets told.
+//! The calls: networks, and the input of each verb.
 
 use serde_json::{Value, json};
 
@@ -139,7 +139,7 @@ impl Scene {
     }
 }
 
-/// What a chained noop is told that passes on what it was given.
+/// The config of a chained noop that passes on its prevResult.
 pub(crate) fn noop_config() -> Value {
     json!({ "cniVersion": "1.0.0", "name": NETWORK, "type": "noop" })
 }

@@ -1,4 +1,4 @@
-//! A node of its own for each subject, on a thread that stays: whoever works for it works there.
+//! A node of its own for each subject, on a permanent thread: all work for the subject happens there.
 
 use std::path::Path;
 use std::sync::mpsc::{Sender, channel};
@@ -10,8 +10,8 @@ type Job = Box<dyn FnOnce(&Node) + Send>;
 
 /// A thread with a [`Node`]: own network and mount namespaces, own `/run` and `/var/lib/cni`.
 ///
-/// Subjects that shared a node would pay for each other: for a bridge with the other's ports, for a store that the other
-/// has changed.
+/// Subjects that shared a node would pay for each other: for a bridge with the other's ports, for a store that the
+/// other has changed.
 pub(crate) struct Station {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,

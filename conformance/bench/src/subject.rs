@@ -42,7 +42,7 @@ pub(crate) struct Subject {
 pub(crate) enum Who {
     /// As a runtime calls plugins; chains by its `cnitool`.
     Plugins { bin_dir: PathBuf },
-    /// The five executables of a chain one after the other, by nobody's library.
+    /// The five executables of a chain one after the other, without a library.
     BareExecs { bin_dir: PathBuf },
     /// The least netlink; its DEL may wait until the kernel has freed everything.
     Floor { executable: PathBuf, waits: bool },
@@ -59,13 +59,14 @@ pub(crate) struct Pod {
     pub(crate) result: Value,
 }
 
-/// Copies of all executables in one folder, so that all come from one file system and nobody rebuilds them meanwhile.
+/// Copies of all executables in one folder, so that all are on one file system and no build replaces them meanwhile.
 #[derive(Debug)]
 pub(crate) struct Staging(TempDir);
 
 impl Built {
-    /// Beside the running executable or in the folder above, where cargo puts them. An optimised benchmark has the plugins
-    /// built as users get them: a profile of its own would give their functions other names, and the linker another order.
+    /// Beside the running executable or in the folder above, where cargo puts them. An optimised benchmark has the
+    /// plugins built as users get them: a profile of its own would give their functions other names, and the linker
+    /// another order.
     ///
     /// # Errors
     /// One is missing or cannot be built.
@@ -214,7 +215,8 @@ impl Subject {
         }
     }
 
-    /// Whether what it does there is a row of the report: who differs in DEL alone is told of for DEL alone.
+    /// Whether its calls of the verb are a row of the report: a subject that differs in DEL alone has a row for DEL
+    /// alone.
     pub(crate) fn is_told(&self, scene: &Scene, verb: Verb) -> bool {
         let differs =
             !matches!(self.who, Who::Floor { waits: true, .. }) || (verb == Verb::Del && scene.name != "loopback");

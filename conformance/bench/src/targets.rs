@@ -14,7 +14,7 @@ pub(crate) struct Target {
     pub(crate) bound: Bound,
     /// Of a subject.
     measure: Measure,
-    /// Whether the floor's tells what is the kernel's share of it.
+    /// Whether the floor's value shows the kernel's share of it.
     is_of_floor: bool,
 }
 

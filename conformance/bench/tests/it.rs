@@ -1,4 +1,4 @@
-//! The benchmark on two pods, with a debug build: every row works, and a subject that fails is told as failed.
+//! The benchmark on two pods, with a debug build: every row works, and a subject that fails is reported as failed.
 
 #![allow(missing_docs, reason = "a test's name is its documentation")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
@@ -82,7 +82,7 @@ fn children_are_counted_and_waited_for() {
     assert!(del["gone_ms"]["p50"].as_f64().unwrap() > del["wall_ms"]["p50"].as_f64().unwrap(), "{del}");
     assert_eq!(find("chain", "ADD", "ours")["counts"]["execs"], 5);
     assert_eq!(find("chain", "ADD", "five execs")["counts"]["execs"], 0);
-    // The kernel's state takes some changes, whoever makes it.
+    // The kernel's state takes some changes, whatever program makes it.
     assert!(find("bridge", "ADD", "floor")["counts"]["messages"].as_u64() > Some(3));
 }
 

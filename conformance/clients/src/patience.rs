@@ -1,4 +1,4 @@
-//! Waiting for what a runtime tells nobody of.
+//! Waiting for changes of a runtime that it does not announce.
 
 use std::time::{Duration, Instant};
 

@@ -161,7 +161,7 @@ pub fn index(data: &[u8]) {
     }
 }
 
-/// A folder's name that nobody else uses, in memory where there is such a place.
+/// A folder's name that no other process uses, in memory where possible.
 fn scratch() -> PathBuf {
     let memory = Path::new("/dev/shm");
     let parent = if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() };

@@ -21,7 +21,7 @@ pub fn kit_answer(data: &[u8]) {
     fuzzing::addresses(&result).iter().for_each(|address| assert!(!address.contains('/'), "{address:?}"));
 }
 
-/// A config that somebody wrote to have a plugin tried with it.
+/// A config that its author wrote to have a plugin tried with it.
 pub fn kit_config(data: &[u8]) {
     match Profile::given("given", &hold::text(data), None) {
         Ok(profile) => {

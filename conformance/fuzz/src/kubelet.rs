@@ -23,7 +23,7 @@ pub fn quantity(data: &[u8]) {
     }
 }
 
-/// The value where machine words can tell it: few digits, and no exponent. Fractions are rounded up.
+/// The value where machine integers suffice: few digits, and no exponent. Fractions are rounded up.
 fn exact(unsigned: &str) -> Option<i128> {
     let split = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(split);

@@ -95,7 +95,7 @@ fn drawn_route(draw: &mut Draw<'_>) -> Route {
     route
 }
 
-/// A route as the kernel tells it: the defaults are spelled out.
+/// A route as the kernel returns it: with the defaults spelled out.
 fn as_read(route: &Route) -> Route {
     Route { table: route.table.or(Some(254)), scope: route.scope.or(Some(0)), ..route.clone() }
 }

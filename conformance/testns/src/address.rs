@@ -26,7 +26,7 @@ pub struct Address {
     pub flags: u32,
 }
 
-/// A neighbour entry that somebody set, rather than the kernel learned.
+/// A neighbour entry that a process set, rather than the kernel learned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Neighbour {
     /// The link.
@@ -84,7 +84,7 @@ pub(crate) fn addresses() -> Vec<Address> {
     dump.iter().filter_map(|message| parse(&message.body)).collect()
 }
 
-/// Neighbours of the thread's namespace that somebody set.
+/// Neighbours of the thread's namespace that a process set.
 pub(crate) fn neighbours() -> Vec<Neighbour> {
     const NUD_PERMANENT: u16 = 0x80;
     let dump = Socket::route().dump(RTM_GETNEIGH, &[0; 12]).must("list neighbours");

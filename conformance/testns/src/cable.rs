@@ -47,8 +47,8 @@ impl Namespace {
         self.new_link(name, "veth", |info| info.nest(IFLA_INFO_DATA, peer_link));
         self.set_up(name);
         other.set_up(peer);
-        // The kernel looks at the carrier when it is asked, and adds link-local addresses with it; else it does so a moment
-        // later, which a test would take for the plugin's doing.
+        // The kernel looks at the carrier when it is asked, and adds link-local addresses with it; else it does so a
+        // moment later, which a test would take for the plugin's doing.
         for (namespace, link) in [(self, name), (other, peer)] {
             drop(namespace.find_link(link));
         }
@@ -258,7 +258,7 @@ pub(crate) fn try_link(kind: &str, parent: Option<&str>, data: &[(u16, &[u8])]) 
     Socket::route().request(RTM_NEWLINK, NEW, &body.0).is_ok()
 }
 
-/// `struct ifinfomsg` for a link, setting it up if told to.
+/// `struct ifinfomsg` for a link, setting it up if requested.
 fn link_header(index: u32, up: bool) -> Vec<u8> {
     let mut header = vec![0; 4];
     header.extend(index.to_ne_bytes());

@@ -103,7 +103,7 @@ impl Call {
         self
     }
 
-    /// Sets the time the call may take, 60 s unless told.
+    /// Sets the time limit of the call, 60 s by default.
     #[must_use]
     pub fn deadline(mut self, deadline: Duration) -> Self {
         self.deadline = deadline;

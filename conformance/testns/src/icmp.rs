@@ -58,7 +58,7 @@ impl Namespace {
     }
 
     /// Sends a router advertisement from the link-local address of a link to all nodes there:
-    /// whoever accepts it gets a default route and an address of `prefix` (a /64).
+    /// a host that accepts it gets a default route and an address of `prefix` (a /64).
     ///
     /// # Panics
     /// When the link has no link-local address, or the kernel refuses the packet.

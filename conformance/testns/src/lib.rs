@@ -15,7 +15,7 @@
 //! Start at [`Node`]. [`Call`] is one call of one plugin with everything a runtime may say, and
 //! [`trace`] makes it while it is cut off, or its system calls fail, at any point. [`Namespace`] looks at a
 //! namespace, lays links in it ([`Namespace::add_veth`]) and sends packets from it
-//! ([`Namespace::ping`], [`exchange`]). What this kernel lacks is told by [`Feature`].
+//! ([`Namespace::ping`], [`exchange`]). [`Feature`] says what this kernel lacks.
 //!
 //! Everything here fails by panicking with a sentence, as a test would. Nothing needs `ip`, `nft`
 //! or any other program, and nothing sleeps: each wait has a deadline.

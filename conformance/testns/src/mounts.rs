@@ -21,7 +21,7 @@ pub const THROWAWAY_PROCESS: (&str, &str) = ("TESTNS", "throwaway");
 
 /// Says why the calling process may not make nodes, if it may not.
 ///
-/// It may inside a user namespace of somebody's own making, where root has no power over the
+/// It may inside a user namespace of the caller's own making, where root has no power over the
 /// machine, and on a machine that was started, or as a process that was shut away, to be thrown away.
 pub(crate) fn refusal() -> Option<String> {
     let (name, value) = THROWAWAY_PROCESS;

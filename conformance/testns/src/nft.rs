@@ -1,6 +1,6 @@
 //! The nftables ruleset of a namespace, read raw: enough to see what changed.
 //!
-//! Attributes are shown by number, as the uapi header counts them; `nft list ruleset` tells more
+//! Attributes are shown by number, as the uapi header counts them; `nft list ruleset` shows more
 //! where it is installed.
 
 use std::fmt::Write;

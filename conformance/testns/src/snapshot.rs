@@ -17,7 +17,7 @@ use crate::{Namespace, address, link, nft, route, tc};
 /// Everything a plugin could have left: one line for each object, sorted.
 ///
 /// Links: name, kind, MTU, MAC, flags, master, alias, bridge and port flags, VLANs, queueing.
-/// Addresses, routes of all tables, rules, neighbours somebody set, nftables objects, names of
+/// Addresses, routes of all tables, rules, neighbours that a process set, nftables objects, names of
 /// iptables' own tables, all of `/proc/sys/net` that can be read. Of a node, files as well.
 /// What changes by itself (indexes, counters, carrier, learned neighbours) is left out.
 #[derive(Debug, Clone, PartialEq, Eq)]

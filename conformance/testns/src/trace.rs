@@ -132,7 +132,7 @@ impl Call {
     /// Makes the call and lets its `n`th (from 1) step fail with the errno that suits it, without its being made.
     ///
     /// A step is a state-changing system call, a question to netlink, or the reception of an answer: failing that,
-    /// a change was made and nobody was told.
+    /// a change was made and the error could not be reported.
     ///
     /// # Panics
     /// As [`Call::trace`].

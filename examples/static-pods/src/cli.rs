@@ -81,7 +81,7 @@ pub(crate) struct Options {
     /// Time before a failed pod is tried again, in seconds; doubles at each failure.
     #[arg(long, value_name = "SECONDS", default_value = "1", value_parser = seconds)]
     pub(crate) retry: Duration,
-    /// How the pods are shown; unless told, a table on a terminal, else lines.
+    /// How the pods are shown; by default a table on a terminal, otherwise lines.
     #[arg(long, value_enum)]
     pub(crate) output: Option<Output>,
     /// Makes all as the manifests say, shows it, and ends; the pods stay.

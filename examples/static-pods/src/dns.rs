@@ -1,4 +1,4 @@
-//! What resolvers in a pod are told, by `dnsPolicy` and `dnsConfig`.
+//! The settings of a pod's resolvers, by `dnsPolicy` and `dnsConfig`.
 
 use crate::manifest::{DnsPolicy, Manifest};
 use pods::pod::Dns;
@@ -57,12 +57,12 @@ pub(crate) fn resolv_conf(dns: &Dns) -> String {
 }
 
 impl NodeDns {
-    /// What plugins are told of the pod's resolvers.
+    /// The settings of the pod's resolvers that plugins get.
     pub(crate) fn of(&self, manifest: &Manifest) -> Dns {
         with_config(self.of_policy(manifest), manifest)
     }
 
-    /// What resolvers in the pod are told: servers, search domains and options each from the result of its network, or
+    /// The resolver settings in the pod: servers, search domains and options each from the result of its network, or
     /// where that has none, from the policy; then the manifest's own. The policy `None` asks for the manifest's alone.
     pub(crate) fn in_pod(&self, manifest: &Manifest, result: &Dns) -> Dns {
         let mut dns = self.of_policy(manifest);

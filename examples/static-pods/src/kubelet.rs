@@ -1,4 +1,4 @@
-//! What is wanted against what is there: a worker for each pod, told of its manifest.
+//! Compares the wanted pods with the existing ones: a worker for each pod, which gets the pod's manifest.
 
 use crate::board::{Board, Phase, PodStatus, Readiness};
 use crate::cli::Options;
@@ -23,7 +23,7 @@ use tokio::time::{MissedTickBehavior, interval};
 struct Kubelet {
     options: Options,
     node: Arc<Node>,
-    /// What each worker is told.
+    /// The channel to each worker.
     workers: BTreeMap<Key, watch::Sender<Option<Wanted>>>,
     desired: Desired,
     leaving: watch::Sender<Leaving>,
@@ -31,7 +31,7 @@ struct Kubelet {
     screen: Screen,
 }
 
-/// Runs pods until told to end.
+/// Runs pods until a signal ends it.
 pub(crate) async fn run(options: Options) -> Result<ExitCode> {
     let mut signals = Signals::new()?;
     let state = State::open(&options.state_dir)?;
@@ -96,7 +96,7 @@ impl Kubelet {
             };
             adopted.entry(record.manifest.key.clone()).or_default().push(Sandbox { record, process, up });
         }
-        // All who are there have their ports before anybody comes.
+        // Existing pods have their ports before new ones are started.
         let mut starting = Vec::new();
         for (key, sandboxes) in adopted {
             let kept = sandboxes.last().filter(|sandbox| desired.broken.contains(&sandbox.record.file));
@@ -223,7 +223,7 @@ fn tell(worker: &watch::Sender<Option<Wanted>>, want: Option<Wanted>) {
 /// How often plugins are asked for their STATUS, whatever they said: kubelets do so, too.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
-/// Takes away what belongs to nobody, once; then tells whether pods can have a network, and when that changes.
+/// Removes what belongs to no pod, once; then reports whether pods can have a network, and when that changes.
 async fn watch_network(node: Arc<Node>, live: Vec<String>, readiness: watch::Sender<Readiness>) {
     if let Err(error) = node.network.collect(&live).await {
         eprintln!("static-pods: cannot collect what earlier runs left: {error:#}");
@@ -240,7 +240,7 @@ async fn watch_network(node: Arc<Node>, live: Vec<String>, readiness: watch::Sen
     }
 }
 
-/// What this program is told from outside.
+/// The signals to this program.
 struct Signals {
     interrupt: Signal,
     terminate: Signal,

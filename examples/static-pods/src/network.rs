@@ -14,7 +14,7 @@ use pods::{Pods, Status};
 use sha2::{Digest, Sha256};
 use std::net::IpAddr;
 
-/// The networks, and what pods are told of the node.
+/// The networks, and the node's settings for pods.
 #[derive(Debug)]
 pub(crate) struct Network {
     pods: Pods,
@@ -59,7 +59,7 @@ impl Network {
         }
         let node = match std::fs::read_to_string(&options.resolv_conf) {
             Ok(text) => parse_resolv_conf(&text),
-            // As in a C library: without the file there are no servers to tell of.
+            // As in a C library: without the file there are no servers.
             Err(_) => Dns::default(),
         };
         let (cluster_servers, cluster_domain) = (options.cluster_dns.clone(), options.cluster_domain.clone());

@@ -1,4 +1,4 @@
-//! Ports of the node: one pod has each at a time, whoever was first.
+//! Ports of the node: only one pod has each at a time, the first that claims it.
 
 use crate::manifest::{Key, Manifest, Port};
 use std::fmt;
@@ -54,7 +54,7 @@ impl Ports {
         Ok(Claim { ports: self.clone(), key: manifest.key.clone() })
     }
 
-    /// Waits until somebody gives ports back; listening starts with the first poll.
+    /// Waits until a pod releases ports; registration is at the first poll.
     pub(crate) async fn given_back(&self) {
         self.0.given_back.notified().await;
     }

@@ -24,7 +24,7 @@ pub(crate) struct Process {
     pidfd: AsyncFd<OwnedFd>,
 }
 
-/// Time for a process to end when it is told to; all it does is end.
+/// Time for a process to end after SIGTERM; it has nothing to clean up.
 const GRACE: Duration = Duration::from_secs(2);
 
 impl Process {
@@ -50,7 +50,7 @@ impl Process {
     pub(crate) async fn ended(&self) {
         // A pidfd is readable from the end on; an error would come at once again, and to wait is as good.
         self.pidfd.ready(Interest::READABLE).await.ok();
-        // Adopted processes are not our children; theirs is whoever reaps orphans.
+        // Adopted processes are not our children; their reaper waits for them.
         let this = WaitId::PidFd(self.pidfd.get_ref().as_fd());
         rustix::process::waitid(this, WaitIdOptions::EXITED | WaitIdOptions::NOHANG).ok();
     }

@@ -32,7 +32,7 @@ const DEFAULT_WIDTH: usize = 80;
 const DEFAULT_HEIGHT: usize = 24;
 
 impl Screen {
-    /// The screen of that kind; unless told, what suits stdout.
+    /// The screen of that kind; by default the one that suits stdout.
     pub(crate) fn new(output: Option<Output>) -> Self {
         let suitable = || if io::stdout().is_terminal() { Output::Table } else { Output::Lines };
         Self { output: output.unwrap_or_else(suitable), drawn: 0, shown: Board::new() }

@@ -75,7 +75,7 @@ impl State {
         Ok(netops::file::replace(&self.path(&record.sandbox), &serde_json::to_vec_pretty(record)?, 0o600)?)
     }
 
-    /// Puts the sandbox's resolv.conf there, for everybody to read as any other.
+    /// Writes the sandbox's resolv.conf, readable by all users as usual.
     pub(crate) fn save_resolv_conf(&self, record: &Record, text: &str) -> Result<()> {
         let path = self.resolv_confs.join(&record.sandbox);
         Ok(netops::file::replace(&path, text.as_bytes(), 0o644)?)
@@ -137,7 +137,7 @@ pub(crate) fn find_resolv_conf(dir: &Path, record: &Record) -> Option<PathBuf> {
     Some(dir.join(RESOLV_CONFS).join(&record.sandbox)).filter(|path| path.is_file())
 }
 
-/// The records in a state folder that somebody else works with.
+/// The records in a state folder that another instance uses.
 pub(crate) fn read_all(dir: &Path) -> Result<Vec<Record>> {
     let paths = paths(&dir.join("sandboxes"))?;
     // What is half gone is passed over.
@@ -232,7 +232,7 @@ mod tests {
         fs::remove_dir_all(dir).unwrap();
     }
 
-    /// After a restart of the machine the same pid with the same start may be anybody.
+    /// After a restart of the machine another process may have the same pid and start time.
     #[test]
     fn a_process_of_another_boot_is_not_ours() {
         let dir = scratch("boot");

@@ -59,7 +59,7 @@ fn widths(rows: &[(Row, Vec<String>)], width: usize) -> [usize; 5] {
         }
     }
     let mut excess = (widths.iter().sum::<usize>() + GAP * (widths.len() - 1)).saturating_sub(width);
-    // Names and networks can be told by their beginning; an address cannot, so it is narrowed last.
+    // The start of names and networks identifies them; an address has to be whole, so it is narrowed last.
     for (column, least) in [(0, 12), (3, 8), (2, 10)] {
         let give = excess.min(widths[column].saturating_sub(least));
         widths[column] -= give;

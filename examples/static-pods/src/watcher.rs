@@ -1,8 +1,8 @@
 //! Tells when the folder of manifests may hold something else, also when it does not exist yet.
 //!
 //! The kernel announces what happens in a folder that is watched, so every folder on the way is: where the next one is
-//! missing, its coming is announced by the one before. A file that is a link is followed by its name alone; when what it
-//! leads to outside of the folder is written in place, nobody tells.
+//! missing, its coming is announced by the one before. A file that is a link is followed by its name alone; when what
+//! it leads to outside of the folder is written in place, no event reports it.
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What is told of each folder on the way.
+/// The events of each folder on the way.
 const ON_THE_WAY: Event = Event::IN_CREATE
     .union(Event::IN_DELETE)
     .union(Event::IN_MOVE)
@@ -22,7 +22,7 @@ const ON_THE_WAY: Event = Event::IN_CREATE
     .union(Event::IN_MOVE_SELF)
     .union(Event::IN_ATTRIB)
     .union(Event::IN_ONLYDIR);
-/// What is told of the folder itself: that a file was written as well, once it is closed.
+/// The events of the folder itself: also that a file was closed after writing.
 const OF_THE_FOLDER: Event = ON_THE_WAY.union(Event::IN_CLOSE_WRITE);
 
 /// The watches on one folder and the way to it.
@@ -72,7 +72,7 @@ impl Watcher {
                 events => events.context("cannot read what happened in the folder of manifests")?,
             };
             if events.iter().any(|event| self.matters(event)) {
-                // What came since the old watches were placed is found by reading, and what comes from now on is told.
+                // Changes since the old watches were placed are found by reading, and later ones cause events.
                 return self.place();
             }
         }

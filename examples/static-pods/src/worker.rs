@@ -93,7 +93,7 @@ impl Worker {
             () = self.work() => (),
             () = at_once(&mut leaving) => self.abandon().await,
         }
-        // The ports are free before anybody hears that the pod is gone.
+        // The ports are free before the pod is reported as gone.
         self.claim = None;
         self.tell(if self.sandboxes.is_empty() { Phase::Gone } else { Phase::Left });
     }
@@ -173,7 +173,7 @@ impl Worker {
             match early {
                 Ok(made) => made,
                 Err(why) => {
-                    // Plugins that run are told to end, and what they have made is undone.
+                    // Running plugins are terminated, and their changes are rolled back.
                     call_off.cancel();
                     drop(set_up.await);
                     return match why {

@@ -1,5 +1,5 @@
-//! What a network's plugins left on the node, and whether its containers live: the [`Inventory`] that a runtime gives to
-//! `libcni` before GC.
+//! What a network's plugins left on the node, and whether its containers live: the [`Inventory`] that a runtime gives
+//! to `libcni` before GC.
 //!
 //! Three things speak for an attachment: the mark on the host end of its veth, its reservation in host-local's folder,
 //! and the comments of its rules. It lives if its veth's other end is in a namespace that exists; without a marked veth
@@ -48,14 +48,14 @@ impl Inventory for Node {
 #[derive(Debug, Default)]
 struct Evidence {
     objects: Vec<String>,
-    /// Its addresses, which count where no link tells.
+    /// Its addresses, which count where there is no link.
     addresses: Vec<IpAddr>,
     /// What its links say.
     life: Option<Life>,
     is_young: bool,
 }
 
-/// Attachments in order, by container and interface; those whose mark does not tell whose they are by that mark.
+/// Attachments in order, by container and interface; those whose mark names no attachment by the mark.
 #[derive(Debug, Default)]
 struct Found {
     named: BTreeMap<(ContainerId, IfName), Evidence>,
@@ -67,8 +67,8 @@ impl Found {
         self.named.entry((id.container_id.clone(), id.ifname.clone())).or_default()
     }
 
-    /// The attachment that an object speaks for. Reservations of the older form and rules of iptables name no interface,
-    /// and GC keeps them for any of the container's.
+    /// The attachment that an object speaks for. Reservations of the older form and rules of iptables name no
+    /// interface, and GC keeps them for any of the container's.
     fn id(&self, container_id: ContainerId, ifname: Option<IfName>) -> Option<AttachmentId> {
         let of_container = |(container, _): &&(ContainerId, IfName)| *container == container_id;
         let seen = || self.named.keys().find(of_container).map(|(_, ifname)| ifname.clone());
@@ -112,7 +112,7 @@ impl Found {
         let evidence = self.of(&id);
         evidence.objects.push(format!("address {address}"));
         evidence.addresses.push(address);
-        // A time to come is a clock that was set back: nobody knows how old that is.
+        // A time in the future means that the clock was set back: the age is unknown.
         evidence.is_young |= SystemTime::now().duration_since(written).map_or(true, |age| age < YOUNG);
     }
 
@@ -137,7 +137,7 @@ impl Found {
         Ok(())
     }
 
-    /// What each attachment's evidence comes to. Namespaces are looked through only where links do not tell.
+    /// The conclusion from each attachment's evidence. Namespaces are searched only where links are not enough.
     fn judge(self) -> Vec<OnNode> {
         let is_undecided = |evidence: &&Evidence| evidence.life != Some(Life::Lives) && !evidence.addresses.is_empty();
         let all = || self.named.values().chain(self.nameless.values());

@@ -9,7 +9,7 @@ use testns::{Node, Output};
 /// A call takes milliseconds, a hundred times that under valgrind.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
-/// An executable with everything it is told.
+/// An executable with its arguments, environment and stdin.
 pub(crate) struct Call {
     pub(crate) executable: PathBuf,
     pub(crate) arguments: Vec<String>,

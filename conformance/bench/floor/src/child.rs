@@ -5,7 +5,7 @@
 use nix::errno::Errno;
 use nix::unistd::{ForkResult, close, fork};
 
-/// Runs `work` in a child process, which ends then; nobody waits for it.
+/// Runs `work` in a child process, which ends afterwards; this process does not wait for it.
 ///
 /// The child's standard files are closed: who waits for the end of the parent's output does not wait for the child.
 pub(crate) fn leave_to_child(work: impl FnOnce()) -> Result<(), Errno> {

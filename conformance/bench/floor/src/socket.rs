@@ -30,7 +30,7 @@ impl Socket {
     }
 
     /// Sends a batch whose last request asks for an ack or an object, and returns what `read` makes of the
-    /// objects. Of a refused request the kernel tells unasked.
+    /// objects. The kernel answers a refused request in any case.
     pub(crate) fn call<T>(&self, batch: &Batch, read: impl FnMut(u16, &[u8]) -> Option<T>) -> Result<Option<T>, Errno> {
         self.send(batch)?;
         self.answer(batch.count, read)

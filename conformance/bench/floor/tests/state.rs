@@ -19,7 +19,7 @@ struct Lease {
     addresses: Vec<String>,
 }
 
-/// A network, and how the floor is told of it.
+/// A network, with the floor's arguments for it.
 struct Scene {
     config: Value,
     gateways: &'static [&'static str],

@@ -14,7 +14,7 @@ const PER_SECOND: usize = 500;
 const TICKS: usize = 10;
 
 /// Lets each subject in turn do everything for so many pods while its own node's links come and go; only then, so that
-/// nobody pays for another's. Returns how many links per second were made and removed.
+/// no subject pays for another's. Returns how many links per second were made and removed.
 ///
 /// # Errors
 /// A namespace cannot be made.

@@ -17,7 +17,7 @@ pub const IMAGE: &str = "localhost/busybox:1";
 /// The image of the process that holds a pod's namespaces.
 pub(crate) const PAUSE: &str = "localhost/pause:1";
 
-/// Where our `config.toml` tells the CRI plugin to look for networks; `ctr` always looks in `/etc/cni/net.d`.
+/// The folder of networks that our `config.toml` sets for the CRI plugin; `ctr` always uses `/etc/cni/net.d`.
 pub const NETWORKS_OF_CRI: &str = "/etc/cni/pods.d";
 
 /// A running containerd. It ends with this value.
@@ -127,7 +127,7 @@ fn log_path(machine: &Machine) -> PathBuf {
     machine.work_dir().join("containerd.log")
 }
 
-/// Starts the process and waits for what it tells systemd.
+/// Starts the process and waits for its notification to systemd.
 fn spawn(machine: &Machine) -> Child {
     let work = machine.work_dir();
     let config = work.join("config.toml");

@@ -21,7 +21,7 @@ use crate::process::{Output, group_of};
 /// Stops itself so that the tracer can take hold, then becomes the program.
 const STOP_FIRST: &str = "kill -STOP $$; exec \"$0\" \"$@\"";
 
-/// A program and everything it is told.
+/// A program with its arguments, environment and stdin.
 #[derive(Debug, Clone, Copy)]
 pub struct Program<'a> {
     /// Its path.
@@ -120,7 +120,7 @@ impl Program<'_> {
         let create = |end| File::create(file(end)).must("create a file for the traced call");
         let read = |end| fs::read(file(end)).must("read what the traced call wrote");
 
-        // Files, not pipes: nobody has to feed and drain them while the tracer waits.
+        // Files, not pipes, which would have to be fed and drained while the tracer waits.
         fs::write(file("in"), self.stdin).must("write stdin of the traced call");
         let stdin = File::open(file("in")).must("open stdin of the traced call");
         let mut command = Command::new("/bin/sh");

@@ -20,7 +20,7 @@ pub(super) fn documents(bytes: &[u8]) -> Result<Vec<Value>, String> {
 }
 
 fn one_line(error: &serde_saphyr::Error) -> String {
-    // Behind a note on options of the parser there is nothing for whoever wrote the manifest.
+    // The parser appends a note on its options, which is no help for the manifest's author.
     let text = error.without_snippet().to_string().replace(", set DuplicateKeyPolicy in Options if acceptable", "");
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("no YAML: {text}")

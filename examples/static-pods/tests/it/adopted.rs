@@ -14,7 +14,7 @@ fn a_pod_is_taken_over_as_it_is() {
         |lines: &[String]| lines.iter().find(|line| line.starts_with("pod default/one: Running")).unwrap().clone();
     let before = find(&program.seen);
     program.kill();
-    // A second claimant of its port comes while nobody looks, before it by name.
+    // A second claimant of its port, before it by name, appears while the program is not running.
     scene.write_pod("a", &host_port(8080));
     let mut program = scene.start();
     program.wait_for_all([
@@ -76,7 +76,7 @@ fn two_instances_exclude_each_other() {
     assert_eq!(scene.traces(), Traces::of(1));
 }
 
-/// The network of a record that cannot be read belongs to nobody, and is collected.
+/// An unreadable record's network belongs to no pod, and is collected.
 #[test]
 fn a_broken_record_is_put_aside_and_its_network_collected() {
     let scene = Scene::new();

@@ -21,7 +21,7 @@ impl Gate {
         &self.0
     }
 
-    /// Waits until somebody writes to it.
+    /// Waits until a process writes to it.
     #[track_caller]
     fn wait(&self) {
         let path = self.0.clone();
@@ -35,7 +35,7 @@ impl Gate {
     }
 }
 
-/// The bad pod fails with these words, others come up and stay, and all goes when told to.
+/// The bad pod fails with this text, others come up and stay, and all are removed on request.
 #[track_caller]
 fn check(add: &str, words: &[&str]) {
     let scene = Scene::new();

@@ -135,7 +135,7 @@ fn a_host_port_on_a_network_without_portmap_is_a_warning() {
     assert!(!line.contains("warning"), "{line}");
 }
 
-/// The capability argument arrives at whoever asks for it.
+/// A plugin that asks for the capability argument gets it.
 #[test]
 fn a_host_port_leads_to_the_pod() {
     let Some(reference) = testns::Subject::find_reference() else {

@@ -101,7 +101,7 @@ impl Program {
             match self.lines.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(line) => self.seen.push(line),
                 Err(RecvTimeoutError::Timeout) => panic!("did not end within {DEADLINE:?} after\n{}", self.text()),
-                // Its end closes its stdout; nobody else has that open.
+                // Its end closes its stdout, which no other process has open.
                 Err(RecvTimeoutError::Disconnected) => return self.child.wait().expect("cannot wait"),
             }
         }
@@ -120,7 +120,7 @@ impl Drop for Program {
     }
 }
 
-/// `kill -9` of a process that is nobody's child here, until it has ended.
+/// `kill -9` of a process that is no child of the test, until it has ended.
 #[track_caller]
 pub(crate) fn kill_and_wait(pid: u32) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).expect("a process");

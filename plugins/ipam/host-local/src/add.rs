@@ -29,16 +29,16 @@ fn ip(address: Address, set: &RangeSet) -> Result<Ip, CniError> {
     Ok(Ip { interface: None, address: network, gateway: Some(range.gateway.ip()) })
 }
 
-/// The leases of one ADD under way.
+/// The leases of one ADD in progress.
 struct Leasing<'a> {
     store: &'a mut Store,
     conf: &'a Conf,
     owner: &'a Attachment,
-    /// What the owner held before.
+    /// The addresses that the owner held before.
     held: Vec<Address>,
-    /// What was released of late, and for how long it must still wait.
+    /// Recently released addresses, with the time that they must still wait.
     cooling: Vec<(Released, Duration)>,
-    /// What this ADD has reserved.
+    /// The addresses that this ADD has reserved.
     made: Vec<Address>,
 }
 
@@ -56,7 +56,7 @@ impl<'a> Leasing<'a> {
         Ok(Self { store, conf, owner, held, cooling, made: Vec::new() })
     }
 
-    /// An address of each set; after a failure this ADD has reserved nothing.
+    /// An address of each set; after a failure this ADD has nothing reserved.
     fn all(mut self) -> Result<Vec<Ip>, CniError> {
         self.each().map_err(|error| self.undo(error))
     }
@@ -81,7 +81,7 @@ impl<'a> Leasing<'a> {
             .detail("No range set has them, or a set has more than the one that a container gets of it."))
     }
 
-    /// Takes back what was reserved, newest first.
+    /// Releases what was reserved, newest first.
     fn undo(&mut self, error: CniError) -> CniError {
         let content = content_of(self.owner);
         let mut error = error;
@@ -163,14 +163,14 @@ impl<'a> Leasing<'a> {
             if self.reserve(index, address)? == Reserved::Done {
                 return Ok(Some(address));
             }
-            // Taken without the lock; the store has noted it.
+            // Released without the lock; the store has recorded it.
             let waiting = |address: Address| self.cooling.iter().any(|(released, _)| released.address == address);
             free = next_free(self.store, self.conf, Span { first: address, ..span }, waiting)?;
         }
         Ok(None)
     }
 
-    /// The address that this very owner released and that still cools down.
+    /// The address that this very owner released and that is still cooling down.
     fn former(&self, set: &RangeSet) -> Option<Address> {
         let own = |released: &Released| self.conf.reuse_address && released.was_of(self.owner);
         let mut former =
@@ -215,7 +215,7 @@ fn seconds(rest: Duration) -> u64 {
     rest.as_secs() + u64::from(rest.subsec_nanos() > 0)
 }
 
-/// The first address of `span` that is free, neither barred nor waiting.
+/// The first address of `span` that is free, not excluded and not cooling down.
 ///
 /// # Errors
 /// The store cannot be read.

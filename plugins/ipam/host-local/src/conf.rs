@@ -1,4 +1,4 @@
-//! The keys: JSON to [`Conf`]. Every rule about them is here, but for `CNI_ARGS`, which only ADD reads.
+//! The keys: JSON to [`Conf`]. Every rule about them is here, except for `CNI_ARGS`, which only ADD reads.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::store::{Place, notes};
 
 /// Where the reference keeps its stores.
 pub(crate) const DATA_DIR: &str = "/var/lib/cni/networks";
-/// How long to wait for the lock unless told. The holder needs milliseconds, the reference some seconds where ten
+/// How long to wait for the lock by default. The holder needs milliseconds, the reference some seconds where ten
 /// thousands of reservations make it read as many files; runtimes wait some minutes.
 const LOCK_DEADLINE: Duration = Duration::from_secs(60);
 
@@ -26,28 +26,28 @@ pub struct Conf {
     pub place: Place,
     /// The range sets: a container gets one address of each.
     pub sets: Vec<RangeSet>,
-    /// Addresses that are asked for, without those of `CNI_ARGS`.
+    /// The requested addresses, without those of `CNI_ARGS`.
     pub requested: Vec<Address>,
-    /// What is never handed out: all gateways, and `exclude`.
+    /// Addresses that are never given: all gateways, and `exclude`.
     pub barred: Barred,
     /// Routes for the result.
     pub routes: Vec<Route>,
     /// A file whose name servers go into the result.
     pub resolv_conf: Option<PathBuf>,
-    /// What to do with reservations of earlier boots.
+    /// The treatment of reservations of earlier boots.
     pub reclaim: Reclaim,
     /// Whether a container that holds an address gets it again, instead of an error.
     pub reuse_address: bool,
-    /// How long a released address is not handed out.
+    /// How long a released address is not given again.
     pub cool_down: Duration,
 }
 
-/// What removal needs of the keys: where the reservations are, and what becomes of an address that is released.
+/// The keys that removal needs: the folder of the reservations, and the treatment of a released address.
 #[derive(Debug, Clone)]
 pub struct Removal {
     /// Where the reservations are.
     pub place: Place,
-    /// How long a released address is not handed out.
+    /// How long a released address is not given again.
     pub cool_down: Duration,
 }
 
@@ -84,7 +84,7 @@ pub enum Reclaim {
     Always,
 }
 
-/// Addresses that are never handed out.
+/// Addresses that are never given.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Barred {
     gateways: Vec<Address>,
@@ -92,7 +92,7 @@ pub struct Barred {
 }
 
 impl Barred {
-    /// The last address of a barred stretch that `address` is in.
+    /// The last address of the excluded span that `address` is in.
     #[must_use]
     pub fn end(&self, address: Address) -> Option<Address> {
         let excluded = self.excluded.iter().filter(|span| span.contains(address)).map(|span| span.last).max();
@@ -117,7 +117,7 @@ struct Net {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "camelCase", default)]
 struct Ipam {
-    // Known here so that they do not look misspelt; the base reads them.
+    // Known here so that they do not look misspelt; the base parses them.
     #[serde(rename = "type")]
     _plugin: String,
     subnet: Option<Cidr>,
@@ -182,7 +182,7 @@ struct Excluded(Span);
 #[derive(Default)]
 struct ReclaimText(Reclaim);
 
-/// Deserialises from text by a function.
+/// Deserialises from a string by a function.
 macro_rules! from_text {
     ($Type:ident, $parse:expr) => {
         impl<'de> Deserialize<'de> for $Type {
@@ -266,7 +266,7 @@ impl FromConf for Conf {
     }
 }
 
-/// All sets in their order: the runtime's, the old-style range, `ranges`. Each comes with the key it is from.
+/// All sets in their order: the runtime's, the range in the old form, `ranges`. Each comes with its key.
 fn range_sets(ipam: &Ipam, runtime: &[Vec<RangeKeys>]) -> Result<Vec<RangeSet>, CniError> {
     let old = ipam.subnet.is_some().then(|| {
         let keys = RangeKeys {
@@ -307,7 +307,7 @@ fn range_set(index: usize, key: String, keys: &[RangeKeys]) -> Result<(String, R
     }
 }
 
-/// Results of 0.1.0 and 0.2.0 have room for one address a family.
+/// Results of 0.1.0 and 0.2.0 have room for one address of each family.
 fn check_version(sets: &[RangeSet], version: &str) -> Result<(), String> {
     let old =
         version.is_empty() || SpecVersion::find(version).is_some_and(|version| version.family() == VersionFamily::V02);
@@ -319,10 +319,10 @@ fn check_version(sets: &[RangeSet], version: &str) -> Result<(), String> {
     }
 }
 
-/// The addresses that `CNI_ARGS` asks for.
+/// The addresses that `CNI_ARGS` requests.
 ///
 /// # Errors
-/// Code 4: it is malformed, or has a key that is not known and not to be ignored.
+/// Code 4: it is malformed, or has an unknown key without `IgnoreUnknown`.
 pub(crate) fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
     args.expect_known(&["IP"])?;
     let Some(text) = args.find("IP").filter(|text| !text.is_empty()) else { return Ok(None) };

@@ -1,4 +1,4 @@
-//! DEL: what the container's interface holds in this network, of all sets at once.
+//! DEL: releases what the container's interface holds in this network, of all sets at once.
 
 use cni_spec::{Attachment, CniError};
 

@@ -1,4 +1,4 @@
-//! From what the store met to the error object.
+//! Converts the store's errors to the error object.
 
 use cni_spec::CniError;
 use interface::error::{On, failed_on};

@@ -1,4 +1,4 @@
-//! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
+//! The private decoders, for the targets of conformance/fuzz. Not a public interface: it changes with them.
 
 use std::fs::{self, File};
 use std::io;
@@ -15,13 +15,13 @@ use crate::store::notes::Notes;
 use crate::store::released::Released;
 use crate::store::{Content, content_of};
 
-/// Whom a reservation file names.
+/// The owner that a reservation file names.
 #[must_use]
 pub fn reserved_for(content: &[u8]) -> Option<String> {
     Content::parse(content).holder().map(str::to_owned)
 }
 
-/// What the reservation files of `owner` contain.
+/// The contents of `owner`'s reservation files.
 #[must_use]
 pub fn reservation(owner: &Attachment) -> String {
     content_of(owner)
@@ -39,16 +39,16 @@ pub fn resolv_conf(text: &str) -> Dns {
     crate::resolv::parse(text)
 }
 
-/// The address that `CNI_ARGS` ask for.
+/// The address that `CNI_ARGS` requests.
 ///
 /// # Errors
-/// As ADD gives them.
+/// The same as in ADD.
 pub fn requested_by(args: &CniArgs) -> Result<Option<Address>, CniError> {
     conf::requested_by(args)
 }
 
-/// Answers of an index: the addresses of each owner, and the first free one of each span. `None` where it says that it
-/// is damaged.
+/// Answers of an index: the addresses of each owner, and the first free one of each span. `None` where it reports that
+/// it is damaged.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Answers {
     /// By owner.
@@ -57,8 +57,8 @@ pub struct Answers {
     pub free: Vec<Option<Option<Address>>>,
 }
 
-/// Writes an index of `taken` into `folder`, flips bits at `damage`, and asks the index that is then found there.
-/// `None` if none is.
+/// Writes an index of `taken` into `folder`, flips bits at `damage`, and queries the index that is found there
+/// afterwards. `None` if there is none.
 ///
 /// # Errors
 /// The folder cannot be read or written.

@@ -1,5 +1,5 @@
-//! GC: every reservation that an ADD wrote for a container and interface that are not in the list, and every empty one.
-//! What an operator wrote stays.
+//! GC: releases every reservation that an ADD wrote for a container and interface that are not in the list, and every
+//! empty one. Reservations that an operator wrote stay.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ pub(crate) async fn gc(conf: &Removal, valid: &[Attachment]) -> Result<(), CniEr
     CniError::join(failed.iter().map(fault).collect()).map_or(Ok(()), Err)
 }
 
-/// Goes through the folder; gives what could not be deleted.
+/// Goes through the folder; returns what could not be deleted.
 fn sweep(store: &mut Store, valid: &Valid<'_>) -> Result<Vec<OpError>, OpError> {
     let mut failed = Vec::new();
     for (address, content) in store.scan()? {

@@ -1,4 +1,4 @@
-//! What is reserved in a network's folder, for whoever has to know before GC what it would release.
+//! The reservations in a network's folder, for a caller that has to know before GC what it would release.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::address::Address;
 use crate::conf::DATA_DIR;
 use crate::store::read;
 
-/// One address that is reserved, as its file says.
+/// A reserved address, as in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reservation {
     /// The address.
@@ -40,8 +40,8 @@ pub fn folder(network: &NetworkName, ipam: &str) -> Option<PathBuf> {
     (keys.plugin == "host-local").then(|| Path::new(data_dir).join(network.as_str()))
 }
 
-/// What GC could release in a folder. Takes no lock and changes nothing: files appear complete. No folder is no
-/// reservations; a file that names no owner is none.
+/// The reservations that GC could release in a folder. Takes no lock and changes nothing: files appear complete. A
+/// missing folder has none, and a file that names no owner is none.
 ///
 /// # Errors
 /// The folder cannot be read.

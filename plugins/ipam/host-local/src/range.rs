@@ -25,11 +25,11 @@ pub struct RawRange {
 pub struct Range {
     /// The network; its prefix length goes into the result.
     pub subnet: IpNetwork,
-    /// First address to hand out.
+    /// First address that is given.
     pub first: Address,
-    /// Last address to hand out.
+    /// Last address that is given.
     pub last: Address,
-    /// The gateway, which is never handed out and may lie outside.
+    /// The gateway, which is never given and may be outside.
     pub gateway: Address,
 }
 
@@ -59,7 +59,7 @@ impl Range {
     /// but one of an IPv4 and the last of an IPv6 network.
     ///
     /// # Errors
-    /// A sentence that names key and value, the reference's where it has one.
+    /// A sentence that names key and value, with the reference's text where it has one.
     pub fn new(raw: &RawRange) -> Result<Self, String> {
         let subnet = raw.subnet.ok_or("key subnet is missing")?;
         if subnet.ip() != subnet.ip().to_canonical() {
@@ -102,8 +102,8 @@ impl Range {
         if first <= last {
             return Ok(self);
         }
-        // The reference blames whichever of the two was given, and forgets a start behind the default end, from
-        // where it would walk out of the network.
+        // The reference reports one of the two that were given, and misses a start behind the default end, from which
+        // it would leave the network.
         match (raw.start, raw.end) {
             (Some(_), Some(_)) => Err(format!("RangeStart {first} not in network {subnet} up to rangeEnd {last}")),
             (Some(_), None) => Err(format!("RangeStart {first} is above the last address to hand out, {last}")),
@@ -152,7 +152,7 @@ impl RangeSet {
         self.0.first().map_or(Family::V4, |range| range.first.family)
     }
 
-    /// The range that hands out `address`.
+    /// The range that contains `address`.
     #[must_use]
     pub fn find(&self, address: Address) -> Option<&Range> {
         self.0.iter().find(|range| range.span().contains(address))
@@ -230,8 +230,8 @@ mod tests {
         );
     }
 
-    /// The reference's walk, a step at a time: one address on, over to the next range at the end, until the first comes
-    /// round again.
+    /// The reference's walk, a step at a time: one address forward, to the next range at the end, until the first
+    /// address is reached again.
     fn walk(set: &RangeSet, last: Option<Address>) -> Vec<Address> {
         let ranges = set.ranges();
         let known = last.and_then(|last| Some((ranges.iter().position(|range| range.span().contains(last))?, last)));

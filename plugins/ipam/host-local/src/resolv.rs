@@ -1,4 +1,4 @@
-//! `resolvConf`: the few words of resolv.conf(5) that a result can carry.
+//! `resolvConf`: the keywords of resolv.conf(5) that a result can express.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read};
@@ -8,15 +8,15 @@ use std::path::Path;
 use cni_spec::{CniError, Code, Dns};
 use nix::libc::{O_NOCTTY, O_NONBLOCK};
 
-/// A thousand times what a long one has.
+/// A thousand times the size of a long one.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// Reads the file that `ipam.resolvConf` names, through links, as `/etc/resolv.conf` often is one.
+/// Reads the file that `ipam.resolvConf` names, following links, as `/etc/resolv.conf` is often one.
 ///
 /// # Errors
 /// Code 5: it cannot be read, is no regular file or device, or larger than 1 MiB.
 pub(crate) fn read(path: &Path) -> Result<Dns, CniError> {
-    // A fifo must not wait for its writer, nor a terminal become this process's.
+    // A fifo must not block until a writer comes, nor a terminal become this process's.
     let file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path);
     let text = file.and_then(read_bounded).map_err(|error| {
         let object = path.display();
@@ -26,7 +26,7 @@ pub(crate) fn read(path: &Path) -> Result<Dns, CniError> {
 }
 
 fn read_bounded(file: File) -> io::Result<Vec<u8>> {
-    // A device such as /dev/null stands for "no DNS"; a fifo without a writer must not look like one.
+    // A device such as /dev/null means "no DNS"; a fifo without a writer must not look like one.
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_char_device() {
         return Err(io::Error::other("it is no regular file"));
@@ -38,7 +38,7 @@ fn read_bounded(file: File) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Reads `nameserver`, `domain`, `search` and `options`. Lists accumulate over lines; other words, lines of one
+/// Parses `nameserver`, `domain`, `search` and `options`. Lists accumulate over lines; other keywords, lines of one
 /// word and comments (`#`, `;`) are skipped.
 #[must_use]
 pub(crate) fn parse(text: &str) -> Dns {

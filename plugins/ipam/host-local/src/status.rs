@@ -13,7 +13,7 @@ use crate::store::{Store, probe_for, released};
 pub(crate) async fn status(conf: &Conf) -> Result<(), CniError> {
     let unavailable = |error: CniError| CniError { code: Code::NOT_AVAILABLE, ..error };
     match Store::find(&conf.place).await.map_err(|error| unavailable(fault(&error)))? {
-        // Before the first ADD there is no folder, and STATUS makes none.
+        // Before the first ADD there is no folder, and STATUS does not make one.
         None => probe_for(&conf.place.folder, conf.sets.len()).map_err(|error| unavailable(fault(&error))),
         Some(mut store) => {
             let outcome = could_serve(&mut store, conf);

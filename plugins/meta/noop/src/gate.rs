@@ -8,7 +8,7 @@ use skel::{Call, NetnsPath};
 
 use crate::control::Control;
 
-/// What noop speaks unless told: one version that nobody has, so that a test can see this list, and all others.
+/// The default versions: one that does not exist, by which a test can recognise this list, and all others.
 pub(crate) const DEFAULT_VERSIONS: [&str; 8] =
     ["0.-42.0", "0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 

@@ -144,7 +144,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Writes to stderr, where nobody may be listening.
+/// Writes to stderr, which may be closed.
 fn say(text: &str) {
     std::io::stderr().write_all(text.as_bytes()).ok();
 }

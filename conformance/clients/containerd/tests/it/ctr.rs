@@ -66,7 +66,8 @@ fn without_prefix(address: &str) -> &str {
     address.split('/').next().unwrap_or_default()
 }
 
-/// A container has the addresses that the cache entry of its attachment says, and reaches its gateway and its neighbour.
+/// A container has the addresses that the cache entry of its attachment says, and reaches its gateway and its
+/// neighbour.
 #[test]
 fn ctr_run_gives_containers_a_network() {
     let Some(daemon) = Daemon::start() else { return };
@@ -91,7 +92,8 @@ fn ctr_run_gives_containers_a_network() {
     second.end();
 }
 
-/// After the end of a container nothing of it is left, beside another that runs; after the last one, only the network's bridge.
+/// After the end of a container nothing of it is left, beside another that runs; after the last one, only the network's
+/// bridge.
 #[test]
 fn ctr_run_leaves_nothing() {
     let Some(daemon) = Daemon::start() else { return };
@@ -101,7 +103,7 @@ fn ctr_run_leaves_nothing() {
     daemon.remember_settled();
     let goes = Running::start(&daemon, "goes");
     assert_eq!(daemon.cached(&goes.container_id()).len(), 1);
-    // The namespace outlives the container here, so that a link goes with DEL, which is told of no namespace, or not at all.
+    // The namespace outlives the container here, so only DEL removes the link, and it gets no namespace.
     let held = File::open(goes.namespace().path()).unwrap();
     goes.end();
     daemon.assert_as_before_except(networks::is_counter);

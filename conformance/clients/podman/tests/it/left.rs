@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use crate::engine::Podman;
 
-/// Runs `cycle`, which starts and removes containers and returns all that was theirs (IDs, addresses), twice. Nothing may
-/// name what was theirs afterwards, and the second time nothing may be new at all.
+/// Runs `cycle`, which starts and removes containers and returns all that was theirs (IDs, addresses), twice. Nothing
+/// may name what was theirs afterwards, and the second time nothing may be new at all.
 #[track_caller]
 pub(crate) fn assert_nothing_left(podman: &Podman, cycle: impl Fn(&Podman) -> Vec<String>) {
     let theirs = cycle(podman);
@@ -20,8 +20,9 @@ pub(crate) fn assert_nothing_left(podman: &Podman, cycle: impl Fn(&Podman) -> Ve
     podman.node.assert_as_before_except(is_kept);
 }
 
-/// What is nobody's: the last address that host-local gave in a network, empty folders of podman's, and routes that the kernel
-/// makes for an address, some when it gets round to it. The address itself has a line of its own.
+/// State that belongs to no container: the last address that host-local gave in a network, empty folders of podman's,
+/// and routes that the kernel makes for an address, some when it gets round to it. The address itself has a line of its
+/// own.
 pub(crate) fn is_kept(line: &str) -> bool {
     let is_local_route = line.contains(" route ") && line.contains(" table 255 ") && line.contains(" proto 2 ");
     is_local_route || ["/last_reserved_ip.", "/run/cni", "+ folder /run/"].iter().any(|name| line.contains(name))

@@ -51,7 +51,7 @@ pub(crate) fn missing() -> Option<String> {
 
 /// Makes the calling thread's node one that podman can run on, below `work`.
 pub(crate) fn prepare(work: &Path) {
-    // podman keeps a cache in /var/lib/containers and its locks in /dev/shm, whatever it is told.
+    // podman keeps a cache in /var/lib/containers and its locks in /dev/shm, whatever its config says.
     for folder in ["/var/lib", "/dev/shm"] {
         tmpfs(folder);
     }

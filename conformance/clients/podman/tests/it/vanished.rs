@@ -7,8 +7,8 @@ use crate::executables::cnitool;
 use crate::left::is_kept;
 use crate::networks;
 
-/// podman removes the container and calls no plugin: its reservation, rules and cache entry stay. `cnitool gc`, told what podman
-/// still runs, removes them and leaves the others alone.
+/// podman removes the container and calls no plugin: its reservation, rules and cache entry stay. `cnitool gc`, with
+/// the list of what podman still runs, removes them and leaves the others alone.
 #[test]
 fn what_podman_forgets_of_a_vanished_namespace_gc_removes() {
     let Some(podman) = Podman::or_skip() else { return };

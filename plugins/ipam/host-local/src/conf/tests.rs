@@ -1,7 +1,7 @@
 use super::*;
 use expect_test::{Expect, expect};
 
-/// Shows what the keys mean, or why they cannot be used.
+/// Shows the parsed keys, or the error.
 fn check(ipam: &str, expected: &Expect) {
     check_all(&format!(r#"{{"cniVersion":"1.0.0","name":"n","ipam":{ipam}}}"#), expected);
 }

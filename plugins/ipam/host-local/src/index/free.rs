@@ -67,7 +67,7 @@ pub(super) fn next(table: &mut Table, span: Span) -> Result<Option<Address>, Dam
     let last = span.last.bits;
     let (mut level, mut place) = (0u8, span.first.bits);
     loop {
-        // The word's part that lies behind us counts as full.
+        // The word's part before the start counts as full.
         let open = !word(table, v6, level, place >> BITS)? & (FULL << (place & 63));
         if open != 0 {
             place = place & !63 | u128::from(open.trailing_zeros());

@@ -1,13 +1,13 @@
 //! A hint that saves reading the folder: which addresses are taken, and which owner holds which.
 //!
-//! The reservation files are the truth, and the index is never believed where they can be asked: an owner's address is
-//! read before it counts, and an address is taken by exclusive creation. What the files cannot answer at a constant
+//! The reservation files are authoritative, and the index is never trusted where they can be read: an owner's address
+//! is read before it counts, and an address is taken by exclusive creation. What the files cannot show at a constant
 //! cost is that something is *absent*: that an owner holds nothing more, that no address before this one is free. For
-//! that the index must be complete, and it is used only if all of these hold, else the folder is read and the
-//! index built anew:
+//! that the index must be complete, and it is used only if all of these hold, otherwise the folder is read and the
+//! index rebuilt:
 //!
-//! - the folder still carries the [seal](mod@seal) that was set when the index was last written: no entry has come, gone
-//!   or been renamed since, whoever did it;
+//! - the folder still carries the [seal](mod@seal) that was set when the index was last written: no entry has come,
+//!   gone or been renamed since, by any process;
 //! - the machine has not been started anew, so no power loss can have kept the seal and lost a page;
 //! - the header and each page used pass their checksums, whose seed is drawn anew for each build.
 //!
@@ -39,12 +39,12 @@ pub(crate) const NAME: &str = "index";
 const MAGIC: u64 = u64::from_le_bytes(*b"hl-idx\x00\x01");
 const HEADER_WORDS: usize = 16;
 
-/// The owner of a reservation, as the index knows it.
+/// The owner of a reservation in the index.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct OwnerHash(u64);
 
 impl OwnerHash {
-    /// Of the content of a reservation file, without white space around it.
+    /// A hash of a reservation file's content, without white space around it.
     pub(crate) fn of(content: &str) -> Self {
         let digest = Sha256::digest(content.as_bytes());
         Self(u64_at(&digest, 0).unwrap_or(0))
@@ -55,7 +55,7 @@ impl OwnerHash {
 #[derive(Debug)]
 pub(crate) struct Index {
     table: Table,
-    /// Whether every reservation of an earlier boot is known to be gone.
+    /// Whether all reservations of an earlier boot are known to be gone.
     pub(crate) reclaimed: bool,
 }
 
@@ -66,15 +66,15 @@ impl Index {
         Self { table: Table::new(seed, reservations as u64), reclaimed: false }
     }
 
-    /// The index of the store `dir`, if it can be trusted.
+    /// The index of the store `dir`, if it is valid.
     pub(crate) fn open(notes: &Notes, dir: &File, boot: &str) -> Option<Self> {
         let header = Header::read(notes, boot)?;
         let sealed = header.stamp.is_seal() && Stamp::read(dir).ok()? == header.stamp;
         sealed.then(|| header.index()).flatten()
     }
 
-    /// The reservations that this crate is known to have made since the machine started, even from an index
-    /// whose seal is broken: for telling them from those of an earlier boot.
+    /// The reservations that this crate is known to have made since the last boot, even from an index whose seal is
+    /// broken: they are not of an earlier boot.
     pub(crate) fn made_this_boot(notes: &Notes, boot: &str) -> Vec<(Address, OwnerHash)> {
         let Some(mut index) = Header::read(notes, boot).and_then(Header::index) else { return Vec::new() };
         let slots = index.table.all().unwrap_or_default();
@@ -82,7 +82,7 @@ impl Index {
         made.map(|slot| (address_of(slot), OwnerHash(slot.value))).collect()
     }
 
-    /// Notes that `address` is taken, by `owner` if it has one. Noting it twice is as good as once.
+    /// Records that `address` is taken, by `owner` if it has one. Repeating it has no effect.
     pub(crate) fn insert(
         &mut self,
         address: Address,
@@ -99,7 +99,7 @@ impl Index {
         self.table.insert(slot)
     }
 
-    /// Notes that `address` is free. Noting it twice is as good as once.
+    /// Records that `address` is free. Repeating it has no effect.
     pub(crate) fn remove(&mut self, address: Address, owner: OwnerHash) -> Result<(), Damaged> {
         free::give_back(&mut self.table, address)?;
         for slot in self.owner_slots(owner)? {
@@ -110,7 +110,7 @@ impl Index {
         Ok(())
     }
 
-    /// The addresses that `owner` seems to hold.
+    /// The addresses that `owner` holds according to the index.
     pub(crate) fn owned_by(&mut self, owner: OwnerHash) -> Result<Vec<Address>, Damaged> {
         Ok(self.owner_slots(owner)?.iter().map(address_of).collect())
     }
@@ -119,7 +119,7 @@ impl Index {
         self.table.list(owner_home(owner.0), |slot| slot.kind != Kind::Word && slot.value == owner.0)
     }
 
-    /// The first address of `span` that is not noted as taken.
+    /// The first address of `span` that is not recorded as taken.
     pub(crate) fn next_free(&mut self, span: Span) -> Result<Option<Address>, Damaged> {
         free::next(&mut self.table, span)
     }
@@ -172,7 +172,7 @@ impl Header {
         Self { stamp: Stamp([0; 6]), seed, buckets, entries, reclaimed: index.reclaimed, file: None }
     }
 
-    /// The header of an index written since the machine started.
+    /// The header of an index written since the last boot.
     fn read(notes: &Notes, boot: &str) -> Option<Self> {
         let file = notes.read(NAME).ok()?;
         let mut bytes = [0; PAGE_BYTES];
@@ -201,7 +201,7 @@ impl Header {
         Some(Index { table, reclaimed: self.reclaimed })
     }
 
-    /// The boot is not written but goes into the checksum: a header of another one does not pass.
+    /// The boot is not written but included in the checksum: a header of another boot does not pass.
     fn encode(&self, boot: &str) -> Vec<u8> {
         let more = [self.seed, self.buckets, self.entries, u64::from(self.reclaimed)];
         let words = [MAGIC].into_iter().chain(self.stamp.0).chain(more);

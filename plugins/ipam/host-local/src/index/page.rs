@@ -1,4 +1,4 @@
-//! A page of the index file: fifteen slots, and a checksum that tells a damaged, torn or foreign page.
+//! A page of the index file: fifteen slots, and a checksum that detects a damaged, torn or foreign page.
 
 /// Bytes of a page. A page is written by one `pwrite`, so a killed process leaves it old or new.
 pub(super) const PAGE_BYTES: usize = 512;
@@ -9,7 +9,7 @@ const PASSED_AT: usize = SLOTS * SLOT_BYTES;
 const USED_AT: usize = PASSED_AT + 4;
 const CHECKSUM_AT: usize = PAGE_BYTES - 8;
 
-/// What a slot says.
+/// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// `value` is an owner's hash, `key` an address it holds.
@@ -34,7 +34,7 @@ pub(super) struct Slot {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Page {
     pub(super) slots: Vec<Slot>,
-    /// How many entries were looking for room here and went on to a later page: zero ends a search.
+    /// How many entries found no room here and went to a later page: zero ends a search.
     pub(super) passed: u32,
 }
 
@@ -68,7 +68,7 @@ impl Slot {
 }
 
 impl Page {
-    /// The page as bytes. `seed` and `number` go into the checksum: a page of an older index or in a wrong
+    /// The page as bytes. `seed` and `number` are included in the checksum: a page of an older index or in a wrong
     /// place does not pass.
     pub(super) fn encode(&self, seed: u64, number: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PAGE_BYTES);
@@ -104,7 +104,7 @@ pub(super) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(bytes.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// Against accidents, not against malice: whoever can write here can write the reservations too.
+/// Against accidents, not against malice: a process that can write here can write the reservations too.
 pub(super) fn checksum(bytes: &[u8], seed: u64) -> u64 {
     let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
     bytes.chunks(8).map(word).fold(mix(seed), |sum, word| mix(sum ^ word))

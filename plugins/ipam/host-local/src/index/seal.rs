@@ -1,6 +1,6 @@
-//! The seal: how the index knows that nobody else has changed the folder since it was written.
+//! The seal shows that no other process has changed the folder since the index was written.
 //!
-//! A folder's mtime alone cannot tell: the kernel stamps with the time of its last tick (1 to 10 ms ago), so the Go
+//! A folder's mtime alone is not enough: the kernel stamps with the time of its last tick (1 to 10 ms ago), so the Go
 //! plugin can make or delete a reservation right after us and leave the very same mtime. Waiting for the next tick
 //! would cost more than the whole operation. Instead the folder's mtime is *set*, a day or so into the past, and both
 //! stamps as they then read are noted in the index. Every creation, deletion or renaming of an entry stamps mtime and
@@ -9,8 +9,8 @@
 //! Setting the mtime back by hand, as `rsync -a`, `tar` and `cp -a` do, moves the ctime and so breaks the seal; a
 //! copy has another inode.
 //!
-//! How far the mtime is set back is drawn at random. A process that keeps its notes elsewhere (another mount namespace)
-//! seals the same folder, perhaps in the same second of a file system that keeps whole seconds: its seal is another one.
+//! The time by which the mtime is set back is random. A process whose notes are elsewhere (another mount namespace)
+//! seals the same folder, perhaps in the same second of a file system that keeps whole seconds: its seal differs.
 
 use std::fs::{File, FileTimes};
 use std::hash::{BuildHasher, RandomState};
@@ -18,7 +18,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, SystemTime};
 
-/// What `stat` says of a folder: device, inode, mtime and ctime with their nanoseconds.
+/// A folder's device, inode, mtime and ctime with nanoseconds, as by `stat`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Stamp(pub(super) [u64; 6]);
 
@@ -37,14 +37,14 @@ impl Stamp {
         ]))
     }
 
-    /// Whether this can be a seal: no change of an entry leaves mtime and ctime apart.
+    /// Whether this can be a seal: a change of an entry never leaves mtime and ctime different.
     pub(super) fn is_seal(&self) -> bool {
         let [_, _, mtime, mtime_ns, ctime, ctime_ns] = self.0;
         (mtime, mtime_ns) != (ctime, ctime_ns)
     }
 }
 
-/// What a folder is sealed for. Each has its own stretch of the past, so that one cannot be taken for the other.
+/// The purpose of a seal. Each has its own range of times, so that one cannot be mistaken for the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seal {
     /// For the index: nothing has changed since it was written.
@@ -56,14 +56,14 @@ pub(crate) enum Seal {
 /// Seals the folder; `None` where the file system does not keep the mtime it is given.
 ///
 /// # Errors
-/// `EROFS`, `EPERM`: the folder belongs to somebody else.
+/// `EROFS`, `EPERM`: the folder belongs to another user.
 pub(crate) fn seal(dir: &File, what: Seal) -> io::Result<Option<Stamp>> {
     const STRETCH_S: u64 = 1 << 16;
     let stretch = match what {
         Seal::Index => 1,
         Seal::Reading => 2,
     };
-    // Keyed anew from the kernel's random numbers.
+    // Seeded anew from the kernel's random numbers.
     let random = RandomState::new().hash_one(stretch);
     let back = Duration::from_secs(stretch * STRETCH_S + random % STRETCH_S) + Duration::from_nanos(random >> 36);
     let past = SystemTime::now().checked_sub(back).unwrap_or(SystemTime::UNIX_EPOCH);
@@ -77,8 +77,8 @@ mod tests {
     use std::fs;
     use std::path::Path;
 
-    /// Each of these happens at once after sealing, in the same tick; a hundred times over, as one try could
-    /// fall on a tick's edge.
+    /// Each of these happens directly after sealing, in the same tick; a hundred times, as one try could be at a tick's
+    /// edge.
     fn check_breaks(change: impl Fn(&Path)) {
         for _ in 0..100 {
             let folder = tempfile::tempdir().unwrap();
@@ -121,7 +121,7 @@ mod tests {
         let seconds = |what| seal(&dir, what).unwrap().unwrap().0[2];
         assert!(seconds(Seal::Reading) < seconds(Seal::Index));
         let drawn: std::collections::HashSet<u64> = (0..20).map(|_| seconds(Seal::Index)).collect();
-        assert!(drawn.len() > 10, "whole seconds do not tell one seal from the next");
+        assert!(drawn.len() > 10, "whole seconds do not distinguish two seals");
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub(crate) struct Damaged;
 /// The hash table.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Where pages that are not in memory are; none for a table that was just built.
+    /// The source of pages that are not in memory; none for a table that was just built.
     file: Option<File>,
-    /// Drawn anew for each built file: pages of different ones cannot be mixed up.
+    /// Random for each built file: pages of different files cannot be mixed up.
     pub(super) seed: u64,
     /// A power of two.
     pub(super) buckets: u64,
@@ -36,7 +36,7 @@ impl Table {
         Self { file: None, seed, buckets, entries: 0, pages, dirty: (0..buckets).collect() }
     }
 
-    /// The table in `file`, whose header said the rest.
+    /// The table in `file`; the header supplied the rest.
     pub(super) fn open(file: File, seed: u64, buckets: u64, entries: u64) -> Result<Self, Damaged> {
         let bytes = file.metadata().map_err(|_unreadable| Damaged)?.len();
         let expected = buckets.checked_add(1).and_then(|pages| pages.checked_mul(PAGE_BYTES as u64));
@@ -46,12 +46,12 @@ impl Table {
         Ok(Self { file: Some(file), seed, buckets, entries, pages: HashMap::new(), dirty: BTreeSet::new() })
     }
 
-    /// Whether anything is to be written.
+    /// Whether there are changes to write.
     pub(super) fn is_dirty(&self) -> bool {
         !self.dirty.is_empty()
     }
 
-    /// How many pages are in memory: what an operation has cost.
+    /// How many pages are in memory: the cost of an operation.
     #[cfg(test)]
     pub(super) fn pages_touched(&self) -> usize {
         self.pages.len()
@@ -67,13 +67,13 @@ impl Table {
         self.pages.get_mut(&number).ok_or(Damaged)
     }
 
-    /// The pages that an entry hashed to `hash` may be in, nearest first.
+    /// The pages that can contain an entry with `hash`, nearest first.
     fn path(&self, hash: u64) -> impl Iterator<Item = u64> + use<> {
         let mask = self.buckets - 1;
         (0..self.buckets).map(move |step| hash.wrapping_add(step) & mask)
     }
 
-    /// All entries hashed to `hash` that `wanted` picks.
+    /// All entries with `hash` that `wanted` selects.
     pub(super) fn list(&mut self, hash: u64, wanted: impl Fn(&Slot) -> bool) -> Result<Vec<Slot>, Damaged> {
         let mut found = Vec::new();
         for number in self.path(hash) {
@@ -108,7 +108,7 @@ impl Table {
         Err(Damaged)
     }
 
-    /// Removes the entries equal to `slot`; content if there is none.
+    /// Removes the entries equal to `slot`; succeeds if there is none.
     pub(super) fn remove(&mut self, slot: &Slot) -> Result<(), Damaged> {
         let mut passed = Vec::new();
         for number in self.path(hash_of(slot)) {
@@ -190,7 +190,7 @@ impl Table {
     }
 }
 
-/// Where an entry belongs.
+/// The page of an entry.
 fn hash_of(slot: &Slot) -> u64 {
     match slot.kind {
         Kind::Owner | Kind::OwnerThisBoot => owner_home(slot.value),
@@ -198,12 +198,12 @@ fn hash_of(slot: &Slot) -> u64 {
     }
 }
 
-/// Where the entries of an owner belong. The hash is already an even one.
+/// The page of an owner's entries. The hash is evenly distributed already.
 pub(super) fn owner_home(owner: u64) -> u64 {
     owner
 }
 
-/// Where a word of the trie belongs.
+/// The page of a word of the trie.
 #[expect(clippy::cast_possible_truncation, reason = "both halves of the prefix are mixed in")]
 pub(super) fn word_home(v6: bool, level: u8, prefix: u128) -> u64 {
     mix(mix(mix((prefix >> 64) as u64) ^ prefix as u64) ^ u64::from(level) << 1 ^ u64::from(v6))

@@ -157,7 +157,7 @@ fn what_was_made_this_boot_survives_a_broken_seal() {
 }
 
 proptest! {
-    /// Any order of changes, with the file closed and opened in between, is as a map would have it.
+    /// Any order of changes, with the file closed and opened in between, has the result of a map.
     #[test]
     fn the_index_agrees_with_a_map(
         steps in proptest::collection::vec((any::<bool>(), 0u32..300, 0u32..20), 1..400),

@@ -1,4 +1,4 @@
-//! The files of a network's folder, one at a time: what a reservation file says, and how one comes to be.
+//! The files of a network's folder: the format and the creation of a reservation.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -11,33 +11,34 @@ use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, AtFlags};
 use nix::libc::{EEXIST, EISDIR, EOPNOTSUPP, EPERM, O_NOFOLLOW, O_NONBLOCK, O_TMPFILE};
 
-/// Where a reservation is written before it gets its address for a name, if the file system has no unnamed files, or no
-/// /proc is there to name them by.
+/// The temporary name of a reservation, if the file system has no unnamed files, or without /proc, which is needed to
+/// name them.
 const TEMPORARY: &str = ".reservation";
-/// What this plugin's versions have left in the folder: now there is nothing but what the reference has there.
+/// Temporary names of earlier versions of this plugin: now the folder has only what the reference has there.
 const LEFT: [&str; 3] = [TEMPORARY, ".index", ".released"];
-/// No container ID is longer than a variable of the environment may be (`MAX_ARG_STRLEN`, linux/binfmts.h), and an
+/// A container ID is no longer than a variable of the environment may be (`MAX_ARG_STRLEN`, linux/binfmts.h), and an
 /// interface's name is short.
 const MAX_BYTES: u64 = 128 * 1024 + 64;
 
-/// What an attachment's reservation files contain. The reference compares it byte by byte, without white space around.
+/// The content of an attachment's reservation files. The reference compares it byte by byte, without white space
+/// around.
 pub(crate) fn content_of(owner: &Attachment) -> String {
     format!("{}\r\n{}", owner.container_id, owner.ifname)
 }
 
-/// What they contained before the interface was noted.
+/// The content in the older format, without the interface.
 pub(crate) fn old_content_of(owner: &Attachment) -> &str {
     owner.container_id.as_str()
 }
 
-/// What a file with an address for a name says. Its address is held, but for debris.
+/// The content of a file whose name is an address. It holds the address, unless it is debris.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Content {
-    /// A text. It may name a container and its interface, or be what an operator wrote.
+    /// A text. It may name a container and its interface, or be an operator's.
     Held(String),
-    /// Nothing: its writer died between creating and writing it, or the machine lost its power. No DEL finds it.
+    /// Empty: its writer died between creating and writing it, or the machine lost its power. No DEL finds it.
     Debris,
-    /// It is no file, too long, or cannot be read: held, and not to be touched.
+    /// It is no file, too long, or unreadable: it holds the address, and is not changed.
     Opaque,
 }
 
@@ -49,7 +50,7 @@ impl Content {
         }
     }
 
-    /// The text by which DEL and CHECK find it, which compare without white space around it.
+    /// The text by which DEL and CHECK find it; they compare without white space around it.
     pub(crate) fn holder(&self) -> Option<&str> {
         match self {
             Content::Held(text) => Some(text.trim()),
@@ -57,7 +58,7 @@ impl Content {
         }
     }
 
-    /// The container, and the interface but in the older form, if the file is byte for byte what an ADD writes.
+    /// The container, and the interface except in the older form, if the file is byte for byte what an ADD writes.
     pub(crate) fn attachment(&self) -> Option<(&str, Option<&str>)> {
         let Content::Held(text) = self else { return None };
         let (id, ifname) = text.split_once("\r\n").map_or((text.as_str(), None), |(id, name)| (id, Some(name)));
@@ -66,7 +67,7 @@ impl Content {
     }
 }
 
-/// Reads a reservation; `None` if there is none. Follows no link and waits for no fifo's writer.
+/// Reads a reservation; `None` if there is none. Follows no link and does not block on a fifo.
 pub(crate) fn read(path: &Path) -> Option<Content> {
     let read = |file: File| {
         let mut bytes = Vec::new();
@@ -89,9 +90,9 @@ pub(crate) fn read(path: &Path) -> Option<Content> {
 
 /// Makes the reservation `name` in `folder`: complete, or not at all, and never over another one.
 ///
-/// The content is written to a file without a name, which then gets the address for one: `link` fails if the name is
-/// taken, and a name that appears has its content. Nothing is forced to the disk: a reservation guards a running
-/// container, and a power loss ends both; what it leaves half written is recognised as debris.
+/// The content is written to a file without a name, which then gets the address as its name: `link` fails if the name
+/// is taken, and a name that appears has its content. Nothing is flushed to the disk: a reservation guards a running
+/// container, and a power loss ends both; a half-written file is recognised as debris.
 ///
 /// # Errors
 /// `EEXIST`: the name is taken.
@@ -102,7 +103,7 @@ pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()>
             file.write_all(content.as_bytes())?;
             let unnamed = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
             match nix::unistd::linkat(AT_FDCWD, &unnamed, AT_FDCWD, &path, AtFlags::AT_SYMLINK_FOLLOW) {
-                // No /proc is mounted; or the folder is gone, which the other way finds, too.
+                // No /proc is mounted; or the folder is gone, which the other way detects, too.
                 Err(Errno::ENOENT) => create_by_name(&folder.join(TEMPORARY), &path, content),
                 named => Ok(named?),
             }
@@ -111,7 +112,7 @@ pub(super) fn create(folder: &Path, name: &str, content: &str) -> io::Result<()>
     }
 }
 
-/// A file that goes with its descriptor; `None` where the file system has no such files (vfat, NFS).
+/// A file that vanishes with its descriptor; `None` where the file system has no such files (vfat, NFS).
 fn unnamed(folder: &Path) -> io::Result<Option<File>> {
     match OpenOptions::new().write(true).custom_flags(O_TMPFILE).mode(0o600).open(folder) {
         Ok(file) => Ok(Some(file)),
@@ -120,17 +121,17 @@ fn unnamed(folder: &Path) -> io::Result<Option<File>> {
     }
 }
 
-/// As [`create`], by a second name for a file that has one.
+/// As [`create`], with a second name for a temporary file.
 fn create_by_name(temporary: &Path, path: &Path, content: &str) -> io::Result<()> {
     let mut file = create_new(temporary)?;
     let made = file.write_all(content.as_bytes()).and_then(|()| give_name(temporary, path));
     let removed = remove(temporary);
     made?;
-    // Only now is the name ours to take back.
+    // Only now does the name belong to this call, which may remove it.
     removed.or_else(|error| fs::remove_file(path).and(Err(error)))
 }
 
-/// Gives a complete file its address for a name.
+/// Links a complete file to its address.
 fn give_name(temporary: &Path, path: &Path) -> io::Result<()> {
     match fs::hard_link(temporary, path) {
         // `EPERM` and `EOPNOTSUPP`: a file system without second names, such as vfat.
@@ -161,7 +162,7 @@ fn create_new(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes a file; content if there is none.
+/// Removes a file; succeeds if there is none.
 pub(super) fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -169,18 +170,18 @@ pub(super) fn remove(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Removes what a version of this plugin has left beside the reservations.
+/// Removes what an earlier version of this plugin left beside the reservations.
 pub(super) fn remove_left(folder: &Path) {
     for name in LEFT {
-        // On a store that cannot be written to it stays.
+        // In a read-only store it stays.
         if let Err(error) = remove(&folder.join(name)) {
             tracing::debug!(name, %error, "cannot remove an old file of this plugin");
         }
     }
 }
 
-/// Writes as many files as an ADD would, and removes them: to find a full disk, or a folder that is not to be written to.
-/// Where files need names it is one file.
+/// Writes as many files as an ADD would, and removes them, to detect a full disk or a read-only folder. Where files
+/// need names it is one file.
 pub(super) fn probe(folder: &Path, count: usize) -> io::Result<()> {
     const AS_LARGE_AS_ANY: [u8; 64] = [b'0'; 64];
     let mut held = Vec::new();
@@ -214,7 +215,7 @@ mod tests {
         assert!(Content::parse(&[0xff, 0xfe]).holder().is_some());
     }
 
-    /// What an operator writes has a line's end, or more words than one.
+    /// An operator's text has a line's end, or more words than one.
     #[test]
     fn only_what_an_add_writes_is_an_attachment() {
         let attachment =

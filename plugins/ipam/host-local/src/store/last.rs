@@ -1,5 +1,5 @@
-//! `last_reserved_ip.N`: where the search in range set N goes on. A hint: any content, or none, only costs the
-//! round-robin order, and a file that cannot be read is logged and counts as missing, as in the reference.
+//! `last_reserved_ip.N`: where the search in range set N continues. A hint: a wrong or missing content only changes the
+//! round-robin order. An unreadable file is logged and counts as missing, as in the reference.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -38,9 +38,9 @@ pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
     }
 }
 
-/// Notes the address last reserved. The file keeps its block, so that a disk that is full does not matter once it
-/// exists; it is cut before it is written, so that a killed process leaves a part of the old address at worst. A link in
-/// its place gives way to a file: what it leads to is not for this plugin to write.
+/// Records the address last reserved. The file keeps its block, so that a full disk does not matter once it exists; it
+/// is truncated before it is written, so that a killed process leaves a part of the old address at worst. A symbolic
+/// link in its place is replaced by a file: its target is not for this plugin to write.
 pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<()> {
     let open = || open(folder, set, OpenOptions::new().create(true).truncate(false).mode(0o600));
     let file = match open() {
@@ -58,7 +58,7 @@ pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<(
     file.write_all_at(text.as_bytes(), 0)
 }
 
-/// What `O_NOFOLLOW` says of a link (open(2)).
+/// The error of `O_NOFOLLOW` for a link (open(2)).
 fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(ELOOP)
 }

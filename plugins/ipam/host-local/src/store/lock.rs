@@ -1,4 +1,4 @@
-//! Waiting for the folder's lock without standing in the way of the runtime's other work, such as SIGTERM.
+//! Waits for the folder's lock without blocking the event loop, so that SIGTERM is handled.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use netops::{Errno, OpError};
 /// The reference's permissions.
 const BITS: u32 = 0o750;
 
-/// Takes the lock `path`, on a thread of its own if it must be waited for. If the caller goes away meanwhile, the
-/// thread drops what it gets.
+/// Takes the lock `path`, on a thread of its own if it is held. If the caller goes away meanwhile, the thread drops the
+/// lock.
 ///
 /// # Errors
-/// The lock file cannot be made; the deadline passed, and who held the lock.
+/// The lock file cannot be made; the deadline passed, with the holder of the lock.
 pub(super) async fn take(path: &Path, deadline: Duration) -> Result<Lock, OpError> {
     match Lock::try_take(path, BITS) {
         Ok(Some(lock)) => Ok(lock),
         Ok(None) => wait(path.to_owned(), deadline).await,
-        // CHECK, and DEL of what is not there, can be answered from a store that cannot be written to.
+        // CHECK, and DEL of an absent reservation, need no writable store.
         Err(error) if error.os_errno() == Some(Errno::EROFS) => Lock::take_existing(path, deadline),
         Err(error) => Err(error),
     }

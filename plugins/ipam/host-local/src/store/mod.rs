@@ -1,7 +1,7 @@
-//! A network's folder of reservations, locked: the truth on the disk, and the index beside it.
+//! A network's folder of reservations, locked: the files, and the index beside them.
 //!
-//! Reading order in `Store`: `create` and `find` lock the folder; `owned_by` and `next_free` ask; `reserve` and
-//! `release` change; `finish` writes the index. Without `finish`, or after being killed anywhere, the folder's seal is
+//! Reading order in `Store`: `create` and `find` lock the folder; `owned_by` and `next_free` query; `reserve` and
+//! `release` change; `finish` writes the index. Without `finish`, or after a kill at any point, the folder's seal is
 //! broken and the next call reads the folder.
 
 mod file;
@@ -32,7 +32,7 @@ use notes::Notes;
 pub struct Place {
     /// `<dataDir>/<network>`.
     pub folder: PathBuf,
-    /// Where the plugin's own notes about stores are.
+    /// The folder of the plugin's own notes about stores.
     pub notes: PathBuf,
     /// How long to wait for the lock.
     pub deadline: Duration,
@@ -43,28 +43,28 @@ pub(crate) struct Store {
     folder: PathBuf,
     dir: File,
     notes: Notes,
-    /// `None` where it cannot be known, as without /proc: then no index is believed or written, and no reservation is of
-    /// an earlier one.
+    /// `None` where it cannot be known, as without /proc: then no index is trusted or written, and no reservation is
+    /// of an earlier one.
     boot: Option<Boot>,
     index: Index,
-    /// What was reserved since the folder was locked.
+    /// The addresses reserved since the folder was locked.
     made: HashSet<(Address, OwnerHash)>,
-    /// Whether the index does not say what the folder does, so that it must not be sealed.
+    /// Whether the index differs from the folder, so that it must not be sealed.
     suspect: bool,
     /// Whether an entry of the folder was changed, so that the seal is broken.
     changed: bool,
-    /// Whether the folder was read, so that the index is as good as the folder.
+    /// Whether the folder was read, so that the index is authoritative.
     scanned: bool,
-    // Last, as fields are dropped in order: nothing is written after it.
+    // Last, as fields are dropped in order: nothing is written after the lock is released.
     _lock: Lock,
 }
 
-/// What [`Store::reserve`] found.
+/// The outcome of [`Store::reserve`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reserved {
-    /// The address is the owner's now.
+    /// The address is now the owner's.
     Done,
-    /// Somebody has it.
+    /// The address is taken.
     Taken,
 }
 
@@ -123,11 +123,10 @@ impl Store {
         Ok(store)
     }
 
-    /// Reads the whole folder and builds the index anew. Gives all that has an address for a name.
+    /// Reads the whole folder and rebuilds the index. Returns all entries whose names are addresses.
     ///
-    /// An operator who deletes reservations by hand does so without the lock, and reading takes a while; so the
-    /// folder is sealed for the reading too, and if that seal is broken at the end, the index is not kept for the
-    /// next call.
+    /// An operator who deletes reservations by hand does so without the lock, and reading takes a while; so the folder
+    /// is sealed for the reading too, and if that seal is broken at the end, the index is not kept for the next call.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -143,7 +142,7 @@ impl Store {
         for (address, content) in &found {
             let noted = match (content, content.holder().map(OwnerHash::of)) {
                 (_, Some(owner)) => index.insert(*address, Some(owner), made.contains(&(*address, owner))),
-                // As good as free: the ADD that gets the address replaces it.
+                // Counts as free: the ADD that gets the address replaces it.
                 (Content::Debris, None) => Ok(()),
                 (Content::Held(_) | Content::Opaque, None) => index.insert(*address, None, false),
             };
@@ -184,8 +183,8 @@ impl Store {
         self.folder.join(address.to_string())
     }
 
-    /// Asks the index, or changes it. A damaged one is built anew from the folder, of which any change that `ask`
-    /// notes is already part: noting it twice is as good as once.
+    /// Queries or changes the index. A damaged one is rebuilt from the folder, which already has any change that `ask`
+    /// records: recording it twice has no effect.
     fn ask<T>(&mut self, ask: impl Fn(&mut Index) -> Result<T, Damaged>) -> Result<T, OpError> {
         if let Ok(answer) = ask(&mut self.index) {
             return Ok(answer);
@@ -195,8 +194,8 @@ impl Store {
         ask(&mut self.index).map_err(|Damaged| self.index_fault())
     }
 
-    /// The addresses that `owner` holds: those noted with its interface, and those noted in the older form with only
-    /// the container.
+    /// The addresses that `owner` holds: those recorded with its interface, and those recorded in the older form with
+    /// only the container.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -206,7 +205,7 @@ impl Store {
         Ok(held)
     }
 
-    /// As [`Store::owned_by`], but that there are none is only believed of the folder itself.
+    /// As [`Store::owned_by`], but only the folder itself can show that there are none.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -236,7 +235,7 @@ impl Store {
         }
     }
 
-    /// The first address of `span` that nobody holds.
+    /// The first free address of `span`.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -244,7 +243,7 @@ impl Store {
         self.ask(|index| index.next_free(span))
     }
 
-    /// Reserves `address` for `owner`, if nobody holds it.
+    /// Reserves `address` for `owner`, if it is free.
     ///
     /// # Errors
     /// The folder cannot be written to; then nothing is left in it.
@@ -257,7 +256,7 @@ impl Store {
         let created = match file::create(&self.folder, &name, &content) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if file::read(&path) != Some(Content::Debris) {
-                    // The index did not know: the seal holds, so the file was put there without the lock.
+                    // The index did not have it: the seal is intact, so the file was put there without the lock.
                     self.suspect = true;
                     self.ask(|index| index.insert(address, None, false))?;
                     return Ok(Reserved::Taken);
@@ -295,10 +294,10 @@ impl Store {
         self.ask(|index| index.remove(address, owner))
     }
 
-    /// Deletes what `owner` holds, all sets at once, in either form. Gives the addresses.
+    /// Deletes what `owner` holds, all sets at once, in either form. Returns the addresses.
     ///
     /// # Errors
-    /// The first that cannot be deleted, after the others were.
+    /// The first error, after all others were deleted.
     pub(crate) fn release_all(&mut self, owner: &Attachment) -> Result<Vec<Address>, OpError> {
         let full = content_of(owner);
         let held = self.holding(&full)?;
@@ -311,12 +310,12 @@ impl Store {
         Ok(held)
     }
 
-    /// Where the search in range set `set` goes on.
+    /// Where the search in range set `set` continues.
     pub(crate) fn last_reserved(&self, set: usize) -> Option<Address> {
         last::read(&self.folder, set)
     }
 
-    /// Notes where the search in range set `set` goes on.
+    /// Records where the search in range set `set` continues.
     ///
     /// # Errors
     /// The file cannot be written.
@@ -326,7 +325,7 @@ impl Store {
             .map_err(|error| OpError::io("write", format!("{}/last_reserved_ip.{set}", self.folder.display()), &error))
     }
 
-    /// Deletes the reservations of earlier boots but for those of `keep`, once a boot. Gives how many.
+    /// Deletes the reservations of earlier boots except those of `keep`, once a boot. Returns how many.
     ///
     /// # Errors
     /// The folder cannot be read, or a reservation not be deleted.
@@ -341,11 +340,11 @@ impl Store {
         Ok(stale.len())
     }
 
-    /// The reservations of earlier boots but for those of `keep`: address and content.
+    /// The reservations of earlier boots except those of `keep`: address and content.
     ///
-    /// Which those are: the file was last written before the machine was started, and the index does not know it as
-    /// made since. The second protects from a clock that was behind when a container was started and was set right
-    /// later; see README.md.
+    /// Those are files that were last written before the last boot, and that the index does not have as made since. The
+    /// second condition protects against a clock that was behind when a container was started and was corrected later;
+    /// see README.md.
     ///
     /// # Errors
     /// The folder cannot be read.
@@ -358,7 +357,7 @@ impl Store {
         let kept = keep.map(content_of);
         let mut stale = Vec::new();
         for (address, content) in self.scan()? {
-            // What no ADD has written was reserved by hand, for longer than a boot.
+            // A text that no ADD writes is a reservation by hand, for longer than a boot.
             let Some(text) = content.attachment().and(content.holder()) else { continue };
             let known = made.contains(&(address, OwnerHash::of(text))) || kept.as_deref() == Some(text);
             if !known && self.is_of_earlier_boot(&self.path(address)) {
@@ -374,10 +373,10 @@ impl Store {
         before.is_some_and(|before| before > Duration::from_secs(1))
     }
 
-    /// Tries whether an ADD could write its files: for each of `sets` sets a reservation, and the address last reserved.
+    /// Checks that an ADD could write its files: for each of `sets` sets a reservation, and the address last reserved.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(crate) fn probe(&mut self, sets: usize) -> Result<(), OpError> {
         self.changed = true;
         let mut files = sets;
@@ -394,19 +393,18 @@ impl Store {
         &self.notes
     }
 
-    /// The folder, for texts.
+    /// The folder, for messages.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// How much of the index was looked at.
+    /// How much of the index was read.
     #[cfg(test)]
     pub(crate) fn cost(&self) -> Cost {
         Cost { scanned: self.scanned, pages: self.index.pages_touched() }
     }
 
-    /// Writes the index and seals the folder. A failure is no failure of the operation: the next one will read the
-    /// folder.
+    /// Writes the index and seals the folder. An error does not fail the operation: the next one reads the folder.
     pub(crate) fn finish(mut self) {
         if self.suspect || !(self.changed || self.scanned || self.index.is_dirty()) {
             return;
@@ -418,12 +416,12 @@ impl Store {
     }
 }
 
-/// Tries whether an ADD could make the store and write its files there, without making any of it visible.
+/// Checks that an ADD could make the store and write its files there, without making any of it visible.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub(crate) fn probe_for(folder: &Path, sets: usize) -> Result<(), OpError> {
-    // `symlink_metadata`: a dangling link is there, and is in ADD's way.
+    // `symlink_metadata`: a dangling link exists, and makes ADD fail.
     let there = folder.ancestors().find(|ancestor| ancestor.symlink_metadata().is_ok()).unwrap_or(Path::new("."));
     let missing = folder.ancestors().take_while(|ancestor| *ancestor != there).count();
     let files = 2 * sets + 1 + missing;
@@ -433,7 +431,7 @@ pub(crate) fn probe_for(folder: &Path, sets: usize) -> Result<(), OpError> {
     })
 }
 
-/// What an operation looked at, beside the reservations it was about.
+/// What an operation read, besides its reservations.
 #[cfg(test)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Cost {

@@ -1,9 +1,9 @@
-//! What the plugin notes for itself about a store: its index, and what was released of late.
+//! The plugin's own notes about a store: its index, and recently released addresses.
 //!
-//! Not in the store's folder, where audits and scripts take each file for an address, nor beside it, where they take
-//! each folder for a network; but in a folder that only this plugin's user can write. All of it is worth nothing
-//! after the machine was started anew, and may be deleted at any time. The names are the folder's device and inode, so
-//! that every path to a store leads to the same notes.
+//! They are not in the store's folder, where audits and scripts take each file for an address, nor beside it, where
+//! they take each folder for a network; but in a folder that only this plugin's user can write. The notes are useless
+//! after a reboot, and may be deleted at any time. Their names are the folder's device and inode, so that every path to
+//! a store leads to the same notes.
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -13,16 +13,16 @@ use std::path::{Path, PathBuf};
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-/// Where the notes are on a node.
+/// The folder of the notes on a node.
 pub(crate) const FOLDER: &str = "/run/cni/host-local";
 
 /// The notes about one store.
 #[derive(Debug)]
 pub(crate) struct Notes {
     folder: PathBuf,
-    /// What its files begin with.
+    /// The prefix of its files.
     store: String,
-    /// The folder, once it was opened and found to be this user's alone.
+    /// The folder, once it was opened and found to be writable by this user only.
     opened: std::cell::OnceCell<File>,
 }
 
@@ -30,7 +30,7 @@ impl Notes {
     /// The notes about the store `dir`, in `folder`.
     ///
     /// # Errors
-    /// The store cannot be looked at.
+    /// The store cannot be examined.
     pub(crate) fn about(dir: &File, folder: &Path) -> io::Result<Self> {
         let stat = dir.metadata()?;
         let store = format!("{:x}-{:x}", stat.dev(), stat.ino());
@@ -40,7 +40,7 @@ impl Notes {
     /// Opens the note `name` for reading.
     ///
     /// # Errors
-    /// `ENOENT`: there is none. Another: it is no file, or others can write the folder.
+    /// `ENOENT`: there is none. Other errors: it is no file, or other users can write the folder.
     pub(crate) fn read(&self, name: &str) -> io::Result<File> {
         self.open(name, OFlag::O_RDONLY)
     }
@@ -48,10 +48,10 @@ impl Notes {
     /// Opens the note `name` for reading and writing, making it and the folder if they are missing.
     ///
     /// # Errors
-    /// It is no file, others can write the folder, or it cannot be made.
+    /// It is no file, other users can write the folder, or it cannot be made.
     pub(crate) fn write(&self, name: &str) -> io::Result<File> {
         if self.opened.get().is_none() {
-            // `/run/cni` is everybody's to read, as others keep sockets there.
+            // All users can read `/run/cni`, as other programs keep sockets there.
             fs::create_dir_all(self.folder.parent().unwrap_or(&self.folder))?;
             match DirBuilder::new().mode(0o700).create(&self.folder) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
@@ -81,14 +81,14 @@ impl Notes {
         format!("{}.{name}", self.store)
     }
 
-    /// Where the note `name` is.
+    /// The path of the note `name`.
     #[cfg(test)]
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(self.file_name(name))
     }
 }
 
-/// Opens a folder that nobody else can put anything into.
+/// Opens a folder into which no other user can put anything.
 fn open_own_folder(path: &Path) -> io::Result<File> {
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
     let folder = fs::OpenOptions::new().read(true).custom_flags(flags.bits()).open(path)?;

@@ -1,4 +1,4 @@
-//! Which addresses were released of late, while `coolDownSeconds` is set: one of the [notes](super::notes).
+//! Recently released addresses, while `coolDownSeconds` is set: one of the [notes](super::notes).
 //!
 //! A line an address: `<unix seconds> <address> <container> <interface>`. A hint like the index: lines that do not
 //! parse are skipped, and without the file no address has to wait.
@@ -12,10 +12,10 @@ use crate::address::Address;
 use cni_spec::Attachment;
 
 const NAME: &str = "released";
-/// A hundred thousand lines. What is more is not read, and dropped.
+/// A hundred thousand lines. More are not read, and dropped.
 const MAX_BYTES: u64 = 8 << 20;
 
-/// An address that was released.
+/// A released address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Released {
     at: SystemTime,
@@ -36,7 +36,7 @@ impl Released {
         format!("{seconds} {} {}\n", self.address, self.owner)
     }
 
-    /// How long it still has to wait; `None` if it may be given out. A time in the future is a clock that was set
+    /// How long it still has to wait; `None` if it may be given. A time in the future means that the clock was set
     /// back, and does not count.
     fn waits(&self, cool_down: Duration, now: SystemTime) -> Option<Duration> {
         let since = now.duration_since(self.at).ok()?;
@@ -53,8 +53,8 @@ fn owner_text(owner: &Attachment) -> String {
     format!("{} {}", owner.container_id, owner.ifname)
 }
 
-/// The addresses that still have to wait, oldest first, with the time they have left. Drops the lines of the others
-/// when they are the most.
+/// The addresses that still have to wait, oldest first, with the remaining time. Drops the other lines when they are
+/// the majority.
 pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duration)> {
     let mut bytes = Vec::new();
     if notes.read(NAME).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut bytes)).is_err() {
@@ -76,7 +76,7 @@ pub(crate) fn read(notes: &Notes, cool_down: Duration) -> Vec<(Released, Duratio
     waiting
 }
 
-/// Notes that `owner` released `addresses` just now.
+/// Records that `owner` released `addresses` just now.
 ///
 /// # Errors
 /// The file cannot be written.

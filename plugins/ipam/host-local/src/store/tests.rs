@@ -4,7 +4,7 @@ use crate::{add, check, del, gc, status};
 
 use cni_spec::{Attachment, CniError, Code, ConfObject, FromConf};
 
-/// A data folder, and what the keys of a test add to `ipam`.
+/// A data folder, and the additional keys in a test's `ipam`.
 struct Node {
     data: tempfile::TempDir,
     ipam: String,
@@ -234,7 +234,8 @@ fn what_this_plugin_once_left_beside_the_reservations_goes() {
     assert_eq!(names.len(), 2, "the lock and what is an operator's: {names:?}");
 }
 
-/// Two mount namespaces may have a `/run` each, and one store: an index is believed only while no other was written.
+/// Two mount namespaces may each have a `/run`, and share one store: an index is trusted only while no other was
+/// written.
 #[test]
 fn each_keeper_of_notes_sees_the_changes_of_the_other() {
     let node = Node::new(r#""subnet":"10.0.0.0/24""#);
@@ -456,7 +457,7 @@ fn reservations_of_an_earlier_boot_are_reclaimed_only_if_configured() {
     }
 }
 
-/// A clock that was years behind when the container was started, and was set right since.
+/// A clock that was years behind when the container was started, and was corrected since.
 #[test]
 fn our_own_reservations_of_this_boot_are_never_reclaimed() {
     let node = Node::new(&format!(r#"{SIX},"reclaimEarlierBoot":"exhausted""#));
@@ -487,7 +488,8 @@ fn the_holder_of_the_lock_is_named() {
     node.add("a").unwrap();
 }
 
-/// Somebody makes and deletes files without the lock while the folder is read: the index built from that is not kept.
+/// Another process makes and deletes files without the lock while the folder is read: the index built from that is not
+/// kept.
 #[test]
 fn an_index_is_not_kept_if_the_folder_changed_while_it_was_read() {
     let node = Node::new(r#""subnet":"10.0.0.0/16""#);

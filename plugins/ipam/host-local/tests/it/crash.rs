@@ -1,5 +1,4 @@
-//! Killed before any state-changing system call, or with that call failing: what is left is nothing that DEL does not
-//! remove.
+//! Killed before any state-changing system call, or with that call failing: DEL removes everything that is left.
 
 use std::path::{Path, PathBuf};
 
@@ -40,7 +39,7 @@ impl Bench {
         assert_eq!(self.net.others(), ["last_reserved_ip.0", "last_reserved_ip.1", "lock"], "{label}");
     }
 
-    /// The store serves on: an address each for a new container, and then again as before.
+    /// The store still works: an address each for a new container, and then again as before.
     fn assert_serves(&self, label: &str) {
         self.call(Verb::Check, "other").run(&self.node).ok();
         let result = self.call(Verb::Add, "next").run(&self.node).ok();
@@ -50,7 +49,7 @@ impl Bench {
     }
 }
 
-/// Runs `check` for n = 1, 2, ... until it says that there was no nth call.
+/// Runs `check` for n = 1, 2, ... until it reports that there was no nth call.
 fn at_each_call(mut check: impl FnMut(usize) -> bool) {
     let count = (1..).take_while(|n| check(*n)).count();
     assert!(count >= 8, "only {count} state-changing calls were seen");

@@ -1,4 +1,4 @@
-//! What calls cost beside reservations of others: the table of the README. A measurement decides no test.
+//! What calls cost beside other containers' reservations: the table of the README. A measurement decides no test.
 
 use std::fs;
 use std::path::Path;

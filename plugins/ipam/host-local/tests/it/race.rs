@@ -20,7 +20,7 @@ fn parallel_adds_get_distinct_addresses() {
     assert_eq!(net.others(), ["last_reserved_ip.0", "last_reserved_ip.1", "lock"]);
 }
 
-/// In a range with just enough room, every one of them gets an address, whoever serves it.
+/// In a range with just enough room, every call gets an address, from either implementation.
 #[test]
 fn parallel_adds_of_both_plugins_fill_the_range() {
     let Some(reference) = reference_or_skip("parallel_adds_of_both_plugins_fill_the_range") else { return };

@@ -67,7 +67,7 @@ fn any_calls_have_the_references_answers_and_leave_its_files() {
     }
 }
 
-/// Two plugins in turn on one folder: a model of who holds what has to agree with both at each step.
+/// Two plugins in turn on one folder: a model of the owners has to agree with both at each step.
 #[test]
 fn both_work_on_one_folder_in_turn() {
     let Some(reference) = reference_or_skip("both_work_on_one_folder_in_turn") else { return };
@@ -103,7 +103,7 @@ fn both_work_on_one_folder_in_turn() {
     }
 }
 
-/// Whatever holds an address, the reference takes it for held; and its DEL finds what is its own.
+/// Every file that holds an address holds it for the reference, too; and the reference's DEL finds its own.
 #[test]
 fn what_holds_an_address_there_holds_it_here() {
     let Some(reference) = reference_or_skip("what_holds_an_address_there_holds_it_here") else { return };

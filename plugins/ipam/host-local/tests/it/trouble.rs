@@ -124,7 +124,7 @@ fn nothing_leaves_the_folder() {
     assert_eq!(fs::read(&victim).unwrap(), b"a\r\neth0");
 }
 
-/// Without /proc nothing tells one boot from another, and unnamed files get no names: addresses are leased all the same,
+/// Without /proc boots cannot be distinguished, and unnamed files get no names: addresses are leased all the same,
 /// and none is taken for one of an earlier boot.
 #[test]
 fn without_proc_addresses_are_leased() {
