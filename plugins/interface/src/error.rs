@@ -1,11 +1,12 @@
-//! From the kernel's refusal to CNI's error object.
+//! Turns a refusal of the kernel into a CNI error object.
 
 use cni_spec::{CniError, Code};
 use netops::OpError;
 use netops::error::{Cause, Errno};
 use netops::feature::Feature;
 
-/// What an operation was on. It decides the code of a refusal that says nothing more, and who can mend it.
+/// The kind of object that an operation failed on. It decides the error code where the cause alone does not, and says
+/// who can fix it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum On {
     /// The node: links, addresses, routes, rules, sysctls.
@@ -38,7 +39,7 @@ pub fn failed_on(on: On, error: &OpError) -> CniError {
 fn code(on: On, cause: &Cause) -> Code {
     match cause {
         Cause::Timeout(_) => Code::TIMEOUT,
-        // The process that holds a lock will let go of it.
+        // Temporary: the other process will release the lock.
         Cause::Held(_) | Cause::Changing(_) => Code::TRY_AGAIN,
         Cause::Kernel { errno: Errno::EPERM | Errno::EACCES, .. } => Code::PERMISSION,
         cause => match (on, cause) {
@@ -64,7 +65,7 @@ pub fn remedy(error: &OpError) -> Option<String> {
     remedy_on(On::Node, &error.cause, &error.request)
 }
 
-/// The one home of remedies.
+/// The only place where remedies are written.
 fn remedy_on(on: On, cause: &Cause, request: &str) -> Option<String> {
     let errno = match cause {
         Cause::Held(_) => {
@@ -97,7 +98,7 @@ fn remedy_on(on: On, cause: &Cause, request: &str) -> Option<String> {
     Some(text)
 }
 
-/// What the kernel lacks, where the request is of no feature of its own.
+/// The feature that the kernel lacks, where the request itself names none.
 fn not_understood(request: &str) -> &'static str {
     match request.contains("NFT_MSG") || request.contains("NETLINK_NETFILTER") {
         true => "The kernel needs nf_tables: load modules nf_tables and nft_chain_nat.",
@@ -154,7 +155,7 @@ mod tests {
         assert_eq!(code(OpError::new("take", "lock a", Cause::Held(Box::new(held)))), Code::TRY_AGAIN);
         let feature = Cause::Unsupported { feature: Feature::Vlan, errno: Errno::EOPNOTSUPP, words: None };
         assert_eq!(code(OpError::new("create", "vlan a", feature)), Code::KERNEL_FEATURE);
-        // A failure is what its cause says, whatever its verb.
+        // The cause decides the code, not the verb.
         assert_eq!(code(OpError::state("take", "lock a", "it is no regular file")), Code::KERNEL);
     }
 

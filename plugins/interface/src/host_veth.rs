@@ -1,7 +1,7 @@
-//! The host end of a container's veth: a name that DEL can compute from network, container and ifname alone, and a
-//! mark that says whose it is.
+//! The host end of a container's veth: its name, which DEL can compute from network, container and ifname alone, and
+//! its alias, which identifies the attachment.
 //!
-//! DEL and GC go by the mark (the link's alias); the name only saves them from searching all links.
+//! DEL and GC identify the link by the alias. The name only saves them from searching all links.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -23,7 +23,7 @@ pub fn name(attachment: &Attachment) -> String {
     format!("veth{}", hex(&format!("{network}\0{container_id}\0{ifname}"), 4))
 }
 
-/// The mark of what an attachment has on the host, `cni:NETWORK/CONTAINER/IFNAME`.
+/// The alias of an attachment's host end, `cni:NETWORK/CONTAINER/IFNAME`.
 #[must_use]
 pub fn alias(attachment: &Attachment) -> String {
     let prefix = prefix(&attachment.network);
@@ -31,7 +31,7 @@ pub fn alias(attachment: &Attachment) -> String {
     if alias.len() <= ALIAS_BYTES_MAX {
         return alias;
     }
-    // A mark that does not fit: what makes it unique goes into a hash. `#` is in no container ID.
+    // An alias that is too long is replaced by a hash of it. `#` cannot occur in a container ID.
     format!("{prefix}#{}", hex(&alias, 32))
 }
 
@@ -41,8 +41,8 @@ pub fn is_of(attachment: &Attachment, link: &Link) -> bool {
     link.kind == Kind::Veth && link.alias.as_deref() == Some(alias(attachment).as_str())
 }
 
-/// The attachment's host end. All links are looked at only where another link has the attachment's name, as ADD gave
-/// the end another one then.
+/// The attachment's host end. All links are searched only if another link has the computed name: ADD chose another name
+/// then.
 ///
 /// # Errors
 /// As [`link::find`].
@@ -53,7 +53,7 @@ pub fn find(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
     }
 }
 
-/// The attachment's host end by its mark, whatever its name. Looks at all links.
+/// Finds the attachment's host end by its alias, whatever its name. Reads all links.
 ///
 /// # Errors
 /// As [`link::list`].
@@ -61,15 +61,15 @@ pub fn find_among_all(net: &Kernel, attachment: &Attachment) -> Result<Option<Li
     Ok(link::list(net, None)?.into_iter().find(|link| is_of(attachment, link)))
 }
 
-/// The attachment that a link's mark names, if it is one to this network. `None`: it has no mark, or one too long to have
-/// the names in clear.
+/// The attachment that a link's alias names, if it belongs to this network. `None`: the link has no alias, or the alias
+/// is a hash.
 #[must_use]
 pub fn find_attachment(network: &NetworkName, link: &Link) -> Option<Attachment> {
     let (container_id, ifname) = link.alias.as_deref()?.strip_prefix(&prefix(network))?.split_once('/')?;
     Attachment::parse(network.as_str(), container_id, ifname).ok()
 }
 
-/// What all marks of a network begin with. A long network name is hashed like a long mark.
+/// The prefix of all aliases of a network. A long network name is hashed, as a long alias is.
 fn prefix(network: &NetworkName) -> String {
     let prefix = format!("cni:{network}/");
     if prefix.len() <= ALIAS_BYTES_MAX - 80 {
@@ -78,13 +78,13 @@ fn prefix(network: &NetworkName) -> String {
     format!("cni:#{}/", hex(&prefix, 32))
 }
 
-/// Whether the mark is one of ours, whosever.
+/// Whether the alias is of our form, whichever attachment it names.
 #[must_use]
 pub fn is_marked(link: &Link) -> bool {
     link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:") && alias.contains('/'))
 }
 
-/// The host ends of a network and the attachment of each: `None` where the mark is a hash. Looks at all links.
+/// The host ends of a network with their attachments; `None` where the alias is a hash. Reads all links.
 ///
 /// # Errors
 /// As [`link::list`].
@@ -99,7 +99,7 @@ pub fn list(net: &Kernel, network: &NetworkName) -> Result<Vec<(Link, Option<Att
     Ok(ends.map(with_attachment).collect())
 }
 
-/// The host ends of a network that belong to none of `valid`. Looks at all links: for GC.
+/// The host ends of a network whose attachment is not in `valid`. Reads all links: for GC only.
 ///
 /// # Errors
 /// As [`link::list`].
@@ -115,10 +115,10 @@ pub fn list_stale(net: &Kernel, network: &NetworkName, valid: &[Attachment]) -> 
     Ok(links)
 }
 
-/// Another name, for when somebody else has the owner's.
+/// Another name, for the case that another link has the computed one.
 #[must_use]
 pub fn random_name() -> String {
-    // Keyed anew from the kernel's random numbers.
+    // The hasher's key is random in each process.
     let random = RandomState::new().build_hasher().finish();
     format!("veth{:08x}", random & 0xffff_ffff)
 }
@@ -159,7 +159,7 @@ mod tests {
             let one = alias(&of(&network, &"c".repeat(container)));
             let two = alias(&of(&network, &format!("{}d", "c".repeat(container - 1))));
             assert!(one.len() <= ALIAS_BYTES_MAX && one != two, "{one}");
-            // A mark that has its attachment in clear has the right one.
+            // An alias that contains its attachment in plain text contains the right one.
             let marked = Link { alias: Some(one.clone()), ..Link::default() };
             let name = NetworkName::parse(&network).unwrap();
             if let Some(attachment) = find_attachment(&name, &marked) {

@@ -1,4 +1,4 @@
-//! A link that is in the container alone: finding it for DEL. It ends with its namespace.
+//! A link that exists in the container only: how DEL finds it. The kernel deletes it with its namespace.
 
 use netops::error::Result;
 use netops::link::{self, Place};
@@ -7,13 +7,13 @@ use netops::{Kernel, unlink};
 use crate::detach::Detaching;
 use crate::{host_veth, veth};
 
-/// Deletes the container's link, if it is the attachment's.
+/// Deletes the container's link, if it belongs to the attachment.
 ///
-/// One with our mark names its attachment. One without (the reference makes none) goes if it is of this kind and nothing
-/// makes it doubtful that the namespace is the container's.
+/// An alias in our form names the attachment. A link without an alias (the reference sets none) is deleted if it is of
+/// this kind and the namespace is known to be the container's.
 ///
 /// # Errors
-/// It is still there, or could not be looked at.
+/// The link is still there, or could not be read.
 pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let inside = Kernel::in_netns(netns)?;

@@ -1,4 +1,4 @@
-//! What an IPAM plugin gave an attachment. It must be released when anything fails afterwards (SPEC 4).
+//! The addresses that an IPAM plugin gave an attachment. They must be released if anything fails afterwards (SPEC 4).
 
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface};
 use netops::txn::Txn;
@@ -6,8 +6,8 @@ use skel::Delegate;
 
 use crate::undo::Undo;
 
-/// Asks the IPAM plugin for addresses. The release is pushed as undo *before* the call: a delegate that fails half-way, or
-/// is cut off, may hold an address already, and releasing nothing is no error.
+/// Asks the IPAM plugin for addresses. The release is pushed as undo *before* the call: a delegate that fails half-way
+/// or is killed may already hold an address, and releasing none is no error.
 ///
 /// # Errors
 /// The IPAM plugin's own; code 110 if it gave no address.
@@ -15,13 +15,14 @@ pub(crate) async fn take(ipam: Option<Delegate<'_>>, txn: &Txn<Undo>) -> Result<
     let Some(ipam) = ipam else { return Ok(None) };
     txn.push(Undo::Request);
     let answer = add(&ipam).await;
-    // It has come to its end, whatever it says.
+    // The IPAM plugin has ended, whether it succeeded or not.
     txn.forget_newest();
     txn.push(Undo::Lease);
     match answer {
         Ok(lease) => Ok(Some(lease)),
         Err(error) => {
-            // A delegate that was cut off is for the rollback; one that answered is called with DEL here (SPEC 4).
+            // The rollback releases for a delegate that was killed; for one that answered with an error, DEL is called
+            // here (SPEC 4).
             if !matches!(error.code, Code::TIMEOUT | Code::UNUSABLE_RESULT) {
                 release_after(&error, &ipam).await;
                 txn.forget_newest();
@@ -40,10 +41,10 @@ async fn add(ipam: &Delegate<'_>) -> Result<AddResult, CniError> {
     Ok(lease)
 }
 
-/// DEL of a delegate whose ADD failed with an error. It has told what is wrong, so that DEL fails is only logged: the
-/// runtime calls it again.
+/// Calls DEL of a delegate whose ADD failed. ADD's error is already reported, so a failure of DEL is only logged: the
+/// runtime calls DEL again.
 async fn release_after(error: &CniError, ipam: &Delegate<'_>) {
-    // It did not even begin, and would refuse DEL in the same words.
+    // The delegate did not even start: it would refuse DEL with the same error.
     let refused = matches!(
         error.code,
         Code::INCOMPATIBLE_VERSION
@@ -67,8 +68,9 @@ pub(crate) fn of_result(prev: &AddResult, entry: &Interface) -> AddResult {
     lease
 }
 
-/// Has IPAM collect. An address stays held while a rule or a link of its attachment may be there: `kept` are the
-/// attachments with such, `None` where those are not known one by one, so that all addresses stay.
+/// Calls GC of the IPAM plugin. An address stays leased while a rule or a link of its attachment may still exist:
+/// `kept` lists the attachments with such objects. `None` means that they are not known one by one, so all addresses
+/// stay leased.
 pub(crate) async fn collect(
     ipam: &Delegate<'_>,
     valid: &[Attachment],

@@ -24,14 +24,15 @@ impl Pod {
     /// Opens both.
     ///
     /// # Errors
-    /// As [`open_netns`], and what the kernel says to those who may not enter.
+    /// As [`open_netns`]; also the kernel's error if the caller may not enter the namespace.
     pub fn open(netns: &NetnsPath) -> Result<Self, CniError> {
         let netns = open_netns(netns)?;
         let inside = Kernel::in_netns(&netns).map_err(failed)?;
         Ok(Self { host: Kernel::host().map_err(failed)?, netns, inside })
     }
 
-    /// Refuses a name that a link of the container has. ADD asks before it does anything, IPAM included.
+    /// Refuses an interface name that the container already has. ADD calls this before it changes anything or calls
+    /// IPAM.
     ///
     /// # Errors
     /// Code 103 naming the link's kind.
@@ -54,12 +55,12 @@ impl Pod {
 /// The container's namespace.
 ///
 /// # Errors
-/// Code 8 with the path; the words `no such file or directory` are what runtimes look for.
+/// Code 8 with the path. Runtimes search the message for `no such file or directory`.
 pub fn open_netns(path: &NetnsPath) -> Result<Netns, CniError> {
     opened(path).map_err(invalid_netns)
 }
 
-/// By the descriptor that the call began with, which was compared with the plugin's own namespace.
+/// Uses the descriptor that the call opened first and compared with the plugin's own namespace.
 fn opened(path: &NetnsPath) -> Result<Netns, NetnsError> {
     let unusable = |errno| NetnsError::new(path.as_str(), errno);
     let file = path.opened().and_then(|opened| opened.try_clone_to_owned().map_err(errno_of));
@@ -74,15 +75,15 @@ fn errno_of(error: std::io::Error) -> Errno {
 /// A connection that acts on the container's namespace.
 ///
 /// # Errors
-/// As [`open_netns`], and what the kernel says to who may not enter.
+/// As [`open_netns`]; also the kernel's error if the caller may not enter the namespace.
 pub fn open_kernel(path: &NetnsPath) -> Result<Kernel, CniError> {
     Kernel::in_netns(&open_netns(path)?).map_err(failed)
 }
 
-/// The namespace to clean up in; `None` if there is none any more, which DEL counts as done.
+/// The namespace to clean up in. `None`: it no longer exists, which DEL counts as success.
 ///
 /// # Errors
-/// As [`open_netns`], if it is there and cannot be opened.
+/// As [`open_netns`], if the namespace exists but cannot be opened.
 pub fn find_netns(path: Option<&NetnsPath>) -> Result<Option<Netns>, CniError> {
     match path.map(opened) {
         None => Ok(None),

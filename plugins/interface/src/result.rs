@@ -1,4 +1,4 @@
-//! The result of ADD: what earlier plugins of the chain made, and behind it what this one made.
+//! The result of ADD: what earlier plugins of the chain created, followed by what this one created.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use skel::AddRequest;
 
 use crate::plan::Side;
 
-/// The result of an ADD that made `links`, one of them in the container, which has the lease's addresses; behind `result`, the
-/// earlier one.
+/// The result of an ADD that created `links`, one of which is in the container and has the leased addresses. They are
+/// appended to `result`, the earlier plugins' result.
 pub(crate) fn assemble<C>(
     request: &AddRequest<C>,
     mut result: AddResult,
@@ -19,7 +19,7 @@ pub(crate) fn assemble<C>(
 ) -> AddResult {
     let first = result.interfaces.len();
     let container = links.iter().position(|(side, _)| *side == Side::Container).map(|index| first + index);
-    // Results have MTUs from 1.1.0 on.
+    // Results contain MTUs since version 1.1.0.
     let with_mtu = request.conf.cni_version >= SpecVersion::V1_1_0;
     result.interfaces.extend(links.iter().map(|(side, link)| Interface {
         name: link.name.clone(),
@@ -36,15 +36,15 @@ pub(crate) fn assemble<C>(
     result
 }
 
-/// A result without interfaces that have loopback addresses only, as plugin loopback before this one tells of `lo` (nomad's
-/// bridge network has it there). Nobody reaches the container by them, but whoever takes the first address of a result
-/// does: portmap would map ports to 127.0.0.1. The reference's bridge tells nothing of earlier results.
+/// Removes the interfaces that have loopback addresses only, such as `lo` as reported by a loopback plugin earlier in
+/// the chain (nomad's bridge network has one). The container cannot be reached by them, but some plugins use the first
+/// address of a result: portmap would map ports to 127.0.0.1. The reference's bridge ignores earlier results.
 pub(crate) fn without_loopback(mut result: AddResult) -> AddResult {
     let had_addresses = with_addresses(&result);
     result.ips.retain(|ip| !ip.address.ip().is_loopback());
     let have_addresses = with_addresses(&result);
     let stays = |index: &usize| !had_addresses.contains(index) || have_addresses.contains(index);
-    // Where each interface that stays comes to stand.
+    // The new index of each interface that stays.
     let places: BTreeMap<usize, usize> = (0..result.interfaces.len()).filter(stays).zip(0..).collect();
     for ip in &mut result.ips {
         ip.interface = ip.interface.and_then(|old| places.get(&old).copied());
@@ -87,7 +87,7 @@ mod tests {
                         {"address": "198.51.100.1/24"}]}"#,
             expect!["ens1 net1 | 192.0.2.9/24 on Some(1), 198.51.100.1/24 on None"],
         );
-        // With an address that others reach it by, it is no mere loopback.
+        // With an address that is reachable from elsewhere, the interface is not a mere loopback.
         check(
             r#"{"interfaces": [{"name": "lo", "sandbox": "/n"}],
                 "ips": [{"interface": 0, "address": "127.0.0.1/8"}, {"interface": 0, "address": "192.0.2.9/32"}]}"#,

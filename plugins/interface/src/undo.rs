@@ -1,7 +1,7 @@
-//! How a failed ADD takes back what is its attachment's alone: lease, filter rules, links. A plugin adds kinds of its own
-//! by [`OwnUndo`].
+//! How a failed ADD rolls back what belongs to its attachment alone: lease, filter rules, links. A plugin adds its own
+//! kinds of undo by [`OwnUndo`].
 //!
-//! What attachments share (a bridge, its addresses and flags) stays, as it does after DEL and as the reference leaves it.
+//! Objects that attachments share (a bridge, its addresses and flags) stay, as after DEL and as in the reference.
 
 use std::cell::Cell;
 use std::fmt;
@@ -17,29 +17,29 @@ use skel::Delegate;
 
 use crate::pod::Pod;
 
-/// A change of ADD, as what takes it back.
+/// The undo of one change of ADD.
 #[derive(Debug)]
 pub enum Undo {
-    /// Releases what an IPAM plugin may hold that was cut off.
+    /// Releases the addresses that an IPAM plugin may hold although it was killed before it answered.
     Request,
     /// Releases the addresses.
     Lease,
-    /// Removes masquerade of these addresses, and the spoof guard.
+    /// Removes the masquerade rules of these addresses, and the spoof guard.
     Filter(Vec<IpAddr>),
-    /// Takes back a change of the node.
+    /// Undoes a change of the node.
     Node(NodeUndo),
     /// Deletes a link of the container.
     Inside(Link),
-    /// A plugin's own.
+    /// Undoes a change that only this plugin makes.
     Own(Box<dyn OwnUndo>),
 }
 
-/// What takes back a change that only one plugin makes. Its text is what `details` says was undone.
+/// The undo of a change that only one plugin makes. Its text appears in `details` among what was undone.
 pub trait OwnUndo: fmt::Display + fmt::Debug {
-    /// Takes the change back. One that never happened, or is already gone, is taken back.
+    /// Undoes the change. A change that never happened, or that is already gone, counts as undone.
     ///
     /// # Errors
-    /// What is left on the node, and why.
+    /// Says what is left on the node, and why.
     fn run(&self, pod: &Pod) -> Result<(), String>;
 }
 
@@ -55,13 +55,13 @@ impl fmt::Display for Undo {
     }
 }
 
-/// Takes back the changes of one ADD. The addresses stay held while anything else of it is left.
+/// Undoes the changes of one ADD. The addresses stay leased while any other part of the attachment is left.
 pub(crate) struct AddUndoer<'a> {
-    /// What was to be made.
+    /// The plan of that ADD.
     pub(crate) attachment: &'a Attachment,
-    /// Where.
+    /// The namespaces that it changed.
     pub(crate) pod: &'a Pod,
-    /// The address plugin.
+    /// The IPAM plugin.
     pub(crate) ipam: Option<Delegate<'a>>,
     /// `PATH`, for iptables.
     pub(crate) search_path: &'a str,
@@ -75,7 +75,7 @@ impl Undoer for AddUndoer<'_> {
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
         let undone = match undo {
             Undo::Request if self.ipam.as_ref().is_some_and(Delegate::waits_before_changes) => Ok(()),
-            // Pushed first, so undone last; as DEL does, which finds it.
+            // Pushed first, so undone last. DEL releases in the same order.
             Undo::Lease if self.is_left.get() => Err("the addresses stay held for what is left".to_owned()),
             Undo::Request | Undo::Lease => self.release().await.map_err(|error| error.to_string()),
             Undo::Filter(addresses) => {
@@ -108,7 +108,7 @@ fn first_error(errors: Vec<OpError>) -> Result<(), String> {
     if texts.is_empty() { Ok(()) } else { Err(texts.join("; ")) }
 }
 
-/// The error that stopped ADD, or code 109 if it was interrupted, with what was undone and what is left.
+/// The error that stopped ADD, or code 109 if ADD was interrupted; `details` lists what was undone and what is left.
 pub(crate) fn not_done(failed: Failed<CniError>) -> CniError {
     let aftermath = failed.aftermath();
     let error = match failed.why {
