@@ -5,30 +5,30 @@ use crate::hold;
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
 use netops::bridge_port::{self, Vlans};
-use netops::fuzzing::{Told, announced, encoded, lock_holder, told};
+use netops::fuzzing::{Decoded, announced, decode, encoded, lock_holder};
 use netops::link::{self, Bridge, Link, Mac, Port, Target};
 use netops::route::{self, Route};
 use netops::sysctl::Key;
 
 /// The bytes of one read.
 pub fn netlink_read(data: &[u8]) {
-    let frames = told(data);
+    let frames = decode(data);
     let lengths: Vec<usize> = frames.iter().map(|(_, length, _)| *length).collect();
     assert!(lengths.iter().all(|length| *length >= 16) && lengths.iter().sum::<usize>() <= data.len());
     for (_, _, told) in &frames {
         match told {
-            Told::Failed(error) => assert!(!error.to_string().is_empty()),
-            Told::Address(Some(address)) => {
+            Decoded::Failed(error) => assert!(!error.to_string().is_empty()),
+            Decoded::Address(Some(address)) => {
                 assert_eq!(address.net, address.net.to_string().parse().expect("it prints"))
             }
-            Told::Routes(routes) => routes.iter().for_each(|route| assert!(!route.to_string().is_empty())),
-            Told::Done | Told::Link(..) | Told::Address(None) | Told::Other => {}
+            Decoded::Routes(routes) => routes.iter().for_each(|route| assert!(!route.to_string().is_empty())),
+            Decoded::Done | Decoded::Link(..) | Decoded::Address(None) | Decoded::Other => {}
         }
     }
     // What is read does not depend on what else came with it.
     let aligned = lengths.iter().all(|length| length % 4 == 0);
     if aligned && lengths.iter().sum::<usize>() == data.len() {
-        let twice = told(&[data, data].concat());
+        let twice = decode(&[data, data].concat());
         assert_eq!(twice, [frames.clone(), frames].concat());
     }
     assert!(announced(data).len() <= lengths.len());
@@ -37,7 +37,7 @@ pub fn netlink_read(data: &[u8]) {
 /// Links, addresses and routes as they are asked for: the kernel's form of them says the same.
 pub fn netlink_objects(data: &[u8]) {
     let mut draw = Draw::new(data);
-    let read = |request| match &told(&encoded(&[request], 7))[..] {
+    let read = |request| match &decode(&encoded(&[request], 7))[..] {
         [(7, _, told)] => told.clone(),
         other => panic!("one request is one message, but: {other:?}"),
     };
@@ -46,18 +46,18 @@ pub fn netlink_objects(data: &[u8]) {
         0 => {
             let mut address = Address::from(draw.network());
             address.nodad = draw.flag();
-            assert_eq!(read(addr::add(&link, &address)), Told::Address(Some(address)));
-            assert_eq!(read(addr::delete(&link, address.net)), Told::Other);
+            assert_eq!(read(addr::add(&link, &address)), Decoded::Address(Some(address)));
+            assert_eq!(read(addr::delete(&link, address.net)), Decoded::Other);
         }
         1 => {
             let route = drawn_route(&mut draw);
-            let Told::Routes(routes) = read(route::add(&route)) else { panic!("{route} is no route") };
+            let Decoded::Routes(routes) = read(route::add(&route)) else { panic!("{route} is no route") };
             assert_eq!(routes, [as_read(&route)]);
         }
         2 => {
             let mac = draw.maybe(|draw| Mac([(); 6].map(|()| draw.byte())));
             let bridge = Bridge { mtu_bytes: draw.maybe(Draw::number), mac, vlan_filtering: draw.flag() };
-            let Told::Link(made, _) = read(link::create_bridge(&link.name, &bridge)) else { panic!("{bridge:?}") };
+            let Decoded::Link(made, _) = read(link::create_bridge(&link.name, &bridge)) else { panic!("{bridge:?}") };
             assert_eq!((&made.name, made.kind.name()), (&link.name, "bridge"));
             assert_eq!(made.mtu_bytes, bridge.mtu_bytes.unwrap_or(0));
             assert_eq!(made.mac, bridge.mac);
@@ -65,7 +65,7 @@ pub fn netlink_objects(data: &[u8]) {
         }
         3 => {
             let port = Port { hairpin: draw.flag(), isolated: draw.flag() };
-            let Told::Link(set, _) = read(bridge_port::set(&Target::from(&link), port)) else { panic!("{port:?}") };
+            let Decoded::Link(set, _) = read(bridge_port::set(&Target::from(&link), port)) else { panic!("{port:?}") };
             assert_eq!((set.index, set.port), (link.index, Some(port)));
         }
         _ => {
@@ -73,7 +73,7 @@ pub fn netlink_objects(data: &[u8]) {
             let vlans =
                 Vlans { pvid: draw.flag(), untagged: draw.flag(), ..Vlans::tagged(first.min(last), first.max(last)) };
             assert!(!vlans.to_string().is_empty());
-            assert_eq!(read(bridge_port::add_vlans(&link, vlans)), Told::Other);
+            assert_eq!(read(bridge_port::add_vlans(&link, vlans)), Decoded::Other);
         }
     }
 }

@@ -153,7 +153,7 @@ mod tests {
         assert_eq!(code(OpError::new("wait", "for a", timeout)), Code::TIMEOUT);
         let held = Held { holder: "process 7".into(), waited: std::time::Duration::from_secs(1) };
         assert_eq!(code(OpError::new("take", "lock a", Cause::Held(Box::new(held)))), Code::TRY_AGAIN);
-        let feature = Cause::Unsupported { feature: Feature::Vlan, errno: Errno::EOPNOTSUPP, words: None };
+        let feature = Cause::Unsupported { feature: Feature::Vlan, errno: Errno::EOPNOTSUPP, extended_ack: None };
         assert_eq!(code(OpError::new("create", "vlan a", feature)), Code::KERNEL_FEATURE);
         // The cause decides the code, not the verb.
         assert_eq!(code(OpError::state("take", "lock a", "it is no regular file")), Code::KERNEL);

@@ -14,13 +14,13 @@ use crate::link::Link;
 /// An address on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Address {
-    /// The address with its prefix, host bits kept.
+    /// The address with its prefix length; the host bits are kept.
     pub net: IpNetwork,
-    /// Usable at once, without looking for duplicates (IPv6).
+    /// The address is usable at once, without duplicate address detection (IPv6).
     pub nodad: bool,
-    /// Still being looked for elsewhere (IPv6).
+    /// Duplicate address detection still runs (IPv6).
     pub tentative: bool,
-    /// Found elsewhere (IPv6).
+    /// Duplicate address detection found another owner of the address (IPv6).
     pub dad_failed: bool,
 }
 
@@ -50,7 +50,7 @@ pub fn delete(link: &Link, net: IpNetwork) -> Request {
 
 fn request(op: &'static str, kind: &str, link: &Link, net: IpNetwork, message: RouteNetlinkMessage) -> Request {
     Request::new(op, format!("address {net} on {}", link.name), message)
-        .words(format!("{kind} dev={} {net}", link.name))
+        .wire_name(format!("{kind} dev={} {net}", link.name))
 }
 
 fn message(index: u32, address: &Address) -> AddressMessage {
@@ -59,7 +59,7 @@ fn message(index: u32, address: &Address) -> AddressMessage {
     message.header.prefix_len = address.net.prefix();
     let ip = address.net.ip();
     message.header.family = family(ip);
-    // For IPv4 IFA_LOCAL is the address and IFA_ADDRESS the peer's, the same where there is none.
+    // For IPv4, IFA_LOCAL is the address and IFA_ADDRESS the peer's. Without a peer both are the same.
     message.attributes.push(AddressAttribute::Local(ip));
     message.attributes.push(AddressAttribute::Address(ip));
     if let IpNetwork::V4(net) = address.net
@@ -83,23 +83,24 @@ pub fn list(net: &Kernel, link: &Link) -> Result<Vec<Address>> {
     let object = format!("addresses of {}", link.name);
     let request = Request::new("list", object, RouteNetlinkMessage::GetAddress(message))
         .flags(NLM_F_DUMP)
-        .words(format!("RTM_GETADDR dump dev={}", link.name));
+        .wire_name(format!("RTM_GETADDR dump dev={}", link.name));
     let answers = net.call(request)?;
     Ok(answers.iter().filter_map(|answer| read(answer, link.index)).collect())
 }
 
-/// All addresses in the namespace of `net`, each with the index of its link there, or, with `netns_id`, in the one that this number of that namespace stands for,
-/// which needs no path and no process in it.
+/// All addresses in the namespace of `net`, each with the index of its link. With `netns_id`, those of the namespace
+/// that has this number in the namespace of `net` (`IFA_TARGET_NETNSID`); that needs no path to that namespace and no
+/// process in it.
 ///
 /// # Errors
-/// `EINVAL`: the number stands for no namespace (any more). `EACCES`: no `CAP_NET_ADMIN` there.
+/// `EINVAL`: no namespace has this number (any more). `EACCES`: no `CAP_NET_ADMIN` there.
 pub fn list_all(net: &Kernel, netns_id: Option<i32>) -> Result<Vec<(u32, IpNetwork)>> {
     let mut message = AddressMessage::default();
     message.attributes.extend(netns_id.map(AddressAttribute::TargetNetNsId));
     let place = netns_id.map_or(String::new(), |id| format!(" netns-id={id}"));
     let request = Request::new("list", "addresses", RouteNetlinkMessage::GetAddress(message))
         .flags(NLM_F_DUMP)
-        .words(format!("RTM_GETADDR dump{place}"));
+        .wire_name(format!("RTM_GETADDR dump{place}"));
     let answers = net.call(request)?;
     let address = |answer: &RouteNetlinkMessage| match answer {
         RouteNetlinkMessage::NewAddress(message) => {

@@ -1,7 +1,7 @@
-//! The frames in a netlink read: acks with the kernel's own sentence, ends of lists, objects.
+//! Splits one netlink read into frames: acks with the extended ack's message, ends of lists, objects.
 //!
-//! Written by hand because the packet crates drop the extended ack's attributes. Everything here is total:
-//! any bytes give some frames and no panic.
+//! Written by hand because the packet crates drop the attributes of the extended ack. Every function here accepts any
+//! bytes: it returns some frames and never panics.
 
 use nix::errno::Errno;
 
@@ -21,7 +21,7 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const AF_UNSPEC: u8 = 0;
 
-/// Walks the messages of one read; stops at the first that does not fit.
+/// Iterates over the messages of one read. Stops at the first that is longer than the rest of the read.
 pub(crate) struct Frames<'a> {
     rest: &'a [u8],
 }
@@ -31,11 +31,11 @@ pub(crate) struct Frame<'a> {
     pub(crate) kind: u16,
     pub(crate) flags: u16,
     pub(crate) sequence: u32,
-    /// Header included.
+    /// The message, header included.
     pub(crate) bytes: &'a [u8],
 }
 
-/// The link, or the address's link, that a frame is about, read without understanding the rest.
+/// The link that a frame is about, or the link of its address. It is read without decoding the rest of the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct About {
     kind: u16,
@@ -50,7 +50,7 @@ impl About {
         self.kind == RTM_NEWLINK
     }
 
-    /// A link's end here; a port's leaving its bridge (`AF_BRIDGE`) looks similar.
+    /// Whether a link was removed here. A port that leaves its bridge (`AF_BRIDGE`) looks similar.
     pub(crate) fn is_removal(self) -> bool {
         self.kind == RTM_DELLINK && self.family == AF_UNSPEC
     }
@@ -65,7 +65,7 @@ pub(crate) enum Answer<'a> {
     Done,
     /// The request failed.
     Failed(Cause),
-    /// Nothing.
+    /// The frame carries no information (`NLMSG_NOOP`).
     Noise,
 }
 
@@ -95,15 +95,15 @@ impl<'a> Iterator for Frames<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// Whether the list that this is a part of changed since its beginning.
-    pub(crate) fn is_torn(&self) -> bool {
-        // In a verdict the bit has another meaning.
+    /// Whether the list was interrupted: it changed while the kernel wrote it (`NLM_F_DUMP_INTR`).
+    pub(crate) fn is_interrupted(&self) -> bool {
+        // In an ack this bit has another meaning.
         self.kind != NLMSG_ERROR && self.flags & NLM_F_DUMP_INTR != 0
     }
 
-    /// The link that this is about, if it is about a link or an address.
+    /// The link that this frame is about, if it is about a link or an address.
     pub(crate) fn about(&self) -> Option<About> {
-        // struct ifinfomsg and struct ifaddrmsg begin with the family and have the index at 4.
+        // struct ifinfomsg and struct ifaddrmsg begin with the family; the index is at offset 4.
         let (family, index) = (*self.bytes.get(HEADER_BYTES)?, u32_at(self.bytes, HEADER_BYTES + 4)?);
         let kind = self.kind;
         matches!(kind, RTM_NEWLINK | RTM_DELLINK | RTM_NEWADDR | RTM_DELADDR).then_some(About { kind, family, index })
@@ -113,7 +113,7 @@ impl<'a> Frame<'a> {
         match self.kind {
             NLMSG_NOOP => Answer::Noise,
             NLMSG_ERROR => self.verdict(),
-            // Since Linux 4.20 a dump may end with an errno, too.
+            // Since Linux 4.20 the end of a dump may carry an errno, too.
             NLMSG_DONE => self.verdict(),
             NLMSG_OVERRUN => Answer::Failed(Cause::State("the kernel lost data".into())),
             _ => Answer::Object(self.bytes),
@@ -123,16 +123,17 @@ impl<'a> Frame<'a> {
     fn verdict(&self) -> Answer<'a> {
         match i32_at(self.bytes, HEADER_BYTES) {
             Some(0) => Answer::Done,
-            Some(code) => {
-                Answer::Failed(Cause::Kernel { errno: Errno::from_raw(code.wrapping_neg()), words: self.words() })
-            }
+            Some(code) => Answer::Failed(Cause::Kernel {
+                errno: Errno::from_raw(code.wrapping_neg()),
+                extended_ack: self.extended_ack(),
+            }),
             None if self.kind == NLMSG_DONE => Answer::Done,
             None => Answer::Noise,
         }
     }
 
-    /// The extended ack's sentence. With capped acks it follows the echoed header.
-    fn words(&self) -> Option<String> {
+    /// The message of the extended ack. A capped ack has it after the request's header.
+    fn extended_ack(&self) -> Option<String> {
         if self.flags & NLM_F_ACK_TLVS == 0 {
             return None;
         }
@@ -170,9 +171,9 @@ fn i32_at(bytes: &[u8], at: usize) -> Option<i32> {
 mod tests {
     use super::*;
 
-    /// A refusal as a 6.x kernel sends it: errno, the request's header, one sentence.
-    fn refusal(words: &str) -> Vec<u8> {
-        let mut attribute = words.as_bytes().to_vec();
+    /// A refusal as a 6.x kernel sends it: errno, the request's header, one extended ack message.
+    fn refusal(text: &str) -> Vec<u8> {
+        let mut attribute = text.as_bytes().to_vec();
         attribute.push(0);
         let length = u16::try_from(4 + attribute.len()).unwrap();
         let total = u32::try_from(36 + usize::from(length).next_multiple_of(4)).unwrap();
@@ -191,18 +192,21 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_sentence_is_found() {
+    fn the_extended_ack_is_found() {
         let bytes = refusal("Unknown device type.");
         let frame = Frames::new(&bytes).next().unwrap();
         assert_eq!(frame.sequence, 7);
         assert_eq!(
             frame.answer(),
-            Answer::Failed(Cause::Kernel { errno: Errno::EOPNOTSUPP, words: Some("Unknown device type".into()) })
+            Answer::Failed(Cause::Kernel {
+                errno: Errno::EOPNOTSUPP,
+                extended_ack: Some("Unknown device type".into())
+            })
         );
     }
 
     #[test]
-    fn every_cut_and_every_byte_is_survived() {
+    fn truncated_and_damaged_frames_do_not_panic() {
         let whole = refusal("x");
         for cut in 0..whole.len() {
             for frame in Frames::new(&whole[..cut]) {

@@ -1,4 +1,4 @@
-//! Which boot of the machine this is.
+//! Identifies the current boot of the machine.
 
 use std::time::{Duration, SystemTime};
 
@@ -9,9 +9,9 @@ use crate::error::{OpError, Result};
 /// A boot of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Boot {
-    /// The kernel's random number for it, which no two boots share (`kernel.random.boot_id`).
+    /// The kernel's random number for the boot, different for each boot (`kernel.random.boot_id`).
     pub id: String,
-    /// When it began, by the clock as it is now: setting the clock moves it.
+    /// When the boot began, by the current clock: setting the clock changes this value.
     pub started: SystemTime,
 }
 
@@ -23,7 +23,7 @@ impl Boot {
     pub fn read() -> Result<Self> {
         let path = "/proc/sys/kernel/random/boot_id";
         let id = std::fs::read_to_string(path).map_err(|error| OpError::io("read", path, &error))?.trim().to_owned();
-        // What /proc/uptime shows, in one call instead of five.
+        // The value of /proc/uptime, by one system call instead of five.
         let clock = "the time since the machine's start";
         let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|errno| OpError::errno("read", clock, errno))?;
         let started = SystemTime::now().checked_sub(Duration::from(uptime));

@@ -1,4 +1,4 @@
-//! What a bridge knows of one port: hairpin, isolation, VLANs.
+//! A bridge's settings for one port: hairpin, isolation, VLANs.
 
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::link::{
@@ -14,7 +14,7 @@ use crate::link::{Link, Port, Target};
 /// Sets a port's flags.
 ///
 /// # Errors
-/// `EINVAL`: the link is no bridge's port. `EOPNOTSUPP`: the kernel is too old for isolation (before 4.18).
+/// `EINVAL`: the link is not a bridge port. `EOPNOTSUPP`: the kernel is too old for isolation (before 4.18).
 pub fn set(target: &Target, port: Port) -> Request {
     let mut message = target.message();
     message.attributes.push(LinkAttribute::LinkInfo(vec![
@@ -27,19 +27,19 @@ pub fn set(target: &Target, port: Port) -> Request {
     let (hairpin, isolated) = (u8::from(port.hairpin), u8::from(port.isolated));
     let name = target.name();
     Request::new("set", format!("bridge port {name}"), RouteNetlinkMessage::NewLink(message))
-        .words(format!("RTM_NEWLINK dev={name} hairpin={hairpin} isolated={isolated}"))
+        .wire_name(format!("RTM_NEWLINK dev={name} hairpin={hairpin} isolated={isolated}"))
 }
 
-/// VLANs of a port, ends included; one VLAN if they are equal.
+/// A range of VLANs of a port, both ends included. A single VLAN has equal ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Vlans {
     /// The first, 1 to 4094.
     pub first: u16,
     /// The last, 1 to 4094.
     pub last: u16,
-    /// Untagged frames coming in belong to it.
+    /// Untagged frames that come in belong to this VLAN (pvid).
     pub pvid: bool,
-    /// Its frames go out without a tag.
+    /// Frames of this VLAN go out untagged.
     pub untagged: bool,
 }
 
@@ -50,7 +50,7 @@ impl Vlans {
         Self { first, last, pvid: false, untagged: false }
     }
 
-    /// The VLAN of frames without a tag, in both directions.
+    /// The VLAN of untagged frames, in both directions.
     #[must_use]
     pub fn access(id: u16) -> Self {
         Self { first: id, last: id, pvid: true, untagged: true }
@@ -90,13 +90,13 @@ impl std::fmt::Display for Vlans {
 /// Puts a port into VLANs, or changes their flags.
 ///
 /// # Errors
-/// `EOPNOTSUPP`: the kernel has no bridge VLAN filtering, or the link is no bridge's port.
+/// `EOPNOTSUPP`: the kernel has no bridge VLAN filtering, or the link is not a bridge port.
 pub fn add_vlans(port: &Link, vlans: Vlans) -> Request {
     let message = RouteNetlinkMessage::SetLink(vlan_message(port, vlans));
     vlan_request("add", "RTM_SETLINK", port, vlans, message)
 }
 
-/// Takes a port out of VLANs. Those it is not in are no error.
+/// Takes a port out of VLANs. It is no error if the port is not in them.
 ///
 /// # Errors
 /// As [`add_vlans`].
@@ -115,11 +115,11 @@ fn vlan_message(port: &Link, vlans: Vlans) -> LinkMessage {
 
 fn vlan_request(op: &'static str, kind: &str, port: &Link, vlans: Vlans, message: RouteNetlinkMessage) -> Request {
     Request::new(op, format!("VLAN {vlans} on bridge port {}", port.name), message)
-        .words(format!("{kind} AF_BRIDGE dev={} {vlans}", port.name))
+        .wire_name(format!("{kind} AF_BRIDGE dev={} {vlans}", port.name))
 }
 
-/// The VLANs of one port of the bridge `master`, one entry each, in order. Costs by the namespace's bridge ports: a
-/// checked dump of `AF_BRIDGE` takes no filter (`valid_bridge_getlink_req`).
+/// The VLANs of one port of the bridge `master`, one entry each, in order. The cost grows with the number of bridge
+/// ports in the namespace: a strictly checked dump of `AF_BRIDGE` accepts no filter (`valid_bridge_getlink_req`).
 ///
 /// # Errors
 /// As the kernel refuses.
@@ -129,7 +129,7 @@ pub fn list_vlans(net: &Kernel, master: u32, port: u32) -> Result<Vec<Vlans>> {
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::Brvlan]));
     let request = Request::new("list", "bridge VLANs", RouteNetlinkMessage::GetLink(message))
         .flags(NLM_F_DUMP)
-        .words("RTM_GETLINK AF_BRIDGE dump");
+        .wire_name("RTM_GETLINK AF_BRIDGE dump");
     let mut vlans = Vec::new();
     for answer in net.call(request)? {
         if let RouteNetlinkMessage::NewLink(link) = answer

@@ -1,4 +1,4 @@
-//! The one error of this crate: which operation, on which object, where, and what the kernel said.
+//! The error type of this crate: the operation, the object, the place and the kernel's error.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,55 +13,55 @@ pub type Result<T> = std::result::Result<T, OpError>;
 /// A failed operation on one kernel object or state file.
 ///
 /// `Display` is one line, `cannot create veth veth12ab34cd on the host: the name is taken`;
-/// [`OpError::details`] has the request, the errno by name and number, and the kernel's own words.
+/// [`OpError::details`] has the request, the errno by name and number, and the kernel's extended ack.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("cannot {op} {object}{}: {cause}", Where(place))]
 pub struct OpError {
-    /// What was tried: a verb, `create`, `delete`, `set`.
+    /// The operation, a verb: `create`, `delete`, `set`.
     pub op: &'static str,
-    /// What it was tried on, with its name: `veth veth12ab34cd`, `address 10.1.0.5/24 on eth0`.
+    /// The object with its name: `veth veth12ab34cd`, `address 10.1.0.5/24 on eth0`.
     pub object: String,
-    /// Where: `the host`, a namespace's path; empty when the object says it (a file's path).
+    /// The place: `the host` or a namespace's path. Empty if the object says it (a file's path).
     pub place: String,
     /// Why it failed.
     pub cause: Cause,
-    /// The request as the kernel knows it, `RTM_NEWLINK kind=veth`, for an operator who greps.
+    /// The kernel's name of the request, `RTM_NEWLINK kind=veth`, for operators who search logs.
     pub request: String,
 }
 
 /// Why an operation failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Cause {
-    /// The kernel refused, perhaps with a sentence of its own (extended ack).
+    /// The kernel refused, perhaps with a message in the extended ack.
     Kernel {
         /// The errno of the answer.
         errno: Errno,
-        /// The kernel's sentence, if it sent one.
-        words: Option<String>,
+        /// The message in the extended ack, if the kernel sent one.
+        extended_ack: Option<String>,
     },
-    /// Nothing answered or happened within the deadline.
+    /// The deadline passed before an answer or event came.
     Timeout(Duration),
-    /// The kernel was built without this, or its module is not there.
+    /// The kernel was built without this feature, or its module is not available.
     Unsupported {
-        /// What it lacks.
+        /// The missing feature.
         feature: Feature,
         /// The errno of the answer.
         errno: Errno,
-        /// The kernel's sentence, if it sent one.
-        words: Option<String>,
+        /// The message in the extended ack, if the kernel sent one.
+        extended_ack: Option<String>,
     },
-    /// A lock that another process holds, and still held at the deadline.
+    /// Another process still held the lock at the deadline.
     Held(Box<Held>),
-    /// A list changed, each time it was read, before the kernel had written all of it; tried for this long.
+    /// The list changed during every read, until this time was over.
     Changing(Duration),
-    /// The node is not as the operation needs it; the sentence says how.
+    /// The node is not in the state that the operation needs; the sentence says how.
     State(String),
 }
 
-/// A lock that was not let go of in time.
+/// A lock that was not released in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
-    /// Who holds it, as far as `/proc/locks` says: `process 4711 (host-local)`.
+    /// The holder, as far as `/proc/locks` names it: `process 4711 (host-local)`.
     pub holder: String,
     /// How long the caller waited.
     pub waited: Duration,
@@ -81,10 +81,12 @@ impl fmt::Display for Where<'_> {
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Cause::Kernel { errno, words } | Cause::Unsupported { errno, words, .. } => match words {
-                Some(words) => write!(f, "{} ({words})", meaning(*errno)),
-                None => f.write_str(&meaning(*errno)),
-            },
+            Cause::Kernel { errno, extended_ack } | Cause::Unsupported { errno, extended_ack, .. } => {
+                match extended_ack {
+                    Some(extended_ack) => write!(f, "{} ({extended_ack})", meaning(*errno)),
+                    None => f.write_str(&meaning(*errno)),
+                }
+            }
             Cause::Held(held) => write!(f, "{} held it for {} ms", held.holder, held.waited.as_millis()),
             Cause::Timeout(after) => write!(f, "nothing happened within {} ms", after.as_millis()),
             Cause::Changing(after) => {
@@ -95,7 +97,7 @@ impl fmt::Display for Cause {
     }
 }
 
-/// What an errno says, as `strerror(3)` has it but for those that it words for sockets or tapes.
+/// The text of an errno: that of `strerror(3)`, except where it speaks of sockets or tapes.
 #[must_use]
 pub fn meaning(errno: Errno) -> String {
     match errno {
@@ -106,13 +108,13 @@ pub fn meaning(errno: Errno) -> String {
 }
 
 impl OpError {
-    /// An error with the kernel's errno and no words of its own.
+    /// An error with the kernel's errno and without an extended ack.
     #[must_use]
     pub fn errno(op: &'static str, object: impl Into<String>, errno: Errno) -> Self {
-        Self::new(op, object, Cause::Kernel { errno, words: None })
+        Self::new(op, object, Cause::Kernel { errno, extended_ack: None })
     }
 
-    /// An error of a system call that std made.
+    /// An error of a system call made by the standard library.
     #[must_use]
     pub fn io(op: &'static str, object: impl Into<String>, error: &std::io::Error) -> Self {
         match error.raw_os_error() {
@@ -121,33 +123,33 @@ impl OpError {
         }
     }
 
-    /// An error that is not the kernel's: the node is not as it must be.
+    /// An error that is not the kernel's: the node is not in the state that the operation needs.
     #[must_use]
     pub fn state(op: &'static str, object: impl Into<String>, sentence: impl Into<String>) -> Self {
         Self::new(op, object, Cause::State(sentence.into()))
     }
 
-    /// Any error, without place and request; see [`OpError::at`] and [`OpError::request`].
+    /// Any error, still without place and request; see [`OpError::at`] and [`OpError::request`].
     #[must_use]
     pub fn new(op: &'static str, object: impl Into<String>, cause: Cause) -> Self {
         Self { op, object: object.into(), place: String::new(), cause, request: String::new() }
     }
 
-    /// Says where: `the host` or a namespace's path.
+    /// Adds the place: `the host` or a namespace's path.
     #[must_use]
     pub fn at(mut self, place: impl Into<String>) -> Self {
         self.place = place.into();
         self
     }
 
-    /// Says which request it was, in the kernel's words.
+    /// Adds the kernel's name of the request.
     #[must_use]
     pub fn request(mut self, request: impl Into<String>) -> Self {
         self.request = request.into();
         self
     }
 
-    /// The kernel's errno, if the kernel refused.
+    /// The kernel's errno, if the kernel refused the operation.
     #[must_use]
     pub fn os_errno(&self) -> Option<Errno> {
         match self.cause {
@@ -156,23 +158,23 @@ impl OpError {
         }
     }
 
-    /// Whether the object (or its namespace) is simply not there, which DEL and GC count as done.
+    /// Whether the object (or its namespace) does not exist, which DEL and GC count as success.
     #[must_use]
     pub fn is_absent(&self) -> bool {
         matches!(self.os_errno(), Some(Errno::ENODEV | Errno::ENOENT | Errno::ESRCH | Errno::EADDRNOTAVAIL))
     }
 
-    /// What an operator needs beyond the one line: request, errno by name and number, the kernel's words.
+    /// What an operator needs besides the message: request, errno by name and number, extended ack.
     #[must_use]
     pub fn details(&self) -> String {
         let mut text = self.request.clone();
-        if let Cause::Kernel { errno, words } | Cause::Unsupported { errno, words, .. } = &self.cause {
+        if let Cause::Kernel { errno, extended_ack } | Cause::Unsupported { errno, extended_ack, .. } = &self.cause {
             if !text.is_empty() {
                 text.push_str(": ");
             }
             text.push_str(&format!("{errno:?} ({})", *errno as i32));
-            if let Some(words) = words {
-                text.push_str(&format!(", kernel: {words}"));
+            if let Some(extended_ack) = extended_ack {
+                text.push_str(&format!(", kernel: {extended_ack}"));
             }
         }
         text

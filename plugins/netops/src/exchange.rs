@@ -1,7 +1,8 @@
-//! The answers to some requests, sorted to the requests as they come.
+//! Sorts the kernel's answers by the requests that they belong to.
 //!
-//! Pure: bytes in, outcomes out. A list that changed while the kernel wrote it is told apart, since it may lack what
-//! was there all the time; one object that is not understood does not spoil the list it is in.
+//! No I/O: bytes in, outcomes out. A list that changed while the kernel wrote it is an outcome of its own, because
+//! entries that existed all the time may be missing from it. An object that cannot be decoded does not make the rest of
+//! its list fail.
 
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -11,7 +12,7 @@ use crate::answer::{Answer, Frame, Frames};
 use crate::error::{Cause, Result};
 use crate::kernel::{Reply, Request, parse};
 
-/// Requests under way, numbered from `first`.
+/// Requests that were sent, numbered from `first`, and their outcomes so far.
 pub(crate) struct Exchange<'a> {
     requests: &'a [Request],
     first: u32,
@@ -22,16 +23,16 @@ pub(crate) struct Exchange<'a> {
 #[derive(Default)]
 struct Slot {
     reply: Reply,
-    is_torn: bool,
+    is_interrupted: bool,
     outcome: Option<Outcome>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) enum Outcome {
-    /// The kernel's verdict, with what it listed.
-    Whole(Result<Reply>),
-    /// A list that changed while the kernel wrote it (`NLM_F_DUMP_INTR`).
-    Torn,
+    /// The kernel's answer, with the objects it listed.
+    Complete(Result<Reply>),
+    /// The list changed while the kernel wrote it (`NLM_F_DUMP_INTR`).
+    Interrupted,
 }
 
 impl<'a> Exchange<'a> {
@@ -43,10 +44,10 @@ impl<'a> Exchange<'a> {
         self.slots.iter().all(|slot| slot.outcome.is_some())
     }
 
-    /// Takes what one read gave.
+    /// Processes the frames of one read.
     pub(crate) fn take(&mut self, bytes: &[u8]) {
         for frame in Frames::new(bytes) {
-            // An answer to an earlier request that timed out belongs to no request now.
+            // The answer to an earlier request that timed out matches no slot.
             let index = frame.sequence.wrapping_sub(self.first) as usize;
             if let (Some(request), Some(slot)) = (self.requests.get(index), self.slots.get_mut(index)) {
                 slot.take(&frame, request, self.place);
@@ -54,45 +55,46 @@ impl<'a> Exchange<'a> {
         }
     }
 
-    /// One outcome for each request, in order; `missing` is why some have none.
+    /// One outcome for each request, in order. Requests without an answer get `missing` as their error.
     pub(crate) fn finish(self, missing: &Cause) -> Vec<Outcome> {
         let Self { requests, place, slots, .. } = self;
-        let told = requests.iter().zip(slots);
-        told.map(|(request, slot)| {
-            slot.outcome.unwrap_or_else(|| Outcome::Whole(Err(request.error(place, missing.clone()))))
-        })
-        .collect()
+        let pairs = requests.iter().zip(slots);
+        pairs
+            .map(|(request, slot)| {
+                slot.outcome.unwrap_or_else(|| Outcome::Complete(Err(request.error(place, missing.clone()))))
+            })
+            .collect()
     }
 }
 
 impl Slot {
     fn take(&mut self, frame: &Frame<'_>, request: &Request, place: &str) {
-        self.is_torn |= frame.is_torn();
+        self.is_interrupted |= frame.is_interrupted();
         match frame.answer() {
             Answer::Object(bytes) => match parse(bytes) {
                 Ok(message) => {
                     self.reply.push(message);
                     if request.is_answered_by_an_object() {
-                        self.outcome = Some(Outcome::Whole(Ok(std::mem::take(&mut self.reply))));
+                        self.outcome = Some(Outcome::Complete(Ok(std::mem::take(&mut self.reply))));
                     }
                 }
                 Err(cause) if request.is_list() => {
                     tracing::warn!(%cause, object = request.object, place, "passing over a part of the list");
                     self.reply.extend(bare_link(frame));
                 }
-                Err(cause) => self.outcome = Some(Outcome::Whole(Err(request.error(place, cause)))),
+                Err(cause) => self.outcome = Some(Outcome::Complete(Err(request.error(place, cause)))),
             },
-            Answer::Failed(cause) => self.outcome = Some(Outcome::Whole(Err(request.error(place, cause)))),
+            Answer::Failed(cause) => self.outcome = Some(Outcome::Complete(Err(request.error(place, cause)))),
             Answer::Done if self.outcome.is_some() => (),
-            Answer::Done if self.is_torn => self.outcome = Some(Outcome::Torn),
-            Answer::Done => self.outcome = Some(Outcome::Whole(Ok(std::mem::take(&mut self.reply)))),
+            Answer::Done if self.is_interrupted => self.outcome = Some(Outcome::Interrupted),
+            Answer::Done => self.outcome = Some(Outcome::Complete(Ok(std::mem::take(&mut self.reply)))),
             Answer::Noise => (),
         }
     }
 }
 
 impl Request {
-    /// A question about one object has it as its answer, or a refusal: an ack beside it would say nothing.
+    /// A get request for one object is answered by the object or an error, so it needs no ack.
     pub(crate) fn is_answered_by_an_object(&self) -> bool {
         matches!(self.message, RouteNetlinkMessage::GetLink(_)) && !self.is_list()
     }
@@ -102,8 +104,8 @@ impl Request {
     }
 }
 
-/// What is known of a link that is not understood: its index. It has no kind and no mark, so it is deleted by no list; but
-/// it counts where it matters that there is one, among a bridge's ports.
+/// A link that could not be decoded, with its index only. It has no kind and no alias, so no list of links to delete
+/// contains it. But it must be counted, for example among a bridge's ports.
 fn bare_link(frame: &Frame<'_>) -> Option<RouteNetlinkMessage> {
     let about = frame.about()?;
     if !about.is_new_link() {
@@ -163,34 +165,34 @@ mod tests {
 
     fn links(outcome: Outcome) -> Vec<Link> {
         match outcome {
-            Outcome::Whole(reply) => reply.unwrap().iter().filter_map(Link::from_message).collect(),
-            Outcome::Torn => panic!("torn"),
+            Outcome::Complete(reply) => reply.unwrap().iter().filter_map(Link::from_message).collect(),
+            Outcome::Interrupted => panic!("interrupted"),
         }
     }
 
     #[test]
-    fn a_list_that_changed_meanwhile_is_torn_whichever_part_says_so() {
+    fn a_list_is_interrupted_if_any_part_of_it_says_so() {
         let done = |flags| frame(NLMSG_DONE, flags, &[0; 4]);
         let whole = [link(1, 0, 3), link(2, 0, 3), done(0)];
         assert_eq!(links(outcome(&whole)).len(), 2);
-        for torn in [
+        for interrupted in [
             [link(1, 0, 3), link(2, NLM_F_DUMP_INTR, 3), done(0)],
             [link(1, NLM_F_DUMP_INTR, 3), link(2, 0, 3), done(0)],
             [link(1, 0, 3), link(2, 0, 3), done(NLM_F_DUMP_INTR)],
         ] {
-            assert!(matches!(outcome(&torn), Outcome::Torn));
+            assert!(matches!(outcome(&interrupted), Outcome::Interrupted));
         }
     }
 
     #[test]
-    fn a_refusal_with_the_same_bit_is_a_refusal() {
-        // In an ack the bit has other meanings.
+    fn a_refusal_with_the_dump_interrupted_bit_stays_a_refusal() {
+        // In an ack the bit has another meaning.
         let refused = frame(2, NLM_F_DUMP_INTR | NLM_F_ACK, &(-19_i32).to_ne_bytes());
-        assert!(matches!(outcome(&[refused]), Outcome::Whole(Err(_))));
+        assert!(matches!(outcome(&[refused]), Outcome::Complete(Err(_))));
     }
 
     #[test]
-    fn a_link_that_is_not_understood_is_listed_by_its_index_alone() {
+    fn a_link_that_cannot_be_decoded_is_listed_by_its_index_alone() {
         const IFLA_OPERSTATE: u16 = 16; // a single byte, not four
         let reads = [link(1, 0, 3), link(2, 0, IFLA_OPERSTATE), link(3, 0, 3), frame(NLMSG_DONE, 0, &[0; 4])];
         let found = links(outcome(&reads));

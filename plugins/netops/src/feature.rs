@@ -1,38 +1,38 @@
-//! What a kernel may lack, with the module that has it and the option that it is built by.
+//! Features that a kernel may lack, each with its module and its config option.
 
-/// Something that not every kernel has.
+/// A feature that not every kernel has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
     /// Bridges.
     Bridge,
     /// VLAN filtering on bridges.
     BridgeVlanFiltering,
-    /// Pairs of links.
+    /// veth pairs.
     Veth,
-    /// Links with their own address on another link.
+    /// Links with their own Ethernet address on top of another link.
     Macvlan,
-    /// Links that share another link's address.
+    /// Links that share the Ethernet address of another link.
     Ipvlan,
     /// VLANs of another link.
     Vlan,
-    /// Links that drop what they are given.
+    /// Links that drop everything sent to them.
     Dummy,
-    /// Links that are routing tables of their own.
+    /// Links with a routing table of their own (VRF).
     Vrf,
-    /// Links that only shape what passes.
+    /// Links that only shape the traffic sent through them.
     Ifb,
-    /// Links to a program: tun and tap.
+    /// Links to a userspace program: tun and tap.
     Tun,
-    /// Token buckets.
+    /// Token bucket filters.
     Tbf,
-    /// Filters for what comes in.
+    /// Filters for incoming packets.
     Ingress,
-    /// Filters that match by words of the packet and send it elsewhere.
+    /// Filters that match fields of the packet (u32) and redirect it to another link (mirred).
     Redirect,
 }
 
 impl Feature {
-    /// The module to load; `None` for what is a part of another one, and only there if the kernel was built with it.
+    /// The module to load. `None`: the feature is an option of another module and cannot be loaded on its own.
     #[must_use]
     pub fn module(self) -> Option<&'static str> {
         match self {

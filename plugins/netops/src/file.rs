@@ -1,4 +1,4 @@
-//! Files written all or not at all.
+//! Files that are written completely or not at all.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -7,16 +7,16 @@ use std::path::Path;
 
 use crate::error::{OpError, Result};
 
-/// Puts `content` at `path`, replacing what is there: readers see the old file or the new one, also after a
+/// Writes `content` to `path` and replaces an existing file. Readers see the old file or the new one, even after a
 /// crash of the machine.
 ///
 /// # Errors
-/// `ENOENT`: no such folder; `ENOSPC`, `EROFS`, `EACCES`. The old file is untouched then.
+/// `ENOENT`: the folder does not exist; `ENOSPC`, `EROFS`, `EACCES`. The old file is untouched then.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let failed = |error: &std::io::Error| OpError::io("write", path.display().to_string(), error);
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // The process and the thread make the name unique among live writers; a dead one's file is overwritten.
+    // Process and thread make the name unique among running writers. A file left by a dead writer is overwritten.
     let unique = format!(".{name}.{}.{:?}", std::process::id(), std::thread::current().id());
     let temporary = folder.join(unique);
     let written = OpenOptions::new()
@@ -32,7 +32,7 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
         .and_then(|()| std::fs::rename(&temporary, path))
         .and_then(|()| File::open(folder)?.sync_all());
     written.map_err(|error| {
-        // What could not become the file is of no use to anybody; if it stays, it only takes room.
+        // A partial file is useless. If it cannot be removed, it only takes space.
         drop(std::fs::remove_file(&temporary));
         failed(&error)
     })

@@ -1,4 +1,4 @@
-//! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
+//! Access to private decoders for the fuzz targets of conformance/fuzz. Not a stable interface: it changes with the decoders.
 
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -11,16 +11,16 @@ use crate::link::Link;
 use crate::nft::{self, Transaction};
 use crate::route::{self, Route};
 
-/// What one frame of a routing netlink read says.
+/// The decoded content of one frame of a routing netlink read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Told {
+pub enum Decoded {
     /// The request was carried out, or its list is complete.
     Done,
-    /// It was refused, or the object is not understood.
+    /// The request was refused, or the object cannot be decoded.
     Failed(OpError),
-    /// A link, and its VLANs as a bridge's port.
+    /// A link, and its VLANs as a bridge port.
     Link(Box<Link>, Vec<Vlans>),
-    /// An address, if it is one this crate reads.
+    /// An address; `None` if this crate does not read its kind.
     Address(Option<Address>),
     /// A route, or one for each next hop.
     Routes(Vec<Route>),
@@ -28,53 +28,53 @@ pub enum Told {
     Other,
 }
 
-/// Decodes what one read of a routing netlink socket gave: sequence, length and meaning of each frame.
+/// Decodes one read of a routing netlink socket: sequence number, length and content of each frame.
 #[must_use]
-pub fn told(bytes: &[u8]) -> Vec<(u32, usize, Told)> {
-    Frames::new(bytes).map(|frame| (frame.sequence, frame.bytes.len(), told_by(frame.answer()))).collect()
+pub fn decode(bytes: &[u8]) -> Vec<(u32, usize, Decoded)> {
+    Frames::new(bytes).map(|frame| (frame.sequence, frame.bytes.len(), decode_answer(frame.answer()))).collect()
 }
 
-fn told_by(answer: Answer<'_>) -> Told {
-    let failed = |cause| Told::Failed(OpError::new("read", "an answer", cause));
+fn decode_answer(answer: Answer<'_>) -> Decoded {
+    let failed = |cause| Decoded::Failed(OpError::new("read", "an answer", cause));
     match answer {
         Answer::Object(bytes) => parse(bytes).map_or_else(failed, |message| read(&message)),
-        Answer::Done => Told::Done,
+        Answer::Done => Decoded::Done,
         Answer::Failed(cause) => failed(cause),
-        Answer::Noise => Told::Other,
+        Answer::Noise => Decoded::Other,
     }
 }
 
-fn read(message: &RouteNetlinkMessage) -> Told {
+fn read(message: &RouteNetlinkMessage) -> Decoded {
     match message {
         RouteNetlinkMessage::NewLink(link) => {
             let vlans = link.attributes.iter().flat_map(bridge_port::vlans_in).collect();
-            Told::Link(Box::new(Link::from(link)), vlans)
+            Decoded::Link(Box::new(Link::from(link)), vlans)
         }
-        RouteNetlinkMessage::NewAddress(address) => Told::Address(addr::read(message, address.header.index)),
-        RouteNetlinkMessage::NewRoute(message) => Told::Routes(route::read(message)),
-        _ => Told::Other,
+        RouteNetlinkMessage::NewAddress(address) => Decoded::Address(addr::read(message, address.header.index)),
+        RouteNetlinkMessage::NewRoute(message) => Decoded::Routes(route::read(message)),
+        _ => Decoded::Other,
     }
 }
 
-/// The bytes of requests, as they are sent; what the kernel says of an object has the same form.
+/// The bytes of requests. The kernel reports objects in the same form.
 #[must_use]
 pub fn encoded(requests: &[Request], first: u32) -> Vec<u8> {
     encode(requests, first)
 }
 
-/// The bytes of a transaction's messages; the kernel tells of objects in the same form.
+/// The bytes of a transaction's messages. The kernel reports objects in the same form.
 #[must_use]
 pub fn nft_encoded(transaction: &Transaction, seq: u32) -> Option<Vec<u8>> {
     nft::encoded(transaction, seq)
 }
 
-/// The process that holds the lock of the file `id`, by the text of `/proc/locks`.
+/// The process that holds the lock of the file `id`, according to the text of `/proc/locks`.
 #[must_use]
 pub fn lock_holder(locks: &str, id: &str) -> Option<i32> {
     crate::lock::holder_in(locks, id)
 }
 
-/// The links that announcements are about.
+/// The indexes of the links that announcements are about.
 #[must_use]
 pub fn announced(bytes: &[u8]) -> Vec<u32> {
     crate::watch::seen(bytes).indexes

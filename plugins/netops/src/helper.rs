@@ -1,9 +1,10 @@
-//! At most one helper process on a node.
+//! Starts at most one helper process on a node.
 //!
-//! A helper makes a slow call in a plugin's place and outlives it, so it becomes the child of PID 1 (or of the nearest
-//! subreaper). Where that never waits for children that it did not start, each helper would stay as a zombie until pids run
-//! out. So the last helper is noted, and there is no other until it is gone: a caller that does not get the turn makes the call
-//! itself and waits. A process is known by its number and its start time, and by the namespace that the number counts in.
+//! A helper makes a slow system call for a plugin and may outlive it; it then becomes a child of PID 1 (or of the
+//! nearest subreaper). Some PID 1 never wait for children that they did not start. Without a limit every helper would
+//! stay there as a zombie until the node runs out of pids. So the last helper is recorded in a file, and no other is
+//! started until it is gone: the plugin makes the call itself and waits. A helper is identified by its pid, its start
+//! time and its PID namespace.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -16,37 +17,37 @@ use nix::libc;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
 
-/// What is noted lives no longer than the processes: in a folder that is empty after a boot.
+/// The record lives no longer than the processes: this folder is empty after a boot.
 const FOLDER: &str = "/run/cni";
 
-/// The right to start a helper; others are kept from it until this is dropped.
+/// The right to start a helper. No other process has it until this value is dropped.
 pub(crate) struct Turn {
     note: File,
 }
 
 impl Turn {
-    /// The turn, unless the last helper is still there, in whatever state, or that cannot be known.
+    /// Takes the turn. `None`: the last helper still exists, in whatever state, or that cannot be determined.
     pub(crate) fn find() -> Option<Self> {
-        // The numbers in a foreign /proc are of other processes.
+        // The pids in the /proc of another PID namespace belong to other processes.
         if std::fs::read_link("/proc/self").ok()?.as_os_str() != OsStr::new(&getpid().to_string()) {
             return None;
         }
         let note = open(Path::new(FOLDER)).ok()?;
         let meta = note.metadata().ok()?;
-        // Nothing that another user has made, can lock or can change.
+        // Only a folder that no other user has made, can lock or can change.
         if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
             return None;
         }
-        // Named in full: std's method of the same name has another contract.
+        // Called by its full path: std's method of the same name has another contract.
         fs2::FileExt::try_lock_exclusive(&note).ok()?;
         let mut text = [0; 64];
         let length = note.read_at(&mut text, 0).ok()?;
         Helper::parse(text.get(..length)?).is_none_or(Helper::is_gone).then_some(Self { note })
     }
 
-    /// Notes the helper that was started in this turn, so that the next turn is after its end.
+    /// Records the helper that was started in this turn. The next turn can begin after the helper's end.
     pub(crate) fn note(self, pid: Pid) {
-        // One that cannot be told from its successors is taken to be there for as long as there is one of its number.
+        // Without a start time, any process with the same pid counts as the helper.
         let started = started(pid).unwrap_or(UNKNOWN);
         let text = format!("{pid} {started}\n");
         if let Err(error) = self.note.set_len(0).and_then(|()| self.note.write_all_at(text.as_bytes(), 0)) {
@@ -55,7 +56,7 @@ impl Turn {
     }
 }
 
-/// A note for each namespace of process numbers.
+/// Opens the record, one for each PID namespace.
 fn open(folder: &Path) -> std::io::Result<File> {
     let path: PathBuf = folder.join(format!("helper.{}", std::fs::metadata("/proc/self/ns/pid")?.ino()));
     let open = || {
@@ -80,7 +81,7 @@ fn open(folder: &Path) -> std::io::Result<File> {
 
 const UNKNOWN: u64 = 0;
 
-/// A helper as it was noted.
+/// A helper as recorded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Helper {
     pid: Pid,
@@ -89,7 +90,7 @@ struct Helper {
 }
 
 impl Helper {
-    /// `None` for an empty note. One that is damaged is of a helper that may be there.
+    /// `None` for an empty record. A damaged record stands for a helper that may exist.
     fn parse(text: &[u8]) -> Option<Self> {
         if text.is_empty() {
             return None;
@@ -104,12 +105,12 @@ impl Helper {
         if kill(self.pid, None) == Err(Errno::ESRCH) {
             return true;
         }
-        // Another process may have the number by now.
+        // Another process may have the same pid by now.
         self.started != UNKNOWN && started(self.pid).is_some_and(|started| started != self.started)
     }
 }
 
-/// When a process started: field 22 of its `stat`, behind a name that may have anything in it (proc_pid_stat(5)).
+/// The start time of a process: field 22 of its `stat`, after the name, which may contain anything (proc_pid_stat(5)).
 fn started(pid: Pid) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
@@ -120,14 +121,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_helper_is_gone_when_its_number_is_free_or_anothers() {
+    fn a_helper_is_gone_when_its_pid_is_free_or_belongs_to_another_process() {
         let me = Helper { pid: getpid(), started: started(getpid()).unwrap() };
         assert!(!me.is_gone());
         assert!(Helper { started: me.started + 1, ..me }.is_gone());
         let mut ended = std::process::Command::new("true").spawn().unwrap();
         let child = Pid::from_raw(ended.id().cast_signed());
         let child = Helper { pid: child, started: started(child).unwrap() };
-        // A zombie is there.
+        // A zombie still exists.
         while started(child.pid).is_some() && !is_zombie(child.pid) {
             std::thread::yield_now();
         }
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_note_is_of_a_helper_that_is_there() {
+    fn a_damaged_record_stands_for_a_running_helper() {
         assert_eq!(Helper::parse(b""), None);
         let helper = Helper { pid: Pid::from_raw(12), started: 345 };
         assert_eq!(Helper::parse(b"12 345\n"), Some(helper));

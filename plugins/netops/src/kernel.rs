@@ -1,10 +1,10 @@
 //! A routing netlink connection bound to one namespace.
 //!
-//! The kernel works on a request while `sendmsg` runs and has answered when it returns, so requests here
-//! are plain calls: there is nothing an event loop could do meanwhile. A deadline guards the answer all the
-//! same. Waiting for something that happens *later* is [`crate::watch`]'s task.
+//! The kernel processes a request while `sendmsg` runs and has answered when it returns. So requests are plain calls:
+//! an event loop would have nothing to do meanwhile. The answer has a deadline all the same. [`crate::watch`] waits for
+//! events that happen *later*.
 //!
-//! Strict checks and extended acks are on: filters are honoured, and errors carry the kernel's sentence.
+//! Strict checking and extended acks are on: the kernel honours filters, and errors carry its message.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -20,20 +20,20 @@ use nix::sys::time::TimeVal;
 use crate::error::{Cause, OpError, Result};
 use crate::exchange::{Exchange, Outcome};
 use crate::feature::Feature;
+use crate::link_attributes::without_unused;
 use crate::netns::{HOST, Netns};
-use crate::sieve::sift;
 
-/// How long an answer may take. The kernel answers at once or, when a driver hangs, not for minutes.
+/// The deadline of an answer. The kernel answers at once, unless a driver hangs, which can last minutes.
 pub const DEADLINE: Duration = Duration::from_secs(10);
 
-/// A list that others' changes keep tearing is begun again for this long.
+/// How long a list that keeps changing is read again.
 const LIST_DEADLINE: Duration = Duration::from_secs(5);
 
-/// Interruptions and messages of other senders, while an answer is waited for: more than a queue of 212992 bytes (the
-/// default of `net.core.rmem_default`) has room for.
+/// The number of interruptions and of other senders' messages that are skipped while waiting for an answer. It is more
+/// than fits into a queue of 212992 bytes (the default of `net.core.rmem_default`).
 const THROWN_AWAY_MAX: u32 = 10_000;
 
-/// The kernel fills at most 32 KiB of a dump into one read (`netlink_recvmsg`).
+/// The kernel writes at most 32 KiB of a dump into one read (`netlink_recvmsg`).
 pub(crate) const READ_BYTES: usize = 32 * 1024;
 
 /// A netlink connection that acts on the namespace it was opened in.
@@ -50,13 +50,13 @@ impl std::fmt::Debug for Kernel {
     }
 }
 
-/// One request as data: what it is for, and what goes over the wire.
+/// One request as data: the operation, its object, and the message to send.
 #[derive(Debug, Clone)]
 #[must_use = "a request does nothing until a Kernel sends it"]
 pub struct Request {
     pub(crate) op: &'static str,
     pub(crate) object: String,
-    pub(crate) words: String,
+    pub(crate) wire_name: String,
     pub(crate) flags: u16,
     pub(crate) needs: Option<Feature>,
     pub(crate) message: RouteNetlinkMessage,
@@ -64,7 +64,7 @@ pub struct Request {
 
 impl Request {
     pub(crate) fn new(op: &'static str, object: impl Into<String>, message: RouteNetlinkMessage) -> Self {
-        Self { op, object: object.into(), words: String::new(), flags: 0, needs: None, message }
+        Self { op, object: object.into(), wire_name: String::new(), flags: 0, needs: None, message }
     }
 
     pub(crate) fn flags(mut self, flags: u16) -> Self {
@@ -72,13 +72,13 @@ impl Request {
         self
     }
 
-    /// The request in the kernel's words, for an error's details.
-    pub(crate) fn words(mut self, words: impl Into<String>) -> Self {
-        self.words = words.into();
+    /// Adds the kernel's name of the request, for an error's details.
+    pub(crate) fn wire_name(mut self, wire_name: impl Into<String>) -> Self {
+        self.wire_name = wire_name.into();
         self
     }
 
-    /// What the kernel lacks if it does not understand the request.
+    /// Names the feature that the kernel lacks if it does not know the request.
     pub(crate) fn needs(mut self, feature: Feature) -> Self {
         self.needs = Some(feature);
         self
@@ -91,22 +91,22 @@ impl Request {
                 RouteNetlinkMessage::NewQueueDiscipline(_) | RouteNetlinkMessage::NewTrafficFilter(_)
             )
         };
-        // Of a qdisc, filter or action it says that there is no such kind.
+        // Qdiscs, filters and actions: ENOENT means that the kernel does not have the kind.
         errno == Errno::EOPNOTSUPP || (errno == Errno::ENOENT && is_traffic_control())
     }
 
     pub(crate) fn error(&self, place: &str, cause: Cause) -> OpError {
         let cause = match (cause, self.needs) {
-            (Cause::Kernel { errno, words }, Some(feature)) if self.is_not_understood(errno) => {
-                Cause::Unsupported { feature, errno, words }
+            (Cause::Kernel { errno, extended_ack }, Some(feature)) if self.is_not_understood(errno) => {
+                Cause::Unsupported { feature, errno, extended_ack }
             }
             (cause, _) => cause,
         };
-        OpError::new(self.op, self.object.clone(), cause).at(place).request(self.words.clone())
+        OpError::new(self.op, self.object.clone(), cause).at(place).request(self.wire_name.clone())
     }
 }
 
-/// What the kernel answered to one request: nothing, an object, or a list.
+/// The kernel's answer to one request: nothing, an object, or a list.
 pub(crate) type Reply = Vec<RouteNetlinkMessage>;
 
 impl Kernel {
@@ -118,12 +118,12 @@ impl Kernel {
         Self::on(open_socket(DEADLINE), HOST.to_owned())
     }
 
-    /// Opens a connection inside `netns`; it can be used from any thread.
+    /// Opens a connection in the namespace `netns`. It can be used from any thread.
     ///
     /// # Errors
     /// As [`Netns::run`] and [`Kernel::host`].
     pub fn in_netns(netns: &Netns) -> Result<Self> {
-        // Only the socket is opened there: a thread that allocates costs a new heap.
+        // Only the socket is opened there: a thread that allocates memory gets a new heap, which is slow.
         let socket = netns.run(|| open_socket(DEADLINE))?;
         Self::on(socket, netns.path().display().to_string())
     }
@@ -135,24 +135,24 @@ impl Kernel {
         Ok(Self { socket, place, sequence: Cell::new(0), buffer: RefCell::new(Vec::with_capacity(READ_BYTES)) })
     }
 
-    /// Where its requests act: `the host` or the namespace's path.
+    /// The namespace that its requests act on: `the host` or the namespace's path.
     #[must_use]
     pub fn place(&self) -> &str {
         &self.place
     }
 
-    /// Sends one request and waits for the kernel's verdict.
+    /// Sends one request and waits for the kernel's answer.
     ///
     /// # Errors
-    /// The kernel's errno and sentence; [`Cause::Timeout`] after [`DEADLINE`].
+    /// The kernel's errno and extended ack; [`Cause::Timeout`] after [`DEADLINE`].
     pub fn run(&self, request: Request) -> Result<()> {
         self.call(request).map(drop)
     }
 
-    /// Sends all requests in one go; the kernel works on them in order and does not stop at a failure.
+    /// Sends all requests with one system call. The kernel processes them in order and does not stop at an error.
     ///
     /// # Errors
-    /// The first failure, in the requests' order. Later requests may have succeeded.
+    /// The first error, in the requests' order. Later requests may have succeeded.
     pub fn run_all(&self, requests: Vec<Request>) -> Result<()> {
         for outcome in self.call_all(requests) {
             outcome?;
@@ -161,16 +161,17 @@ impl Kernel {
     }
 
     pub(crate) fn call(&self, request: Request) -> Result<Reply> {
-        let once = || self.exchange(std::slice::from_ref(&request)).pop().unwrap_or(Outcome::Whole(Ok(Vec::new())));
-        until_whole(LIST_DEADLINE, once).unwrap_or_else(|cause| Err(request.error(&self.place, cause)))
+        let once = || self.exchange(std::slice::from_ref(&request)).pop().unwrap_or(Outcome::Complete(Ok(Vec::new())));
+        until_complete(LIST_DEADLINE, once).unwrap_or_else(|cause| Err(request.error(&self.place, cause)))
     }
 
-    /// One outcome for each request, in order. Lists are [`Kernel::call`]'s, which begins a torn one anew.
+    /// One outcome for each request, in order. Lists must be read by [`Kernel::call`], which reads an interrupted list
+    /// again.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply>> {
         let outcomes = self.exchange(&requests).into_iter().zip(&requests);
         let whole = |(outcome, request): (Outcome, &Request)| match outcome {
-            Outcome::Whole(outcome) => outcome,
-            Outcome::Torn => Err(request.error(&self.place, Cause::Changing(Duration::ZERO))),
+            Outcome::Complete(outcome) => outcome,
+            Outcome::Interrupted => Err(request.error(&self.place, Cause::Changing(Duration::ZERO))),
         };
         outcomes.map(whole).collect()
     }
@@ -185,8 +186,8 @@ impl Kernel {
     }
 
     fn send(&self, requests: &[Request], first: u32) -> std::result::Result<(), Errno> {
-        for Request { op, object, words, .. } in requests {
-            tracing::debug!(place = self.place, request = words, "{op} {object}");
+        for Request { op, object, wire_name, .. } in requests {
+            tracing::debug!(place = self.place, request = wire_name, "{op} {object}");
         }
         let bytes = encode(requests, first);
         loop {
@@ -204,7 +205,8 @@ impl Kernel {
         while !exchange.is_complete() {
             match receive(&self.socket, &mut buffer, MsgFlags::empty()) {
                 Ok(()) => exchange.take(&buffer),
-                // The kernel has answered when `send` returns, so its answer waits behind no more than fits the queue.
+                // The kernel has answered when `send` returns, so no more messages than fit into the queue are before
+                // the answer.
                 Err(Errno::EINTR) if thrown_away < THROWN_AWAY_MAX => thrown_away += 1,
                 Err(errno) => return Err(errno),
             }
@@ -219,7 +221,7 @@ impl AsFd for Kernel {
     }
 }
 
-/// A bound routing socket with strict checks and extended acks, reads limited to `deadline`.
+/// A bound routing socket with strict checking and extended acks. Each read waits at most `deadline`.
 pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Errno> {
     let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
     let mut socket = Socket::new(NETLINK_ROUTE).map_err(errno)?;
@@ -232,14 +234,14 @@ pub(crate) fn open_socket(deadline: Duration) -> std::result::Result<Socket, Err
     Ok(socket)
 }
 
-/// Reads into an empty `buffer` as much as it has room for, from the kernel. Only what was read is touched: a new page
-/// costs more than the system call.
+/// Reads from the kernel into an empty `buffer`, up to its capacity. Only the pages that are written to are touched: a
+/// new page costs more than the system call.
 ///
-/// A process with `CAP_NET_ADMIN` in the socket's namespace, such as a container's, can send to the socket, too, and the
-/// port and the sequence are easy to guess. What another sender than the kernel (port 0) sent is thrown away.
+/// A process with `CAP_NET_ADMIN` in the socket's namespace, such as one in a container, can send to this socket, and
+/// port and sequence are easy to guess. Messages of senders other than the kernel (port 0) are dropped.
 ///
 /// # Errors
-/// As `recv(2)`; `EINTR` also for what was thrown away.
+/// As `recv(2)`; `EINTR` also if a message was dropped.
 pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, flags: MsgFlags) -> std::result::Result<(), Errno> {
     buffer.clear();
     match socket.recv_from(buffer, flags.bits()) {
@@ -252,14 +254,14 @@ pub(crate) fn receive(socket: &Socket, buffer: &mut Vec<u8>, flags: MsgFlags) ->
     }
 }
 
-/// All requests in one buffer, numbered from `first`, each asking for an ack where it needs one.
+/// Encodes all requests into one buffer, numbered from `first`. Each asks for an ack where it needs one.
 pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (number, request) in (0u32..).zip(requests) {
         let mut header = NetlinkHeader::default();
         header.sequence_number = first.wrapping_add(number);
         header.flags = NLM_F_REQUEST | request.flags;
-        // A dump ends with NLMSG_DONE, a question with its object; everything else with the ack asked for.
+        // A dump ends with NLMSG_DONE and a get request with its object. All others end with the ack.
         if !request.is_list() && !request.is_answered_by_an_object() {
             header.flags |= NLM_F_ACK;
         }
@@ -274,10 +276,10 @@ pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
     bytes
 }
 
-/// Decodes one message whose frame was already checked.
+/// Decodes one message whose frame is already checked.
 pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<RouteNetlinkMessage, Cause> {
     let undecodable = |why: String| Cause::State(format!("the kernel's answer is not understood: {why}"));
-    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&sift(bytes)) {
+    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&without_unused(bytes)) {
         Ok(message) => match message.payload {
             NetlinkPayload::InnerMessage(inner) => Ok(inner),
             other => Err(undecodable(format!("{other:?}"))),
@@ -286,14 +288,14 @@ pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<RouteNetlinkMessage, Ca
     }
 }
 
-/// Reads a list until it did not change meanwhile. Begun anew it is seen as it is, unless it changes as fast as it is read.
-fn until_whole(deadline: Duration, mut read: impl FnMut() -> Outcome) -> std::result::Result<Result<Reply>, Cause> {
+/// Reads a list until it does not change during the read, or until the deadline.
+fn until_complete(deadline: Duration, mut read: impl FnMut() -> Outcome) -> std::result::Result<Result<Reply>, Cause> {
     let begin = Instant::now();
     loop {
         match read() {
-            Outcome::Whole(outcome) => return Ok(outcome),
-            Outcome::Torn if begin.elapsed() < deadline => (),
-            Outcome::Torn => return Err(Cause::Changing(deadline)),
+            Outcome::Complete(outcome) => return Ok(outcome),
+            Outcome::Interrupted if begin.elapsed() < deadline => (),
+            Outcome::Interrupted => return Err(Cause::Changing(deadline)),
         }
     }
 }
@@ -301,7 +303,7 @@ fn until_whole(deadline: Duration, mut read: impl FnMut() -> Outcome) -> std::re
 fn cause_of(errno: Errno) -> Cause {
     match errno {
         Errno::EAGAIN => Cause::Timeout(DEADLINE),
-        errno => Cause::Kernel { errno, words: None },
+        errno => Cause::Kernel { errno, extended_ack: None },
     }
 }
 
@@ -313,23 +315,23 @@ mod tests {
     use netlink_packet_route::link::LinkMessage;
 
     #[test]
-    fn a_torn_list_is_read_again_but_not_for_ever() {
-        let mut torn = 3;
+    fn an_interrupted_list_is_read_again_until_the_deadline() {
+        let mut interruptions = 3;
         let read = || {
-            torn -= 1;
-            if torn > 0 { Outcome::Torn } else { Outcome::Whole(Ok(Vec::new())) }
+            interruptions -= 1;
+            if interruptions > 0 { Outcome::Interrupted } else { Outcome::Complete(Ok(Vec::new())) }
         };
-        assert_eq!(until_whole(Duration::from_secs(60), read), Ok(Ok(Vec::new())));
+        assert_eq!(until_complete(Duration::from_secs(60), read), Ok(Ok(Vec::new())));
         let short = Duration::from_millis(1);
-        let cause = until_whole(short, || Outcome::Torn).unwrap_err();
+        let cause = until_complete(short, || Outcome::Interrupted).unwrap_err();
         assert_eq!(cause.to_string(), "the list kept changing while it was read, for 1 ms; try again");
     }
 
     #[test]
-    fn a_list_that_changes_while_it_is_read_is_not_taken_for_whole() {
+    fn a_list_that_changes_while_it_is_read_is_interrupted() {
         Netns::run_in_new(|| {
             let (net, other) = (Kernel::host().unwrap(), Kernel::host().unwrap());
-            // Several reads of 32 KiB.
+            // More than one read of 32 KiB.
             let bridges = (0..100).map(|n| link::create_bridge(&format!("br{n}"), &Bridge::default()));
             net.run_all(bridges.collect()).unwrap();
             let list =
@@ -342,7 +344,7 @@ mod tests {
             assert!(!exchange.is_complete());
             other.run(link::create_bridge("late", &Bridge::default())).unwrap();
             net.collect(&mut exchange).unwrap();
-            assert!(matches!(exchange.finish(&Cause::Timeout(DEADLINE))[..], [Outcome::Torn]));
+            assert!(matches!(exchange.finish(&Cause::Timeout(DEADLINE))[..], [Outcome::Interrupted]));
             assert_eq!(link::list(&net, None).unwrap().len(), 102);
         })
         .unwrap();

@@ -20,8 +20,8 @@
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
 //! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
 //! | [`boot`] | which boot of the machine this is |
-//! | [`txn`] | takes back what a failed, cancelled or panicking plan has done |
-//! | [`error`] | [`OpError`]: operation, object, place, errno, the kernel's words |
+//! | [`txn`] | undoes what a failed, cancelled or panicking plan has done |
+//! | [`error`] | [`OpError`]: operation, object, place, errno, extended ack |
 //! | [`feature`] | what a kernel may lack, with its module and config option |
 
 pub mod error;
@@ -34,9 +34,9 @@ mod answer;
 mod exchange;
 mod helper;
 mod raw;
-mod sieve;
 
 pub mod link;
+mod link_attributes;
 mod mac;
 
 pub mod bridge_port;

@@ -1,7 +1,7 @@
-//! The one file lock: `flock(2)`, which excludes the reference's lock files' users too.
+//! File locks by `flock(2)`, which also exclude the processes that lock the same files as the reference does.
 //!
-//! Waiting has a deadline and does not poll: a thread sleeps in the kernel until the lock is free. Whoever
-//! gives up says who held it.
+//! Waiting has a deadline and does not poll: a thread sleeps in the kernel until the lock is free. The error at the
+//! deadline names the holder.
 
 use std::fs::{File, OpenOptions, Permissions};
 use std::io::ErrorKind;
@@ -16,10 +16,10 @@ use crate::error::{Cause, Held, OpError, Result};
 
 const REQUEST: &str = "flock LOCK_EX";
 
-/// The permissions of all but owner and group.
+/// The permission bits of users other than owner and group.
 const OTHERS: u32 = 0o007;
 
-/// A held lock; dropping it, or the process's end, releases it.
+/// A held lock. Dropping it, or the end of the process, releases it.
 #[derive(Debug)]
 pub struct Lock {
     file: File,
@@ -27,25 +27,25 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock on `path`, making the file (with permissions `bits`) if it is missing.
+    /// Takes the lock on `path`. A missing file is created with permissions `bits`.
     ///
     /// # Errors
-    /// [`Cause::Held`] after `deadline`, naming the holder; `ENOENT`: no such folder; `EROFS`, `EACCES`.
+    /// [`Cause::Held`] after `deadline`, naming the holder; `ENOENT`: the folder does not exist; `EROFS`, `EACCES`.
     pub fn take(path: &Path, bits: u32, deadline: Duration) -> Result<Self> {
         Self::take_on(open(path, bits)?, path, deadline)
     }
 
-    /// Takes the lock as [`Lock::take`] does, if nobody holds it; `None` if somebody does.
+    /// Takes the lock as [`Lock::take`] does, without waiting; `None` if another process holds it.
     ///
     /// # Errors
-    /// As [`Lock::take`], but for the deadline.
+    /// As [`Lock::take`], without the deadline.
     pub fn try_take(path: &Path, bits: u32) -> Result<Option<Self>> {
         let file = open(path, bits)?;
         Ok(attempt(&file, path)?.then(|| Self { file, path: path.to_owned() }))
     }
 
-    /// Takes the lock on a file that exists, and perhaps cannot be written to. It must be one that only root can open:
-    /// what others can open they can lock, for as long as they like.
+    /// Takes the lock on an existing file, which may be read-only. Only root may be able to open it: a process that can
+    /// open the file can lock it for as long as it likes.
     ///
     /// # Errors
     /// As [`Lock::take`].
@@ -62,7 +62,7 @@ impl Lock {
         Ok(Self { file, path: path.to_owned() })
     }
 
-    /// The file it is on.
+    /// The path of the locked file.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -87,15 +87,15 @@ fn open(path: &Path, bits: u32) -> Result<File> {
     Ok(file)
 }
 
-/// Takes the permissions of others off a lock file, which a copy of its folder may have given them: who can open it can
-/// hold up every call.
+/// Removes the permissions of other users from a lock file; a copy of its folder may have added them. A process that
+/// can open the file could block every call.
 fn close_to_others(file: &File) -> std::io::Result<()> {
     let mode = file.metadata()?.mode();
     if mode & OTHERS == 0 {
         return Ok(());
     }
     match file.set_permissions(Permissions::from_mode(mode & !OTHERS)) {
-        // A user's own store, in a test or in a namespace where the file is another's.
+        // The file belongs to another user: a user's own store in a test, or a mapped user namespace.
         Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
         done => done,
     }
@@ -105,7 +105,7 @@ fn object(path: &Path) -> String {
     format!("lock {}", path.display())
 }
 
-// Named in full: std's methods of the same names have another contract.
+// Called by their full paths: std's methods of the same names have another contract.
 fn attempt(file: &File, path: &Path) -> Result<bool> {
     match fs2::FileExt::try_lock_exclusive(file) {
         Ok(()) => Ok(true),
@@ -114,8 +114,8 @@ fn attempt(file: &File, path: &Path) -> Result<bool> {
     }
 }
 
-/// Waits on a second thread, as `flock` has no timeout. The thread shares the open file, so the lock it
-/// gets is the caller's; if the caller has given up, the lock ends with the thread's copy of the file.
+/// Waits on a second thread, because `flock` has no timeout. The thread shares the open file, so the lock it gets is
+/// the caller's. If the caller has given up, the lock is released with the thread's copy of the file.
 fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
     let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request(REQUEST);
     let waiter = file.try_clone().map_err(|error| failed(&error))?;
@@ -124,7 +124,7 @@ fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
         .name("flock".into())
         .stack_size(128 * 1024)
         .spawn(move || {
-            // Nobody listens any more after the deadline; the lock goes with `waiter`.
+            // After the deadline the receiver is gone. The lock is released with `waiter`.
             drop(sender.send(fs2::FileExt::lock_exclusive(&waiter)));
         })
         .map_err(|error| failed(&error))?;
@@ -138,11 +138,11 @@ fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
     }
 }
 
-/// The kernel gives out `/proc/locks` a page at a time, and lines are skipped when locks before them go meanwhile: one
-/// look may miss a lock that is held all the time.
+/// The kernel writes `/proc/locks` one page at a time and skips lines if locks before them are released meanwhile. So
+/// one read may miss a lock that is held all the time.
 const LOOKS: usize = 10;
 
-/// Who holds the lock, by `/proc/locks` and `/proc/PID/comm`.
+/// The holder of the lock, from `/proc/locks` and `/proc/PID/comm`.
 fn holder(file: &File) -> String {
     let unknown = || "another process".to_owned();
     let Ok(stat) = file.metadata() else {
@@ -161,7 +161,7 @@ fn holder(file: &File) -> String {
     }
 }
 
-/// The process in a line like `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks those who wait.
+/// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.
 pub(crate) fn holder_in(locks: &str, id: &str) -> Option<i32> {
     locks.lines().find_map(|line| {
         let words: Vec<&str> = line.split_whitespace().collect();
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn the_second_waits_for_the_first() {
+    fn a_second_lock_waits_for_the_first() {
         let path = scratch("order");
         let first = Lock::take(&path, 0o600, Duration::from_secs(1)).unwrap();
         let again = path.clone();
@@ -211,12 +211,12 @@ mod tests {
         assert!(error.to_string().contains(&holder), "{error}");
         assert!(matches!(&error.cause, Cause::Held(held) if held.holder.starts_with(&holder)));
         drop(first);
-        // The thread that waited in vain gets the lock now and lets go of it at once.
+        // The thread that gave up waiting now gets the lock and releases it at once.
         Lock::take(&path, 0o600, Duration::from_secs(20)).unwrap();
     }
 
     #[test]
-    fn a_lock_file_is_closed_to_others() {
+    fn a_lock_file_loses_the_permissions_of_other_users() {
         let path = scratch("others");
         let mode = || std::fs::metadata(&path).unwrap().mode() & 0o777;
         std::fs::write(&path, "").unwrap();
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn waiting_lines_are_no_holders() {
+    fn a_waiting_process_is_not_the_holder() {
         let locks = "1: -> FLOCK  ADVISORY  WRITE 9 fe:00:12 0 EOF\n2: FLOCK  ADVISORY  WRITE 7 fe:00:12 0 EOF\n";
         assert_eq!(holder_in(locks, "fe:00:12"), Some(7));
         assert_eq!(holder_in(locks, "fe:00:13"), None);

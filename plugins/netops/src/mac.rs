@@ -1,4 +1,4 @@
-//! Ethernet addresses and their texts.
+//! Ethernet addresses and their text form.
 
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -8,16 +8,16 @@ use std::str::FromStr;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Mac(pub [u8; 6]);
 
-/// A text that is no Ethernet address.
+/// A text that is not an Ethernet address.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is no Ethernet address like 0a:00:00:00:00:05")]
 pub struct MacError(String);
 
 impl Mac {
-    /// Any address that is for one link and of no maker (IEEE 802: locally administered, unicast).
+    /// A random locally administered unicast address (IEEE 802).
     #[must_use]
     pub fn random() -> Self {
-        // Keyed anew from the kernel's random numbers.
+        // The hasher's key is random in each process.
         let [_, _, a, b, c, d, e, g] = RandomState::new().build_hasher().finish().to_be_bytes();
         Self([a & 0xfc | 0x02, b, c, d, e, g])
     }

@@ -1,10 +1,10 @@
-//! A network namespace that somebody else made: opened by its path, compared, entered.
+//! An existing network namespace: opened by its path, compared, entered.
 //!
-//! Entering is for one closure at a time, after which the thread is back in its own namespace: whether it may come
-//! back is tried before it leaves, and where it may not (a privilege over the other namespace only), a thread that
-//! ends there goes in its place. A thread each time would be simpler; it costs 0.1 ms, a tenth of what the kernel needs
-//! for a whole ADD. Links, addresses and routes need no entering: open a [`crate::kernel::Kernel`] in the
-//! namespace and use it from anywhere. What is left are `/proc/sys/net` and starting programs.
+//! A thread enters for one closure at a time and then returns to its own namespace. Before it enters, it tests whether
+//! it may return. If it may not (it is privileged over the other namespace only), a new thread enters instead and ends
+//! there. A new thread each time would be simpler, but costs 0.1 ms, a tenth of the kernel's time for a whole ADD.
+//! Links, addresses and routes need no entering: open a [`crate::kernel::Kernel`] in the namespace and use it from
+//! anywhere. Only `/proc/sys/net` and starting programs need it.
 
 mod process;
 
@@ -22,7 +22,7 @@ use nix::unistd::{getpid, gettid};
 
 use crate::error::OpError;
 
-/// The place named in errors when no other namespace is meant.
+/// The place named in errors unless another namespace is meant.
 pub const HOST: &str = "the host";
 
 /// An open network namespace.
@@ -33,7 +33,7 @@ pub struct Netns {
     identity: Identity,
 }
 
-/// What two names of one namespace have in common.
+/// Identifies a namespace, whatever path it was opened by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Identity {
     device: u64,
@@ -43,13 +43,13 @@ pub struct Identity {
 /// Why a path is no network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetnsError {
-    /// Nothing is there. DEL counts that as done. Runtimes match on the words.
+    /// The path does not exist. DEL counts that as success. Runtimes search for this text.
     #[error("cannot open network namespace {}: no such file or directory", path.display())]
     Absent {
         /// The path as given.
         path: PathBuf,
     },
-    /// A file, but not on nsfs or procfs: a mount point whose namespace is gone. DEL counts that as done.
+    /// A file that is not on nsfs or procfs: a mount point whose namespace is gone. DEL counts that as success.
     #[error("cannot open network namespace {}: it is a {what}, the namespace is gone or never was there", path.display())]
     NotANamespace {
         /// The path as given.
@@ -68,7 +68,7 @@ pub enum NetnsError {
 }
 
 impl NetnsError {
-    /// That the path could not be opened, for a reason that tells whether anything is there.
+    /// The error of a path that could not be opened. `ENOENT` and `ENOTDIR`: the path does not exist.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>, errno: Errno) -> Self {
         let path = path.into();
@@ -78,7 +78,7 @@ impl NetnsError {
         }
     }
 
-    /// Whether there is no namespace to clean up in, so that DEL may go on without one.
+    /// Whether there is no namespace to clean up in, so that DEL can continue without one.
     #[must_use]
     pub fn is_gone(&self) -> bool {
         match self {
@@ -92,7 +92,7 @@ impl Netns {
     /// Opens the namespace at `path`, which must lie on nsfs or procfs.
     ///
     /// # Errors
-    /// [`NetnsError`] tells an absent path, a plain file and other failures apart.
+    /// [`NetnsError`] distinguishes a missing path, a plain file and other failures.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, NetnsError> {
         let path = path.into();
         match open_plain(&path) {
@@ -101,7 +101,7 @@ impl Netns {
         }
     }
 
-    /// The namespace that was opened as `file`; `path` is for texts, and is not looked at again.
+    /// The namespace that was opened as `file`. `path` is for messages only and is not opened again.
     ///
     /// # Errors
     /// As [`Netns::open`].
@@ -124,7 +124,7 @@ impl Netns {
         Self::open(own_file())
     }
 
-    /// The path it was opened by: the place to name in errors.
+    /// The path it was opened by, which errors name.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -136,13 +136,13 @@ impl Netns {
         self.identity
     }
 
-    /// Whether it was found by a process that is in it (`/proc/PID/ns/net`), and not where it is mounted. The number of a
-    /// process that has ended passes to another, and then the path leads to that one's namespace.
+    /// Whether it was opened by way of a process in it (`/proc/PID/ns/net`) rather than by a mount point. When the
+    /// process has ended, another one may get its pid, and the path then leads to another namespace.
     ///
     /// # Errors
     /// [`NetnsError::Unusable`] without `/proc`.
     pub fn is_by_process(&self) -> Result<bool, NetnsError> {
-        // The kernel names a mounted one by its mount point, the others `net:[4026532180]`.
+        // For a mounted namespace the kernel shows the mount point, for others `net:[4026532180]`.
         let link = Path::new("/proc/self/fd").join(self.file.as_raw_fd().to_string());
         let target = nix::fcntl::readlink(&link).map_err(|errno| NetnsError::new(link, errno))?;
         Ok(target.as_encoded_bytes().starts_with(b"net:["))
@@ -156,7 +156,8 @@ impl Netns {
         Ok(Self::current()?.identity == self.identity)
     }
 
-    /// Runs `work` inside the namespace; the calling thread is in its own again afterwards, also when `work` panics.
+    /// Runs `work` inside the namespace. Afterwards the calling thread is in its own namespace again, also if `work`
+    /// panics.
     ///
     /// Child processes and threads that `work` starts are in the namespace too. `work` may run on another thread.
     ///
@@ -181,7 +182,7 @@ impl Netns {
         })
     }
 
-    /// Runs `work` in a fresh namespace that nobody else has, which it may keep alive by [`Netns::current`].
+    /// Runs `work` in a new namespace, which `work` may keep alive by [`Netns::current`].
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN`; `ENOSPC` at the limit of namespaces.
@@ -189,8 +190,8 @@ impl Netns {
         Self::in_new(CloneFlags::CLONE_NEWNET, work)
     }
 
-    /// As [`Netns::run_in_new`], in a fresh UTS namespace as well: host and domain name can be set without the
-    /// node's changing.
+    /// As [`Netns::run_in_new`], also in a new UTS namespace: `work` can set host and domain name without changing the
+    /// node's.
     ///
     /// # Errors
     /// As [`Netns::run_in_new`].
@@ -204,12 +205,12 @@ impl Netns {
             nix::sched::unshare(flags)?;
             Ok(work())
         });
-        // CLONE_NEWNET or CLONE_NEWNET|CLONE_NEWUTS, as in the headers.
+        // CLONE_NEWNET or CLONE_NEWNET|CLONE_NEWUTS, named as in the headers.
         let request = flags.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join("|");
         made.map_err(|errno| OpError::errno("create", "network namespace", errno).request(format!("unshare {request}")))
     }
 
-    /// A fresh namespace, alive as long as the returned handle (or whoever enters it).
+    /// A new namespace. It lives as long as the returned handle or a process in it.
     ///
     /// # Errors
     /// As [`Netns::run_in_new`].
@@ -220,18 +221,18 @@ impl Netns {
     }
 }
 
-/// The file of the calling thread's namespace. The main thread's has a shorter path: two entries fewer that the kernel
-/// makes for this process alone, and takes away with it.
+/// Opens the file of the calling thread's namespace. The main thread's path is shorter: the kernel creates two
+/// directory entries fewer, which it would also have to remove when the process ends.
 #[must_use]
 pub fn own_file() -> &'static str {
     if gettid() == getpid() { "/proc/self/ns/net" } else { "/proc/thread-self/ns/net" }
 }
 
-/// The calling thread's own namespace, which dropping this enters.
+/// The calling thread's own namespace. Dropping this enters it again.
 struct WayBack(File);
 
 impl WayBack {
-    /// Tries the way: entering the namespace that one is in asks for the same privileges as coming back to it.
+    /// Tests the way back: entering the current namespace needs the same privileges as returning to it later.
     #[expect(clippy::disallowed_methods, reason = "the one place that enters a namespace")]
     fn find() -> Option<Self> {
         let own = File::open(own_file()).ok()?;
@@ -241,9 +242,9 @@ impl WayBack {
 }
 
 impl Drop for WayBack {
-    /// Once more if it fails: the kernel allocates some bytes for it. A thread that stayed would do to the container what
-    /// is meant for the host; nothing is known that could keep it there, and if anything does, the process ends, and DEL
-    /// finds what is left.
+    /// Tries twice, because the kernel allocates some memory for it. A thread that stayed would apply the host's
+    /// changes to the container. No other reason for a failure is known; if it fails twice, the process ends, and DEL
+    /// cleans up.
     #[expect(clippy::disallowed_methods, reason = "the one place that enters a namespace")]
     fn drop(&mut self) {
         let return_home = || setns(&self.0, CloneFlags::CLONE_NEWNET);
@@ -283,7 +284,7 @@ fn kind_of_file(mode: u32) -> &'static str {
     }
 }
 
-/// Runs `work` on a thread that ends with it. A panic in it goes on in the caller.
+/// Runs `work` on a new thread that ends afterwards. A panic in it continues in the caller.
 fn on_thread<T: Send>(work: impl FnOnce() -> Result<T, Errno> + Send) -> Result<T, Errno> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new()
@@ -303,7 +304,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn absent_plain_and_foreign_paths_are_told_apart() {
+    fn absent_paths_plain_files_and_other_namespaces_are_different_errors() {
         let absent = Netns::open("/run/netns/no-such").unwrap_err();
         assert!(matches!(absent, NetnsError::Absent { .. }) && absent.is_gone());
         assert!(absent.to_string().ends_with("no such file or directory"));
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_found_by_its_process_is_told_from_a_mounted_one() {
+    fn a_namespace_opened_by_its_process_differs_from_a_mounted_one() {
         assert!(Netns::open("/proc/self/ns/net").unwrap().is_by_process().unwrap());
         let node = testns::Node::new();
         let mounted = node.container();
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_opened_stays_the_same_when_the_path_leads_elsewhere() {
+    fn an_open_namespace_stays_the_same_when_its_path_changes() {
         let opened = File::open("/proc/self/ns/net").unwrap();
         let netns = Netns::from_file(opened, "/etc/passwd").unwrap();
         assert!(netns.is_current().unwrap());
@@ -339,7 +340,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_comes_back_also_from_a_panic() {
+    fn a_thread_returns_to_its_namespace_after_a_panic() {
         let (before, made) = (Netns::current().unwrap().identity(), Netns::create().unwrap());
         let work = || made.run(|| panic!("inside {:?}", Netns::current().unwrap().identity()));
         let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).unwrap_err();
@@ -347,14 +348,14 @@ mod tests {
         assert_eq!(Netns::current().unwrap().identity(), before);
     }
 
-    /// In a user namespace of its own a process has no privilege over the network namespace it came from.
+    /// A process in a user namespace of its own has no privilege over the network namespace that it came from.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "the test starts itself once more and has to tell itself")]
-    fn who_could_not_come_back_sends_a_thread() {
+    fn a_thread_that_may_not_return_enters_by_a_new_thread() {
         const INSIDE: &str = "NETOPS_IN_A_USER_NAMESPACE";
         if std::env::var_os(INSIDE).is_none() {
             let test = std::env::current_exe().unwrap();
-            let name = "netns::tests::who_could_not_come_back_sends_a_thread";
+            let name = "netns::tests::a_thread_that_may_not_return_enters_by_a_new_thread";
             let mut inside = std::process::Command::new("unshare");
             let status = inside.args(["--user", "--map-root-user"]).arg(test).args(["--exact", name]).env(INSIDE, "");
             assert!(status.status().unwrap().success());
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hostname_set_in_a_new_namespace_is_not_the_nodes() {
+    fn a_hostname_set_in_a_new_namespace_does_not_change_the_nodes() {
         const HOSTNAME: &str = "/proc/sys/kernel/hostname";
         let read = || std::fs::read_to_string(HOSTNAME).unwrap();
         let before = read();

@@ -51,7 +51,7 @@ fn find_number(net: &Kernel, other: &Netns) -> Result<Option<i32>> {
         format!("the number of namespace {}", other.path().display()),
         RouteNetlinkMessage::GetNsId(message),
     )
-    .words("RTM_GETNSID");
+    .wire_name("RTM_GETNSID");
     let mut numbers = net.call(request)?.into_iter().filter_map(|answer| match answer {
         RouteNetlinkMessage::NewNsId(message) => message.attributes.iter().find_map(|attribute| match attribute {
             NsidAttribute::Id(id) => Some(*id),

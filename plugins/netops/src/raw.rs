@@ -9,14 +9,14 @@ use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
 
-/// Sends `bytes` on `socket` from a child process, which ends when the kernel is done with them. The returned pipe
-/// hangs up when it has ended, however that came.
+/// Sends `bytes` on `socket` from a child process, which ends when the kernel has processed them. The returned pipe
+/// hangs up when the child has ended, for whatever reason.
 ///
-/// The child holds nothing but the socket, its end of the pipe and `held`: no other file of the caller's, no lock, so nobody
-/// waits for it. It is not waited for either; when the caller ends, init reaps it.
+/// The child keeps nothing open but the socket, its end of the pipe and `held`: no other file or lock of the caller. So
+/// no process waits for it, and the caller does not either; when the caller ends, init reaps the child.
 ///
 /// # Errors
-/// `EAGAIN`, `ENOMEM`, `EMFILE`: no further process or pipe; nothing was sent.
+/// `EAGAIN`, `ENOMEM`, `EMFILE`: no further process or pipe is possible; nothing was sent.
 pub(crate) fn send_from_child(
     socket: BorrowedFd<'_>,
     bytes: &[u8],
@@ -41,23 +41,23 @@ pub(crate) fn send_from_child(
     }
 }
 
-/// Leaves a child nothing open but three files, as 0, 1 and 2; a number that is none stays closed.
+/// Closes all files of a child but three, which become 0, 1 and 2. A negative number stays closed.
 ///
 /// # Safety
 /// Only in a child that ends without returning to the caller's code: everything the caller has open is closed.
 unsafe fn keep_only(files: [libc::c_int; 3]) {
-    // SAFETY: bare system calls on numbers; a number that is not open is refused. By this function's own
-    // condition nobody uses the closed descriptors afterwards.
+    // SAFETY: bare system calls on numbers; the kernel refuses a number that is not open. By this function's own
+    // condition the closed descriptors are not used afterwards.
     unsafe {
-        // None may be overwritten by what is put at 0, 1 and 2 before it is used.
+        // The three files must not be overwritten when they are moved to 0, 1 and 2.
         let files = files.map(|file| libc::fcntl(file, libc::F_DUPFD, 3));
         for (number, file) in (0..).zip(files) {
             if libc::dup2(file, number) == -1 {
                 libc::close(number);
             }
         }
-        // A kernel before 5.9 refuses. A runtime waits for the end of the plugin's stdout, so one by one then, as
-        // many as a process may have by default.
+        // A kernel before 5.9 refuses. Then close one by one, up to the default limit of open files: a runtime waits
+        // for the end of the plugin's stdout.
         if libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, 0u32) != 0 {
             for fd in 3..1024 {
                 libc::close(fd);
@@ -66,23 +66,23 @@ unsafe fn keep_only(files: [libc::c_int; 3]) {
     }
 }
 
-/// A number that `/dev/net/tun` is given for an open link (include/uapi/linux/if_tun.h).
+/// A numeric setting of an open tun or tap (include/uapi/linux/if_tun.h).
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum TunSetting {
-    /// Stays when it is closed: 1.
+    /// 1: the link stays when it is closed.
     Persist = 203,
-    /// A user.
+    /// The user who may open it.
     Owner = 204,
-    /// A group.
+    /// The group that may open it.
     Group = 206,
 }
 
-/// Makes the tun or tap of this name and attaches it to `file`, which has `/dev/net/tun` open: `TUNSETIFF`.
+/// Creates the tun or tap of this name and attaches it to `file`, an open `/dev/net/tun`: `TUNSETIFF`.
 ///
 /// # Errors
-/// `EBUSY`: with `IFF_TUN_EXCL`, the name is taken. `EINVAL`: a name of more than 15 bytes. As `ioctl(2)`.
+/// `EBUSY`: with `IFF_TUN_EXCL`, the name is taken. `EINVAL`: the name is longer than 15 bytes. Others as `ioctl(2)`.
 pub(crate) fn attach_tun(file: &File, name: &str, flags: libc::c_short) -> Result<(), Errno> {
-    // SAFETY: an `ifreq` is integers, arrays of them and unions of both, for all of which zeroes are a value.
+    // SAFETY: an `ifreq` consists of integers, arrays of them and unions of both. Zeroes are valid for all of these.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     if name.len() >= request.ifr_name.len() {
         return Err(Errno::EINVAL);
@@ -92,16 +92,17 @@ pub(crate) fn attach_tun(file: &File, name: &str, flags: libc::c_short) -> Resul
     }
     request.ifr_ifru.ifru_flags = flags;
     let number = nix::request_code_write!(b'T', 202, size_of::<libc::c_int>());
-    // SAFETY: the kernel reads and writes one `ifreq` at the pointer, which is that of a live, exclusive local.
+    // SAFETY: the kernel reads and writes one `ifreq` at the pointer, which points to a live, exclusively borrowed
+    // local.
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number, &raw mut request) }).map(drop)
 }
 
-/// Sets a number of the tun or tap that is attached to `file`.
+/// Sets a property of the tun or tap that is attached to `file`.
 ///
 /// # Errors
 /// As `ioctl(2)`.
 pub(crate) fn set_tun(file: &File, setting: TunSetting, value: u32) -> Result<(), Errno> {
     let number = nix::request_code_write!(b'T', setting as u8, size_of::<libc::c_int>());
-    // SAFETY: these requests take the number itself, and no memory of the caller's is touched.
+    // SAFETY: these requests take the number itself and access no memory of the caller.
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number, libc::c_ulong::from(value)) }).map(drop)
 }

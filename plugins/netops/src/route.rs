@@ -23,26 +23,26 @@ pub const MAIN_TABLE: u32 = 254; // RT_TABLE_MAIN
 pub struct Route {
     /// The destination; `0.0.0.0/0` and `::/0` are the default routes.
     pub dst: IpNetwork,
-    /// The next hop; `None`: on the link itself.
+    /// The next hop; `None`: the destination is on the link itself.
     pub gateway: Option<IpAddr>,
-    /// The link it leaves by; `None`: the one that the gateway is reached by, or one yet to be made.
+    /// The outgoing link. `None`: the one that the gateway is on, or one that does not exist yet.
     pub link: Option<u32>,
     /// The table; `None` is the main one.
     pub table: Option<u32>,
-    /// 0 universe, 253 link, 254 host; `None`: universe, whether there is a gateway or not.
+    /// The scope: 0 universe, 253 link, 254 host. `None`: universe, with or without a gateway.
     pub scope: Option<u8>,
-    /// Lower wins; `None`: the kernel's default (0 for IPv4, 1024 for IPv6).
+    /// The metric: the lowest wins. `None`: the kernel's default (0 for IPv4, 1024 for IPv6).
     pub metric: Option<u32>,
-    /// The largest packet to there, in bytes.
+    /// The MTU of the route, in bytes.
     pub mtu_bytes: Option<u32>,
-    /// The largest TCP segment to ask for, in bytes.
+    /// The advertised TCP segment size (advmss), in bytes.
     pub advmss_bytes: Option<u32>,
-    /// The source address for packets that have none yet.
+    /// The preferred source address.
     pub source: Option<IpAddr>,
 }
 
 impl Route {
-    /// A route with the kernel's defaults for everything but destination, next hop and link.
+    /// A route with the kernel's defaults for all but destination, next hop and link.
     #[must_use]
     pub fn new(dst: IpNetwork, gateway: Option<IpAddr>, link: Option<u32>) -> Self {
         Self {
@@ -65,7 +65,7 @@ impl Route {
             address_family: family(self.dst.ip()),
             destination_prefix_length: self.dst.prefix(),
             table: u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC),
-            // As `ip route add` and the reference mark theirs.
+            // The protocol that `ip route add` and the reference set.
             protocol: RouteProtocol::Boot,
             scope: self.scope.map_or(RouteScope::Universe, RouteScope::from),
             kind: RouteType::Unicast,
@@ -97,7 +97,7 @@ impl Route {
 }
 
 impl std::fmt::Display for Route {
-    /// In the words of `ip route`.
+    /// In the syntax of `ip route`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.dst.prefix() {
             0 if self.dst.is_ipv4() => f.write_str("default")?,
@@ -126,22 +126,22 @@ impl std::fmt::Display for Route {
     }
 }
 
-/// Adds a route. Equal destinations with different next hops stand side by side (IPv6: one multipath route).
+/// Adds a route. Routes to the same destination by different next hops can coexist (in IPv6 as one multipath route).
 ///
 /// # Errors
-/// `EEXIST`: this very route is there. `ENETUNREACH`, `EHOSTUNREACH`: the gateway is on no link.
+/// `EEXIST`: the same route exists. `ENETUNREACH`, `EHOSTUNREACH`: no link reaches the gateway.
 /// `ENETDOWN`: the link is down.
 pub fn add(route: &Route) -> Request {
     let message = RouteNetlinkMessage::NewRoute(route.message());
     Request::new("add", format!("route {route}"), message)
         .flags(NLM_F_CREATE)
-        .words(format!("RTM_NEWROUTE {route}{}", route.oif()))
+        .wire_name(format!("RTM_NEWROUTE {route}{}", route.oif()))
 }
 
-/// Adds a route that must be the only one of its destination, table and metric.
+/// Adds a route, which must be the only one with its destination, table and metric.
 ///
 /// # Errors
-/// As [`add`], and `EEXIST` if there is any to that destination.
+/// As [`add`]; `EEXIST` also if any route to that destination exists.
 pub fn add_only(route: &Route) -> Request {
     let mut request = add(route);
     request.flags = NLM_F_CREATE | NLM_F_EXCL;
@@ -151,30 +151,31 @@ pub fn add_only(route: &Route) -> Request {
 /// Deletes a route.
 ///
 /// # Errors
-/// `ESRCH`: there is none like it.
+/// `ESRCH`: no such route exists.
 pub fn delete(route: &Route) -> Request {
     let mut message = route.message();
-    // RT_SCOPE_NOWHERE: whichever scope.
+    // RT_SCOPE_NOWHERE matches any scope.
     message.header.scope = route.scope.map_or(RouteScope::NoWhere, RouteScope::from);
     message.header.protocol = RouteProtocol::Unspec;
     Request::new("delete", format!("route {route}"), RouteNetlinkMessage::DelRoute(message))
-        .words(format!("RTM_DELROUTE {route}{}", route.oif()))
+        .wire_name(format!("RTM_DELROUTE {route}{}", route.oif()))
 }
 
-/// Puts routes in the place of others: all of them, or none.
+/// Replaces routes by others: all of them or none.
 ///
-/// The kernel's own replacement goes by destination and metric only, and so may hit another link's route.
+/// The kernel's own replacement (`NLM_F_REPLACE`) matches destination and metric only, so it could replace another
+/// link's route.
 ///
 /// # Errors
-/// As [`add`] and [`delete`], for the first that is refused. The old routes are back by then, unless the kernel refuses
-/// them too, which is logged.
+/// As [`add`] and [`delete`], for the first request that the kernel refuses. The old routes are restored before this
+/// returns. One that the kernel refuses to restore is logged.
 pub fn replace(net: &Kernel, old: &[Route], new: &[Route]) -> Result<()> {
     let swap = |old: &[Route], new: &[Route]| net.call_all(old.iter().map(delete).chain(new.iter().map(add)).collect());
     let refused = match swap(old, new).into_iter().find_map(std::result::Result::err) {
         None => return Ok(()),
         Some(error) => error,
     };
-    // Of the new ones only some are there, and old ones may have stayed.
+    // Only some of the new routes exist, and some of the old ones may still exist.
     for error in swap(new, old).into_iter().filter_map(std::result::Result::err) {
         let is_so_already = matches!(error.os_errno(), Some(Errno::ESRCH | Errno::EEXIST));
         if !is_so_already {
@@ -184,10 +185,10 @@ pub fn replace(net: &Kernel, old: &[Route], new: &[Route]) -> Result<()> {
     Err(refused)
 }
 
-/// The default routes of both families that leave by the link of this name, in the main table.
+/// The default routes of both families through the link of this name, in the main table.
 ///
 /// # Errors
-/// `ENODEV`: there is no such link.
+/// `ENODEV`: no such link exists.
 pub fn list_default(net: &Kernel, link: &str) -> Result<Vec<Route>> {
     let link = link::get(net, &Target::named(link))?.index;
     let mut routes = list(net, Some(link), Some(MAIN_TABLE), false)?;
@@ -196,7 +197,7 @@ pub fn list_default(net: &Kernel, link: &str) -> Result<Vec<Route>> {
     Ok(routes)
 }
 
-/// The unicast routes of one family: those that leave by one link or (`None`) any, in one table or (`None`) all.
+/// The unicast routes of one family: through one link or (`None`) any, in one table or (`None`) all.
 ///
 /// # Errors
 /// As the kernel refuses.
@@ -208,7 +209,7 @@ pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, ipv6: bool) -> 
     message.attributes.extend(table.map(RouteAttribute::Table));
     let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
         .flags(NLM_F_DUMP)
-        .words("RTM_GETROUTE dump");
+        .wire_name("RTM_GETROUTE dump");
     let is_wanted = |route: &Route| link.is_none() || route.link == link;
     let mut routes = Vec::new();
     for answer in absent_is_empty(net.call(request))? {
@@ -219,7 +220,7 @@ pub fn list(net: &Kernel, link: Option<u32>, table: Option<u32>, ipv6: bool) -> 
     Ok(routes)
 }
 
-/// The kernel answers `ENOENT` for a table that nothing ever used.
+/// The kernel answers `ENOENT` for a table that was never used.
 fn absent_is_empty(answer: Result<Vec<RouteNetlinkMessage>>) -> Result<Vec<RouteNetlinkMessage>> {
     match answer {
         Err(error) if error.is_absent() => Ok(Vec::new()),
@@ -230,14 +231,14 @@ fn absent_is_empty(answer: Result<Vec<RouteNetlinkMessage>>) -> Result<Vec<Route
 /// The route the kernel would use to reach `to`.
 ///
 /// # Errors
-/// `ENETUNREACH`: there is none.
+/// `ENETUNREACH`: no route leads there.
 pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
     let mut message = RouteMessage::default();
     message.header.address_family = family(to);
     message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
     message.attributes.push(RouteAttribute::Destination(to.into()));
     let request = Request::new("look up", format!("route to {to}"), RouteNetlinkMessage::GetRoute(message))
-        .words(format!("RTM_GETROUTE {to}"));
+        .wire_name(format!("RTM_GETROUTE {to}"));
     let answers = net.call(request)?;
     let route = answers.iter().find_map(|answer| match answer {
         RouteNetlinkMessage::NewRoute(message) => read(message).into_iter().next(),

@@ -1,4 +1,4 @@
-//! Policy rules: which table packets from a source are routed by.
+//! Policy rules: which routing table the packets of a source use.
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
@@ -10,32 +10,33 @@ use crate::error::Result;
 use crate::kernel::{Kernel, Request};
 use crate::route::MAIN_TABLE;
 
-/// A rule that packets from these addresses are routed by a table.
+/// A rule that routes packets from these addresses by one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rule {
-    /// Whose packets.
+    /// The source addresses.
     pub source: IpNetwork,
     /// The table.
     pub table: u32,
-    /// Lower is asked first. `None`: when adding, one less than the lowest but 0; when deleting, any.
+    /// The priority: the lowest is evaluated first. `None`: when adding, one less than the lowest except 0; when
+    /// deleting, any.
     pub priority: Option<u32>,
 }
 
 /// A rule as it is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Listed {
-    /// Whose packets; `None`: anyone's.
+    /// The source addresses; `None`: any.
     pub source: Option<IpNetwork>,
-    /// The table; `None`: the rule leads to none.
+    /// The table; `None`: the rule names no table.
     pub table: Option<u32>,
-    /// Lower is asked first.
+    /// The priority: the lowest is evaluated first.
     pub priority: u32,
-    /// It asks for more than the source (a mark, a link, a destination).
+    /// The rule has selectors besides the source (a mark, a link, a destination).
     pub is_narrower: bool,
 }
 
 impl std::fmt::Display for Rule {
-    /// In the words of `ip rule`.
+    /// In the syntax of `ip rule`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "from {} lookup {}", self.source, self.table)?;
         match self.priority {
@@ -64,23 +65,23 @@ impl Rule {
 /// Adds a rule.
 ///
 /// # Errors
-/// `EEXIST`: there is one like it. `EAFNOSUPPORT`, `EOPNOTSUPP`: the kernel has no policy routing.
+/// `EEXIST`: such a rule exists. `EAFNOSUPPORT`, `EOPNOTSUPP`: the kernel has no policy routing.
 pub fn add(rule: &Rule) -> Request {
     Request::new("add", format!("rule {rule}"), RouteNetlinkMessage::NewRule(rule.message()))
         .flags(NLM_F_CREATE | NLM_F_EXCL)
-        .words(format!("RTM_NEWRULE {rule}"))
+        .wire_name(format!("RTM_NEWRULE {rule}"))
 }
 
 /// Deletes a rule.
 ///
 /// # Errors
-/// `ENOENT`: there is none like it.
+/// `ENOENT`: no such rule exists.
 pub fn delete(rule: &Rule) -> Request {
     Request::new("delete", format!("rule {rule}"), RouteNetlinkMessage::DelRule(rule.message()))
-        .words(format!("RTM_DELRULE {rule}"))
+        .wire_name(format!("RTM_DELRULE {rule}"))
 }
 
-/// All rules of one family, in the order in which they are asked.
+/// All rules of one family, in the order of evaluation.
 ///
 /// # Errors
 /// As the kernel refuses.
@@ -89,7 +90,7 @@ pub fn list(net: &Kernel, ipv6: bool) -> Result<Vec<Listed>> {
     message.header.family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
     let request = Request::new("list", "rules", RouteNetlinkMessage::GetRule(message))
         .flags(NLM_F_DUMP)
-        .words("RTM_GETRULE dump");
+        .wire_name("RTM_GETRULE dump");
     let rule = |answer: &RouteNetlinkMessage| match answer {
         RouteNetlinkMessage::NewRule(message) => Some(read(message)),
         _ => None,
@@ -122,7 +123,7 @@ fn read(message: &RuleMessage) -> Listed {
     listed
 }
 
-/// The lowest table from `first` on that no rule leads to and no route is in, of either family.
+/// The lowest table from `first` on that no rule of either family names and that has no route.
 ///
 /// # Errors
 /// As [`list`] and [`crate::route::list`].
@@ -132,6 +133,6 @@ pub fn free_table(net: &Kernel, first: u32) -> Result<Option<u32>> {
         taken.extend(list(net, ipv6)?.into_iter().filter_map(|rule| rule.table));
         taken.extend(crate::route::list(net, None, None, ipv6)?.into_iter().filter_map(|route| route.table));
     }
-    // RT_TABLE_DEFAULT and RT_TABLE_LOCAL have rules, unless an administrator has deleted them.
+    // RT_TABLE_DEFAULT, MAIN and LOCAL have rules, unless an administrator deleted them.
     Ok((first.max(1)..=u32::MAX).find(|table| !matches!(table, 253..=255) && !taken.contains(table)))
 }

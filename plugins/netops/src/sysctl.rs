@@ -1,7 +1,7 @@
 //! `/proc/sys/net`, read and written inside a namespace.
 //!
-//! Which namespace `/proc/sys/net` shows depends on the thread that looks, so functions here act on the
-//! calling thread's own; [`in_netns`] enters another.
+//! `/proc/sys/net` shows the namespace of the thread that reads it. So the functions here act on the calling thread's
+//! namespace; [`in_netns`] enters another.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -11,10 +11,10 @@ use crate::netns::Netns;
 
 const ROOT: &str = "/proc/sys/net/";
 
-/// A key below `/proc/sys/net`, a path with slashes: interface names may contain dots.
+/// A key below `/proc/sys/net`. It is a path with slashes because interface names may contain dots.
 ///
-/// It holds the whole path, so that reading and writing by it allocate nothing: they may be all that a thread in
-/// another namespace does.
+/// It contains the whole path, so that reading and writing allocate no memory: a thread in another namespace often does
+/// nothing else.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key(String);
 
@@ -22,7 +22,7 @@ impl Key {
     /// A key from its parts, `["ipv6", "conf", "eth0", "accept_ra"]`.
     ///
     /// # Errors
-    /// A part is empty, `.` or `..`, or contains a slash or NUL: it would leave its folder.
+    /// A part is empty, `.` or `..`, or contains a slash or NUL, so the path would leave its folder.
     pub fn new(parts: &[&str]) -> Result<Self> {
         for part in parts {
             let leaves = matches!(*part, "" | "." | "..") || part.contains(['/', '\0']);
@@ -61,7 +61,7 @@ impl std::fmt::Display for Key {
 /// Reads a value, without the newline.
 ///
 /// # Errors
-/// `ENOENT`: no such key: the link is gone, or the kernel lacks the feature.
+/// `ENOENT`: the key does not exist: the link is gone, or the kernel lacks the feature.
 pub fn read(key: &Key) -> Result<String> {
     match std::fs::read_to_string(key.path()) {
         Ok(text) => Ok(text.trim_end().to_owned()),
@@ -81,14 +81,14 @@ pub fn find(key: &Key) -> Result<Option<String>> {
     }
 }
 
-/// Writes a value. One that cannot be written because `/proc/sys` is read-only is no error if the key has it.
+/// Writes a value. If `/proc/sys` is read-only and the key already has the value, this succeeds.
 ///
 /// # Errors
 /// `ENOENT` as for [`read`]; `EINVAL`: the kernel refuses the value; `EROFS`: `/proc/sys` is read-only, and the key has
 /// another value.
 pub fn write(key: &Key, value: &str) -> Result<()> {
     tracing::debug!("write {} = {value}", key.object());
-    // Never create: on a /proc/sys that is a plain folder a new file would look like success.
+    // Never create a file: where /proc/sys is a plain folder, a new file would look like success.
     use std::io::Write;
     let written =
         std::fs::OpenOptions::new().write(true).open(key.path()).and_then(|mut file| file.write_all(value.as_bytes()));
@@ -98,8 +98,8 @@ pub fn write(key: &Key, value: &str) -> Result<()> {
     }
 }
 
-/// Writes a value unless the key has it: some writes (`forwarding`, `disable_ipv6`) spin until nobody else works on
-/// links.
+/// Writes a value unless the key has it. Some writes (`forwarding`, `disable_ipv6`) retry in a busy loop while another
+/// process changes links.
 ///
 /// # Errors
 /// As [`write()`].
@@ -118,7 +118,7 @@ fn has(key: &Key, value: &str) -> std::io::Result<bool> {
     Ok(text.get(..length).is_some_and(|text| text.trim_ascii_end() == value.as_bytes()))
 }
 
-/// Runs `work` where `/proc/sys/net` is that of `netns`.
+/// Runs `work` on a thread that sees `/proc/sys/net` of `netns`.
 ///
 /// # Errors
 /// As [`Netns::run`].
@@ -172,8 +172,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_so_is_not_written() {
-        // The kernel refuses to write this one, and says nothing to who does not try.
+    fn ensure_does_not_write_a_value_that_the_key_has() {
+        // The kernel refuses to write this key; the error appears only on an attempt.
         let fixed = Key::new(&["ipv4", "tcp_available_congestion_control"]).unwrap();
         let value = read(&fixed).unwrap();
         ensure(&fixed, &value).unwrap();
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_absent_key_is_told() {
+    fn an_absent_key_is_reported() {
         let key = Key::of_link("ipv4", "no-such", "arp_notify").unwrap();
         assert_eq!(find(&key).unwrap(), None);
         assert!(write(&key, "1").unwrap_err().is_absent());

@@ -1,4 +1,4 @@
-//! Traffic control: limiting a link's rate, and sending what comes in through another link first.
+//! Traffic control: limits a link's rate, and redirects incoming packets through another link.
 
 use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, Nla};
 use netlink_packet_route::RouteNetlinkMessage;
@@ -15,27 +15,27 @@ use crate::feature::Feature;
 use crate::kernel::{Kernel, Request};
 use crate::link::Link;
 
-/// A token bucket: sends at a rate, after a burst.
+/// A token bucket filter: a sustained rate with bursts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Tbf {
-    /// Bytes a second.
+    /// The rate, in bytes per second.
     pub rate_bytes: u64,
-    /// Bytes that may wait, the bucket's included.
+    /// The queue limit in bytes, the bucket included.
     pub limit_bytes: u32,
-    /// The bucket: how long it takes to send it at that rate, in ticks of 64 ns.
+    /// The bucket's size: the time to send it at the rate, in ticks of 64 ns.
     pub buffer_ticks: u32,
 }
 
 impl Tbf {
-    /// A bucket of `burst_bytes`, and what comes in `latency_us` at the rate may wait beside it.
+    /// A bucket of `burst_bytes`. Besides it, as much may be queued as arrives in `latency_us` at the rate.
     ///
-    /// Rounded as the reference does, which compares these numbers at CHECK.
+    /// Rounded as in the reference, because its CHECK compares these numbers.
     #[must_use]
     pub fn new(rate_bytes: u64, burst_bytes: u32, latency_us: u32) -> Self {
         let waiting = u128::from(rate_bytes) * u128::from(latency_us) / MICROSECONDS;
         let limit = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(burst_bytes);
         let burst_us = u128::from(burst_bytes) * MICROSECONDS / u128::from(rate_bytes.max(1));
-        // 15.625 ticks are a microsecond (PSCHED_SHIFT in include/net/pkt_sched.h).
+        // 15.625 ticks make a microsecond (PSCHED_SHIFT in include/net/pkt_sched.h).
         let ticks = u128::from(u32::try_from(burst_us).unwrap_or(u32::MAX)) * 125 / 8;
         Self { rate_bytes, limit_bytes: limit, buffer_ticks: u32::try_from(ticks).unwrap_or(u32::MAX) }
     }
@@ -43,14 +43,14 @@ impl Tbf {
 
 const MICROSECONDS: u128 = 1_000_000;
 
-/// What a link's packets wait in.
+/// A queueing discipline of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Qdisc {
-    /// A token bucket, for what goes out.
+    /// A token bucket filter, for outgoing packets.
     Tbf(Tbf),
-    /// Where filters for what comes in are.
+    /// The attachment point of filters for incoming packets.
     Ingress,
-    /// Another, by the kernel's name: `noqueue`, `fq_codel`.
+    /// Another kind, by the kernel's name: `noqueue`, `fq_codel`.
     Other(String),
 }
 
@@ -83,11 +83,11 @@ const RATE_AT: usize = 8;
 const LIMIT_AT: usize = 24;
 const BUFFER_AT: usize = 28;
 
-/// Puts a queue on a link: a bucket (or another) as its root `1:`, the place for filters as `ffff:`.
+/// Adds a qdisc to a link: `ingress` as `ffff:`, any other as the root `1:`.
 ///
 /// # Errors
-/// `EEXIST`: there is one that an administrator or this put there. [`crate::error::Cause::Unsupported`]: the kernel lacks
-/// it. `EINVAL`: the burst is smaller than the MTU, or a rate of 0.
+/// `EEXIST`: the link already has one that was configured. [`crate::error::Cause::Unsupported`]: the kernel lacks the
+/// kind. `EINVAL`: the burst is smaller than the MTU, or the rate is 0.
 pub fn add(link: &Link, qdisc: &Qdisc) -> Request {
     let mut message = qdisc.header(link);
     message.attributes.push(TcAttribute::Kind(qdisc.kind().to_owned()));
@@ -100,7 +100,7 @@ pub fn add(link: &Link, qdisc: &Qdisc) -> Request {
         RouteNetlinkMessage::NewQueueDiscipline(message),
     )
     .flags(NLM_F_CREATE | NLM_F_EXCL)
-    .words(format!("RTM_NEWQDISC dev={} kind={}", link.name, qdisc.kind()));
+    .wire_name(format!("RTM_NEWQDISC dev={} kind={}", link.name, qdisc.kind()));
     match qdisc {
         Qdisc::Tbf(_) => request.needs(Feature::Tbf),
         Qdisc::Ingress => request.needs(Feature::Ingress),
@@ -125,7 +125,7 @@ impl Tbf {
         options
     }
 
-    /// From the attributes in `TCA_OPTIONS`.
+    /// Decodes the attributes in `TCA_OPTIONS`.
     fn read(mut options: &[u8]) -> Option<Self> {
         let (mut tbf, mut rate) = (None, None);
         while let (Some(length), Some(kind)) = (u16_at(options, 0), u16_at(options, 2)) {
@@ -148,10 +148,10 @@ impl Tbf {
     }
 }
 
-/// Takes a queue off a link; the kernel's default comes back.
+/// Deletes a qdisc of a link. The kernel's default one comes back.
 ///
 /// # Errors
-/// `ENOENT`, `EINVAL`: there is none of the kind.
+/// `ENOENT`, `EINVAL`: the link has none of the kind.
 pub fn delete(link: &Link, qdisc: &Qdisc) -> Request {
     let mut message = qdisc.header(link);
     message.attributes.push(TcAttribute::Kind(qdisc.kind().to_owned()));
@@ -160,10 +160,10 @@ pub fn delete(link: &Link, qdisc: &Qdisc) -> Request {
         format!("qdisc {} of {}", qdisc.kind(), link.name),
         RouteNetlinkMessage::DelQueueDiscipline(message),
     )
-    .words(format!("RTM_DELQDISC dev={} kind={}", link.name, qdisc.kind()))
+    .wire_name(format!("RTM_DELQDISC dev={} kind={}", link.name, qdisc.kind()))
 }
 
-/// The queue for what goes out.
+/// The root qdisc, for outgoing packets.
 ///
 /// # Errors
 /// `ENODEV`: the link is gone.
@@ -171,7 +171,7 @@ pub fn find_root(net: &Kernel, link: &Link) -> Result<Option<Qdisc>> {
     find(net, link, TcHandle::ROOT)
 }
 
-/// The place for filters of what comes in.
+/// The ingress qdisc, where filters for incoming packets are attached.
 ///
 /// # Errors
 /// As [`find_root`].
@@ -184,9 +184,9 @@ fn find(net: &Kernel, link: &Link, parent: TcHandle) -> Result<Option<Qdisc>> {
     message.header.parent = parent;
     let request =
         Request::new("get", format!("qdisc of {}", link.name), RouteNetlinkMessage::GetQueueDiscipline(message))
-            // Without it the answer is an announcement only.
+            // Without this flag, the answer is sent as an announcement only.
             .flags(NLM_F_ECHO)
-            .words(format!("RTM_GETQDISC dev={}", link.name));
+            .wire_name(format!("RTM_GETQDISC dev={}", link.name));
     let answers = match net.call(request) {
         Err(error) if error.os_errno() == Some(Errno::ENOENT) => return Ok(None),
         answers => answers?,
@@ -218,11 +218,11 @@ fn read(message: &TcMessage) -> Option<Qdisc> {
     }
 }
 
-/// Sends all that comes in by `link`, which has [`Qdisc::Ingress`], out by `to` first: a filter `u32` of preference 1 that
-/// matches everything. It goes with the queue, and with either link.
+/// Redirects all packets that come in on `link`, which has [`Qdisc::Ingress`], out through `to`: a `u32` filter of
+/// preference 1 that matches everything. The kernel deletes it with the qdisc or with either link.
 ///
 /// # Errors
-/// `EEXIST`: there is such a filter. `ENODEV`: one of the links is gone. [`crate::error::Cause::Unsupported`]: the kernel
+/// `EEXIST`: such a filter exists. `ENODEV`: one of the links is gone. [`crate::error::Cause::Unsupported`]: the kernel
 /// lacks `u32` or `mirred`.
 pub fn redirect_all(link: &Link, to: &Link) -> Request {
     let mut message = TcMessage::with_index(link.index.cast_signed());
@@ -231,7 +231,7 @@ pub fn redirect_all(link: &Link, to: &Link) -> Request {
     let mut selector = TcU32Selector::default();
     selector.flags = TcU32SelectorFlags::Terminal;
     selector.nkeys = 1;
-    // No bit of the packet is looked at.
+    // The mask is 0, so every packet matches.
     selector.keys = vec![TcU32Key::default()];
     message.attributes.push(TcAttribute::Kind(TcFilterU32::KIND.to_owned()));
     message.attributes.push(TcAttribute::Options(vec![
@@ -246,7 +246,7 @@ pub fn redirect_all(link: &Link, to: &Link) -> Request {
     )
     .flags(NLM_F_CREATE | NLM_F_EXCL)
     .needs(Feature::Redirect)
-    .words(format!("RTM_NEWTFILTER dev={} kind=u32 action=mirred to={}", link.name, to.name))
+    .wire_name(format!("RTM_NEWTFILTER dev={} kind=u32 action=mirred to={}", link.name, to.name))
 }
 
 const ETH_P_ALL: u16 = 3; // include/uapi/linux/if_ether.h

@@ -1,8 +1,8 @@
-//! All or nothing: what a failed, cancelled or panicking plan has done is taken back, newest first.
+//! All or nothing: what a failed, cancelled or panicking plan has done is undone, newest first.
 //!
-//! A step pushes its undo before or together with its change. An undo is data, so it can be printed and
-//! compared; an [`Undoer`] carries it out, and knows the connections and delegates it takes. Callers add
-//! kinds of their own by an enum around [`NodeUndo`].
+//! A step pushes its undo before or together with its change. An undo is data, so it can be printed and compared. An
+//! [`Undoer`] carries it out; it has the connections and delegates that this needs. Callers add kinds of their own by
+//! an enum around [`NodeUndo`].
 
 use std::cell::RefCell;
 use std::fmt;
@@ -20,43 +20,44 @@ use crate::link::Link;
 use crate::unlink;
 use crate::watch::within;
 
-/// How long one undo may take.
+/// The deadline of one undo.
 pub const UNDO_DEADLINE: Duration = Duration::from_secs(30);
 
-/// The same after an interruption. Whoever asked the process to end waits for it, and removes by DEL what is left.
+/// The deadline of one undo after an interruption. The runtime waits for the plugin to end, and calls DEL for what is
+/// left.
 pub const INTERRUPTED_UNDO_DEADLINE: Duration = Duration::from_secs(3);
 
 /// Carries out undos.
 pub trait Undoer {
-    /// The kinds of undo. Their text is what `details` says was undone: `link vethab12 deleted`.
+    /// The undos. Their text appears in an error's `details`: `link vethab12 deleted`.
     type Undo: fmt::Display;
 
-    /// Takes one change back. A change that never happened, or is already gone, is taken back.
+    /// Undoes one change. A change that never happened, or that is already gone, counts as undone.
     ///
     /// # Errors
-    /// What is left on the node, and why.
+    /// Says what is left on the node, and why.
     fn undo(&self, undo: &Self::Undo) -> impl Future<Output = Result<(), String>>;
 }
 
-/// What was done so far, as what would take it back.
+/// The undos of all changes so far.
 #[derive(Debug)]
 pub struct Txn<U> {
     undos: RefCell<Vec<U>>,
 }
 
 impl<U> Txn<U> {
-    /// Notes how to take the next change back. Call it before the change wherever its undo is known by then.
+    /// Adds the undo of the next change. Call it before the change, if the undo is known by then.
     pub fn push(&self, undo: U) {
         self.undos.borrow_mut().push(undo);
     }
 
-    /// Forgets the newest undo: the change it belongs to did not happen after all.
+    /// Removes the newest undo, because its change did not happen.
     pub fn forget_newest(&self) {
         drop(self.undos.borrow_mut().pop());
     }
 
-    /// Lets a cancellation through. Netlink requests do not wait, so without it a cancelled plan would
-    /// only notice at its next wait.
+    /// Gives a cancellation the chance to take effect. Netlink requests never yield, so without a checkpoint the plan
+    /// would be cancelled only at its next wait.
     pub async fn checkpoint(&self) {
         let mut polled = false;
         std::future::poll_fn(|context| {
@@ -70,28 +71,28 @@ impl<U> Txn<U> {
     }
 }
 
-/// A plan that did not succeed, and what became of the node.
+/// A plan that did not succeed, and the state of the node afterwards.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Failed<E> {
-    /// Why.
+    /// The reason.
     pub why: Why<E>,
-    /// What was taken back, newest first.
+    /// The changes that were undone, newest first.
     pub undone: Vec<String>,
-    /// What could not be taken back, and why.
+    /// The changes that could not be undone, and why.
     pub left: Vec<String>,
 }
 
-/// Why a plan did not succeed.
+/// The reason why a plan did not succeed.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Why<E> {
     /// A step failed.
     Error(E),
-    /// The plan was told to stop.
+    /// The plan was cancelled.
     Cancelled,
 }
 
 impl<E> Failed<E> {
-    /// One sentence each on what was undone and what is left, for an error's details; empty if nothing was done.
+    /// One sentence each about what was undone and what is left, for an error's details. Empty if nothing was changed.
     #[must_use]
     pub fn aftermath(&self) -> String {
         let mut sentences = Vec::new();
@@ -105,10 +106,10 @@ impl<E> Failed<E> {
     }
 }
 
-/// Runs `plan`; on error, on panic and when `cancel` completes first, takes back what it pushed.
+/// Runs `plan`. On an error, on a panic and if `cancel` completes first, it carries out the undos that were pushed.
 ///
 /// # Errors
-/// [`Failed`] with the plan's error. A panic goes on after the undos.
+/// [`Failed`] with the plan's error. A panic continues after the undos.
 pub async fn run<T, E, D: Undoer>(
     undoer: &D,
     cancel: impl Future<Output = ()>,
@@ -116,7 +117,7 @@ pub async fn run<T, E, D: Undoer>(
 ) -> Result<T, Failed<E>> {
     let txn = Txn { undos: RefCell::new(Vec::new()) };
     let outcome = {
-        // A panic leaves only `undos` behind, which every push keeps whole.
+        // After a panic only `undos` is used, which every push leaves in a valid state.
         let plan = AssertUnwindSafe(plan(&txn)).catch_unwind();
         match select(pin!(cancel), pin!(plan)).await {
             Either::Left(((), _plan)) => Ok(Err(Why::Cancelled)),
@@ -145,7 +146,7 @@ pub async fn run<T, E, D: Undoer>(
 async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>, deadline: Duration) -> (Vec<String>, Vec<String>) {
     let (mut undone, mut left) = (Vec::new(), Vec::new());
     while let Some(undo) = undos.pop() {
-        // An undo that panics must not keep the others from running.
+        // A panic in one undo must not prevent the others.
         let work = pin!(AssertUnwindSafe(undoer.undo(&undo)).catch_unwind());
         match within(deadline, work).await {
             Some(Ok(Ok(()))) => undone.push(undo.to_string()),
@@ -157,10 +158,10 @@ async fn take_back<D: Undoer>(undoer: &D, mut undos: Vec<D::Undo>, deadline: Dur
     (undone, left)
 }
 
-/// Undos of changes to the node's own namespace. What lies in a container's namespace goes with its link.
+/// Undos of changes to the host's namespace. What is in a container's namespace is deleted together with its link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeUndo {
-    /// Deletes a link; of a veth, both ends.
+    /// Deletes a link; for a veth, both ends.
     DeleteLink(Link),
 }
 
@@ -173,10 +174,10 @@ impl fmt::Display for NodeUndo {
 }
 
 impl NodeUndo {
-    /// Takes the change back.
+    /// Undoes the change.
     ///
     /// # Errors
-    /// As the kernel refuses; absence is success.
+    /// As the kernel refuses; if the object is gone already, this succeeds.
     pub fn run(&self, net: &Kernel) -> Result<(), OpError> {
         let done = match self {
             Self::DeleteLink(link) => net.run(unlink::request(&link.into())),
@@ -225,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_undoes_newest_first_past_failures_and_panics() {
+    fn after_an_error_all_undos_run_newest_first_even_if_some_fail_or_panic() {
         let book = Book::default();
         let failed = block_on(run(&book, std::future::pending(), async |txn| {
             for undo in ["a", "broken", "stuck", "b"] {
@@ -269,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_goes_on_after_the_undos() {
+    fn a_panic_continues_after_the_undos() {
         let book = Book::default();
         let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| {
             block_on(run(&book, std::future::pending(), async |txn| {

@@ -1,13 +1,13 @@
-//! Removing links, without waiting for the kernel's grace period where that can be.
+//! Removes links, where possible without waiting for the kernel's grace period.
 //!
-//! `RTM_DELLINK` returns only after an RCU grace period and the last reference (20 ms measured), but the
-//! kernel announces the removal long before (2 ms): from then on the link has no name, no port, no address
-//! and no peer, and what remains is freeing memory. A system call cannot be left early, and a process that
-//! ends waits for its threads, so a child process makes the call and the caller listens for the announcement.
-//! Killed at any moment, either the kernel never got the request or it completes it. There is one such child at a time
-//! (`helper.rs`); who comes meanwhile waits for the kernel.
+//! `RTM_DELLINK` returns only after an RCU grace period and after the last reference is gone (20 ms measured). But the
+//! kernel announces the removal much earlier (2 ms): from then on the link has no name, no master, no address and no
+//! peer, and only memory is still to be freed. A system call cannot be abandoned, and a process that ends waits for its
+//! threads. So a child process makes the call, and the caller waits for the announcement. If the child is killed at any
+//! moment, the kernel either never got the request or completes it. Only one such child exists at a time (`helper.rs`).
+//! A caller that comes meanwhile waits for the kernel.
 //!
-//! Many links share their grace periods: they are put into a group of their own, which one request deletes.
+//! Many links share one grace period: they are put into a group of their own, which one request deletes.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -28,7 +28,7 @@ use crate::netns::HOST;
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
 
-/// Links that one request deletes. The kernel changes no other link meanwhile, about 1 ms for each.
+/// The number of links that one request deletes. Meanwhile the kernel changes no other link, for about 1 ms per link.
 const PART: usize = 100;
 
 /// A link that could not be removed.
@@ -36,23 +36,23 @@ const PART: usize = 100;
 pub struct Left {
     /// The link.
     pub link: Link,
-    /// Why it is still there.
+    /// The reason.
     pub error: OpError,
 }
 
-/// Deletes a link (of a veth: both ends) and waits until the kernel has freed it.
+/// Deletes a link (of a veth: both ends). The kernel answers when it has freed the link.
 ///
 /// # Errors
-/// `ENODEV`: it is gone already. `EOPNOTSUPP`: hardware cannot be deleted.
+/// `ENODEV`: the link is already gone. `EOPNOTSUPP`: hardware cannot be deleted.
 pub fn request(target: &Target) -> Request {
     Request::new("delete", format!("link {}", target.name()), RouteNetlinkMessage::DelLink(target.message()))
-        .words(format!("RTM_DELLINK dev={}", target.name()))
+        .wire_name(format!("RTM_DELLINK dev={}", target.name()))
 }
 
-/// Deletes a link of the caller's own namespace; returns when it is gone for everybody.
+/// Deletes a link of the caller's own namespace. Returns when no process can see the link any more.
 ///
-/// One that is gone already counts as deleted: that is what DEL and GC want. If a child process is left to wait for the
-/// kernel, it keeps `held` open: closing an nf_tables socket has to wait, too.
+/// A link that is already gone counts as deleted: DEL and GC need no more. If a child process stays to wait for the
+/// kernel, it keeps `held` open, because closing an nf_tables socket has to wait, too.
 ///
 /// # Errors
 /// As the kernel refuses; [`Cause::Timeout`] after [`DEADLINE`].
@@ -63,7 +63,7 @@ pub fn remove(link: &Link, held: Option<BorrowedFd<'_>>) -> Result<()> {
     }
 }
 
-/// As [`remove`], for a link of another namespace: one of a container's that has no end on the host.
+/// As [`remove`], in another namespace: for a link of a container that has no end on the host.
 ///
 /// # Errors
 /// As [`remove`].
@@ -74,7 +74,7 @@ pub fn remove_in(place: Place<'_>, link: &Link) -> Result<()> {
     }
 }
 
-/// Deletes any number of links of the caller's own namespace; returns those that are still there.
+/// Deletes any number of links of the caller's own namespace. Returns those that still exist.
 #[must_use]
 pub fn remove_all(links: &[Link]) -> Vec<Left> {
     let left = |link: &Link, error: OpError| Left { link: link.clone(), error };
@@ -95,7 +95,7 @@ fn remove_in_line(net: &Kernel, link: &Link) -> Result<()> {
     }
 }
 
-/// Whether a helper had the link deleted; if not, it may be there.
+/// Whether a helper process deleted the link. If false, the link may still exist.
 fn remove_by_helper(
     place: Option<Place<'_>>,
     link: &Link,
@@ -103,9 +103,9 @@ fn remove_by_helper(
     held: Option<BorrowedFd<'_>>,
 ) -> Result<bool> {
     let Some(turn) = Turn::find() else { return Ok(false) };
-    tracing::debug!(request = request.words, "{} {}", request.op, request.object);
-    let words = place.map_or(HOST, |place| place.kernel.place());
-    let open = |errno| OpError::errno("open", "a netlink socket", errno).at(words);
+    tracing::debug!(request = request.wire_name, "{} {}", request.op, request.object);
+    let name = place.map_or(HOST, |place| place.kernel.place());
+    let open = |errno| OpError::errno("open", "a netlink socket", errno).at(name);
     let socket = match place {
         None => open_socket(DEADLINE),
         Some(place) => place.netns.run(|| open_socket(DEADLINE))?,
@@ -143,7 +143,7 @@ impl Listening<'_> {
         }
     }
 
-    /// Whether the link's end was announced, or the request carried out, before the child had ended.
+    /// Whether the removal was announced or acknowledged before the child ended.
     fn until_gone(&mut self, child: BorrowedFd<'_>) -> Result<bool> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let end = Instant::now() + DEADLINE;
@@ -153,7 +153,7 @@ impl Listening<'_> {
             match poll(&mut files, until(end)) {
                 Ok(0) => return Err(self.error(Cause::Timeout(DEADLINE))),
                 Ok(_) => {
-                    // Before the look at the socket: what the child caused is there by then.
+                    // Checked before the socket is read: all messages that the child caused are in the socket by then.
                     let has_ended = files[1].any().unwrap_or(false);
                     match self.read(&mut buffer)? {
                         true => return Ok(true),
@@ -162,29 +162,30 @@ impl Listening<'_> {
                     }
                 }
                 Err(Errno::EINTR) => (),
-                Err(errno) => return Err(self.error(Cause::Kernel { errno, words: None })),
+                Err(errno) => return Err(self.error(Cause::Kernel { errno, extended_ack: None })),
             }
         }
     }
 
-    /// Reads all there is.
+    /// Reads all messages in the socket.
     fn read(&mut self, buffer: &mut Vec<u8>) -> Result<bool> {
         loop {
             match receive(&self.socket, buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(()) if self.says_gone(buffer)? => return Ok(true),
                 Ok(()) | Err(Errno::EINTR) => (),
                 Err(Errno::EAGAIN) => return Ok(false),
-                // Announcements were lost.
+                // The kernel dropped announcements.
                 Err(Errno::ENOBUFS) if self.look()?.is_none() => {
                     return Ok(true);
                 }
                 Err(Errno::ENOBUFS) => (),
-                Err(errno) => return Err(self.error(Cause::Kernel { errno, words: None })),
+                Err(errno) => return Err(self.error(Cause::Kernel { errno, extended_ack: None })),
             }
         }
     }
 
-    /// Announcements have sequence 0 or the request's, verdicts the request's: told apart by kind.
+    /// Announcements have the sequence 0 or the request's, answers the request's, so the message type distinguishes
+    /// them.
     fn says_gone(&self, bytes: &[u8]) -> Result<bool> {
         for frame in Frames::new(bytes) {
             match frame.answer() {
@@ -207,15 +208,15 @@ impl Listening<'_> {
 
 fn until(end: Instant) -> PollTimeout {
     let left = end.saturating_duration_since(Instant::now());
-    // Rounded up: a poll of no time would take the last fraction of a millisecond for the end.
+    // Rounded up: poll with a timeout of 0 would end in the last fraction of a millisecond.
     PollTimeout::try_from(left + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX)
 }
 
-/// A number of a group that no link is in. Never 0, which all links are in that were put into none.
+/// The number of a group that has no links. Never 0, which is the group of all links without one.
 fn free_group(net: &Kernel) -> Result<u32> {
     let links = link::list(net, None)?;
     loop {
-        // Keyed anew from the kernel's random numbers.
+        // The hasher's key is random in each process.
         let group = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or(0);
         if group != 0 && links.iter().all(|link| link.group != group) {
             return Ok(group);
@@ -223,13 +224,13 @@ fn free_group(net: &Kernel) -> Result<u32> {
     }
 }
 
-/// Deletes these links by way of a group that none else is in; one by one if the kernel refuses that.
+/// Deletes these links by putting them into a group of their own. If the kernel refuses that, deletes them one by one.
 fn remove_part(net: &Kernel, group: u32, links: &[Link]) -> Vec<Left> {
     let join = links.iter().map(|link| {
         let mut message = Target::from(link).message();
         message.attributes.push(LinkAttribute::Group(group));
         Request::new("delete", format!("link {}", link.name), RouteNetlinkMessage::SetLink(message))
-            .words(format!("RTM_SETLINK dev={} group={group}", link.name))
+            .wire_name(format!("RTM_SETLINK dev={} group={group}", link.name))
     });
     let joined = net.call_all(join.collect());
     let mut left = Vec::new();
@@ -255,5 +256,5 @@ fn delete_group(group: u32) -> Request {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::Group(group));
     Request::new("delete", format!("the links of group {group}"), RouteNetlinkMessage::DelLink(message))
-        .words(format!("RTM_DELLINK group={group}"))
+        .wire_name(format!("RTM_DELLINK group={group}"))
 }

@@ -1,6 +1,6 @@
-//! Waiting for a link to become what a plan needs, by the kernel's announcements.
+//! Waits for announcements of the kernel until a link is in the state that a plan needs.
 //!
-//! Subscribe before the change: then nothing between change and wait is missed, and nothing is polled.
+//! Subscribe before the change, so that no announcement between change and wait is missed. Nothing is polled.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,19 +26,19 @@ use crate::netns::{HOST, Netns};
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
 const RTNLGRP_IPV6_IFADDR: u32 = 9;
 
-/// A subscription to what happens to links and IPv6 addresses in one namespace.
+/// A subscription to the announcements of links and IPv6 addresses in one namespace.
 #[derive(Debug)]
 pub struct Watch {
     socket: netlink_sys::Socket,
     buffer: Vec<u8>,
 }
 
-/// Which links something was said about.
+/// The links that announcements were about.
 pub(crate) struct Seen {
     pub(crate) indexes: Vec<u32>,
-    /// Addresses that are there now, with their links.
+    /// Addresses that exist now, with the index of their links.
     addresses: Vec<(u32, IpAddr)>,
-    /// Announcements were lost: it may be any.
+    /// The kernel dropped announcements, so any link may have changed.
     any: bool,
 }
 
@@ -57,7 +57,7 @@ impl Watch {
         Self::open(HOST)
     }
 
-    /// Subscribes inside `netns`.
+    /// Subscribes in the namespace `netns`.
     ///
     /// # Errors
     /// As [`Kernel::in_netns`].
@@ -79,10 +79,10 @@ impl Watch {
         Ok(Self { socket, buffer: Vec::with_capacity(READ_BYTES) })
     }
 
-    /// Waits until the link can carry packets (`IF_OPER_UP`) and returns it as it is then.
+    /// Waits until the link can carry packets (`IF_OPER_UP`). Returns the link as it is then.
     ///
     /// # Errors
-    /// [`Cause::Timeout`]; `ENODEV` if the link goes away meanwhile.
+    /// [`Cause::Timeout`]; `ENODEV` if the link is deleted meanwhile.
     pub async fn until_up(&mut self, net: &Kernel, link: &Link, deadline: Duration) -> Result<Link> {
         let object = format!("for link {} to come up", link.name);
         self.until(net, link.index, object, deadline, |net| {
@@ -91,10 +91,10 @@ impl Watch {
         .await
     }
 
-    /// Looks with `look`, and again after each announcement about `index`, until it finds something.
+    /// Calls `look`, and calls it again after each announcement about `index`, until it returns a value.
     ///
     /// # Errors
-    /// [`Cause::Timeout`], naming `object`; those of `look`.
+    /// [`Cause::Timeout`], naming `object`; the errors of `look`.
     pub async fn until<T>(
         &mut self,
         net: &Kernel,
@@ -105,8 +105,8 @@ impl Watch {
     ) -> Result<T> {
         let waiting = async {
             loop {
-                // Asking also makes newer kernels bring the carrier state up to date, so this succeeds at
-                // once nearly always.
+                // Newer kernels update the carrier state when they are asked for it, so this nearly always succeeds at
+                // once.
                 if let Some(found) = look(net)? {
                     return Ok(found);
                 }
@@ -126,8 +126,8 @@ impl Watch {
             .unwrap_or_else(|| Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline)).at(net.place())))
     }
 
-    /// Waits until the kernel has announced these IPv6 addresses of the link. One without duplicate address detection it
-    /// announces once, when it has joined the group by which neighbours ask for it.
+    /// Waits until the kernel has announced these IPv6 addresses of the link. An address without duplicate address
+    /// detection is announced once, after the kernel has joined its solicited-node multicast group.
     ///
     /// # Errors
     /// [`Cause::Timeout`].
@@ -159,8 +159,8 @@ impl Watch {
     }
 }
 
-/// What the work gives, or `None` after `deadline`. Work that is ready at once needs no event loop, and is done where
-/// there is none to be had. The work stays where it is: taken by value it would be in the caller's state twice.
+/// The output of the work, or `None` after `deadline`. Work that is ready at once needs no event loop and works without
+/// one. The future is pinned by the caller: passed by value it would be stored twice in the caller's state.
 pub(crate) async fn within<T>(deadline: Duration, work: Pin<&mut impl Future<Output = T>>) -> Option<T> {
     let timer = async {
         event_loop().await;
@@ -172,13 +172,13 @@ pub(crate) async fn within<T>(deadline: Duration, work: Pin<&mut impl Future<Out
     }
 }
 
-/// Returns once it is polled by an event loop: a caller may begin without one, which costs as much as a whole call,
-/// and make it when the work does not go on by itself.
+/// Completes when an event loop polls it. A call can begin without an event loop, which is expensive to create, and
+/// create one only if the work does not complete at once.
 async fn event_loop() {
     std::future::poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
 }
 
-/// Waits until there is something to read. Only the rare waiter registers with the event loop.
+/// Waits until the socket has something to read. Only a caller that has to wait registers with the event loop.
 #[expect(deprecated, reason = "its replacement is unsafe; the borrow keeps this descriptor open all the time")]
 async fn readable(fd: BorrowedFd<'_>) -> std::io::Result<()> {
     event_loop().await;
@@ -191,7 +191,7 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO))
 }
 
-/// An announcement that is not understood is about its link all the same.
+/// The indexes of the links that announcements are about, whether or not the rest can be decoded.
 pub(crate) fn seen(bytes: &[u8]) -> Seen {
     let (mut indexes, mut addresses) = (Vec::new(), Vec::new());
     for frame in Frames::new(bytes) {

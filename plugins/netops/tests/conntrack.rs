@@ -48,9 +48,9 @@ fn to(port: u16, address: Option<&str>) -> Destination {
 
 /// The best-known complaint: who goes on sending to a port reaches the container that is gone.
 #[test]
-fn a_client_that_goes_on_sending_reaches_the_next_server() {
+fn a_client_that_keeps_sending_reaches_the_next_server() {
     Netns::run_in_new(|| {
-        if !has_programs("a_client_that_goes_on_sending_reaches_the_next_server") {
+        if !has_programs("a_client_that_keeps_sending_reaches_the_next_server") {
             return;
         }
         sh("ip link set lo up");

@@ -94,7 +94,7 @@ fn a_taken_name_leaves_nothing_and_the_error_names_both() {
 
 /// DEL knows by the mark whose a link is, and deletes it.
 #[test]
-fn a_link_that_has_the_name_does_not_get_the_mark() {
+fn another_link_with_the_name_does_not_get_the_alias() {
     on_node(|net, container| {
         net.run(link::create_bridge("vethx", &Bridge::default())).unwrap();
         let taken = Veth {
@@ -112,17 +112,17 @@ fn a_link_that_has_the_name_does_not_get_the_mark() {
 }
 
 #[test]
-fn the_kernels_own_sentence_is_quoted() {
+fn an_error_quotes_the_extended_ack() {
     on_node(|net, _| {
         let lo = link::get(net, &Target::named("lo")).unwrap();
         let gateway: IpAddr = "10.9.9.9".parse().unwrap();
         let route = Route::new("10.1.0.0/16".parse().unwrap(), Some(gateway), Some(lo.index));
         up(net, &(&lo).into());
         let error = net.run(route::add(&route)).unwrap_err();
-        let Cause::Kernel { words: Some(words), .. } = &error.cause else {
-            panic!("no words in {error:?}");
+        let Cause::Kernel { extended_ack: Some(extended_ack), .. } = &error.cause else {
+            panic!("no extended ack in {error:?}");
         };
-        assert!(words.contains("gateway"), "{words}");
+        assert!(extended_ack.contains("gateway"), "{extended_ack}");
         assert!(error.to_string().starts_with("cannot add route 10.1.0.0/16 via 10.9.9.9 on the host: "), "{error}");
         assert!(error.details().starts_with("RTM_NEWROUTE 10.1.0.0/16 via 10.9.9.9 oif=1: "), "{}", error.details());
     });
@@ -142,7 +142,7 @@ fn several_requests_at_once_keep_their_own_outcomes() {
 }
 
 #[test]
-fn up_is_announced_and_waited_for() {
+fn a_wait_for_a_link_to_come_up_ends_with_its_announcement() {
     on_node(|net, container| {
         let br0 = bridge(net, "br0");
         let host = veth(net, container, &br0);
@@ -191,7 +191,7 @@ fn on_node_with_run(test: impl FnOnce(&Kernel, &Netns)) {
 }
 
 #[test]
-fn removal_returns_with_the_announcement() {
+fn removal_returns_when_the_kernel_announces_it() {
     on_node_with_run(|net, container| {
         let br0 = bridge(net, "br0");
         let host = veth(net, container, &br0);
@@ -207,7 +207,7 @@ fn removal_returns_with_the_announcement() {
 
 /// Children of this process, which no other process waits for: as on a node whose PID 1 does not.
 #[test]
-fn there_is_no_second_helper_before_the_first_is_waited_for() {
+fn no_second_helper_starts_before_the_first_is_reaped() {
     on_node_with_run(|net, container| {
         let br0 = bridge(net, "br0");
         let noted = || {
@@ -234,7 +234,7 @@ fn there_is_no_second_helper_before_the_first_is_waited_for() {
 }
 
 #[test]
-fn removal_of_several_reports_the_refused_one_and_does_the_rest() {
+fn removal_of_several_links_reports_the_refused_one_and_removes_the_rest() {
     on_node(|net, _| {
         let br0 = bridge(net, "br0");
         let br1 = bridge(net, "br1");
@@ -293,7 +293,7 @@ fn removal_of_ten_thousand_ends() {
 
 /// Only what both ends say of each other counts: a container chooses the indexes of its own links.
 #[test]
-fn the_host_end_of_a_veth_is_found_by_what_both_ends_say() {
+fn the_host_end_of_a_veth_is_found_only_if_both_ends_name_each_other() {
     on_node(|net, container| {
         let br0 = bridge(net, "br0");
         let host = veth(net, container, &br0);
@@ -319,7 +319,7 @@ fn the_host_end_of_a_veth_is_found_by_what_both_ends_say() {
 }
 
 #[test]
-fn a_text_that_is_no_links_name_finds_none() {
+fn a_text_that_cannot_be_a_link_name_finds_no_link() {
     on_node(|net, _| {
         let long = "v".repeat(70_000);
         for text in ["sixteen-letters-", "", ".", "..", "a/b", "a:b", "a b", "a\0", "a\u{a0}", &long] {

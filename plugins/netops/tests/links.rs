@@ -274,7 +274,7 @@ fn a_link_in_a_container_is_removed_from_there_and_a_second_removal_succeeds() {
 
 /// The container chose neither the question nor the answer, though it can send to the socket in its namespace.
 #[test]
-fn answers_that_the_kernel_did_not_send_are_thrown_away() {
+fn messages_that_the_kernel_did_not_send_are_dropped() {
     on_two(|_, container| {
         let port = getsockname::<NetlinkAddr>(container.kernel.as_fd().as_raw_fd()).unwrap();
         // NLMSG_ERROR, sequence 1: no such device.
@@ -295,7 +295,7 @@ fn answers_that_the_kernel_did_not_send_are_thrown_away() {
 }
 
 #[test]
-fn a_pattern_is_no_name() {
+fn a_pattern_is_not_a_link_name() {
     on_two(|node, container| {
         assert!(LinkName::parse("eth%d").is_err());
         let veth = Veth {

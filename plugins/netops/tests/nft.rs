@@ -71,14 +71,14 @@ fn ruleset() -> Transaction {
 }
 
 #[test]
-fn a_ruleset_reads_back_as_nft_would_write_it() {
+fn a_ruleset_reads_back_as_nft_writes_it() {
     in_netns(|| {
         let mut nft = Nft::open("the host").unwrap();
         nft.commit(&ruleset()).unwrap();
         nft.commit(&ruleset()).unwrap(); // once more changes nothing
         nft.commit(&Transaction::new(vec![Change::CreateElement(source("10.1.0.5"))])).unwrap();
         let Some(text) = nft_says(&["list", "ruleset"]) else {
-            testns::skip("a_ruleset_reads_back_as_nft_would_write_it", "no nft(8) here");
+            testns::skip("a_ruleset_reads_back_as_nft_writes_it", "no nft(8) here");
             return;
         };
         let expected = "\
@@ -153,7 +153,7 @@ impl RulesOf for Transaction {
 }
 
 #[test]
-fn a_refused_change_is_named_and_nothing_is_done() {
+fn a_refused_change_is_named_and_the_transaction_changes_nothing() {
     in_netns(|| {
         let mut nft = Nft::open("the host").unwrap();
         nft.commit(&ruleset()).unwrap();
@@ -189,7 +189,7 @@ fn a_transaction_for_an_old_generation_is_refused() {
 }
 
 #[test]
-fn a_trial_says_what_a_commit_would_and_changes_nothing() {
+fn a_trial_reports_the_error_of_a_commit_and_changes_nothing() {
     in_netns(|| {
         let mut nft = Nft::open("the host").unwrap();
         nft.try_out(&ruleset()).unwrap();
@@ -232,7 +232,7 @@ fn a_concatenation_keeps_its_fields() {
 }
 
 #[test]
-fn a_dump_of_many_elements_is_whole() {
+fn a_dump_of_many_elements_is_complete() {
     in_netns(|| {
         let mut nft = Nft::open("the host").unwrap();
         nft.commit(&ruleset()).unwrap();

@@ -83,7 +83,7 @@ fn a_token_bucket_reads_back_and_is_what_tc_prints() {
 }
 
 #[test]
-fn what_comes_in_is_redirected_to_an_ifb() {
+fn incoming_packets_are_redirected_to_an_ifb() {
     on_node(|net| {
         let br0 = bridge(net, "br0");
         let name = LinkName::parse("ifb9").unwrap();
@@ -103,7 +103,7 @@ fn what_comes_in_is_redirected_to_an_ifb() {
 }
 
 #[test]
-fn a_link_takes_and_shows_all_that_can_be_tuned() {
+fn all_settings_of_a_link_read_back() {
     on_node(|net| {
         let br0 = bridge(net, "br0");
         let settings = Settings {

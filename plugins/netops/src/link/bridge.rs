@@ -9,12 +9,12 @@ use super::Mac;
 use crate::feature::Feature;
 use crate::kernel::Request;
 
-/// What a bridge does with VLANs.
+/// A bridge's VLAN settings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vlans {
-    /// Tells VLANs apart on its ports; `None` leaves the kernel's default, no.
+    /// Whether it filters VLANs (`vlan_filtering`); `None` leaves the kernel's default, off.
     pub filtering: Option<bool>,
-    /// The VLAN it puts new ports in (0: none); `None` if the kernel knows no VLANs on bridges.
+    /// The VLAN of new ports (`vlan_default_pvid`; 0: none). `None`: the kernel has no VLANs on bridges.
     pub default_pvid: Option<u16>,
 }
 
@@ -39,38 +39,39 @@ impl Vlans {
     }
 }
 
-/// Settings a bridge gets when it is made.
+/// Settings of a new bridge.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Bridge {
-    /// The largest packet, in bytes; `None` leaves the kernel's default.
+    /// The MTU, in bytes; `None` leaves the kernel's default.
     pub mtu_bytes: Option<u32>,
-    /// Its Ethernet address for good; with `None` it has one of its ports', another as they come and go.
+    /// Its fixed Ethernet address. With `None` it has the address of one of its ports, which changes as ports come and
+    /// go.
     pub mac: Option<Mac>,
-    /// Tells VLANs apart on its ports.
+    /// Whether it filters VLANs (`vlan_filtering`).
     pub vlan_filtering: bool,
 }
 
 /// Creates a bridge, down.
 ///
 /// # Errors
-/// `EEXIST`: the name is taken. `EOPNOTSUPP`: the kernel has no bridges, or no VLAN filtering if that is asked for.
+/// `EEXIST`: the name is taken. `EOPNOTSUPP`: the kernel has no bridges, or no VLAN filtering although it is requested.
 pub fn create_bridge(name: &str, bridge: &Bridge) -> Request {
     let mut message = LinkMessageBuilder::<LinkBridge>::new(name);
-    let mut words = format!("RTM_NEWLINK kind=bridge name={name}");
+    let mut wire_name = format!("RTM_NEWLINK kind=bridge name={name}");
     if let Some(mtu) = bridge.mtu_bytes {
         message = message.mtu(mtu);
     }
     if let Some(mac) = bridge.mac {
         message = message.address(mac.0.to_vec());
-        words.push_str(&format!(" address={mac}"));
+        wire_name.push_str(&format!(" address={mac}"));
     }
     if bridge.vlan_filtering {
         message = message.set_info_data(InfoData::Bridge(vec![InfoBridge::VlanFiltering(true)]));
-        words.push_str(" vlan_filtering=1");
+        wire_name.push_str(" vlan_filtering=1");
     }
     let feature = if bridge.vlan_filtering { Feature::BridgeVlanFiltering } else { Feature::Bridge };
     Request::new("create", format!("bridge {name}"), RouteNetlinkMessage::NewLink(message.build()))
         .flags(NLM_F_CREATE | NLM_F_EXCL)
         .needs(feature)
-        .words(words)
+        .wire_name(wire_name)
 }

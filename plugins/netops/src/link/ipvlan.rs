@@ -2,24 +2,24 @@
 
 use netlink_packet_route::link::{InfoData, InfoIpVlan, IpVlanFlags, IpVlanMode};
 
-/// What an ipvlan is made with.
+/// The settings of an ipvlan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Ipvlan {
-    /// Where packets are routed. All on one lower link share it: the last one made sets it for all.
+    /// The mode. All ipvlans of one lower link share it: creating one with another mode changes it for all.
     pub mode: Mode,
-    /// Which packets pass between those of one lower link.
+    /// Which packets pass between the ipvlans of one lower link.
     pub flags: Flags,
 }
 
-/// Where the packets of an ipvlan are routed.
+/// The mode: where the packets of an ipvlan are routed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// In the link's namespace; broadcasts pass.
+    /// In the link's own namespace. Broadcasts pass.
     #[default]
     L2,
-    /// In the lower link's namespace; no broadcasts.
+    /// In the lower link's namespace. No broadcasts.
     L3,
-    /// As `L3`, through the lower link's namespace's netfilter hooks.
+    /// As `L3`, with the netfilter hooks of the lower link's namespace.
     L3s,
     /// A mode of a newer kernel, by its number.
     Other(u16),
@@ -28,12 +28,12 @@ pub enum Mode {
 /// Which packets pass between the ipvlans of one lower link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Flags {
-    /// All pass directly.
+    /// All packets pass directly.
     #[default]
     Bridge,
-    /// None pass.
+    /// No packets pass.
     Private,
-    /// All leave by the lower link.
+    /// All packets leave through the lower link (VEPA).
     Vepa,
 }
 

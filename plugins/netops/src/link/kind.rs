@@ -12,29 +12,29 @@ use super::vlan::Vlan;
 use super::vrf::Vrf;
 use crate::feature::Feature;
 
-/// What a link is, with what is set at its creation and shown by the kernel from then on.
+/// The kind of a link, with the settings that are made at its creation and that the kernel reports afterwards.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// None: the loopback link, hardware.
+    /// No kind: the loopback link, hardware.
     #[default]
     None,
     /// A bridge.
     Bridge(bridge::Vlans),
-    /// One end of a pair.
+    /// One end of a veth pair.
     Veth,
-    /// A link with an address of its own on another one.
+    /// A link with its own Ethernet address on top of another link.
     Macvlan(Macvlan),
-    /// A link that shares the address of another one.
+    /// A link that shares the Ethernet address of another link.
     Ipvlan(Ipvlan),
     /// A VLAN of another link.
     Vlan(Vlan),
-    /// A link that drops all that it is given.
+    /// A link that drops everything sent to it.
     Dummy,
     /// A link whose ports have a routing table of their own.
     Vrf(Vrf),
-    /// A link that packets of others are sent through to be shaped.
+    /// A link that shapes the traffic of other links, which is redirected to it.
     Ifb,
-    /// A link to a program.
+    /// A link to a userspace program (tun, tap).
     Tun(Tun),
     /// Any other kind, by the kernel's name for it.
     Other(String),
@@ -65,7 +65,7 @@ impl Kind {
         matches!(self, Self::Bridge(_))
     }
 
-    /// What a bridge does with VLANs; for other links, nothing.
+    /// A bridge's VLAN settings; the default for other links.
     #[must_use]
     pub fn bridge_vlans(&self) -> bridge::Vlans {
         match self {
@@ -74,7 +74,7 @@ impl Kind {
         }
     }
 
-    /// What a kernel without such links lacks.
+    /// The feature that a kernel without this kind lacks.
     pub(super) fn feature(&self) -> Option<Feature> {
         match self {
             Self::None | Self::Other(_) => None,
@@ -91,7 +91,7 @@ impl Kind {
         }
     }
 
-    /// What it is made with, beside its name.
+    /// The settings to create it with, besides the name.
     pub(super) fn data(&self) -> Option<InfoData> {
         match self {
             Self::Bridge(vlans) => vlans.data(),
@@ -103,7 +103,7 @@ impl Kind {
         }
     }
 
-    /// The kind alone; [`Kind::read`] adds what the kernel says besides.
+    /// The kind by its name alone; [`Kind::read`] adds its settings.
     pub(super) fn of(kind: &InfoKind) -> Self {
         match kind {
             InfoKind::Bridge => Self::Bridge(bridge::Vlans::default()),
@@ -119,7 +119,7 @@ impl Kind {
         }
     }
 
-    /// The kind that these data are of; `None` for one without data that are read here.
+    /// The kind that these data describe; `None` for kinds whose data are not read here.
     pub(super) fn read(data: &InfoData) -> Option<Self> {
         match data {
             InfoData::Bridge(options) => Some(Self::Bridge(bridge::Vlans::read(options))),

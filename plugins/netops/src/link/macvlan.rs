@@ -1,32 +1,32 @@
-//! Links with an Ethernet address of their own on another link.
+//! Links with their own Ethernet address on top of another link.
 
 use netlink_packet_route::link::{InfoData, InfoMacVlan, MacVlanFlags, MacVlanMode};
 
-/// What a macvlan is made with.
+/// The settings of a macvlan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Macvlan {
-    /// Which frames pass between those of one lower link.
+    /// The mode: which frames pass between the macvlans of one lower link.
     pub mode: Mode,
-    /// In mode passthru, does not set the lower link promiscuous (`nopromisc`).
+    /// In passthru mode, whether the lower link stays out of promiscuous mode (`nopromisc`).
     pub no_promisc: bool,
-    /// Frames that may wait to be copied to several; `None` leaves the kernel's default of 1000. The kernel uses the
-    /// largest number of all macvlans on the lower link.
+    /// The queue length for broadcast frames (`bcqueuelen`); `None` leaves the kernel's default of 1000. The kernel
+    /// uses the maximum of all macvlans on the lower link.
     pub bc_queue_len: Option<u32>,
 }
 
-/// Which frames pass between the macvlans of one lower link.
+/// The mode: which frames pass between the macvlans of one lower link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// Frames pass between them directly.
     #[default]
     Bridge,
-    /// None pass.
+    /// No frames pass.
     Private,
-    /// All leave by the lower link; the switch there may send them back.
+    /// All frames leave through the lower link; the switch there may send them back (VEPA).
     Vepa,
-    /// Only one macvlan, which has the lower link's address.
+    /// The lower link has only this macvlan, which takes over its address.
     Passthru,
-    /// A mode that is not made here, by the kernel's number (`MACVLAN_MODE_SOURCE` is 16).
+    /// A mode that is never created here, by the kernel's number (`MACVLAN_MODE_SOURCE` is 16).
     Other(u32),
 }
 

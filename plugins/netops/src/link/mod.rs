@@ -1,8 +1,8 @@
-//! Links: what they are, and the requests that make, change, move and read them.
+//! Links, and the requests that create, change, move and read them.
 //!
-//! Requests are values ([`Request`]), so several can go to the kernel in one call. Each kind of link has a file with
-//! what it is made with, which is also what the kernel says of it ([`Kind`]). Removal is [`crate::unlink`]'s; what a
-//! bridge knows of a port is [`crate::bridge_port`]'s.
+//! Requests are values ([`Request`]), so one call can send several to the kernel. Each kind of link has a file with its
+//! settings, which are used to create a link and to report it ([`Kind`]). [`crate::unlink`] removes links;
+//! [`crate::bridge_port`] has a bridge's settings for a port.
 
 mod kind;
 mod name;
@@ -40,52 +40,52 @@ pub use crate::mac::{Mac, MacError};
 /// A link as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Link {
-    /// Its number, unique in its namespace while it lives.
+    /// Its index, unique in its namespace while it exists.
     pub index: u32,
     /// Its name.
     pub name: String,
-    /// What it is, with the settings of its kind.
+    /// Its kind, with the settings of that kind.
     pub kind: Kind,
-    /// Its Ethernet address, if it has one of six bytes.
+    /// Its Ethernet address; `None` if the link's address is not of six bytes.
     pub mac: Option<Mac>,
-    /// The largest packet, in bytes.
+    /// Its MTU, in bytes.
     pub mtu_bytes: u32,
     /// Set up by the administrator (`IFF_UP`).
     pub up: bool,
     /// Can carry packets now (`IF_OPER_UP`).
     pub oper_up: bool,
-    /// The kernel has never had a reason to say whether it can (`IF_OPER_UNKNOWN`): treated as if it could.
+    /// The kernel does not know whether it can (`IF_OPER_UNKNOWN`); treated as if it could.
     pub oper_unknown: bool,
     /// A loopback link (`IFF_LOOPBACK`).
     pub loopback: bool,
-    /// The link it is a port of.
+    /// The index of its master.
     pub master: Option<u32>,
-    /// The link it is connected to or stacked on: a veth's peer, a vlan's parent.
+    /// The index of the link it is connected to or stacked on: a veth's peer, a VLAN's parent.
     pub peer: Option<u32>,
-    /// This namespace's number for the namespace `peer` is in, if that is another one.
+    /// If `peer` is in another namespace: this namespace's number for that one.
     pub peer_netns_id: Option<i32>,
-    /// The free text on it (`ip link set alias`).
+    /// The alias (`ip link set alias`).
     pub alias: Option<String>,
     /// Set promiscuous by the administrator (`IFF_PROMISC`).
     pub promisc: bool,
     /// Receives all multicast (`IFF_ALLMULTI`).
     pub allmulti: bool,
-    /// How many want it promiscuous, the administrator and its bridge included.
+    /// How many users set it promiscuous, the administrator and its bridge included.
     pub promiscuity: u32,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: u32,
-    /// Its settings as a bridge's port.
+    /// Its settings as a bridge port.
     pub port: Option<Port>,
     /// The group that the administrator put it in (`ip link set group`); 0 is none.
     pub group: u32,
 }
 
-/// A link's settings as a bridge's port.
+/// The settings of a bridge port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Port {
-    /// Frames may go out where they came in.
+    /// Frames may leave through the port they came in by (hairpin).
     pub hairpin: bool,
-    /// No frames to other isolated ports.
+    /// Isolated ports exchange no frames with each other.
     pub isolated: bool,
 }
 
@@ -97,13 +97,13 @@ pub struct Target {
 }
 
 impl Target {
-    /// The link of this name. Prefer `From<&Link>`: an index is not reused at once, a name may be.
+    /// The link with this name. Prefer `From<&Link>`: an index is not reused soon, but a name may be.
     #[must_use]
     pub fn named(name: impl Into<String>) -> Self {
         Self { index: 0, name: name.into() }
     }
 
-    /// The link's index, or 0 if it is known by name only.
+    /// The link's index; 0 if only the name is known.
     #[must_use]
     pub fn index(&self) -> u32 {
         self.index
@@ -129,10 +129,10 @@ impl From<&Link> for Target {
     }
 }
 
-/// Reads the link, which must be there. A text that no link can have for a name ([`is_name`]) is not sent to the kernel.
+/// Reads the link, which must exist. A text that cannot be a link's name ([`is_name`]) is not sent to the kernel.
 ///
 /// # Errors
-/// `ENODEV`: there is none.
+/// `ENODEV`: the link does not exist.
 pub fn get(net: &Kernel, target: &Target) -> Result<Link> {
     if target.index == 0 && !is_name(&target.name) {
         let start: String = target.name.chars().take(2 * NAME_BYTES_MAX).collect();
@@ -141,7 +141,7 @@ pub fn get(net: &Kernel, target: &Target) -> Result<Link> {
     only(net.call(get_request(target))?, net, &target.name)
 }
 
-/// Reads the link of this name, if there is one.
+/// Reads the link with this name, if it exists.
 ///
 /// # Errors
 /// As the kernel refuses; `ENODEV` is `None`.
@@ -149,7 +149,7 @@ pub fn find(net: &Kernel, name: &str) -> Result<Option<Link>> {
     present(get(net, &Target::named(name)))
 }
 
-/// Reads the link of this index, if there is one.
+/// Reads the link with this index, if it exists.
 ///
 /// # Errors
 /// As [`find`].
@@ -187,17 +187,17 @@ pub fn run_and_get(net: &Kernel, mut requests: Vec<Request>, target: &Target) ->
     only(last?, net, &target.name)
 }
 
-/// Reads two links, which must be there, in one call to the kernel.
+/// Reads two links, which must exist, in one call to the kernel.
 ///
 /// # Errors
-/// `ENODEV`: one of them is not.
+/// `ENODEV`: one of them does not exist.
 pub fn get_both(net: &Kernel, one: &Target, other: &Target) -> Result<(Link, Link)> {
     let mut outcomes = net.call_all(vec![get_request(one), get_request(other)]).into_iter();
     let mut next = |target: &Target| only(outcomes.next().unwrap_or(Ok(Vec::new()))?, net, &target.name);
     Ok((next(one)?, next(other)?))
 }
 
-/// All links of the namespace, or the ports of one master. Costs by their number: for GC, not for ADD.
+/// All links of the namespace, or the ports of one master. The cost grows with their number: for GC, not for ADD.
 ///
 /// # Errors
 /// As the kernel refuses.
@@ -207,7 +207,7 @@ pub fn list(net: &Kernel, master: Option<u32>) -> Result<Vec<Link>> {
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     let request = Request::new("list", "links", RouteNetlinkMessage::GetLink(message))
         .flags(NLM_F_DUMP)
-        .words("RTM_GETLINK dump");
+        .wire_name("RTM_GETLINK dump");
     Ok(net.call(request)?.iter().filter_map(Link::from_message).collect())
 }
 
@@ -215,7 +215,7 @@ pub(crate) fn get_request(target: &Target) -> Request {
     let mut message = target.message();
     message.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
     Request::new("get", format!("link {}", target.name), RouteNetlinkMessage::GetLink(message))
-        .words(format!("RTM_GETLINK dev={}", target.name))
+        .wire_name(format!("RTM_GETLINK dev={}", target.name))
 }
 
 fn only(reply: Reply, net: &Kernel, name: &str) -> Result<Link> {

@@ -1,12 +1,12 @@
-//! What a link can be called.
+//! The rules for link names.
 
 use std::fmt;
 
 /// The longest link name (`IFNAMSIZ` less the final NUL).
 pub const NAME_BYTES_MAX: usize = 15;
 
-/// Whether a link can have this name (`dev_valid_name`, with `isspace` as the kernel has it; a `%` is a pattern, for which
-/// the kernel puts a number of its own).
+/// Whether a link can have this name (`dev_valid_name`, with the kernel's `isspace`). `%` is not allowed: the kernel
+/// treats it as a pattern and replaces it by a number.
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     let is_part = |byte: u8| !matches!(byte, 0 | b'/' | b':' | b'%' | b'\t'..=b'\r' | b' ' | 0xa0);
@@ -17,7 +17,7 @@ pub fn is_name(text: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LinkName(String);
 
-/// A text that no link can have for a name.
+/// A text that cannot be a link's name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} cannot be a link's name: 1 to 15 bytes without white space, /, : and %, and not . or ..")]
 pub struct NameError(String);

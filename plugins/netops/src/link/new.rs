@@ -1,4 +1,4 @@
-//! Making a link, here or in another namespace, by one message that says all of it.
+//! Creates a link, here or in another namespace, by one message with all its settings.
 
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::os::fd::AsRawFd;
@@ -14,7 +14,7 @@ use crate::kernel::{Kernel, Request};
 use crate::netns::Netns;
 use crate::unlink;
 
-/// A namespace with a connection that acts on it.
+/// A namespace and a connection that acts on it.
 #[derive(Debug, Clone, Copy)]
 pub struct Place<'a> {
     /// The namespace.
@@ -23,24 +23,25 @@ pub struct Place<'a> {
     pub kernel: &'a Kernel,
 }
 
-/// A link to make. `None` leaves the kernel's default.
+/// A link to create. `None` leaves the kernel's default.
 #[derive(Debug, Clone)]
 pub struct NewLink<'a> {
-    /// Its name where it comes to be.
+    /// Its name in the namespace it is created in.
     pub name: &'a LinkName,
-    /// What it is. Veths are made by [`super::create_veth`], taps by [`super::tun::create_tap`].
+    /// Its kind. [`super::create_veth`] creates veths, [`super::tun::create_tap`] taps.
     pub kind: Kind,
-    /// The link it is stacked on (macvlan, ipvlan, vlan): an index in the namespace that the request is *sent* in.
+    /// The lower link (of a macvlan, ipvlan or VLAN): an index in the namespace that the request is *sent* in.
     pub lower: Option<u32>,
-    /// The link it becomes a port of: an index in the namespace that it *comes to be* in.
+    /// The master: an index in the namespace that the link is *created* in.
     pub master: Option<u32>,
-    /// The largest packet, in bytes.
+    /// Its MTU, in bytes.
     pub mtu_bytes: Option<u32>,
     /// Its Ethernet address.
     pub mac: Option<Mac>,
-    /// The text on it, at most 255 bytes.
+    /// Its alias, at most 255 bytes.
     pub alias: Option<&'a str>,
-    /// Sets it up at once. A sysctl that is to hold from the beginning must be written before: leave it down then.
+    /// Whether it is set up at once. A sysctl that must be in effect from the start has to be written before: then
+    /// leave the link down.
     pub up: bool,
 }
 
@@ -51,7 +52,7 @@ impl<'a> NewLink<'a> {
         Self { name, kind, lower: None, master: None, mtu_bytes: None, mac: None, alias: None, up: false }
     }
 
-    /// The message that makes it, without the alias, which the kernel does not take from it.
+    /// The message that creates it, without the alias, which the kernel ignores there.
     fn request(&self, netns: Option<&Netns>, index: u32) -> Request {
         let mut message = LinkMessage::default();
         message.header.index = index;
@@ -78,37 +79,37 @@ impl<'a> NewLink<'a> {
             RouteNetlinkMessage::NewLink(message),
         )
         .flags(NLM_F_CREATE | NLM_F_EXCL)
-        .words(self.words());
+        .wire_name(self.wire_name());
         match self.kind.feature() {
             Some(feature) => request.needs(feature),
             None => request,
         }
     }
 
-    fn words(&self) -> String {
-        let mut words = format!("RTM_NEWLINK kind={} name={}", self.kind.name(), self.name);
+    fn wire_name(&self) -> String {
+        let mut wire_name = format!("RTM_NEWLINK kind={} name={}", self.kind.name(), self.name);
         let numbers = [("link", self.lower), ("master", self.master), ("mtu", self.mtu_bytes)];
         for (name, number) in numbers {
             if let Some(number) = number {
-                words.push_str(&format!(" {name}={number}"));
+                wire_name.push_str(&format!(" {name}={number}"));
             }
         }
         if let Some(mac) = self.mac {
-            words.push_str(&format!(" address={mac}"));
+            wire_name.push_str(&format!(" address={mac}"));
         }
-        words
+        wire_name
     }
 }
 
-/// Makes a link and reads it back: all of it or nothing.
+/// Creates a link and reads it back: all of it or nothing.
 ///
-/// `net` acts on the namespace of the lower link, which is where the request is sent; the link comes to be in `place`,
-/// or (`None`) there too. It is never seen under another name or in another namespace.
+/// `net` acts on the namespace of the lower link, where the request is sent. The link is created in `place`, or
+/// (`None`) in the same namespace. It is never visible under another name or in another namespace.
 ///
 /// # Errors
-/// `EEXIST`: the name is taken where the link would come to be. `ENODEV`: the lower link is gone.
-/// [`crate::error::Cause::Unsupported`]: the kernel has no such links. `EINVAL`, `ERANGE`: it refuses a setting; its
-/// words say which.
+/// `EEXIST`: the name is taken in the target namespace. `ENODEV`: the lower link is gone.
+/// [`crate::error::Cause::Unsupported`]: the kernel lacks the kind. `EINVAL`, `ERANGE`: it refuses a setting; the
+/// extended ack says which.
 pub fn create(net: &Kernel, new: &NewLink<'_>, place: Option<Place<'_>>) -> Result<Link> {
     let netns = place.map(|place| place.netns);
     let there = place.map_or(net, |place| place.kernel);
@@ -118,8 +119,8 @@ pub fn create(net: &Kernel, new: &NewLink<'_>, place: Option<Place<'_>>) -> Resu
                 && error.os_errno() == Some(Errno::EEXIST)
                 && find(there, new.name.as_str())?.is_none() =>
         {
-            // Before Linux 6.15 the kernel looks for the name in the namespace that the request is sent in, unless the
-            // request has the new link's index.
+            // Before Linux 6.15 the kernel checks the name in the namespace that the request is sent in, unless the
+            // request contains the new link's index.
             net.run(new.request(netns, unlikely_index()))?;
         }
         made => made?,
@@ -133,9 +134,9 @@ pub fn create(net: &Kernel, new: &NewLink<'_>, place: Option<Place<'_>>) -> Resu
     made
 }
 
-/// An index that no link has: the kernel counts up from 1, and refuses one that is taken.
+/// A random index, so probably a free one: the kernel assigns indexes from 1 upwards, and refuses one that is taken.
 fn unlikely_index() -> u32 {
-    // Keyed anew from the kernel's random numbers.
+    // The hasher's key is random in each process.
     let random = u32::try_from(RandomState::new().build_hasher().finish() >> 32).unwrap_or_default();
     (random >> 2) | 1 << 30
 }

@@ -1,4 +1,4 @@
-//! From the kernel's description to [`Link`].
+//! Decodes the kernel's description of a link into [`Link`].
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{

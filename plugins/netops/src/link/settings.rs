@@ -12,37 +12,37 @@ use crate::kernel::Request;
 pub struct Settings {
     /// Up or down.
     pub up: Option<bool>,
-    /// Port of this link, or (0) of none.
+    /// The index of its master; 0 releases it from its master.
     pub master: Option<u32>,
     /// Its Ethernet address.
     pub mac: Option<Mac>,
-    /// The largest packet, in bytes.
+    /// The MTU, in bytes.
     pub mtu_bytes: Option<u32>,
-    /// The free text, at most 255 bytes; empty removes it.
+    /// The alias, at most 255 bytes; empty removes it.
     pub alias: Option<String>,
-    /// Promiscuous.
+    /// Promiscuous mode.
     pub promisc: Option<bool>,
-    /// All multicast.
+    /// Reception of all multicast.
     pub allmulti: Option<bool>,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: Option<u32>,
-    /// Announces its IPv4 addresses by ARP when it gets up (`net/ipv4/conf/LINK/arp_notify`); not in one request with
-    /// `up`, which the kernel would do first.
+    /// Whether it announces its IPv4 addresses by ARP when it is set up (`net/ipv4/conf/LINK/arp_notify`). Do not use
+    /// it together with `up` in one request: the kernel would set the link up first.
     pub arp_notify: Option<bool>,
-    /// Says that a link of unknown operational state is up; without effect on one whose state is known.
+    /// Reports that a link of unknown operational state is up. No effect on a link whose state is known.
     pub oper_up: bool,
-    /// A new name. Needs the link down on kernels before 6.2.
+    /// A new name. Before Linux 6.2 the link must be down.
     pub name: Option<String>,
 }
 
 /// Changes a link by one `RTM_SETLINK`.
 ///
 /// # Errors
-/// `ENODEV`: no such link. `EBUSY`: the new address or name needs the link down, or the bridge is full.
-/// `EINVAL`: the driver refuses the MTU or address; the kernel's words say which.
+/// `ENODEV`: the link does not exist. `EBUSY`: the link must be down for a new address or name, or the bridge is full.
+/// `EINVAL`: the driver refuses the MTU or address; the extended ack says which.
 pub fn set(target: &Target, settings: &Settings) -> Request {
     let mut message = target.message();
-    let mut words = format!("RTM_SETLINK dev={}", target.name);
+    let mut wire_name = format!("RTM_SETLINK dev={}", target.name);
     let flags = [
         (settings.up, LinkFlags::Up, "up"),
         (settings.promisc, LinkFlags::Promisc, "promisc"),
@@ -52,14 +52,14 @@ pub fn set(target: &Target, settings: &Settings) -> Request {
         if let Some(on) = wanted {
             message.header.change_mask |= flag;
             message.header.flags.set(flag, on);
-            words.push_str(&format!(" {name}={}", u8::from(on)));
+            wire_name.push_str(&format!(" {name}={}", u8::from(on)));
         }
     }
     for attribute in settings.attributes() {
-        words.push_str(&format!(" {attribute:?}"));
+        wire_name.push_str(&format!(" {attribute:?}"));
         message.attributes.push(attribute);
     }
-    Request::new("set", settings.object(&target.name), RouteNetlinkMessage::SetLink(message)).words(words)
+    Request::new("set", settings.object(&target.name), RouteNetlinkMessage::SetLink(message)).wire_name(wire_name)
 }
 
 impl Settings {
@@ -77,7 +77,7 @@ impl Settings {
         attributes.into_iter().flatten().collect()
     }
 
-    /// What an error names: `link eth0 up`, `MTU 9000 of link eth0`.
+    /// The object that an error names: `link eth0 up`, `MTU 9000 of link eth0`.
     fn object(&self, name: &str) -> String {
         match self {
             Self { mac: Some(mac), .. } => format!("address {mac} of link {name}"),
@@ -98,8 +98,8 @@ const IFLA_AF_SPEC: u16 = 26; // include/uapi/linux/if_link.h
 const IFLA_INET_CONF: u16 = 1;
 const AF_INET: u16 = 2;
 
-/// A sysctl below `net/ipv4/conf/LINK`, without its file: `IFLA_AF_SPEC { AF_INET { IFLA_INET_CONF { key: value } } }`.
-/// The packet crates know the form in which the kernel tells all of them, not that of a change.
+/// A sysctl of `net/ipv4/conf/LINK`, set without its file: `IFLA_AF_SPEC { AF_INET { IFLA_INET_CONF { key: value } }
+/// }`. The packet crates only have the form in which the kernel reports these values, not the one that changes them.
 fn ipv4_setting(key: u16, value: u32) -> LinkAttribute {
     let setting = DefaultNla::new(key, value.to_ne_bytes().to_vec());
     let nest = |kind: u16, inner: &DefaultNla| {

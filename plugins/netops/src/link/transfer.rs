@@ -1,4 +1,4 @@
-//! Moving a link that exists into another namespace, and back.
+//! Moves an existing link into another namespace, and back.
 
 use std::os::fd::AsRawFd;
 
@@ -11,18 +11,18 @@ use crate::addr::{self, Address};
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
 
-/// Moves a link into another namespace, where it has this name and (`Some`) this alias: one request.
+/// Moves a link into another namespace and gives it this name and (`Some`) this alias there, by one request.
 ///
-/// The link goes down and loses its master, addresses and routes ([`Before`] reads what to restore); it keeps address,
-/// MTU, alias and flags. Its index may change: use the returned link's.
+/// The link goes down and loses its master, addresses and routes; [`Before`] reads what to restore. Address, MTU, alias
+/// and flags are kept. The index may change: use the returned link.
 ///
 /// # Errors
-/// `EEXIST`: the name is taken there. `EINVAL`: the link cannot leave its namespace (`netns-local`: bridges, VRFs, `lo`).
-/// `ENODEV`: the link is gone. After an error the link is where it was, under its old name, but down; where that could not
-/// be done, the error says so.
+/// `EEXIST`: the name is taken there. `EINVAL`: the link cannot leave its namespace (`netns-local`: bridges, VRFs,
+/// `lo`). `ENODEV`: the link is gone. After an error the link is back in its namespace under its old name, but down. If
+/// it could not be moved back, the error says so.
 pub fn transfer(link: &Link, from: Place<'_>, to: Place<'_>, name: &LinkName, alias: Option<&str>) -> Result<Link> {
     let request = request(link, to, name.as_str(), alias);
-    // The kernel moves first and renames then: it would leave the link there under its old name.
+    // The kernel moves the link first and then renames it. If renaming fails, the link stays there under its old name.
     if find(to.kernel, name.as_str())?.is_some() {
         return Err(OpError::errno("move", request.object, Errno::EEXIST).at(to.kernel.place()));
     }
@@ -39,14 +39,14 @@ fn request(link: &Link, to: Place<'_>, name: &str, alias: Option<&str>) -> Reque
     message.attributes.push(LinkAttribute::IfName(name.to_owned()));
     message.attributes.extend(alias.map(|alias| LinkAttribute::IfAlias(alias.to_owned())));
     let object = format!("link {} to {} as {name}", link.name, to.netns.path().display());
-    Request::new("move", object, RouteNetlinkMessage::SetLink(message)).words(format!(
+    Request::new("move", object, RouteNetlinkMessage::SetLink(message)).wire_name(format!(
         "RTM_SETLINK dev={} netns={} name={name}",
         link.name,
         to.netns.path().display()
     ))
 }
 
-/// Brings a link back that was moved and not renamed.
+/// Moves a link back that was moved but not renamed.
 fn take_back(link: &Link, from: Place<'_>, to: Place<'_>, why: &OpError) -> Result<()> {
     if find_index(from.kernel, link.index)?.is_some_and(|found| found.name == link.name) {
         return Ok(());
@@ -64,17 +64,17 @@ fn take_back(link: &Link, from: Place<'_>, to: Place<'_>, why: &OpError) -> Resu
     }
 }
 
-/// What a link loses by a move.
+/// What a link loses when it is moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Before {
-    /// The link as it was.
+    /// The link before the move.
     pub link: Link,
-    /// Its addresses but for those the kernel makes itself (`fe80::/10`).
+    /// Its addresses, except those that the kernel creates itself (`fe80::/10`).
     pub addresses: Vec<Address>,
 }
 
 impl Before {
-    /// Reads what a move will take from the link.
+    /// Reads what a move will remove from the link.
     ///
     /// # Errors
     /// As [`addr::list`].
@@ -87,7 +87,7 @@ impl Before {
         Ok(Self { link: link.clone(), addresses })
     }
 
-    /// The requests that give the link, which is back as `now`, its master, its addresses and its state again.
+    /// The requests that restore master, addresses and state of the link, which is back as `now`.
     pub fn restore(&self, now: &Link) -> Vec<Request> {
         let settings = Settings { up: Some(self.link.up), master: self.link.master, ..Settings::default() };
         let state = set(&now.into(), &settings);

@@ -1,4 +1,4 @@
-//! Links to a program: tap (frames) and tun (packets).
+//! Links to a userspace program: tap (frames) and tun (packets).
 
 use std::fs::{File, OpenOptions};
 
@@ -12,18 +12,18 @@ use crate::error::{Cause, OpError, Result};
 use crate::feature::Feature;
 use crate::raw::{TunSetting, attach_tun, set_tun};
 
-/// What the kernel says of a tun or tap.
+/// The settings of a tun or tap, as the kernel reports them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Tun {
-    /// Frames (tap); otherwise packets (tun).
+    /// True: frames (tap). False: packets (tun).
     pub is_tap: bool,
-    /// Several programs or threads may each have a queue of it.
+    /// Several queues, each for a program or thread (`multi_queue`).
     pub multi_queue: bool,
-    /// Stays when no program has it open.
+    /// The link stays when no program has it open.
     pub persistent: bool,
-    /// The user who may open it without being root.
+    /// The user who may open it without root privileges.
     pub owner: Option<u32>,
-    /// The group that may.
+    /// The group that may open it without root privileges.
     pub group: Option<u32>,
 }
 
@@ -39,7 +39,7 @@ impl Tun {
         let mut tun = Self::default();
         for option in options {
             let mut value = [0; 4];
-            // The packet crates know no option of a tun, and want room for exactly what they have.
+            // The packet crates have no types for the settings of a tun, and need the exact length.
             if let Some(room) = value.get_mut(..option.value_len()) {
                 option.emit_value(room);
             }
@@ -56,42 +56,42 @@ impl Tun {
     }
 }
 
-/// A tap to make. `None` leaves the kernel's default.
+/// A tap to create. `None` leaves the kernel's default.
 #[derive(Debug, Clone, Copy)]
 pub struct Tap<'a> {
     /// Its name.
     pub name: &'a LinkName,
-    /// Several programs or threads may each have a queue of it.
+    /// Several queues, each for a program or thread (`multi_queue`).
     pub multi_queue: bool,
-    /// The user who may open it without being root.
+    /// The user who may open it without root privileges.
     pub owner: Option<u32>,
-    /// The group that may.
+    /// The group that may open it without root privileges.
     pub group: Option<u32>,
-    /// The link it becomes a port of: an index in the namespace that it comes to be in.
+    /// The index of its master, in the namespace that the tap is created in.
     pub master: Option<u32>,
-    /// The largest packet, in bytes.
+    /// Its MTU, in bytes.
     pub mtu_bytes: Option<u32>,
     /// Its Ethernet address.
     pub mac: Option<Mac>,
-    /// The text on it, at most 255 bytes.
+    /// Its alias, at most 255 bytes.
     pub alias: Option<&'a str>,
 }
 
 const DEVICE: &str = "/dev/net/tun";
 
-/// Makes a persistent tap, down, and reads it back: all of it or nothing. It stays only from the last step on, so that a
-/// process that is killed before leaves nothing.
+/// Creates a persistent tap, down, and reads it back: all of it or nothing. It becomes persistent in the last step, so
+/// a process that is killed earlier leaves nothing.
 ///
 /// # Errors
-/// `EEXIST`: the name is taken. [`Cause::Unsupported`]: there is no `/dev/net/tun`, or no driver behind it. `EINVAL`: the
-/// kernel refuses the MTU or the address.
+/// `EEXIST`: the name is taken. [`Cause::Unsupported`]: there is no `/dev/net/tun`, or the kernel has no driver for it.
+/// `EINVAL`: the kernel refuses the MTU or the address.
 pub fn create_tap(place: Place<'_>, tap: &Tap<'_>) -> Result<Link> {
     let failed = |cause| {
         OpError::new("create", format!("tap {}", tap.name), cause)
             .at(place.kernel.place())
             .request("TUNSETIFF kind=tap")
     };
-    // The tap's namespace is that of the thread that opens the device.
+    // The tap is created in the namespace of the thread that opens the device.
     let opened = place.netns.run(|| open(tap))?;
     let file = opened.map_err(failed)?;
     let target = Target::named(tap.name.as_str());
@@ -113,21 +113,21 @@ pub fn create_tap(place: Place<'_>, tap: &Tap<'_>) -> Result<Link> {
 }
 
 fn refused(errno: Errno) -> Cause {
-    Cause::Kernel { errno, words: None }
+    Cause::Kernel { errno, extended_ack: None }
 }
 
-/// Opens the device with a new tap attached, which goes when the file is closed.
+/// Opens the device and creates a tap, which the kernel deletes when the file is closed.
 fn open(tap: &Tap<'_>) -> std::result::Result<File, Cause> {
     let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| match errno_of(&error) {
         errno @ (Errno::ENOENT | Errno::ENODEV | Errno::ENXIO) => {
-            Cause::Unsupported { feature: Feature::Tun, errno, words: None }
+            Cause::Unsupported { feature: Feature::Tun, errno, extended_ack: None }
         }
         errno => refused(errno),
     })?;
     let queues = if tap.multi_queue { IFF_MULTI_QUEUE } else { 0 };
     let flags = c_short::from_ne_bytes(low_bytes(FLAG_TAP | IFF_NO_PI | IFF_TUN_EXCL | queues));
     attach_tun(&file, tap.name.as_str(), flags).map_err(|errno| match errno {
-        // By IFF_TUN_EXCL, and nothing else is busy yet.
+        // EBUSY comes from IFF_TUN_EXCL: the file is new, so nothing else can be busy.
         Errno::EBUSY => refused(Errno::EEXIST),
         errno => refused(errno),
     })?;

@@ -1,4 +1,4 @@
-//! Pairs of links.
+//! veth pairs.
 
 use std::os::fd::AsRawFd;
 
@@ -14,37 +14,38 @@ use crate::feature::Feature;
 use crate::kernel::{Kernel, Request};
 use crate::netns::Netns;
 
-/// A pair of links, one here, one in another namespace or here too. Both are made down.
+/// A veth pair: one end here, its peer here or in another namespace. Both are created down.
 #[derive(Debug)]
 pub struct Veth<'a> {
-    /// Name of the end here.
+    /// The name of the end here.
     pub name: &'a str,
-    /// The bridge (or other master) the end here becomes a port of.
+    /// The master of the end here.
     pub master: Option<u32>,
-    /// Text on the end here.
+    /// The alias of the end here.
     pub alias: &'a str,
-    /// Both ends' largest packet, in bytes; `None` leaves the kernel's default.
+    /// The MTU of both ends, in bytes; `None` leaves the kernel's default.
     pub mtu_bytes: Option<u32>,
-    /// Name of the other end.
+    /// The name of the peer.
     pub peer_name: &'a str,
-    /// The other end's address; `None` leaves the kernel's random one.
+    /// The Ethernet address of the peer; `None`: the kernel chooses a random one.
     pub peer_mac: Option<Mac>,
-    /// The other end's namespace; `None` is this one.
+    /// The namespace of the peer; `None`: this one.
     pub peer_netns: Option<&'a Netns>,
 }
 
-/// Creates a pair, marks it with its alias, and reads the end here: one call to the kernel after a look at the name.
+/// Creates a pair, sets its alias and reads the end here, by one call to the kernel after the name was checked.
 ///
 /// # Errors
-/// `EEXIST`: one of the names is taken; nothing was made. Any failure after the creation deletes the pair again.
+/// `EEXIST`: one of the names is taken; nothing was created. After any later error the pair is deleted again.
 pub fn create_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
-    // The kernel would make eth0 for eth%d.
+    // The kernel would replace eth%d by eth0.
     for name in [veth.name, veth.peer_name] {
         LinkName::parse(name).map_err(|error| OpError::state("create", format!("veth {name}"), error.to_string()))?;
     }
-    // A kernel that refuses to create goes on with the batch: it would put the mark on the link that has the name.
+    // The kernel processes the rest of the batch after a refusal: it would set the alias of the other link with this
+    // name.
     if find(net, veth.name)?.is_some() {
-        return Err(new_veth(veth).error(net.place(), Cause::Kernel { errno: Errno::EEXIST, words: None }));
+        return Err(new_veth(veth).error(net.place(), Cause::Kernel { errno: Errno::EEXIST, extended_ack: None }));
     }
     let here = Target::named(veth.name);
     let alias = Settings { alias: Some(veth.alias.to_owned()), ..Settings::default() };
@@ -60,7 +61,7 @@ pub fn create_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
     }
     let link = made.and_then(|reply| only(reply, net, veth.name));
     if link.is_err() {
-        // A pair without its mark is nobody's: DEL would not know it.
+        // Without the alias, DEL cannot find this veth, so delete it.
         net.run(crate::unlink::request(&here))?;
     }
     link
@@ -94,5 +95,5 @@ fn new_veth(veth: &Veth<'_>) -> Request {
     )
     .flags(NLM_F_CREATE | NLM_F_EXCL)
     .needs(Feature::Veth)
-    .words(format!("RTM_NEWLINK kind=veth name={} peer={}", veth.name, veth.peer_name))
+    .wire_name(format!("RTM_NEWLINK kind=veth name={} peer={}", veth.name, veth.peer_name))
 }

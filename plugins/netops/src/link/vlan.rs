@@ -1,17 +1,17 @@
-//! VLANs of a link.
+//! VLAN links on another link.
 
 use netlink_packet_route::link::{InfoData, InfoVlan, VlanProtocol};
 
-/// What a VLAN link is made with.
+/// The settings of a VLAN link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vlan {
-    /// The VLAN's number, 0 to 4094.
+    /// The VLAN ID, 0 to 4094.
     pub id: u16,
-    /// How its frames are tagged.
+    /// The tag protocol of its frames.
     pub protocol: Protocol,
 }
 
-/// How the frames of a VLAN are tagged.
+/// The tag protocol of a VLAN's frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Protocol {
     /// IEEE 802.1Q (`ETH_P_8021Q`).

@@ -1,8 +1,8 @@
-//! Links whose ports have a routing table of their own.
+//! Links with a routing table for their ports (VRF).
 
 use netlink_packet_route::link::{InfoData, InfoVrf};
 
-/// What a VRF is made with.
+/// The settings of a VRF.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Vrf {
     /// The routing table of its ports; the kernel refuses 0.

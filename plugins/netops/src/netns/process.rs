@@ -1,4 +1,4 @@
-//! All namespaces of a process, opened once and entered together: for a program that is to see what the process sees.
+//! All namespaces of a process, opened once and entered together: for a program that has to see what the process sees.
 
 use super::on_thread;
 use crate::error::{Errno, OpError};
@@ -8,8 +8,9 @@ use nix::sys::stat::fstat;
 use std::fs::File;
 use std::path::Path;
 
-/// Names in `/proc/PID/ns` and what they are, in the order in which they are entered: the mount namespace comes last,
-/// as the others need nothing of it. The user namespace is the caller's own, or the caller may not enter the others.
+/// The names in `/proc/PID/ns` and their flags, in the order in which they are entered. The mount namespace is last,
+/// because the others do not depend on it. The user namespace must be the caller's own; otherwise the caller may not
+/// enter the others.
 const KINDS: [(&str, CloneFlags); 5] = [
     ("net", CloneFlags::CLONE_NEWNET),
     ("uts", CloneFlags::CLONE_NEWUTS),
@@ -18,30 +19,30 @@ const KINDS: [(&str, CloneFlags); 5] = [
     ("mnt", CloneFlags::CLONE_NEWNS),
 ];
 
-/// The namespaces of a process in which the one who opened them is not.
+/// The namespaces of a process that differ from the caller's.
 #[derive(Debug)]
 pub struct Namespaces {
     pid: u32,
     files: Vec<(&'static str, CloneFlags, File)>,
 }
 
-/// A file to be seen in the place of another one.
+/// A bind mount of a file over another one.
 #[derive(Debug, Clone, Copy)]
 pub struct Bind<'a> {
-    /// The file to be seen.
+    /// The file that becomes visible.
     pub source: &'a Path,
-    /// Where; it must exist.
+    /// The file that it covers, which must exist.
     pub target: &'a Path,
 }
 
 impl Namespaces {
     /// Opens network, UTS, IPC, PID and mount namespace of a process.
     ///
-    /// A number passes to another process when its own has ended: the caller looks *afterwards* whether the process is
-    /// still the one that is meant. If so, what was opened is its own.
+    /// When the process ends, another one may get its pid. So the caller must check *afterwards* that the process is
+    /// still the intended one. If it is, the opened namespaces are its own.
     ///
     /// # Errors
-    /// `ENOENT`: no such process; `EACCES`: that of another user.
+    /// `ENOENT`: the process does not exist; `EACCES`: it belongs to another user.
     pub fn of_process(pid: u32) -> Result<Self, OpError> {
         let open = |(name, flag)| -> Result<_, OpError> {
             let path = format!("/proc/{pid}/ns/{name}");
@@ -57,11 +58,11 @@ impl Namespaces {
         Ok(Self { pid, files })
     }
 
-    /// Runs `work` on a thread that is in the namespaces and ends there. Children that it starts are in them too, and
-    /// only they are in the PID namespace.
+    /// Runs `work` on a thread that enters the namespaces and ends afterwards. Children that it starts are in them,
+    /// too, and only the children are in the PID namespace.
     ///
-    /// With `binds`, the thread has a mount namespace of its own, as each container of a pod has: a copy of the
-    /// process's, in which these files are seen in the places of others.
+    /// With `binds`, the thread gets a copy of the process's mount namespace, as each container of a pod has one. The
+    /// files are mounted in this copy only.
     ///
     /// # Errors
     /// `EPERM` without `CAP_SYS_ADMIN` over a namespace; a mount's errno.
@@ -71,14 +72,14 @@ impl Namespaces {
         let ran = on_thread(|| {
             let step = |what: String, outcome: Result<(), Errno>| outcome.inspect_err(|_| failed = what);
             let mut step = step;
-            // Threads share root and working directory, and one that does cannot enter a mount namespace.
+            // Threads share root and working directory, and a thread that shares them cannot enter a mount namespace.
             step("unshare CLONE_FS".to_owned(), unshare(CloneFlags::CLONE_FS))?;
             for (name, flag, file) in &self.files {
                 step(format!("setns {name}"), setns(file, *flag))?;
             }
             if !binds.is_empty() {
                 step("unshare CLONE_NEWNS".to_owned(), unshare(CloneFlags::CLONE_NEWNS))?;
-                // What is mounted here must not be seen outside.
+                // Mounts made here must not propagate to the process's mount namespace.
                 let private = mount(None::<&str>, "/", None::<&str>, MsFlags::MS_REC | MsFlags::MS_SLAVE, None::<&str>);
                 step("mount MS_REC|MS_SLAVE /".to_owned(), private)?;
             }
@@ -99,12 +100,12 @@ mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::process::{Child, Command, Stdio};
 
-    /// A process with namespaces of its own, alive as long as its stdin is open.
+    /// A process with its own namespaces. It lives as long as its stdin is open.
     fn process() -> Child {
         let mut command = Command::new("unshare");
         command.args(["--net", "--uts", "--ipc", "--mount", "cat"]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap();
-        // Its answer comes from within them.
+        // Its answer shows that it is in its namespaces.
         child.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
         BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
         child
@@ -116,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_runs_is_in_all_of_them_and_the_caller_in_none() {
+    fn work_runs_in_all_namespaces_of_the_process_and_the_caller_stays_in_its_own() {
         let before = links("thread-self");
         let mut child = process();
         let namespaces = Namespaces::of_process(child.id()).unwrap();
@@ -133,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_file_is_seen_inside_only() {
+    fn a_bind_mount_is_visible_to_the_work_only() {
         let node = testns::Node::new();
         let (source, target) = (node.work_dir().join("source"), node.work_dir().join("target"));
         std::fs::write(&source, "bound").unwrap();

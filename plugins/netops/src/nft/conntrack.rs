@@ -1,23 +1,22 @@
-//! Forgetting UDP flows whose translation has changed.
+//! Deletes the conntrack entries of UDP flows whose translation has changed.
 //!
-//! The kernel decides how a flow is translated on its first packet and keeps to it as long as packets come. So who goes on
-//! sending to a port reaches a container that is gone, or none, until the flow is forgotten. TCP begins anew by itself.
+//! The kernel chooses the translation of a flow at its first packet and keeps it as long as packets come. So a client
+//! that keeps sending to a port reaches a container that is gone, or none, until the flow is deleted. TCP clients open
+//! a new connection by themselves.
 //!
-//! Own messages, as they are four: a request for a list, its answer, a deletion and its acknowledgement, for which nf_tables
-//! has the encoding already. netlink-packet-netfilter would bring types, but no socket and no filter.
+//! The messages are built here because there are only four: a request for a list, its answer, a deletion and its ack,
+//! and nf_tables already has the encoding. netlink-packet-netfilter has types, but no socket and no filter.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
-use netlink_sys::{Socket, protocols::NETLINK_NETFILTER};
+use netlink_sys::Socket;
 use nix::errno::Errno;
 use nix::libc::IPPROTO_UDP;
-use nix::sys::socket::{setsockopt, sockopt};
-use nix::sys::time::TimeVal;
 
-use super::expr::octets;
 use super::object::Family;
 use super::reply::{Body, parse_reply};
+use super::socket::ANSWER_TIMEOUT;
+use super::statement::octets;
 use super::transaction::{ACK, DUMP, REQUEST};
 use super::wire::{Attrs, Header, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
@@ -41,14 +40,12 @@ const FILTER_ORIG_FLAGS: u16 = 1;
 /// `CTA_FILTER_F_CTA_PROTO_NUM` (net/netfilter/nf_internals.h).
 const BY_PROTO_NUMBER: u32 = 1 << 3;
 
-/// What one `recv` takes.
+/// The size of a `recv` buffer.
 const RECEIVE_LEN: usize = 64 * 1024;
-/// The kernel answers before `send` returns; this is for a kernel that does not.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Deletions in one message.
+/// The number of deletions in one message.
 const PART: usize = 100;
 
-/// Where packets were sent, before any translation.
+/// A flow's destination before any translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
     /// The port.
@@ -58,13 +55,13 @@ pub struct Destination {
 }
 
 /// Deletes the UDP flows of the calling thread's network namespace that were sent to one of these destinations; returns
-/// how many. The next packet of each begins a new one.
+/// their number. The next packet of each starts a new flow.
 ///
-/// One pass over the kernel's flows for each family, however many destinations. Content with flows that end meanwhile, and
-/// with a kernel that knows none.
+/// Reads the kernel's flows once per family, however many destinations there are. It is no error if a flow ends
+/// meanwhile or if the kernel has no conntrack.
 ///
 /// # Errors
-/// What the kernel refused, but for absence; a timeout if it does not answer.
+/// The kernel's refusal, except for absence; a timeout if it does not answer.
 pub fn delete_udp(destinations: &[Destination]) -> Result<usize> {
     if destinations.is_empty() {
         return Ok(0);
@@ -79,7 +76,7 @@ pub fn delete_udp(destinations: &[Destination]) -> Result<usize> {
         if !destinations.iter().any(|destination| destination.address.is_none_or(is_of_family)) {
             continue;
         }
-        // The kernel sorts out other protocols from 5.8 on; an older one does not read the filter, or refuses it.
+        // The kernel leaves other protocols out from 5.8 on. An older one ignores the filter or refuses it.
         let found = match flows.list(family, destinations, true) {
             Err(error) if is_absent(&error) => flows.list(family, destinations, false),
             found => found,
@@ -96,7 +93,7 @@ fn is_absent(error: &OpError) -> bool {
     matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::ENOENT))
 }
 
-/// What names a flow for its deletion: attributes as the kernel has sent them.
+/// The attributes that identify a flow for its deletion, as the kernel sent them.
 type Named = Vec<(u16, Vec<u8>)>;
 
 struct Flows {
@@ -107,16 +104,8 @@ struct Flows {
 
 impl Flows {
     fn open() -> Result<Self> {
-        let open = || -> std::io::Result<Socket> {
-            let mut socket = Socket::new(NETLINK_NETFILTER)?;
-            socket.bind_auto()?;
-            socket.set_ext_ack(true).and_then(|()| socket.set_cap_ack(true)).ok();
-            let seconds = ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX);
-            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
-            setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, 0))?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|e| OpError::io("open", "a conntrack socket", &e).at(HOST))?;
+        let socket =
+            super::socket::open_socket().map_err(|e| OpError::io("open", "a conntrack socket", &e).at(HOST))?;
         Ok(Self { socket, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
     }
 
@@ -142,7 +131,9 @@ impl Flows {
                 }
                 match parse_reply(message).body {
                     Body::Done => return Ok(found),
-                    Body::Refused { errno, words } => return Err(failed("list", Cause::Kernel { errno, words })),
+                    Body::Refused { errno, extended_ack } => {
+                        return Err(failed("list", Cause::Kernel { errno, extended_ack }));
+                    }
                     _ => {}
                 }
             }
@@ -173,7 +164,9 @@ impl Flows {
                     match parse_reply(message).body {
                         Body::Ack => deleted += 1,
                         Body::Refused { errno: Errno::ENOENT, .. } => {} // it has ended meanwhile
-                        Body::Refused { errno, words } => return Err(failed("delete", Cause::Kernel { errno, words })),
+                        Body::Refused { errno, extended_ack } => {
+                            return Err(failed("delete", Cause::Kernel { errno, extended_ack }));
+                        }
                         _ => {}
                     }
                 }
@@ -220,7 +213,7 @@ fn is_sent_to(flow: Attrs<'_>, destinations: &[Destination]) -> bool {
     is_udp && destinations.iter().any(is_meant)
 }
 
-/// The ID makes sure that it is this flow and not one that began with the same addresses and ports since.
+/// The ID ensures that this flow is deleted, not a later one with the same addresses and ports.
 fn named(flow: Attrs<'_>) -> Named {
     [TUPLE_ORIG, ID, ZONE].into_iter().filter_map(|kind| Some((kind, flow.get(kind)?.to_vec()))).collect()
 }

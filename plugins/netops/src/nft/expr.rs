@@ -1,12 +1,9 @@
-//! Expressions: what a rule is made of, from a load into a register to a verdict.
+//! Expressions: the steps of a rule, from a load into a register to a verdict.
 //!
-//! They print as `nft --debug=netlink` prints them, and the constructors at the end build the
-//! sequences nft(8) would, so that `nft list ruleset` reads them back as one statement.
+//! They print as `nft --debug=netlink` prints them. The constructors in `statement.rs` make the sequences that nft(8)
+//! makes, so that `nft list ruleset` reads them back as one statement.
 
 use std::fmt;
-use std::net::IpAddr;
-
-use ipnetwork::IpNetwork;
 
 use super::Name;
 use super::extension::Extension;
@@ -27,12 +24,12 @@ const FIB_ADDRTYPE: u32 = 3;
 const FIB_DADDR: u32 = 2;
 const NAT_DNAT: u32 = 1;
 
-/// Where an expression reads or leaves data (`enum nft_registers`).
+/// The register that an expression reads or writes (`enum nft_registers`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Register(u32);
 
 impl Register {
-    /// The verdict itself.
+    /// The verdict register.
     pub const VERDICT: Self = Self(0);
     /// The first 16 bytes.
     pub const R1: Self = Self(1);
@@ -40,31 +37,31 @@ impl Register {
     pub const R2: Self = Self(2);
 }
 
-/// What becomes of the packet (`enum nft_verdicts`).
+/// The verdict on a packet (`enum nft_verdicts`).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
-    /// The packet leaves this base chain.
+    /// The packet passes this base chain.
     Accept,
-    /// The packet ends here.
+    /// The packet is dropped.
     Drop,
-    /// Back to the chain that jumped here; in a base chain, its policy.
+    /// Returns to the chain that jumped here; in a base chain its policy applies.
     Return,
-    /// On to that chain, and back.
+    /// Continues in that chain, and returns afterwards.
     Jump(Name),
-    /// On to that chain for good.
+    /// Continues in that chain without returning.
     Goto(Name),
 }
 
-/// Which property of the packet that is not in its bytes (`enum nft_meta_keys`).
+/// A property of the packet that is not part of its bytes (`enum nft_meta_keys`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Meta {
-    /// The interface it came in by, 16 bytes.
+    /// The name of the incoming interface, 16 bytes.
     IifName,
-    /// The interface it leaves by, 16 bytes.
+    /// The name of the outgoing interface, 16 bytes.
     OifName,
     /// The packet's mark.
     Mark,
-    /// IPv4 or IPv6, one byte: what an `inet` table asks first.
+    /// IPv4 or IPv6, one byte: matched first in an `inet` table.
     NfProto,
     /// The transport protocol, one byte.
     L4Proto,
@@ -78,7 +75,7 @@ const METAS: [(Meta, u32, &str); 5] = [
     (Meta::L4Proto, 16, "l4proto"),
 ];
 
-/// Which header an offset counts from (`enum nft_payload_bases`).
+/// The header that an offset counts from (`enum nft_payload_bases`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Base {
     /// The Ethernet header.
@@ -92,7 +89,7 @@ pub enum Base {
 const BASES: [(Base, u32, &str); 3] =
     [(Base::Link, 0, "link"), (Base::Network, 1, "network"), (Base::Transport, 2, "transport")];
 
-/// How a comparison must come out for the rule to go on (`enum nft_cmp_ops`).
+/// The condition under which the rule continues (`enum nft_cmp_ops`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cmp {
     /// Equal.
@@ -110,51 +107,51 @@ pub enum Expr {
     Payload {
         /// Which header.
         base: Base,
-        /// From which byte of it.
+        /// The offset of the first byte.
         offset: u32,
-        /// How many bytes.
+        /// The number of bytes.
         length: u32,
-        /// Into which register.
+        /// The destination register.
         to: Register,
     },
-    /// Keeps the bits of the register that the mask has.
+    /// A bitwise and of the register with the mask.
     Mask(Register, Vec<u8>),
-    /// Keeps the bits that the first has, and turns those over that the second has.
+    /// A bitwise and of the register with the first value, then an exclusive or with the second.
     MaskXor(Register, Vec<u8>, Vec<u8>),
-    /// Loads what is written here.
+    /// Loads an immediate value.
     Load(Register, Vec<u8>),
-    /// Loads which states the packet's connection is in, as bits.
+    /// Loads the state of the packet's connection, as bits.
     CtState(Register),
-    /// Loads what kind of address the packet goes to (`RTN_*`).
+    /// Loads the type of the packet's destination address (`RTN_*`).
     DestinationType(Register),
     /// Sets the packet's mark to the register's value.
     SetMark(Register),
-    /// Destination NAT to the address, and the port if there is one, in these registers.
+    /// Destination NAT to the address, and the port if given, in these registers.
     Dnat {
-        /// Whose addresses: IPv4 or IPv6.
+        /// The family of the addresses: IPv4 or IPv6.
         family: Family,
-        /// Where the address is.
+        /// The register with the address.
         address: Register,
-        /// Where the port is.
+        /// The register with the port.
         port: Option<Register>,
     },
     /// A match of iptables.
     Match(Extension),
     /// A target of iptables.
     Target(Extension),
-    /// Ends the rule unless the comparison holds.
+    /// Ends the rule unless the comparison is true.
     Cmp(Cmp, Register, Vec<u8>),
-    /// Ends the rule unless the set has the register's value.
+    /// Ends the rule unless the set contains the register's value.
     InSet(Name, Register),
-    /// Takes the verdict that a map has for the register's value; goes on if it has none.
+    /// Applies the verdict that a map has for the register's value; continues if it has none.
     VerdictMap(Name, Register),
-    /// Says what becomes of the packet.
+    /// Applies a verdict.
     Verdict(Verdict),
-    /// Source NAT to the address of the interface the packet leaves by.
+    /// Source NAT to the address of the outgoing interface.
     Masquerade,
     /// Counts packets and bytes.
     Counter,
-    /// Any other, by the kernel's name, with its attributes as they are.
+    /// Any other expression, by the kernel's name, with its attributes unchanged.
     Other {
         /// The kernel's name.
         name: String,
@@ -276,7 +273,7 @@ impl Expr {
                 let (offset, length) = (data.be32(3)?, data.be32(4)?);
                 Self::Payload { base, offset, length, to: register(1)? }
             }
-            // Operation 0 is mask and xor; the kernel says none on systems before it had others.
+            // Operation 0 is mask and xor. Older kernels have no other operation and do not report it.
             "bitwise" if register(1) == register(2) && data.be32(6).unwrap_or(0) == 0 => {
                 let (mask, xor) = (value(4)?, value(5)?);
                 match xor.iter().all(|byte| *byte == 0) {
@@ -286,7 +283,7 @@ impl Expr {
             }
             "ct" if data.be32(2)? == CT_STATE => Self::CtState(register(1)?),
             "fib" if data.be32(2)? == FIB_ADDRTYPE && data.be32(3)? == FIB_DADDR => Self::DestinationType(register(1)?),
-            // A range, or flags, would be another translation.
+            // A NAT expression with a range or flags has another meaning.
             "nat" if data.be32(1)? == NAT_DNAT && plain_nat(data) => {
                 let family =
                     [Family::Ip, Family::Ip6].into_iter().find(|family| Some(*family as u32) == data.be32(2))?;
@@ -327,10 +324,10 @@ fn encode_bitwise(register: Register, mask: &[u8], xor: &[u8], w: &mut Writer) {
     w.nest(5, |w| w.attr(DATA_VALUE, xor));
 }
 
-/// Whether a translation goes to one address and one port, and no flag says more.
+/// Whether a translation is to one address and at most one port, without further flags.
 fn plain_nat(data: Attrs<'_>) -> bool {
     let one = |min, max| data.be32(max).is_none_or(|max| data.be32(min) == Some(max));
-    // NF_NAT_RANGE_MAP_IPS and PROTO_SPECIFIED say what the registers say already.
+    // NF_NAT_RANGE_MAP_IPS and PROTO_SPECIFIED only repeat which registers are given.
     one(3, 4) && one(5, 6) && data.be32(7).unwrap_or(0) & !3 == 0
 }
 
@@ -345,7 +342,7 @@ impl Verdict {
         }
     }
 
-    /// The chain a packet goes on to.
+    /// The chain that the packet continues in.
     #[must_use]
     pub fn chain(&self) -> Option<&str> {
         match self {
@@ -445,7 +442,7 @@ impl fmt::Display for Expr {
     }
 }
 
-/// Bytes as `nft --debug=netlink` shows them: 32-bit words of this machine.
+/// Bytes as `nft --debug=netlink` prints them: 32-bit words in the machine's byte order.
 struct Words<'a>(&'a [u8]);
 
 impl fmt::Display for Words<'_> {
@@ -455,89 +452,5 @@ impl fmt::Display for Words<'_> {
             word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
             write!(f, " 0x{:08x}", u32::from_ne_bytes(word))
         })
-    }
-}
-
-/// Which address of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Side {
-    /// The sender's.
-    Source,
-    /// The receiver's.
-    Destination,
-}
-
-/// `meta nfproto ipv4` or `ipv6`: what must stand before an address match in an `inet` table.
-#[must_use]
-pub fn nfproto_is(family_of: IpAddr) -> [Expr; 2] {
-    // linux/netfilter.h: NFPROTO_IPV4 2, NFPROTO_IPV6 10.
-    let nfproto = if family_of.is_ipv4() { 2 } else { 10 };
-    [Expr::Meta(Meta::NfProto, Register::R1), Expr::Cmp(Cmp::Eq, Register::R1, vec![nfproto])]
-}
-
-/// Loads a packet's address of this family into the first register.
-#[must_use]
-pub fn load_address(side: Side, family_of: IpAddr) -> Expr {
-    // RFC 791: source at 12, destination at 16. RFC 8200: source at 8, destination at 24.
-    let (offset, length) = match (side, family_of) {
-        (Side::Source, IpAddr::V4(_)) => (12, 4),
-        (Side::Destination, IpAddr::V4(_)) => (16, 4),
-        (Side::Source, IpAddr::V6(_)) => (8, 16),
-        (Side::Destination, IpAddr::V6(_)) => (24, 16),
-    };
-    Expr::Payload { base: Base::Network, offset, length, to: Register::R1 }
-}
-
-/// `ip daddr 10.1.0.0/24` and its like, as nft(8) and iptables write it: whole bytes are compared as they are, and a
-/// mask stands only where the prefix ends within a byte. In an `inet` table [`nfproto_is`] goes before it.
-#[must_use]
-pub fn address_in(side: Side, cmp: Cmp, prefix: IpNetwork) -> Vec<Expr> {
-    let (mut load, value) = (load_address(side, prefix.ip()), octets(prefix.network()));
-    let bytes = usize::from(prefix.prefix() / 8);
-    if prefix.prefix() == 0 || !prefix.prefix().is_multiple_of(8) {
-        return vec![load, Expr::Mask(Register::R1, octets(prefix.mask())), Expr::Cmp(cmp, Register::R1, value)];
-    }
-    if let Expr::Payload { length, .. } = &mut load {
-        *length = u32::from(prefix.prefix() / 8);
-    }
-    vec![load, Expr::Cmp(cmp, Register::R1, value.into_iter().take(bytes).collect())]
-}
-
-/// The same rule as today's nft(8) and iptables write it: older ones mask the whole address where these load
-/// and compare fewer bytes, and a counter changes nothing.
-#[must_use]
-pub fn normalised(exprs: &[Expr]) -> Vec<Expr> {
-    let mut short: Vec<Expr> = Vec::with_capacity(exprs.len());
-    for expr in exprs.iter().filter(|expr| **expr != Expr::Counter) {
-        short.push(expr.clone());
-        let [.., Expr::Payload { base, offset, to, .. }, Expr::Mask(masked, mask), Expr::Cmp(cmp, from, value)] =
-            &short[..]
-        else {
-            continue;
-        };
-        let bytes = mask.iter().take_while(|byte| **byte == 0xff).count();
-        let is_whole = bytes > 0 && mask.iter().skip(bytes).chain(value.iter().skip(bytes)).all(|byte| *byte == 0);
-        if let (true, true, Ok(length)) = (is_whole, to == masked && masked == from, u32::try_from(bytes)) {
-            let load = Expr::Payload { base: *base, offset: *offset, length, to: *to };
-            let compare = Expr::Cmp(*cmp, *from, value.iter().copied().take(bytes).collect());
-            short.truncate(short.len() - 3);
-            short.extend([load, compare]);
-        }
-    }
-    short
-}
-
-/// `ether saddr` into the register behind an interface name.
-#[must_use]
-pub fn load_ether_saddr(to: Register) -> Expr {
-    Expr::Payload { base: Base::Link, offset: 6, length: 6, to }
-}
-
-/// An address in network byte order.
-#[must_use]
-pub fn octets(address: IpAddr) -> Vec<u8> {
-    match address {
-        IpAddr::V4(v4) => v4.octets().to_vec(),
-        IpAddr::V6(v6) => v6.octets().to_vec(),
     }
 }

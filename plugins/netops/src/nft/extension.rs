@@ -1,15 +1,15 @@
-//! iptables' extensions: the kernel's matches and targets that nf_tables rules may have, too (`nft_compat`).
+//! Extensions of iptables: the kernel's matches and targets, which nf_tables rules can use, too (`nft_compat`).
 
 use std::fmt;
 
 use super::wire::{Attrs, Writer, c_text};
 
-/// A match or a target of iptables, with the structure it takes.
+/// A match or target of iptables, with its structure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Extension {
-    /// Its name, `comment`.
+    /// Its name, such as `comment`.
     pub name: String,
-    /// Which of its structures follows.
+    /// The revision of its structure.
     pub revision: u32,
     /// The kernel's `struct xt_*`, in the machine's byte order.
     pub info: Vec<u8>,
@@ -18,21 +18,21 @@ pub struct Extension {
 /// What an extension does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExtensionKind {
-    /// Looks at a packet.
+    /// Matches packets.
     Match = 0,
-    /// Does something to it.
+    /// Acts on packets.
     Target = 1,
 }
 
 impl Extension {
-    /// One with this structure, filled up as the kernel wants it: to a multiple of eight bytes (`XT_ALIGN`).
+    /// An extension with this structure, padded to a multiple of eight bytes as the kernel requires (`XT_ALIGN`).
     #[must_use]
     pub fn new(name: &str, revision: u32, mut info: Vec<u8>) -> Self {
         info.resize(info.len().next_multiple_of(8), 0);
         Self { name: name.to_owned(), revision, info }
     }
 
-    /// The text at the start of its structure, up to the first NUL.
+    /// The text at the start of the structure, up to the first NUL.
     #[must_use]
     pub fn text(&self) -> String {
         c_text(&self.info)

@@ -1,9 +1,8 @@
 //! nf_tables: a ruleset as data, applied in one transaction, without nft(8).
 //!
-//! Start at [`Nft::commit`] and [`Change`]. Objects carry their comments where nft(8) keeps them,
-//! so `nft list ruleset` prints what is written here as if it had been typed. Left out: whatever no
-//! plugin needs yet. An expression of the kernel that [`Expr`] has no variant for is carried as
-//! [`Expr::Other`], so nothing that is read gets lost.
+//! Start at [`Nft::commit`] and [`Change`]. Comments are stored in the form that nft(8) uses, so `nft list ruleset`
+//! prints rules written here as if they had been typed. Features that no plugin needs are left out. A kernel expression
+//! without a variant in [`Expr`] is kept as [`Expr::Other`], so nothing is lost when a rule is read and written.
 
 pub mod conntrack;
 mod expr;
@@ -11,20 +10,19 @@ mod extension;
 mod object;
 mod reply;
 mod socket;
+mod statement;
 mod transaction;
 mod wire;
 
-pub use expr::{
-    Base, Cmp, Expr, Meta, Register, Side, Verdict, address_in, load_address, load_ether_saddr, nfproto_is, normalised,
-    octets,
-};
+pub use expr::{Base, Cmp, Expr, Meta, Register, Verdict};
 pub use extension::{Extension, ExtensionKind};
 pub use object::{BaseChain, Chain, ChainType, Element, Family, Hook, KeyField, KeyType, Name, Rule, Set, Table};
 pub use reply::{BaseInfo, Body, ChainInfo, ElementInfo, Reply, RuleInfo, TableInfo, parse_replies};
 pub use socket::{MAX_CHANGES, Nft};
+pub use statement::{Side, address_in, load_address, load_ether_saddr, nfproto_is, normalised, octets};
 pub use transaction::{Change, Transaction};
 
-/// A transaction's bytes, for [`crate::fuzzing`].
+/// The bytes of a transaction, for [`crate::fuzzing`].
 pub(crate) fn encoded(transaction: &Transaction, seq: u32) -> Option<Vec<u8>> {
     transaction.encode(seq)
 }

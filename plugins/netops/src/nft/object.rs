@@ -1,92 +1,93 @@
-//! Tables, chains, sets, elements and rules as data; each prints as nft(8) would name it.
+//! Tables, chains, sets, elements and rules as data. Each prints as nft(8) names it.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::expr::{Expr, Verdict, octets};
+use super::expr::{Expr, Verdict};
+use super::statement::octets;
 
-/// A name of a table, chain or set; `'static` for those this program defines.
+/// The name of a table, chain or set; `'static` for those that this program defines.
 pub type Name = Cow<'static, str>;
 
-/// Which packets a table sees (`NFPROTO_*`).
+/// The family of a table: which packets it sees (`NFPROTO_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
     /// IPv4 and IPv6.
     Inet = 1,
-    /// IPv4 alone: where iptables works.
+    /// IPv4 alone; iptables uses it.
     Ip = 2,
-    /// Frames that pass a bridge.
+    /// Frames that a bridge forwards.
     Bridge = 7,
-    /// IPv6 alone: where ip6tables works.
+    /// IPv6 alone; ip6tables uses it.
     Ip6 = 10,
 }
 
 /// A table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Table {
-    /// Which packets it sees.
+    /// Its family.
     pub family: Family,
     /// Its name, unique in its family.
     pub name: Name,
 }
 
-/// A chain of rules; a base chain if the kernel itself sends packets there.
+/// A chain of rules. A base chain receives packets from the kernel itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// The table it is in.
     pub table: Table,
     /// Its name.
     pub name: Name,
-    /// Where it hangs in the packet's way; `None` for a chain that others go to.
+    /// The hook of a base chain; `None` for a chain that is only reached from other chains.
     pub base: Option<BaseChain>,
 }
 
-/// Where a base chain hangs. Its policy is accept.
+/// The type, hook and priority of a base chain. Its policy is accept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BaseChain {
-    /// What it may do.
+    /// Its type.
     pub kind: ChainType,
-    /// Where on the packet's way.
+    /// Its hook.
     pub hook: Hook,
-    /// Its turn there: smaller is earlier.
+    /// Its priority: chains with smaller numbers run earlier.
     pub priority: i32,
 }
 
-/// What a base chain may do.
+/// The type of a base chain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ChainType {
-    /// Let pass or drop.
+    /// Filters packets.
     Filter,
-    /// Decide a connection's translation on its first packet.
+    /// Chooses a connection's translation at its first packet.
     Nat,
 }
 
-/// Where on its way a packet meets a base chain (`NF_INET_*`, `NF_BR_*`).
+/// The hook of a base chain (`NF_INET_*`, `NF_BR_*`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hook {
-    /// As it arrives.
+    /// When a packet arrives (prerouting).
     Prerouting = 0,
-    /// For this node.
+    /// When it is for this node (input).
     Input = 1,
-    /// Through this node.
+    /// When this node forwards it.
     Forward = 2,
-    /// From this node.
+    /// When this node sends it (output).
     Output = 3,
-    /// As it leaves.
+    /// When it leaves (postrouting).
     Postrouting = 4,
 }
 
-/// A set of keys, or a map from keys to verdicts; kept as a hash by the kernel.
+/// A set of keys, or a map from keys to verdicts. The kernel stores it as a hash table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Set {
     /// The table it is in.
     pub table: Table,
     /// Its name.
     pub name: Name,
-    /// The fields of its key; several make a concatenation.
+    /// The types of the key's fields; several fields are a concatenation.
     pub key: &'static [KeyType],
-    /// Whether each key has a verdict.
+    /// Whether it is a map: each key has a verdict.
     pub is_verdict_map: bool,
 }
 
@@ -123,9 +124,9 @@ pub struct Element {
     pub set: Name,
     /// Its key, field by field.
     pub key: Vec<KeyField>,
-    /// What a map says about the key.
+    /// The verdict, in a map.
     pub verdict: Option<Verdict>,
-    /// Its comment, at most 128 bytes for nft(8) to accept it again.
+    /// Its comment, at most 128 bytes: nft(8) accepts no longer one.
     pub comment: Option<String>,
 }
 
@@ -136,26 +137,26 @@ pub struct Rule {
     pub table: Table,
     /// The name of its chain.
     pub chain: Name,
-    /// The kernel's number for it; `None` until it is there.
+    /// The kernel's handle; `None` for a rule that is not in the kernel yet.
     pub handle: Option<u64>,
-    /// What it does, step by step.
+    /// Its expressions, in order.
     pub exprs: Vec<Expr>,
-    /// Its comment, at most 128 bytes for nft(8) to accept it again.
+    /// Its comment, at most 128 bytes: nft(8) accepts no longer one.
     pub comment: Option<String>,
-    /// What its maker notes for itself; no other program shows it.
+    /// A private note of its creator; other programs do not show it.
     pub note: Option<String>,
-    /// The transport protocol that iptables' extensions in it are told; 0 for none. The kernel does not give it back.
+    /// The transport protocol that is passed to its iptables extensions; 0 for none. The kernel does not report it.
     pub extension_protocol: Option<u8>,
 }
 
 impl Table {
-    /// A table by family and name.
+    /// A table with this family and name.
     #[must_use]
     pub const fn new(family: Family, name: &'static str) -> Self {
         Self { family, name: Name::Borrowed(name) }
     }
 
-    /// A chain of this table that other chains go to.
+    /// A regular chain of this table.
     #[must_use]
     pub fn chain(&self, name: impl Into<Name>) -> Chain {
         Chain { table: self.clone(), name: name.into(), base: None }
@@ -164,19 +165,19 @@ impl Table {
 
 /// Priorities: enum nf_ip_hook_priorities of linux/netfilter_ipv4.h.
 impl BaseChain {
-    /// Decides about receivers, nft(8)'s `priority dstnat`: where packets arrive, or the node's own begin.
+    /// Destination NAT, nft(8)'s `priority dstnat`: at prerouting or output.
     #[must_use]
     pub const fn dstnat(hook: Hook) -> Self {
         Self { kind: ChainType::Nat, hook, priority: -100 }
     }
 
-    /// Decides about senders, `priority srcnat`: where packets leave, or the node's own have arrived.
+    /// Source NAT, `priority srcnat`: at postrouting or input.
     #[must_use]
     pub const fn srcnat(hook: Hook) -> Self {
         Self { kind: ChainType::Nat, hook, priority: 100 }
     }
 
-    /// Decides what passes, `priority filter`.
+    /// Filtering, `priority filter`.
     #[must_use]
     pub const fn filter(hook: Hook) -> Self {
         Self { kind: ChainType::Filter, hook, priority: 0 }
@@ -184,7 +185,7 @@ impl BaseChain {
 }
 
 impl Chain {
-    /// A rule of this chain that does this.
+    /// A rule of this chain with these expressions.
     #[must_use]
     pub fn rule(&self, exprs: Vec<Expr>) -> Rule {
         let (table, chain) = (self.table.clone(), self.name.clone());
@@ -200,12 +201,12 @@ impl Set {
         Element { table, set, key: key.into(), verdict: None, comment: None }
     }
 
-    /// Bytes of one key.
+    /// The size of a key in bytes.
     pub(super) fn key_len(&self) -> usize {
         self.key.iter().map(|field| field.len().next_multiple_of(4)).sum()
     }
 
-    /// Reads a key as the kernel has it; `None` if it is not of this set's type.
+    /// Decodes a key; `None` if the bytes do not match the type of this set.
     pub(super) fn parse_key(&self, mut bytes: &[u8]) -> Option<Vec<KeyField>> {
         let fields = self.key.iter().map(|kind| {
             let field = kind.parse(bytes.get(..kind.len())?)?;
@@ -231,7 +232,7 @@ impl Element {
         self
     }
 
-    /// The key's bytes: each field starts at a multiple of four.
+    /// The bytes of the key. Each field starts at a multiple of four.
     pub(super) fn key_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         for field in &self.key {
@@ -258,7 +259,7 @@ impl Rule {
         self
     }
 
-    /// The chain this rule ends in, if it jumps or goes to one.
+    /// The chain that this rule jumps or goes to, if any.
     #[must_use]
     pub fn goes_to(&self) -> Option<&str> {
         self.exprs.iter().find_map(|expr| match expr {
@@ -269,7 +270,7 @@ impl Rule {
 }
 
 impl Hook {
-    /// As nft(8) calls it.
+    /// The name in nft(8).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -281,7 +282,7 @@ impl Hook {
         }
     }
 
-    /// The hook of this number, which the families here share.
+    /// The hook with this number, which is the same in all families here.
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         [Self::Prerouting, Self::Input, Self::Forward, Self::Output, Self::Postrouting]
@@ -291,7 +292,7 @@ impl Hook {
 }
 
 impl ChainType {
-    /// As nft(8) calls it.
+    /// The name in nft(8).
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -310,7 +311,7 @@ impl KeyType {
         }
     }
 
-    /// nft(8)'s number for the type, which it needs to print keys (its datatype.h).
+    /// The number of the type in nft(8), which needs it to print keys (its datatype.h).
     pub(super) fn nft_type(self) -> u32 {
         match self {
             Self::Ip4 => 7,
@@ -320,7 +321,7 @@ impl KeyType {
         }
     }
 
-    /// nft(8)'s `enum byteorder`: 1 the machine's, 2 the network's.
+    /// nft(8)'s `enum byteorder`: 1 is the machine's, 2 the network's.
     pub(super) fn nft_byte_order(self) -> u32 {
         match self {
             Self::IfName => 1,

@@ -1,4 +1,4 @@
-//! What the kernel answers, parsed without I/O and without trusting it.
+//! Parses the kernel's answers, without I/O and without trusting their lengths.
 
 use nix::errno::Errno;
 
@@ -19,25 +19,25 @@ const RULE_USERDATA: u16 = 7;
 /// One message of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reply {
-    /// The number of the request it answers.
+    /// The sequence number of the request that it answers.
     pub seq: u32,
-    /// What it says.
+    /// Its content.
     pub body: Body,
 }
 
-/// What a message says.
+/// The content of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
     /// The request was carried out.
     Ack,
     /// The request was refused.
     Refused {
-        /// Why, as a number.
+        /// The errno.
         errno: Errno,
-        /// Why, in the kernel's words, if it has some.
-        words: Option<String>,
+        /// The message in the extended ack, if there is one.
+        extended_ack: Option<String>,
     },
-    /// A dump ends here.
+    /// The end of a dump.
     Done,
     /// A table.
     Table(TableInfo),
@@ -47,80 +47,80 @@ pub enum Body {
     Rule(RuleInfo),
     /// Some elements of one set.
     Elements(Vec<ElementInfo>),
-    /// The ruleset's generation.
+    /// The generation of the ruleset.
     Generation(u32),
-    /// Something else, of this message type.
+    /// Any other message, with its type.
     Other(u16),
 }
 
-/// A table as the kernel has it.
+/// A table as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableInfo {
     /// Its name.
     pub name: String,
-    /// How many chains, sets and other objects it has.
+    /// The number of its chains, sets and other objects.
     pub objects: u32,
-    /// Whether its flag `dormant` is set: the kernel sends no packets to its base chains.
+    /// Whether it is `dormant`: the kernel sends no packets to its base chains.
     pub is_dormant: bool,
 }
 
-/// A chain as the kernel has it.
+/// A chain as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChainInfo {
     /// The name of its table.
     pub table: String,
     /// Its name.
     pub name: String,
-    /// The kernel's number for it; rules of its table are numbered along with chains, later ones higher.
+    /// The kernel's handle. Rules and chains of a table are numbered in the order of their creation.
     pub handle: u64,
-    /// How many rules it has, and rules and elements elsewhere that go to it.
+    /// The number of its rules, plus the rules and elements that refer to it.
     pub uses: u32,
-    /// Where it hangs in the packet's way; `None` for a regular chain, which others go to.
+    /// The hook of a base chain; `None` for a regular chain.
     pub base: Option<BaseInfo>,
 }
 
-/// Where a base chain hangs. It may be of a type and on a hook this crate has no name for.
+/// The type and hook of a base chain, which may be unknown to this crate.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BaseInfo {
-    /// Its type, as nft(8) calls it.
+    /// Its type, by nft(8)'s name.
     pub kind: String,
-    /// The hook's number in its family.
+    /// The number of its hook, which depends on the family.
     pub hook: u32,
 }
 
 impl BaseInfo {
-    /// Whether it is of this type and on this hook, at whatever priority.
+    /// Whether it has this type and hook, at any priority.
     #[must_use]
     pub fn hangs_as(&self, base: BaseChain) -> bool {
         self.kind == base.kind.name() && self.hook == base.hook as u32
     }
 }
 
-/// A rule as the kernel has it.
+/// A rule as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuleInfo {
-    /// Its family, as a number: it may be one this crate has no name for.
+    /// Its family's number, which may be unknown to this crate.
     pub family: u8,
     /// The name of its table.
     pub table: String,
     /// The name of its chain.
     pub chain: String,
-    /// The kernel's number for it.
+    /// The kernel's handle.
     pub handle: u64,
-    /// What it does.
+    /// Its expressions.
     pub exprs: Vec<Expr>,
     /// Its comment.
     pub comment: Option<String>,
-    /// What its maker noted.
+    /// Its creator's private note.
     pub note: Option<String>,
 }
 
-/// An element as the kernel has it.
+/// An element as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ElementInfo {
-    /// Its key's bytes.
+    /// The bytes of its key.
     pub key: Vec<u8>,
-    /// What a map says about it.
+    /// The verdict, in a map.
     pub verdict: Option<Verdict>,
     /// Its comment.
     pub comment: Option<String>,
@@ -129,17 +129,17 @@ pub struct ElementInfo {
 /// `NFT_TABLE_F_DORMANT`.
 const TABLE_DORMANT: u32 = 1;
 
-/// What the messages' headers in one part of a dump say.
+/// The headers of the messages in one part of a dump.
 #[derive(Debug, Default)]
 pub(super) struct Part {
-    /// The dump ends here, or was refused.
+    /// Whether the dump ends here or was refused.
     pub(super) is_last: bool,
-    /// The ruleset has changed since the part before.
+    /// Whether the ruleset changed since the part before.
     pub(super) is_interrupted: bool,
 }
 
 impl Part {
-    /// Reads the headers of the messages that answer the request `seq`.
+    /// Reads the headers of the messages that answer request `seq`.
     pub(super) fn of(bytes: &[u8], seq: u32) -> Self {
         let mut part = Self::default();
         for message in RawMessages(bytes).filter(|message| message.seq == seq) {
@@ -150,9 +150,9 @@ impl Part {
     }
 }
 
-/// Parses what one `recv` gave; ends at the first message whose length is wrong.
+/// Parses the messages of one `recv`. Stops at the first whose length is wrong.
 ///
-/// This is the place where the kernel's bytes enter the program: it cannot panic on any.
+/// All of the kernel's bytes enter the program here. No input makes it panic.
 #[must_use]
 pub fn parse_replies(bytes: &[u8]) -> Vec<Reply> {
     RawMessages(bytes).map(parse_reply).collect()
@@ -166,7 +166,7 @@ pub(super) fn comment_of(rule: RawMessage<'_>) -> Option<String> {
 pub(super) fn parse_reply(message: RawMessage<'_>) -> Reply {
     let body = match message.kind {
         NLMSG_ERROR => parse_error(message),
-        // A dump that failed half-way says so in its last message.
+        // A dump that failed half-way carries the errno in its last message.
         NLMSG_DONE => match message.body.get(0..4).and_then(u32_ne).map(u32::cast_signed) {
             Some(code) if code < 0 => refused(code, None),
             _ => Body::Done,
@@ -181,8 +181,8 @@ pub(super) fn parse_reply(message: RawMessage<'_>) -> Reply {
     Reply { seq: message.seq, body }
 }
 
-/// `struct nlmsgerr`: the code, the request's header (and the rest of it unless capped), and
-/// behind it the extended ack.
+/// `struct nlmsgerr`: the errno, the request's header (and the rest of the request unless acks are capped), then the
+/// extended ack.
 fn parse_error(message: RawMessage<'_>) -> Body {
     let number = |at: usize| message.body.get(at..at + 4).and_then(u32_ne);
     let code = number(0).map_or(0, u32::cast_signed);
@@ -196,12 +196,12 @@ fn parse_error(message: RawMessage<'_>) -> Body {
     };
     let tlvs = 4_usize.saturating_add(request_len).checked_next_multiple_of(4);
     let tlvs = tlvs.and_then(|at| message.body.get(at..)).unwrap_or_default();
-    let has_words = message.flags & ACK_TLVS != 0;
-    refused(code, has_words.then(|| Attrs(tlvs).text(1)).flatten())
+    let has_extended_ack = message.flags & ACK_TLVS != 0;
+    refused(code, has_extended_ack.then(|| Attrs(tlvs).text(1)).flatten())
 }
 
-fn refused(code: i32, words: Option<String>) -> Body {
-    Body::Refused { errno: Errno::from_raw(code.saturating_neg()), words }
+fn refused(code: i32, extended_ack: Option<String>) -> Body {
+    Body::Refused { errno: Errno::from_raw(code.saturating_neg()), extended_ack }
 }
 
 fn parse_table(attrs: Attrs<'_>) -> TableInfo {
@@ -251,7 +251,7 @@ fn parse_comment(userdata: &[u8]) -> Option<String> {
     parse_userdata(userdata, COMMENT)
 }
 
-/// A text among nft(8)'s userdata, a list of (type, length, value).
+/// Finds a text in nft(8)'s userdata, a list of (type, length, value).
 fn parse_userdata(mut userdata: &[u8], wanted: u8) -> Option<String> {
     while let [kind, length, rest @ ..] = userdata {
         let value = rest.get(..usize::from(*length))?;
@@ -264,7 +264,7 @@ fn parse_userdata(mut userdata: &[u8], wanted: u8) -> Option<String> {
 }
 
 impl ElementInfo {
-    /// This element of that set; `None` if the key is not of the set's type.
+    /// The element as one of that set; `None` if the key does not match the set's type.
     #[must_use]
     pub fn of(self, set: &Set) -> Option<Element> {
         let element = set.element(set.parse_key(&self.key)?);
@@ -273,7 +273,7 @@ impl ElementInfo {
 }
 
 impl RuleInfo {
-    /// This rule, named for a change.
+    /// The rule in the form that changes use.
     #[must_use]
     pub fn of(self, family: Family) -> Rule {
         Rule {
@@ -302,7 +302,7 @@ mod tests {
         set.element(key).verdict(Verdict::Goto("somewhere".into())).comment("whose")
     }
 
-    /// What we write has the kernel's form, so it can stand for its answers.
+    /// Messages written here have the kernel's form, so they can serve as its answers.
     fn messages() -> Vec<u8> {
         let chain = element().table.chain("c");
         let rule = chain.rule(vec![Expr::Mask(crate::nft::Register::R1, vec![255; 4]), Expr::Masquerade]);
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_taken_apart() {
+    fn messages_are_decoded() {
         let replies = parse_replies(&messages());
         assert_eq!(replies.iter().map(|reply| reply.seq).collect::<Vec<_>>(), [7, 8, 9, 10, 11, 12]);
         let Body::Rule(rule) = &replies[3].body else { panic!("{:?}", replies[3]) };
@@ -326,22 +326,22 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_words_are_found_behind_a_whole_or_a_capped_request() {
-        let words = [15, 0, 1, 0].iter().chain(b"No buffers\0\0").copied();
+    fn the_extended_ack_is_found_after_a_complete_or_a_capped_request() {
+        let extended_ack = [15, 0, 1, 0].iter().chain(b"No buffers\0\0").copied();
         for (flags, request) in [(ACK_TLVS, vec![0; 8]), (ACK_TLVS | CAPPED, vec![])] {
             let mut body = (-105_i32).to_ne_bytes().to_vec();
             body.extend((u32::try_from(request.len()).unwrap() + 16).to_ne_bytes());
             body.extend([0; 12]);
             body.extend(request);
-            body.extend(words.clone());
+            body.extend(extended_ack.clone());
             let message = RawMessage { kind: NLMSG_ERROR, flags, seq: 1, body: &body };
-            let words = Some("No buffers".to_owned());
-            assert_eq!(parse_reply(message).body, Body::Refused { errno: Errno::ENOBUFS, words });
+            let extended_ack = Some("No buffers".to_owned());
+            assert_eq!(parse_reply(message).body, Body::Refused { errno: Errno::ENOBUFS, extended_ack });
         }
     }
 
     #[test]
-    fn no_damage_makes_it_panic() {
+    fn damaged_messages_do_not_panic() {
         let whole = messages();
         for end in 0..whole.len() {
             black_box(parse_replies(&whole[..end]));
@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_of_any_length_is_kept_whole_or_cut_at_a_character() {
+    fn a_comment_is_kept_or_cut_at_a_character_boundary() {
         for (text, kept) in [("a".repeat(128), 128), ("é".repeat(200), 254), (String::new(), 0)] {
             let change = Change::CreateElement(element().comment(text));
             let replies = parse_replies(&Transaction::new(vec![change]).encode(1).unwrap());

@@ -1,4 +1,4 @@
-//! The socket: transactions go out, single objects and dumps come back.
+//! The socket: sends transactions, receives single objects and dumps.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -20,20 +20,34 @@ use crate::error::{Cause, OpError, Result};
 
 /// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).
 const RECEIVE_LEN: usize = 64 * 1024;
-/// A dump that others' changes keep spoiling is begun again for this long.
+/// How long a dump is read again if other processes keep changing the ruleset.
 const DUMP_DEADLINE: Duration = Duration::from_secs(5);
-/// The kernel answers before `send` returns; this is for a kernel that does not.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Changes in one batch: `send` takes 208 KiB by default. What is split is still repeatable, as every part is a transaction.
+/// The kernel answers before `send` returns. This deadline is for a kernel that does not answer.
+pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// The number of changes in one batch: `send` accepts 208 KiB by default. Each part is a transaction, so a split batch
+/// can be repeated.
 pub const MAX_CHANGES: usize = 500;
+
+/// A bound netfilter socket with extended acks. Reads and writes wait at most [`ANSWER_TIMEOUT`].
+pub(super) fn open_socket() -> std::io::Result<Socket> {
+    let mut socket = Socket::new(NETLINK_NETFILTER)?;
+    socket.bind_auto()?;
+    // Both options exist since Linux 4.12. On older kernels, errors only lack the extended ack.
+    socket.set_ext_ack(true).and_then(|()| socket.set_cap_ack(true)).ok();
+    let seconds = ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX);
+    setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
+    setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, 0))?;
+    Ok(socket)
+}
 
 /// A connection to nf_tables of the namespace it was opened in.
 ///
-/// Two costs set the way to use it (measured on Linux 6.18, where a request takes 5 to 50 us):
-/// - **Closing it after a transaction that deleted something waits for the kernel's grace period,
-///   10 to 25 ms.** Keep it until other work is done: removing links takes as long, and its helper can hold it ([`crate::unlink::remove`]).
-/// - **A refused transaction costs a grace period too**, inside [`Nft::commit`] and with the
-///   ruleset locked for everybody. Look first, then change; do not try and see.
+/// Two costs determine how to use it (measured on Linux 6.18, where a request takes 5 to 50 us):
+/// - **Closing the socket after a transaction that deleted an object waits for the kernel's grace period, 10 to 25
+///   ms.** Keep it open until other work is done. Removing links takes as long, and their helper can hold the socket
+///   ([`crate::unlink::remove`]).
+/// - **A refused transaction costs a grace period too**, inside [`Nft::commit`] and while the ruleset is locked for all
+///   processes. Read first and then change; do not use a refusal as a test.
 #[derive(Debug)]
 pub struct Nft {
     socket: Socket,
@@ -50,21 +64,11 @@ impl Nft {
     /// `EPROTONOSUPPORT`: the kernel has no nfnetlink.
     pub fn open(place: impl Into<String>) -> Result<Self> {
         let place = place.into();
-        let open = || -> std::io::Result<Socket> {
-            let mut socket = Socket::new(NETLINK_NETFILTER)?;
-            socket.bind_auto()?;
-            // Both from kernel 4.12 on, for the kernel's own words; a refusal loses only those.
-            socket.set_ext_ack(true).and_then(|()| socket.set_cap_ack(true)).ok();
-            let seconds = ANSWER_TIMEOUT.as_secs().try_into().unwrap_or(i64::MAX);
-            setsockopt(&socket, sockopt::ReceiveTimeout, &TimeVal::new(seconds, 0))?;
-            setsockopt(&socket, sockopt::SendTimeout, &TimeVal::new(seconds, 0))?;
-            Ok(socket)
-        };
-        let socket = open().map_err(|e| OpError::io("open", "an nf_tables socket", &e).at(&*place))?;
+        let socket = open_socket().map_err(|e| OpError::io("open", "an nf_tables socket", &e).at(&*place))?;
         Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
     }
 
-    /// Carries out a transaction: all of it, or nothing.
+    /// Commits a transaction: all of it or nothing.
     ///
     /// # Errors
     /// The first change the kernel refused, with the kernel's errno; nothing was changed then.
@@ -81,7 +85,7 @@ impl Nft {
         self.transact(transaction, Transaction::encode)
     }
 
-    /// Has the kernel go through a transaction and take all of it back: whether it could be done.
+    /// Tests whether a transaction could be committed: the kernel processes it and then rolls it back.
     ///
     /// Costs a grace period, as a refused transaction does.
     ///
@@ -104,16 +108,16 @@ impl Nft {
 
         let mut is_acknowledged = false;
         let mut refusal: Option<(u32, Cause)> = None;
-        // The kernel has put all of its answers into the socket before `send` returned.
+        // The kernel put all of its answers into the socket before `send` returned.
         while let Some(replies) = self.receive("commit", MsgFlags::MSG_DONTWAIT)? {
             for reply in replies {
                 let number = reply.seq.wrapping_sub(first);
                 match reply.body {
                     Body::Ack if number == count => is_acknowledged = true,
-                    Body::Refused { errno, words } if number <= count => {
+                    Body::Refused { errno, extended_ack } if number <= count => {
                         let is_first = refusal.as_ref().is_none_or(|(found, _)| number < *found);
                         if is_first {
-                            refusal = Some((number, Cause::Kernel { errno, words }));
+                            refusal = Some((number, Cause::Kernel { errno, extended_ack }));
                         }
                     }
                     _ => {}
@@ -131,7 +135,7 @@ impl Nft {
     }
 
     /// Commits any number of independent changes, up to [`MAX_CHANGES`] at once.
-    ///
+    /// Commits any number of independent changes, at most [`MAX_CHANGES`] at once.
     /// # Errors
     /// As [`Nft::commit`]; the parts before the refused one are done.
     pub fn commit_in_parts(&mut self, transaction: Transaction) -> Result<()> {
@@ -167,7 +171,7 @@ impl Nft {
     /// Finds a table.
     ///
     /// # Errors
-    /// Any but absence.
+    /// Any error except absence.
     pub fn find_table(&mut self, table: &Table) -> Result<Option<TableInfo>> {
         let object = format_args!("nft table {table}");
         self.get(
@@ -185,7 +189,7 @@ impl Nft {
     /// Finds a chain.
     ///
     /// # Errors
-    /// Any but absence.
+    /// Any error except absence.
     pub fn find_chain(&mut self, chain: &Chain) -> Result<Option<ChainInfo>> {
         let object = format_args!("nft chain {} {}", chain.table, chain.name);
         let ask = |w: &mut Writer| {
@@ -198,10 +202,10 @@ impl Nft {
         })
     }
 
-    /// Finds the rule of a chain that has this handle. Handles are never given twice.
+    /// Finds the rule of a chain with this handle. The kernel never reuses handles.
     ///
     /// # Errors
-    /// Any but absence of rule, chain or table.
+    /// Any error except absence of the rule, chain or table.
     pub fn find_rule(&mut self, chain: &Chain, handle: u64) -> Result<Option<Rule>> {
         let family = chain.table.family;
         let object = format_args!("nft rule {} {} handle {handle}", chain.table, chain.name);
@@ -216,7 +220,7 @@ impl Nft {
         })
     }
 
-    /// Whether the kernel has this extension of iptables, for rules of nf_tables.
+    /// Whether nf_tables rules can use this iptables extension on this kernel.
     ///
     /// # Errors
     /// `EPERM` and the like: nf_tables cannot be used.
@@ -234,7 +238,7 @@ impl Nft {
         });
         match found {
             Ok(found) => Ok(found.is_some()),
-            // No such subsystem, or a revision that is too new.
+            // ENOENT and the like: the kernel has no such subsystem, or the revision is too new.
             Err(error)
                 if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
             {
@@ -244,10 +248,10 @@ impl Nft {
         }
     }
 
-    /// Finds the element of `set` that has the key of `element`.
+    /// Finds the element of `set` with the key of `element`.
     ///
     /// # Errors
-    /// Any but absence of element, set or table.
+    /// Any error except absence of the element, set or table.
     pub fn find_element(&mut self, set: &Set, element: &Element) -> Result<Option<Element>> {
         let object = format_args!("nft element {element}");
         let ask = |w: &mut Writer| {
@@ -260,10 +264,10 @@ impl Nft {
         })
     }
 
-    /// Lists the elements of a set; none if there is no such set.
+    /// Lists the elements of a set; empty if the set does not exist.
     ///
     /// # Errors
-    /// Any but absence; a timeout if others kept changing the ruleset.
+    /// Any error except absence; a timeout if other processes kept changing the ruleset.
     pub fn list_elements(&mut self, set: &Set) -> Result<Vec<Element>> {
         let object = format_args!("elements of nft set {} {}", set.table, set.name);
         let ask = |w: &mut Writer| {
@@ -277,21 +281,21 @@ impl Nft {
         Ok(parts.into_iter().flatten().filter_map(|element| element.of(set)).collect())
     }
 
-    /// Lists the chains of a table; none if there is no such table.
+    /// Lists the chains of a table; empty if the table does not exist.
     ///
     /// # Errors
     /// As [`Nft::list_elements`].
     pub fn list_chains(&mut self, table: &Table) -> Result<Vec<ChainInfo>> {
         let object = format_args!("chains of nft table {table}");
         let ask = |w: &mut Writer| w.text(1, &table.name);
-        // Kernels ignore the table here: they dump the family.
+        // Kernels ignore the table here and dump the whole family.
         self.list(GETCHAIN, table.family, &object, ask, |body| match body {
             Body::Chain(chain) if chain.table == table.name => Some(chain),
             _ => None,
         })
     }
 
-    /// Lists the rules of a chain; none if there is no such chain.
+    /// Lists the rules of a chain; empty if the chain does not exist.
     ///
     /// # Errors
     /// As [`Nft::list_elements`].
@@ -299,8 +303,8 @@ impl Nft {
         self.list_rules_where(chain, |_| true)
     }
 
-    /// Lists the rules of a chain whose comment is wanted; none if there is no such chain. The others cost the kernel
-    /// as much, but are not taken apart here.
+    /// Lists the rules of a chain whose comment `is_wanted` accepts; empty if the chain does not exist. The other rules
+    /// cost the kernel as much, but are not decoded here.
     ///
     /// # Errors
     /// As [`Nft::list_elements`].
@@ -331,8 +335,8 @@ impl Nft {
             let replies = self.receive("get", MsgFlags::empty())?.unwrap_or_default();
             match replies.into_iter().find(|reply| reply.seq == seq).map(|reply| reply.body) {
                 Some(Body::Refused { errno: Errno::ENOENT, .. }) => return Ok(None),
-                Some(Body::Refused { errno, words }) => {
-                    return Err(self.failed("get", object, Cause::Kernel { errno, words }));
+                Some(Body::Refused { errno, extended_ack }) => {
+                    return Err(self.failed("get", object, Cause::Kernel { errno, extended_ack }));
                 }
                 Some(body) => return Ok(pick(body)),
                 None => {}
@@ -370,10 +374,10 @@ impl Nft {
         Err(self.failed("list", object, Cause::Timeout(DUMP_DEADLINE)))
     }
 
-    /// Receives one dump to its end; `None` if a change to the ruleset spoilt it.
+    /// Receives one dump to its end; `None` if a change of the ruleset interrupted it.
     ///
-    /// All of it is read before any is taken apart: the kernel looks at the ruleset anew for each read, so that a dump
-    /// that takes long is one that others spoil.
+    /// All parts are read before any is decoded: the kernel checks for changes at each read, so a slow reader is
+    /// interrupted more often.
     fn receive_dump<T>(
         &mut self,
         seq: u32,
@@ -400,8 +404,8 @@ impl Nft {
                 Body::Done => break,
                 Body::Refused { errno: Errno::ENOENT, .. } => return Ok(Some(found)),
                 Body::Refused { errno: Errno::EINTR | Errno::EAGAIN, .. } => return Ok(None),
-                Body::Refused { errno, words } => {
-                    return Err(self.failed("list", object, Cause::Kernel { errno, words }));
+                Body::Refused { errno, extended_ack } => {
+                    return Err(self.failed("list", object, Cause::Kernel { errno, extended_ack }));
                 }
                 body => found.extend(pick(body)),
             }
@@ -431,12 +435,12 @@ impl Nft {
         self.socket.send(bytes, 0).map_err(failed).map(|_| ())
     }
 
-    /// What one `recv` gives; `None` if nothing is there and the flags say not to wait.
+    /// Reads the messages of one `recv`; `None` if none is there and the flags say not to wait.
     fn receive(&mut self, op: &'static str, flags: MsgFlags) -> Result<Option<Vec<Reply>>> {
         Ok(self.receive_bytes(op, flags)?.then(|| parse_replies(&self.buffer)))
     }
 
-    /// Fills the buffer by one `recv`; false if nothing is there and the flags say not to wait.
+    /// Fills the buffer by one `recv`; false if no message is there and the flags say not to wait.
     fn receive_bytes(&mut self, op: &'static str, flags: MsgFlags) -> Result<bool> {
         self.buffer.clear();
         loop {

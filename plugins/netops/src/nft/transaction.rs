@@ -1,4 +1,4 @@
-//! Changes to the ruleset as data: all of a transaction happens, or nothing of it.
+//! Changes to the ruleset as data. A transaction is carried out completely or not at all.
 
 use std::fmt;
 
@@ -46,32 +46,32 @@ const TYPE_BITS: u32 = 6;
 /// One change.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Makes sure the table is there.
+    /// Creates the table if it is missing.
     EnsureTable(Table),
-    /// Clears a table's flags, `dormant` among them; makes sure the table is there. The kernel refuses new base chains
-    /// for the table in the same transaction.
+    /// Clears a table's flags, `dormant` among them; creates the table if it is missing. The kernel refuses new base
+    /// chains of the table in the same transaction.
     WakeTable(Table),
-    /// Makes sure the chain is there; its rules stay as they are.
+    /// Creates the chain if it is missing; the rules of an existing one stay.
     EnsureChain(Chain),
-    /// Makes sure the set is there; its elements stay as they are.
+    /// Creates the set if it is missing; the elements of an existing one stay.
     EnsureSet(Set),
-    /// Adds an element; `EEXIST` if the key has one.
+    /// Adds an element; `EEXIST` if the set has the key.
     CreateElement(Element),
-    /// Adds a rule at the end of its chain.
+    /// Appends a rule to its chain.
     AppendRule(Rule),
-    /// Adds a rule at the start of its chain.
+    /// Inserts a rule at the start of its chain.
     PrependRule(Rule),
     /// Deletes all rules of a chain.
     FlushChain(Chain),
     /// Deletes a table and everything in it.
     DeleteTable(Table),
-    /// Deletes a chain; `EBUSY` while something goes there.
+    /// Deletes a chain; `EBUSY` while a rule or element refers to it.
     DeleteChain(Chain),
-    /// Deletes an element; `ENOENT` if the key has none.
+    /// Deletes an element; `ENOENT` if the set does not have the key.
     DeleteElement(Element),
-    /// Deletes the rule with this rule's handle.
+    /// Deletes the rule with the handle of this rule.
     DeleteRule(Rule),
-    /// Deletes a set; `EBUSY` while a rule looks things up there.
+    /// Deletes a set; `EBUSY` while a rule uses it.
     DeleteSet(Set),
 }
 
@@ -102,7 +102,7 @@ impl Change {
         }
     }
 
-    /// The verb of an error text.
+    /// The verb in an error message.
     pub(super) fn verb(&self) -> &'static str {
         match self {
             Self::WakeTable(_) => "wake",
@@ -121,7 +121,7 @@ impl Change {
         }
     }
 
-    /// The object of an error text.
+    /// The object in an error message.
     pub(super) fn object(&self) -> String {
         match self {
             Self::EnsureTable(table) | Self::WakeTable(table) | Self::DeleteTable(table) => {
@@ -141,7 +141,7 @@ impl Change {
         }
     }
 
-    /// The request as the kernel names it.
+    /// The kernel's name of the request.
     pub(super) fn request(&self) -> &'static str {
         match self {
             Self::EnsureTable(_) | Self::WakeTable(_) => "NFT_MSG_NEWTABLE",
@@ -175,7 +175,7 @@ impl Change {
             Self::AppendRule(rule) | Self::PrependRule(rule) => encode_rule(rule, w),
             Self::DeleteRule(rule) => {
                 w.text(2, &rule.chain);
-                // Without a handle this would be a flush: 0 is no rule's handle.
+                // Handle 0 belongs to no rule. Without a handle the request would flush the chain.
                 w.attr(3, &rule.handle.unwrap_or_default().to_be_bytes());
             }
         }
@@ -200,7 +200,7 @@ fn encode_rule(rule: &Rule, w: &mut Writer) {
     }
 }
 
-/// The policy of one that is new is accept; that of one that is there stays what it is.
+/// The policy of a new chain is accept. The policy of an existing one is not changed.
 fn encode_chain(chain: &Chain, w: &mut Writer) {
     w.text(3, &chain.name);
     let Some(base) = chain.base else { return };
@@ -243,19 +243,19 @@ fn encode_element(element: &Element, w: &mut Writer) {
     });
 }
 
-/// Names one element of a set by its key.
+/// Identifies an element of a set by its key.
 pub(super) fn encode_key(element: &Element, w: &mut Writer) {
     w.text(2, &element.set);
     w.nest(3, |w| w.nest(1, |w| w.nest(1, |w| w.attr(1, &element.key_bytes()))));
 }
 
-/// Types of userdata: a comment is libnftnl's (its udata.h); a note is ours, with a number that nft(8) and iptables
-/// pass over.
+/// Types of userdata: comments use libnftnl's (its udata.h). The private note uses a number that nft(8) and iptables
+/// skip.
 pub(super) const COMMENT: u8 = 0;
 pub(super) const NOTE: u8 = 0xc1;
 
-/// A text as nft(8) keeps it: type, length, text, NUL. A text that its one byte of length cannot hold is cut at a
-/// character.
+/// A text in nft(8)'s form: type, length, text, NUL. A text that is too long for one byte of length is cut at a
+/// character boundary.
 fn userdata(kind: u8, text: &str) -> Vec<u8> {
     let end = text.floor_char_boundary(usize::from(u8::MAX) - 1);
     let text = text.get(..end).unwrap_or_default().as_bytes();
@@ -263,7 +263,7 @@ fn userdata(kind: u8, text: &str) -> Vec<u8> {
     [&[kind, length], text, &[0]].concat()
 }
 
-/// Changes that the kernel makes all at once, or not at all.
+/// Changes that the kernel carries out all at once or not at all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Transaction {
     pub(super) changes: Vec<Change>,
@@ -271,20 +271,20 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// One with these changes, in this order.
+    /// A transaction of these changes, in this order.
     #[must_use]
     pub fn new(changes: Vec<Change>) -> Self {
         Self { changes, generation: None }
     }
 
-    /// The same, refused with `ERESTART` if anybody has changed the ruleset since this generation.
+    /// The same transaction, refused with `ERESTART` if the ruleset has changed since this generation.
     #[must_use]
     pub fn if_still(mut self, generation: u32) -> Self {
         self.generation = Some(generation);
         self
     }
 
-    /// Adds a change at the end.
+    /// Appends a change.
     pub fn push(&mut self, change: Change) {
         self.changes.push(change);
     }
@@ -295,13 +295,13 @@ impl Transaction {
         self.changes
     }
 
-    /// Whether it changes nothing.
+    /// Whether it has no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.changes.is_empty()
     }
 
-    /// The batch: its start has `seq`, the changes the numbers after it.
+    /// The batch. Its start has the number `seq`, the changes have the numbers after it.
     pub(super) fn encode(&self, seq: u32) -> Option<Vec<u8>> {
         let mut w = self.encode_open(seq);
         let seq = seq.wrapping_add(u32::try_from(self.changes.len()).ok()?).wrapping_add(1);
@@ -309,7 +309,7 @@ impl Transaction {
         w.finish()
     }
 
-    /// The batch without its end: the kernel goes through it and takes everything back.
+    /// The batch without its end message: the kernel processes it and rolls it back.
     pub(super) fn encode_trial(&self, seq: u32) -> Option<Vec<u8>> {
         self.encode_open(seq).finish()
     }

@@ -1,4 +1,4 @@
-//! Netlink's bytes: messages and attributes written, and read without trusting a length.
+//! Netlink's encoding: writes messages and attributes, and reads them without trusting a length.
 
 /// `struct nlmsghdr` and `struct nfgenmsg`, in bytes.
 pub(super) const HEADER_LEN: usize = 16;
@@ -8,14 +8,14 @@ const NESTED: u16 = 0x8000;
 /// `NLA_TYPE_MASK`: without `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`.
 const TYPE_MASK: u16 = 0x3fff;
 
-/// Writes messages one after the other into one buffer.
+/// Writes messages one after another into one buffer.
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     bytes: Vec<u8>,
     too_long: bool,
 }
 
-/// Fixed parts of a message.
+/// The fixed fields of a message.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Header {
     pub(super) kind: u16,
@@ -26,7 +26,7 @@ pub(super) struct Header {
 }
 
 impl Writer {
-    /// Appends a message whose attributes `body` writes.
+    /// Appends a message with the attributes that `body` writes.
     pub(super) fn message(&mut self, header: Header, body: impl FnOnce(&mut Self)) {
         let start = self.bytes.len();
         self.bytes.extend_from_slice(&0_u32.to_ne_bytes());
@@ -54,12 +54,12 @@ impl Writer {
         });
     }
 
-    /// Appends a number in network byte order, as nf_tables wants all of them.
+    /// Appends a number in network byte order, which nf_tables uses for all numbers.
     pub(super) fn be32(&mut self, kind: u16, value: u32) {
         self.attr(kind, &value.to_be_bytes());
     }
 
-    /// Appends an attribute that holds attributes.
+    /// Appends a nested attribute.
     pub(super) fn nest(&mut self, kind: u16, body: impl FnOnce(&mut Self)) {
         self.nest_as(kind | NESTED, body);
     }
@@ -76,7 +76,7 @@ impl Writer {
         self.bytes.resize(self.bytes.len().next_multiple_of(4), 0);
     }
 
-    /// Appends attributes that are encoded already.
+    /// Appends attributes that are already encoded.
     pub(super) fn raw(&mut self, attrs: &[u8]) {
         self.bytes.extend_from_slice(attrs);
     }
@@ -87,13 +87,13 @@ impl Writer {
         }
     }
 
-    /// The messages, or `None` if an attribute is longer than its length field can say.
+    /// The messages; `None` if an attribute is too long for its length field.
     pub(super) fn finish(self) -> Option<Vec<u8>> {
         (!self.too_long).then_some(self.bytes)
     }
 }
 
-/// One message as it stands in a buffer.
+/// One message in a buffer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawMessage<'a> {
     pub(super) kind: u16,
@@ -103,7 +103,7 @@ pub(super) struct RawMessage<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// The messages in a buffer; ends at the first whose lengths do not add up.
+/// Iterates over the messages in a buffer. Stops at the first with inconsistent lengths.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RawMessages<'a>(pub(super) &'a [u8]);
 
@@ -118,7 +118,7 @@ impl<'a> Iterator for RawMessages<'a> {
 }
 
 impl<'a> RawMessage<'a> {
-    /// Splits the first message off; `None` when its lengths do not add up.
+    /// Splits off the first message; `None` if its lengths are inconsistent.
     fn split_first(bytes: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let length = usize::try_from(u32_ne(bytes.get(0..4)?)?).ok()?;
         let message = Self {
@@ -142,7 +142,7 @@ impl<'a> RawMessage<'a> {
     }
 }
 
-/// Attributes, read one by one; ends at the first that does not fit.
+/// Iterates over attributes. Stops at the first that is longer than the rest.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attrs<'a>(pub(super) &'a [u8]);
 
@@ -152,7 +152,7 @@ impl<'a> Attrs<'a> {
         self.into_iter().find(|(found, _)| *found == kind).map(|(_, value)| value)
     }
 
-    /// The attributes inside the first attribute of this type; none when it is absent.
+    /// The attributes nested in the first attribute of this type; empty if it is absent.
     pub(super) fn nested(self, kind: u16) -> Self {
         Self(self.get(kind).unwrap_or_default())
     }
@@ -186,7 +186,7 @@ impl<'a> Iterator for Attrs<'a> {
     }
 }
 
-/// The text up to the first NUL; what is not UTF-8 is replaced.
+/// The text up to the first NUL. Invalid UTF-8 is replaced.
 pub(super) fn c_text(bytes: &[u8]) -> String {
     let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     String::from_utf8_lossy(bytes.get(..end).unwrap_or_default()).into_owned()
@@ -196,7 +196,7 @@ fn u16_ne(bytes: &[u8]) -> Option<u16> {
     bytes.try_into().ok().map(u16::from_ne_bytes)
 }
 
-/// A number in the machine's byte order, as netlink's own headers have it.
+/// A number in the machine's byte order, which netlink's own headers use.
 pub(super) fn u32_ne(bytes: &[u8]) -> Option<u32> {
     bytes.try_into().ok().map(u32::from_ne_bytes)
 }

@@ -1,7 +1,7 @@
-//! What of the kernel's description of a link is worth decoding.
+//! Removes the attributes of a link message that this crate does not use, before it is decoded.
 //!
-//! A link has some sixty attributes, nested ones not counted, and the packet crates make an object of each: that took
-//! longer than the kernel takes to find the link. What nobody here reads is left out before.
+//! A link has about sixty attributes, without nested ones, and the packet crates allocate an object for each. That took
+//! longer than the kernel takes to find the link.
 
 use std::borrow::Cow;
 
@@ -15,20 +15,21 @@ const AF_BRIDGE: u8 = 7;
 const KIND: u16 = 0x3fff; // NLA_TYPE_MASK
 
 /// `IFLA_ADDRESS`, `IFNAME`, `MTU`, `LINK`, `MASTER`, `TXQLEN`, `OPERSTATE`, `LINKINFO`, `IFALIAS`, `PROMISCUITY`,
-/// `GROUP`, `LINK_NETNSID` (include/uapi/linux/if_link.h): those of [`crate::link::Link`].
-const OF_A_LINK: [u16; 12] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37];
-/// `IFLA_AF_SPEC`: a port's VLANs in an answer of the bridge family, of which it is all; else settings by family.
-const OF_A_PORT: u16 = 26;
+/// `GROUP`, `LINK_NETNSID` (include/uapi/linux/if_link.h): the attributes that [`crate::link::Link`] is made from.
+const LINK_ATTRIBUTES: [u16; 12] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37];
+/// `IFLA_AF_SPEC`: in a message of the bridge family a port's VLANs, the only part that is used; otherwise settings by
+/// address family.
+const PORT_ATTRIBUTE: u16 = 26;
 
-/// The message less the attributes that nobody reads; as it is if it is about no link or not whole.
-pub(crate) fn sift(message: &[u8]) -> Cow<'_, [u8]> {
+/// The message without the unused attributes. A message that is not about a link, or is damaged, is returned unchanged.
+pub(crate) fn without_unused(message: &[u8]) -> Cow<'_, [u8]> {
     match matches!(u16_at(message, 4), Some(RTM_NEWLINK | RTM_DELLINK)) {
-        true => sift_link(message).map_or(Cow::Borrowed(message), Cow::Owned),
+        true => link_without_unused(message).map_or(Cow::Borrowed(message), Cow::Owned),
         false => Cow::Borrowed(message),
     }
 }
 
-fn sift_link(message: &[u8]) -> Option<Vec<u8>> {
+fn link_without_unused(message: &[u8]) -> Option<Vec<u8>> {
     let length = usize::try_from(u32_at(message, 0)?).ok()?;
     let (headers, mut rest) = message.get(..length)?.split_at_checked(HEADER_BYTES)?;
     let of_bridge = headers.get(FAMILY_AT) == Some(&AF_BRIDGE);
@@ -36,11 +37,11 @@ fn sift_link(message: &[u8]) -> Option<Vec<u8>> {
     kept.extend_from_slice(headers);
     while !rest.is_empty() {
         let (length, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)? & KIND);
-        if OF_A_LINK.contains(&kind) || (of_bridge && kind == OF_A_PORT) {
+        if LINK_ATTRIBUTES.contains(&kind) || (of_bridge && kind == PORT_ATTRIBUTE) {
             kept.extend_from_slice(rest.get(..length)?);
             kept.resize(kept.len().next_multiple_of(4), 0);
         }
-        // A length of 0 would never end; the packet crates have an error for it.
+        // A length of 0 would loop forever. The packet crates report it as an error.
         rest = rest.get(length.max(4).next_multiple_of(4)..).unwrap_or_default();
     }
     let length = u32::try_from(kept.len()).ok()?;
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_says_the_same_of_a_link() {
+    fn the_remaining_attributes_decode_to_the_same_link() {
         let bridge: &[u8] = &[11, 0, 1, 0, b'b', b'r', b'i', b'd', b'g', b'e', 0, 0];
         let attributes: [(u16, &[u8]); 9] = [
             (3, b"cni0\0"),
@@ -96,28 +97,28 @@ mod tests {
             (999, b"of a newer kernel"),
         ];
         let message = link(0, &attributes);
-        let sifted = sift(&message);
-        assert!(sifted.len() + 100 < message.len(), "{}", sifted.len());
-        assert_eq!(whole(&sifted), whole(&message));
-        assert_eq!(whole(&sifted).alias.as_deref(), Some("cni:net/pod/eth0"));
+        let without = without_unused(&message);
+        assert!(without.len() + 100 < message.len(), "{}", without.len());
+        assert_eq!(whole(&without), whole(&message));
+        assert_eq!(whole(&without).alias.as_deref(), Some("cni:net/pod/eth0"));
     }
 
     #[test]
     fn vlans_of_a_port_are_kept() {
         let attributes: [(u16, &[u8]); 1] = [(26, &[8, 0, 2, 0, 0, 0, 9, 0])];
-        assert_eq!(sift(&link(AF_BRIDGE, &attributes)), link(AF_BRIDGE, &attributes));
-        assert_eq!(sift(&link(0, &attributes)), link(0, &[]));
+        assert_eq!(without_unused(&link(AF_BRIDGE, &attributes)), link(AF_BRIDGE, &attributes));
+        assert_eq!(without_unused(&link(0, &attributes)), link(0, &[]));
     }
 
     #[test]
-    fn what_is_not_whole_is_left_to_the_decoder() {
+    fn a_damaged_message_is_returned_unchanged() {
         let mut cut = link(0, &[(3, b"cni0\0")]);
         cut[32] = 200;
-        assert_eq!(sift(&cut), cut);
+        assert_eq!(without_unused(&cut), cut);
         assert!(parse(&cut).is_err());
         let mut endless = link(0, &[(999, b"")]);
         endless[32] = 0;
-        assert_eq!(sift(&endless), link(0, &[]));
-        assert_eq!(sift(&cut[..20]), &cut[..20]);
+        assert_eq!(without_unused(&endless), link(0, &[]));
+        assert_eq!(without_unused(&cut[..20]), &cut[..20]);
     }
 }
