@@ -1,13 +1,13 @@
-//! Base chains under names that other programs use, too: does the kernel send packets there?
+//! Base chains whose names other programs use, too: checks that the kernel sends packets to them.
 
 use netops::OpError;
 use netops::error::Result;
 use netops::nft::{BaseInfo, Chain, ChainInfo, Change, Hook, Nft, Table, Transaction};
 
-/// Finds a base chain; `None` if there is no chain of its name. One at another priority does as well.
+/// Finds a base chain; `None` if no chain has its name. Any priority is accepted.
 ///
 /// # Errors
-/// What is there is a regular chain, or one of another type or on another hook: its rules would never be reached.
+/// The chain with that name is a regular one, or has another type or hook: its rules would never be reached.
 pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
     let (found, wanted) = (nft.find_chain(chain)?, chain.base);
     let (Some(ChainInfo { base, .. }), Some(wanted)) = (&found, wanted) else { return Ok(found) };
@@ -27,15 +27,15 @@ pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
     Err(OpError::state("use", format!("nft chain {} {}", chain.table, chain.name), sentence))
 }
 
-/// Whether a table is there and dormant: the kernel keeps it and sends it no packets.
+/// Whether a table exists and is dormant: the kernel keeps it but sends it no packets.
 pub(crate) fn is_dormant(nft: &mut Nft, table: &Table) -> Result<bool> {
     Ok(nft.find_table(table)?.is_some_and(|table| table.is_dormant))
 }
 
-/// Finds out that a table, if it is there, is not dormant.
+/// Checks that a table is not dormant, if it exists.
 ///
 /// # Errors
-/// It is, and how to wake it.
+/// The table is dormant; the error says how to wake it.
 pub(crate) fn expect_awake(nft: &mut Nft, table: &Table) -> Result<()> {
     if !is_dormant(nft, table)? {
         return Ok(());
@@ -44,7 +44,7 @@ pub(crate) fn expect_awake(nft: &mut Nft, table: &Table) -> Result<()> {
     Err(OpError::state("use", format!("nft table {table}"), sentence))
 }
 
-/// Wakes a table of ours if it is dormant, as `nft add table` does.
+/// Wakes one of our tables if it is dormant, as `nft add table` does.
 pub(crate) fn wake(nft: &mut Nft, table: &Table) -> Result<()> {
     if is_dormant(nft, table)? {
         tracing::warn!("nft table {table} is dormant, so its rules do nothing: clearing the flag");

@@ -1,35 +1,36 @@
-//! The private decoders, for the targets of conformance/fuzz. No interface: it changes with them.
+//! Access to private decoders for the fuzz targets of conformance/fuzz. Not a stable interface: it changes with the
+//! decoders.
 
 use netops::nft;
 
 use crate::iptables::{self, Rule};
 use crate::owner::{self, Names};
 
-/// Words of a line as `iptables-restore` splits it.
+/// The words of a line, split as `iptables-restore` splits it.
 #[must_use]
 pub fn words(line: &str) -> Vec<String> {
     iptables::words(line)
 }
 
-/// A line of `iptables-save` behind `-A`; `None` if it says anything that no rule of ours does.
+/// Decodes a line of `iptables-save` after `-A`; `None` if it contains anything that our rules do not have.
 #[must_use]
 pub fn saved_rule(line: &str) -> Option<Rule> {
     iptables::parsed(line)
 }
 
-/// A rule that nf_tables has, likewise.
+/// Decodes a rule of nf_tables; `None` if it contains anything that our rules do not have.
 #[must_use]
 pub fn nft_rule(rule: &nft::Rule) -> Option<Rule> {
     iptables::decoded(rule)
 }
 
-/// The key in an object's comment.
+/// The key in the comment of an object.
 #[must_use]
 pub fn key_of(comment: &str) -> Option<&str> {
     owner::key_of(comment)
 }
 
-/// An attachment's comment, and whether it is told to be its own.
+/// The comment of an attachment, and whether the attachment recognises it as its own.
 #[must_use]
 pub fn comment(attachment: Names<'_>) -> (String, bool) {
     let comment = attachment.comment();

@@ -1,4 +1,4 @@
-//! What of a network is in the packet filter, for whoever has to know before GC what it would remove.
+//! Lists a network's objects in the packet filter: what GC would remove.
 
 use std::net::IpAddr;
 
@@ -10,27 +10,27 @@ use crate::owner::{Names, key_of, network_prefix};
 use crate::spoof::{self, Idle};
 use crate::{Filter, iptables, masquerade};
 
-/// One object of a network, and what its comment says of its attachment.
+/// One object of a network, with what its comment says about the attachment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Noted {
-    /// [`Names::key`]; empty for rules of iptables and spoof guards, whose comments have none.
+    /// [`Names::key`]; empty for iptables rules and spoof guards, whose comments have no key.
     pub key: String,
-    /// The container, if the comment has room for all of it.
+    /// The container, if the comment has room for the complete ID.
     pub container: Option<String>,
-    /// The container's interface; rules of iptables do not always say it.
+    /// The container's interface. The comments of iptables rules do not always name it.
     pub ifname: Option<String>,
-    /// The address that it is about.
+    /// The address that the object is for.
     pub address: Option<IpAddr>,
-    /// What it is, for people.
+    /// A description for people.
     pub object: String,
 }
 
-/// Lists what GC of a network would remove if no attachment were valid. Of spoof guards that is those whose ports are gone,
-/// whatever their network, which they do not name. Changes nothing. `search_path` is `PATH`, for iptables of the legacy
+/// Lists what GC of a network would remove if no attachment were valid. For spoof guards that is every guard whose port
+/// is gone: guards do not name their network. Changes nothing. `search_path` is `PATH`, for iptables of the legacy
 /// variant.
 ///
 /// # Errors
-/// What the kernel or iptables refused, but for a kernel that has no packet filter.
+/// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
 pub fn list(network: &str, search_path: &str) -> Result<Vec<Noted>> {
     match Filter::open() {
         Ok(mut filter) => list_all(&mut filter.nft, network, search_path),
@@ -60,12 +60,12 @@ fn list_all(nft: &mut Nft, network: &str, search_path: &str) -> Result<Vec<Noted
     Ok(found)
 }
 
-/// The object of a comment that begins with a key of the network.
+/// The object, if its comment begins with a key of the network.
 fn by_key(network: &str, comment: Option<&str>, address: Option<IpAddr>, object: String) -> Option<Noted> {
     let comment = comment?;
     let key = key_of(comment).filter(|key| key.starts_with(&network_prefix(network)))?;
     let clear = comment.split_once(", if: ").and_then(|(_, rest)| rest.split_once(", id: "));
-    // A comment that was cut names another container, which the key shows.
+    // The comment was cut if the container that it names does not match the key.
     let is_whole = |(ifname, container): &(&str, &str)| Names { network, container, ifname }.key() == key;
     let (ifname, container) = clear.filter(is_whole).unzip();
     let owned = |text: Option<&str>| text.map(str::to_owned);

@@ -1,7 +1,7 @@
-//! What the plugins put into the packet filter: masquerade and spoof guard.
+//! The plugins' rules in the packet filter: masquerade and spoof guard.
 //!
-//! Start at [`Filter`]. Everything is told apart by [`Names`], noted in a comment of each object, so that DEL
-//! and GC find it without a result, a namespace or a record of ours. README.md shows the tables.
+//! Start at [`Filter`]. Each object has a comment that identifies its attachment ([`Names`]), so that DEL and GC find
+//! it without a result, a namespace or a record of ours. README.md shows the tables.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -31,25 +31,25 @@ pub use inventory::{Noted, list};
 pub use owner::{Names, Owner, Stale};
 pub use spoof::Mac;
 
-/// Who masquerades: key `ipMasqBackend`.
+/// The backend of masquerade: key `ipMasqBackend`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Backend {
-    /// The rules of iptables, unless this node can only have those of nf_tables.
+    /// iptables rules, unless this node can only have nf_tables rules.
     #[default]
     Default,
-    /// The rules of iptables: over netlink where iptables is the nf_tables variant, else by its programs.
+    /// iptables rules: over netlink if iptables is the nf_tables variant, else by its programs.
     Iptables,
     /// nf_tables over netlink; no executable is needed.
     Nftables,
 }
 
-/// What DEL may know of an attachment; what it doesn't is searched for.
+/// What DEL may know of an attachment. It searches for the rest.
 #[derive(Clone, Copy, Default)]
 pub struct Known<'a> {
-    /// Its addresses; empty means unknown. They only help where a rule itself does not say whose it is.
+    /// Its addresses; empty means unknown. They are used only for rules that do not name their attachment themselves.
     pub addresses: &'a [IpAddr],
-    /// Finds the addresses of the container's other interfaces, which are not the attachment's; `None`, or an answer of
-    /// `None`, if they cannot be known. Asked only where nothing else tells attachments apart.
+    /// Finds the addresses of the container's other interfaces, which belong to other attachments. `None`, or a result
+    /// of `None`: they cannot be known. Called only if nothing else identifies the attachment of a rule.
     pub held: Option<&'a dyn Fn() -> Option<Vec<IpAddr>>>,
     /// `PATH`, for iptables.
     pub search_path: &'a str,
@@ -79,26 +79,27 @@ impl Filter {
         Ok(Self { nft: Nft::open("the host")?, search_path: String::new() })
     }
 
-    /// The same, which finds iptables in these folders (`PATH`) before the system's.
+    /// The same, searching iptables in these folders (`PATH`) before the system's folders.
     #[must_use]
     pub fn searching(mut self, search_path: &str) -> Self {
         search_path.clone_into(&mut self.search_path);
         self
     }
 
-    /// One of iptables' tables, where this node has it; `None` if neither the kernel nor a program can have iptables rules.
+    /// One of iptables' tables, in the variant that this node uses; `None` if neither the kernel nor a program can have
+    /// iptables rules.
     ///
     /// # Errors
-    /// What the kernel or iptables refused.
+    /// The refusal of the kernel or iptables.
     pub fn iptables(&mut self, family: Family, name: iptables::TableName) -> Result<Option<iptables::Table<'_>>> {
         iptables::world::for_new_rules(&mut self.nft, &self.search_path, family, name)
     }
 
-    /// The same, changed by the programs that this node calls `iptables`, of whichever variant: for rules with words that
-    /// only these know ([`iptables::Rule::words`]); `None` if they are not installed.
+    /// The same, changed by the programs that this node calls `iptables`, of whichever variant: for rules with options
+    /// that only these programs know ([`iptables::Rule::words`]); `None` if they are not installed.
     ///
     /// # Errors
-    /// What the program says.
+    /// The error of the program.
     pub fn iptables_by_program(
         &mut self,
         family: Family,
@@ -107,15 +108,15 @@ impl Filter {
         iptables::world::by_program(&self.search_path, family, name)
     }
 
-    /// A table of nf_tables of our own, which is read and changed in the same way; it need not be there yet.
+    /// One of our own tables of nf_tables, which is read and changed in the same way. It need not exist yet.
     pub fn native(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
         iptables::Table::native(&mut self.nft, table)
     }
 
-    /// Connects as [`Filter::open`] does; `None` on a kernel without a packet filter, where there can be nothing in it.
+    /// Connects as [`Filter::open`] does; `None` on a kernel without a packet filter, which has no rules to remove.
     ///
     /// # Errors
-    /// Any but that.
+    /// Any error except that.
     pub fn find() -> Result<Option<Self>> {
         match Self::open() {
             Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => Ok(None),
@@ -123,32 +124,32 @@ impl Filter {
         }
     }
 
-    /// Removes the masquerade of an attachment: ours, and the reference plugins', in either backend.
+    /// Removes the masquerade rules of an attachment, ours and the reference plugins', in either backend.
     ///
-    /// Content with absence. Goes on past errors and returns them all. What was deleted makes closing the connection wait
-    /// for the kernel, 10 to 25 ms from then: close it after other work, or have a helper hold it ([`AsFd`]).
+    /// Absence is no error. Continues after errors and returns them all. After a deletion, closing the connection waits
+    /// for the kernel for 10 to 25 ms: close it after other work, or let a helper process hold it ([`AsFd`]).
     pub fn remove_masquerade(&mut self, attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
         let nft = &mut self.nft;
         let steps = [masquerade::remove(nft, attachment), iptables::masquerade::remove(nft, attachment, known)];
         steps.into_iter().filter_map(Result::err).collect()
     }
 
-    /// Removes the spoof guard of an attachment, ours or the reference's, if its port is gone. So this comes behind
-    /// the removal of links: a container is guarded as long as it can send.
+    /// Removes the spoof guard of an attachment, ours or the reference's, if its port is gone. So call this after the
+    /// removal of links: a container is guarded as long as it can send.
     ///
     /// # Errors
-    /// What the kernel refused; absence is none.
+    /// The kernel's refusal; absence is no error.
     pub fn remove_spoof_guard(&mut self, attachment: Names<'_>) -> Result<()> {
         spoof::remove(&mut self.nft, attachment)
     }
 
-    /// Masquerades what these addresses (each with its prefix) send to anywhere but their own prefix and
+    /// Masquerades packets from these addresses (each with its prefix), unless they are sent to their own prefix or to
     /// multicast.
     ///
-    /// All addresses or none. Done again, it changes nothing. [`remove_all`] takes it back.
+    /// All addresses or none. Repeating it changes nothing. [`remove_all`] undoes it.
     ///
     /// # Errors
-    /// What the kernel or iptables refused.
+    /// The refusal of the kernel or iptables.
     pub fn add_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
         if backend != Backend::Nftables {
             if iptables::masquerade::add(&mut self.nft, &self.search_path, attachment, addresses)? {
@@ -162,11 +163,11 @@ impl Filter {
         masquerade::add(&mut self.nft, attachment, addresses)
     }
 
-    /// Compares the rules with what [`Filter::add_masquerade`] makes. Those of the other backend do as well: they may be
-    /// from before the config was changed, or another make's.
+    /// Compares the rules with those that [`Filter::add_masquerade`] makes. Rules of the other backend are accepted:
+    /// the config may have changed since ADD, or another program made them.
     ///
     /// # Errors
-    /// The first that is missing or different.
+    /// The first rule that is missing or different.
     pub fn check_masquerade(&mut self, backend: Backend, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
         let by_iptables = iptables::masquerade::check(&mut self.nft, &self.search_path, attachment, addresses);
         if by_iptables.is_ok() {
@@ -176,20 +177,20 @@ impl Filter {
         if backend == Backend::Nftables { by_nftables } else { by_nftables.or(by_iptables) }
     }
 
-    /// Lets through what enters the bridge by `host_veth` only if its sender is `mac`.
+    /// Drops frames that enter the bridge by `host_veth` unless their source address is `mac`.
     ///
-    /// Before the container's link comes up, so that nothing else ever passes. Done again, it changes nothing.
+    /// Call it before the container's link is up, so that no other frame ever passes. Repeating it changes nothing.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The kernel's refusal.
     pub fn add_spoof_guard(&mut self, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
         spoof::add(&mut self.nft, attachment, host_veth, mac)
     }
 
-    /// Compares the rules with what [`Filter::add_spoof_guard`] makes.
+    /// Compares the rules with those that [`Filter::add_spoof_guard`] makes.
     ///
     /// # Errors
-    /// The first that is missing or different.
+    /// The first rule that is missing or different.
     pub fn check_spoof_guard(&mut self, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
         spoof::check(&mut self.nft, attachment, host_veth, mac)
     }
@@ -197,7 +198,7 @@ impl Filter {
     /// Whether this node can masquerade, for STATUS.
     ///
     /// # Errors
-    /// What is missing: a part of the kernel, a privilege, or iptables.
+    /// The missing part: a kernel feature, a privilege, or iptables.
     pub fn probe_masquerade(&mut self, backend: Backend) -> Result<()> {
         if backend != Backend::Nftables {
             if iptables::masquerade::probe(&mut self.nft, &self.search_path)? {
@@ -210,17 +211,17 @@ impl Filter {
         masquerade::probe(&mut self.nft).map_err(|error| lacking(error, "masquerade", "nft_chain_nat and nft_masq"))
     }
 
-    /// Whether this node can guard against spoofing, for STATUS.
+    /// Whether this node supports the spoof guard, for STATUS.
     ///
     /// # Errors
-    /// What is missing: a part of the kernel, or a privilege.
+    /// The missing part: a kernel feature or a privilege.
     pub fn probe_spoof_guard(&mut self) -> Result<()> {
         let modules = "nf_tables with its bridge family";
         spoof::probe(&mut self.nft).map_err(|error| lacking(error, "guard against spoofing", modules))
     }
 }
 
-/// Gives an unknown part of the kernel a name that an operator can use.
+/// Names a missing kernel feature by the modules that an operator can load.
 fn lacking(error: OpError, purpose: &'static str, modules: &str) -> OpError {
     match error.os_errno() {
         Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EINVAL | Errno::EAFNOSUPPORT) => {
@@ -231,8 +232,8 @@ fn lacking(error: OpError, purpose: &'static str, modules: &str) -> OpError {
     }
 }
 
-/// Removes all there is of an attachment, with a connection of its own; after its links, as [`Filter::remove_spoof_guard`].
-/// Content with a kernel that has no packet filter.
+/// Removes all objects of an attachment, with a connection of its own. Call it after the removal of links, as
+/// [`Filter::remove_spoof_guard`]. A kernel without a packet filter is no error.
 pub fn remove_all(attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
     carry_on(|filter| {
         let mut errors = filter.remove_masquerade(attachment, known);
@@ -241,10 +242,9 @@ pub fn remove_all(attachment: Names<'_>, known: Known<'_>) -> Vec<OpError> {
     })
 }
 
-/// Removes the masquerade of a network but for its valid attachments; `search_path` is `PATH`, for iptables.
+/// Removes the masquerade rules of a network except those of valid attachments; `search_path` is `PATH`, for iptables.
 ///
-/// Content with absence, and with a kernel that has no packet filter. Goes on past errors and returns
-/// them all.
+/// Absence and a kernel without a packet filter are no errors. Continues after errors and returns them all.
 pub fn gc(network: &str, valid: &[Names<'_>], search_path: &str) -> Vec<OpError> {
     let stale = Stale::new(network, valid);
     carry_on(|Filter { nft, .. }| {
@@ -253,9 +253,9 @@ pub fn gc(network: &str, valid: &[Names<'_>], search_path: &str) -> Vec<OpError>
     })
 }
 
-/// Removes the spoof guards whose ports are gone, whatever their network, but for those of valid attachments.
+/// Removes the spoof guards whose ports are gone, of any network, except those of valid attachments.
 ///
-/// Content with absence, and with a kernel that has no packet filter.
+/// Absence and a kernel without a packet filter are no errors.
 pub fn gc_spoof_guards(valid: &[Names<'_>]) -> Vec<OpError> {
     carry_on(|Filter { nft, .. }| spoof::gc(nft, valid).err().into_iter().collect())
 }

@@ -1,4 +1,4 @@
-//! Masquerade as the reference's nftables backend has it: one table, and in its chain a rule for each address.
+//! Masquerade as in the reference's nftables backend: one table with a chain that has a rule for each address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -14,9 +14,9 @@ use crate::owner::{Names, Stale};
 use crate::{base, race, rules};
 
 const NAME: &str = "cni_plugins_masquerade";
-/// Where a kernel translates addresses of both families, from 5.2 on.
+/// One table for both families: the kernel supports NAT in `inet` since 5.2.
 static BOTH: [Table; 1] = [Table::new(Family::Inet, NAME)];
-/// Where an older one does.
+/// A table for each family, for older kernels.
 static EACH: [Table; 2] = [Table::new(Family::Ip, NAME), Table::new(Family::Ip6, NAME)];
 
 /// RFC 5771 and RFC 4291.
@@ -54,7 +54,7 @@ fn postrouting_rules(table: &Table) -> Vec<Vec<Expr>> {
     multicast.chain([vec![Expr::Verdict(Verdict::Goto(CHECKS))]]).collect()
 }
 
-/// `ip saddr 10.1.0.5 ip daddr != 10.1.0.0/24 masquerade`.
+/// The expressions of `ip saddr 10.1.0.5 ip daddr != 10.1.0.0/24 masquerade`.
 fn masquerade(table: &Table, address: IpNetwork) -> Vec<Expr> {
     let mut rule = of_family(table, address);
     rule.extend(address_in(Side::Source, Cmp::Eq, address.ip().into()));
@@ -63,7 +63,7 @@ fn masquerade(table: &Table, address: IpNetwork) -> Vec<Expr> {
     rule
 }
 
-/// What stands before an address match where packets of both families pass.
+/// The family match that must precede an address match in an `inet` table.
 fn of_family(table: &Table, address: IpNetwork) -> Vec<Expr> {
     if table.family == Family::Inet { nfproto_is(address.ip()).to_vec() } else { Vec::new() }
 }
@@ -76,9 +76,9 @@ fn sees(table: &Table, address: IpNetwork) -> bool {
     }
 }
 
-/// Masquerades what these addresses send to anywhere but their own prefix and multicast.
+/// Masquerades packets from these addresses, unless they are sent to their own prefix or to multicast.
 ///
-/// The attachment's earlier rules give way.
+/// Replaces the attachment's earlier rules.
 pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let tables = tables_in_use(nft)?;
     match add_to(nft, tables, attachment, addresses) {
@@ -87,7 +87,7 @@ pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork])
     }
 }
 
-/// The tables of earlier ADDs; those to begin with if there are none.
+/// The tables that earlier ADDs used; if there are none, those that a new setup uses.
 fn tables_in_use(nft: &mut Nft) -> Result<&'static [Table]> {
     if nft.find_chain(&postrouting(&BOTH[0]))?.is_some() {
         return Ok(&BOTH);
@@ -100,7 +100,7 @@ fn tables_in_use(nft: &mut Nft) -> Result<&'static [Table]> {
     Ok(&BOTH)
 }
 
-/// A kernel before 5.2 has no such type of chain in `inet`, or no `inet` at all.
+/// Whether the kernel (before 5.2) has no NAT chains in `inet`, or no `inet` at all.
 fn lacks_inet_nat(error: &OpError) -> bool {
     let is_absent = matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT));
     is_absent && matches!(&*error.request, "NFT_MSG_NEWTABLE" | "NFT_MSG_NEWCHAIN")
@@ -126,22 +126,22 @@ fn add_to(nft: &mut Nft, tables: &[Table], attachment: Names<'_>, addresses: &[I
             changes.extend(plan(table, attachment, &addresses, seen));
         }
         let transaction = Transaction::new(changes);
-        // Two that set the table up at once would both write its rules.
+        // Two processes that create the table at the same time would both write its rules.
         nft.commit(&if is_set_up { transaction } else { transaction.if_still(generation) })
     })
 }
 
-/// What of the ruleset [`plan`] depends on.
+/// The part of the ruleset that [`plan`] depends on.
 struct Seen {
     postrouting: Vec<Rule>,
-    /// The attachment's rules so far.
+    /// The attachment's existing rules.
     stale: Vec<Rule>,
 }
 
 fn plan(table: &Table, attachment: Names<'_>, addresses: &[IpNetwork], seen: Seen) -> Vec<Change> {
     let mut changes = Vec::new();
     if !addresses.is_empty() {
-        // The reference empties `postrouting` each time. Here what an administrator added stays where it is.
+        // The reference flushes `postrouting` each time. Here, rules that an administrator added keep their place.
         let mended = rules::put_in_order(&postrouting(table), &seen.postrouting, &postrouting_rules(table));
         if !mended.is_empty() {
             changes.push(Change::EnsureTable(table.clone()));
@@ -165,7 +165,7 @@ fn rules_with(nft: &mut Nft, table: &Table, is_meant: impl Fn(&str) -> bool) -> 
     nft.list_rules_where(&checks(table), |comment| comment.is_some_and(&is_meant))
 }
 
-/// Lists the rules of all attachments: comment and address.
+/// Lists the rules of all attachments, each by comment and address.
 pub(crate) fn list(nft: &mut Nft) -> Result<Vec<(String, Option<IpAddr>)>> {
     let mut found = Vec::new();
     for table in BOTH.iter().chain(&EACH) {
@@ -188,7 +188,7 @@ fn source(exprs: &[Expr]) -> Option<IpAddr> {
     })
 }
 
-/// Removes an attachment's rules. The table stays, as it does with the reference.
+/// Removes an attachment's rules. The table stays, as in the reference.
 pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
     let owner = attachment.owner();
     delete(nft, |comment| owner.owns(Some(comment)))
@@ -201,7 +201,8 @@ pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
 
 fn delete(nft: &mut Nft, is_to_go: impl Fn(&str) -> bool) -> Result<()> {
     for table in BOTH.iter().chain(&EACH) {
-        // Its one use is `goto`: the usual case where another backend is in use, at the cost of one question.
+        // A single use is the `goto` to it, so it has no rules. That is usual if another backend is in use, and costs one
+        // request.
         if nft.find_chain(&checks(table))?.is_none_or(|chain| chain.uses <= 1) {
             continue;
         }
@@ -213,10 +214,10 @@ fn delete(nft: &mut Nft, is_to_go: impl Fn(&str) -> bool) -> Result<()> {
     Ok(())
 }
 
-/// Compares the ruleset with what [`add`] makes.
+/// Compares the ruleset with the rules that [`add`] makes.
 ///
 /// # Errors
-/// What is missing or different.
+/// The rule that is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let owner = attachment.owner();
     let tables = tables_in_use(nft)?;
@@ -241,14 +242,14 @@ pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, addresses: &[IpNetwork
     Ok(())
 }
 
-/// Whether this kernel can do it.
+/// Whether this kernel supports masquerade.
 ///
 /// # Errors
-/// What is missing.
+/// The missing part.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     let tables = tables_in_use(nft)?;
     if base::find(nft, &postrouting(&tables[0]))?.is_some() {
-        return Ok(()); // it has worked before
+        return Ok(()); // The table exists, so it has worked before.
     }
     match nft.try_out(&trial(&BOTH)) {
         Err(error) if lacks_inet_nat(&error) => nft.try_out(&trial(&EACH)),
@@ -323,7 +324,7 @@ mod tests {
         "#]],
         );
         check(inet, &["10.1.0.5/24"], Seen { postrouting: right(), stale: of("10.1.0.5/24") }, &expect![[""]]);
-        // One is gone, and an administrator has added two of his own.
+        // One rule is gone, and an administrator has added two.
         let mut tampered = right();
         tampered.remove(1);
         let own = |number| Rule { handle: Some(number), ..postrouting(inet).rule(vec![Expr::Counter]) };
@@ -346,7 +347,7 @@ mod tests {
         );
     }
 
-    /// What a kernel before 5.2 is given.
+    /// The result on a kernel before 5.2.
     #[test]
     #[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
     fn without_nat_in_inet_each_family_has_a_table() {
@@ -357,7 +358,7 @@ mod tests {
             add_to(&mut nft, &EACH, POD, &addresses).unwrap();
             assert_eq!(tables_in_use(&mut nft).unwrap(), &EACH);
             super::check(&mut nft, POD, &addresses).unwrap();
-            add(&mut nft, POD, &addresses[..1]).unwrap(); // goes where the others are
+            add(&mut nft, POD, &addresses[..1]).unwrap(); // Uses the tables that the other rules are in.
             super::check(&mut nft, POD, &addresses[..1]).unwrap();
             super::check(&mut nft, POD, &addresses).unwrap_err();
             assert_eq!(nft.list_rules(&checks(&EACH[0])).unwrap().len(), 1);

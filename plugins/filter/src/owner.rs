@@ -1,15 +1,16 @@
-//! Whose an object is: the comments and chain names that tell, the reference plugins' included.
+//! Which attachment an object belongs to: comments and chain names that identify it, including those of the reference
+//! plugins.
 
 use std::fmt::Write;
 
 use sha2::{Digest, Sha512};
 
-/// What nft(8) accepts as a comment, in bytes (libnftnl's `NFTNL_UDATA_COMMENT_MAXLEN`).
+/// The longest comment that nft(8) accepts, in bytes (libnftnl's `NFTNL_UDATA_COMMENT_MAXLEN`).
 const NFT_COMMENT_MAX: usize = 128;
-/// The longest name of a chain: `NFT_NAME_MAXLEN` less the final NUL.
+/// The longest chain name (`NFT_NAME_MAXLEN` less the final NUL).
 const CHAIN_NAME_MAX: usize = 255;
 
-/// What the packet filter's objects of one [`cni_spec::Attachment`] are called: comments and chains.
+/// The comments and chain names of one [`cni_spec::Attachment`]'s objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Names<'a> {
     /// The network's name.
@@ -28,15 +29,15 @@ impl<'a> From<&'a cni_spec::Attachment> for Names<'a> {
 }
 
 impl Names<'_> {
-    /// `<N>-<I>`: N from the network's name, I from ifname and container ID. Every comment of an
-    /// nft object starts with it; the reference plugins use the same.
+    /// `<N>-<I>`: N is computed from the network's name, I from ifname and container ID. Every comment of an nft object
+    /// starts with it; the reference plugins use the same.
     #[must_use]
     pub fn key(&self) -> String {
         let interface = hex(&[self.ifname, ":", self.container], 16);
         format!("{}{interface}", network_prefix(self.network))
     }
 
-    /// The whole comment of an object, in clear for those who list the ruleset, up to 128 bytes; as a rule's note
+    /// The complete comment of an object, readable in a listed ruleset, at most 128 bytes. As a rule's note
     /// ([`crate::iptables::NewRule`]), iptables does not show it. [`Owner`] and [`Stale`] read it.
     #[must_use]
     pub fn comment(&self) -> String {
@@ -46,18 +47,18 @@ impl Names<'_> {
         text
     }
 
-    /// Tells this attachment's objects from others', many at the cost of one hash.
+    /// Recognises this attachment's objects; one hash is enough for any number of them.
     #[must_use]
     pub fn owner(&self) -> Owner {
         Owner(self.key())
     }
 
-    /// What a spoof guard's objects are called: as the reference calls them, where that fits and is unambiguous.
+    /// The names of a spoof guard's objects: the reference's names, if they fit and are unambiguous.
     pub(crate) fn spoof_names(&self) -> SpoofNames {
         let is_ambiguous = self.has_ambiguous_spoof_names();
         let mut id = self.spoof_id();
         if is_ambiguous || id.len() > SPOOF_ID_MAX {
-            // Neither container IDs nor interface names have `/` in them.
+            // Neither container IDs nor interface names contain `/`.
             let digits = hex(&[self.container, if is_ambiguous { "/" } else { "-" }, self.ifname], 32);
             id.truncate(id.floor_char_boundary(SPOOF_ID_MAX - digits.len() - 1));
             id = format!("{id}-{digits}");
@@ -65,14 +66,16 @@ impl Names<'_> {
         SpoofNames::of(&id)
     }
 
-    /// What the reference calls a spoof guard's objects, if that differs. Other attachments' may have the same names.
+    /// The reference's names of a spoof guard's objects, if they differ from ours. Other attachments may have the same
+    /// names.
     pub(crate) fn ambiguous_spoof_names(&self) -> Option<SpoofNames> {
         let id = self.spoof_id();
-        // Of longer ones the reference's ADD fails.
+        // With longer names the reference's ADD fails.
         (self.has_ambiguous_spoof_names() && id.len() <= SPOOF_ID_MAX).then(|| SpoofNames::of(&id))
     }
 
-    /// The last `-` of all other IDs divides container from interface, and none of their chains is another's second.
+    /// In all other IDs the last `-` separates container and interface, and no chain name equals the second chain's
+    /// name of another attachment.
     fn has_ambiguous_spoof_names(&self) -> bool {
         self.ifname.contains('-') || self.ifname == "mac"
     }
@@ -81,13 +84,13 @@ impl Names<'_> {
         format!("{}-{}", self.container, self.ifname)
     }
 
-    /// The iptables chain of the reference plugins. It does not depend on ifname: attachments of one
-    /// container to one network share it.
+    /// The iptables chain of the reference plugins. It does not depend on ifname: all attachments of a container to a
+    /// network share it.
     pub(crate) fn iptables_chain(&self) -> String {
         self.iptables_chain_of("")
     }
 
-    /// The same with a word of a plugin's own in it, such as `DN-`: `CNI-`, the word and digits, 28 characters in all.
+    /// The same with a plugin's own infix, such as `DN-`: `CNI-`, the infix and digits, 28 characters in total.
     #[must_use]
     pub fn iptables_chain_of(&self, word: &str) -> String {
         let digits = 24_usize.saturating_sub(word.len());
@@ -105,14 +108,14 @@ const IFNAMSIZ: usize = 16;
 /// The longest ID that fits into the names of both chains.
 const SPOOF_ID_MAX: usize = CHAIN_NAME_MAX - SPOOF_IFACE.len() - SPOOF_MAC.len();
 
-/// The names of one attachment's spoof guard. They have container and interface in them, but no network.
+/// The names of one attachment's spoof guard. They contain container and interface, but no network.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct SpoofNames {
     /// The comment of all its rules.
     pub(crate) comment: String,
     /// The chain for its port.
     pub(crate) iface: String,
-    /// The chain that knows its hardware address.
+    /// The chain that matches its hardware address.
     pub(crate) mac: String,
 }
 
@@ -122,53 +125,53 @@ impl SpoofNames {
         Self { comment: format!("{SPOOF_COMMENT}{id}"), mac: Self::mac_of(&iface), iface }
     }
 
-    /// Whether this is the comment of some guard.
+    /// Whether this is the comment of a spoof guard.
     pub(crate) fn is_comment(comment: &str) -> bool {
         comment.starts_with(SPOOF_COMMENT)
     }
 
-    /// The container and interface in a comment; `None` if its ID has digits behind it, and so does not say them.
+    /// The container and interface in a comment; `None` if the ID was hashed and so does not contain them.
     pub(crate) fn owner_of(comment: &str) -> Option<(&str, &str)> {
         let (container, ifname) = comment.strip_prefix(SPOOF_COMMENT)?.rsplit_once('-')?;
         let is_whole = Names { network: "", container, ifname }.spoof_names().comment == comment;
         (is_whole && ifname.len() < IFNAMSIZ).then_some((container, ifname))
     }
 
-    /// Whether this is the name of a chain for some guard's port.
+    /// Whether this is the name of a spoof guard's port chain.
     pub(crate) fn is_iface(chain: &str) -> bool {
         chain.starts_with(SPOOF_IFACE)
     }
 
-    /// The second chain's name by the first one's.
+    /// The name of the second chain, computed from that of the first.
     pub(crate) fn mac_of(iface: &str) -> String {
         format!("{iface}{SPOOF_MAC}")
     }
 }
 
-/// Whose objects are asked for.
+/// Identifies an attachment's objects.
 #[derive(Debug)]
 pub struct Owner(String);
 
 impl Owner {
-    /// Whether an object with this comment is the attachment's.
+    /// Whether an object with this comment belongs to the attachment.
     #[must_use]
     pub fn owns(&self, comment: Option<&str>) -> bool {
         comment.and_then(key_of) == Some(&self.0)
     }
 }
 
-/// `<N>-`, which the keys of all attachments to this network start with.
+/// `<N>-`, the start of the keys of all attachments to this network.
 pub(crate) fn network_prefix(network: &str) -> String {
     hex(&[network], 16) + "-"
 }
 
-/// The `<N>-<I>` of a comment.
+/// The `<N>-<I>` in a comment.
 pub(crate) fn key_of(comment: &str) -> Option<&str> {
     let key = comment.split(',').next()?;
     (key.len() == 33).then_some(key)
 }
 
-/// Which objects GC removes: this network's, but for those of valid attachments.
+/// The objects that GC removes: those of this network except those of valid attachments.
 #[derive(Debug)]
 pub struct Stale {
     prefix: String,
@@ -176,14 +179,14 @@ pub struct Stale {
 }
 
 impl Stale {
-    /// For GC of this network with these valid attachments.
+    /// The objects that GC of this network removes, given these valid attachments.
     #[must_use]
     pub fn new(network: &str, valid: &[Names<'_>]) -> Self {
         let valid = valid.iter().map(Names::key).collect();
         Self { prefix: network_prefix(network), valid }
     }
 
-    /// Whether an object with this comment goes.
+    /// Whether GC removes an object with this comment.
     #[must_use]
     pub fn has(&self, comment: Option<&str>) -> bool {
         let key = comment.and_then(key_of).filter(|key| key.starts_with(&self.prefix));
@@ -191,7 +194,7 @@ impl Stale {
     }
 }
 
-/// The first digits of the SHA-512 of the parts, one behind the other.
+/// The first hexadecimal digits of the SHA-512 of the concatenated parts.
 fn hex(parts: &[&str], digits: usize) -> String {
     let mut sha = Sha512::new();
     parts.iter().for_each(|part| sha.update(part));
@@ -226,7 +229,7 @@ mod tests {
             let container = "c".repeat(length);
             Names { container: &container, ..ETH0 }.spoof_names()
         };
-        // 13 bytes before the ID, 9 behind the container's.
+        // 13 bytes before the ID, 9 after the container's.
         assert_eq!(of(233).mac, format!("cni-br-iface-{}-eth0-mac", "c".repeat(233)));
         let (one, two) = (of(234), of(300));
         assert_eq!((one.mac.len(), two.mac.len()), (CHAIN_NAME_MAX, CHAIN_NAME_MAX));

@@ -1,17 +1,18 @@
-//! Changing a ruleset that other processes change as well: look, change, and look again if it moved.
+//! Changes a ruleset that other processes change, too: reads it, changes it, and starts again if it has changed in
+//! between.
 
 use netops::error::Result;
 use netops::{Errno, OpError};
 
-/// How often somebody else may come first.
+/// The number of attempts.
 const TRIES: usize = 16;
 
-/// Whether the object looked at has come or gone since.
+/// Whether the error says that the object appeared or disappeared since it was read.
 pub(crate) fn is_overtaken(error: &OpError) -> bool {
     matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EEXIST | Errno::EBUSY | Errno::ERESTART))
 }
 
-/// Looks and changes until nobody has come between the two.
+/// Reads and changes until no other process has changed the ruleset in between.
 pub(crate) fn retry<T>(mut look_and_change: impl FnMut() -> Result<T>) -> Result<T> {
     for _ in 1..TRIES {
         match look_and_change() {

@@ -1,13 +1,14 @@
-//! Rules of the reference in a chain where an administrator's may stand too.
+//! Puts rules of the reference into a chain that may also contain an administrator's rules.
 
 use netops::nft::{Chain, Change, Expr, Rule, normalised};
 
-/// Whether the chain has these rules, each once and in this order; others may stand anywhere.
+/// Whether the chain has these rules, each once and in this order; other rules may be between them.
 pub(crate) fn stand_in_order(found: &[Rule], wanted: &[Vec<Expr>]) -> bool {
     found.iter().map(|rule| normalised(&rule.exprs)).filter(|rule| wanted.contains(rule)).eq(wanted.iter().cloned())
 }
 
-/// What puts these rules into the chain in this order, and leaves all others: nothing where they are right.
+/// The changes that put these rules into the chain in this order. Other rules stay. No changes if the rules are right
+/// already.
 pub(crate) fn put_in_order(chain: &Chain, found: &[Rule], wanted: &[Vec<Expr>]) -> Vec<Change> {
     if stand_in_order(found, wanted) {
         return Vec::new();

@@ -1,7 +1,7 @@
-//! MAC spoof guard as the reference has it: a rule for the port, and two chains for the attachment.
+//! MAC spoof guard as in the reference: a rule for the port, and two chains for the attachment.
 //!
-//! Chains and comments name container and interface but no network. Which guards are still of use is therefore told
-//! by their ports: the host's end of a veth is there as long as the container can send, and no longer.
+//! Chains and comments contain container and interface, but no network. So the port decides whether a guard is still
+//! needed: the host end of a veth exists as long as the container can send.
 
 use std::collections::HashSet;
 
@@ -20,14 +20,14 @@ const TABLE: Table = Table::new(Family::Bridge, "nat");
 /// A hardware address.
 pub type Mac = [u8; 6];
 
-/// Where all guards begin.
+/// The chain where all guards begin.
 fn prerouting() -> Chain {
     // NF_BR_PRI_NAT_DST_BRIDGED, nft's `dstnat` of this family; ebtables has its PREROUTING of table nat there, too.
     let base = BaseChain { kind: ChainType::Filter, hook: Hook::Prerouting, priority: -300 };
     Chain { base: Some(base), ..TABLE.chain("PREROUTING") }
 }
 
-/// The names of one attachment's guard.
+/// The objects of one attachment's guard.
 struct Guard {
     comment: String,
     iface: Chain,
@@ -39,7 +39,7 @@ impl Guard {
         Self::named(attachment.spoof_names())
     }
 
-    /// The one that the reference, or an earlier version, may have made under names that others share.
+    /// The guard that the reference, or an earlier version, may have made under names that other attachments share.
     fn ambiguous(attachment: Names<'_>) -> Option<Self> {
         attachment.ambiguous_spoof_names().map(Self::named)
     }
@@ -61,36 +61,36 @@ impl Guard {
         vec![vec![Expr::Verdict(Verdict::Jump(self.mac.name.clone()))]]
     }
 
-    /// The attachment's rules where all guards begin.
+    /// The attachment's rules in `prerouting`.
     fn jumps(&self, nft: &mut Nft) -> Result<Vec<Rule>> {
         let is_own = |comment: Option<&str>| comment == Some(&*self.comment);
-        // One that was put there by hand may have no comment; it would keep the chain.
+        // A rule that was added by hand may have no comment; it would keep the chain from being deleted.
         let mut rules = nft.list_rules_where(&prerouting(), |comment| comment.is_none() || is_own(comment))?;
         rules.retain(|rule| self.is_own(rule) || rule.goes_to() == Some(&*self.iface.name));
         Ok(rules)
     }
 
-    /// The first jumps to the second, so it is emptied first.
+    /// The first chain jumps to the second, so it is flushed first.
     fn chains(&self) -> [&Chain; 2] {
         [&self.iface, &self.mac]
     }
 }
 
 fn mac_rules(mac: Mac) -> Vec<Vec<Expr>> {
-    // The sender's address in an Ethernet header.
+    // The source address in an Ethernet header.
     let load = Expr::Payload { base: Base::Link, offset: 6, length: 6, to: Register::R1 };
     let is_own = vec![load, Expr::Cmp(Cmp::Eq, Register::R1, mac.to_vec()), Expr::Verdict(Verdict::Return)];
     vec![is_own, vec![Expr::Verdict(Verdict::Drop)]]
 }
 
-/// A name as `meta iifname` loads it (`IFNAMSIZ`).
+/// An interface name in the form that `meta iifname` loads (`IFNAMSIZ` bytes).
 fn padded(name: &str) -> Vec<u8> {
     let mut bytes = name.as_bytes().to_vec();
     bytes.resize(16, 0);
     bytes
 }
 
-/// The port that a rule is for.
+/// The port that a rule matches.
 fn port_of(rule: &Rule) -> Option<String> {
     let mut exprs = rule.exprs.iter().skip_while(|expr| !matches!(expr, Expr::Meta(Meta::IifName, _)));
     match (exprs.next(), exprs.next()) {
@@ -102,7 +102,7 @@ fn port_of(rule: &Rule) -> Option<String> {
     }
 }
 
-/// Whether a rule's port is there, and so may send.
+/// Whether a rule's port still exists, so that it may send.
 fn has_port(host: &Kernel, rule: &Rule) -> Result<bool> {
     match port_of(rule) {
         Some(name) => Ok(link::find(host, &name)?.is_some()),
@@ -110,10 +110,10 @@ fn has_port(host: &Kernel, rule: &Rule) -> Result<bool> {
     }
 }
 
-/// Lets through what enters the bridge by `host_veth` only if it is sent from `mac`.
+/// Drops frames that enter the bridge by `host_veth` unless their source address is `mac`.
 ///
-/// What the attachment has of an earlier try gives way. An earlier port that is still there keeps its rule: it may not
-/// send at all then.
+/// Replaces what an earlier attempt of the attachment left. If an earlier port still exists, its rule stays; that port
+/// then cannot send at all.
 pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
     let guard = Guard::of(attachment);
     race::retry(|| {
@@ -123,7 +123,7 @@ pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Ma
         if is_first {
             changes.extend([Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())]);
         }
-        // No rule goes to a chain that is not there: then nobody's rules have to be looked through.
+        // No rule can jump to a chain that does not exist, so the rules need not be searched.
         if nft.find_chain(&guard.iface)?.is_some() {
             let host = Kernel::host()?;
             for jump in guard.jumps(nft)? {
@@ -135,7 +135,7 @@ pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Ma
         if let Some(ambiguous) = Guard::ambiguous(attachment)
             && nft.find_chain(&ambiguous.iface)?.is_some()
         {
-            // Another attachment's, of the same names, is for another port.
+            // The rule belongs to another attachment with the same names, and matches another port.
             let mut jumps = ambiguous.jumps(nft)?;
             jumps.retain(|rule| ambiguous.is_own(rule) && port_of(rule).as_deref() == Some(host_veth));
             changes.extend(jumps.into_iter().map(Change::DeleteRule));
@@ -153,7 +153,7 @@ pub(crate) fn add(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Ma
     })
 }
 
-/// Removes an attachment's guard, if its port is gone: another network's attachment may have the same names.
+/// Removes an attachment's guard if its port is gone: another network's attachment may have the same names.
 pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
     let guard = Guard::of(attachment);
     race::retry(|| {
@@ -173,13 +173,13 @@ pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>) -> Result<()> {
         let (host, mut jumps) = (Kernel::host()?, ambiguous.jumps(nft)?);
         jumps.retain(|rule| ambiguous.is_own(rule));
         if jumps.is_empty() {
-            return Ok(()); // the chains are other guards'
+            return Ok(()); // The chains belong to other guards.
         }
         nft.commit(&Transaction::new(removal(&host, jumps, chains)?))
     })
 }
 
-/// A guard's chains as they are found, with their rules and how much goes there.
+/// A guard's chains in the kernel, with their rules and the number of jumps to them.
 struct Chains {
     iface: Option<FoundChain>,
     mac: Option<FoundChain>,
@@ -188,7 +188,7 @@ struct Chains {
 struct FoundChain {
     chain: Chain,
     rules: Vec<Rule>,
-    /// How many rules elsewhere go there.
+    /// The number of rules elsewhere that jump here.
     jumps: usize,
 }
 
@@ -207,8 +207,8 @@ impl Chains {
         self.iface.is_none() && self.mac.is_none()
     }
 
-    /// What removes the chains when `gone` are deleted. One that other rules go to stays as it is: chains of the reference
-    /// can be those of two guards, and the other's port may still send.
+    /// The changes that remove the chains when the rules `gone` are deleted. A chain that other rules jump to stays
+    /// unchanged: in the reference, two guards can share chains, and the other guard's port may still send.
     fn removal(self, gone: &[Rule]) -> Vec<Change> {
         let mut free: Vec<FoundChain> = Vec::new();
         for found in [self.iface, self.mac].into_iter().flatten() {
@@ -226,7 +226,7 @@ impl Chains {
     }
 }
 
-/// What removes the jumps whose ports are gone, and the chains if there is no other.
+/// The changes that remove the jumps whose ports are gone, and the chains if no other jump is left.
 fn removal(host: &Kernel, jumps: Vec<Rule>, chains: Chains) -> Result<Vec<Change>> {
     let (mut gone, mut is_in_use) = (Vec::new(), false);
     for jump in jumps {
@@ -241,7 +241,8 @@ fn removal(host: &Kernel, jumps: Vec<Rule>, chains: Chains) -> Result<Vec<Change
     Ok(gone.into_iter().map(Change::DeleteRule).chain(of_chains).collect())
 }
 
-/// Removes all guards whose ports are gone but those of valid attachments. They guard nothing, whatever their network.
+/// Removes all guards whose ports are gone, of any network, except those of valid attachments. They guard nothing any
+/// more.
 pub(crate) fn gc(nft: &mut Nft, valid: &[Names<'_>]) -> Result<()> {
     if nft.find_chain(&prerouting())?.is_none_or(|chain| chain.uses == 0) {
         return Ok(());
@@ -266,15 +267,15 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Names<'_>]) -> Result<()> {
     })
 }
 
-/// The container and interface of a guard, and its port, which is gone.
+/// The container and interface of a guard whose port is gone, and that port.
 pub(crate) struct Idle {
     pub(crate) container: String,
     pub(crate) ifname: String,
     pub(crate) port: Option<String>,
 }
 
-/// Lists the guards whose ports are gone, which [`gc`] would remove. Of an ID with digits behind it, the container is not
-/// known; such guards are left out.
+/// Lists the guards whose ports are gone, which [`gc`] would remove. Guards with a hashed ID do not name their
+/// container, so they are left out.
 pub(crate) fn list_idle(nft: &mut Nft) -> Result<Vec<Idle>> {
     if nft.find_chain(&prerouting())?.is_none_or(|chain| chain.uses == 0) {
         return Ok(Vec::new());
@@ -294,10 +295,10 @@ pub(crate) fn list_idle(nft: &mut Nft) -> Result<Vec<Idle>> {
     Ok(idle)
 }
 
-/// Compares the ruleset with what [`add`] makes.
+/// Compares the ruleset with the rules that [`add`] makes.
 ///
 /// # Errors
-/// What is missing or different.
+/// The rule that is missing or different.
 pub(crate) fn check(nft: &mut Nft, attachment: Names<'_>, host_veth: &str, mac: Mac) -> Result<()> {
     base::find(nft, &prerouting())?;
     base::expect_awake(nft, &TABLE)?;
@@ -325,13 +326,13 @@ fn check_guard(nft: &mut Nft, guard: &Guard, host_veth: &str, mac: Mac) -> Resul
     Ok(())
 }
 
-/// Whether this kernel can do it.
+/// Whether this kernel supports the guard.
 ///
 /// # Errors
-/// What is missing.
+/// The missing part.
 pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
     if base::find(nft, &prerouting())?.is_some() {
-        return Ok(()); // it has worked before
+        return Ok(()); // The chain exists, so it has worked before.
     }
     let guard = Guard::of(Names { network: "", container: "trial", ifname: "" });
     let mut changes = vec![Change::EnsureTable(TABLE), Change::EnsureChain(prerouting())];
