@@ -57,8 +57,10 @@ pub(crate) fn measure(subjects: &[Arc<Subject>], at_once: usize, amount: Amount)
     let mut bursts = Vec::new();
     for (index, verb) in verbs.into_iter().enumerate() {
         for (contender, tallies) in contest.contenders.iter().zip(&tallies) {
-            let told = contender.subject.is_told(&contest.scene, verb);
-            bursts.extend(tallies.get(index).filter(|_| told).and_then(|tally| burst(contender, verb, at_once, tally)));
+            let reported = contender.subject.is_reported(&contest.scene, verb);
+            bursts.extend(
+                tallies.get(index).filter(|_| reported).and_then(|tally| burst(contender, verb, at_once, tally)),
+            );
         }
     }
     drop(contest);

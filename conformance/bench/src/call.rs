@@ -126,7 +126,7 @@ impl Call {
     /// # Errors
     /// It could not be started, or was not through in time.
     pub(crate) fn run(&self) -> Result<Ended, String> {
-        self.try_run().map_err(|error| format!("cannot run {}: {error}", self.told()))
+        self.try_run().map_err(|error| format!("cannot run {}: {error}", self.description()))
     }
 
     fn try_run(&self) -> io::Result<Ended> {
@@ -154,25 +154,26 @@ impl Call {
     /// # Errors
     /// It failed, or printed something else.
     pub(crate) fn verify(&self, ended: &Ended) -> Result<Value, String> {
-        self.judge_output(&ended.status, &ended.stdout, &ended.stderr)
+        self.verify_output(&ended.status, &ended.stdout, &ended.stderr)
     }
 
     /// As [`Call::verify`], for a call that other code made.
     ///
     /// # Errors
     /// It failed, or printed something else.
-    pub(crate) fn judge_output(&self, status: &ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Value, String> {
+    pub(crate) fn verify_output(&self, status: &ExitStatus, stdout: &[u8], stderr: &[u8]) -> Result<Value, String> {
         let (stdout, stderr) = (String::from_utf8_lossy(stdout), String::from_utf8_lossy(stderr));
-        let told =
-            |what: &str| format!("{}: {what}; stdout {:?}, stderr {:?}", self.told(), stdout.trim(), stderr.trim());
+        let failure = |what: &str| {
+            format!("{}: {what}; stdout {:?}, stderr {:?}", self.description(), stdout.trim(), stderr.trim())
+        };
         if !status.success() {
-            return Err(told(&status.to_string()));
+            return Err(failure(&status.to_string()));
         }
-        self.expect.verify(&stdout).map_err(|what| told(&what))
+        self.expect.verify(&stdout).map_err(|what| failure(&what))
     }
 
     /// The call in one line.
-    pub(crate) fn told(&self) -> String {
+    pub(crate) fn description(&self) -> String {
         let verb = self.environment.iter().find(|(name, _)| name == "CNI_COMMAND").map(|(_, verb)| verb.as_str());
         let name = self.program.file_name().unwrap_or_default().to_string_lossy();
         let words = std::iter::once(name.as_ref()).chain(verb).chain(self.arguments.iter().map(String::as_str));

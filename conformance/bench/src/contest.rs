@@ -58,8 +58,9 @@ impl Contest {
     /// A node cannot be made.
     pub(crate) fn new(scene: Scene, subjects: &[Arc<Subject>]) -> Result<Self, String> {
         let scene = Arc::new(scene);
-        let is_told = |subject: &&Arc<Subject>| scene.verbs.iter().any(|verb| subject.is_told(&scene, *verb));
-        let contenders = subjects.iter().filter(is_told).map(|subject| Contender::new(subject.clone(), scene.clone()));
+        let is_reported = |subject: &&Arc<Subject>| scene.verbs.iter().any(|verb| subject.is_reported(&scene, *verb));
+        let contenders =
+            subjects.iter().filter(is_reported).map(|subject| Contender::new(subject.clone(), scene.clone()));
         Ok(Self { contenders: contenders.collect::<Result<_, _>>()?, scene: scene.clone(), crowd: 0, turn: SEED })
     }
 
@@ -134,7 +135,7 @@ impl Contest {
         let mut outcomes = Vec::new();
         for verb in scene.verbs {
             for contender in &mut self.contenders {
-                if contender.subject.is_told(&scene, *verb) {
+                if contender.subject.is_reported(&scene, *verb) {
                     outcomes.extend(
                         contender.outcome(*verb).map(|outcome| (*verb, contender.subject.name.clone(), outcome)),
                     );
@@ -307,11 +308,12 @@ impl Calls {
                 stdin: &call.stdin,
                 deadline: DEADLINE,
             };
-            let seen =
-                program.trace(node).ok_or_else(|| format!("{}: not through in time under trace", call.told()))?;
+            let seen = program
+                .trace(node)
+                .ok_or_else(|| format!("{}: not through in time under trace", call.description()))?;
             leftover::reap();
             all.add(&seen);
-            call.judge_output(&seen.output.status, seen.output.stdout.as_bytes(), seen.output.stderr.as_bytes())
+            call.verify_output(&seen.output.status, seen.output.stdout.as_bytes(), seen.output.stderr.as_bytes())
         })?;
         Ok(all)
     }

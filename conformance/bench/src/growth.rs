@@ -10,7 +10,7 @@ use crate::latency::warm_up;
 use crate::report::Growth;
 use crate::scene::{self, Scene, Verb};
 use crate::subject::{Subject, Who};
-use crate::{leftover, tell};
+use crate::{leftover, progress};
 
 /// What grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub(crate) fn measure(
     let (mut points, mut beside_churn) = (Vec::new(), Vec::new());
     warm_up(&mut contest)?;
     for size in dimension.sizes(is_quick) {
-        tell(&format!("{} {size} ...", dimension.name()));
+        progress(&format!("{} {size} ...", dimension.name()));
         grow(&mut contest, dimension, *size)?;
         // The first call of a size is each subject's own affair: it may build an index of what it finds.
         for pod in contest.add_pods(1)? {

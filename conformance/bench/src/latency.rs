@@ -7,7 +7,7 @@ use crate::contest::{Contest, Memory};
 use crate::report::Row;
 use crate::scene::{Scene, Verb};
 use crate::subject::Subject;
-use crate::{leftover, tell};
+use crate::{leftover, progress};
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy)]
@@ -33,7 +33,7 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
     let rounds = amount.pods.div_ceil(PODS_IN_A_ROW).max(1);
     for round in 0..rounds {
         for (scene, memory) in scenes.iter().zip(&mut memories) {
-            tell(&format!("{}, {} of {rounds} ...", scene.name, round + 1));
+            progress(&format!("{}, {} of {rounds} ...", scene.name, round + 1));
             let mut contest = Contest::new(scene.clone(), subjects)?;
             contest.recall(take(memory));
             warm_up(&mut contest)?;

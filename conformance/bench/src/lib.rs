@@ -45,13 +45,13 @@ pub fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(why) => {
-            writeln!(std::io::stderr(), "bench: {why}").ok(); // nobody is left to tell
+            writeln!(std::io::stderr(), "bench: {why}").ok(); // otherwise it cannot be reported
             ExitCode::FAILURE
         }
     }
 }
 
 /// Says on stderr what is being done.
-pub(crate) fn tell(what: &str) {
+pub(crate) fn progress(what: &str) {
     writeln!(std::io::stderr(), "{what}").ok(); // progress only
 }

@@ -9,7 +9,7 @@ use crate::growth::Dimension;
 use crate::latency::{self, Amount};
 use crate::report::{self, Described, Made, Report};
 use crate::subject::{Built, Staging, Subject};
-use crate::{burst, growth, leftover, scene, tell};
+use crate::{burst, growth, leftover, progress, scene};
 
 /// What a call of a plugin costs: ours, the reference, and the least netlink, side by side
 #[derive(Debug, Parser)]
@@ -107,7 +107,7 @@ impl Options {
         let scenes: Vec<_> = scene::all().into_iter().filter(|scene| self.is_wanted(scene.name)).collect();
         report.rows = latency::measure(&scenes, &subjects, self.amount())?;
         for at_once in [1, 8, 64].into_iter().filter(|_| self.is_wanted("burst")) {
-            tell(&format!("{at_once} at a time ..."));
+            progress(&format!("{at_once} at a time ..."));
             report.bursts.extend(burst::measure(&subjects, at_once, self.burst(at_once))?);
         }
         for dimension in Dimension::ALL.into_iter().filter(|dimension| self.is_wanted(dimension.name())) {

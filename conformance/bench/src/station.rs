@@ -49,7 +49,7 @@ impl Drop for Station {
     fn drop(&mut self) {
         drop(self.jobs.take());
         if let Some(thread) = self.thread.take() {
-            thread.join().ok(); // a panic has been told where it happened
+            thread.join().ok(); // a panic was reported where it happened
         }
     }
 }

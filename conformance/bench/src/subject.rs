@@ -92,7 +92,7 @@ impl Built {
 }
 
 /// `cargo build --release` of what is measured. Offline: cargo has just built this program, with the same dependencies.
-#[expect(clippy::disallowed_methods, reason = "cargo tells by a variable that it has started this program")]
+#[expect(clippy::disallowed_methods, reason = "cargo sets a variable when it starts this program")]
 fn build() -> Result<(), String> {
     let Some(cargo) = std::env::var_os("CARGO") else { return Ok(()) };
     for package in ["cni-plugins", CNITOOL] {
@@ -217,7 +217,7 @@ impl Subject {
 
     /// Whether its calls of the verb are a row of the report: a subject that differs in DEL alone has a row for DEL
     /// alone.
-    pub(crate) fn is_told(&self, scene: &Scene, verb: Verb) -> bool {
+    pub(crate) fn is_reported(&self, scene: &Scene, verb: Verb) -> bool {
         let differs =
             !matches!(self.who, Who::Floor { waits: true, .. }) || (verb == Verb::Del && scene.name != "loopback");
         differs && self.takes_part(scene, verb)

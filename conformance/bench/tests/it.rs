@@ -119,7 +119,7 @@ fn crowds_and_growth_are_measured() {
 
 /// One that prints no result, and one that fails in the second verb.
 #[test]
-fn a_subject_that_fails_is_told_and_not_timed() {
+fn a_subject_that_fails_is_reported_and_not_timed() {
     let folder = tempfile::tempdir().unwrap();
     let subject = |name: &str, script: &str| {
         let path = folder.path().join(name);
@@ -138,10 +138,10 @@ fn a_subject_that_fails_is_told_and_not_timed() {
         .iter()
         .flat_map(|name| ["ADD", "CHECK", "DEL"].map(|verb| format!("loopback {verb} {name}")))
         .collect();
-    let mut told = rows(&report, "rows", "failed");
+    let mut failures = rows(&report, "rows", "failed");
     failed.sort();
-    told.sort();
-    assert_eq!(told, failed);
+    failures.sort();
+    assert_eq!(failures, failed);
     assert!(stdout.contains("FAILED failing, loopback CHECK: loopback CHECK: exit status: 7"), "{stdout}");
     assert!(stdout.contains("FAILED silent, loopback ADD: loopback ADD: stdout is not JSON"), "{stdout}");
     // The others go on.
@@ -149,7 +149,7 @@ fn a_subject_that_fails_is_told_and_not_timed() {
 }
 
 #[test]
-fn a_wrong_command_line_is_told() {
+fn a_wrong_command_line_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let wrong: [(&[&str], &str); 4] = [
         (&["--subject", "nameless"], "NAME=DIR is wanted"),

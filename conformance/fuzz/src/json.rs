@@ -52,7 +52,7 @@ pub fn tolerance(data: &[u8]) {
             let again = serde_json::to_value(sample).expect("text keys only");
             assert_eq!(json::decode(&again).as_ref(), Ok(sample));
         }
-        Err(error) => told(error, &value),
+        Err(error) => check_error(error, &value),
     }
     for note in ignored.into_inner() {
         assert!(note.path.ends_with(&note.key));
@@ -95,7 +95,7 @@ fn shout_within(value: &Value) -> Value {
 }
 
 /// One line of bounded length that names a key of the config.
-fn told(error: &DecodeError, value: &Value) {
+fn check_error(error: &DecodeError, value: &Value) {
     let line = error.to_string();
     assert!(!line.contains(['\n', '\r']), "{line:?}");
     let key = error.path.split(['.', '[']).next().unwrap_or_default();

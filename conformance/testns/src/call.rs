@@ -161,7 +161,7 @@ impl Call {
         let config = || serde_json::from_str::<Value>(&self.config).ok();
         let from_config = || Some(config()?.get("type")?.as_str()?.to_owned());
         let name = self.plugin.clone().or_else(from_config);
-        node.bin_dir().join(name.must("tell which plugin to call: the config has no type"))
+        node.bin_dir().join(name.must("find the plugin to call: the config has no type"))
     }
 
     pub(crate) fn variables(&self, node: &Node) -> Vec<(String, String)> {

@@ -93,7 +93,7 @@ fn read_all(pipe: Option<impl Read>) -> String {
 }
 
 fn report(news: &Sender<News>, report: News) {
-    news.send(report).ok(); // nobody listens once the deadline has passed
+    news.send(report).ok(); // the receiver is gone once the deadline has passed
 }
 
 fn collect(reports: &Receiver<News>, start: Instant, deadline: Duration) -> Option<Output> {

@@ -125,7 +125,7 @@ fn cause_of(error: &str) -> String {
 }
 
 fn all_alike(set: Set, version: &str, with_ports: bool) -> Option<Course> {
-    let by_hand = course(set, Driver::Nobody, version, with_ports)?;
+    let by_hand = course(set, Driver::ByHand, version, with_ports)?;
     for driver in [Driver::Libcni, Driver::Cnitool] {
         let driven = course(set, driver, version, with_ports)?;
         assert_eq!(driven.result, by_hand.result, "left: {driver:?}, right: each executable called by hand");
@@ -173,7 +173,7 @@ fn check_fails_alike() {
 fn our_bridge_in_the_references_chain() {
     let Some(mixed) = all_alike(Set::OursFirst, "1.0.0", false) else { return };
     is_noticed(&mixed);
-    let theirs = course(Set::Reference, Driver::Nobody, "1.0.0", false).unwrap();
+    let theirs = course(Set::Reference, Driver::ByHand, "1.0.0", false).unwrap();
     assert_eq!(mixed.result, theirs.result, "left: with our bridge, right: all theirs");
 }
 

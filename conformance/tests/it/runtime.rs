@@ -48,7 +48,7 @@ fn is_in_path(program: &str) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Driver {
     /// The test itself calls one plugin after the other.
-    Nobody,
+    ByHand,
     /// Our library.
     Libcni,
     /// Our command line.
@@ -70,7 +70,7 @@ impl Chain<'_> {
     /// ADD; the last plugin's result.
     pub(crate) fn add(&self) -> Result<Value, String> {
         match self.driver {
-            Driver::Nobody => self.forward(Verb::Add, None).map(|last| last.expect("a result")),
+            Driver::ByHand => self.forward(Verb::Add, None).map(|last| last.expect("a result")),
             Driver::Libcni => {
                 let (network, attachment) = self.for_libcni();
                 let result = wait(self.libcni().add(&network, &attachment)).map_err(|error| error.to_string())?;
@@ -83,7 +83,7 @@ impl Chain<'_> {
     /// CHECK, with the result of ADD, which runtimes keep in their cache.
     pub(crate) fn check(&self, result: &Value) -> Result<(), String> {
         match self.driver {
-            Driver::Nobody => self.forward(Verb::Check, Some(result)).map(drop),
+            Driver::ByHand => self.forward(Verb::Check, Some(result)).map(drop),
             Driver::Libcni => {
                 let (network, attachment) = self.for_libcni();
                 wait(self.libcni().check(&network, &attachment)).map_err(|error| error.to_string())
@@ -95,7 +95,7 @@ impl Chain<'_> {
     /// DEL, with the result of ADD from version 0.4.0 on.
     pub(crate) fn del(&self, result: &Value) -> Result<(), String> {
         match self.driver {
-            Driver::Nobody => {
+            Driver::ByHand => {
                 let prev_result = Some(result).filter(|_| self.version() >= SpecVersion::V0_4_0);
                 self.plugins().iter().rev().try_for_each(|plugin| self.call(Verb::Del, plugin, prev_result).map(drop))
             }

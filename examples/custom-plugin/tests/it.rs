@@ -112,7 +112,7 @@ fn a_container_without_default_route_is_left_as_it_is() {
 }
 
 #[test]
-fn a_config_that_cannot_be_used_is_told_with_key_and_value() {
+fn the_error_of_an_invalid_config_has_key_and_value() {
     let (node, _) = node();
     let pod = node.container();
     let refused = |own: Value| {

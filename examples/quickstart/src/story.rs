@@ -1,4 +1,4 @@
-//! The steps, and what each one shows.
+//! The steps and their output.
 
 use crate::drawing::draw;
 use anyhow::{Context, Result, ensure};
@@ -29,8 +29,8 @@ impl Pod {
     }
 }
 
-/// Tells the whole story on `out`.
-pub(crate) fn tell(out: &mut impl Write) -> Result<()> {
+/// Runs all steps and prints them on `out`.
+pub(crate) fn run(out: &mut impl Write) -> Result<()> {
     let executable = std::env::current_exe().context("cannot find this program's own file")?;
     let node = Node::with(&Subject::Multicall(executable));
     let outside = outside(&node);
@@ -38,11 +38,11 @@ pub(crate) fn tell(out: &mut impl Write) -> Result<()> {
     for family in ["ipv4", "ipv6"] {
         node.host().set_sysctl(&format!("net/{family}/conf/all/forwarding"), "1");
     }
-    // What the kernel still adds to the uplink is no pod's.
+    // The kernel's own objects on the uplink are no pod's.
     node.host().wait_until_settled("uplink0");
     node.remember();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(tell_on(out, &node, &outside))
+    runtime.block_on(run_on(out, &node, &outside))
 }
 
 /// A machine outside: it knows the node, and has no route to any pod.
@@ -56,7 +56,7 @@ fn outside(node: &Node) -> Namespace {
     outside
 }
 
-async fn tell_on(out: &mut impl Write, node: &Node, outside: &Namespace) -> Result<()> {
+async fn run_on(out: &mut impl Write, node: &Node, outside: &Namespace) -> Result<()> {
     writeln!(
         out,
         "A node in a throwaway namespace, with this network in /etc/cni/net.d/10-pods.conflist:\n\n{CONFLIST}"
@@ -104,7 +104,7 @@ async fn add(
     Ok(Pod { name, container, attachment, result })
 }
 
-/// Pings each way there is, and asks the machine outside whom it sees.
+/// Pings in every direction, and asks the machine outside for the source address that it sees.
 fn reach(out: &mut impl Write, pods: &[Pod], outside: &Namespace) -> Result<()> {
     for from in pods {
         let others = pods.iter().filter(|pod| pod.name != from.name);
@@ -156,7 +156,7 @@ fn leftovers(out: &mut impl Write, node: &Node) -> Result<()> {
     Ok(())
 }
 
-/// What an interface plugin makes once for all pods of a network, as the reference does.
+/// The objects that an interface plugin makes once for all pods of a network, as the reference does.
 fn is_the_networks(line: &str) -> bool {
     let is_empty_nat = line.starts_with("+ nft table ip") || line.contains("3=\"POSTROUTING\"");
     is_empty_nat || ["cni0", "/var/lib/cni", "/run/cni"].iter().any(|word| line.contains(word))

@@ -1,4 +1,4 @@
-//! What is known of all pods, for those who look.
+//! The state of all pods, for display.
 
 use crate::manifest::Key;
 use serde::Serialize;
@@ -6,20 +6,20 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
-/// Where a pod is on its way.
+/// The phase of a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(crate) enum Phase {
-    /// Something that is not its own has to happen first.
+    /// It waits for an event outside the pod.
     Waiting,
-    /// Its network is being made.
+    /// Its network is being set up.
     Starting,
-    /// It has all it asked for.
+    /// It has everything that it requested.
     Running,
-    /// It is tried again after a while.
+    /// It is tried again later.
     Failed,
     /// It is being taken down.
     Stopping,
-    /// It is gone, and nothing is left of it.
+    /// It is gone, and nothing of it is left.
     Gone,
     /// This program ends, and what is left of the pod is taken down at the next start.
     Left,
@@ -40,14 +40,14 @@ impl fmt::Display for Phase {
     }
 }
 
-/// What is known of one pod.
+/// The state of one pod.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(crate) struct PodStatus {
     pub(crate) phase: Phase,
     pub(crate) addresses: Vec<IpAddr>,
     /// As `network:interface`.
     pub(crate) networks: Vec<String>,
-    /// What it asked for and did not get.
+    /// Requests without effect.
     pub(crate) warnings: Vec<String>,
     /// Whether it is in the node's network.
     pub(crate) host_network: bool,
@@ -55,22 +55,22 @@ pub(crate) struct PodStatus {
     pub(crate) pid: Option<u32>,
     /// When its sandbox was made, in seconds since 1970.
     pub(crate) created: Option<u64>,
-    /// The last error, or what is waited for.
+    /// The last error, or the event that it waits for.
     pub(crate) error: Option<String>,
 }
 
 /// Whether pods can have a network.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Readiness {
-    /// What earlier runs left is being taken away.
+    /// Objects of earlier runs are being removed.
     Collecting,
-    /// Why they cannot.
+    /// The reasons why they cannot.
     NotReady(String),
     /// They can.
     Ready {
         /// The networks; the first is the default one.
         names: Vec<String>,
-        /// Files that are none, and why.
+        /// Unusable files, with the reasons.
         passed_over: Vec<String>,
     },
 }
@@ -93,7 +93,7 @@ impl fmt::Display for Readiness {
 pub(crate) struct Board {
     pub(crate) network: Readiness,
     pub(crate) pods: BTreeMap<Key, PodStatus>,
-    /// What is wrong with manifests, by file.
+    /// Errors of manifests, by file.
     pub(crate) problems: BTreeMap<String, Vec<String>>,
 }
 
@@ -102,13 +102,13 @@ impl Board {
         Self { network: Readiness::Collecting, pods: BTreeMap::new(), problems: BTreeMap::new() }
     }
 
-    /// Whether nothing happens any more unless something outside changes.
+    /// Whether nothing changes any more without an event from outside.
     pub(crate) fn is_settled(&self) -> bool {
         let settled = |pod: &PodStatus| matches!(pod.phase, Phase::Waiting | Phase::Running | Phase::Failed);
         self.network != Readiness::Collecting && self.pods.values().all(settled)
     }
 
-    /// Whether all that is wanted runs.
+    /// Whether all wanted pods run.
     pub(crate) fn is_well(&self) -> bool {
         self.problems.is_empty() && self.pods.values().all(|pod| pod.phase == Phase::Running)
     }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// A kubelet in small: gives each pod of a folder of manifests a network namespace and a network.
+/// A small kubelet: gives each pod of a folder of manifests a network namespace and a network.
 #[derive(Debug, Parser)]
 #[command(name = "static-pods", version, args_conflicts_with_subcommands = true)]
 pub(crate) struct Cli {
@@ -63,7 +63,7 @@ pub(crate) struct Options {
     /// Folder of the records of sandboxes.
     #[arg(long, value_name = "DIR", default_value = STATE_DIR)]
     pub(crate) state_dir: PathBuf,
-    /// Who sets lo of a pod up.
+    /// What sets lo of a pod up.
     #[arg(long, value_enum, default_value_t = Loopback::InProcess)]
     pub(crate) loopback: Loopback,
     /// Address of the cluster's DNS server; may be given several times.
@@ -87,7 +87,7 @@ pub(crate) struct Options {
     /// Makes all as the manifests say, shows it, and ends; the pods stay.
     #[arg(long)]
     pub(crate) once: bool,
-    /// Tells on stderr what is done, and what plugins say there.
+    /// Logs to stderr what is done, and what plugins print there.
     #[arg(long, short)]
     pub(crate) verbose: bool,
     /// Shows it all on two sample pods, in folders of its own; needs nothing but a throwaway namespace.
@@ -95,14 +95,14 @@ pub(crate) struct Options {
     pub(crate) demo: bool,
 }
 
-/// Who sets `lo` up.
+/// What sets `lo` up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Loopback {
     /// This program.
     InProcess,
     /// The plugin loopback.
     Plugin,
-    /// Nobody here.
+    /// Another component.
     None,
 }
 

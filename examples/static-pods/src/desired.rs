@@ -1,4 +1,4 @@
-//! What the folder of manifests asks for.
+//! The pods that the folder of manifests requests.
 
 use crate::manifest::{self, Key, Manifest};
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A pod that is to be there.
+/// A requested pod.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Wanted {
     pub(crate) manifest: Arc<Manifest>,
@@ -20,17 +20,17 @@ pub(crate) struct Wanted {
 pub(crate) struct Desired {
     /// In the order of the files' names, then of the documents.
     pub(crate) pods: Vec<Wanted>,
-    /// What is wrong, by file.
+    /// Errors, by file.
     pub(crate) problems: BTreeMap<String, Vec<String>>,
-    /// Files that could not be read in full: pods that came from them stay as they are, so that a slip of the pen takes
-    /// no running pod down.
+    /// Files that could not be read completely: their earlier pods stay as they are, so that a typing error removes no
+    /// running pod.
     pub(crate) broken: BTreeSet<String>,
 }
 
 /// Reads the folder. One that does not exist asks for nothing, as in a kubelet.
 ///
 /// # Errors
-/// It exists and cannot be listed: then nothing is known of what is wanted.
+/// It exists and cannot be listed: then it is unknown which pods are wanted.
 pub(crate) fn read(dir: &Path) -> io::Result<Desired> {
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Desired::default()),

@@ -65,7 +65,7 @@ pub(crate) async fn run(options: Options) -> Result<ExitCode> {
                     kubelet.note(key, status);
                 }
             }
-            told = signals.next() => kubelet.told(told),
+            event = signals.next() => kubelet.handle(event),
             changed = watcher.changed() => {
                 changed?;
                 kubelet.read();
@@ -91,7 +91,7 @@ impl Kubelet {
             let up = match (record.up, record.manifest.host_network) {
                 (false, _) => None,
                 (true, true) => Some(crate::network::Up::default()),
-                // Where the cache knows less than the record, the sandbox is made anew.
+                // Where the cache has less than the record, the sandbox is made anew.
                 (true, false) => self.node.network.status(&record).await.ok(),
             };
             adopted.entry(record.manifest.key.clone()).or_default().push(Sandbox { record, process, up });
@@ -118,7 +118,7 @@ impl Kubelet {
     fn read_folder(&mut self) -> Option<Desired> {
         match desired::read(&self.options.manifests) {
             Ok(desired) => Some(desired),
-            // Nothing is known of what is wanted, so nothing is changed.
+            // It is unknown which pods are wanted, so nothing is changed.
             Err(error) => {
                 let folder = self.options.manifests.display().to_string();
                 self.board.problems.insert(folder, vec![format!("cannot list the folder: {error}")]);
@@ -135,12 +135,12 @@ impl Kubelet {
         }
     }
 
-    /// Tells each worker what is wanted, and starts those that are missing.
+    /// Sends each worker its manifest, and starts missing workers.
     fn apply(&mut self, desired: Desired) {
         for wanted in &desired.pods {
             let key = &wanted.manifest.key;
             match self.workers.get(key) {
-                Some(worker) => tell(worker, Some(wanted.clone())),
+                Some(worker) => send(worker, Some(wanted.clone())),
                 None => {
                     let (sender, want) = watch::channel(Some(wanted.clone()));
                     tokio::task::spawn_local(Worker::new(key.clone(), self.node.clone(), want).run());
@@ -151,14 +151,14 @@ impl Kubelet {
         for (_, worker) in self.workers.iter().filter(|(key, _)| desired.find(key).is_none()) {
             let is_kept = worker.borrow().as_ref().is_some_and(|wanted| desired.broken.contains(&wanted.file));
             if !is_kept {
-                tell(worker, None);
+                send(worker, None);
             }
         }
         self.board.problems = desired.problems.clone();
         self.desired = desired;
     }
 
-    /// A worker has something to say.
+    /// Handles a worker's message.
     fn note(&mut self, key: Key, status: PodStatus) {
         if is_news(self.board.pods.get(&key), &status) {
             self.screen.show_change(&key, &status);
@@ -183,10 +183,10 @@ impl Kubelet {
         }
     }
 
-    fn told(&mut self, told: Told) {
-        match told {
-            Told::End => self.leave(),
-            Told::ReadAgain => self.read(),
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::End => self.leave(),
+            Event::ReadAgain => self.read(),
         }
     }
 
@@ -194,7 +194,7 @@ impl Kubelet {
     fn leave(&mut self) {
         let next = if *self.leaving.borrow() == Leaving::No { Leaving::InOrder } else { Leaving::AtOnce };
         self.leaving.send_replace(next);
-        self.workers.values().for_each(|worker| tell(worker, None));
+        self.workers.values().for_each(|worker| send(worker, None));
     }
 
     /// The exit status, if there is nothing more to do.
@@ -212,7 +212,7 @@ impl Kubelet {
     }
 }
 
-fn tell(worker: &watch::Sender<Option<Wanted>>, want: Option<Wanted>) {
+fn send(worker: &watch::Sender<Option<Wanted>>, want: Option<Wanted>) {
     worker.send_if_modified(|before| {
         let is_new = *before != want;
         *before = want;
@@ -220,7 +220,7 @@ fn tell(worker: &watch::Sender<Option<Wanted>>, want: Option<Wanted>) {
     });
 }
 
-/// How often plugins are asked for their STATUS, whatever they said: kubelets do so, too.
+/// How often STATUS is called, whatever its outcome: kubelets do so, too.
 const ASK_AGAIN: Duration = Duration::from_secs(5);
 
 /// Removes what belongs to no pod, once; then reports whether pods can have a network, and when that changes.
@@ -257,17 +257,17 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Told {
+    async fn next(&mut self) -> Event {
         tokio::select! {
-            _ = self.interrupt.recv() => Told::End,
-            _ = self.terminate.recv() => Told::End,
-            _ = self.hang_up.recv() => Told::ReadAgain,
+            _ = self.interrupt.recv() => Event::End,
+            _ = self.terminate.recv() => Event::End,
+            _ = self.hang_up.recv() => Event::ReadAgain,
         }
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Told {
+enum Event {
     /// SIGTERM, SIGINT.
     End,
     /// SIGHUP.

@@ -1,9 +1,9 @@
-//! A kubelet in small: watches a folder of pod manifests, gives each pod a network namespace held by a pause process and
-//! a network by crate `pods`, and shows how they are. It runs no containers.
+//! A small kubelet: watches a folder of pod manifests, gives each pod a network namespace held by a pause process and a
+//! network by crate `pods`, and shows the pods' state. It runs no containers.
 //!
-//! Reading order: what is wanted (`manifest`, `desired`, `watcher`), what is there (`process`, `pause`, `sandbox`,
-//! `state`, `ports`), the network (`network`, `dns`), how one becomes the other (`worker` for one pod, `kubelet` for
-//! all), and who sees it (`board`, `table`, `screen`).
+//! Reading order: the wanted pods (`manifest`, `desired`, `watcher`), the existing ones (`process`, `pause`, `sandbox`,
+//! `state`, `ports`), the network (`network`, `dns`), the workers (`worker` for one pod, `kubelet` for all), and the
+//! display (`board`, `table`, `screen`).
 
 mod cli;
 
@@ -42,7 +42,7 @@ use std::process::ExitCode;
 
 /// The executable's whole `main`.
 #[must_use]
-#[expect(clippy::disallowed_methods, reason = "tells whether this program was called as a plugin, as --demo does")]
+#[expect(clippy::disallowed_methods, reason = "shows whether this program was called as a plugin, as --demo does")]
 pub fn main() -> ExitCode {
     if std::env::var_os("CNI_COMMAND").is_some() {
         return cni_plugins::main();

@@ -1,7 +1,7 @@
-//! The pause process: what holds a pod's namespaces, and does nothing else.
+//! The pause process, which holds a pod's namespaces and does nothing else.
 //!
-//! It is this executable under a hidden subcommand. Whoever starts it writes `go` once the pod's record names it; at
-//! the end of its stdin before that it ends, so a parent that is killed in between leaves none.
+//! It is this executable under a hidden subcommand. Its parent writes `go` once the pod's record names the process; if
+//! its stdin ends before that, it ends too, so a parent that is killed in between leaves none.
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{SigSet, Signal};
@@ -10,7 +10,7 @@ use std::io::Read;
 /// What the parent writes.
 pub(crate) const GO: &[u8] = b"go";
 
-/// Waits for the parent's word, then for the signal to end.
+/// Waits for the parent's `go`, then for the signal to end.
 pub(crate) fn run() -> Result<()> {
     // A session of its own: keys on the parent's terminal, and its hanging up, are not for this process.
     nix::unistd::setsid().context("cannot start a session")?;
@@ -18,13 +18,13 @@ pub(crate) fn run() -> Result<()> {
     close_others().context("cannot close what the parent left open")?;
     let mut word = [0; GO.len()];
     match std::io::stdin().read_exact(&mut word) {
-        Ok(()) if word == *GO => until_told_to_end(),
-        Ok(()) => bail!("not told to go"),
+        Ok(()) if word == *GO => until_the_signal_to_end(),
+        Ok(()) => bail!("the parent did not say \"go\""),
         Err(error) => Err(error).context("the parent ended before its word to go"),
     }
 }
 
-/// Whoever started the parent may have left it more than the standard three, and waits for their end.
+/// Closes inherited files other than the standard three, as another process may wait for their end.
 fn close_others() -> std::io::Result<()> {
     let files = std::fs::read_dir("/proc/self/fd")?.flatten();
     let numbers: Vec<i32> = files.filter_map(|file| file.file_name().to_str()?.parse().ok()).collect();
@@ -35,8 +35,8 @@ fn close_others() -> std::io::Result<()> {
     Ok(())
 }
 
-/// All signals wait in vain but two.
-fn until_told_to_end() -> Result<()> {
+/// Waits for one of two signals; all others stay blocked.
+fn until_the_signal_to_end() -> Result<()> {
     let signals = SigSet::all();
     signals.thread_block().context("cannot block signals")?;
     loop {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 
-/// Who has which port. Clones are one and the same.
+/// The owner of each port. Clones share their state.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Ports(Arc<Table>);
 
@@ -22,7 +22,7 @@ pub(crate) struct Claim {
     key: Key,
 }
 
-/// Another pod has it.
+/// Another pod has the port.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Taken {
     port: Port,

@@ -1,4 +1,4 @@
-//! A process that is ours for sure: a recycled pid is another process.
+//! The identity of a process: a recycled pid belongs to another process.
 
 use anyhow::{Context, Result, anyhow};
 use rustix::process::{PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// What no two processes of one boot share.
+/// The unique identity of a process within one boot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ProcessId {
     pub(crate) pid: u32,
@@ -17,7 +17,7 @@ pub(crate) struct ProcessId {
     pub(crate) start_ticks: u64,
 }
 
-/// A process by a handle that never means another.
+/// A process, by a handle that cannot come to mean another one.
 #[derive(Debug)]
 pub(crate) struct Process {
     id: ProcessId,
@@ -37,7 +37,7 @@ impl Process {
 
     /// The process, if it still runs.
     pub(crate) fn find(id: ProcessId) -> Option<Self> {
-        // First the handle, then the look: what is seen is the handle's process.
+        // The handle is opened first and the process is examined after: what is seen is the handle's process.
         let pidfd = open(id.pid).ok()?;
         id.runs().then_some(Self { id, pidfd })
     }
@@ -87,7 +87,7 @@ fn parse_stat(text: &str) -> Option<(u64, char)> {
 }
 
 impl ProcessId {
-    /// Whether it runs, for one who only looks.
+    /// Whether it runs, without opening a handle.
     pub(crate) fn runs(self) -> bool {
         stat(self.pid).is_some_and(|(start_ticks, state)| start_ticks == self.start_ticks && !"ZX".contains(state))
     }

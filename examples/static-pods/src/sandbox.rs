@@ -9,12 +9,12 @@ use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{ChildStdin, Command, Stdio};
 
-/// The word that a new pause process waits for: dropped unsaid, the process ends.
+/// The `go` that a new pause process waits for: if this is dropped before, the process ends.
 #[derive(Debug)]
 pub(crate) struct Go(ChildStdin);
 
 impl Go {
-    /// Says it: from now on the pause process outlives this one.
+    /// Writes it: from now on the pause process outlives this one.
     pub(crate) fn say(mut self) -> Result<()> {
         self.0.write_all(GO).context("the pause process ended early")
     }
@@ -23,7 +23,7 @@ impl Go {
 /// Starts a pause process, in namespaces of its own unless the pod is to be in the node's network.
 pub(crate) fn start(manifest: &Manifest) -> Result<(Process, Go)> {
     let own = !manifest.host_network;
-    // The path of the executable may have changed its meaning, as by an update; this one cannot.
+    // The executable's path may lead to another file by now, as after an update; this one cannot.
     let mut command = Command::new("/proc/self/exe");
     command.arg0("pause").args(["pause", &manifest.key.to_string()]);
     command.env_clear().current_dir("/").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());

@@ -1,4 +1,4 @@
-//! Where the board is shown: redrawn in place on a terminal, else a line for each change.
+//! Displays the board: redrawn in place on a terminal, otherwise a line for each change.
 
 use crate::board::{Board, Phase, PodStatus, Readiness};
 use crate::manifest::Key;
@@ -19,7 +19,7 @@ pub(crate) enum Output {
     Json,
 }
 
-/// What is on stdout by now.
+/// What is on stdout already.
 #[derive(Debug)]
 pub(crate) struct Screen {
     output: Output,
@@ -133,7 +133,7 @@ fn now() -> u64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// Nobody may be reading any more; the pods live all the same.
+/// The reader may be gone; the pods live all the same.
 fn write_out(text: &str) {
     let mut stdout = io::stdout().lock();
     drop(stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()));

@@ -1,7 +1,7 @@
-//! What outlives this program: a record for each sandbox, and the lock that keeps a second instance away.
+//! The data that outlives this program: a record for each sandbox, and the lock that keeps a second instance away.
 //!
-//! A record is there before anything is made for its sandbox and goes when all of it is gone, so whatever was made is
-//! known to the next start, however this one ended.
+//! A record exists before anything is made for its sandbox and is removed after everything of it is gone, so the next
+//! start knows all objects, however this program ended.
 
 use crate::manifest::Manifest;
 use crate::process::{Process, ProcessId};
@@ -13,7 +13,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// A sandbox, as much as is known of it.
+/// A sandbox's record.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Record {
     /// The sandbox's ID, and the record's file name.
@@ -37,7 +37,7 @@ const LOCK_DEADLINE: Duration = Duration::from_secs(2);
 /// Folder of the sandboxes' resolv.conf files, each named by its sandbox.
 const RESOLV_CONFS: &str = "resolv.conf";
 
-/// The state folder, which is ours alone as long as this lives.
+/// The state folder, which is locked as long as this lives.
 #[derive(Debug)]
 pub(crate) struct State {
     records: PathBuf,
@@ -81,7 +81,7 @@ impl State {
         Ok(netops::file::replace(&path, text.as_bytes(), 0o644)?)
     }
 
-    /// Takes the sandbox's files away, the record last: nothing is left of its sandbox.
+    /// Removes the sandbox's files, the record last: then nothing of its sandbox is left.
     pub(crate) fn forget(&self, record: &Record) -> Result<()> {
         for path in [self.resolv_confs.join(&record.sandbox), self.path(&record.sandbox)] {
             match fs::remove_file(&path) {
@@ -94,7 +94,7 @@ impl State {
         Ok(())
     }
 
-    /// All records, the oldest first, and what is wrong with files that are none. These are put aside.
+    /// All records, the oldest first, and the errors of invalid files, which are renamed.
     pub(crate) fn records(&self) -> Result<(Vec<Record>, Vec<String>)> {
         let (mut records, mut problems) = (Vec::new(), Vec::new());
         for path in paths(&self.records)? {
@@ -192,11 +192,11 @@ mod tests {
         state.save_resolv_conf(&record, "nameserver 192.0.2.1\n").unwrap();
         record.pause = Some(ProcessId { pid: 7, start_ticks: 8 });
         state.save(&record).unwrap();
-        let of_nobody = dir.join("resolv.conf/nobody");
-        fs::write(&of_nobody, "").unwrap();
+        let stale = dir.join("resolv.conf/stale");
+        fs::write(&stale, "").unwrap();
         assert_eq!(state.records().unwrap(), (vec![record.clone()], Vec::new()));
         let resolv_conf = find_resolv_conf(&dir, &record).unwrap();
-        assert!(resolv_conf.exists() && !of_nobody.exists());
+        assert!(resolv_conf.exists() && !stale.exists());
         state.forget(&record).unwrap();
         state.forget(&record).unwrap();
         assert_eq!(state.records().unwrap(), (Vec::new(), Vec::new()));
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_instance_is_told_why_it_cannot_start() {
+    fn a_second_instance_reports_why_it_cannot_start() {
         let dir = scratch("lock");
         let first = State::open(&dir).unwrap();
         let error = format!("{:#}", State::open(&dir).unwrap_err());

@@ -1,8 +1,8 @@
-//! Tells when the folder of manifests may hold something else, also when it does not exist yet.
+//! Notices when the folder of manifests may have changed, also when it does not exist yet.
 //!
-//! The kernel announces what happens in a folder that is watched, so every folder on the way is: where the next one is
-//! missing, its coming is announced by the one before. A file that is a link is followed by its name alone; when what
-//! it leads to outside of the folder is written in place, no event reports it.
+//! The kernel announces changes in a watched folder, so every folder on the way is watched: where the next one is
+//! missing, its creation is announced by the one before. A file that is a link is followed by its name alone; when its
+//! target outside of the folder is written in place, no event reports it.
 
 use anyhow::{Context, Result};
 use nix::errno::Errno;
@@ -30,7 +30,7 @@ const OF_THE_FOLDER: Event = ON_THE_WAY.union(Event::IN_CLOSE_WRITE);
 pub(crate) struct Watcher {
     dir: PathBuf,
     inotify: AsyncFd<Queue>,
-    /// Which name matters; `None` in the folder itself, where all do.
+    /// The name that matters; `None` in the folder itself, where all do.
     watched: HashMap<WatchDescriptor, Option<OsString>>,
 }
 
@@ -60,7 +60,7 @@ impl Watcher {
         Ok(watcher)
     }
 
-    /// Waits until reading the folder may give something else.
+    /// Waits until the folder's content may have changed.
     pub(crate) async fn changed(&mut self) -> Result<()> {
         loop {
             let mut ready = self.inotify.readable().await?;
@@ -120,11 +120,11 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
-    async fn told(watcher: &mut Watcher) {
-        tokio::time::timeout(Duration::from_secs(10), watcher.changed()).await.expect("nothing was told").unwrap();
+    async fn notified(watcher: &mut Watcher) {
+        tokio::time::timeout(Duration::from_secs(10), watcher.changed()).await.expect("no event came").unwrap();
     }
 
-    async fn not_told(watcher: &mut Watcher) {
+    async fn not_notified(watcher: &mut Watcher) {
         assert!(tokio::time::timeout(Duration::from_millis(50), watcher.changed()).await.is_err());
     }
 
@@ -138,18 +138,18 @@ mod tests {
             let mut watcher = Watcher::open(&dir).unwrap();
             for _ in 0..2 {
                 fs::create_dir(root.join("elsewhere")).unwrap();
-                not_told(&mut watcher).await;
+                not_notified(&mut watcher).await;
                 fs::remove_dir(root.join("elsewhere")).unwrap();
                 fs::create_dir_all(&dir).unwrap();
-                told(&mut watcher).await;
+                notified(&mut watcher).await;
                 fs::write(dir.join("web.yaml"), "x").unwrap();
-                told(&mut watcher).await;
+                notified(&mut watcher).await;
                 fs::write(root.join("new"), "y").unwrap();
                 while tokio::time::timeout(Duration::from_millis(50), watcher.changed()).await.is_ok() {}
                 fs::rename(root.join("new"), dir.join("web.yaml")).unwrap();
-                told(&mut watcher).await;
+                notified(&mut watcher).await;
                 fs::remove_dir_all(root.join("a")).unwrap();
-                told(&mut watcher).await;
+                notified(&mut watcher).await;
                 while tokio::time::timeout(Duration::from_millis(50), watcher.changed()).await.is_ok() {}
             }
             fs::remove_dir_all(root).unwrap();

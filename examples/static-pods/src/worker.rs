@@ -1,7 +1,8 @@
-//! One pod's life: a task that makes it as its manifest says and keeps it so.
+//! One pod's life: a task that makes it as its manifest requests and keeps it so.
 //!
-//! Everything a worker has is in its fields, so it may be stopped at any `await` and nothing is forgotten; what is on
-//! the node is in the record, so even that may be lost. One worker waits for a plugin, and no other pod notices.
+//! All of a worker's state is in its fields, so it may be stopped at any `await` without losing anything; the objects
+//! on the node are in the record, so even the fields may be lost. While one worker waits for a plugin, other pods are
+//! not affected.
 
 use crate::board::{Phase, PodStatus, Readiness};
 use crate::desired::Wanted;
@@ -95,14 +96,14 @@ impl Worker {
         }
         // The ports are free before the pod is reported as gone.
         self.claim = None;
-        self.tell(if self.sandboxes.is_empty() { Phase::Gone } else { Phase::Left });
+        self.report(if self.sandboxes.is_empty() { Phase::Gone } else { Phase::Left });
     }
 
     async fn work(&mut self) {
         loop {
             let want = self.want.borrow_and_update().clone();
             let unfit = self.sandboxes.iter().position(|sandbox| !sandbox.serves(want.as_ref()));
-            // What is not as wanted goes before anything comes.
+            // Sandboxes that are not wanted are removed before a new one is made.
             let unfit = unfit.or_else(|| self.sandboxes.len().checked_sub(1).filter(|extra| *extra > 0));
             match (unfit, want) {
                 (Some(unfit), _) => {
@@ -134,7 +135,7 @@ impl Worker {
             return Ok(());
         }
         self.error = None;
-        self.tell(Phase::Starting);
+        self.report(Phase::Starting);
         let state = &self.node.state;
         let mut record = state.new_record(&want.manifest, &want.file)?;
         state.save(&record)?;
@@ -142,7 +143,7 @@ impl Worker {
         let process = match started {
             Ok((process, go)) => {
                 record.pause = Some(process.id());
-                // Known before it can outlive us.
+                // It is recorded before it can outlive this program.
                 state.save(&record).and_then(|()| go.say()).map(|()| process)
             }
             Err(error) => Err(error),
@@ -241,7 +242,7 @@ impl Worker {
     /// Waits until the pod is no longer as it is to be.
     async fn hold(&mut self) {
         self.error = None;
-        self.tell(Phase::Running);
+        self.report(Phase::Running);
         let Self { sandboxes, want, .. } = self;
         let Some(Sandbox { process: slot @ Some(_), .. }) = sandboxes.last_mut() else { return };
         let Some(process) = slot.as_ref() else { return };
@@ -250,14 +251,14 @@ impl Worker {
             () = process.ended() => {
                 let pid = process.id().pid;
                 *slot = None;
-                self.error = Some(format!("the pause process {pid} ended: somebody killed it"));
+                self.error = Some(format!("the pause process {pid} ended: it was killed"));
             }
         }
     }
 
     /// Takes the network down, ends the pause process and forgets the sandbox, in this order.
     async fn take_down(&mut self, index: usize) -> Result<()> {
-        self.tell(Phase::Stopping);
+        self.report(Phase::Stopping);
         let Some(Sandbox { record, process, up }) = self.sandboxes.get_mut(index) else { return Ok(()) };
         *up = None;
         if record.pause.is_some() && !record.manifest.host_network {
@@ -280,7 +281,7 @@ impl Worker {
 
     /// Waits before the next try: some time, or until something changes.
     async fn rest(&mut self, phase: Phase) -> Rested {
-        self.tell(phase);
+        self.report(phase);
         let time = self.backoff.next_wait();
         let Self { node, want, backoff, .. } = self;
         let mut readiness = node.readiness.clone();
@@ -289,7 +290,7 @@ impl Worker {
             tokio::select! {
                 _ = want.changed() => {
                     want.mark_changed();
-                    // Another manifest, another try.
+                    // A changed manifest is tried at once.
                     backoff.reset();
                     Rested::Changed
                 }
@@ -307,10 +308,10 @@ impl Worker {
 
     fn wait_for(&mut self, what: String) {
         self.error = Some(what);
-        self.tell(Phase::Waiting);
+        self.report(Phase::Waiting);
     }
 
-    fn tell(&self, phase: Phase) {
+    fn report(&self, phase: Phase) {
         let sandbox = self.sandboxes.last();
         let up = sandbox.and_then(|sandbox| sandbox.up.clone()).unwrap_or_default();
         let host_network = match (sandbox, &*self.want.borrow()) {
@@ -327,7 +328,7 @@ impl Worker {
             created: sandbox.map(|sandbox| sandbox.record.created),
             error: self.error.clone(),
         };
-        // Nobody looks any more once the program has said what it had to.
+        // The display may be gone after the program's last output.
         drop(self.node.updates.send((self.key.clone(), status)));
     }
 }

@@ -40,7 +40,7 @@ impl Inventory for Node {
         found.add_links(&name, known)?;
         found.add_reservations(&name, network)?;
         found.add_rules(&name, known, &self.search_path)?;
-        Ok(found.judge())
+        Ok(found.evaluate())
     }
 }
 
@@ -138,7 +138,7 @@ impl Found {
     }
 
     /// The conclusion from each attachment's evidence. Namespaces are searched only where links are not enough.
-    fn judge(self) -> Vec<OnNode> {
+    fn evaluate(self) -> Vec<OnNode> {
         let is_undecided = |evidence: &&Evidence| evidence.life != Some(Life::Lives) && !evidence.addresses.is_empty();
         let all = || self.named.values().chain(self.nameless.values());
         let places = all().any(|evidence| is_undecided(&evidence)).then(Places::look);

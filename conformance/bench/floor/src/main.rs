@@ -201,15 +201,15 @@ fn until_seen_up(socket: &Socket, watch: &Socket, index: u32) -> std::result::Re
         if socket.call(&batch, link::read)?.is_some_and(|link| link.oper_up) {
             return Ok(());
         }
-        let told = watch.receive(|answer| match answer {
+        let ready = watch.receive(|answer| match answer {
             Answer::Object { kind, body, .. } => {
                 link::read(kind, body).is_some_and(|link| link.index == index && link.oper_up)
             }
             Answer::Done { .. } | Answer::Refused(_) => false,
         });
-        match told {
+        match ready {
             Err(Errno::ENOBUFS) => (),
-            told => return told,
+            ready => return ready,
         }
     }
 }

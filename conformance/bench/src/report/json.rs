@@ -33,7 +33,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_report_is_told() {
+    fn an_invalid_report_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("report.json");
         assert!(super::read(&file).unwrap_err().contains("cannot read"));

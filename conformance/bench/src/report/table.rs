@@ -106,9 +106,9 @@ fn targets(report: &Report) -> Table {
             Bound::AtLeast(least, unit) => (format!(">= {least}{unit}"), unit),
         };
         let met = if target.is_met(measured) { "met" } else { "not met" };
-        let told = |value| format!("{}{unit}", ms(value));
-        let floor = target.of_floor(report).map_or_else(String::new, told);
-        table.line([target.what.to_owned(), told(measured), floor, bound, met.to_owned()]);
+        let with_unit = |value| format!("{}{unit}", ms(value));
+        let floor = target.of_floor(report).map_or_else(String::new, with_unit);
+        table.line([target.what.to_owned(), with_unit(measured), floor, bound, met.to_owned()]);
     }
     table
 }
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_is_told_and_failures_last() {
+    fn the_table_has_everything_and_failures_last() {
         let mut text = Vec::new();
         tables(&made_up::report(), &mut text).unwrap();
         let text = String::from_utf8(text).unwrap();

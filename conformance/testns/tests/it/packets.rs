@@ -39,8 +39,8 @@ fn payload_shows_its_source() {
             let seen = exchange(transport, &left, (&right, ip), Duration::from_secs(10)).unwrap();
             assert_eq!(seen.ip(), source.parse::<IpAddr>().unwrap());
         }
-        let nobody = "10.1.0.3".parse().unwrap();
-        assert!(exchange(transport, &left, (&right, nobody), SHORT).is_err());
+        let unused = "10.1.0.3".parse().unwrap();
+        assert!(exchange(transport, &left, (&right, unused), SHORT).is_err());
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a start finds of the one before.
+//! A start after an earlier run.
 
 use crate::program::{kill_and_wait, pid_in};
 use crate::scene::{Scene, Traces, host_port};

@@ -19,7 +19,7 @@ fn broken_yaml_is_that_files_alone() {
     assert!(!program.text().contains("default/one: Stopping"), "{}", program.text());
 }
 
-/// A slip of the pen takes no running pod down, not even over a restart.
+/// A typing error removes no running pod, not even over a restart.
 #[test]
 fn a_pod_stays_while_its_file_cannot_be_read() {
     let scene = Scene::new();

@@ -27,7 +27,7 @@ fn pods_wait_for_a_folder_of_networks_and_host_network_pods_do_not() {
 }
 
 #[test]
-fn a_single_run_tells_by_its_status_that_a_pod_waits() {
+fn the_status_of_a_single_run_shows_that_a_pod_waits() {
     let scene = Scene::without_networks();
     scene.write_pod("one", "");
     let output = testns::run(scene.command(&["--once", "--output", "table"]), b"", DEADLINE);
@@ -71,7 +71,7 @@ fn a_pod_on_a_network_that_was_refused_comes_up_once_the_file_is_mended() {
 
 /// While the file is as bad as it was: nothing was made by it.
 #[test]
-fn a_pod_on_a_network_that_is_refused_goes_when_it_is_told_to() {
+fn a_pod_on_a_refused_network_is_removed_on_request() {
     let scene = Scene::new();
     let refusal = r#"echo '{"code":7,"msg":"cannot use key bad"}'; exit 1"#;
     scene.write_plugin("picky", refusal, refusal);

@@ -31,7 +31,7 @@ impl Gate {
             OpenOptions::new().read(true).open(path).unwrap().read_to_string(&mut text).unwrap();
             sender.send(()).ok();
         });
-        receiver.recv_timeout(crate::program::DEADLINE).expect("nobody came to the gate");
+        receiver.recv_timeout(crate::program::DEADLINE).expect("no process came to the gate");
     }
 }
 

@@ -268,7 +268,7 @@ fn validation_prints_the_capabilities() {
 }
 
 #[test]
-fn verbose_tells_each_call() {
+fn verbose_reports_each_call() {
     let tool = Tool::new();
     let ended = tool.run(&["-v", "add", "net", NETNS]);
     let line = ended.stderr.lines().find(|line| line.starts_with("plugin ended duration_us="));

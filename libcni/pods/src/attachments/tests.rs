@@ -114,7 +114,7 @@ fn interfaces_are_the_first_free_or_those_given() {
 }
 
 #[test]
-fn an_unknown_network_tells_which_there_are_and_what_was_passed_over() {
+fn the_error_of_an_unknown_network_lists_networks_and_skipped_files() {
     let mut pod = pod();
     pod.networks = vec![on(None, None), on(Some("attic"), None)];
     check(

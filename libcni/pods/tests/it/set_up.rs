@@ -170,7 +170,7 @@ fn in_turn_the_first_that_fails_is_the_last() {
 
 /// Both failures are reported, and the network that succeeded is taken down.
 #[test]
-fn a_failed_set_up_tells_every_error_and_leaves_nothing() {
+fn a_failed_set_up_reports_every_error_and_leaves_nothing() {
     on_node(async |site| {
         let full = but("ADD", &failing(105, "no address is free"));
         three_networks(site, [&but("ADD", &failing(11, "not now")), &full, GOOD]);
@@ -295,7 +295,7 @@ fn a_request_that_cannot_be_met_runs_nothing() {
 }
 
 #[test]
-fn loopback_is_the_plugins_or_nobodys_if_told_so() {
+fn loopback_can_be_left_to_the_plugin_or_to_another_component() {
     on_node(async |site| {
         site.bridge("10-office", "office", 1);
         let pods = site.builder().loopback(Loopback::None).build().unwrap();

@@ -114,7 +114,7 @@ fn it_may_be_repeated_and_needs_no_network() {
 
 /// Another runtime set it up, or the cache is lost.
 #[test]
-fn with_nothing_cached_the_requested_networks_or_the_default_one_are_told() {
+fn with_nothing_cached_the_requested_networks_or_the_default_one_get_del() {
     on_node(async |site| {
         let (mut pod, container) = up(site, &["a"]).await;
         std::fs::remove_dir_all(site.cache_dir()).unwrap();

@@ -77,7 +77,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Recorder {
 }
 
 #[test]
-fn each_operation_network_and_plugin_tells_how_it_ended() {
+fn the_span_of_each_operation_network_and_plugin_reports_how_it_ended() {
     on_node(async |site| {
         site.plugin("a", GOOD);
         site.plugin("b", &but("ADD", &failing(11, "not now")));

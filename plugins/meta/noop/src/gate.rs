@@ -18,7 +18,7 @@ pub(crate) const DEFAULT_VERSIONS: [&str; 8] =
 /// `CNI_ARGS` is set, and there is no control file that can be read: a test that is set up wrong, and would pass for
 /// nothing. The reference crashes.
 pub(crate) fn versions(call: &Call, control_file: &str) -> Result<Vec<String>, CniError> {
-    let told = match (call.env.args.as_str(), control_file) {
+    let versions = match (call.env.args.as_str(), control_file) {
         ("", _) => None,
         (args, "") => {
             let msg = format!("cannot find the control file: CNI_ARGS is {args:?}, without DEBUG");
@@ -27,7 +27,7 @@ pub(crate) fn versions(call: &Call, control_file: &str) -> Result<Vec<String>, C
         }
         (_, path) => Control::read(path)?.report_version_support,
     };
-    Ok(told.unwrap_or_else(|| DEFAULT_VERSIONS.map(str::to_owned).to_vec()))
+    Ok(versions.unwrap_or_else(|| DEFAULT_VERSIONS.map(str::to_owned).to_vec()))
 }
 
 /// The reply to VERSION.

@@ -62,15 +62,15 @@ fn pods_have_the_addresses_of_the_result() {
     let cri = with_network(&daemon);
     let pods = ["first", "second"].map(|name| cri.run_pod(PodSandboxConfig::named(&daemon, name)));
     for pod in &pods {
-        let mut told = result(&daemon, pod);
+        let mut addresses = result(&daemon, pod);
         let reported = cri.addresses(pod);
         assert!(reported[0].starts_with("10.88.0."), "{reported:?}");
-        told.sort();
-        assert_eq!(told, reported);
+        addresses.sort();
+        assert_eq!(addresses, reported);
         let namespace = cri.namespace(pod);
         let mut live = namespace.global_addresses("eth0");
         live.sort();
-        assert_eq!(live, [format!("{}/24", told[0]), format!("{}/64", told[1])]);
+        assert_eq!(live, [format!("{}/24", addresses[0]), format!("{}/64", addresses[1])]);
         assert!(namespace.link("lo").up);
     }
     let container = cri.start_container(&pods[0], &["sleep", "1000000"]);

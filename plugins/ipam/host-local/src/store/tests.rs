@@ -363,7 +363,7 @@ fn gc_releases_what_is_not_valid() {
 }
 
 #[test]
-fn status_tells_when_no_address_is_free() {
+fn status_reports_that_no_address_is_free() {
     let node = Node::new(SIX);
     node.status().unwrap();
     assert!(!node.path("").exists(), "STATUS makes nothing");
