@@ -47,7 +47,7 @@ impl Plugin for Probe {
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
         match request.conf.own.what.as_str() {
-            "panic" => panic!("the probe was told to panic"),
+            "panic" => panic!("the config asked for a panic"),
             "wait" => wait(&request.conf.own.file).await,
             "tokio" => use_tokio().await,
             "layer2" => Ok(AddResult::default()),

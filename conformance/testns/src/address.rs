@@ -1,4 +1,4 @@
-//! Addresses and fixed neighbours as the kernel shows them.
+//! Addresses and permanent neighbours in the kernel.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -75,7 +75,7 @@ pub(crate) fn addresses() -> Vec<Address> {
     let names = names();
     let parse = |body: &[u8]| {
         let all = Attributes::after(body, 8);
-        // IFA_LOCAL (2) is ours where IFA_ADDRESS (1) is the other end of a point-to-point link.
+        // IFA_LOCAL (2) is the local address where IFA_ADDRESS (1) is the other end of a point-to-point link.
         let ip = ip(all.get(2).or(all.get(1))?)?;
         let flags = all.u32(8).unwrap_or_default();
         let link = name_of(&names, u32_at(body, 4));
@@ -109,7 +109,7 @@ pub(crate) fn ip(bytes: &[u8]) -> Option<IpAddr> {
 }
 
 impl fmt::Display for Address {
-    /// One line, without the flags that come and go by themselves.
+    /// One line, without the flags that the kernel changes by itself.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const LASTING: u32 = 0x02 | 0x10 | 0x100 | 0x200; // nodad, home, managetempaddr, noprefixroute
         let Self { link, ip, prefix, scope, flags } = self;

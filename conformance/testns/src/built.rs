@@ -6,11 +6,11 @@ use std::sync::OnceLock;
 
 use crate::must::Must as _;
 
-/// A folder with `cni-plugins` and `cnitool` to test in place of what the sources give, such as `target/*/release`.
+/// A folder with `cni-plugins` and `cnitool` to test instead of a build of the sources, such as `target/*/release`.
 const FOLDER: &str = "TESTNS_EXECUTABLES";
 
-/// The executable that is all plugins. One for all tests: cargo builds it when the first test of a process asks, so it is
-/// never older than the sources.
+/// The executable that contains all plugins. One for all tests: cargo builds it when the first test of a process needs
+/// it, so it is never older than the sources.
 ///
 /// # Panics
 /// It cannot be built.
@@ -44,8 +44,8 @@ fn given() -> Option<PathBuf> {
     std::env::var_os(FOLDER).map(PathBuf::from)
 }
 
-/// With the features of `cargo test --workspace`, so that only the two links are left to do; offline, as cargo has just built
-/// the test that asks.
+/// With the features of `cargo test --workspace`, so that only the two links are left to do; offline, as cargo has just
+/// built the test that asks.
 fn build() -> PathBuf {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);

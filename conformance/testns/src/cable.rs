@@ -1,4 +1,4 @@
-//! Links, addresses and routes that a test lays itself: the world around the plugins.
+//! Links, addresses and routes that a test makes itself: the environment of the plugins.
 
 use std::fs::File;
 use std::net::IpAddr;
@@ -32,7 +32,7 @@ const VETH_INFO_PEER: u16 = 1;
 const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
 
 impl Namespace {
-    /// Lays a veth from `name` here to `peer` in `other`, both up.
+    /// Makes a veth from `name` here to `peer` in `other`, both up.
     ///
     /// # Panics
     /// When the kernel refuses: a name is taken, say.
@@ -92,7 +92,7 @@ impl Namespace {
         self.change_link(link, &what, |body| body.attribute(IFLA_MASTER, &master_index));
     }
 
-    /// Takes a port from its bridge.
+    /// Removes a port from its bridge.
     ///
     /// # Panics
     /// When there is no such link.
@@ -125,7 +125,7 @@ impl Namespace {
         self.request(RTM_NEWLINK, 0, &Body(header), format_args!("set {link} down"));
     }
 
-    /// Gives a link another name. It goes down for a moment and loses its routes: older kernels want that.
+    /// Renames a link. It is down for a moment and loses its routes: older kernels require that.
     ///
     /// # Panics
     /// When there is none, or the name is taken.
@@ -183,7 +183,7 @@ impl Namespace {
         self.request(RTM_NEWADDR, NEW, &body, format_args!("add {address} to {link}"));
     }
 
-    /// Takes an address from a link.
+    /// Removes an address from a link.
     ///
     /// # Panics
     /// When it is not there.
@@ -218,7 +218,7 @@ impl Namespace {
         self.request(RTM_NEWROUTE, NEW, &body, format_args!("add a route to {to} via {via}"));
     }
 
-    /// Takes a route to a destination from table main.
+    /// Removes a route to a destination from table main.
     ///
     /// # Panics
     /// When there is none.

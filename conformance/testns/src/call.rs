@@ -11,10 +11,10 @@ use crate::must::Must;
 use crate::process::{self, Output};
 use crate::{Attachment, Node};
 
-/// Time a plugin may take before the call fails the test: many run at once on small machines.
+/// Time limit of a plugin, after which the test fails: many run at once on small machines.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// What a plugin is asked to do.
+/// The verb of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the specification's words")]
 pub enum Verb {
@@ -26,10 +26,10 @@ pub enum Verb {
     Version,
 }
 
-/// A call with everything a runtime may say; [`Node::call`] is the short form.
+/// A call with every parameter that a runtime can set; [`Node::call`] is the short form.
 ///
-/// The process gets exactly the variables that the specification lists for the verb, those set
-/// here, and, if it is not ours, `PATH`.
+/// The process gets exactly the variables that the specification lists for the verb, those set here, and, if it is not
+/// ours, `PATH`.
 #[derive(Debug, Clone)]
 pub struct Call {
     verb: Verb,
@@ -53,7 +53,7 @@ impl Call {
         }
     }
 
-    /// Calls this plugin, whatever the config says; needed when that is broken on purpose.
+    /// Calls this plugin, whatever the config's `type` is; needed when that is broken on purpose.
     #[must_use]
     pub fn plugin(mut self, name: &str) -> Self {
         self.plugin = Some(name.to_owned());
@@ -73,7 +73,7 @@ impl Call {
         self
     }
 
-    /// Leaves a variable out that the verb would have.
+    /// Leaves out a variable that the verb would have.
     #[must_use]
     pub fn without(mut self, name: &str) -> Self {
         self.environment.push((name.to_owned(), None));
@@ -134,7 +134,7 @@ impl Call {
         process::try_run(command, self.config.as_bytes(), self.deadline).map(|output| self.reply(output))
     }
 
-    /// What the call says: the executable, its whole environment, its stdin.
+    /// The call's parameters: the executable, its whole environment, its stdin.
     ///
     /// # Panics
     /// When neither the config nor the call names a plugin.
@@ -197,12 +197,12 @@ impl fmt::Display for Verb {
     }
 }
 
-/// What a plugin answered.
+/// A plugin's answer.
 #[derive(Debug, Clone)]
 #[must_use = "a reply says whether the call succeeded"]
 pub struct Reply {
     call: String,
-    /// Status, stdout and stderr as they came.
+    /// Status, stdout and stderr, unchanged.
     pub output: Output,
 }
 

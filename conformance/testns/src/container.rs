@@ -15,7 +15,7 @@ pub struct Container {
     namespace: Namespace,
 }
 
-/// What a runtime may find where a container's namespace was.
+/// The state of a container's namespace when the runtime calls the plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Remains {
     /// The namespace lives.
@@ -29,11 +29,11 @@ pub enum Remains {
 }
 
 impl Remains {
-    /// Each of them, for a test that goes through all.
+    /// All states, for a test that goes through them.
     pub const ALL: [Self; 4] = [Self::Alive, Self::Gone, Self::PlainFile, Self::EmptyPath];
 }
 
-/// What a runtime says about a container in one call: ID, namespace and interface name.
+/// The container in a runtime's call: ID, namespace and interface name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Attachment {
     /// `CNI_CONTAINERID`.
@@ -75,9 +75,9 @@ impl Container {
         Attachment { container_id: self.id.clone(), netns, ifname: ifname.to_owned() }
     }
 
-    /// Brings the container's end about and returns what the runtime says of it afterwards.
+    /// Ends the container in the given way and returns the runtime's parameters for it afterwards.
     ///
-    /// The namespace itself ends a moment later, when the kernel gets round to it; links in it go then.
+    /// The kernel removes the namespace itself, and the links in it, a moment later.
     ///
     /// # Panics
     /// When it ended before.
@@ -104,7 +104,7 @@ impl Container {
 }
 
 impl Attachment {
-    /// What the verbs about no container get: nothing.
+    /// The parameters of verbs without a container: empty.
     #[must_use]
     pub fn none() -> Self {
         Self { container_id: String::new(), netns: String::new(), ifname: String::new() }

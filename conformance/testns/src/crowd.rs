@@ -1,4 +1,4 @@
-//! More of everything than one would lay one by one: what a busy host has.
+//! Large numbers of objects, as on a busy host.
 
 use std::net::Ipv4Addr;
 
@@ -29,7 +29,7 @@ const OF_IPV4: [u8; 4] = [2, 0, 0, 0]; // struct nfgenmsg
 const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
 
 impl Namespace {
-    /// Gives a bridge ports until it has `count`, in one go.
+    /// Gives a bridge ports until it has `count`, in one request.
     ///
     /// # Panics
     /// When there is no such bridge, or it takes no more.
@@ -49,7 +49,7 @@ impl Namespace {
         });
     }
 
-    /// Lays veths from the namespace to itself until it has `count` links of that sort, two each.
+    /// Makes veths from the namespace to itself until it has `count` links of that sort, two each.
     ///
     /// # Panics
     /// When the kernel refuses.
@@ -78,8 +78,8 @@ impl Namespace {
         count / 2 * 2
     }
 
-    /// Gives nftables a table of IPv4 rules, as other software has it, until that has `count` rules: each counts and
-    /// accepts what one address forwards.
+    /// Makes an nftables table of IPv4 rules, as other software has it, with `count` rules: each counts and accepts the
+    /// forwarded packets of one address.
     ///
     /// # Panics
     /// When the kernel refuses.

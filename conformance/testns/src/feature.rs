@@ -1,4 +1,4 @@
-//! What the kernel under the tests can do, and how a test says that it was skipped.
+//! The features of the kernel under test, and the reports of skipped tests.
 
 use std::fmt;
 use std::fs::File;
@@ -44,7 +44,7 @@ impl Feature {
         Self::Tun,
     ];
 
-    /// Whether this kernel has it, tried out in a namespace of its own.
+    /// Whether this kernel has it, tested in a namespace of its own.
     #[must_use]
     pub fn is_here(self) -> bool {
         static HERE: OnceLock<Vec<Feature>> = OnceLock::new();
@@ -55,7 +55,7 @@ impl Feature {
         here.contains(&self)
     }
 
-    /// Whether this kernel has it; if not, says that the calling test is skipped.
+    /// Whether this kernel has it; if not, prints that the calling test is skipped.
     ///
     /// ```no_run
     /// # use testns::Feature;
@@ -110,7 +110,7 @@ impl fmt::Display for Feature {
     }
 }
 
-/// Says that a test was skipped and why, as [`note`] does.
+/// Prints that a test was skipped and why, as [`note`] does.
 ///
 /// The line is `SKIP name: why`, for CI to list: a skip is no pass.
 pub fn skip(name: &str, why: &str) {
@@ -119,6 +119,6 @@ pub fn skip(name: &str, why: &str) {
 
 /// Writes a line to stderr, past the capture of the test harness.
 pub fn note(line: &str) {
-    // One write, so that lines of parallel tests stay whole. Nothing can be said of a closed stderr.
+    // One write, so that lines of parallel tests stay whole. If stderr is closed, the error cannot be reported.
     std::io::stderr().write_all(format!("{line}\n").as_bytes()).ok();
 }

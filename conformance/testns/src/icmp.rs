@@ -15,7 +15,7 @@ use crate::Namespace;
 use crate::must::Must;
 use crate::traffic::wait_readable;
 
-/// Neighbour resolution may lose the first requests: they are repeated.
+/// Neighbour resolution may lose the first requests, so they are repeated.
 const REPEAT: Duration = Duration::from_millis(100);
 
 static IDENTIFIER: AtomicU16 = AtomicU16::new(1);
@@ -45,7 +45,7 @@ impl Namespace {
         let start = Instant::now();
         for sequence in 0.. {
             let request = echo_request(to.is_ipv4(), identifier, sequence);
-            // No route yet, or a neighbour that failed just now: later ones may get through.
+            // There is no route yet, or neighbour resolution has just failed: later requests may get through.
             send(&socket, to, 0, &request).ok();
             if answer_comes(&socket, to, identifier) {
                 return true;
@@ -99,7 +99,7 @@ fn send(socket: &OwnedFd, to: IpAddr, link: u32, packet: &[u8]) -> nix::Result<u
     }
 }
 
-/// Whether the answer comes before it is time to repeat the request.
+/// Whether the answer comes before the request has to be repeated.
 fn answer_comes(socket: &OwnedFd, from: IpAddr, identifier: u16) -> bool {
     let start = Instant::now();
     let mut buffer = [0; 2048];

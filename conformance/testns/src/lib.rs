@@ -12,13 +12,13 @@
 //! node.assert_as_before();
 //! ```
 //!
-//! Start at [`Node`]. [`Call`] is one call of one plugin with everything a runtime may say, and
-//! [`trace`] makes it while it is cut off, or its system calls fail, at any point. [`Namespace`] looks at a
-//! namespace, lays links in it ([`Namespace::add_veth`]) and sends packets from it
-//! ([`Namespace::ping`], [`exchange`]). [`Feature`] says what this kernel lacks.
+//! Start at [`Node`]. [`Call`] is one call of one plugin with every parameter that a runtime can set, and [`trace`]
+//! makes it while it is killed, or its system calls fail, at any point. [`Namespace`] reads a namespace's state, makes
+//! links in it ([`Namespace::add_veth`]) and sends packets from it ([`Namespace::ping`], [`exchange`]). [`Feature`]
+//! says what this kernel lacks.
 //!
-//! Everything here fails by panicking with a sentence, as a test would. Nothing needs `ip`, `nft`
-//! or any other program, and nothing sleeps: each wait has a deadline.
+//! Every function fails with a panic whose message is a sentence, as a test would. Nothing needs `ip`, `nft` or any
+//! other program, and nothing sleeps: each wait has a deadline.
 
 #![expect(clippy::disallowed_methods, reason = "nodes are made of namespaces, on threads of their own")]
 

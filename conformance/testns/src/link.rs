@@ -28,7 +28,7 @@ pub struct Link {
     pub tx_queue: u32,
     /// Set up by its administrator.
     pub up: bool,
-    /// How often promiscuous mode was asked for.
+    /// How often promiscuous mode was requested.
     pub promiscuity: u32,
     /// Receives all multicast.
     pub allmulti: bool,
@@ -113,7 +113,7 @@ impl Namespace {
     }
 }
 
-/// Names of the thread's links, for everything that the kernel shows with an index only.
+/// Names of the thread's links, for objects that the kernel returns with an index only.
 pub(crate) fn names() -> BTreeMap<u32, String> {
     links().into_iter().map(|link| (link.index, link.name)).collect()
 }

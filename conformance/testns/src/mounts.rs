@@ -1,4 +1,4 @@
-//! The private folders of a node, and the refusal to touch a host's.
+//! The private folders of a node, and the checks that protect the host's.
 
 use std::fs;
 use std::io;
@@ -10,19 +10,19 @@ use nix::sched::CloneFlags;
 
 use crate::must::Must;
 
-/// Word on the kernel's command line that says: this whole machine is thrown away.
+/// Word on the kernel's command line that means: this whole machine is thrown away after the tests.
 pub const THROWAWAY_MACHINE: &str = "testns=throwaway";
 
-/// Environment variable that says: everything a node leaves alone has been taken away from this process already.
+/// Environment variable that means: this process has its own copy of everything that a node does not replace.
 ///
 /// `conformance/clients/run` sets it, for container runtimes, which need the machine's own root: its tests have
 /// PID, IPC, UTS and cgroup namespaces of their own, and a cgroup that is removed after them.
 pub const THROWAWAY_PROCESS: (&str, &str) = ("TESTNS", "throwaway");
 
-/// Says why the calling process may not make nodes, if it may not.
+/// Returns the reason why the calling process may not make nodes, if it may not.
 ///
-/// It may inside a user namespace of the caller's own making, where root has no power over the
-/// machine, and on a machine that was started, or as a process that was shut away, to be thrown away.
+/// It may inside a user namespace of the caller's own making, where root has no power over the machine, and on a
+/// machine, or in a process, that was started to be thrown away.
 pub(crate) fn refusal() -> Option<String> {
     let (name, value) = THROWAWAY_PROCESS;
     if std::env::var_os(name).is_some_and(|set| set == value) {
@@ -45,7 +45,7 @@ fn refusal_by(uid_map: &str, command_line: &str) -> Option<String> {
     ))
 }
 
-/// Leaves the thread's mount and network namespaces for new ones that nothing else sees.
+/// Moves the thread into new mount and network namespaces of its own.
 pub(crate) fn leave() {
     let namespaces = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET;
     nix::sched::unshare(namespaces).must("make a mount and a network namespace (needs root in a user namespace)");
@@ -54,7 +54,7 @@ pub(crate) fn leave() {
     mount(none, "/", none, private, none).must("make the mounts private");
 }
 
-/// Gives the thread's mount namespace an empty folder at `path`, whether one is there or not.
+/// Mounts an empty folder at `path` in the thread's mount namespace, whether `path` exists or not.
 pub(crate) fn empty_folder(path: &Path) {
     if !path.is_dir() {
         let parent = path.parent().must(format_args!("find a folder above {}", path.display()));
@@ -64,7 +64,7 @@ pub(crate) fn empty_folder(path: &Path) {
     tmpfs(path).must(format_args!("mount a tmpfs on {}", path.display()));
 }
 
-/// Makes sysfs show the thread's network namespace. Few programs look; none of ours.
+/// Makes sysfs show the thread's network namespace. Few programs use it; none of ours does.
 pub(crate) fn fresh_sysfs() {
     let flags = MsFlags::MS_RDONLY | MsFlags::MS_NOSUID;
     // Refused where the machine hides parts of sysfs from its containers; then it stays as it is.

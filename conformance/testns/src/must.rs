@@ -1,8 +1,8 @@
-//! The one way this crate fails: a panic with a whole sentence.
+//! The only way in which this crate fails: a panic with a whole sentence.
 
 use std::fmt::Display;
 
-/// Takes the value or ends the test, naming what could not be done and why.
+/// Returns the value or ends the test with a message about what could not be done and why.
 pub(crate) trait Must<T> {
     /// Panics with `cannot WHAT: WHY`.
     fn must(self, what: impl Display) -> T;

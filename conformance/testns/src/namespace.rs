@@ -8,16 +8,16 @@ use nix::sched::CloneFlags;
 
 use crate::must::Must;
 
-/// A network namespace, known by a path below `/run/netns` or `/proc`.
+/// A network namespace, identified by a path below `/run/netns` or `/proc`.
 ///
-/// It holds no file open: the namespace ends when its path and its links' owners do.
+/// It holds no file open: the namespace ends when its path and its links' owners are gone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Namespace {
     path: PathBuf,
 }
 
 impl Namespace {
-    /// The namespace that `path` shows.
+    /// The namespace at `path`.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }

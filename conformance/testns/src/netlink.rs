@@ -1,6 +1,6 @@
-//! Just enough netlink to look at a namespace and to lay cables, written by hand.
+//! The netlink that is needed to read a namespace and to make links, written by hand.
 //!
-//! A plugin under test may have its netlink library wrong; this must not be wrong the same way.
+//! A plugin under test may have an error in its netlink library; this crate must not have the same one.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -35,14 +35,14 @@ impl Socket {
         Ok(Self { fd, sequence: 0 })
     }
 
-    /// Sends a request and waits for the kernel's yes or no.
+    /// Sends a request and waits for the kernel's acknowledgement or error.
     pub(crate) fn request(&mut self, kind: u16, flags: i32, body: &[u8]) -> nix::Result<()> {
         self.send(kind, flags | libc::NLM_F_ACK, body)?;
         self.receive()?;
         Ok(())
     }
 
-    /// Everything the kernel has of a kind; asks again while the answer was torn by a change.
+    /// All objects of a kind in the kernel; repeats the request if a change tore the answer.
     pub(crate) fn dump(&mut self, kind: u16, body: &[u8]) -> nix::Result<Vec<Message>> {
         loop {
             self.send(kind, libc::NLM_F_DUMP, body)?;

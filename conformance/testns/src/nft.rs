@@ -23,7 +23,7 @@ const NFT_MSG_GETFLOWTABLE: u16 = 23;
 
 const NFGENMSG: usize = 4;
 
-/// Attributes that count or number objects: other objects' comings and goings change them.
+/// Attributes that count or number objects: they change when other objects come and go.
 struct Kind {
     name: &'static str,
     get: u16,
@@ -81,7 +81,7 @@ pub(crate) fn ruleset() -> Vec<String> {
 }
 
 fn dump(socket: &mut Socket, get: u16) -> Vec<Message> {
-    // Without nftables, or without this kind of object, there is nothing to show.
+    // Without nftables, or without this kind of object, there is nothing to list.
     socket.dump(NFNL_SUBSYS_NFTABLES | get, &[0; NFGENMSG]).unwrap_or_default()
 }
 
@@ -144,7 +144,7 @@ fn push(line: &mut String, number: u16, value: &[u8]) {
     write!(line, " {number}={value}").must("write to a string");
 }
 
-/// A value as text, as nested attributes, or as hex, whichever it looks like.
+/// A value as text, as nested attributes, or as hex, whichever fits.
 fn render(value: &[u8]) -> String {
     let printable = |byte: &u8| (0x20..0x7f).contains(byte);
     if let [text @ .., 0] = value

@@ -1,4 +1,4 @@
-//! A node: what a machine looks like to a CNI plugin, for the length of one test.
+//! A node: a machine as a CNI plugin sees it, for the duration of one test.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,10 +22,10 @@ thread_local! {
 
 /// A throwaway node: the test thread's own network and mount namespaces.
 ///
-/// The thread that makes it, threads it starts later and all their children see an empty network
-/// (`lo` is up, forwarding is off, IPv6 works) and empty folders `/run`, `/var/lib/cni` and
-/// `/etc/cni`. The kernel takes everything back when they have ended. A node is for one test; a second on the
-/// same thread has to come after the first is dropped.
+/// The thread that makes it, threads that it starts later and all their children see an empty network (`lo` is up,
+/// forwarding is off, IPv6 works) and empty folders `/run`, `/var/lib/cni` and `/etc/cni`. The kernel removes
+/// everything when they have ended. A node is for one test; the next one on the same thread can only be made after the
+/// first is dropped.
 #[derive(Debug)]
 pub struct Node {
     host: Namespace,
@@ -59,8 +59,8 @@ impl Node {
 
     /// A node with every executable of some folders as plugins; of equal names the first folder's.
     ///
-    /// Nothing is remembered of it until [`Node::remember`]: looking at all of a node takes as long as a call of a
-    /// plugin, and thousands of these nodes are made.
+    /// Its state is not recorded until [`Node::remember`]: a snapshot of a node takes as long as a call of a plugin,
+    /// and thousands of these nodes are made.
     ///
     /// # Panics
     /// As [`Node::new`].
@@ -111,7 +111,7 @@ impl Node {
         &self.host
     }
 
-    /// A folder for the test's own files, gone with the node; [`Node::snapshot`] leaves it out.
+    /// A folder for the test's own files, removed with the node; [`Node::snapshot`] leaves it out.
     #[must_use]
     pub fn work_dir(&self) -> &Path {
         Path::new(WORK)
@@ -144,7 +144,7 @@ impl Node {
         Container::create(id)
     }
 
-    /// Makes a namespace that is no container: a machine elsewhere, to be cabled by the test.
+    /// Makes a namespace that is no container: another machine, which the test connects.
     ///
     /// # Panics
     /// When there is one of that name, or the kernel refuses it.
@@ -198,7 +198,7 @@ impl Node {
         *self.search_path.lock().must("lock the search path")
     }
 
-    /// Calls the plugin that the config names in `type`; [`Call`] can say more.
+    /// Calls the plugin that the config names in `type`; [`Call`] has more parameters.
     ///
     /// # Panics
     /// When the plugin is not there, or takes longer than a minute.
@@ -207,22 +207,22 @@ impl Node {
         Call::new(verb, config, attachment).run(self)
     }
 
-    /// The node as it is: network, nft rules, sysctls and the files of `/run`, `/var/lib/cni`
-    /// and `/etc/cni`, a line each.
+    /// The state of the node: network, nft rules, sysctls and the files of `/run`, `/var/lib/cni` and `/etc/cni`, a
+    /// line each.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         self.host.enter(Snapshot::of_node)
     }
 
-    /// Makes the node as it is now the one that [`Node::assert_as_before`] compares with.
+    /// Records the node's state for [`Node::assert_as_before`].
     pub fn remember(&self) {
         *self.before.lock().must("lock the snapshot") = Some(self.snapshot());
     }
 
-    /// Lines that went (`-`) and came (`+`) since the node was made or last remembered.
+    /// Lines that disappeared (`-`) and appeared (`+`) since the node was made or last recorded.
     ///
     /// # Panics
-    /// When it comes from [`Node::with_folders`] and was never remembered.
+    /// When it comes from [`Node::with_folders`] and was never recorded.
     #[must_use]
     #[track_caller]
     pub fn changes(&self) -> String {
@@ -230,7 +230,7 @@ impl Node {
         changes(before.as_ref().must("find what the node was before"), &self.snapshot())
     }
 
-    /// Checks that nothing is left of what happened since the node was made or last remembered.
+    /// Checks that nothing has changed since the node was made or last recorded.
     ///
     /// # Panics
     /// With the changes, if there are any.
@@ -240,7 +240,7 @@ impl Node {
         assert!(changes.is_empty(), "the node is not as before:\n{changes}");
     }
 
-    /// As [`Node::assert_as_before`], not counting lines for which `expected` is true.
+    /// As [`Node::assert_as_before`], without lines for which `expected` is true.
     ///
     /// # Panics
     /// With the other changes, if there are any.
@@ -260,12 +260,12 @@ impl Default for Node {
 
 impl Drop for Node {
     fn drop(&mut self) {
-        // The namespaces end with the thread; only here may it make the next node.
+        // The namespaces end with the thread; only now may it make the next node.
         NODES.set(0);
     }
 }
 
-/// Sets the new network namespace to what a node has, whatever the machine's own settings are.
+/// Sets the new network namespace to a node's defaults, whatever the machine's own settings are.
 fn fresh_network() {
     cable::set_lo_up();
     let settings = [

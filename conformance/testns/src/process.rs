@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 
 use crate::must::Must;
 
-/// How a process ended and what it wrote.
+/// How a process ended, and its output.
 #[derive(Debug, Clone)]
 pub struct Output {
     /// Exit status or signal.
@@ -45,7 +45,8 @@ enum News {
 /// Any program may be run this way: it sees the network and mount namespaces of the calling thread.
 ///
 /// # Panics
-/// When it cannot be started, and when it (or a child that holds its output) is not through within `deadline`: the group is killed first.
+/// When it cannot be started, and when it (or a child that holds its output) is not through within `deadline`: the
+/// group is killed first.
 #[track_caller]
 pub fn run(command: Command, stdin: &[u8], deadline: Duration) -> Output {
     let what = format!("run {} within {} ms", command.get_program().display(), deadline.as_millis());

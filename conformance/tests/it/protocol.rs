@@ -222,7 +222,7 @@ fn a_panic_is_an_error_object() {
     let node = probe_node();
     let pod = node.container();
     let reply = probe(&node, Verb::Add, r#"{"cniVersion": "1.1.0", "name": "n", "do": "panic"}"#, &pod);
-    assert_eq!(reply.fails_with(999).msg, "fault in plugin probe: the probe was told to panic");
+    assert_eq!(reply.fails_with(999).msg, "fault in plugin probe: the config asked for a panic");
 }
 
 /// ADD is all or nothing, also when the result cannot be expressed.
