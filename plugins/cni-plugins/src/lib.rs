@@ -12,6 +12,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<dummy::Dummy>(),
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<loopback::Loopback>(),
+    Entry::of::<ptp::Ptp>(),
     noop::ENTRY,
     Entry::of::<static_ipam::Static>(),
 ];

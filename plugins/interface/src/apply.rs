@@ -231,6 +231,12 @@ impl<O: OwnStep> Step<O> {
             Self::Routes(side, routes) => routes.iter().try_for_each(|route| {
                 stage.push(*side, |link| route::add(&Route { link: Some(link.index), ..route.clone() }))
             }),
+            Self::OnlyRoutes(side, routes) => routes.iter().try_for_each(|route| {
+                stage.push(*side, |link| route::add_only(&Route { link: Some(link.index), ..route.clone() }))
+            }),
+            Self::DeleteRoutes(side, routes) => routes.iter().try_for_each(|route| {
+                stage.push(*side, |link| route::delete(&Route { link: Some(link.index), ..route.clone() }))
+            }),
             Self::StayDown => Ok(()),
             acting => {
                 stage.flush()?;

@@ -225,10 +225,10 @@ impl<'a> Look<'a> {
 
     /// Compares the routes of a side with those that were made, each in its own table.
     fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
-        let name = self.link(side)?.name.clone();
+        let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
         let found = match side {
             Side::Container => self.container_routes()?,
-            Side::Host => &list_routes(&self.pod.host)?,
+            Side::Host => &list_routes(&self.pod.host, Some(index))?,
         };
         match wanted.iter().find(|wanted| !found.iter().any(|route| same(wanted, route))) {
             None => Ok(()),
@@ -258,7 +258,7 @@ impl<'a> Look<'a> {
     fn container_routes(&mut self) -> Result<&Vec<Route>, CniError> {
         match &mut self.routes {
             Some(routes) => Ok(routes),
-            none @ None => Ok(none.insert(list_routes(&self.pod.inside)?)),
+            none @ None => Ok(none.insert(list_routes(&self.pod.inside, None)?)),
         }
     }
 
@@ -305,9 +305,10 @@ impl<O: OwnStep> Step<O> {
             Self::Port(port) => look.port(*port),
             Self::Addresses(side, addresses) => look.addresses(*side, addresses),
             Self::Up(side) => look.up(*side),
-            Self::Routes(side, wanted) => look.routes(*side, wanted),
+            Self::Routes(side, wanted) | Self::OnlyRoutes(side, wanted) => look.routes(*side, wanted),
             Self::RefuseAdvertisements
             | Self::LeaveDefaultVlan
+            | Self::DeleteRoutes(..)
             | Self::Sysctls(_)
             | Self::ArpNotify
             | Self::StayDown
@@ -318,10 +319,10 @@ impl<O: OwnStep> Step<O> {
     }
 }
 
-fn list_routes(net: &Kernel) -> Result<Vec<Route>, CniError> {
+fn list_routes(net: &Kernel, link: Option<u32>) -> Result<Vec<Route>, CniError> {
     let mut found = Vec::new();
     for ipv6 in [false, true] {
-        found.extend(route::list(net, None, None, ipv6).map_err(failed)?);
+        found.extend(route::list(net, link, None, ipv6).map_err(failed)?);
     }
     Ok(found)
 }

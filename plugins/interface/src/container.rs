@@ -101,20 +101,11 @@ pub enum Need {
     Wish,
 }
 
-/// What is done with the container's link, in order. IPv4 addresses come before the link gets up: the ARP announcement on
-/// getting up is for those that are there by then.
-///
-/// # Errors
-/// Code 110: addresses or routes that no interface can have.
-pub(crate) fn steps<O>(
-    ifname: &str,
-    options: Options,
-    lease: &AddResult,
-) -> std::result::Result<Vec<Step<O>>, CniError> {
+/// What is done with the container's link up to its routes, in order. IPv4 addresses come before the link gets up: the ARP
+/// announcement on getting up is for those that are there by then.
+pub(crate) fn address_steps<O>(ifname: &str, options: Options, lease: &AddResult) -> Vec<Step<O>> {
     let addresses = lease.ips.iter().map(|ip| Address::from(ip.address));
     let (ipv4, ipv6): (Vec<Address>, Vec<Address>) = addresses.partition(|address| address.net.is_ipv4());
-    let routes: Vec<Route> =
-        lease.routes.iter().map(|route| plan_route(&lease.ips, route)).collect::<std::result::Result<_, _>>()?;
     let has_addresses = !lease.ips.is_empty();
     let mut sysctls: Vec<Sysctl> = accept_ra(ifname, options.routers).into_iter().collect();
     if has_addresses {
@@ -126,9 +117,15 @@ pub(crate) fn steps<O>(
     steps.extend((!ipv4.is_empty()).then_some(Step::Addresses(Side::Container, ipv4)));
     steps.push(Step::Up(Side::Container));
     steps.extend((!ipv6.is_empty()).then_some(Step::Addresses(Side::Container, ipv6)));
-    steps.extend((!routes.is_empty()).then_some(Step::Routes(Side::Container, routes)));
-    steps.extend(options.await_up.then_some(Step::AwaitUp(Side::Container)));
-    Ok(steps)
+    steps
+}
+
+/// The lease's routes with their next hops.
+///
+/// # Errors
+/// Code 110: routes that no interface can have.
+pub(crate) fn plan_routes(lease: &AddResult) -> std::result::Result<Vec<Route>, CniError> {
+    lease.routes.iter().map(|route| plan_route(&lease.ips, route)).collect()
 }
 
 pub(crate) fn accept_ra(ifname: &str, routers: RouterAdvertisements) -> Option<Sysctl> {

@@ -14,6 +14,7 @@
 //! | [`lease`] | what an IPAM plugin gave, and its release |
 //! | [`pod`] | the node and one container's namespace, opened once |
 //! | [`container`] | sysctls, addresses and routes of the container's link |
+//! | [`announced`] | when new IPv6 addresses of the host's answer |
 //! | [`host_veth`] | name and mark of the host end of a container's veth |
 //! | [`veth`], [`inside`] | finding and removing links that are a pair, or in the container alone |
 //! | [`conf`] | keys that interface plugins have in common |
@@ -36,6 +37,7 @@ pub mod lease;
 pub mod pod;
 pub mod result;
 
+pub mod announced;
 pub mod container;
 pub mod host_veth;
 pub mod inside;

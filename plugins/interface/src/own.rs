@@ -82,7 +82,7 @@ pub trait InterfacePlugin: Sized + 'static {
     /// What is still there, or could not be looked at.
     fn remove_link(detaching: &Detaching<'_, Self::Removal>) -> Result<(), OpError> {
         match Self::LINK {
-            LinkKind::Veth => veth::remove(detaching, None),
+            LinkKind::Veth => veth::remove(detaching, veth::Unmarked::Alone),
             LinkKind::Inside(kind) => inside::remove(detaching, kind),
         }
     }

@@ -84,6 +84,11 @@ pub enum Step<O> {
     StayDown,
     /// Routes; their link is filled in.
     Routes(Side, Vec<Route>),
+    /// Routes that must be the only ones to their destinations; their link is filled in.
+    OnlyRoutes(Side, Vec<Route>),
+    /// Routes that the kernel made with an address are deleted; their link is filled in. CHECK does not look for them: the
+    /// kernel makes them again when the link was down.
+    DeleteRoutes(Side, Vec<Route>),
     /// The link can carry packets.
     AwaitUp(Side),
     /// The container's addresses answer.
@@ -165,8 +170,28 @@ impl<O> Plan<O> {
     /// # Errors
     /// As [`Plan::push_container`].
     pub fn push_configuration(&mut self, options: Options) -> Result<(), CniError> {
-        let steps = container::steps(&self.names.container, options, &self.lease)?;
-        self.steps.extend(steps);
+        self.push_addresses(options);
+        self.push_routes()?;
+        if options.await_up {
+            self.push(Step::AwaitUp(Side::Container));
+        }
+        Ok(())
+    }
+
+    /// Only sysctls, addresses and up, for plugins with routes of their own before the lease's.
+    pub fn push_addresses(&mut self, options: Options) {
+        self.steps.extend(container::address_steps(&self.names.container, options, &self.lease));
+    }
+
+    /// Only the lease's routes.
+    ///
+    /// # Errors
+    /// Code 110: routes that no interface can have.
+    pub fn push_routes(&mut self) -> Result<(), CniError> {
+        let routes = container::plan_routes(&self.lease)?;
+        if !routes.is_empty() {
+            self.push(Step::Routes(Side::Container, routes));
+        }
         Ok(())
     }
 
@@ -260,7 +285,10 @@ impl<O: OwnStep> Step<O> {
             }),
             Self::Up(side) => writeln!(f, "ip link set {} up", names.of(*side)),
             Self::StayDown => writeln!(f, "{container} stays down"),
-            Self::Routes(side, routes) => {
+            Self::DeleteRoutes(side, routes) => {
+                routes.iter().try_for_each(|route| writeln!(f, "ip route del {route} dev {}", names.of(*side)))
+            }
+            Self::Routes(side, routes) | Self::OnlyRoutes(side, routes) => {
                 routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {}", names.of(*side)))
             }
             Self::AwaitUp(side) => writeln!(f, "wait until {} can carry packets", names.of(*side)),

@@ -2,7 +2,7 @@
 
 use cni_spec::{CniError, Code};
 use filter::{Backend, Filter};
-use netops::link::{self, Kind, LinkName, NewLink};
+use netops::link::{self, Kind, LinkName, NewLink, Veth};
 use netops::{Kernel, Netns, OpError};
 use skel::StatusRequest;
 
@@ -55,6 +55,13 @@ pub fn probe_filter(masquerade: Option<Backend>, spoof_guard: bool, search_path:
 pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
     let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
     try_out(|net| link::create(net, &NewLink::new(&name, kind), None).map(drop))
+}
+
+/// A pair for [`try_out`].
+#[must_use]
+pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
+    let (name, peer_name) = ("veth-trial0", "veth-trial1");
+    Veth { name, master: None, alias: "", mtu_bytes, peer_name, peer_mac: None, peer_netns: None }
 }
 
 /// Makes what ADD would make, in a namespace that ends at once: that also loads the modules.

@@ -1,7 +1,7 @@
 //! A container's veth: making it, and finding it for DEL.
 //!
 //! Ours bears the attachment's mark, whatever prevResult or the container says. What the reference made has none: it is known
-//! by prevResult and its bridge, or by the container's end.
+//! by prevResult and what it is a port of, or by the container's end.
 
 use cni_spec::{AddResult, Attachment, CniError, Interface, NetworkName};
 use netops::error::Result;
@@ -75,14 +75,23 @@ pub(crate) fn list_stale(network: &NetworkName, valid: &[Attachment]) -> Result<
     host_veth::list_stale(&Kernel::host()?, network, valid)
 }
 
-/// Removes the attachment's pair. `bridge` is what the reference's veth would be a port of.
+/// Where the host's end of a pair of the reference's is, which has no mark.
+#[derive(Debug, Clone, Copy)]
+pub enum Unmarked<'a> {
+    /// It is a port of the bridge of this name; without a name it cannot be told.
+    PortOf(Option<&'a str>),
+    /// It is a port of nothing.
+    Alone,
+}
+
+/// Removes the attachment's pair.
 ///
 /// # Errors
 /// What is still there, or could not be looked at.
-pub fn remove<R>(detaching: &Detaching<'_, R>, bridge: Option<&str>) -> Result<()> {
+pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<()> {
     let Detaching { attachment, prev, netns, held, .. } = *detaching;
     let host = Kernel::host()?;
-    match find(&host, attachment, Hints { prev, bridge, netns })? {
+    match find(&host, attachment, Hints { prev, unmarked, netns })? {
         Some(link) => unlink::remove(&link, held),
         None => Ok(()),
     }
@@ -93,8 +102,8 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, bridge: Option<&str>) -> Result<(
 struct Hints<'a> {
     /// What ADD and the plugins after it told.
     prev: Option<&'a AddResult>,
-    /// The bridge's name.
-    bridge: Option<&'a str>,
+    /// Where the reference's end would be.
+    unmarked: Unmarked<'a>,
     /// The container's namespace.
     netns: Option<&'a Netns>,
 }
@@ -104,7 +113,7 @@ fn find(host: &Kernel, attachment: &Attachment, hints: Hints<'_>) -> Result<Opti
         return Ok(Some(link));
     }
     let told = hints.prev.and_then(|prev| host_end(prev, attachment));
-    if let Some(link) = told.map(|told| find_told(host, attachment, told, hints.bridge)).transpose()?.flatten() {
+    if let Some(link) = told.map(|told| find_told(host, attachment, told, hints.unmarked)).transpose()?.flatten() {
         return Ok(Some(link));
     }
     if let Some(link) =
@@ -131,18 +140,21 @@ fn host_end<'a>(prev: &'a AddResult, attachment: &Attachment) -> Option<&'a Inte
 }
 
 /// The host's end as a result has it: ours under a random name, or the reference's, which has no mark and is known by its
-/// address and its bridge.
-fn find_told(host: &Kernel, attachment: &Attachment, told: &Interface, bridge: Option<&str>) -> Result<Option<Link>> {
+/// address and what it is a port of.
+fn find_told(host: &Kernel, attachment: &Attachment, told: &Interface, unmarked: Unmarked<'_>) -> Result<Option<Link>> {
     let Some(link) = link::find(host, &told.name)? else { return Ok(None) };
     if host_veth::is_of(attachment, &link) {
         return Ok(Some(link));
     }
     let same_mac = link.mac.is_some() && told.mac.parse::<Mac>().ok() == link.mac;
     // The other end of a container's veth is in another namespace.
-    let unmarked_veth = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !host_veth::is_marked(&link);
-    let bridge = bridge.map(|name| link::find(host, name)).transpose()?.flatten();
-    let on_bridge = link.master.is_some() && link.master == bridge.map(|bridge| bridge.index);
-    Ok((unmarked_veth && same_mac && on_bridge).then_some(link))
+    let is_unmarked = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !host_veth::is_marked(&link);
+    let is_in_place = match unmarked {
+        Unmarked::PortOf(None) => false,
+        Unmarked::PortOf(Some(name)) => link::find(host, name)?.is_some_and(|bridge| link.master == Some(bridge.index)),
+        Unmarked::Alone => link.master.is_none(),
+    };
+    Ok((is_unmarked && same_mac && is_in_place).then_some(link))
 }
 
 /// The host's end by the container's: what the reference made has no mark. A marked end that is not the owner's

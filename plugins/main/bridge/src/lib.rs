@@ -55,7 +55,8 @@ impl InterfacePlugin for Bridge {
     }
 
     fn remove_link(detaching: &Detaching<'_, Removal>) -> Result<(), OpError> {
-        veth::remove(detaching, detaching.removal.bridge.as_ref().map(|name| name.as_str()))
+        let bridge = detaching.removal.bridge.as_ref().map(|name| name.as_str());
+        veth::remove(detaching, veth::Unmarked::PortOf(bridge))
     }
 
     /// The veths without a mark that the bridge has beyond those that valid attachments need. What the reference made has

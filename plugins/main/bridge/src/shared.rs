@@ -2,22 +2,18 @@
 //! needs it; later ones find it, and make the rest of what a failed one left half-made. It is never taken back.
 
 use std::net::IpAddr;
-use std::time::Duration;
 
 use cni_spec::{CniError, Code};
+use interface::announced::Announced;
 use interface::veth::refuse_advertisements;
 use interface::{failed, host_veth};
 use netops::addr;
 use netops::bridge_port::{self, Vlans};
-use netops::error::{Cause, Result};
+use netops::error::Result;
 use netops::link::{self, Link, Mac, Settings, Target, Veth};
-use netops::watch::Watch;
 use netops::{Errno, Kernel, OpError};
 
 use crate::plan::{self, Shared};
-
-/// How long the kernel may take to join the groups of new gateways.
-const ANNOUNCEMENT_DEADLINE: Duration = Duration::from_secs(1);
 
 /// The shared part, as far as it is made.
 #[derive(Debug)]
@@ -27,7 +23,7 @@ pub(crate) struct Made {
     /// The interface that holds the gateways if the bridge does not.
     pub(crate) vlan_gateway: Option<Link>,
     /// New IPv6 addresses, and where they will be announced.
-    announced: Option<(Watch, Vec<IpAddr>)>,
+    announced: Option<(Announced, Vec<IpAddr>)>,
 }
 
 /// The bridge of this name, if there is one.
@@ -128,7 +124,7 @@ impl Making<'_> {
             }
         }
         let has_ipv6 = changes.add.iter().any(|gateway| gateway.net.is_ipv6());
-        let watch = if has_ipv6 { Some(Watch::host()?) } else { None };
+        let watch = if has_ipv6 { Some(Announced::watch()?) } else { None };
         let mut added = Vec::new();
         for address in &changes.add {
             match self.host.run(addr::add(router, address)) {
@@ -203,16 +199,11 @@ impl Made {
         self.vlan_gateway.as_ref().unwrap_or(&self.bridge)
     }
 
-    /// Waits until the gateways that this ADD added answer. It is no reason to fail that the kernel takes its time: they
-    /// are there, and will.
+    /// Waits until the gateways that this ADD added answer.
     pub(crate) async fn settle(&mut self) -> Result<()> {
-        let Some((mut watch, addresses)) = self.announced.take() else { return Ok(()) };
-        match watch.until_announced(self.router(), &addresses, ANNOUNCEMENT_DEADLINE).await {
-            Err(error) if matches!(error.cause, Cause::Timeout(_)) => {
-                tracing::warn!(%error, "going on");
-                Ok(())
-            }
-            settled => settled,
+        match self.announced.take() {
+            Some((announced, addresses)) => announced.settle(self.router(), &addresses).await,
+            None => Ok(()),
         }
     }
 }

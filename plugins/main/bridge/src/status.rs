@@ -4,7 +4,7 @@ use cni_spec::{CniError, Code};
 use interface::failed;
 use interface::status::{self, probe_filter};
 use netops::Kernel;
-use netops::link::{self, Bridge, Link, Veth};
+use netops::link::{self, Bridge, Link};
 
 use crate::conf::Conf;
 use crate::shared::find_bridge;
@@ -38,15 +38,6 @@ fn try_out(conf: &Conf) -> Result<(), CniError> {
     let vlan_filtering = conf.vlans.is_some();
     status::try_out(|net| {
         net.run(link::create_bridge(&conf.bridge, &Bridge { mtu_bytes: conf.mtu_bytes, mac: None, vlan_filtering }))?;
-        let veth = Veth {
-            name: "veth-trial0",
-            master: None,
-            alias: "",
-            mtu_bytes: conf.mtu_bytes,
-            peer_name: "veth-trial1",
-            peer_mac: None,
-            peer_netns: None,
-        };
-        link::create_veth(net, &veth).map(drop)
+        link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop)
     })
 }

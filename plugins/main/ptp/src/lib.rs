@@ -1,0 +1,79 @@
+//! The ptp plugin: a veth between the node and each container, without a bridge. The node routes.
+//!
+//! Start at [`plan`]: it says what an attachment is on the node. The driver in crate `interface` makes it so, compares,
+//! and removes.
+
+use std::collections::BTreeSet;
+
+use cni_spec::{AddResult, Attachment, CniError};
+use interface::{Call, InterfacePlugin, Ipam, LinkKind, host_veth, status};
+use netops::link::{self, Kind, Link};
+use netops::{Kernel, OpError, addr};
+use skel::GcRequest;
+
+pub mod conf;
+pub mod plan;
+pub mod step;
+
+pub use conf::Conf;
+
+use plan::Plan;
+use step::{Own, State};
+
+/// The plugin.
+pub struct Ptp;
+
+interface::plugin!(Ptp);
+
+impl InterfacePlugin for Ptp {
+    const NAME: &'static str = "ptp";
+    const LINK: LinkKind = LinkKind::Veth;
+    const FILTERS: bool = true;
+    const IPAM: Ipam = Ipam::Required;
+    type Conf = Conf;
+    type Removal = ();
+    type State = State;
+    type Step = Own;
+
+    fn observe(_: &Call<'_, Conf>) -> Result<State, CniError> {
+        Ok(State::default())
+    }
+
+    fn plan(call: &Call<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan, CniError> {
+        plan::plan(&call.conf.own, call.attachment, lease)
+    }
+
+    /// The veths without a mark beyond those that valid attachments need, as far as they may be the reference's: their
+    /// attachments and networks are not known, but each speaks for an address that another container must not get.
+    fn count_unmarked(request: &GcRequest<()>) -> Result<usize, OpError> {
+        let host = Kernel::host()?;
+        let links = link::list(&host, None)?;
+        let mut unmarked = 0;
+        for link in links.iter().filter(|link| may_be_the_references(link)) {
+            let addresses = addr::list(&host, link)?;
+            let is_gateway = addresses.iter().any(|address| {
+                let prefix_max = if address.net.is_ipv4() { 32 } else { 128 };
+                address.net.prefix() == prefix_max
+            });
+            unmarked += usize::from(is_gateway);
+        }
+        let marks: BTreeSet<&str> = links.iter().filter_map(|link| link.alias.as_deref()).collect();
+        let is_unmarked = |attachment: &&Attachment| !marks.contains(&*host_veth::alias(attachment));
+        Ok(unmarked.saturating_sub(request.valid.iter().filter(is_unmarked).count()))
+    }
+
+    fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
+        status::try_out(|net| link::create_veth(net, &status::trial_veth(conf.mtu_bytes)).map(drop))?;
+        status::probe_filter(conf.masquerade, false, search_path)
+    }
+}
+
+/// Whether a link of the node looks like the host's end of the reference's: `veth` and 8 hexadecimal digits, the other end in
+/// another namespace, a port of nothing.
+fn may_be_the_references(link: &Link) -> bool {
+    let is_named = link.name.strip_prefix("veth").is_some_and(|digits| {
+        digits.len() == 8 && digits.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+    });
+    let is_alone = link.kind == Kind::Veth && link.peer_netns_id.is_some() && link.master.is_none();
+    is_named && is_alone && !host_veth::is_marked(link)
+}

@@ -1,0 +1,51 @@
+//! The steps that only this plugin has: they wait until the gateways' IPv6 addresses answer.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use cni_spec::CniError;
+use interface::announced::Announced;
+use interface::{Look, OwnStep, Side, Stage, failed};
+
+/// What only the ptp plugin does.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Own {
+    /// Subscribes to what the kernel announces of the gateways' addresses, before they are added.
+    WatchGateways,
+    /// The gateways' IPv6 addresses answer.
+    AwaitGateways(Vec<IpAddr>),
+}
+
+/// The subscription of an ADD with IPv6.
+#[derive(Debug, Default)]
+pub struct State(Option<Announced>);
+
+impl OwnStep for Own {
+    type State = State;
+
+    async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
+        match (self, state.0.take()) {
+            (Self::WatchGateways, _) => state.0 = Some(Announced::watch().map_err(failed)?),
+            (Self::AwaitGateways(addresses), Some(announced)) => {
+                announced.settle(stage.link(Side::Host)?, addresses).await.map_err(failed)?;
+            }
+            (Self::AwaitGateways(_), None) => (),
+        }
+        Ok(())
+    }
+
+    fn check(&self, _: &mut Look<'_>, _: &mut State) -> Result<(), CniError> {
+        Ok(())
+    }
+}
+
+impl fmt::Display for Own {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WatchGateways => Ok(()),
+            Self::AwaitGateways(addresses) => {
+                addresses.iter().try_for_each(|address| writeln!(f, "wait until {address} answers"))
+            }
+        }
+    }
+}
