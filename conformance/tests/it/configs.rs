@@ -111,7 +111,10 @@ impl<'a> Attached<'a> {
     /// The name of the host veth in the result.
     #[track_caller]
     pub(crate) fn host_veth(&self) -> &str {
-        self.result["interfaces"][1]["name"].as_str().expect("a host veth in the result")
+        let all = self.result["interfaces"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let mut names =
+            all.iter().filter(|entry| entry["sandbox"].is_null()).filter_map(|entry| entry["name"].as_str());
+        names.find(|name| name.starts_with("veth")).expect("a host veth in the result")
     }
 }
 

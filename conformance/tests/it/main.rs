@@ -17,6 +17,7 @@ mod loopback;
 mod masquerade;
 mod namespaces;
 mod noop;
+mod ptp;
 
 mod cnitool;
 mod concurrency;

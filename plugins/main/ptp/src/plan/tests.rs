@@ -47,6 +47,8 @@ fn both_families() {
             ip route del fd00::/64 metric 256 dev eth0
             ip route add 10.1.0.0/24 via 10.1.0.1 src 10.1.0.5 dev eth0
             ip route add fd00::/64 via fd00::1 src fd00::5 dev eth0
+            wait until eth0 can carry packets
+            wait until veth0b29d7cd can carry packets
             sysctl net/ipv4/ip_forward=1
             sysctl net/ipv6/conf/all/forwarding=1
         "#]],
@@ -83,6 +85,8 @@ fn several_addresses_of_one_subnet() {
             ip route del 10.2.0.0/24 scope 253 dev eth0
             ip route add 10.1.0.0/24 via 10.1.0.1 src 10.1.0.5 dev eth0
             ip route add 10.2.0.0/24 via 10.2.0.2 src 10.2.0.6 dev eth0
+            wait until eth0 can carry packets
+            wait until veth0b29d7cd can carry packets
             sysctl net/ipv4/ip_forward=1
         "#]],
     );
@@ -130,6 +134,8 @@ fn single_addresses_and_pairs() {
             ip route add 10.2.0.4/31 via 10.2.0.5 src 10.2.0.4 dev eth0
             ip route add fd00::4/127 via fd00::5 src fd00::4 dev eth0
             ip route add fd01::4/128 via fd01::1 src fd01::4 dev eth0
+            wait until eth0 can carry packets
+            wait until veth0b29d7cd can carry packets
             sysctl net/ipv4/ip_forward=1
             sysctl net/ipv6/conf/all/forwarding=1
         "#]],
@@ -155,6 +161,8 @@ fn a_route_of_the_lease_to_the_subnet_stands_instead() {
             ip route add 10.1.0.0/24 via 10.1.0.1 dev eth0
             ip route add 10.9.0.0/16 via 10.1.0.7 dev eth0
             ip route del 10.1.0.0/24 scope 253 dev eth0
+            wait until eth0 can carry packets
+            wait until veth0b29d7cd can carry packets
             sysctl net/ipv4/ip_forward=1
         "#]],
     );
@@ -177,5 +185,6 @@ fn each_address_needs_a_gateway_of_its_family() {
         cannot use address 10.1.0.5/24: the IPAM plugin gave no gateway for it
         cannot use address 10.1.0.5/24: the IPAM plugin gave no gateway for it
         cannot use gateway fd00::1 for 10.1.0.5/24: they are of different families
-        cannot use gateway fd00::1 for fd00::1/64: both ends cannot have one address"#]].assert_eq(&texts.join("\n"));
+        cannot use gateway fd00::1 for fd00::1/64: both ends cannot have one address"#]]
+    .assert_eq(&texts.join("\n"));
 }

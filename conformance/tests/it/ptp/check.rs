@@ -1,0 +1,61 @@
+//! CHECK: all that ADD set is compared.
+
+use super::ptp;
+use crate::configs::{Attached, dual, with};
+use crate::subjects::{Who, each};
+use serde_json::json;
+use testns::{Namespace, Node};
+
+/// What is done behind the plugin's back: on the node, in the pod, the name of the host's end.
+type Tamper = fn(&Node, &Namespace, &str);
+
+const SEEN_BY_BOTH: [(&str, Tamper); 6] = [
+    ("the container's link is gone", |_, pod, _| pod.delete_link("eth0")),
+    ("an IPv4 address is gone", |_, pod, _| pod.delete_address("eth0", "10.7.0.2/24")),
+    ("the IPv4 default route is gone", |_, pod, _| pod.delete_route("0.0.0.0/0")),
+    ("the route to the subnet is gone", |_, pod, _| pod.delete_route("10.7.0.0/24")),
+    ("the container's hardware address is another", |_, pod, _| pod.set_mac("eth0", "0a:00:00:00:00:66")),
+    ("the reservation is gone", |_, _, _| {
+        std::fs::remove_file("/var/lib/cni/networks/net/10.7.0.2").unwrap();
+        std::fs::remove_file("/var/lib/cni/networks/net/fd07::2").unwrap();
+    }),
+];
+
+const SEEN_BY_OURS: [(&str, Tamper); 7] = [
+    ("the route to the gateway is gone", |_, pod, _| pod.delete_route("10.7.0.1/32")),
+    ("the gateway's IPv4 address is gone", |node, _, veth| node.host().delete_address(veth, "10.7.0.1/32")),
+    ("the gateway's IPv6 address is gone", |node, _, veth| node.host().delete_address(veth, "fd07::1/128")),
+    ("the node's IPv4 route is gone", |node, _, _| node.host().delete_route("10.7.0.2/32")),
+    ("the node's IPv6 route is gone", |node, _, _| node.host().delete_route("fd07::2/128")),
+    ("the host's end is down", |node, _, veth| node.host().set_down(veth)),
+    ("the masquerade is gone", |node, _, _| node.host().flush_nft()),
+];
+
+fn fails_after(who: Who, node: &Node, what: &str, tamper: Tamper) {
+    let pod = node.container();
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+    let config = ptp(json!({"ipMasq": true, "ipam": with(dual(), json!({"routes": routes}))}));
+    let attached = Attached::add(node, &config, &pod);
+    attached.check().ok();
+    tamper(node, pod.namespace(), attached.host_veth());
+    let reply = attached.check();
+    assert!(reply.output.code() != 0, "{who:?}: CHECK does not see: {what}");
+    assert!(!reply.fails().msg.is_empty());
+    attached.del().ok();
+}
+
+/// SPEC 2, CHECK: an interface, address or route of the result that is missing; the reservation.
+#[test]
+fn check_fails_when_something_it_made_is_missing() {
+    for (what, tamper) in SEEN_BY_BOTH {
+        each(|who, node| fails_after(who, node, what, tamper));
+    }
+}
+
+/// What the result does not show is compared by ours alone.
+#[test]
+fn check_fails_when_what_the_result_does_not_show_is_missing() {
+    for (what, tamper) in SEEN_BY_OURS {
+        fails_after(Who::Ours, &crate::subjects::node(), what, tamper);
+    }
+}

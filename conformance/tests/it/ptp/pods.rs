@@ -1,0 +1,177 @@
+//! Packets: to the gateway, to other pods, outside.
+
+use super::{fixed, ptp, state};
+use crate::bridge::stays;
+use crate::configs::{Attached, addresses, dual, ip, v4, v6, with};
+use crate::subjects::{each, node, same};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use std::time::Duration;
+use testns::{Transport, exchange};
+
+/// Two pods reach each other, the gateway and the node, and are torn down without a trace.
+fn pods_reach_each_other(ipam: Value, first: &[&str], second: &[&str], gateways: &[&str]) {
+    each(|_, node| {
+        let config = ptp(json!({"ipam": ipam}));
+        let (one, two) = (node.container(), node.container());
+        let attached = [Attached::add(node, &config, &one), Attached::add(node, &config, &two)];
+        assert_eq!(addresses(&attached[0].result), first);
+        assert_eq!(addresses(&attached[1].result), second);
+        let plain = |address: &&str| ip(address.split('/').next().unwrap());
+        for (pod, own, others) in [(&one, first, second), (&two, second, first)] {
+            assert_eq!(pod.namespace().global_addresses("eth0"), own);
+            others.iter().chain(gateways).for_each(|other| pod.namespace().ping(plain(other)));
+            own.iter().for_each(|own| node.host().ping(plain(own)));
+        }
+        attached.iter().for_each(|attached| drop(attached.check().ok()));
+        attached.iter().for_each(|attached| drop(attached.del().ok()));
+        assert!(one.namespace().find_link("eth0").is_none());
+        node.assert_as_before_except(stays);
+    });
+}
+
+#[test]
+fn two_pods_reach_each_other_and_the_gateway_over_ipv4() {
+    pods_reach_each_other(v4(), &["10.7.0.2/24"], &["10.7.0.3/24"], &["10.7.0.1"]);
+}
+
+#[test]
+fn two_pods_reach_each_other_and_the_gateway_over_ipv6() {
+    pods_reach_each_other(v6(), &["fd07::2/64"], &["fd07::3/64"], &["fd07::1"]);
+}
+
+#[test]
+fn two_pods_reach_each_other_and_the_gateway_over_both() {
+    let (one, two) = (["10.7.0.2/24", "fd07::2/64"], ["10.7.0.3/24", "fd07::3/64"]);
+    pods_reach_each_other(dual(), &one, &two, &["10.7.0.1", "fd07::1"]);
+}
+
+/// Addresses, routes and what goes where are the reference's.
+#[test]
+fn addresses_and_routes_are_the_references() {
+    let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}, {"dst": "10.9.0.0/16", "gw": "10.7.0.9"}]);
+    for ipam in [
+        v4(),
+        with(dual(), json!({"routes": routes})),
+        fixed(&[("10.7.0.4/31", "10.7.0.5"), ("fd07::4/127", "fd07::5")]),
+        fixed(&[("10.7.0.4/24", "10.7.0.1"), ("10.8.0.4/24", "10.8.0.1"), ("fd07::4/128", "fd07::5")]),
+        fixed(&[("10.7.0.4/24", "10.7.0.1"), ("10.7.0.5/24", "10.7.0.2")]),
+    ] {
+        same(|node| {
+            let pod = node.container();
+            let attached = Attached::add(node, &ptp(json!({"ipam": ipam})), &pod);
+            let state = state(node, &pod);
+            attached.check().ok();
+            attached.del().ok();
+            state
+        });
+    }
+}
+
+/// Two addresses of a subnet have one gateway; a single IPv4 address has no subnet. The reference fails with both, and leaves
+/// the veth.
+#[test]
+fn addresses_of_one_subnet_and_single_ones_work() {
+    for (all, to) in [
+        (fixed(&[("10.7.0.4/24", "10.7.0.1"), ("10.7.0.5/24", "10.7.0.1")]), "10.7.0.1"),
+        (fixed(&[("10.7.0.4/32", "169.254.1.1"), ("10.7.0.5/32", "169.254.1.1")]), "169.254.1.1"),
+    ] {
+        each(|who, node| {
+            let ipam = with(all.clone(), json!({"routes": [{"dst": "0.0.0.0/0"}]}));
+            let (config, pod) = (ptp(json!({"ipam": ipam})), node.container());
+            if !who.is_ours() {
+                node.call(testns::Verb::Add, &config, &pod).fails();
+                return;
+            }
+            let attached = Attached::add(node, &config, &pod);
+            attached.check().ok();
+            pod.namespace().ping(ip(to));
+            for own in ["10.7.0.4", "10.7.0.5"] {
+                node.host().ping(ip(own));
+            }
+            attached.del().ok();
+            node.assert_as_before_except(stays);
+        });
+    }
+}
+
+/// When ADD returns, both ends have carrier, and no address is looked for any more.
+#[test]
+fn addresses_answer_when_add_returns() {
+    for ipam in [v4(), dual()] {
+        let node = node();
+        for _ in 0..4 {
+            let pod = node.container();
+            let attached = Attached::add(&node, &ptp(json!({"ipam": ipam})), &pod);
+            let veth = attached.host_veth();
+            assert_eq!((node.host().link(veth).state, pod.namespace().link("eth0").state), ("up", "up"));
+            let settling = |namespace: &testns::Namespace| {
+                let all = namespace.addresses().into_iter();
+                all.filter(|address| address.scope == 0 && address.is_tentative()).count()
+            };
+            assert_eq!((settling(node.host()), settling(pod.namespace())), (0, 0));
+        }
+    }
+}
+
+/// With ipMasq a machine outside sees the node's address, of both families.
+#[test]
+fn outside_a_pod_shows_the_nodes_address() {
+    const LONG: Duration = Duration::from_secs(10);
+    each(|who, node| {
+        let backends: &[&str] = if who.is_ours() { &["iptables", "nftables"] } else { &["iptables"] };
+        let remote = node.remote("remote");
+        node.host().add_veth("uplink", &remote, "eth0");
+        let routes = json!([{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]);
+        let ends = [("192.0.2.2", "192.0.2.1", 24), ("2001:db8::2", "2001:db8::1", 64)];
+        for (there, here, prefix) in ends {
+            remote.add_address("eth0", &format!("{there}/{prefix}"));
+            node.host().add_address("uplink", &format!("{here}/{prefix}"));
+        }
+        for backend in backends {
+            let own =
+                json!({"ipMasq": true, "ipMasqBackend": backend, "ipam": with(dual(), json!({"routes": routes}))});
+            let pod = node.container();
+            let attached = Attached::add(node, &ptp(own), &pod);
+            for (there, here, _) in ends {
+                let seen = exchange(Transport::Tcp, pod.namespace(), (&remote, ip(there)), LONG);
+                assert_eq!(seen.expect("an answer from outside").ip(), ip(here), "{backend}");
+            }
+            attached.check().ok();
+            attached.del().ok();
+            assert!(node.host().nft().iter().all(|line| !line.contains(pod.id())), "{backend}");
+        }
+    });
+}
+
+/// 64 ADDs at once, then 64 DELs.
+#[test]
+fn many_at_once_get_distinct_addresses_and_leave_nothing() {
+    const MANY: usize = 64;
+    let node = node();
+    let config = ptp(json!({"ipMasq": true, "ipam": dual()}));
+    let pods: Vec<_> = (0..MANY).map(|_| node.container()).collect();
+    let (node, config, start) = (&node, &config, &Barrier::new(MANY));
+    let made: Vec<_> = std::thread::scope(|scope| {
+        let add = |pod| {
+            scope.spawn(move || {
+                start.wait();
+                Attached::add(node, config, pod)
+            })
+        };
+        let adds: Vec<_> = pods.iter().map(add).collect();
+        adds.into_iter().map(|add| add.join().unwrap()).collect()
+    });
+    let distinct: BTreeSet<_> = made.iter().flat_map(|one| addresses(&one.result)).collect();
+    assert_eq!(distinct.len(), 2 * MANY);
+    for (pod, one) in pods.iter().zip(&made).step_by(9) {
+        pod.namespace().ping(ip("10.7.0.1"));
+        pod.namespace().ping(ip("fd07::1"));
+        one.check().ok();
+    }
+    std::thread::scope(|scope| {
+        made.iter().for_each(|one| drop(scope.spawn(move || drop(one.del().ok()))));
+    });
+    node.assert_as_before_except(stays);
+}
