@@ -51,8 +51,15 @@ pub(crate) fn plugins() -> Vec<Plugin> {
         key("args.cni.mac", json!(["0a:00:00:00:00:07", "0A:00:00:00:00:08"]), json!(["x", 7])),
         key("runtimeConfig.mac", json!(["0a:00:00:00:00:09", ""]), json!(["01:00:00:00:00:01", "x"])),
     ];
+    let ptp = vec![
+        flag("ipMasq"),
+        key("mtu", json!([1400, 1280, 0, 9000]), json!([-1, "1400", 67, 1_000_000_000, 1.5])),
+        key("args.cni.mac", json!(["0a:00:00:00:00:07"]), json!(["x", 7])),
+        key("runtimeConfig.mac", json!(["0a:00:00:00:00:09"]), json!(["01:00:00:00:00:01", "x"])),
+    ];
     vec![
         Plugin { name: "bridge", is_ipam: false, keys: bridge },
+        Plugin { name: "ptp", is_ipam: false, keys: ptp },
         Plugin { name: "host-local", is_ipam: true, keys: Vec::new() },
     ]
 }

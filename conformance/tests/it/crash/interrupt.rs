@@ -1,6 +1,6 @@
 //! SIGTERM at every point of ADD: it is rolled back, unless it was complete.
 
-use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, each_point};
+use super::{FILTERED, GATEWAY, PLAIN, ROUTED, Scenario, assert_clean, assert_new, each_point};
 use crate::subjects::node;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -43,6 +43,11 @@ fn interrupted(scenario: Scenario) {
 #[test]
 fn a_signalled_add_leaves_nothing() {
     interrupted(GATEWAY);
+}
+
+#[test]
+fn a_signalled_add_of_ptp_leaves_nothing() {
+    interrupted(ROUTED);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! `kill -9` at every point, then the DEL (or GC) that a runtime makes.
 
-use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, each_point, inside_links};
+use super::{FILTERED, GATEWAY, PLAIN, ROUTED, Scenario, assert_clean, each_point, inside_links};
 use crate::configs::{self, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
@@ -142,6 +142,16 @@ fn del_after_a_killed_add_leaves_nothing() {
 #[test]
 fn del_after_a_killed_add_with_filters_leaves_nothing() {
     add_killed(FILTERED);
+}
+
+#[test]
+fn del_after_a_killed_add_of_ptp_leaves_nothing() {
+    add_killed(ROUTED);
+}
+
+#[test]
+fn del_after_a_killed_del_of_ptp_leaves_nothing() {
+    del_killed(ROUTED);
 }
 
 #[test]

@@ -40,7 +40,16 @@ const FILTERED: Scenario = Scenario {
         with(configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_each()})), own)
     },
 };
+/// A link of its own to the node, which routes; masqueraded.
+const ROUTED: Scenario = Scenario { name: "ptp with masquerade", config: || routed(one_v4()) };
+/// The same with both families, which takes seconds: the container looks for duplicates of its address.
+const ROUTED_DUAL: Scenario = Scenario { name: "ptp with masquerade, dual stack", config: || routed(one_each()) };
 const ALL: [Scenario; 3] = [PLAIN, GATEWAY, FILTERED];
+
+fn routed(ipam: Value) -> Value {
+    let ipam = with(ipam, json!({"routes": [{"dst": "0.0.0.0/0"}]}));
+    json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables", "ipam": ipam})
+}
 
 fn one_v4() -> Value {
     json!({"type": "host-local", "subnet": "10.7.0.0/30"})

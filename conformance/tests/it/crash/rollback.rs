@@ -1,6 +1,8 @@
 //! ADD with each step failing in turn.
 
-use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, changes, each_point};
+use super::{
+    ALL, FILTERED, GATEWAY, PLAIN, ROUTED, ROUTED_DUAL, Scenario, assert_clean, assert_new, changes, each_point,
+};
 use crate::configs::with;
 use crate::subjects::node;
 use nix::errno::Errno;
@@ -117,9 +119,10 @@ fn assert_as_if_nothing_had_failed(s: Scenario, node: &Node, pod: &Container, re
     let result = reply.ok();
     let check = Call::new(Verb::Check, (s.config)(), pod).prev_result(&result).run(node);
     assert_eq!(check.output.code(), 0, "{point}\n{check}");
-    let host_veth = result["interfaces"][1]["name"].as_str().expect("a host veth");
+    let is_routed = result["interfaces"][0]["name"] != "br0";
+    let host_veth = result["interfaces"][usize::from(!is_routed)]["name"].as_str().expect("a host veth");
     assert_eq!(node.host().sysctl(&format!("net/ipv6/conf/{host_veth}/accept_ra")), "0", "{point}");
-    let has_gateway = s.name != PLAIN.name;
+    let has_gateway = s.name != PLAIN.name && !is_routed;
     let accept_ra = if has_gateway { "0" } else { "1" };
     assert_eq!(pod.namespace().sysctl("net/ipv6/conf/eth0/accept_ra"), accept_ra, "{point}");
     s.del(pod).prev_result(&result).run(node).ok();
@@ -148,6 +151,18 @@ fn add_with_any_message_refused_leaves_nothing() {
 #[test]
 fn the_first_add_with_any_message_refused_leaves_nothing() {
     ALL.into_iter().for_each(|scenario| on_a_new_node(scenario, REFUSED));
+}
+
+#[test]
+fn add_of_ptp_with_any_message_refused_leaves_nothing() {
+    on_a_used_node(ROUTED, REFUSED);
+    on_a_used_node(ROUTED_DUAL, REFUSED);
+    on_a_new_node(ROUTED, REFUSED);
+}
+
+#[test]
+fn add_of_ptp_with_any_system_call_failing_leaves_nothing() {
+    on_a_used_node(ROUTED, FAILED);
 }
 
 #[test]

@@ -33,7 +33,8 @@ fn gc_removes_what_is_not_valid_and_keeps_what_is() {
         for one in &lost {
             assert!(node.host().find_link(one.host_veth()).is_none(), "{}", one.result);
         }
-        let is_kernels = |line: &str| line.contains("fe80::") || line.contains(" ff00::/8 ") || line.contains("::/128 ");
+        let is_kernels =
+            |line: &str| line.contains("fe80::") || line.contains(" ff00::/8 ") || line.contains("::/128 ");
         node.assert_as_before_except(|line| {
             is_kernels(line) || line.contains("/last_reserved_ip.") || line.contains("/run/cni")
         });
