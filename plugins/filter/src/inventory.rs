@@ -77,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_comment_says_whose_the_object_is_unless_it_was_cut() {
+    fn a_comment_names_the_attachment_unless_it_was_cut() {
         let attachment = Names { network: "office", container: "c1", ifname: "eth0" };
         let noted = |comment: &str| by_key("office", Some(comment), None, String::new());
         let found = noted(&attachment.comment()).unwrap();

@@ -258,10 +258,10 @@ pub(crate) fn probe(nft: &mut Nft) -> Result<()> {
 }
 
 fn trial(tables: &[Table]) -> Transaction {
-    let nobody = Names { network: "", container: "", ifname: "" };
+    let no_attachment = Names { network: "", container: "", ifname: "" };
     let changes = tables.iter().flat_map(|table| {
         let addresses: Vec<_> = MULTICAST.into_iter().filter(|address| sees(table, *address)).collect();
-        plan(table, nobody, &addresses, Seen { postrouting: Vec::new(), stale: Vec::new() })
+        plan(table, no_attachment, &addresses, Seen { postrouting: Vec::new(), stale: Vec::new() })
     });
     Transaction::new(changes.collect())
 }
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_missing_part_of_the_kernel_leads_to_other_tables() {
+    fn only_a_missing_kernel_feature_leads_to_other_tables() {
         let refused = |errno, request: &str| OpError::errno("create", "it", errno).request(request);
         assert!(lacks_inet_nat(&refused(Errno::ENOENT, "NFT_MSG_NEWCHAIN")));
         assert!(lacks_inet_nat(&refused(Errno::EOPNOTSUPP, "NFT_MSG_NEWTABLE")));

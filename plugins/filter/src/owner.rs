@@ -130,7 +130,7 @@ impl SpoofNames {
         comment.starts_with(SPOOF_COMMENT)
     }
 
-    /// The container and interface in a comment; `None` if the ID was hashed and so does not contain them.
+    /// The container and interface in a comment; `None` if a hash follows the ID, so it cannot be separated into the two.
     pub(crate) fn owner_of(comment: &str) -> Option<(&str, &str)> {
         let (container, ifname) = comment.strip_prefix(SPOOF_COMMENT)?.rsplit_once('-')?;
         let is_whole = Names { network: "", container, ifname }.spoof_names().comment == comment;
@@ -213,7 +213,7 @@ mod tests {
     const ETH0: Names<'_> = Names { network: "br1", container: "c1", ifname: "eth0" };
 
     #[test]
-    fn names_are_the_references() {
+    fn names_are_those_of_the_reference() {
         assert_eq!(ETH0.iptables_chain(), "CNI-30c3d21661b09680d9d23573");
         // sha512sum of "br1" and of "eth0:c1".
         assert_eq!(ETH0.comment(), format!("{}, net: br1, if: eth0, id: c1", ETH0.key()));
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_is_cut_and_still_tells_its_owner() {
+    fn a_comment_that_was_cut_still_identifies_its_attachment() {
         let long = "é".repeat(100);
         let attachment = Names { container: &long, ..ETH0 };
         let comment = attachment.comment();
@@ -251,13 +251,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_stale_belongs_to_the_network_and_to_nobody() {
+    fn a_stale_object_belongs_to_the_network_and_to_no_valid_attachment() {
         let net1 = Names { ifname: "net1", ..ETH0 };
         let other = Names { network: "br2", ..ETH0 };
         let stale = Stale::new("br1", &[ETH0]);
         assert!(!stale.has(Some(&ETH0.comment())));
         assert!(stale.has(Some(&net1.comment())));
         assert!(!stale.has(Some(&other.comment())));
-        assert!(!stale.has(Some("a rule of somebody else")));
+        assert!(!stale.has(Some("a rule of another program")));
     }
 }

@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_being_overtaken_is_tried_again() {
+    fn only_a_changed_ruleset_is_retried() {
         for (errno, expected) in [(Errno::ENOENT, 3), (Errno::EEXIST, 3), (Errno::EPERM, 1)] {
             let mut tries = 0;
             let outcome = retry(|| {

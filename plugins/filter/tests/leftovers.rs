@@ -114,9 +114,9 @@ fn the_other_interfaces_iptables_rules_stay() {
 
 /// More than one transaction holds.
 #[test]
-fn gc_of_many_containers_ends_with_none() {
+fn gc_of_many_containers_removes_all_chains() {
     in_netns(|| {
-        if !has("gc_of_many_containers_ends_with_none", "iptables-nft") {
+        if !has("gc_of_many_containers_removes_all_chains", "iptables-nft") {
             return;
         }
         let names: Vec<String> = (0..300).map(|number| format!("c{number}")).collect();
@@ -138,9 +138,9 @@ fn gc_of_many_containers_ends_with_none() {
 
 /// An administrator's own rules that go to a container's chain, whatever they look at, keep no DEL from its work.
 #[test]
-fn rules_of_others_that_go_to_the_chain_go_with_it() {
+fn jumps_that_an_administrator_added_are_removed_with_the_chain() {
     in_netns(|| {
-        if !has("rules_of_others_that_go_to_the_chain_go_with_it", "iptables-nft") {
+        if !has("jumps_that_an_administrator_added_are_removed_with_the_chain", "iptables-nft") {
             return;
         }
         add(ETH0, &["10.1.0.5/24"]);
@@ -159,9 +159,9 @@ fn rules_of_others_that_go_to_the_chain_go_with_it() {
 /// The kernel does not delete a chain while a rule goes there. It stays with a rule that says whose it was, and with no
 /// other; a later DEL or GC takes it.
 #[test]
-fn a_chain_that_a_rule_of_another_goes_to_is_emptied_and_taken_later() {
+fn a_chain_that_another_rule_uses_is_flushed_and_deleted_later() {
     in_netns(|| {
-        if !has("a_chain_that_a_rule_of_another_goes_to_is_emptied_and_taken_later", "iptables-nft") {
+        if !has("a_chain_that_another_rule_uses_is_flushed_and_deleted_later", "iptables-nft") {
             return;
         }
         let c2 = Names { container: "c2", ..ETH0 };
@@ -211,9 +211,9 @@ fn a_chain_that_a_rule_of_another_goes_to_is_emptied_and_taken_later() {
 
 /// Nothing says whose the reference's rules are but who has the address.
 #[test]
-fn what_the_containers_other_interfaces_have_stays() {
+fn addresses_of_the_containers_other_interfaces_keep_their_masquerade() {
     in_netns(|| {
-        if !has_reference("what_the_containers_other_interfaces_have_stays") {
+        if !has_reference("addresses_of_the_containers_other_interfaces_keep_their_masquerade") {
             return;
         }
         let pod = Pod::new();

@@ -108,14 +108,14 @@ fn the_ruleset_is_as_documented() {
 
 /// A chain under the name of the one that rules are needed in, where the kernel sends no packets.
 #[test]
-fn a_chain_that_no_packet_enters_is_refused() {
+fn a_chain_that_receives_no_packets_is_refused() {
     let made = [
         (Backend::Nftables, "inet cni_plugins_masquerade", "postrouting"),
         (Backend::Iptables, "ip nat", "POSTROUTING"),
     ];
     for (backend, table, chain) in made {
         in_netns(move || {
-            if !has("a_chain_that_no_packet_enters_is_refused", "nft") {
+            if !has("a_chain_that_receives_no_packets_is_refused", "nft") {
                 return;
             }
             let mut filter = Filter::open().unwrap();
@@ -263,7 +263,7 @@ fn own_old_rules_are_replaced_and_del_needs_no_addresses() {
 }
 
 #[test]
-fn attachments_with_one_address_have_each_their_own_masquerade() {
+fn attachments_with_the_same_address_have_separate_masquerade_rules() {
     in_netns(|| {
         let net1 = Names { ifname: "net1", ..ETH0 };
         let lab = Names { network: "lab", ..ETH0 };
@@ -312,7 +312,7 @@ fn an_administrators_rules_stay() {
 }
 
 #[test]
-fn check_tells_what_is_missing() {
+fn check_reports_what_is_missing() {
     in_netns(|| {
         let lacks = Err("cannot find masquerade of 10.1.0.5/24 in nft chain inet cni_plugins_masquerade masq_checks: \
                          no rule of this attachment does it"
@@ -354,7 +354,7 @@ fn gc_keeps_the_valid_and_other_networks() {
 
 /// As many ADDs and DELs at once as a node may see, from nothing, while another program changes the ruleset all the time.
 #[test]
-fn adds_and_dels_at_once_beside_other_users_lose_nothing() {
+fn concurrent_adds_and_dels_and_other_programs_lose_no_rules() {
     in_netns(|| {
         const PODS: u8 = 64;
         let is_busy = AtomicBool::new(true);
@@ -370,7 +370,7 @@ fn adds_and_dels_at_once_beside_other_users_lose_nothing() {
             thread::scope(|scope| (1..=PODS).for_each(|number| drop(scope.spawn(move || work(number)))));
         };
         thread::scope(|scope| {
-            if has("adds_and_dels_at_once_beside_other_users_lose_nothing", "nft") {
+            if has("concurrent_adds_and_dels_and_other_programs_lose_no_rules", "nft") {
                 scope.spawn(|| {
                     while is_busy.load(Ordering::Relaxed) {
                         sh("nft add table inet other; nft add chain inet other c; nft delete table inet other");
@@ -405,8 +405,8 @@ fn a_probe_changes_nothing() {
 }
 
 #[test]
-fn a_probe_says_what_is_missing() {
-    // In a user namespace that does not own this network namespace, nobody may change it.
+fn status_reports_what_is_missing() {
+    // A user namespace that does not own this network namespace gives no privilege over it.
     let test = ["--exact", "probe_without_privilege", "--ignored"];
     let this = std::env::current_exe().unwrap();
     let status = Command::new("unshare").arg("--user").arg(this).args(test).status();
@@ -414,7 +414,7 @@ fn a_probe_says_what_is_missing() {
 }
 
 #[test]
-#[ignore = "started by a_probe_says_what_is_missing"]
+#[ignore = "started by status_reports_what_is_missing"]
 fn probe_without_privilege() {
     let error = Filter::open().unwrap().probe_masquerade(Backend::Nftables).unwrap_err();
     assert_eq!(
@@ -425,9 +425,9 @@ fn probe_without_privilege() {
 
 /// A pod's packet shows the host's address to a third party, and its own to its neighbours.
 #[test]
-fn a_packet_outside_has_the_hosts_address() {
+fn a_masqueraded_packet_has_the_hosts_address() {
     in_netns(|| {
-        if !has("a_packet_outside_has_the_hosts_address", "ip") {
+        if !has("a_masqueraded_packet_has_the_hosts_address", "ip") {
             return;
         }
         let (pod, remote) = (Pod::new(), Pod::new());

@@ -154,7 +154,7 @@ fn guards_of_the_reference_are_removed() {
 }
 
 #[test]
-fn long_container_ids_have_guards_of_their_own() {
+fn attachments_with_long_container_ids_have_separate_guards() {
     in_netns(|| {
         let one = "c".repeat(300);
         let (one, two) = (Names { container: &one, ..ETH0 }, Names { container: &(one.clone() + "d"), ..ETH0 });
@@ -191,9 +191,9 @@ fn a_guard_stays_as_long_as_its_port() {
 }
 
 #[test]
-fn gc_removes_guards_without_a_port_and_keeps_the_valid() {
+fn gc_removes_guards_without_a_port_and_keeps_valid_ones() {
     in_netns(|| {
-        if !has("gc_removes_guards_without_a_port_and_keeps_the_valid", "ip") {
+        if !has("gc_removes_guards_without_a_port_and_keeps_valid_ones", "ip") {
             return;
         }
         let of = |container| Names { container, ..ETH0 };
@@ -239,9 +239,9 @@ fn guards_without_a_port_are_listed() {
 
 /// A container that came back under its ID: the new port is guarded, and the old one may not send at all.
 #[test]
-fn an_old_port_that_lives_does_not_get_unguarded() {
+fn an_earlier_port_that_still_exists_stays_guarded() {
     in_netns(|| {
-        if !has("an_old_port_that_lives_does_not_get_unguarded", "ip") {
+        if !has("an_earlier_port_that_still_exists_stays_guarded", "ip") {
             return;
         }
         make_port("old");
@@ -255,7 +255,7 @@ fn an_old_port_that_lives_does_not_get_unguarded() {
 }
 
 #[test]
-fn check_tells_what_is_missing() {
+fn check_reports_what_is_missing() {
     in_netns(|| {
         let none = "cannot find spoof guard of veth1 in nft chain bridge nat PREROUTING: no rule of this attachment leads \
                     there";
@@ -293,7 +293,7 @@ fn a_base_chain_that_is_there_is_left_as_it_is() {
 }
 
 #[test]
-fn guards_at_once_beside_other_users_lose_nothing() {
+fn concurrent_guards_and_other_programs_lose_no_rules() {
     in_netns(|| {
         const PODS: usize = 64;
         let container = |number: usize| format!("c{number}");
@@ -304,7 +304,7 @@ fn guards_at_once_beside_other_users_lose_nothing() {
                         work(Names { container: &container(number), ..ETH0 }, &format!("veth{number}"));
                     });
                 }
-                if has("guards_at_once_beside_other_users_lose_nothing", "nft") {
+                if has("concurrent_guards_and_other_programs_lose_no_rules", "nft") {
                     scope.spawn(|| {
                         (0..20).for_each(|_| drop(sh("nft add table inet other; nft delete table inet other")))
                     });
@@ -325,7 +325,7 @@ fn of(container: &'static str, ifname: &'static str) -> Names<'static> {
 
 /// Joined by `-`, as the reference's names are, one's chain would be another's second chain, or the same.
 #[test]
-fn attachments_whose_names_join_to_the_same_have_guards_of_their_own() {
+fn attachments_with_the_same_joined_names_have_separate_guards() {
     let pairs = [
         (of("y", "eth0"), of("y", "eth0-mac")),
         (of("y", "eth0"), of("y-eth0", "mac")),
@@ -334,7 +334,7 @@ fn attachments_whose_names_join_to_the_same_have_guards_of_their_own() {
     ];
     for (one, two) in pairs.into_iter().flat_map(|(one, two)| [(one, two), (two, one)]) {
         in_netns(move || {
-            if !has("attachments_whose_names_join_to_the_same_have_guards_of_their_own", "ip") {
+            if !has("attachments_with_the_same_joined_names_have_separate_guards", "ip") {
                 return;
             }
             make_port("veth1");
@@ -375,9 +375,9 @@ END"
 }
 
 #[test]
-fn the_references_guard_of_an_ambiguous_name_is_found() {
+fn a_guard_of_the_reference_with_an_ambiguous_name_is_found() {
     in_netns(|| {
-        if !has("the_references_guard_of_an_ambiguous_name_is_found", "nft") {
+        if !has("a_guard_of_the_reference_with_an_ambiguous_name_is_found", "nft") {
             return;
         }
         for attachment in [of("y", "eth0-mac"), of("y-eth0", "mac")] {
@@ -396,10 +396,10 @@ fn the_references_guard_of_an_ambiguous_name_is_found() {
 }
 
 #[test]
-fn a_chain_that_two_guards_of_the_reference_share_goes_with_the_last() {
+fn a_chain_that_two_guards_of_the_reference_share_is_deleted_with_the_last() {
     for order in [["y-eth0", "y-eth0-mac"], ["y-eth0-mac", "y-eth0"]] {
         in_netns(move || {
-            if !has("a_chain_that_two_guards_of_the_reference_share_goes_with_the_last", "nft") {
+            if !has("a_chain_that_two_guards_of_the_reference_share_is_deleted_with_the_last", "nft") {
                 return;
             }
             let load = || order.iter().for_each(|id| load_the_references(id, &format!("veth{}", id.len())));
@@ -423,14 +423,14 @@ fn a_chain_that_two_guards_of_the_reference_share_goes_with_the_last() {
 }
 
 #[test]
-fn a_place_that_no_frame_enters_is_refused() {
+fn a_chain_that_receives_no_frames_is_refused() {
     let made = [
         ("chain PREROUTING { }", "it is a regular chain"),
         ("chain PREROUTING { type filter hook forward priority 0; }", "it is a filter chain on hook forward"),
     ];
     for (chain, what) in made {
         in_netns(move || {
-            if !has("a_place_that_no_frame_enters_is_refused", "nft") {
+            if !has("a_chain_that_receives_no_frames_is_refused", "nft") {
                 return;
             }
             add(ETH0, "veth1", MAC);

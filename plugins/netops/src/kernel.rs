@@ -181,8 +181,8 @@ impl Kernel {
         let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
         self.sequence.set(self.sequence.get().wrapping_add(count));
         let mut exchange = Exchange::new(requests, first, &self.place);
-        let told = self.send(requests, first).and_then(|()| self.collect(&mut exchange));
-        exchange.finish(&told.err().map_or(Cause::Timeout(DEADLINE), cause_of))
+        let received = self.send(requests, first).and_then(|()| self.collect(&mut exchange));
+        exchange.finish(&received.err().map_or(Cause::Timeout(DEADLINE), cause_of))
     }
 
     fn send(&self, requests: &[Request], first: u32) -> std::result::Result<(), Errno> {

@@ -350,7 +350,7 @@ mod tests {
 
     /// A process in a user namespace of its own has no privilege over the network namespace that it came from.
     #[test]
-    #[expect(clippy::disallowed_methods, reason = "the test starts itself once more and has to tell itself")]
+    #[expect(clippy::disallowed_methods, reason = "the test starts itself once more and has to recognise itself")]
     fn a_thread_that_may_not_return_enters_by_a_new_thread() {
         const INSIDE: &str = "NETOPS_IN_A_USER_NAMESPACE";
         if std::env::var_os(INSIDE).is_none() {
@@ -372,8 +372,8 @@ mod tests {
         const HOSTNAME: &str = "/proc/sys/kernel/hostname";
         let read = || std::fs::read_to_string(HOSTNAME).unwrap();
         let before = read();
-        let inside = Netns::run_in_new_with_uts(|| std::fs::write(HOSTNAME, "somebody").map(|()| read()));
-        assert_eq!(inside.unwrap().unwrap(), "somebody\n");
+        let inside = Netns::run_in_new_with_uts(|| std::fs::write(HOSTNAME, "renamed").map(|()| read()));
+        assert_eq!(inside.unwrap().unwrap(), "renamed\n");
         assert_eq!(read(), before);
     }
 

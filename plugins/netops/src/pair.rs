@@ -1,9 +1,9 @@
-//! The other end of a veth in another namespace, found so that neither namespace is taken at its word.
+//! Finds the peer of a veth in another namespace, without trusting what one end alone says.
 //!
-//! A link says of its other end no more than an index, and whoever administers a namespace chooses the indexes there: a
-//! container can make a pair of its own whose numbers are those of a link of the host. An index means something only
-//! together with the namespace that it counts in, which the kernel tells by a number of each namespace's own
-//! (`IFLA_LINK_NETNSID`). No container can choose that for a namespace that it has not got.
+//! A link identifies its peer by an index only, and a process with `CAP_NET_ADMIN` in a namespace chooses the indexes
+//! there: a container can create a veth pair with the indexes of a link of the host. So an index means nothing without
+//! its namespace. The kernel reports that namespace by a number which the link's own namespace has for it
+//! (`IFLA_LINK_NETNSID`). A container cannot set this number for a namespace that it has no access to.
 
 use std::os::fd::AsRawFd;
 

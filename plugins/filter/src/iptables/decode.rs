@@ -1,9 +1,10 @@
-//! A rule as the kernel has it, read back: whichever of the equal encodings iptables 1.8.2 to 1.8.11 or nft(8) chose.
+//! Decodes a rule as the kernel has it, in any of the equivalent encodings of iptables 1.8.2 to 1.8.11 and nft(8).
 //!
-//! They differ in what nf_tables does itself: address prefixes as whole bytes or with a mask, registers used anew or one
-//! after the other, ports by load or by iptables' match, marks, connection states, local addresses and translation by
-//! nf_tables' own expressions or by iptables' extensions, comments by a match or in the rule's user data. A rule that
-//! does anything else is none of ours: it is not decoded at all, so it cannot be taken for one that does less.
+//! The encodings differ in what nf_tables does itself: address prefixes by whole bytes or with a mask, registers reused
+//! or used one after another, ports by a load or by iptables' match, marks, connection states, local addresses and
+//! translation by nf_tables' own expressions or by iptables' extensions, comments by a match or in the rule's user
+//! data. A rule that does anything else is not one of our rules. It is not decoded at all, so it cannot be mistaken for
+//! a rule that does less.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -13,7 +14,7 @@ use netops::nft::{self, Base, Cmp, Expr, Extension, Family, Meta, Register, Verd
 use super::rule::{Is, Masked, Protocol, Rule, Target, is};
 use super::xt::{self, Match};
 
-/// What the rule does; `None` if that is not all of it.
+/// The decoded rule; `None` if it contains anything that our rules do not have.
 pub(crate) fn rule(rule: &nft::Rule) -> Option<Rule> {
     let family = rule.table.family;
     let mut decoding = Decoding { family, rule: Rule::default(), registers: Vec::new(), is_over: false };
@@ -28,16 +29,16 @@ pub(crate) fn rule(rule: &nft::Rule) -> Option<Rule> {
 }
 
 struct Decoding {
-    /// The table's, until a rule of an `inet` table says which it is for.
+    /// The table's family, until a rule of an `inet` table names its own.
     family: Family,
     rule: Rule,
-    /// What has been loaded, the last first.
+    /// The values loaded so far, the last first.
     registers: Vec<(Register, Loaded)>,
-    /// Nothing comes behind a target.
+    /// Whether the target was read: nothing may follow it.
     is_over: bool,
 }
 
-/// What a register has.
+/// The content of a register.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Loaded {
     what: What,
@@ -122,7 +123,7 @@ impl Decoding {
                 let is_any = negated && value.iter().all(|byte| *byte == 0);
                 (is_any && bits == u32::from(xt::ESTABLISHED_OR_RELATED)).then(|| self.rule.established = true)
             }
-            // What is left has no negation in any rule of ours.
+            // In our rules, the remaining matches are never negated.
             _ if negated => None,
             What::Payload(Base::Transport, 2) if mask.is_none() => {
                 set(&mut self.rule.port, u16::from_be_bytes(value.try_into().ok()?))
@@ -144,7 +145,7 @@ impl Decoding {
         }
     }
 
-    /// A port says its protocol again.
+    /// A port match repeats the protocol.
     fn protocol(&mut self, value: &[u8]) -> Option<()> {
         let [number] = *value else { return None };
         let protocol = Protocol::ALL.into_iter().find(|protocol| *protocol as u8 == number)?;
@@ -214,7 +215,7 @@ impl Decoding {
         Some(SocketAddr::new(address, port))
     }
 
-    /// mark = (mark & !mask) ^ value, or a whole mark.
+    /// Sets the mark: mark = (mark & !mask) ^ value, or the whole mark.
     fn set_mark(&self, from: Register) -> Option<Masked> {
         let number = |bytes: &[u8]| bytes.try_into().ok().map(u32::from_ne_bytes);
         match self.loaded(from)? {
@@ -230,7 +231,7 @@ impl Decoding {
     }
 }
 
-/// Two conditions on one thing are more than a rule of ours has.
+/// Sets a condition. A second one of the same kind occurs in none of our rules.
 fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.is_none().then(|| *place = Some(value))
 }
@@ -245,7 +246,7 @@ fn verdict_target(verdict: &Verdict) -> Option<Target> {
     })
 }
 
-/// An address and its prefix: as many bits as are compared.
+/// An address with its prefix length: the number of bits that are compared.
 fn network(value: &[u8], mask: Option<&[u8]>, is_ipv6: bool) -> Option<IpNetwork> {
     let bits = u32::try_from(value.len()).ok()?.checked_mul(8)?;
     let ones = match mask {
@@ -265,7 +266,7 @@ fn network(value: &[u8], mask: Option<&[u8]>, is_ipv6: bool) -> Option<IpNetwork
     IpNetwork::new(address, prefix).ok()
 }
 
-/// How many bits a mask has, if they are all at its start.
+/// The number of bits in a mask, if they are all at its start.
 fn prefix_length(mask: &[u8]) -> Option<u32> {
     let ones = mask.iter().map(|byte| byte.count_ones()).sum();
     let leading = mask.iter().take_while(|byte| **byte == 0xff).count();
@@ -277,7 +278,7 @@ fn prefix_length(mask: &[u8]) -> Option<u32> {
     is_prefix.then_some(ones)
 }
 
-/// An interface's name; one that is compared without its end stands for all that start so.
+/// An interface's name. If it is compared without its final NUL, it matches all names that start with it.
 fn name(value: &[u8], mask: Option<&[u8]>) -> Option<String> {
     let compared = match mask {
         Some(mask) => {
@@ -307,7 +308,7 @@ mod tests {
         fields.concat()
     }
 
-    /// As older versions wrote them, or newer ones will.
+    /// As older versions encoded them, or newer ones may.
     #[test]
     fn extensions_of_other_versions_are_recognised() {
         let (ip, ip6) = (Family::Ip, Family::Ip6);
@@ -339,9 +340,9 @@ mod tests {
         check(ip, target("LOG", 0, vec![0; 36]), "nothing");
     }
 
-    /// A whole comparison of 16 bytes, masks that the kernel would not need, registers one after the other.
+    /// A complete comparison of 16 bytes, masks that the kernel does not need, registers used one after another.
     #[test]
-    fn equal_ways_to_compare_are_recognised() {
+    fn equivalent_comparisons_are_recognised() {
         let (r1, r2) = (Register::R1, Register::R2);
         let mut name = b"cni0".to_vec();
         name.resize(16, 0);
@@ -364,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn any_address_and_any_interface_are_no_condition() {
+    fn any_address_and_any_interface_are_no_conditions() {
         let any = Rule {
             source: super::super::rule::is("0.0.0.0/0".parse().unwrap()),
             input: super::super::rule::is("+".to_owned()),

@@ -1,5 +1,5 @@
-//! A rule as iptables-nft 1.8.9 writes it into nf_tables: what nf_tables can look at itself it looks at, and the rest
-//! are matches and targets of iptables.
+//! Encodes a rule as iptables-nft 1.8.9 does: by nf_tables' own expressions where they exist, otherwise by matches and
+//! targets of iptables.
 
 use ipnetwork::IpNetwork;
 use netops::nft::{Base, Cmp, Expr, Family, Meta, Register, Verdict, octets};
@@ -11,7 +11,7 @@ const R: Register = Register::R1;
 /// `IFNAMSIZ` less the final NUL.
 const IFNAME_MAX: usize = 15;
 
-/// The rule's expressions, in the order in which iptables has them.
+/// The rule's expressions, in the order of iptables.
 pub(crate) fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
     let mut exprs = Vec::new();
     interface(&mut exprs, Meta::IifName, rule.input.as_ref());
@@ -28,12 +28,12 @@ pub(crate) fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
     exprs
 }
 
-/// A name is compared with its end, the start of one (`eth+`) without.
+/// A complete name is compared with its final NUL, a pattern such as `eth+` without.
 pub(super) fn interface(exprs: &mut Vec<Expr>, meta: Meta, is: Option<&Is<String>>) {
     let Some(Is { value, negated }) = is else { return };
     let mut name = value.clone().into_bytes();
     match name.strip_suffix(b"+") {
-        // Any interface at all.
+        // The pattern matches any interface, so it is no condition.
         Some([]) => return,
         Some(start) => name.truncate(start.len()),
         None => {
@@ -44,14 +44,14 @@ pub(super) fn interface(exprs: &mut Vec<Expr>, meta: Meta, is: Option<&Is<String
     exprs.extend([Expr::Meta(meta, R), Expr::Cmp(cmp(*negated), R, name)]);
 }
 
-/// Whole bytes of a prefix are compared as they are; one that ends within a byte is masked.
+/// A prefix of whole bytes is compared directly; one that ends within a byte is masked.
 fn address(exprs: &mut Vec<Expr>, offset: u32, is: Option<&Is<IpNetwork>>) {
     let Some(Is { value: net, negated }) = is else { return };
     let mut network = octets(net.network());
     let whole = usize::from(net.prefix() / 8);
     let is_whole = net.prefix().is_multiple_of(8);
     match (is_whole, whole) {
-        // Any address at all.
+        // The prefix matches any address, so it is no condition.
         (true, 0) if !negated => return,
         (true, 1..) => network.truncate(whole),
         _ => {}

@@ -1,4 +1,4 @@
-//! Running iptables' programs: found in PATH, then in the system's folders; fed by stdin, with a deadline.
+//! Runs the programs of iptables: found in PATH, then in the system's folders; with input on stdin and a deadline.
 
 use std::fs;
 use std::io::{self, Write};
@@ -13,31 +13,31 @@ use netops::error::{Cause, Result};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
-/// A runtime may start plugins with any PATH, or none.
+/// Used besides PATH: a runtime may start plugins with any PATH, or none.
 const FOLDERS: [&str; 6] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/local/bin"];
-/// iptables itself waits for its lock for [`LOCK_WAIT`].
+/// The deadline of a program. iptables itself waits up to [`LOCK_WAIT`] for its lock.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// What `-w` gets, in seconds.
+/// The value of option `-w`, in seconds.
 const LOCK_WAIT: Duration = Duration::from_secs(20);
 
-/// Links that lead from a program's name to its file: alternatives, then the multi-call executable.
+/// The maximum number of links from a program's name to its file: alternatives, then the multi-call executable.
 const LINKS_MAX: usize = 8;
 
-/// Which tables a program of iptables works on.
+/// The variant of an iptables program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Variant {
-    /// The legacy variant's own.
+    /// Works on the legacy tables.
     Legacy,
-    /// Those in nf_tables.
+    /// Works on nf_tables.
     Nft,
 }
 
-/// A program that is there.
+/// An installed program.
 #[derive(Debug, Clone)]
 pub(crate) struct Program(PathBuf);
 
-/// Finds the first of these programs that is installed. Folders of PATH that are relative count for nothing: what they
-/// lead to depends on where the runtime was started.
+/// Finds the first of these programs that is installed. Relative folders in PATH are ignored: they depend on the folder
+/// in which the runtime was started.
 pub(crate) fn find(search_path: &str, names: &[&str]) -> Option<Program> {
     let folders = search_path.split(':').chain(FOLDERS).filter(|folder| folder.starts_with('/'));
     let folders: Vec<&str> = folders.collect();
@@ -45,8 +45,8 @@ pub(crate) fn find(search_path: &str, names: &[&str]) -> Option<Program> {
     paths.into_iter().find(|path| path.is_file()).map(Program)
 }
 
-/// Which variant a program is, by the names that its links lead to; `None` if no program of that name is installed, or
-/// its names say nothing, as those of a script. Runs nothing: a few `readlink`, each of a microsecond.
+/// The variant of a program, by the names that its links lead to. `None`: no program of that name is installed, or the
+/// names do not show the variant, as for a script. Runs nothing, only a few `readlink` of a microsecond each.
 pub(crate) fn variant(search_path: &str, name: &str) -> Option<Variant> {
     let folders = search_path.split(':').chain(FOLDERS).filter(|folder| folder.starts_with('/'));
     for folder in folders {
@@ -55,7 +55,7 @@ pub(crate) fn variant(search_path: &str, name: &str) -> Option<Variant> {
             match fs::read_link(&path) {
                 Ok(target) => path = path.parent().unwrap_or(&path).join(target),
                 Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                // A file: what its links were called has said nothing.
+                // The end of the links: none of their names showed the variant.
                 Err(_) => return None,
             }
             if let Some(variant) = path.file_name().and_then(|name| named(&name.to_string_lossy())) {
@@ -74,22 +74,22 @@ fn named(file: &str) -> Option<Variant> {
     file.contains("nft").then_some(Variant::Nft)
 }
 
-/// What `iptables-save -t TABLE` prints.
+/// The output of `iptables-save -t TABLE`.
 pub(crate) fn save(program: &Program, table: &str) -> Result<String> {
     run(program, &["-t", table], "")
 }
 
-/// What `iptables-save` prints: all tables that are in use.
+/// The output of `iptables-save`: all tables that are in use.
 pub(crate) fn save_all(program: &Program) -> Result<String> {
     run(program, &[], "")
 }
 
-/// Has `iptables-restore` make changes.
+/// Makes changes by `iptables-restore`.
 pub(crate) fn restore(program: &Program, lines: &str) -> Result<()> {
     run(program, &["--noflush", "-w", &LOCK_WAIT.as_secs().to_string()], lines).map(drop)
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end and returns its output.
 ///
 /// # Errors
 /// Its stderr, if it fails.
@@ -102,7 +102,7 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // It may be a script that starts others: all of them end at the deadline.
+        // The program may be a script that starts other processes. All of them are killed at the deadline.
         .process_group(0)
         .spawn()
         .map_err(|e| failed(&e))?;
@@ -111,12 +111,12 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
     let (sender, receiver) = mpsc::channel();
     let waiter = std::thread::spawn(move || {
         let mut child = child;
-        // A child that does not read to the end says why on stderr.
+        // A child that does not read all of its input explains that on stderr.
         child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
         sender.send(child.wait_with_output()).ok();
     });
     let Ok(output) = receiver.recv_timeout(DEADLINE) else {
-        // The waiter has not reaped it, so the number is still the child's.
+        // The waiter has not reaped the child, so the pid is still the child's.
         killpg(group, Signal::SIGKILL).ok();
         waiter.join().ok();
         return Err(OpError::new("run", object, Cause::Timeout(DEADLINE)));

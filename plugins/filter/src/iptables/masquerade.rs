@@ -1,7 +1,7 @@
-//! Masquerade as the reference's iptables backend has it: a chain for each container on a network.
+//! Masquerade as in the reference's iptables backend: a chain for each container on a network.
 //!
-//! The chain is shared by all attachments of the container to the network, and what iptables shows of a rule doesn't
-//! say whose it is. A jump says it by its address and, where nf_tables has it, by a note that iptables passes over.
+//! All attachments of the container to the network share the chain, and the rules as iptables shows them do not name
+//! the attachment. A jump identifies it by its address and, in nf_tables, by a note that iptables ignores.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -18,19 +18,19 @@ use crate::Known;
 use crate::owner::{Names, Stale};
 
 const POSTROUTING: &str = "POSTROUTING";
-/// Edits of one transaction of GC, of which the last chain may have some more: `send` takes 500 changes.
+/// The number of edits in one transaction of GC; its last chain may add some more. One `send` takes 500 changes.
 const EDITS_AT_ONCE: usize = 240;
 
 fn is_for(family: Family, address: IpAddr) -> bool {
     address.is_ipv4() == (family == Family::Ip)
 }
 
-/// The reference's comment: whose a rule is, in clear.
+/// The reference's comment, which names the attachment in plain text.
 fn comment(attachment: Names<'_>) -> String {
     rule::comment(&format!("name: \"{}\" id: \"{}\"", attachment.network, attachment.container))
 }
 
-/// Packets to its own prefix stay as they are.
+/// Packets to the container's own prefix are not masqueraded.
 fn accept(attachment: Names<'_>, address: IpNetwork) -> Rule {
     let prefix = IpNetwork::new(address.network(), address.prefix()).unwrap_or(address);
     Rule { destination: is(prefix), comment: Some(comment(attachment)), target: Target::Accept, ..Rule::default() }
@@ -47,13 +47,13 @@ fn masquerade(attachment: Names<'_>, family: Family) -> Rule {
     Rule { destination, comment: Some(comment(attachment)), target: Target::Masquerade, ..Rule::default() }
 }
 
-/// What the container sends goes through its chain.
+/// Packets from the container's address go to its chain.
 fn jump(attachment: Names<'_>, address: IpNetwork) -> Rule {
     let source = is(IpNetwork::from(address.ip()));
     Rule { source, comment: Some(comment(attachment)), ..Rule::jump(attachment.iptables_chain()) }
 }
 
-/// Writes the reference's rules for these addresses; `false` if neither the kernel nor a program can have iptables rules.
+/// Adds the reference's rules for these addresses; `false` if neither the kernel nor a program can have iptables rules.
 pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<bool> {
     for family in FAMILIES {
         let own: Vec<_> = addresses.iter().filter(|address| is_for(family, address.ip())).copied().collect();
@@ -65,7 +65,7 @@ pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addre
         };
         table.change(|table| {
             let edits = additions(attachment, &own, family, observe(table, &attachment.iptables_chain())?);
-            // A rule that is added is preceded by a look at its base chain; one that is there needs the same look.
+            // Adding a rule checks its base chain. For an existing rule, check it here.
             if !edits.iter().any(|edit| matches!(edit, Edit::Append(new) if new.chain == POSTROUTING)) {
                 table.expect_base(POSTROUTING)?;
             }
@@ -75,7 +75,7 @@ pub(crate) fn add(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addre
     Ok(true)
 }
 
-/// A chain and the rules that send packets there.
+/// A chain and the rules that jump to it.
 struct Seen {
     rules: Vec<Found>,
     jumps: Vec<Found>,
@@ -87,7 +87,8 @@ fn observe(table: &mut Table<'_>, chain: &str) -> Result<Option<Seen>> {
     Ok(Some(Seen { rules, jumps }))
 }
 
-/// What is missing, in the reference's order; and what an earlier ADD of this attachment entered for other addresses goes.
+/// Adds what is missing, in the reference's order. Deletes what an earlier ADD of this attachment added for other
+/// addresses.
 fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, seen: Option<Seen>) -> Vec<Edit> {
     let chain = attachment.iptables_chain();
     let owner = attachment.owner();
@@ -102,7 +103,7 @@ fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, see
     }
     let masquerade = masquerade(attachment, family);
     let masquerade_at = rules.iter().position(|found| found.rule.as_ref() == Some(&masquerade));
-    // Behind the MASQUERADE rule an ACCEPT comes too late.
+    // An ACCEPT rule after the MASQUERADE rule has no effect.
     let before = rules.get(..masquerade_at.unwrap_or(rules.len())).unwrap_or_default();
     let mut accepts: Vec<Rule> = Vec::new();
     for address in addresses {
@@ -132,9 +133,9 @@ fn additions(attachment: Names<'_>, addresses: &[IpNetwork], family: Family, see
     edits
 }
 
-/// Removes the rules of an attachment, whether this program or the reference plugin wrote them; the chain stays while
-/// another attachment of the container uses it. While a rule in another chain than POSTROUTING goes there, which only an
-/// administrator can have made, it stays without effect.
+/// Removes the rules of an attachment, whether this program or the reference plugin made them. The chain stays while
+/// another attachment of the container uses it. It also stays, without effect, while a rule outside POSTROUTING jumps
+/// to it, which only an administrator can have added.
 pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
     let mut outcome = Ok(());
     for family in FAMILIES {
@@ -170,16 +171,17 @@ fn removals(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>, stay
     }))
 }
 
-/// Whether rules go to the chain that are not in POSTROUTING: it cannot be deleted.
+/// Whether rules outside POSTROUTING jump to the chain, so that it cannot be deleted.
 fn is_used_elsewhere(table: &mut Table<'_>, chain: &str, seen: &Seen) -> Result<bool> {
     Ok(table.count_uses(chain)? > seen.rules.len() + seen.jumps.len())
 }
 
-/// What becomes of a chain that no attachment uses any more.
+/// What to do with a chain that no attachment uses any more.
 enum End {
-    /// It goes.
+    /// Delete it.
     Delete,
-    /// It cannot go. One rule is left, which has this comment and does nothing: GC of the network knows the chain by it.
+    /// It cannot be deleted. Leave one rule with this comment, which has no effect: GC of the network recognises the
+    /// chain by it.
     Label(String),
 }
 
@@ -187,10 +189,10 @@ fn source_of(jump: &Found) -> Option<IpNetwork> {
     jump.rule.as_ref()?.source.as_ref().map(|is| is.value)
 }
 
-/// Which sources of jumps without a note are this attachment's. Whoever made the jumps, the chain says that they are the
-/// container's; of its other attachments only addresses tell them apart: prevResult's, or else those that the
-/// container's other interfaces do not have. Where neither is known, a single source must be the one that is meant; of
-/// several, none is touched: they may be those of an attachment that lives.
+/// Decides which sources of jumps without a note belong to this attachment. The chain shows that the jumps are the
+/// container's, whichever program made them. Only the addresses distinguish the container's attachments: those in
+/// prevResult, or else those that the container's other interfaces do not have. If neither is known and there is a
+/// single source, it is taken. If there are several, none is: they may belong to an attachment that is in use.
 fn unnoted_sources(jumps: &[Found], attachment: Names<'_>, known: Known<'_>) -> Vec<IpNetwork> {
     let mut sources: Vec<_> = jumps.iter().filter(|jump| jump.note.is_none()).filter_map(source_of).collect();
     sources.sort();
@@ -208,14 +210,14 @@ fn unnoted_sources(jumps: &[Found], attachment: Names<'_>, known: Known<'_>) -> 
         tracing::warn!(
             ?attachment,
             ?unclear,
-            "cannot tell whose these masquerade rules are: left to a DEL with a result, or GC"
+            "these masquerade rules name no attachment and stay: a DEL with a result, or GC, removes them"
         );
     }
     ours
 }
 
-/// Takes jumps out of a chain; with the last one, the chain. A jump from anywhere, which only an administrator can have
-/// made, keeps no chain alive.
+/// Removes jumps to a chain, and the chain with the last of them. A jump without a source, which only an administrator
+/// can have added, does not keep the chain.
 fn without(chain: &str, seen: Seen, end: End, goes: impl Fn(&Found) -> bool) -> Vec<Edit> {
     let (gone, left): (Vec<_>, Vec<_>) = seen.jumps.into_iter().partition(goes);
     let is_over = left.iter().all(|jump| source_of(jump).is_none());
@@ -245,7 +247,7 @@ fn without(chain: &str, seen: Seen, end: End, goes: impl Fn(&Found) -> bool) -> 
     edits
 }
 
-/// Whether this is the ACCEPT rule of a prefix that none of these sources is in.
+/// Whether this is the ACCEPT rule of a prefix that contains none of these sources.
 fn is_accept_for_others(found: &Found, sources: &[IpNetwork]) -> bool {
     let Some(Rule { destination: Some(Is { value: prefix, negated: false }), comment: Some(comment), target, .. }) =
         &found.rule
@@ -256,8 +258,8 @@ fn is_accept_for_others(found: &Found, sources: &[IpNetwork]) -> bool {
     is_ours && !sources.iter().any(|source| prefix.contains(source.ip()))
 }
 
-/// Removes the chains of a network's containers that have no valid attachment, and from the chains of the others what is
-/// noted for interfaces that are no longer valid.
+/// Removes the chains of a network's containers without a valid attachment. In the chains of the others, removes the
+/// rules whose notes name interfaces that are no longer valid.
 pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, valid: &[Names<'_>]) -> Result<()> {
     let stale = Stale::new(network, valid);
     let chains: HashSet<String> = valid.iter().map(Names::iptables_chain).collect();
@@ -272,14 +274,14 @@ pub(crate) fn gc(nft: &mut Nft, search_path: &str, network: &str, valid: &[Names
     outcome
 }
 
-/// A rule that sends an address's packets to a container's chain.
+/// A rule that jumps from POSTROUTING to a container's chain for one address.
 pub(crate) struct Jump {
     pub(crate) container: Option<String>,
     pub(crate) address: Option<IpAddr>,
     pub(crate) note: Option<String>,
 }
 
-/// Lists the rules that send a network's packets to its containers' chains.
+/// Lists the rules that jump to the chains of a network's containers.
 pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Vec<Jump>> {
     let mut found = Vec::new();
     for family in FAMILIES {
@@ -293,7 +295,7 @@ pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Ve
         found.goes_to().filter(|chain| is_container_chain(chain))?;
         let rule = found.rule?;
         let id = rule.comment.as_deref()?.strip_prefix(&start)?;
-        // Without its final quote it was cut.
+        // A comment without its final quotation mark was cut.
         let container = id.strip_suffix('"').map(str::to_owned);
         Some(Jump { container, address: rule.source.map(|source| source.value.ip()), note: found.note })
     };
@@ -301,7 +303,7 @@ pub(crate) fn list(nft: &mut Nft, search_path: &str, network: &str) -> Result<Ve
 }
 
 fn sweep(table: &mut Table<'_>, network: &str, stale: &Stale, valid: &HashSet<String>) -> Result<()> {
-    // Chains that have been looked at, and are left as they are or are gone.
+    // Chains that were processed: they stay as they are, or are deleted.
     let mut done: HashSet<String> = HashSet::new();
     loop {
         let mut looked_at = Vec::new();
@@ -355,23 +357,23 @@ fn left_over(chain: &str, seen: Seen, stale: &Stale, is_valid: bool, end: End) -
     if seen.jumps.iter().any(is_stale) { without(chain, seen, end, is_stale) } else { Vec::new() }
 }
 
-/// `CNI-` and 24 digits: other plugins' chains have a further word.
+/// `CNI-` and 24 digits. The chains of other plugins have an infix.
 fn is_container_chain(name: &str) -> bool {
     let digits = name.strip_prefix("CNI-").unwrap_or_default();
     digits.len() == 24 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// The comment that says the network, in a chain of it.
+/// The comment in a chain of the network that names the network.
 fn network_comment<'a>(seen: &'a Seen, network: &str) -> Option<&'a str> {
     let start = rule::comment(&format!("name: \"{network}\" id: "));
     let mut comments = seen.rules.iter().chain(&seen.jumps).filter_map(|found| found.rule.as_ref()?.comment.as_deref());
     comments.find(|comment| comment.starts_with(&start))
 }
 
-/// Compares the rules with what [`add`] writes; those of the reference do, in whichever variant of iptables they are.
+/// Compares the rules with those that [`add`] makes. The reference's rules are accepted, in either variant of iptables.
 ///
 /// # Errors
-/// What is missing.
+/// The missing rule.
 pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, addresses: &[IpNetwork]) -> Result<()> {
     let chain = attachment.iptables_chain();
     for family in FAMILIES {
@@ -399,7 +401,7 @@ pub(crate) fn check(nft: &mut Nft, search_path: &str, attachment: Names<'_>, add
     Ok(())
 }
 
-/// What is missing to masquerade this address, if anything. Comments do not matter.
+/// The missing part of an address's masquerade, if any. Comments are ignored.
 fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Option<&'static str> {
     let Some(Seen { rules, jumps }) = seen else { return Some("the chain was not found") };
     let has = |found: &[Found], wanted: Rule| {
@@ -421,11 +423,11 @@ fn lacks(seen: Option<&Seen>, attachment: Names<'_>, address: IpNetwork) -> Opti
     }
 }
 
-/// Whether [`add`] could write; `false` if neither the kernel nor a program can have iptables rules.
+/// Whether [`add`] can add rules; `false` if neither the kernel nor a program can have iptables rules.
 ///
 /// # Errors
-/// Packets do not come to the chain that the rules would be in; a privilege is missing. What is wrong with IPv6 alone is
-/// logged: the network may not have it.
+/// The chain that would have the rules receives no packets, or a privilege is missing. Errors of IPv6 alone are logged:
+/// the network may not use it.
 pub(crate) fn probe(nft: &mut Nft, search_path: &str) -> Result<bool> {
     let Some(mut table) = world::for_new_rules(nft, search_path, Family::Ip, TableName::Nat)? else {
         return Ok(false);

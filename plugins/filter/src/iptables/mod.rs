@@ -1,9 +1,9 @@
-//! iptables' tables as administrators know them, written without iptables.
+//! iptables' tables as administrators know them, without running iptables.
 //!
-//! Start at [`Rule`], what a rule says, and [`Table`], where rules are. On today's nodes `iptables` is the variant that
-//! writes nf_tables rules; such rules come from here over netlink, encoded so that `iptables-save` prints, and `iptables
-//! -C` and `-D` find them like its own. Where the legacy variant is in use, its programs are run. A plugin's own table
-//! ([`NativeTable`]) has the same rules in nf_tables' own words.
+//! Start at [`Rule`], the content of a rule, and [`Table`], where rules are. On current nodes `iptables` is the variant
+//! that uses nf_tables. There, rules are written over netlink in the same encoding, so that `iptables-save` prints
+//! them, and `iptables -C` and `-D` find them, like its own. On nodes with the legacy variant, its programs are run. A
+//! plugin's own table ([`NativeTable`]) has the same rules encoded by nf_tables' own expressions.
 //!
 //! A plugin describes its rules once and takes the table of either dialect:
 //!
@@ -39,7 +39,7 @@
 //! })?;
 //! // CHECK; for STATUS, `expect_packets` and whether there was a table at all.
 //! let _is_right = table.has(&chain, &Rule { target: to.clone(), ..port.clone() })?;
-//! // DEL: what the attachment's note is on; legacy tables keep no notes, there the chain's name tells.
+//! // DEL: the rules with the attachment's note. Legacy tables store no notes, so the chain's name decides there.
 //! let owner = pod.owner();
 //! table.change(|table| {
 //!     let mut edits = table.delete_where("CNI-HOSTPORT-DNAT", |found| {
@@ -78,12 +78,12 @@ pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
 pub use table::{Edit, Found, NewRule, Table, TableName};
 
-/// Words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].
+/// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].
 pub(crate) fn words(line: &str) -> Vec<String> {
     parse::split_words(line)
 }
 
-/// A line of `iptables-save` behind `-A`, for [`crate::fuzzing`].
+/// The rule in a line of `iptables-save` after `-A`, for [`crate::fuzzing`].
 pub(crate) fn parsed(line: &str) -> Option<Rule> {
     parse::rule(line)
 }

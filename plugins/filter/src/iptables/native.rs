@@ -1,4 +1,4 @@
-//! A rule in nf_tables' own words, as nft(8) writes it: no part of iptables is in it, so the kernel needs none.
+//! Encodes rules by nf_tables' own expressions, as nft(8) does. They need no iptables extension in the kernel.
 
 use std::net::SocketAddr;
 
@@ -14,55 +14,54 @@ use super::table::NewRule;
 use super::xt;
 
 const R: Register = Register::R1;
-/// What a comment leaves for a note (`NFT_USERDATA_MAXLEN`, less type, length and NUL of each).
+/// The space for comment and note together (`NFT_USERDATA_MAXLEN`, less type, length and NUL of each).
 const COMMENT_AND_NOTE_MAX: usize = 250;
-/// nft(8) prints longer comments, but does not load them again (`NFTNL_UDATA_COMMENT_MAXLEN`).
+/// nft(8) prints longer comments but cannot load them again (`NFTNL_UDATA_COMMENT_MAXLEN`).
 const COMMENT_MAX: usize = 128;
 
-/// A table of our own and its base chains, whose rules are native.
+/// A table of our own with its base chains; its rules are native.
 #[derive(Debug, Clone)]
 pub struct NativeTable {
     /// Family and name: `inet`, `ip` or `ip6`; before Linux 5.2 there is no NAT in `inet`.
     pub table: Table,
-    /// The chains that the kernel sends packets to; each is made with its first rule. The others need
-    /// [`super::Edit::CreateChain`].
+    /// The base chains. Each is created with its first rule. Other chains need [`super::Edit::CreateChain`].
     pub base_chains: &'static [(&'static str, BaseChain)],
 }
 
-/// Why a rule that iptables can have cannot be written natively.
+/// Why a rule of iptables cannot be encoded natively.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NotNative {
-    /// iptables takes 255 bytes.
+    /// The comment is too long for nft(8); iptables takes 255 bytes.
     #[error("its comment has {0} bytes, and nft loads {COMMENT_MAX}; shorten it")]
     Comment(usize),
-    /// nft(8) has no way to write these within a comment.
+    /// nft(8) has no syntax for these characters in a comment.
     #[error("its comment has a quotation mark or a control character, which nft cannot load; leave it out")]
     Quote,
-    /// Both are in the rule's user data.
+    /// The comment and the note do not fit into the rule's user data.
     #[error("its comment and its note have {0} bytes, and nf_tables keeps {COMMENT_AND_NOTE_MAX}; shorten them")]
     Note(usize),
-    /// A rule is for one family, that of its table unless the table is `inet`.
+    /// A rule has one family: that of its table, unless the table is `inet`.
     #[error("it has addresses of both families, or of another than its table's; write one rule for each family")]
     Family,
-    /// nf_tables takes ports of any protocol's header, if the rule does not say which.
+    /// Without a protocol, nf_tables would match the ports in any protocol's header.
     #[error("it has a port but no protocol; set the protocol")]
     Port,
-    /// `--dport` and `--dports` in one rule.
+    /// The rule has `--dport` and `--dports`.
     #[error("it has both a port and a list of ports; leave one out")]
     Ports,
-    /// [`Rule::words`].
+    /// The rule has [`Rule::words`].
     #[error("it has words that only the programs of iptables know; leave them out")]
     Words,
-    /// `! -i +` is no interface at all.
+    /// `! -i +` matches no interface at all.
     #[error("it excludes every interface, so no packet can match; leave it out")]
     Interface,
 }
 
-/// The rules that are read back after this one was written: one for each of its ports, as a rule compares with one
-/// value, and without what is no condition.
+/// The rules that are read back after this one was written: one for each of its ports, because a rule compares with one
+/// value, and without conditions that always hold.
 ///
 /// # Errors
-/// What only iptables can say.
+/// The part that only iptables supports.
 pub(crate) fn spelled(rule: &Rule, family: Family) -> Result<Vec<Rule>, NotNative> {
     refuse(rule, family)?;
     let mut plain = with_whole_prefixes(rule);
@@ -83,7 +82,7 @@ pub(crate) fn spelled(rule: &Rule, family: Family) -> Result<Vec<Rule>, NotNativ
     Ok(ports.into_iter().map(|port| Rule { port: Some(port), ..plain.clone() }).collect())
 }
 
-/// The rule as iptables reads it back: any address is no condition.
+/// The rule as iptables reads it back, without addresses that match everything.
 pub(crate) fn spelled_by_iptables(rule: &Rule) -> Rule {
     let mut plain = with_whole_prefixes(rule);
     for address in [&mut plain.source, &mut plain.destination] {
@@ -92,7 +91,7 @@ pub(crate) fn spelled_by_iptables(rule: &Rule) -> Rule {
     plain
 }
 
-/// Without the bits of an address that its prefix leaves out.
+/// Clears the address bits after the prefix.
 fn with_whole_prefixes(rule: &Rule) -> Rule {
     let mut plain = rule.clone();
     for is in [&mut plain.source, &mut plain.destination].into_iter().flatten() {
@@ -102,10 +101,10 @@ fn with_whole_prefixes(rule: &Rule) -> Rule {
     plain
 }
 
-/// The rules in nf_tables' words, in this chain; comments are where nft(8) keeps them.
+/// The native rules of this chain. Comments are stored in nft(8)'s form.
 ///
 /// # Errors
-/// What only iptables can say.
+/// The part that only iptables supports.
 pub(crate) fn encoded(new: &NewRule, table: &Table) -> Result<Vec<NftRule>, NotNative> {
     let NewRule { chain, rule: Rule { comment, .. }, note } = new;
     if let (Some(comment), Some(note)) = (comment, note)
@@ -145,13 +144,13 @@ fn refuse(rule: &Rule, family: Family) -> Result<(), NotNative> {
     if has_one_family(rule, family) { Ok(()) } else { Err(NotNative::Family) }
 }
 
-/// Conditions in the order in which nft(8) prints each as one statement: those of the network header before those of
-/// the transport header.
+/// The conditions, in an order in which nft(8) prints each as one statement: the network header before the transport
+/// header.
 fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
     let mut exprs = Vec::new();
     for (meta, is) in [(Meta::IifName, &rule.input), (Meta::OifName, &rule.output)] {
         encode::interface(&mut exprs, meta, is.as_ref());
-        // nft(8) compares the whole of a name.
+        // nft(8) compares the complete name.
         if let Some(Expr::Cmp(_, _, name)) = exprs.last_mut().filter(|_| is.is_some())
             && name.last() == Some(&0)
         {
@@ -183,7 +182,7 @@ fn expressions(rule: &Rule, family: Family) -> Vec<Expr> {
     exprs
 }
 
-/// All addresses are of one family, which is the table's.
+/// Whether all addresses have the table's family.
 fn has_one_family(rule: &Rule, family: Family) -> bool {
     let networks = [&rule.source, &rule.destination].into_iter().flatten().map(|is| is.value.ip());
     let dnat = if let Target::Dnat(to) = rule.target { Some(to.ip()) } else { None };
@@ -198,7 +197,7 @@ fn has_one_family(rule: &Rule, family: Family) -> bool {
 
 fn address(exprs: &mut Vec<Expr>, side: Side, is: Option<&Is<IpNetwork>>) {
     match is {
-        // Any address of its family.
+        // The prefix matches any address of its family.
         Some(Is { value, negated: false }) if value.prefix() == 0 => {}
         Some(Is { value, negated }) => exprs.extend(address_in(side, encode::cmp(*negated), *value)),
         None => {}
@@ -226,7 +225,7 @@ fn dnat(exprs: &mut Vec<Expr>, to: SocketAddr) {
     exprs.push(Expr::Dnat { family, address: R, port });
 }
 
-/// The other bits stay as they are.
+/// Sets the bits of the mask; the other bits of the mark stay.
 fn set_mark(exprs: &mut Vec<Expr>, Masked { value, mask }: Masked) {
     if mask == u32::MAX {
         exprs.push(Expr::Load(R, value.to_ne_bytes().to_vec()));
@@ -243,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_only_iptables_can_say_is_refused() {
+    fn rules_that_only_iptables_can_express_are_refused() {
         use Family::{Bridge, Inet, Ip, Ip6};
         let none = Rule::default;
         let v4 = || is("10.1.0.2/32".parse().unwrap());

@@ -1,11 +1,11 @@
-//! What iptables-save prints, read: the rules of chains in a table of the legacy variant.
+//! Parses the output of iptables-save: the rules of chains in a table of the legacy variant.
 
 use std::net::SocketAddr;
 
 use super::rule::{Is, Masked, Protocol, Rule, Target};
 
-/// One chain in the text of `iptables-save -t TABLE`: each rule's words behind `-A`, and what they say. `None` if the
-/// chain isn't there.
+/// One chain in the output of `iptables-save -t TABLE`: for each rule the text after `-A` and the decoded rule. `None`
+/// if the chain does not exist.
 pub(crate) fn chain(text: &str, name: &str) -> Option<Vec<(String, Option<Rule>)>> {
     let declaration = format!(":{name} ");
     text.lines().find(|line| line.starts_with(&declaration))?;
@@ -20,25 +20,25 @@ pub(crate) fn chains(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
-/// What stands behind `-j`, which is the last option but for the target's own.
+/// The argument of `-j`, which is the last option except those of the target itself.
 pub(crate) fn jump(words: &str) -> Option<&str> {
     words.rsplit_once(" -j ")?.1.split(' ').next()
 }
 
-/// Counts a chain's rules and those that jump or, with `-g`, go to it.
+/// Counts a chain's rules and the rules that jump to it or (`-g`) go to it.
 pub(crate) fn count_uses(text: &str, name: &str) -> usize {
     let rules = text.lines().filter_map(|line| line.strip_prefix("-A "));
     let goes_there = |words: &str| words.ends_with(&format!(" -g {name}")) || jump(words) == Some(name);
     rules.filter(|words| words.split(' ').next() == Some(name) || goes_there(words)).count()
 }
 
-/// The part of the text of `iptables-save` that is about this table; empty if it isn't there.
+/// The part of the output of `iptables-save` about this table; empty if the table is not there.
 pub(crate) fn table<'a>(text: &'a str, name: &str) -> &'a str {
     let Some((_, behind)) = text.split_once(&format!("*{name}\n")) else { return "" };
     behind.split_once("\nCOMMIT").map_or("", |(table, _)| table)
 }
 
-/// What the words `CHAIN OPTION...` say; `None` if that is not all of it.
+/// Decodes the words `CHAIN OPTION...`; `None` if they contain anything that our rules do not have.
 pub(crate) fn rule(line: &str) -> Option<Rule> {
     let words = split_words(line);
     let mut words = words.iter().map(String::as_str).skip(1);
@@ -55,7 +55,7 @@ pub(crate) fn rule(line: &str) -> Option<Rule> {
             "-d" => rule.destination = Some(Is { value: value.parse().ok()?, negated }),
             "-i" => rule.input = Some(Is { value: plain(value)?, negated }),
             "-o" => rule.output = Some(Is { value: plain(value)?, negated }),
-            // The rest has no negation in any rule of ours.
+            // In our rules, the remaining options are never negated.
             _ if negated => return None,
             "-p" => rule.protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == value).map(Some)?,
             "-m" => {}
@@ -85,7 +85,7 @@ fn target<'a>(name: &str, words: &mut impl Iterator<Item = &'a str>) -> Option<T
             Target::Dnat(to.parse().ok().or_else(|| Some(SocketAddr::new(to.parse().ok()?, 0)))?)
         }
         "MARK" if words.next()? == "--set-xmark" => Target::SetMark(masked(words.next()?)?),
-        // Other targets are in capitals, too; a chain that is, is not ours.
+        // Other targets are in capitals, too. None of our chains has a name in capitals only.
         name if name.bytes().all(|byte| byte.is_ascii_uppercase()) => return None,
         chain => Target::Jump(plain(chain)?),
     })
@@ -99,17 +99,17 @@ fn masked(text: &str) -> Option<Masked> {
     })
 }
 
-/// A name that stands in a line as it is.
+/// A name that needs no quotes in a line.
 fn plain(name: &str) -> Option<String> {
     let is_plain =
         !name.is_empty() && !name.contains(|c: char| c.is_whitespace() || c.is_control() || "\"\\'".contains(c));
     is_plain.then(|| name.to_owned())
 }
 
-/// Splits at spaces but for those in double quotes, where a backslash takes the next character as it is.
+/// Splits a line at spaces, except in double quotes. There, a backslash escapes the next character.
 pub(crate) fn split_words(line: &str) -> Vec<String> {
     let mut words = Vec::new();
-    // What is in quotes is a word even when it is empty.
+    // A quoted word may be empty.
     let mut word: Option<String> = None;
     let mut is_quoted = false;
     let mut characters = line.chars();

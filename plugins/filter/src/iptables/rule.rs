@@ -1,20 +1,20 @@
-//! A rule of iptables as data, and its words: those that iptables-save prints and iptables-restore reads.
+//! A rule of iptables as data, and its text form, which iptables-save prints and iptables-restore reads.
 
 use std::fmt;
 use std::net::SocketAddr;
 
 use ipnetwork::IpNetwork;
 
-/// What a rule looks at and what it does then. Two that are equal do the same, however each is encoded.
+/// The conditions and the target of a rule. Two equal rules do the same, however each is encoded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// `-s`: the sender.
+    /// `-s`: the source address.
     pub source: Option<Is<IpNetwork>>,
-    /// `-d`: the receiver.
+    /// `-d`: the destination address.
     pub destination: Option<Is<IpNetwork>>,
-    /// `-i`: the interface a packet came in by; a name that ends in `+` stands for all that start so.
+    /// `-i`: the incoming interface. A name that ends in `+` matches all names that start with it.
     pub input: Option<Is<String>>,
-    /// `-o`: the interface it leaves by.
+    /// `-o`: the outgoing interface.
     pub output: Option<Is<String>>,
     /// `-p`.
     pub protocol: Option<Protocol>,
@@ -24,35 +24,35 @@ pub struct Rule {
     pub port: Option<u16>,
     /// `-m multiport --dports`: 1 to 15 ports, none if empty; needs a protocol.
     pub ports: Vec<u16>,
-    /// `-m addrtype --dst-type LOCAL`: to an address of the node.
+    /// `-m addrtype --dst-type LOCAL`: the destination is an address of the node.
     pub to_local: bool,
-    /// `-m conntrack --ctstate RELATED,ESTABLISHED`: an answer, or what belongs to a connection.
+    /// `-m conntrack --ctstate RELATED,ESTABLISHED`: the packet belongs to an existing connection or is related to one.
     pub established: bool,
     /// `-m mark --mark`.
     pub mark: Option<Masked>,
-    /// Further words of iptables, such as an administrator's own conditions. Only its programs can write them
-    /// ([`crate::Filter::iptables_by_program`]), and such a rule is not decoded when it is read back; [`Rule::parse`] tells
-    /// whether they are needed.
+    /// Further options of iptables, such as an administrator's own conditions. Only its programs can write them
+    /// ([`crate::Filter::iptables_by_program`]), and such a rule is not decoded when it is read back. [`Rule::parse`]
+    /// shows whether they are needed.
     pub words: Vec<String>,
     /// `-j`.
     pub target: Target,
 }
 
-/// A value that must be, or must not be.
+/// A condition on a value, possibly negated.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Is<T> {
     /// The value.
     pub value: T,
-    /// `!`: all but this.
+    /// Whether the condition is negated (`!`).
     pub negated: bool,
 }
 
-/// The value itself.
+/// The condition that the value is this one.
 pub fn is<T>(value: T) -> Option<Is<T>> {
     Some(Is { value, negated: false })
 }
 
-/// All but the value.
+/// The condition that the value is any other.
 pub fn is_not<T>(value: T) -> Option<Is<T>> {
     Some(Is { value, negated: true })
 }
@@ -71,19 +71,19 @@ pub enum Protocol {
 /// Some bits of a packet's mark.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Masked {
-    /// The bits.
+    /// The bits' value.
     pub value: u32,
-    /// Which bits count.
+    /// The mask: which bits are compared or set.
     pub mask: u32,
 }
 
-/// What becomes of a packet.
+/// The target of a rule.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum Target {
-    /// It goes on to the next rule.
+    /// None: the packet continues at the next rule.
     #[default]
     None,
-    /// It goes through that chain, and comes back.
+    /// Jumps to that chain, which returns here at its end.
     Jump(String),
     /// `ACCEPT`.
     Accept,
@@ -93,17 +93,17 @@ pub enum Target {
     Return,
     /// `MASQUERADE`.
     Masquerade,
-    /// `DNAT --to-destination`; port 0 leaves the port as it is.
+    /// `DNAT --to-destination`; port 0 leaves the port unchanged.
     Dnat(SocketAddr),
-    /// `MARK --set-xmark`: the bits of the mask become those of the value.
+    /// `MARK --set-xmark`: sets the bits of the mask to those of the value.
     SetMark(Masked),
 }
 
 impl Protocol {
-    /// All there are.
+    /// All protocols.
     pub const ALL: [Self; 3] = [Self::Tcp, Self::Udp, Self::Sctp];
 
-    /// `tcp`, as the option and the match are called.
+    /// The name of the protocol option and of the match: `tcp`.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -121,8 +121,8 @@ impl Rule {
         Self { target: Target::Jump(chain.into()), ..Self::default() }
     }
 
-    /// Reads the words behind `-A CHAIN`, as `iptables-save` prints them; `None` if a rule cannot say all of it without
-    /// [`Rule::words`].
+    /// Parses the words after `-A CHAIN`, as `iptables-save` prints them; `None` if the rule cannot be expressed
+    /// without [`Rule::words`].
     #[must_use]
     pub fn parse(words: &str) -> Option<Self> {
         super::parse::rule(&format!("CHAIN {words}"))
@@ -144,7 +144,7 @@ impl Rule {
     }
 }
 
-/// The words behind `-A CHAIN`, each with a space before it.
+/// The words after `-A CHAIN`, each after a space.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         option(f, "-s", self.source.as_ref())?;
@@ -216,7 +216,7 @@ impl fmt::Display for Masked {
     }
 }
 
-/// A text as one word: in quotes unless it has letters, digits, `-` and `_` only, and without a way out of them.
+/// A text as one word: in quotes unless it consists of letters, digits, `-` and `_`. Special characters are escaped.
 struct Quoted<'a>(&'a str);
 
 impl fmt::Display for Quoted<'_> {
@@ -229,7 +229,7 @@ impl fmt::Display for Quoted<'_> {
         for character in self.0.chars() {
             match character {
                 '"' | '\\' | '\'' => write!(f, "\\{character}")?,
-                // Restore reads lines.
+                // Control characters become spaces, because restore reads lines.
                 control if control.is_control() => f.write_str(" ")?,
                 other => write!(f, "{other}")?,
             }
@@ -238,7 +238,7 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
-/// What fits into a comment: `struct xt_comment_info` has 256 bytes with the final NUL.
+/// Cuts a comment to the size of `struct xt_comment_info`: 256 bytes with the final NUL.
 #[must_use]
 pub fn comment(text: &str) -> String {
     let end = text.floor_char_boundary(255);

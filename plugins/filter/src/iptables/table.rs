@@ -1,5 +1,5 @@
-//! One of iptables' tables, read and changed where this node has it: in nf_tables over netlink, or with the legacy
-//! variant's programs.
+//! One of iptables' tables, read and changed in the variant that this node uses: in nf_tables over netlink, or by the
+//! programs of the legacy variant.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,17 +14,17 @@ use super::rule::Rule;
 use super::{decode, encode, parse};
 use crate::{base, race};
 
-/// How long others may come first, with every change of theirs between a look and the change it is for.
+/// How long a change is tried again if other processes keep changing the ruleset in between.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// How often the legacy variant's programs may be overtaken: each try is two processes.
+/// How often a change by the legacy variant's programs is tried: each attempt starts two processes.
 const PROGRAM_TRIES: usize = 5;
 
-/// A table that iptables has built in.
+/// A built-in table of iptables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TableName {
-    /// Decides what passes.
+    /// Filters packets.
     Filter,
-    /// Decides a connection's translation on its first packet.
+    /// Chooses a connection's translation at its first packet.
     Nat,
 }
 
@@ -36,37 +36,37 @@ pub struct Table<'a> {
     world: World<'a>,
 }
 
-/// How rules are written, and which chains the kernel sends packets to. What is read says itself how it is written.
+/// How rules are encoded, and which base chains there are. Reading accepts any encoding.
 #[derive(Debug, Clone, Copy)]
 enum Dialect {
-    /// As iptables writes them.
+    /// iptables' encoding.
     Iptables(TableName),
-    /// As nft(8) writes them.
+    /// nft(8)'s encoding.
     Native(&'static [(&'static str, BaseChain)]),
 }
 
-/// Where a table is.
+/// The variant that has the table.
 #[derive(Debug)]
 pub(crate) enum World<'a> {
-    /// In nf_tables.
+    /// nf_tables.
     Netlink(&'a mut Nft),
-    /// In the legacy variant's own memory.
+    /// The legacy variant, by its programs.
     Program {
-        /// Reads it.
+        /// The program that reads the table.
         save: Program,
-        /// Changes it.
+        /// The program that changes the table.
         restore: Program,
-        /// What the last reading said.
+        /// The output of the last read.
         text: String,
     },
 }
 
-/// A rule as it is found.
+/// A rule in a table.
 #[derive(Debug, Clone)]
 pub struct Found {
-    /// What it does; `None` if it does what no rule of ours does.
+    /// The decoded rule; `None` if it contains anything that our rules do not have.
     pub rule: Option<Rule>,
-    /// What its maker noted, which iptables does not show; the legacy variant has no place for it.
+    /// The private note of its creator. iptables does not show it; the legacy variant cannot store it.
     pub note: Option<String>,
     id: Id,
 }
@@ -74,14 +74,14 @@ pub struct Found {
 #[derive(Debug, Clone)]
 enum Id {
     Handle(nft::Rule),
-    /// The words behind `-A`.
+    /// The text after `-A`.
     Words(String),
 }
 
 /// A change to a table.
 #[derive(Debug, Clone)]
 pub enum Edit {
-    /// Makes a chain that isn't there.
+    /// Creates a chain that does not exist.
     CreateChain(String),
     /// Adds a rule at the end of a chain, `-A`.
     Append(NewRule),
@@ -91,23 +91,23 @@ pub enum Edit {
     Delete(Found),
     /// Deletes a chain's rules.
     FlushChain(String),
-    /// Deletes a chain and its rules; `EBUSY` while a rule goes there.
+    /// Deletes a chain and its rules; `EBUSY` while a rule jumps to it.
     DeleteChain(String),
 }
 
-/// A rule to be made.
+/// A rule to add.
 #[derive(Debug, Clone)]
 pub struct NewRule {
-    /// The chain it is for; a base chain, such as those that iptables has built in, is made when it is missing.
+    /// The chain. A missing base chain is created, such as a built-in chain of iptables.
     pub chain: String,
-    /// What it does. In a [`NativeTable`], a list of ports becomes a rule for each, [`Table::spelled`].
+    /// The rule. In a [`NativeTable`], a list of ports becomes one rule for each, [`Table::spelled`].
     pub rule: Rule,
-    /// What to note, up to 254 bytes; natively, up to 250 together with a comment.
+    /// The private note, at most 254 bytes; natively, at most 250 together with a comment.
     pub note: Option<String>,
 }
 
 impl Found {
-    /// The chain it jumps to, whatever else it does.
+    /// The chain it jumps to, whatever its conditions.
     #[must_use]
     pub fn goes_to(&self) -> Option<&str> {
         match &self.id {
@@ -118,7 +118,7 @@ impl Found {
 }
 
 impl TableName {
-    /// As iptables calls it.
+    /// The name in iptables.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -127,7 +127,7 @@ impl TableName {
         }
     }
 
-    /// The chain that iptables has built in under this name.
+    /// The built-in chain of iptables with this name.
     fn built_in(self, name: &str) -> Option<BaseChain> {
         Some(match (self, name) {
             (Self::Filter, "INPUT") => BaseChain::filter(Hook::Input),
@@ -151,10 +151,11 @@ impl<'a> Table<'a> {
         Self { table, dialect: Dialect::Native(base_chains), world: World::Netlink(nft) }
     }
 
-    /// The rules that [`Table::list`] finds after this one was written: in a [`NativeTable`], one for each of its ports.
+    /// The rules that [`Table::list`] returns after this one was written: in a [`NativeTable`], one for each of its
+    /// ports.
     ///
     /// # Errors
-    /// Why it can't be written in this table.
+    /// Why it cannot be written to this table.
     pub fn spelled(&self, rule: &Rule) -> std::result::Result<Vec<Rule>, NotNative> {
         match self.dialect {
             Dialect::Iptables(_) => Ok(vec![native::spelled_by_iptables(rule)]),
@@ -166,10 +167,10 @@ impl<'a> Table<'a> {
         self.table.chain(name.to_owned())
     }
 
-    /// Lists a chain's rules; `None` if there is no such chain.
+    /// Lists a chain's rules; `None` if the chain does not exist.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The refusal of the kernel.
     pub fn list(&mut self, chain: &str) -> Result<Option<Vec<Found>>> {
         let place = self.nft_chain(chain);
         match &mut self.world {
@@ -183,10 +184,10 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Finds out whether packets come to a base chain that is there. The legacy variant has no others.
+    /// Checks that an existing base chain receives packets. The legacy variant has no chains that do not.
     ///
     /// # Errors
-    /// What is there under its name is no such chain, with what to do about it.
+    /// Another kind of chain has its name; the error says what to do.
     pub fn expect_base(&mut self, chain: &str) -> Result<()> {
         let place = nft::Chain { base: self.dialect.base(chain), ..self.nft_chain(chain) };
         match &mut self.world {
@@ -195,11 +196,12 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// As [`Table::expect_base`], and that the table is not dormant, as an administrator may have made it: for CHECK and
-    /// STATUS, which can say so. ADD leaves such a table as it is; that of a plugin's own it can wake.
+    /// As [`Table::expect_base`]; also checks that the table is not dormant, which an administrator may have made it.
+    /// For CHECK and STATUS, which can report it. ADD leaves such a table as it is, except for a plugin's own table,
+    /// which it can wake.
     ///
     /// # Errors
-    /// What keeps packets from coming there, with what to do about it.
+    /// What keeps packets from the chain; the error says what to do.
     pub fn expect_packets(&mut self, chain: &str) -> Result<()> {
         self.expect_base(chain)?;
         match &mut self.world {
@@ -211,7 +213,7 @@ impl<'a> Table<'a> {
     /// Lists the names of all chains.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The refusal of the kernel.
     pub fn list_chains(&mut self) -> Result<Vec<String>> {
         match &mut self.world {
             World::Netlink(nft) => Ok(nft.list_chains(&self.table)?.into_iter().map(|chain| chain.name).collect()),
@@ -219,13 +221,13 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Lists the rules in `from` that jump to `chain`, whose rules are `rules`.
+    /// Lists the rules in `from` that jump to `chain`, which has the rules `rules`.
     ///
-    /// The kernel counts who goes to a chain, and numbers chains and rules as they come: mostly the rules behind the
-    /// chain's own are those, and not all of `from` has to be read.
+    /// The kernel counts the jumps to a chain, and its handles of chains and rules increase. So the jumps are usually
+    /// the rules with the handles after those of the chain's own rules, and not all of `from` has to be read.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The refusal of the kernel.
     pub fn list_jumps(&mut self, from: &str, chain: &str, rules: &[Found]) -> Result<Vec<Found>> {
         let (place, from_place) = (self.nft_chain(chain), self.nft_chain(from));
         let is_jump = |found: &Found| found.goes_to() == Some(chain);
@@ -234,7 +236,7 @@ impl<'a> Table<'a> {
             let expected = usize::try_from(info.uses).unwrap_or(usize::MAX).saturating_sub(rules.len());
             let mut near = Vec::new();
             let last = rules.iter().filter_map(Found::handle).max().unwrap_or(info.handle);
-            // One more than expected: iptables may have made the built-in chain in between.
+            // One more than expected: iptables may have created the built-in chain in between.
             for handle in (last + 1..).take(expected.min(8) + 1) {
                 let found = nft.find_rule(&from_place, handle)?.map(Found::from_nft);
                 near.extend(found.filter(is_jump));
@@ -249,10 +251,10 @@ impl<'a> Table<'a> {
         Ok(self.list(from)?.unwrap_or_default().into_iter().filter(is_jump).collect())
     }
 
-    /// Counts a chain's rules and those that go to it, wherever they are in the table.
+    /// Counts a chain's rules and the rules anywhere in the table that jump to it.
     ///
     /// # Errors
-    /// What the kernel refused.
+    /// The refusal of the kernel.
     pub(crate) fn count_uses(&mut self, chain: &str) -> Result<usize> {
         let place = self.nft_chain(chain);
         match &mut self.world {
@@ -263,16 +265,17 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Looks and changes until no other process has come between the two: all of a look's edits at once, or none.
+    /// Reads and changes until no other process has changed the ruleset in between. All edits of one attempt are made,
+    /// or none.
     ///
     /// # Errors
-    /// What the kernel or iptables refused; a timeout if others kept changing the ruleset.
+    /// The refusal of the kernel or iptables; a timeout if other processes kept changing the ruleset.
     pub fn change(&mut self, mut look: impl FnMut(&mut Self) -> Result<Vec<Edit>>) -> Result<()> {
         self.until_not_overtaken(&mut look, true)
     }
 
-    /// The same for edits that only delete what nothing uses any more: others may change what they like meanwhile, but
-    /// for that.
+    /// The same for edits that only delete unused objects. Other processes may change the rest of the ruleset
+    /// meanwhile.
     ///
     /// # Errors
     /// As [`Table::change`].
@@ -305,7 +308,7 @@ impl<'a> Table<'a> {
         Ok(())
     }
 
-    /// What a guarded look is of: the ruleset's generation, or a new reading when the first was overtaken.
+    /// What an attempt starts from: the ruleset's generation, or a new read if the attempt before was outdated.
     fn begin(&mut self, tries: usize, is_guarded: bool) -> Result<Option<u32>> {
         match &mut self.world {
             World::Netlink(nft) => is_guarded.then(|| nft.generation()).transpose(),
@@ -375,7 +378,7 @@ impl Dialect {
         }
     }
 
-    /// The rule as nf_tables has it: natively, perhaps several.
+    /// The rule in nf_tables' form: natively, perhaps several rules.
     fn encode(self, table: &nft::Table, new: NewRule) -> Result<Vec<nft::Rule>> {
         match self {
             Self::Iptables(_) if !new.rule.words.is_empty() => Err(OpError::state(
@@ -385,7 +388,7 @@ impl Dialect {
             )),
             Self::Iptables(_) => {
                 let rule = table.chain(new.chain).rule(encode::expressions(&new.rule, table.family));
-                // iptables tells its extensions the protocol, even that there is none.
+                // iptables passes the protocol to its extensions, even if there is none.
                 let extension_protocol = Some(new.rule.protocol.map_or(0, |protocol| protocol as u8));
                 Ok(vec![nft::Rule { note: new.note, extension_protocol, ..rule }])
             }
@@ -397,7 +400,7 @@ impl Dialect {
     }
 }
 
-/// The base chains that these edits need and the table lacks, made on first use, and no others.
+/// The base chains that these edits need and that do not exist. They are created with their first rule.
 fn missing_base_chains(nft: &mut Nft, table: &nft::Table, dialect: Dialect, edits: &[Edit]) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     let mut made: Vec<&str> = Vec::new();
@@ -431,7 +434,7 @@ fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> Result<Vec<C
             vec![Change::EnsureChain(nft::Chain { base, ..table.chain(chain) })]
         }
         Edit::Append(new) => dialect.encode(table, new)?.into_iter().map(Change::AppendRule).collect(),
-        // The last of them is the first in the end.
+        // Prepended in reverse order, so that the first is at the start.
         Edit::Prepend(new) => dialect.encode(table, new)?.into_iter().rev().map(Change::PrependRule).collect(),
         Edit::Delete(Found { id: Id::Handle(rule), .. }) => vec![Change::DeleteRule(rule)],
         Edit::Delete(Found { id: Id::Words(_), .. }) => Vec::new(),
@@ -443,7 +446,7 @@ fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> Result<Vec<C
     })
 }
 
-/// An edit as iptables-restore reads it.
+/// An edit as a line for iptables-restore.
 fn line(edit: &Edit) -> String {
     match edit {
         Edit::CreateChain(chain) => format!("-N {chain}\n"),

@@ -1,4 +1,4 @@
-//! Where this node has its iptables rules: in nf_tables, or in the legacy variant's own tables.
+//! Decides which variant this node's iptables rules belong to: nf_tables, or the legacy variant's own tables.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use super::table::{Table, TableName, World};
 /// Both families.
 pub(crate) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
 
-/// What differs between iptables and ip6tables.
+/// The differences between iptables and ip6tables.
 struct Names {
     save: &'static str,
     restore: &'static str,
@@ -22,7 +22,7 @@ struct Names {
     tables: &'static str,
 }
 
-// thread-self, as a thread may be in another namespace than the process.
+// thread-self, because a thread may be in another namespace than the process.
 const IPV4: Names = Names {
     save: "iptables-save",
     restore: "iptables-restore",
@@ -42,13 +42,13 @@ fn names(family: Family) -> &'static Names {
     if family == Family::Ip6 { &IPV6 } else { &IPV4 }
 }
 
-/// The table that new rules go to; `None` if neither the kernel nor a program can have them.
+/// The table for new rules; `None` if neither the kernel nor a program can have them.
 ///
-/// Legacy, if the node's `iptables` is that variant, or if the kernel has no extensions of iptables for nf_tables. Where
-/// names do not tell which variant it is, it is legacy if it says so and has rules there.
+/// Legacy, if the node's `iptables` is the legacy variant by name, or if the kernel has no iptables extensions for
+/// nf_tables. If the name does not show the variant, it is legacy if its output says so and legacy rules exist.
 ///
 /// # Errors
-/// What the kernel or a program refused.
+/// The refusal of the kernel or a program.
 pub(crate) fn for_new_rules<'a>(
     nft: &'a mut Nft,
     search_path: &str,
@@ -72,10 +72,10 @@ pub(crate) fn for_new_rules<'a>(
     by_program(search_path, family, name)
 }
 
-/// The table as the node's programs have it, whichever variant they are; `None` if there are none.
+/// The table as the node's programs see it, whichever variant they are; `None` if none are installed.
 ///
 /// # Errors
-/// What they say.
+/// The error of a program.
 pub(crate) fn by_program(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
     let Some((save, restore)) = programs(search_path, family) else { return Ok(None) };
     let text = executable::save(&save, name.as_str())?;
@@ -87,8 +87,8 @@ fn programs(search_path: &str, family: Family) -> Option<(Program, Program)> {
     Some((executable::find(search_path, &[save])?, executable::find(search_path, &[restore])?))
 }
 
-/// The legacy table of a node whose `iptables` is that variant by name, with rules or without; `None` where its programs
-/// cannot have that table, as on a kernel without it.
+/// The legacy table of a node whose `iptables` is the legacy variant by name, with rules or without. `None` if its
+/// programs cannot have that table, for example because the kernel lacks it.
 fn legacy_by_name(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
     let Some((save, restore)) = programs(search_path, family) else { return Ok(None) };
     match executable::save(&save, name.as_str()) {
@@ -96,7 +96,7 @@ fn legacy_by_name(search_path: &str, family: Family, name: TableName) -> Result<
             tracing::debug!(%family, ?save, "iptables is the legacy variant: its programs are run");
             Ok(Some(Table::new(name, family, World::Program { save, restore, text })))
         }
-        // Had the kernel that table, it would be in use from the program's first question on.
+        // If the kernel had that table, the program's first request would have loaded it.
         Err(error) if !is_loaded(family, name) => {
             tracing::debug!(%family, ?save, %error, "iptables is the legacy variant, which does not work here");
             Ok(None)
@@ -105,7 +105,7 @@ fn legacy_by_name(search_path: &str, family: Family, name: TableName) -> Result<
     }
 }
 
-/// The legacy table where that variant has rules in any table, and `iptables` prints them.
+/// The legacy table, if the legacy variant has rules in any table and `iptables` prints them.
 fn legacy_by_its_rules(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
     if loaded(family).is_empty() {
         return Ok(None);
@@ -120,15 +120,15 @@ fn legacy_by_its_rules(search_path: &str, family: Family, name: TableName) -> Re
     Ok(Some(Table::new(name, family, World::Program { save, restore, text })))
 }
 
-/// The table as nf_tables has it, whether or not new rules go there.
+/// The table in nf_tables, whether or not new rules go there.
 pub(crate) fn in_nftables(nft: &mut Nft, family: Family, name: TableName) -> Table<'_> {
     Table::new(name, family, World::Netlink(nft))
 }
 
-/// The table as the legacy variant has it; `None` if it is not in use there, or can't be read.
+/// The table in the legacy variant; `None` if it is not in use there or cannot be read.
 ///
 /// # Errors
-/// What its program says.
+/// The error of its program.
 pub(crate) fn in_legacy(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
     if !is_loaded(family, name) {
         return Ok(None);
@@ -147,7 +147,7 @@ pub(crate) fn in_legacy(search_path: &str, family: Family, name: TableName) -> R
     Ok(None)
 }
 
-/// The tables that the legacy variant has been used for, a line each; without its modules there is no such file.
+/// The names of the tables that the legacy variant has used, one per line. Without its modules the file does not exist.
 fn loaded(family: Family) -> String {
     fs::read_to_string(names(family).tables).unwrap_or_default()
 }
@@ -156,7 +156,8 @@ fn is_loaded(family: Family, name: TableName) -> bool {
     loaded(family).lines().any(|table| table == name.as_str())
 }
 
-/// iptables says its variant in the first line, but for versions from before there were two.
+/// Whether the output is that of the legacy variant. iptables names its variant in the first line, except versions from
+/// before there were two.
 fn is_legacy(text: &str) -> bool {
     !text.lines().next().unwrap_or_default().contains("(nf_tables)")
 }
@@ -165,13 +166,13 @@ fn has_rules(text: &str) -> bool {
     text.lines().any(|line| line.starts_with("-A "))
 }
 
-/// Whether nf_tables rules can have what those of iptables consist of.
+/// Whether the kernel has the iptables extensions that our rules need, for nf_tables.
 fn has_extensions(nft: &mut Nft, family: Family) -> Result<bool> {
     Ok(nft.has_extension(family, ExtensionKind::Match, "comment", 0)?
         && nft.has_extension(family, ExtensionKind::Target, "MASQUERADE", 0)?)
 }
 
-/// Why [`for_new_rules`] found no table.
+/// The error if [`for_new_rules`] found no table.
 pub(crate) fn none(family: Family) -> OpError {
     let Names { restore, .. } = names(family);
     let sentence = format!(
@@ -186,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_said_with_what_to_do() {
+    fn a_missing_kernel_feature_is_reported_with_its_modules() {
         assert_eq!(
             none(Family::Ip).to_string(),
             "cannot use iptables (ip): the kernel has no iptables extensions for nf_tables, and iptables-restore was found \
@@ -196,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn the_variant_is_in_the_first_line() {
+    fn the_first_line_of_output_names_the_variant() {
         assert!(is_legacy("# Generated by iptables-save v1.8.9 on Sun Nov 22 10:44:45 2026\n*nat\n"));
         assert!(is_legacy("# Generated by iptables-save v1.6.1 on Sun Nov 22 10:44:45 2026\n*nat\n"));
         assert!(!is_legacy("# Generated by iptables-save v1.8.9 (nf_tables) on Sun Nov 22 10:44:45 2026\n*nat\n"));

@@ -1,4 +1,4 @@
-//! The kernel's structures behind matches and targets (linux/netfilter/xt_*.h, nf_nat.h), written and read.
+//! Encodes and decodes the kernel's structures of matches and targets (linux/netfilter/xt_*.h, nf_nat.h).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -47,8 +47,8 @@ pub(crate) fn to_local() -> Extension {
     Extension::new("addrtype", 1, info)
 }
 
-/// `struct xt_conntrack_mtinfo3`: eight addresses, expiry, protocol and ports; then which parts count, which are
-/// inverted, states.
+/// `struct xt_conntrack_mtinfo3`: eight addresses, expiry, protocol and ports; then the flags of what is matched and
+/// what is inverted; states.
 pub(crate) fn established() -> Extension {
     let mut info = vec![0; 164];
     put(&mut info, 146, &STATE.to_ne_bytes());
@@ -56,12 +56,12 @@ pub(crate) fn established() -> Extension {
     Extension::new("conntrack", 3, info)
 }
 
-/// `struct xt_sctp_info`. TCP's and UDP's ports are looked at without a match.
+/// `struct xt_sctp_info`. The ports of TCP and UDP need no match.
 pub(crate) fn sctp_port(port: u16) -> Extension {
     let mut info = vec![0; 292];
     put(&mut info, 0, &port.to_ne_bytes());
     put(&mut info, 2, &port.to_ne_bytes());
-    // struct xt_sctp_flag_info: none of four, as iptables says it.
+    // struct xt_sctp_flag_info: none of four, as iptables encodes it.
     (0..4).for_each(|entry| put(&mut info, 268 + 3 * entry, &[0xff]));
     put(&mut info, 284, &SCTP_TO_PORTS.to_ne_bytes());
     Extension::new("sctp", 0, info)
@@ -76,7 +76,7 @@ pub(crate) fn masquerade(family: Family) -> Extension {
     Extension::new("MASQUERADE", 0, info)
 }
 
-/// `struct nf_nat_range2`: flags, first and last address, first and last port, the port the range is counted from.
+/// `struct nf_nat_range2`: flags, first and last address, first and last port, base port.
 pub(crate) fn dnat(to: SocketAddr) -> Extension {
     let mut info = vec![0; 42];
     let flags = if to.port() == 0 { MAP_IPS } else { MAP_IPS | MAP_PORT };
@@ -102,7 +102,7 @@ fn put(info: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
-/// What a match of iptables asks for.
+/// The condition of an iptables match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Match {
     Comment(String),
@@ -113,7 +113,7 @@ pub(crate) enum Match {
     Mark(Masked),
 }
 
-/// Reads a match; `None` if it asks for anything else, too.
+/// Decodes a match; `None` if it has any other condition.
 pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
     let info = Info(&extension.info);
     let protocol = Protocol::ALL.into_iter().find(|protocol| protocol.name() == extension.name);
@@ -125,7 +125,7 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
             let is_plain = info.byte(0)? == TO_PORTS && count <= MAX_PORTS && info.is_zero(32..48);
             is_plain.then_some(Match::Ports(ports))
         }
-        // Before version 1: two flags of inversion. After it: one word of flags.
+        // Revision 0 has two inversion flags; later ones have one word of flags.
         ("addrtype", 0 | 1) => {
             let is_plain = info.u16(0)? == 0 && info.u16(2)? == LOCAL_BIT && info.is_zero(4..extension.info.len());
             is_plain.then_some(Match::ToLocal)
@@ -139,7 +139,7 @@ pub(crate) fn read_match(extension: &Extension) -> Option<Match> {
             let bits = Masked { value: info.u32(0)?, mask: info.u32(4)? };
             (info.byte(8)? == 0).then_some(Match::Mark(bits))
         }
-        // struct xt_tcp, struct xt_udp: ports from and to, then what else of the header counts.
+        // struct xt_tcp, struct xt_udp: first and last port, then the other conditions on the header.
         ("tcp" | "udp", 0) => {
             let any_source = info.u16(0)? == 0 && info.u16(2)? == u16::MAX;
             let is_plain = any_source && info.u16(4)? == info.u16(6)? && info.is_zero(8..12);
@@ -158,11 +158,11 @@ pub(crate) fn is_masquerade(extension: &Extension, family: Family) -> bool {
     extension.name == "MASQUERADE" && *extension == masquerade(family)
 }
 
-/// Reads a `DNAT` to one address, and one port or none.
+/// Decodes a `DNAT` to one address and at most one port.
 pub(crate) fn read_dnat(extension: &Extension, family: Family) -> Option<SocketAddr> {
     let info = Info(&extension.info);
     let (flags, first, last, port, last_port) = match (extension.revision, family) {
-        // struct nf_nat_ipv4_multi_range_compat: how many ranges, flags, addresses, ports.
+        // struct nf_nat_ipv4_multi_range_compat: the number of ranges, flags, addresses, ports.
         (0, Family::Ip) if info.u32(0)? == 1 => {
             (info.u32(4)?, info.ipv4(8)?, info.ipv4(12)?, info.be16(16)?, info.be16(18)?)
         }
@@ -175,13 +175,13 @@ pub(crate) fn read_dnat(extension: &Extension, family: Family) -> Option<SocketA
     is_plain.then_some(SocketAddr::new(first, if has_port { port } else { 0 }))
 }
 
-/// Reads `MARK --set-xmark`.
+/// Decodes `MARK --set-xmark`.
 pub(crate) fn read_mark(extension: &Extension) -> Option<Masked> {
     let info = Info(&extension.info);
     (extension.revision == 2).then_some(Masked { value: info.u32(0)?, mask: info.u32(4)? })
 }
 
-/// A structure, read without trusting its length.
+/// A structure, decoded without trusting its length.
 struct Info<'a>(&'a [u8]);
 
 impl Info<'_> {

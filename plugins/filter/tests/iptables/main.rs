@@ -36,11 +36,11 @@ fn saved() -> Vec<String> {
 /// 64 at a time, four of a container, which share a chain, while others add rules with iptables and load files with
 /// iptables-restore: each finds all of its own, no rule is lost or there twice, and none waits long.
 #[test]
-fn many_at_once_among_others_who_use_iptables() {
+fn concurrent_changes_and_iptables_lose_no_rules() {
     const MANY: usize = 64;
     const OF_A_CONTAINER: usize = 4;
     in_netns(|| {
-        if !has("many_at_once_among_others_who_use_iptables", "iptables-nft") {
+        if !has("concurrent_changes_and_iptables_lose_no_rules", "iptables-nft") {
             return;
         }
         sh("iptables -t nat -N ADMIN; iptables -t nat -N LOADED");

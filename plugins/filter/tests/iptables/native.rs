@@ -410,9 +410,9 @@ fn every_shape_is_native_in_a_table_of_both_families() {
 }
 
 #[test]
-fn ports_stand_in_order_where_they_are_prepended() {
+fn prepended_ports_keep_their_order() {
     in_netns(|| {
-        if !has("ports_stand_in_order_where_they_are_prepended", "nft") {
+        if !has("prepended_ports_keep_their_order", "nft") {
             return;
         }
         let ports = Rule { protocol: Some(Protocol::Udp), ports: vec![3, 1, 2, 1], ..Rule::default() };

@@ -202,7 +202,7 @@ fn host_ports_in_the_tables_of_iptables_are_the_references() {
 
 /// The same description natively: STATUS asks whether packets come there, and nothing needs iptables.
 #[test]
-fn host_ports_in_a_table_of_ones_own() {
+fn host_ports_in_a_plugins_own_table() {
     in_netns(|| {
         let mut filter = Filter::open().unwrap();
         let mut table = filter.native(native());
@@ -214,9 +214,9 @@ fn host_ports_in_a_table_of_ones_own() {
 
 /// Conditions that only iptables knows are written by its programs, and refused over netlink before anything is changed.
 #[test]
-fn words_that_only_iptables_knows() {
+fn options_that_only_iptables_knows_are_written_by_its_programs() {
     in_netns(|| {
-        if !has("words_that_only_iptables_knows", "iptables-nft") {
+        if !has("options_that_only_iptables_knows_are_written_by_its_programs", "iptables-nft") {
             return;
         }
         assert_eq!(Rule::parse("-s 10.1.0.0/24 -p tcp -j CNI-B").unwrap().goes_to(), Some("CNI-B"));

@@ -118,10 +118,10 @@ fn rules_go_where_the_legacy_variant_in_path_has_rules() {
                 .collect()
         };
         assert_eq!(rules(), [""; 0]);
-        // The tables are loaded, but without rules: nobody uses them.
+        // The tables are loaded, but without rules: they are not in use.
         load("over netlink");
         assert_eq!(rules(), [""; 0]);
-        // Any table tells which variant the node's iptables is.
+        // Any table shows which variant the node's iptables is.
         std::fs::write(format!("{folder}/lines"), "*filter\n-A FORWARD -s 192.0.2.9/32 -j RETURN\nCOMMIT\n").unwrap();
         run(folder, "iptables-restore", &format!("--noflush {folder}/lines"));
         load("by the program");
@@ -161,7 +161,7 @@ fn rules_go_where_the_legacy_variant_in_path_has_rules() {
     });
 }
 
-/// The alternative that an administrator has chosen tells it, before there is any rule; iptables-nft shows none of it.
+/// The alternative that an administrator chose shows the variant before any rule exists; iptables-nft shows nothing of it.
 #[test]
 fn rules_go_where_iptables_is_the_legacy_variant_by_name() {
     without_programs_but_legacy("rules_go_where_iptables_is_the_legacy_variant_by_name", |folder| {

@@ -438,9 +438,9 @@ fn every_shape_has_the_expressions_that_iptables_restore_writes() {
 
 /// The same rules in nf_tables' own words, which other versions of iptables and nft(8) use.
 #[test]
-fn rules_in_nf_tables_own_words_are_recognised() {
+fn native_rules_of_nf_tables_are_recognised() {
     in_netns(|| {
-        if !has("rules_in_nf_tables_own_words_are_recognised", "nft") {
+        if !has("native_rules_of_nf_tables_are_recognised", "nft") {
             return;
         }
         let check = |family: Family, nft: &str, expected: &str| {
@@ -515,9 +515,9 @@ fn rules_in_nf_tables_own_words_are_recognised() {
 
 /// What others do between a look and its change makes it look again; and a policy that is there stays.
 #[test]
-fn a_change_is_for_the_ruleset_that_was_looked_at() {
+fn a_change_is_refused_if_the_ruleset_changed_since_it_was_read() {
     in_netns(|| {
-        if !has("a_change_is_for_the_ruleset_that_was_looked_at", "iptables-nft") {
+        if !has("a_change_is_refused_if_the_ruleset_changed_since_it_was_read", "iptables-nft") {
             return;
         }
         sh("iptables -P FORWARD DROP");
