@@ -312,6 +312,32 @@ fn an_add_that_is_asked_to_end_rolls_back() {
     }
 }
 
+/// A runtime that went away, or one whose disk of logs is full, reads no stderr: what the plugin answers stays the same.
+#[test]
+fn replies_reach_stdout_though_stderr_cannot_be_written() {
+    let node = node();
+    let config = crate::configs::bridge(json!({"isGateway": true}));
+    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+    let closed = || Stdio::from(std::io::pipe().unwrap().1);
+    for stderr in [full, closed] {
+        let pod = node.container();
+        let call = |verb: &str| {
+            let child = start(&node, &config, &pod.attachment(), |command| {
+                command.env("CNI_COMMAND", verb).env("CNI_LOG", "debug").stderr(stderr());
+            });
+            let output = child.wait_with_output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        let (exit, result) = call("ADD");
+        assert_eq!(exit, Some(0), "{result}");
+        assert_eq!(serde_json::from_str::<Value>(&result).unwrap()["interfaces"][2]["name"], "eth0");
+        let (exit, error) = call("ADD");
+        assert_eq!(exit, Some(1));
+        assert_eq!(serde_json::from_str::<Value>(&error).unwrap()["code"], 103);
+        assert_eq!(call("DEL"), (Some(0), String::new()));
+    }
+}
+
 /// State that appears by itself after an ADD, or stays after any: link-local addresses of links that have just come up,
 /// the last address that was given, the record of a helper that has ended.
 fn settles(line: &str) -> bool {
