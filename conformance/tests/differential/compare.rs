@@ -50,13 +50,13 @@ impl Seen<'_> {
         said.into_iter().flatten().any(|line| line.fails() && line.words.contains(words))
     }
 
-    /// Whether a call of the verb succeeds with our plugin and fails with this text with the reference.
-    pub(crate) fn is_only_refused_by_theirs(&self, verb: &str, words: &str) -> bool {
+    /// Whether a call of the verb fails with this text with the plugin of `who`, and succeeds with the other.
+    pub(crate) fn is_only_refused_by(&self, who: Who, verb: &str, words: &str) -> bool {
         let place = self.difference.line.place;
         // The call is made by the plugin that did not make the ADD.
         let by = |who: Who| self.said(if place.ends_with(" by the other") { who.other() } else { who }, place);
-        let is_refused = by(Who::Reference).is_some_and(|line| line.fails() && line.words.contains(words));
-        place.contains(verb) && is_refused && by(Who::Ours).is_some_and(|line| !line.fails())
+        let is_refused = by(who).is_some_and(|line| line.fails() && line.words.contains(words));
+        place.contains(verb) && is_refused && by(who.other()).is_some_and(|line| !line.fails())
     }
 
     /// Whether it is a line about the state of the node or of a pod that contains this text.

@@ -71,10 +71,12 @@ fn compare_cases(seed: u64, count: u64, time: Duration) -> BTreeMap<&'static str
     });
     let through = next.load(Ordering::Relaxed).saturating_sub(seed).min(count);
     testns::note(&format!("CASES {through} in {} s", start.elapsed().as_secs()));
+    let tolerated = tolerated.into_inner().unwrap();
+    testns::note(&format!("TOLERATED {tolerated:?}"));
     let found = found.into_inner().unwrap();
     let texts: Vec<_> = found.iter().take(SHOWN).map(|(kind, (seed, case))| describe(kind, *seed, case)).collect();
     assert!(texts.is_empty(), "{} kinds of differences\n\n{}", found.len(), texts.join("\n"));
-    tolerated.into_inner().unwrap()
+    tolerated
 }
 
 /// The smallest case that still has this difference, and its differences.
