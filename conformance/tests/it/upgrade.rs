@@ -57,6 +57,8 @@ impl<'a> Place<'a> {
     fn install(&self, release: &Path) {
         let mut command = Command::new(release.join("cnitool"));
         command.args(["install", "--replace-foreign", "--bin-dir"]).arg(&self.bin_dir).env_clear();
+        // What a later release has besides is none of the network's.
+        command.args(PLUGINS.iter().flat_map(|name| ["--plugin", name]));
         let output = command.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
