@@ -128,7 +128,7 @@ pub(crate) const ALL: &[Tolerance] = &[
     },
     Tolerance {
         name: "CHECK of a gateway that moved",
-        row: "CHECK looks at no masquerade, spoof rule, gateway address",
+        row: "CHECK checks no masquerade, spoof rule, gateway address",
         how: Excuse(|seen| {
             let may_move = seen.case.config().to_string().to_lowercase().contains("\"forceaddress\":true");
             may_move && seen.is_only_refused_by(Who::Ours, "CHECK", "gateway ") && seen.is_failure(" is not found")
