@@ -74,6 +74,9 @@ pub async fn check<P: InterfacePlugin>(request: &CheckRequest<P::Conf>) -> Resul
         ipam.check().await?;
     }
     let CheckRequest { attachment, conf, raw, .. } = request;
+    if P::is_linkless(&conf.own) {
+        return Ok(());
+    }
     let entry = check::container_interface(prev, attachment.ifname.as_str(), &request.netns)?;
     let lease = conf.ipam.as_ref().map(|_| lease::of_result(prev, entry));
     let pod = Pod::open(&request.netns)?;

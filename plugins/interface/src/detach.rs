@@ -127,6 +127,8 @@ pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(
         true => filter::gc(network.as_str(), &valid, request.raw.search_path()).into_iter().map(failed).collect(),
         false => Vec::new(),
     };
+    let collected = P::collect(network, &request.valid);
+    errors.extend(collected.err().into_iter().flatten().map(failed));
     let removed = P::list_stale(network, &request.valid).map(|stale| remove_stale(&stale));
     let kept = match (removed, errors.is_empty()) {
         (Ok(left), are_rules_gone) => {

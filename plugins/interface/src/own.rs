@@ -107,6 +107,19 @@ pub trait InterfacePlugin: Sized + 'static {
         Ok(0)
     }
 
+    /// Takes back what attachments to this network that are not valid have on the node beside links to delete: for GC.
+    ///
+    /// # Errors
+    /// What is left. The network's addresses stay held then.
+    fn collect(_network: &NetworkName, _valid: &[Attachment]) -> Result<(), Vec<OpError>> {
+        Ok(())
+    }
+
+    /// Whether such an attachment has no link in the container, so that CHECK compares none.
+    fn is_linkless(_conf: &Self::Conf) -> bool {
+        false
+    }
+
     /// Tells whether the node could serve ADD. The address plugin is asked by the driver.
     ///
     /// # Errors

@@ -2,7 +2,8 @@
 
 use cni_spec::{CniError, Code};
 use filter::{Backend, Filter};
-use netops::link::{self, Kind, LinkName, NewLink, Veth};
+use netops::link::tun::{Tap, create_tap};
+use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
 use netops::{Kernel, Netns, OpError};
 use skel::StatusRequest;
 
@@ -62,6 +63,20 @@ pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
 pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
     let (name, peer_name) = ("veth-trial0", "veth-trial1");
     Veth { name, master: None, alias: "", mtu_bytes, peer_name, peer_mac: None, peer_netns: None }
+}
+
+/// Whether the kernel has taps.
+///
+/// # Errors
+/// It has not, or the plugin may not make one.
+pub fn try_out_tap() -> Result<(), CniError> {
+    let name = LinkName::parse("trial0").map_err(|error| conf::invalid(error.to_string()))?;
+    try_out(|net| {
+        let netns = Netns::current().map_err(|error| OpError::state("open", "the namespace", error.to_string()))?;
+        let (multi_queue, owner, group, master, mtu_bytes, mac, alias) = (false, None, None, None, None, None, None);
+        let tap = Tap { name: &name, multi_queue, owner, group, master, mtu_bytes, mac, alias };
+        create_tap(Place { netns: &netns, kernel: net }, &tap).map(drop)
+    })
 }
 
 /// Makes what ADD would make, in a namespace that ends at once: that also loads the modules.

@@ -186,7 +186,8 @@ fn find_in_container(
 /// Whether a link without a mark, in the namespace that the runtime names, is the owner's. A mounted namespace is its
 /// container's. One that was found by a process may be another container's, as numbers of processes are used again: there
 /// only a link with the Ethernet address that ADD's result has is. What is left else ends with its namespace.
-pub(crate) fn is_credible(attachment: &Attachment, prev: Option<&AddResult>, netns: &Netns, container: &Link) -> bool {
+#[must_use]
+pub fn is_credible(attachment: &Attachment, prev: Option<&AddResult>, netns: &Netns, container: &Link) -> bool {
     if matches!(netns.is_by_process(), Ok(false)) {
         return true;
     }

@@ -40,6 +40,14 @@ pub struct Identity {
     inode: u64,
 }
 
+impl Identity {
+    /// Device and inode. The kernel gives both to another namespace when this one has ended.
+    #[must_use]
+    pub fn numbers(self) -> [u64; 2] {
+        [self.device, self.inode]
+    }
+}
+
 /// Why a path is no network namespace.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NetnsError {

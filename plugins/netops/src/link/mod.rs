@@ -48,6 +48,10 @@ pub struct Link {
     pub kind: Kind,
     /// Its Ethernet address; `None` if the link's address is not of six bytes.
     pub mac: Option<Mac>,
+    /// The Ethernet address that its hardware came with, which nothing can change; virtual links have none.
+    pub permanent_mac: Option<Mac>,
+    /// The device that it is the network interface of, with its bus: `pci/0000:3b:00.1` (kernels from 5.14 on).
+    pub parent_device: Option<String>,
     /// Its MTU, in bytes.
     pub mtu_bytes: u32,
     /// Set up by the administrator (`IFF_UP`).

@@ -50,12 +50,18 @@ impl From<&LinkMessage> for Link {
             allmulti: flags.contains(LinkFlags::Allmulti),
             ..Link::default()
         };
+        let (mut bus, mut device) = ("", "");
         for attribute in &message.attributes {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Address(octets) => {
                     link.mac = octets.as_slice().try_into().ok().map(Mac);
                 }
+                LinkAttribute::PermAddress(octets) => {
+                    link.permanent_mac = octets.as_slice().try_into().ok().map(Mac);
+                }
+                LinkAttribute::ParentDevName(name) => device = name,
+                LinkAttribute::ParentDevBusName(name) => bus = name,
                 LinkAttribute::Mtu(mtu) => link.mtu_bytes = *mtu,
                 LinkAttribute::OperState(state) => {
                     link.oper_up = *state == State::Up;
@@ -76,6 +82,7 @@ impl From<&LinkMessage> for Link {
                 _ => (),
             }
         }
+        link.parent_device = (!device.is_empty()).then(|| format!("{bus}/{device}"));
         link
     }
 }

@@ -7,7 +7,7 @@ use netlink_packet_route::link::InfoTun;
 use nix::errno::Errno;
 use nix::libc::{IFF_MULTI_QUEUE, IFF_NO_PI, IFF_TAP as FLAG_TAP, IFF_TUN_EXCL, c_short};
 
-use super::{Link, LinkName, Mac, Place, Settings, Target, run_and_get, set};
+use super::{Link, LinkName, Mac, Place, Settings, Target, find, run_and_get, set};
 use crate::error::{Cause, OpError, Result};
 use crate::feature::Feature;
 use crate::raw::{TunSetting, attach_tun, set_tun};
@@ -112,6 +112,28 @@ pub fn create_tap(place: Place<'_>, tap: &Tap<'_>) -> Result<Link> {
     })
 }
 
+/// Opens a queue of a tap that is there, as the monitor of a virtual machine does: reading and writing passes frames.
+///
+/// # Errors
+/// `EINVAL`: no tap has that name, or one with or without several queues contrary to `multi_queue`. `EBUSY`: another
+/// program has its only queue. `EPERM`: it is another user's.
+pub fn open_tap(place: Place<'_>, name: &LinkName, multi_queue: bool) -> Result<File> {
+    let failed = |errno| {
+        OpError::errno("open", format!("tap {name}"), errno).at(place.kernel.place()).request("TUNSETIFF kind=tap")
+    };
+    let attach = || {
+        let file = OpenOptions::new().read(true).write(true).open(DEVICE).map_err(|error| errno_of(&error))?;
+        attach_tun(&file, name.as_str(), flags(FLAG_TAP | IFF_NO_PI, multi_queue)).map(|()| file)
+    };
+    // Without a tap of that name the request would make one.
+    find(place.kernel, name.as_str())?.ok_or_else(|| failed(Errno::EINVAL))?;
+    place.netns.run(attach)?.map_err(failed)
+}
+
+fn flags(flags: i32, multi_queue: bool) -> c_short {
+    c_short::from_ne_bytes(low_bytes(flags | if multi_queue { IFF_MULTI_QUEUE } else { 0 }))
+}
+
 fn refused(errno: Errno) -> Cause {
     Cause::Kernel { errno, extended_ack: None }
 }
@@ -124,8 +146,7 @@ fn open(tap: &Tap<'_>) -> std::result::Result<File, Cause> {
         }
         errno => refused(errno),
     })?;
-    let queues = if tap.multi_queue { IFF_MULTI_QUEUE } else { 0 };
-    let flags = c_short::from_ne_bytes(low_bytes(FLAG_TAP | IFF_NO_PI | IFF_TUN_EXCL | queues));
+    let flags = flags(FLAG_TAP | IFF_NO_PI | IFF_TUN_EXCL, tap.multi_queue);
     attach_tun(&file, tap.name.as_str(), flags).map_err(|errno| match errno {
         // EBUSY comes from IFF_TUN_EXCL: the file is new, so nothing else can be busy.
         Errno::EBUSY => refused(Errno::EEXIST),
