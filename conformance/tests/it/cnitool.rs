@@ -62,10 +62,13 @@ impl Tour {
 fn install_puts_every_plugin_and_cnitool_there() {
     use std::os::unix::fs::MetadataExt;
     let tour = Tour::new();
-    for (more, links) in [(&["--link", "hard"][..], 6), (&[], 1), (&[], 1)] {
+    for (more, links) in [(&["--link", "hard"][..], 8), (&[], 1), (&[], 1)] {
         let output = tour.install(more);
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        assert_eq!(tour.installed(), ["bridge", "cnitool", "dummy", "host-local", "loopback", "ptp", "static"]);
+        assert_eq!(
+            tour.installed(),
+            ["bridge", "cnitool", "dummy", "host-device", "host-local", "loopback", "ptp", "static", "tap"]
+        );
         assert_eq!(tour.bin_dir.join("bridge").metadata().unwrap().nlink(), links);
     }
 }

@@ -12,12 +12,14 @@ mod protocol;
 
 mod bridge;
 mod dummy;
+mod host_device;
 mod host_local;
 mod loopback;
 mod masquerade;
 mod namespaces;
 mod noop;
 mod ptp;
+mod tap;
 
 mod cnitool;
 mod concurrency;

@@ -10,11 +10,13 @@ use std::process::ExitCode;
 pub const ENTRIES: &[Entry] = &[
     Entry::of::<bridge::Bridge>(),
     Entry::of::<dummy::Dummy>(),
+    Entry::of::<host_device::HostDevice>(),
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<loopback::Loopback>(),
     Entry::of::<ptp::Ptp>(),
     noop::ENTRY,
     Entry::of::<static_ipam::Static>(),
+    Entry::of::<tap::Tap>(),
 ];
 
 /// The whole `main`.

@@ -1,0 +1,274 @@
+//! The host-device plugin: a veth whose other end is elsewhere stands for the hardware.
+
+mod faults;
+mod select;
+mod trust;
+
+use crate::configs::{Attached, drop_empty_dns, normalised, v4, with};
+use crate::subjects::{node, ours, reference_or_skip, same};
+use serde_json::{Value, json};
+use std::process::Command;
+use testns::{Attachment, Call, Container, Namespace, Node, Remains, Verb};
+
+const RECORDS: &str = "/run/cni/host-device";
+
+fn config(own: Value) -> Value {
+    let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "host-device", "device": "dev1", "ipam": v4()});
+    with(base, own)
+}
+
+/// The device, in use: up, with an address of each family and an MTU of its own; and what is at its other end.
+fn device(node: &Node) -> Namespace {
+    let beyond = node.remote("beyond");
+    node.host().add_veth("dev1", &beyond, "near");
+    node.host().set_mtu("dev1", 1400);
+    node.host().add_address("dev1", "192.0.2.1/24");
+    node.host().add_address("dev1", "fd01::1/64");
+    node.host().wait_until_settled("dev1");
+    node.remember();
+    beyond
+}
+
+fn ip(namespace: &Namespace, words: &str) {
+    let run = || Command::new("ip").args(words.split(' ')).status().expect("run ip");
+    assert!(namespace.enter(run).success(), "ip {words}");
+}
+
+/// What the kernel does with hardware whose namespace ends: it has the name that it had there, and is down.
+fn return_to_host(pod: &Container, name: &str) {
+    let host = nix::unistd::gettid();
+    ip(pod.namespace(), &format!("link set {name} netns {host}"));
+}
+
+/// Checks that the device is on the host with all that it had, and that no record is left.
+#[track_caller]
+fn assert_home(node: &Node, point: &str) {
+    let changes = node.changes();
+    let left: Vec<_> = changes.lines().filter(|line| !may_stay(line)).collect();
+    assert!(left.is_empty(), "{point}:\n{}", left.join("\n"));
+    assert_eq!(records(), Vec::<String>::new(), "{point}");
+}
+
+fn may_stay(line: &str) -> bool {
+    // The kernel's own addresses and routes come with the carrier; the store's own files and the folder of records stay.
+    line.contains("/var/lib/cni")
+        || line.contains("/run/cni")
+        || line.contains("folder /run/mount")
+        || line.contains(" fe80::")
+        || line.contains(" route ") && line.contains("::") && line.contains(" table 255 ")
+}
+
+fn records() -> Vec<String> {
+    let entries = std::fs::read_dir(RECORDS).into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+#[test]
+fn host_device_is_the_containers_interface_until_del() {
+    let node = node();
+    let beyond = device(&node);
+    let pod = node.container();
+    let before = node.host().link("dev1");
+    let attached = Attached::add(&node, &config(json!({"cniVersion": "1.1.0"})), &pod);
+    let link = pod.namespace().link("eth0");
+    assert_eq!((link.up, link.alias.as_deref(), &link.mac), (true, Some("dev1"), &before.mac));
+    assert!(node.host().find_link("dev1").is_none());
+    let interface = json!({"name": "eth0", "mac": before.mac, "mtu": 1400, "sandbox": pod.attachment().netns});
+    assert_eq!(attached.result["interfaces"], json!([interface]));
+    assert_eq!(attached.result["ips"], json!([{"interface": 0, "address": "10.7.0.2/24", "gateway": "10.7.0.1"}]));
+    beyond.add_address("near", "10.7.0.1/24");
+    pod.namespace().ping([10, 7, 0, 1]);
+    attached.check().ok();
+    for _ in 0..2 {
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        assert_home(&node, "after DEL");
+    }
+}
+
+#[test]
+fn host_device_answers_as_the_reference() {
+    for own in [json!({}), json!({"ipam": {}, "cniVersion": "0.4.0"}), json!({"dns": {"nameservers": ["10.7.0.1"]}})] {
+        same(|node| {
+            device(node);
+            let pod = node.container();
+            let attached = Attached::add(node, &config(own.clone()), &pod);
+            attached.check().ok();
+            let link = pod.namespace().link("eth0");
+            let mut result = normalised(&attached.result);
+            drop_empty_dns(&mut result);
+            (result, link.alias, link.up, link.mtu_bytes)
+        });
+    }
+}
+
+/// ADD by one, CHECK and DEL by the other.
+#[test]
+fn a_device_that_one_gave_the_other_checks_and_takes_back() {
+    let Some(theirs) = reference_or_skip() else { return };
+    for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
+        let node = Node::with(&theirs);
+        node.install(&first);
+        device(&node);
+        let pod = node.container();
+        let attached = Attached::add(&node, &config(json!({})), &pod);
+        node.install(&second);
+        attached.check().ok();
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        assert!(node.host().find_link("dev1").is_some());
+        // Ours repeats what theirs did: the record that theirs does not know ends.
+        node.install(&ours());
+        attached.del().ok();
+        assert_eq!(records(), Vec::<String>::new());
+        // And gives the device again.
+        Attached::add(&node, &config(json!({})), &pod).del().ok();
+    }
+}
+
+/// The seven ways in which a runtime may have lost its container.
+#[test]
+fn a_device_comes_home_by_any_del() {
+    for remains in [Remains::Alive, Remains::EmptyPath] {
+        for with_result in [true, false] {
+            let node = node();
+            device(&node);
+            let pod = node.container();
+            let mut attached = Attached::add(&node, &config(json!({})), &pod);
+            attached.attachment = pod.leave(remains);
+            let bare = Call::new(Verb::Del, &attached.config, &attached.attachment);
+            let call = || if with_result { attached.call(Verb::Del) } else { bare.clone() };
+            call().run(&node).ok();
+            assert_home(&node, &format!("{remains:?}, prevResult {with_result}"));
+            call().run(&node).ok();
+        }
+    }
+}
+
+/// The kernel returns hardware under the name that it had in the container; other links end with the namespace.
+#[test]
+fn a_device_that_the_kernel_returned_gets_back_what_it_had() {
+    for remains in [Remains::Gone, Remains::PlainFile] {
+        let node = node();
+        device(&node);
+        let pod = node.container();
+        let config = config(json!({}));
+        Attached::add(&node, &config, &pod);
+        return_to_host(&pod, "eth0");
+        node.call(Verb::Del, &config, pod.leave(remains)).ok();
+        assert_home(&node, &format!("{remains:?}"));
+    }
+}
+
+#[test]
+fn a_device_that_ended_with_its_namespace_is_forgotten() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let config = config(json!({}));
+    Attached::add(&node, &config, &pod);
+    let gone = pod.leave(Remains::Gone);
+    node.host().wait_for("the kernel to end the namespace", |host| host.links().len() == 1);
+    node.call(Verb::Del, &config, &gone).ok();
+    node.call(Verb::Del, &config, &gone).ok();
+    assert_eq!(records(), Vec::<String>::new());
+    let pod = node.container();
+    let error = node.call(Verb::Add, &config, &pod).fails_with(100);
+    assert_eq!(error.msg, "cannot find device dev1 on the host");
+}
+
+/// No DEL came, and the kernel has returned the device: the next container gets it, and its old name is not lost.
+#[test]
+fn the_next_add_finds_a_returned_device_under_any_name() {
+    let node = node();
+    device(&node);
+    let (lost, pod) = (node.container(), node.container());
+    Attached::add(&node, &config(json!({})), &lost);
+    return_to_host(&lost, "eth0");
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    assert_eq!(pod.namespace().link("eth0").alias.as_deref(), Some("dev1"));
+    attached.del().ok();
+    assert_home(&node, "after the next one's DEL");
+}
+
+#[test]
+fn gc_brings_devices_home_from_containers_that_are_not_valid() {
+    let node = node();
+    device(&node);
+    let beyond = node.remote("beyond2");
+    node.host().add_veth("dev2", &beyond, "near");
+    let (kept, lost) = (node.container(), node.container());
+    Attached::add(&node, &config(json!({"device": "dev2"})), &kept);
+    node.remember();
+    Attached::add(&node, &config(json!({})), &lost);
+    let valid = json!([{"containerID": kept.id(), "ifname": "eth0"}]);
+    let gc = config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
+    for _ in 0..2 {
+        node.call(Verb::Gc, &gc, Attachment::none()).ok();
+        node.assert_as_before_except(|line| may_stay(line) || line.contains("dev1"));
+        let home = node.host().link("dev1");
+        assert_eq!((home.up, home.mtu_bytes, home.alias), (true, 1400, None));
+        assert!(kept.namespace().find_link("eth0").is_some());
+        assert_eq!(records().len(), 1);
+    }
+}
+
+#[test]
+fn status_reports_a_device_that_nothing_has() {
+    let node = node();
+    let status = || node.call(Verb::Status, config(json!({"cniVersion": "1.1.0"})), Attachment::none());
+    let error = status().fails_with(50);
+    assert_eq!(error.msg, "network net is not available: cannot find device dev1 on the host");
+    device(&node);
+    status().ok();
+    let pod = node.container();
+    Attached::add(&node, &config(json!({})), &pod);
+    status().ok();
+}
+
+#[test]
+fn a_device_in_use_is_moved_with_a_warning_or_refused() {
+    let node = node();
+    device(&node);
+    node.host().add_route("198.51.100.0/24", "192.0.2.9", "dev1");
+    node.remember();
+    let pod = node.container();
+    let error = node.call(Verb::Add, config(json!({"refuseInUse": true})), &pod).fails_with(103);
+    assert_eq!(error.msg, "cannot move device dev1: the node uses it, and refuseInUse is set");
+    for loss in ["192.0.2.1/24", "fd01::1/64", "198.51.100.0/24"] {
+        assert!(error.details.contains(loss), "{error:?}");
+    }
+    node.assert_as_before();
+    let reply = node.call(Verb::Add, config(json!({})), &pod);
+    reply.ok();
+    assert!(reply.output.stderr.contains("198.51.100.0/24"), "{reply}");
+}
+
+#[test]
+fn a_port_of_a_bridge_is_one_again() {
+    let node = node();
+    device(&node);
+    node.host().add_link("br9", "bridge");
+    node.host().set_master("dev1", "br9");
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    attached.del().ok();
+    assert_eq!(node.host().link("dev1").master.as_deref(), Some("br9"));
+}
+
+/// The example of the plugin's page.
+#[test]
+fn the_example_of_the_page_works() {
+    let page = include_str!("../../../plugins/main/host-device/README.md");
+    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let list: Value = serde_json::from_str(text).expect("JSON");
+    let config = with(list["plugins"][0].clone(), json!({"cniVersion": list["cniVersion"], "name": list["name"]}));
+    let node = node();
+    device(&node);
+    ip(node.host(), "link set dev1 down");
+    ip(node.host(), &format!("link set dev1 name {}", config["device"].as_str().expect("a device")));
+    let pod = node.container();
+    let attached = Attached::add(&node, &config, &pod);
+    attached.check().ok();
+    attached.del().ok();
+}

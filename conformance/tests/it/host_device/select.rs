@@ -1,0 +1,103 @@
+//! The keys that select the device. A PCI bus of files stands for the machine's.
+
+use super::{assert_home, config, device};
+use crate::configs::{Attached, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+use testns::{Call, Node, Verb};
+
+fn selected(own: Value) -> Value {
+    let mut config = with(config(json!({})), own);
+    config.as_object_mut().expect("an object").remove("device");
+    config
+}
+
+/// A folder of the node's sysfs with these devices: name, and folder of their interface.
+fn bus(folder: &str, id: &str, interface: &str) {
+    let status = Command::new("mount").args(["-t", "tmpfs", "tmpfs", folder]).status().expect("run mount");
+    assert!(status.success());
+    std::fs::create_dir_all(Path::new(folder).join(id).join(interface)).expect("make a device");
+}
+
+#[track_caller]
+fn goes_and_comes(node: &Node, config: &Value) {
+    let pod = node.container();
+    let attached = Attached::add(node, config, &pod);
+    assert!(node.host().find_link("dev1").is_none());
+    attached.check().ok();
+    attached.del().ok();
+    assert_home(node, &config.to_string());
+}
+
+#[test]
+fn a_device_by_its_address() {
+    let node = node();
+    device(&node);
+    let mac = node.host().link("dev1").mac;
+    goes_and_comes(&node, &selected(json!({"hwaddr": mac.to_uppercase()})));
+}
+
+#[test]
+fn a_device_by_pci_and_by_virtio() {
+    for interface in ["net/dev1", "virtio3/net/dev1"] {
+        let node = node();
+        device(&node);
+        bus("/sys/bus/pci/devices", "0000:99:00.1", interface);
+        goes_and_comes(&node, &selected(json!({"pciBusID": "0000:99:00.1"})));
+        let by_runtime = json!({"pciBusID": "0000:98:00.0", "runtimeConfig": {"deviceID": "0000:99:00.1"}});
+        goes_and_comes(&node, &selected(by_runtime));
+        let error = node.call(Verb::Add, selected(json!({"pciBusID": "0000:98:00.0"})), &node.container()).fails();
+        assert_eq!(error.msg, "cannot find network device of PCI device 0000:98:00.0 on the host");
+    }
+}
+
+#[test]
+fn a_device_on_no_bus_is_refused() {
+    let node = node();
+    let config = selected(json!({"runtimeConfig": {"deviceID": "mlx5_core.sf.4"}}));
+    let error = node.call(Verb::Add, config, &node.container()).fails_with(7);
+    assert!(error.msg.contains("\"mlx5_core.sf.4\": neither the PCI bus nor the auxiliary bus"), "{error:?}");
+}
+
+#[test]
+fn keys_that_lead_out_of_sysfs_are_refused() {
+    let node = node();
+    for (key, value) in [
+        ("pciBusID", "../../../tmp"),
+        ("kernelpath", "/sys/devices/../../tmp"),
+        ("kernelpath", "/tmp"),
+        ("hwaddr", "x"),
+        ("device", "a/b"),
+    ] {
+        let error =
+            node.call(Verb::Add, with(selected(json!({})), json!({key: value})), &node.container()).fails_with(7);
+        assert!(error.msg.contains(key) && error.msg.contains(value), "{error:?}");
+    }
+    let error = node.call(Verb::Add, selected(json!({})), &node.container()).fails_with(7);
+    assert!(error.msg.contains("none of the keys device, hwaddr"), "{error:?}");
+    node.assert_as_before();
+}
+
+/// Drivers that give the device to a program: addresses are reserved, and nothing is moved.
+#[test]
+fn a_device_of_a_userspace_driver_is_left_alone() {
+    for driver in ["vfio-pci", "uio_pci_generic", "igb_uio"] {
+        let node = node();
+        device(&node);
+        bus("/sys/bus/pci/devices", "0000:99:00.1", "net/dev1");
+        let folder = Path::new("/sys/bus/pci/devices/0000:99:00.1");
+        symlink(format!("../../drivers/{driver}"), folder.join("driver")).expect("bind a driver");
+        let pod = node.container();
+        let config = selected(json!({"pciBusID": "0000:99:00.1"}));
+        let result = node.call(Verb::Add, &config, &pod).ok();
+        assert_eq!(result["ips"][0]["address"], "10.7.0.2/24");
+        assert!(result.get("interfaces").is_none_or(|all| *all == json!([])), "{result}");
+        assert!(node.host().find_link("dev1").is_some());
+        Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&node).ok();
+        node.call(Verb::Del, &config, &pod).ok();
+        assert_home(&node, driver);
+    }
+}

@@ -1,0 +1,122 @@
+//! What a container with `CAP_NET_ADMIN` can do to the device leads the node to no other link.
+
+use super::{assert_home, config, device, ip, records};
+use crate::configs::Attached;
+use crate::subjects::{node, reference_or_skip};
+use serde_json::json;
+use testns::{Node, Verb};
+
+/// By its index and address; and a pair with its other end on the host, by that, whatever its address.
+#[test]
+fn a_renamed_device_comes_home_and_not_the_link_in_its_place() {
+    for by_pair in [false, true] {
+        let node = node();
+        if by_pair {
+            ip(node.host(), "link add dev1 type veth peer name dev1-host");
+            node.remember();
+        } else {
+            device(&node);
+        }
+        let pod = node.container();
+        let attached = Attached::add(&node, &config(json!({})), &pod);
+        let inside = pod.namespace();
+        ip(inside, "link set eth0 down");
+        ip(inside, "link set eth0 name hidden alias dev9");
+        ip(inside, "link set hidden mtu 1300");
+        if by_pair {
+            ip(inside, "link set hidden address 02:00:00:00:00:99");
+        }
+        ip(inside, "link add eth0 type veth peer name other");
+        ip(inside, "link set eth0 alias dev1");
+        attached.del().ok();
+        assert_home(&node, "after DEL");
+        assert!(inside.find_link("hidden").is_none());
+        assert!(inside.find_link("eth0").is_some() && inside.find_link("other").is_some());
+    }
+}
+
+/// An end of a pair of its own with the device's index, name, alias and address.
+#[test]
+fn a_forged_device_stays_in_the_container() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let inside = pod.namespace();
+    let real = inside.link("eth0");
+    ip(inside, "link delete eth0");
+    let forged = format!("link add eth0 index {} address {} type veth peer name other index 77", real.index, real.mac);
+    ip(inside, &forged);
+    ip(inside, "link set eth0 alias dev2");
+    // Its other end is in a namespace of the container's, as the device's was not on the host either.
+    let error = attached.check().fails();
+    assert!(!error.msg.is_empty());
+    attached.del().ok();
+    assert!(node.host().find_link("dev2").is_none());
+    assert_eq!(records(), Vec::<String>::new());
+}
+
+/// A pair whose other end is on the host is known by that end.
+#[test]
+fn an_end_of_another_pair_is_not_the_device() {
+    let node = node();
+    ip(node.host(), "link add dev1 type veth peer name dev1-host");
+    node.remember();
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let inside = pod.namespace();
+    let real = inside.link("eth0");
+    ip(inside, "link delete eth0");
+    ip(inside, &format!("link add eth0 index {} address {} type veth peer name other index 77", real.index, real.mac));
+    ip(inside, "link set eth0 alias dev1");
+    attached.del().ok();
+    assert!(node.host().find_link("dev1").is_none() && inside.find_link("eth0").is_some());
+    assert_eq!(records(), Vec::<String>::new());
+}
+
+/// The reference keeps nothing but the alias, which the container can write: it counts where it is what the config says.
+#[test]
+fn an_alias_alone_leads_nowhere_else() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    node.install(&crate::subjects::ours());
+    ip(pod.namespace(), "link set eth0 alias dev7");
+    attached.del().ok();
+    assert!(node.host().find_link("dev7").is_none() && pod.namespace().find_link("eth0").is_some());
+    ip(pod.namespace(), "link set eth0 alias dev1");
+    attached.del().ok();
+    assert!(node.host().find_link("dev1").is_some());
+}
+
+/// Another network's DEL of the same interface, as follows its failed ADD.
+#[test]
+fn another_networks_del_leaves_the_device() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let other = config(json!({"name": "other", "device": "dev9"}));
+    node.call(Verb::Add, &other, &pod).fails();
+    node.call(Verb::Del, &other, &pod).ok();
+    assert!(pod.namespace().find_link("eth0").is_some());
+    attached.del().ok();
+    assert_home(&node, "after its own DEL");
+}
+
+#[test]
+fn a_name_that_is_taken_meanwhile_is_not_taken_away() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    node.host().add_link("dev1", "bridge");
+    let error = attached.del().fails_with(103);
+    assert!(error.msg.contains("dev1"), "{error:?}");
+    assert!(pod.namespace().find_link("eth0").is_some());
+    node.host().delete_link("dev1");
+    attached.del().ok();
+    assert_home(&node, "after the name is free");
+}

@@ -1,0 +1,289 @@
+//! The tap plugin. Debian's reference plugins have none to compare with.
+
+use crate::configs::{Attached, v4, with};
+use crate::subjects::node;
+use netops::link::tun::open_tap;
+use netops::link::{LinkName, Place};
+use netops::{Kernel, Netns};
+use serde_json::{Value, json};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::mpsc;
+use std::time::Duration;
+use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
+
+fn config(own: Value) -> Value {
+    let base = json!({"cniVersion": "1.1.0", "name": "vm", "type": "tap", "ipam": v4()});
+    with(base, own)
+}
+
+/// What other plugins keep for the next container.
+fn stays(line: &str) -> bool {
+    line.contains("/var/lib/cni") || line.contains("/run/cni")
+}
+
+/// What the kernel says of a tap: owner, group, queues.
+fn settings(pod: &Container) -> String {
+    let run = || std::process::Command::new("ip").args(["-details", "link", "show", "dev", "eth0"]).output();
+    let text = String::from_utf8(pod.namespace().enter(run).expect("run ip").stdout).expect("text");
+    text.lines().find(|line| line.contains("tun type")).expect("a tun's settings").trim().to_owned()
+}
+
+fn open(pod: &Container, multi_queue: bool) -> netops::error::Result<File> {
+    let netns = Netns::open(pod.namespace().path()).expect("the namespace");
+    let kernel = Kernel::in_netns(&netns).expect("a connection");
+    let name = LinkName::parse("eth0").expect("a name");
+    open_tap(Place { netns: &netns, kernel: &kernel }, &name, multi_queue)
+}
+
+#[test]
+fn tap_is_there_with_its_address_until_del() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"dns": {"nameservers": ["10.7.0.1"]}})), &pod);
+    let link = pod.namespace().link("eth0");
+    assert_eq!((link.kind.as_str(), link.up), ("tun", true));
+    let interface = json!({"name": "eth0", "mac": link.mac, "mtu": 1500, "sandbox": pod.attachment().netns});
+    assert_eq!(attached.result["interfaces"], json!([interface]));
+    assert_eq!(attached.result["ips"], json!([{"interface": 0, "address": "10.7.0.2/24", "gateway": "10.7.0.1"}]));
+    assert_eq!(attached.result["dns"], json!({"nameservers": ["10.7.0.1"]}));
+    assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
+    attached.check().ok();
+    for _ in 0..2 {
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+    }
+    node.assert_as_before_except(stays);
+}
+
+/// The reference ignores mac and mtu where owner and group are set.
+#[test]
+fn tap_has_mac_and_mtu_in_every_combination_with_owner_and_group() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let keys = [
+        ("mac", json!("02:00:00:00:00:05")),
+        ("mtu", json!(1400)),
+        ("owner", json!(0)),
+        ("group", json!("root")),
+        ("multiQueue", json!(true)),
+    ];
+    for chosen in 0..1_usize << keys.len() {
+        let own: Value = keys
+            .iter()
+            .enumerate()
+            .filter(|(bit, _)| chosen >> bit & 1 == 1)
+            .map(|(_, (key, value))| ((*key).to_owned(), value.clone()))
+            .collect();
+        let pod = node.container();
+        let attached = Attached::add(&node, &config(own.clone()), &pod);
+        let link = pod.namespace().link("eth0");
+        let has = |key: &str| own.get(key).is_some();
+        assert_eq!(link.mtu_bytes, if has("mtu") { 1400 } else { 1500 }, "{own}");
+        assert_eq!(link.mac == "02:00:00:00:00:05", has("mac"), "{own}");
+        let settings = settings(&pod);
+        assert!(settings.contains("type tap") && settings.contains("persist on"), "{settings}");
+        assert_eq!(settings.contains(" multi_queue "), has("multiQueue"), "{own}: {settings}");
+        assert_eq!(settings.contains("user root"), has("owner"), "{own}: {settings}");
+        assert_eq!(settings.contains("group root"), has("group"), "{own}: {settings}");
+        attached.check().ok();
+        attached.del().ok();
+    }
+}
+
+/// `runtimeConfig.mac` before `args.cni.mac`, `CNI_ARGS` and the key.
+#[test]
+fn tap_has_the_address_of_the_strongest_wish() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let mac = |last: u8| format!("02:00:00:00:00:{last:02x}");
+    let wishes = [
+        json!({"mac": mac(1)}),
+        json!({"mac": mac(1), "args": {"cni": {"mac": mac(3)}}}),
+        json!({"mac": mac(1), "args": {"cni": {"mac": mac(3)}}, "runtimeConfig": {"mac": mac(4)}}),
+    ];
+    for (wish, args, expected) in [
+        (&wishes[0], "", mac(1)),
+        (&wishes[0], "MAC=02:00:00:00:00:02", mac(2)),
+        (&wishes[1], "MAC=02:00:00:00:00:02", mac(3)),
+        (&wishes[2], "MAC=02:00:00:00:00:02", mac(4)),
+    ] {
+        let pod = node.container();
+        let config = with(config(wish.clone()), json!({"ipam": {}}));
+        Call::new(Verb::Add, config, &pod).args(args).run(&node).ok();
+        assert_eq!(pod.namespace().link("eth0").mac, expected);
+    }
+}
+
+/// A virtual machine's monitor opens the tap by name; the container answers what its guest asks.
+#[test]
+fn a_program_opens_the_tap_by_name_and_passes_frames() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    for multi_queue in [false, true] {
+        let pod = node.container();
+        let attached = Attached::add(&node, &config(json!({"multiQueue": multi_queue})), &pod);
+        let address = attached.result["ips"][0]["address"].as_str().expect("an address");
+        let target: Vec<u8> =
+            address.trim_end_matches("/24").split('.').map(|byte| byte.parse().expect("a byte")).collect();
+        let mut tap = open(&pod, multi_queue).expect("open the tap");
+        let second = multi_queue.then(|| open(&pod, true).expect("open another queue"));
+        // Its carrier comes with the program; before it the container drops what it would send.
+        pod.namespace().wait_for("the tap's carrier", |namespace| namespace.link("eth0").state == "up");
+        let guest = [2, 0, 0, 0, 0, 9];
+        let mut frame = [[0xff; 6], guest].concat();
+        frame.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1]); // ARP, Ethernet, IPv4, a request
+        frame.extend(guest.iter().chain(&[10, 7, 0, 200]).chain(&[0; 6]).chain(&target));
+        tap.write_all(&frame).expect("send a frame");
+        let (sender, receiver) = mpsc::channel();
+        // Ends with the tap, which DEL removes.
+        for mut queue in std::iter::once(tap).chain(second) {
+            let sender = sender.clone();
+            std::thread::spawn(move || {
+                let mut buffer = [0; 2048];
+                while let Ok(length) = queue.read(&mut buffer) {
+                    if sender.send(buffer[..length].to_vec()).is_err() {
+                        break;
+                    }
+                }
+            });
+        }
+        let is_answer = |frame: &Vec<u8>| frame[..6] == guest && frame[12..14] == [8, 6] && frame[20..22] == [0, 2];
+        let next = || receiver.recv_timeout(Duration::from_secs(10)).expect("an answer by ARP");
+        assert!(std::iter::repeat_with(next).any(|frame| is_answer(&frame)));
+        attached.del().ok();
+    }
+}
+
+#[test]
+fn tap_is_a_port_of_a_bridge_in_the_container() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let config = config(json!({"bridge": "br0", "ipam": {}}));
+    let error = node.call(Verb::Add, &config, &pod).fails_with(7);
+    assert!(error.msg.contains("key bridge = \"br0\"") && error.msg.contains("has no such link"), "{error:?}");
+    pod.namespace().add_veth("br0", node.host(), "other");
+    let error = node.call(Verb::Add, &config, &pod).fails_with(7);
+    assert!(error.msg.contains("not a bridge"), "{error:?}");
+    pod.namespace().delete_link("br0");
+    pod.namespace().add_link("br0", "bridge");
+    let attached = Attached::add(&node, &config, &pod);
+    assert_eq!(pod.namespace().link("eth0").master.as_deref(), Some("br0"));
+    attached.check().ok();
+    pod.namespace().clear_master("eth0");
+    assert!(attached.check().fails_with(107).msg.contains("no port of bridge br0"));
+    attached.del().ok();
+    assert!(pod.namespace().find_link("br0").is_some());
+}
+
+#[test]
+fn check_of_tap_compares_all_that_add_set() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"owner": 0, "mtu": 1400})), &pod);
+    for (own, how) in [
+        (json!({"owner": 108}), "its owner is 0"),
+        (json!({"group": 5}), "its group is not set"),
+        (json!({"mtu": 1300}), "its MTU is 1400"),
+        (json!({"multiQueue": true}), "multiQueue is false"),
+    ] {
+        let changed = with(attached.config.clone(), own);
+        let reply = Call::new(Verb::Check, changed, &pod).prev_result(&attached.result).run(&node);
+        assert!(reply.fails_with(107).msg.contains(how), "{reply}");
+    }
+    attached.check().ok();
+}
+
+#[test]
+fn tap_del_leaves_another_networks_link_and_needs_no_namespace() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let other = with(attached.config.clone(), json!({"name": "other"}));
+    node.call(Verb::Add, &other, &pod).fails();
+    node.call(Verb::Del, &other, &pod).ok();
+    assert!(pod.namespace().find_link("eth0").is_some());
+    node.call(Verb::Del, &attached.config, pod.leave(Remains::Gone)).ok();
+    node.assert_as_before_except(stays);
+}
+
+/// Every message refused, every point killed: nothing stays in the container, and the only address is free.
+#[test]
+fn tap_is_all_or_nothing_at_every_point() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let one = config(json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30"}, "mtu": 1400}));
+    let mut points = 0;
+    for kill in [false, true] {
+        for n in 1.. {
+            let pod = node.container();
+            let call = Call::new(Verb::Add, &one, &pod);
+            let traced = if kill { call.kill_before(&node, n) } else { call.refuse(&node, n) };
+            if kill || traced.reply.output.code() == 0 {
+                Call::new(Verb::Del, &one, &pod).run(&node).ok();
+            }
+            assert_eq!(pod.namespace().links().len(), 1, "{n}: {:?}", traced.hit);
+            Attached::add(&node, &one, &pod).del().ok();
+            pod.leave(Remains::Gone);
+            if traced.hit.is_none() {
+                break;
+            }
+            points += 1;
+        }
+    }
+    assert!(points > 10, "{points}");
+    node.assert_as_before_except(stays);
+}
+
+#[test]
+fn a_label_needs_selinux() {
+    let node = node();
+    if std::path::Path::new("/sys/fs/selinux/enforce").exists() {
+        return;
+    }
+    let pod = node.container();
+    let config = config(json!({"selinuxContext": "system_u:system_r:container_t:s0"}));
+    let error = node.call(Verb::Add, &config, &pod).fails_with(7);
+    assert!(error.msg.contains("key selinuxContext"), "{error:?}");
+    assert!(pod.namespace().find_link("eth0").is_none());
+    node.call(Verb::Status, &config, Attachment::none()).fails_with(50);
+    node.assert_as_before_except(stays);
+}
+
+/// The example of the plugin's page.
+#[test]
+fn the_example_of_the_tap_page_works() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let page = include_str!("../../../plugins/main/tap/README.md");
+    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let list: Value = serde_json::from_str(text).expect("JSON");
+    let config = with(list["plugins"][0].clone(), json!({"cniVersion": list["cniVersion"], "name": list["name"]}));
+    let node: Node = node();
+    let pod = node.container();
+    node.call(Verb::Status, &config, Attachment::none()).ok();
+    let attached = Attached::add(&node, &config, &pod);
+    attached.check().ok();
+    attached.del().ok();
+}

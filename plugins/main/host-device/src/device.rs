@@ -1,0 +1,86 @@
+//! Finding the device on the node, and what the node loses with it.
+
+use std::path::Path;
+
+use cni_spec::{CniError, Code};
+use interface::{conf::invalid, failed};
+use netops::Kernel;
+use netops::error::Result as OpResult;
+use netops::link::{self, Before, Link};
+use netops::route::{self, Route};
+
+use crate::conf::{Conf, Selector};
+use crate::record::Record;
+
+/// The device that the config selects, if it is on the host. With several on one PCI device the first by name, as the reference
+/// takes it.
+///
+/// # Errors
+/// Code 7: no key selects a device, or `runtimeConfig.deviceID` is on no bus.
+pub fn find(conf: &Conf, host: &Kernel) -> Result<Option<Link>, CniError> {
+    let selector = conf.selector();
+    match &selector {
+        Selector::Name(name) => link::find(host, name.as_str()).map_err(failed),
+        Selector::Mac(mac) => {
+            let links = link::list(host, None).map_err(failed)?;
+            Ok(links.into_iter().find(|link| link.mac == Some(*mac)))
+        }
+        Selector::None => {
+            Err(invalid("none of the keys device, hwaddr, kernelpath, pciBusID and runtimeConfig.deviceID is set"))
+        }
+        Selector::Unknown(id) => Err(invalid(format_args!(
+            "key runtimeConfig.deviceID = {id:?}: neither the PCI bus nor the auxiliary bus has such a device"
+        ))),
+        Selector::KernelPath(_) | Selector::Pci(_) | Selector::Auxiliary(_) => {
+            match selector.folders().iter().find_map(|folder| first_entry(folder)) {
+                Some(name) => link::find(host, &name).map_err(failed),
+                None => Ok(None),
+            }
+        }
+    }
+}
+
+fn first_entry(folder: &Path) -> Option<String> {
+    let entries = std::fs::read_dir(folder).ok()?.flatten();
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).min()
+}
+
+/// That the device is not on the host, and which container has it, if the node knows.
+#[must_use]
+pub fn absent(conf: &Conf, holder: Option<&Record>) -> CniError {
+    let msg = format!("cannot find {} on the host", conf.selector());
+    match holder {
+        Some(Record { container_id, network, ifname, .. }) => CniError::new(
+            Code::KERNEL,
+            format!("{msg}: container {container_id} has it as {ifname} by network {network}"),
+        )
+        .detail("DEL of that attachment brings it home."),
+        None => CniError::new(Code::KERNEL, msg)
+            .detail("Look at the node's links (ip link): the key may be wrong, or a container may have the device."),
+    }
+}
+
+/// What the node uses the device for, a phrase each; empty if for nothing.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn uses(host: &Kernel, before: &Before) -> OpResult<Vec<String>> {
+    let index = before.link.index;
+    let mut uses: Vec<String> = before.addresses.iter().map(|address| format!("address {}", address.net)).collect();
+    for ipv6 in [false, true] {
+        let routes = route::list(host, Some(index), Some(route::MAIN_TABLE), ipv6)?;
+        let is_kernels = |route: &Route| route.gateway.is_none() && covers_own_address(route, before);
+        uses.extend(routes.iter().filter(|route| !is_kernels(route)).map(|route| format!("route {route}")));
+    }
+    if let Some(master) = before.link.master {
+        let name = link::find_index(host, master)?.map_or_else(|| format!("number {master}"), |master| master.name);
+        uses.push(format!("its place as a port of {name}"));
+    }
+    Ok(uses)
+}
+
+/// A route that comes and goes with an address, or with the link.
+fn covers_own_address(route: &Route, before: &Before) -> bool {
+    let is_link_local = matches!(route.dst.ip(), std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
+    is_link_local || before.addresses.iter().any(|address| address.net.network() == route.dst.ip())
+}

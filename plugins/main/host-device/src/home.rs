@@ -1,0 +1,242 @@
+//! Bringing a device home, from wherever it is, by what the node knows of it.
+//!
+//! A container with `CAP_NET_ADMIN` can rename the device, change its alias, its MTU and its Ethernet address, and make other
+//! links with any name, alias, address and even index. It cannot change a device's place on a bus, the address that
+//! its hardware came with, nor which link of the host a veth or macvlan belongs to.
+
+use std::path::Path;
+
+use interface::{Detaching, host_veth, veth};
+use netops::error::Result;
+use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, transfer};
+use netops::{Errno, Kernel, Netns, OpError, pair};
+
+use crate::conf::{Removal, Selector};
+use crate::record::{Device, Record};
+
+/// Where the device is now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    /// On the host.
+    Home,
+    /// It ended with its namespace, as all but hardware does.
+    Gone,
+    /// Hardware that is in a namespace that nothing leads to.
+    Away,
+}
+
+/// Brings the device of a record home, under its name, with MTU, address, state, master and addresses that it had.
+///
+/// `given` is the namespace that the runtime names, if it does.
+///
+/// # Errors
+/// It is not home: another link has its name (`EEXIST`), or the kernel refuses.
+pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
+    let host = Kernel::host()?;
+    let by_path = || Netns::open(Path::new(&record.netns)).ok().filter(|netns| is_recorded(record, netns));
+    let opened = if given.is_some_and(|netns| is_recorded(record, netns)) { None } else { by_path() };
+    for netns in given.into_iter().chain(opened.as_ref()) {
+        let inside = Kernel::in_netns(netns)?;
+        if let Some(link) = find_inside(record, &host, netns, &inside)? {
+            let link = fetch(&link, netns, &inside, &host, &record.device.name, &record.device.name)?;
+            restore(&host, &link, &record.device);
+            return Ok(Outcome::Home);
+        }
+    }
+    match find_on_host(&host, record)? {
+        Some(link) => {
+            recover(&host, record, &link)?;
+            Ok(Outcome::Home)
+        }
+        None if record.device.is_hardware() => Ok(Outcome::Away),
+        None => Ok(Outcome::Gone),
+    }
+}
+
+/// Gives a device that is on the host again its name and settings back, unless another process has done so. The kernel returns
+/// hardware under the name that it had in the container, or `devN`, and down.
+///
+/// # Errors
+/// Another link has its name.
+pub fn recover(host: &Kernel, record: &Record, link: &Link) -> Result<()> {
+    let has_addresses = || Before::read(host, link).is_ok_and(|now| !now.addresses.is_empty());
+    if !is_returned(record, link) && (link.up || has_addresses()) {
+        return Ok(());
+    }
+    let rename = Settings { name: Some(record.device.name.clone()), ..Settings::default() };
+    let down = Settings { up: Some(false), ..Settings::default() };
+    if link.name != record.device.name {
+        host.run(link::set(&link.into(), &down))?;
+        host.run(link::set(&link.into(), &rename))?;
+    }
+    let link = link::get(host, &link::Target::named(&record.device.name))?;
+    restore(host, &link, &record.device);
+    Ok(())
+}
+
+/// Whether a device on the host is not under its name, or still has the alias of its time in the container.
+#[must_use]
+pub fn is_returned(record: &Record, link: &Link) -> bool {
+    let alias = link.alias.as_deref().unwrap_or_default();
+    link.name != record.device.name || alias != record.device.alias && alias == record.device.name
+}
+
+/// Brings a device home that has no record: the reference made no more than the alias. What the container may have written
+/// there must be what the config says.
+///
+/// # Errors
+/// It is not home.
+pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
+    let Detaching { attachment, removal, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
+    let inside = Kernel::in_netns(netns)?;
+    let Some(link) = link::find(&inside, attachment.ifname.as_str())? else { return Ok(()) };
+    let alias = link.alias.clone().unwrap_or_default();
+    let is_selected = match removal.0.selector() {
+        Selector::Name(name) => name.as_str() == alias,
+        Selector::Mac(mac) => link.mac == Some(mac) || link.permanent_mac == Some(mac),
+        Selector::Pci(id) => is_on_bus(&link, "pci", &id),
+        Selector::Auxiliary(id) => is_on_bus(&link, "auxiliary", &id),
+        Selector::KernelPath(_) => link.kind == Kind::None,
+        Selector::None | Selector::Unknown(_) => false,
+    };
+    let is_ours = is_selected && link::is_name(&alias) && !host_veth::is_marked(&link) && !link.loopback;
+    if !is_ours || !veth::is_credible(attachment, prev, netns, &link) {
+        tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
+        return Ok(());
+    }
+    fetch(&link, netns, &inside, &Kernel::host()?, &alias, "").map(drop)
+}
+
+/// A virtio device is one of its own on another bus, below the PCI device; kernels before 5.14 say nothing.
+fn is_on_bus(link: &Link, bus: &str, id: &str) -> bool {
+    let is_there = |parent: &str| parent == format!("{bus}/{id}") || parent.starts_with("virtio/");
+    link.kind == Kind::None && link.parent_device.as_deref().is_none_or(is_there)
+}
+
+fn is_recorded(record: &Record, netns: &Netns) -> bool {
+    netns.identity().numbers() == record.netns_numbers
+}
+
+/// Moves a link of a container to the host: name and alias come with the move.
+fn fetch(link: &Link, netns: &Netns, inside: &Kernel, host: &Kernel, name: &str, alias: &str) -> Result<Link> {
+    let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
+    let home =
+        LinkName::parse(name).map_err(|error| OpError::state("move", format!("link {name}"), error.to_string()))?;
+    let (from, to) = (Place { netns, kernel: inside }, Place { netns: &own, kernel: host });
+    transfer(link, from, to, &home, Some(alias))
+}
+
+fn find_inside(record: &Record, host: &Kernel, netns: &Netns, inside: &Kernel) -> Result<Option<Link>> {
+    // An index says something only in the namespace that it counts in.
+    let index = record.index.filter(|_| is_recorded(record, netns));
+    let is_it = |link: &Link| match is_hardware_of(&record.device, link) {
+        Some(is_it) => Ok(is_it),
+        None => is_virtual_of(record, index, host, netns, inside, link),
+    };
+    let indexed = index.map(|index| link::find_index(inside, index)).transpose()?.flatten();
+    if let Some(link) = indexed
+        && is_it(&link)?
+    {
+        return Ok(Some(link));
+    }
+    for link in link::list(inside, None)? {
+        if is_it(&link)? {
+            return Ok(Some(link));
+        }
+    }
+    Ok(None)
+}
+
+/// Whether the link is this hardware; `None` for what has no mark that nothing can change.
+fn is_hardware_of(device: &Device, link: &Link) -> Option<bool> {
+    if device.parent.is_none() && device.permanent_mac.is_none() {
+        return None;
+    }
+    let is_same_mac = device.permanent_mac == link.permanent_mac.map(|mac| mac.to_string());
+    Some(link.kind.name() == device.kind && link.parent_device == device.parent && is_same_mac)
+}
+
+/// A link without hardware is known by its index and by the link of the host that it belongs to. One that belongs to none is
+/// whatever the container made of it: it must still have its Ethernet address, or the alias that ADD gave it.
+fn is_virtual_of(
+    record: &Record,
+    index: Option<u32>,
+    host: &Kernel,
+    netns: &Netns,
+    inside: &Kernel,
+    link: &Link,
+) -> Result<bool> {
+    let device = &record.device;
+    if link.kind.name() != device.kind || index.is_some_and(|index| link.index != index) {
+        return Ok(false);
+    }
+    if let (Kind::Veth, Some(peer)) = (&link.kind, device.peer) {
+        let end = pair::find_host_end(host, inside, netns, link)?;
+        return Ok(end.is_some_and(|end| end.index == peer));
+    }
+    if device.peer.is_some_and(|lower| link.peer != Some(lower) || link.peer_netns_id.is_none()) {
+        return Ok(false);
+    }
+    let is_aliased = link.alias.as_deref() == Some(&*device.name);
+    let has_mac = link.mac.is_some() && link.mac.map(|mac| mac.to_string()) == device.mac;
+    // ADD was killed before it knew the index; then the container had no time for tricks.
+    Ok(if index.is_some() { is_aliased || has_mac } else { is_aliased && link.name == record.ifname })
+}
+
+/// The device among the host's links: under its name, or whatever name the kernel returned it by.
+///
+/// # Errors
+/// As [`link::list`].
+pub fn find_on_host(host: &Kernel, record: &Record) -> Result<Option<Link>> {
+    let named = link::find(host, &record.device.name)?;
+    if let Some(link) = named.filter(|link| is_on_host(record, link)) {
+        return Ok(Some(link));
+    }
+    Ok(link::list(host, None)?.into_iter().find(|link| is_on_host(record, link)))
+}
+
+/// Whether this link of the host is the device. Only hardware is looked for under other names: the kernel returns nothing else.
+#[must_use]
+pub fn is_on_host(record: &Record, link: &Link) -> bool {
+    let device = &record.device;
+    is_hardware_of(device, link).unwrap_or_else(|| {
+        let has_mac = link.mac.is_some() && link.mac.map(|mac| mac.to_string()) == device.mac;
+        let is_named = link.name == device.name || link.alias.as_deref() == Some(&*device.name);
+        link.kind.name() == device.kind && has_mac && is_named
+    })
+}
+
+/// Gives a device that is home what it had; its alias last, which says until then that it has not got all. It is home whatever
+/// becomes of this, so that what fails is logged.
+fn restore(host: &Kernel, link: &Link, device: &Device) {
+    let mac = device.mac.as_ref().and_then(|mac| mac.parse::<Mac>().ok());
+    let settings = Settings {
+        mac: mac.filter(|mac| link.mac != Some(*mac)),
+        mtu_bytes: (device.mtu != link.mtu_bytes).then_some(device.mtu),
+        promisc: (device.promisc != link.promisc).then_some(device.promisc),
+        allmulti: (device.allmulti != link.allmulti).then_some(device.allmulti),
+        ..Settings::default()
+    };
+    let mut requests = Vec::new();
+    if settings != Settings::default() {
+        requests.push(link::set(&link.into(), &settings));
+    }
+    // An index passes to another link when its own is gone.
+    let is_there = |(index, name): &&(u32, String)| {
+        link::find_index(host, *index).is_ok_and(|found| found.is_some_and(|master| master.name == *name))
+    };
+    let master = device.master.as_ref().filter(is_there).map(|(index, _)| *index);
+    let was = Link { up: device.up, master, ..link.clone() };
+    let before = Before { link: was, addresses: device.addresses().collect() };
+    requests.extend(before.restore(link));
+    let alias = Settings { alias: Some(device.alias.clone()), ..Settings::default() };
+    requests.push(link::set(&link.into(), &alias));
+    for request in requests {
+        match host.run(request) {
+            Err(error) if error.os_errno() != Some(Errno::EEXIST) => {
+                tracing::warn!(%error, device = device.name, "the device is home, but not all as it was");
+            }
+            Ok(()) | Err(_) => (),
+        }
+    }
+}

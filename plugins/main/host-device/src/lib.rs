@@ -1,0 +1,109 @@
+//! The host-device plugin: gives a network device of the node to a container, and brings it home.
+//!
+//! [`device`] finds what the config selects. [`record`] is what the node remembers of a device that is away, as the container
+//! can change everything that is on the device itself. [`home`] brings it back, from wherever it is.
+
+use cni_spec::{AddResult, Attachment, CniError, NetworkName};
+use interface::container::Options;
+use interface::{Call, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Verb, failed};
+use netops::link::Link;
+use netops::{Kernel, OpError};
+
+pub mod conf;
+pub mod device;
+pub mod home;
+pub mod record;
+pub mod step;
+
+pub use conf::{Conf, Removal};
+use home::Outcome;
+use step::{Move, State};
+
+/// The plugin.
+pub struct HostDevice;
+
+interface::plugin!(HostDevice);
+
+impl InterfacePlugin for HostDevice {
+    const NAME: &'static str = "host-device";
+    // Not asked for: this plugin removes nothing by kind.
+    const LINK: LinkKind = LinkKind::Inside("");
+    type Conf = Conf;
+    type Removal = Removal;
+    type State = State;
+    type Step = Move;
+
+    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+        let conf = &call.conf.own;
+        match call.verb {
+            Verb::Add if !conf.is_for_userspace() => step::observe(conf, &call.pod.host),
+            Verb::Add | Verb::Check => Ok(State::default()),
+        }
+    }
+
+    fn plan(call: &Call<'_, Conf>, _: &State, lease: Option<AddResult>) -> Result<Plan<Move>, CniError> {
+        let conf = &call.conf.own;
+        // IPAM's dns never counts, as in the reference; without IPAM neither does the config's.
+        let dns = lease.is_some().then(|| conf.dns.clone().unwrap_or_default());
+        let mut plan = Plan::new(call.attachment, lease, dns);
+        if !conf.is_for_userspace() {
+            plan.push(Step::Own(Move { ifname: call.attachment.ifname.as_str().to_owned() }));
+            plan.push_container(Options::default())?;
+        }
+        Ok(plan)
+    }
+
+    fn links(stage: &mut Stage<'_>, state: &State) -> Result<Vec<(Side, Link)>, CniError> {
+        match state.is_moved() {
+            true => Ok(vec![(Side::Container, stage.link(Side::Container)?.clone())]),
+            false => Ok(Vec::new()),
+        }
+    }
+
+    fn remove_link(detaching: &Detaching<'_, Removal>) -> Result<(), OpError> {
+        let Some(record) = record::read(detaching.attachment)? else {
+            return record::remove(record::names(detaching.attachment)).and(home::bring_unrecorded(detaching));
+        };
+        take_home(&record, detaching.netns)
+    }
+
+    fn collect(network: &NetworkName, valid: &[Attachment]) -> Result<(), Vec<OpError>> {
+        let records = record::list().map_err(|error| vec![error])?;
+        let is_stale = |record: &&record::Record| record.network == network.as_str() && !record.is_of_any(valid);
+        let errors: Vec<OpError> =
+            records.iter().filter(is_stale).filter_map(|record| take_home(record, None).err()).collect();
+        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    }
+
+    fn is_linkless(conf: &Conf) -> bool {
+        conf.is_for_userspace()
+    }
+
+    fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
+        if conf.is_for_userspace() || !conf.selects() {
+            return Ok(());
+        }
+        let host = Kernel::host().map_err(failed)?;
+        match device::find(conf, &host)? {
+            Some(_) => Ok(()),
+            None => step::holder(conf).map_err(failed)?.map(drop).ok_or_else(|| device::absent(conf, None)),
+        }
+    }
+}
+
+/// Brings the device home, and forgets it then. One that is in a namespace that nothing leads to is not forgotten: the kernel
+/// returns hardware when that ends, and the next DEL, GC, or ADD of the device finds it.
+fn take_home(record: &record::Record, netns: Option<&netops::Netns>) -> Result<(), OpError> {
+    match home::bring(record, netns)? {
+        Outcome::Home | Outcome::Gone => record::remove(record.names()),
+        Outcome::Away => {
+            let (device, netns) = (&record.device.name, &record.netns);
+            tracing::warn!(
+                device,
+                netns,
+                "the device is in no namespace that is known: the kernel has not returned it yet"
+            );
+            Ok(())
+        }
+    }
+}

@@ -1,0 +1,277 @@
+//! What the node remembers of a device that is away: a file for each attachment.
+//!
+//! The reference keeps nothing but the device's old name, in the link's alias; so does this plugin, for the reference. But a
+//! container with `CAP_NET_ADMIN` can change alias, name and Ethernet address, and put another link in the device's place, so
+//! DEL goes by what is in this folder, which is root's alone.
+
+use std::fs::{DirBuilder, File};
+use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use cni_spec::Attachment;
+use ipnetwork::IpNetwork;
+use netops::addr::Address;
+use netops::boot::Boot;
+use netops::error::Result;
+use netops::link::{Before, Link, Mac};
+use netops::{Netns, OpError, file};
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha512};
+
+/// The folder of records. It ends with the boot, as devices' places do.
+pub const FOLDER: &str = "/run/cni/host-device";
+
+/// The longest record that is read, in bytes: a device has hundreds of addresses at most.
+const BYTES_MAX: u64 = 1 << 20;
+
+/// A device that is away, and the attachment that has it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Record {
+    /// The network's name.
+    pub network: String,
+    /// `CNI_CONTAINERID`.
+    pub container_id: String,
+    /// `CNI_IFNAME`.
+    pub ifname: String,
+    /// The boot of the machine in which the device was moved.
+    pub boot: String,
+    /// The namespace's path in ADD.
+    pub netns: String,
+    /// Its device and inode.
+    pub netns_numbers: [u64; 2],
+    /// The device's index in the container, once it is there.
+    pub index: Option<u32>,
+    /// The device as it was on the host.
+    pub device: Device,
+}
+
+/// A device as it was on the host.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Device {
+    /// Its name.
+    pub name: String,
+    /// Its kind, empty for hardware.
+    pub kind: String,
+    /// Its Ethernet address.
+    pub mac: Option<String>,
+    /// The one that its hardware came with.
+    pub permanent_mac: Option<String>,
+    /// Its place on a bus, as [`Link::parent_device`].
+    pub parent: Option<String>,
+    /// The link that it is connected to or stacked on, if that is on the host: its index there.
+    pub peer: Option<u32>,
+    /// Its MTU, in bytes.
+    pub mtu: u32,
+    /// Whether it was up.
+    pub up: bool,
+    /// Whether it was promiscuous by the administrator's wish.
+    pub promisc: bool,
+    /// Whether it received all multicast.
+    pub allmulti: bool,
+    /// The alias that it had.
+    pub alias: String,
+    /// The link that it was a port of: index and name.
+    pub master: Option<(u32, String)>,
+    /// Its addresses, with prefixes, and whether they were used without looking for duplicates.
+    pub addresses: Vec<(String, bool)>,
+}
+
+impl Record {
+    /// The record of a device that is about to be moved.
+    ///
+    /// # Errors
+    /// The boot's number cannot be read.
+    pub fn new(attachment: &Attachment, netns: &Netns, before: &Before, master: Option<&Link>) -> Result<Self> {
+        let Before { link, addresses } = before;
+        let text = |mac: Option<Mac>| mac.map(|mac| mac.to_string());
+        Ok(Self {
+            network: attachment.network.as_str().to_owned(),
+            container_id: attachment.container_id.as_str().to_owned(),
+            ifname: attachment.ifname.as_str().to_owned(),
+            boot: Boot::read()?.id,
+            netns: netns.path().display().to_string(),
+            netns_numbers: netns.identity().numbers(),
+            index: None,
+            device: Device {
+                name: link.name.clone(),
+                kind: link.kind.name().to_owned(),
+                mac: text(link.mac),
+                permanent_mac: text(link.permanent_mac),
+                parent: link.parent_device.clone(),
+                peer: link.peer.filter(|_| link.peer_netns_id.is_none()),
+                mtu: link.mtu_bytes,
+                up: link.up,
+                promisc: link.promisc,
+                allmulti: link.allmulti,
+                alias: link.alias.clone().unwrap_or_default(),
+                master: master.map(|master| (master.index, master.name.clone())),
+                addresses: addresses.iter().map(|address| (address.net.to_string(), address.nodad)).collect(),
+            },
+        })
+    }
+
+    /// Whether it is one of these attachments'.
+    #[must_use]
+    pub fn is_of_any(&self, attachments: &[Attachment]) -> bool {
+        attachments.iter().any(|attachment| self.is_of(attachment))
+    }
+
+    fn is_of(&self, attachment: &Attachment) -> bool {
+        self.names() == names(attachment)
+    }
+
+    /// Writes it, whole.
+    ///
+    /// # Errors
+    /// The folder cannot be made or written.
+    pub fn write(&self) -> Result<()> {
+        make_folder().map_err(|error| OpError::io("create", format!("folder {FOLDER}"), &error))?;
+        let Device {
+            name,
+            kind,
+            mac,
+            permanent_mac,
+            parent,
+            peer,
+            mtu,
+            up,
+            promisc,
+            allmulti,
+            alias,
+            master,
+            addresses,
+        } = &self.device;
+        let content = json!({
+            "network": self.network, "container_id": self.container_id, "ifname": self.ifname,
+            "boot": self.boot, "netns": self.netns, "netns_numbers": self.netns_numbers, "index": self.index,
+            "device": {
+                "name": name, "kind": kind, "mac": mac, "permanent_mac": permanent_mac, "parent": parent, "peer": peer,
+                "mtu": mtu, "up": up, "promisc": promisc, "allmulti": allmulti, "alias": alias, "master": master,
+                "addresses": addresses,
+            },
+        });
+        file::replace(&path(self.names()), format!("{content}\n").as_bytes(), 0o600)
+    }
+
+    /// Network, container and interface.
+    #[must_use]
+    pub fn names(&self) -> [&str; 3] {
+        [&self.network, &self.container_id, &self.ifname]
+    }
+}
+
+impl Device {
+    /// Whether it is hardware, which the kernel returns when its namespace ends. It deletes other links.
+    #[must_use]
+    pub fn is_hardware(&self) -> bool {
+        self.kind.is_empty()
+    }
+
+    /// Its addresses, but for what is none.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> {
+        let parse = |text: &String| text.parse::<IpNetwork>().ok();
+        self.addresses.iter().filter_map(move |(net, nodad)| Some(Address { nodad: *nodad, ..parse(net)?.into() }))
+    }
+}
+
+/// Network, container and interface of an attachment.
+#[must_use]
+pub fn names(Attachment { network, container_id, ifname }: &Attachment) -> [&str; 3] {
+    [network.as_str(), container_id.as_str(), ifname.as_str()]
+}
+
+/// The record of an attachment, if there is one.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(attachment: &Attachment) -> Result<Option<Record>> {
+    let found = read_at(&path(names(attachment)))?;
+    Ok(found.filter(|record| record.is_of(attachment)))
+}
+
+/// All records of this boot.
+///
+/// # Errors
+/// One cannot be read.
+pub fn list() -> Result<Vec<Record>> {
+    let failed = |error: &std::io::Error| OpError::io("list", format!("folder {FOLDER}"), error);
+    let entries = match std::fs::read_dir(FOLDER) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(&error)),
+    };
+    let mut records = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| failed(&error))?;
+        // One that is just being written begins with a dot.
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") {
+            records.extend(read_at(&entry.path())?);
+        }
+    }
+    Ok(records)
+}
+
+/// Removes the record of an attachment, if there is one, and what a killed process left of one.
+///
+/// # Errors
+/// It is still there.
+pub fn remove(attachment: [&str; 3]) -> Result<()> {
+    let path = path(attachment);
+    remove_file(&path)?;
+    // `netops::file` writes under this name first.
+    let unfinished = format!(".{}.", path.file_name().unwrap_or_default().display());
+    let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
+    entries
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&unfinished))
+        .try_for_each(|entry| remove_file(&entry.path()))
+}
+
+fn remove_file(path: &Path) -> Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(OpError::io("remove", path.display().to_string(), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One of an earlier boot is none: devices were back on the host since. Nor is what this version cannot read.
+fn read_at(path: &Path) -> Result<Option<Record>> {
+    let failed = |error: &std::io::Error| OpError::io("read", path.display().to_string(), error);
+    let mut content = Vec::new();
+    match File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut content)) {
+        Ok(_) => (),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(&error)),
+    }
+    match serde_json::from_slice::<Record>(&content) {
+        Ok(record) => Ok((record.boot == Boot::read()?.id).then_some(record)),
+        Err(error) => {
+            tracing::warn!(path = %path.display(), %error, "cannot use the record of a device that is away");
+            Ok(None)
+        }
+    }
+}
+
+/// Names can be longer than a file's: a hash of all three.
+fn path(of: [&str; 3]) -> PathBuf {
+    let hash = Sha512::digest(of.join("\0"));
+    let name: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    Path::new(FOLDER).join(name)
+}
+
+fn make_folder() -> std::io::Result<()> {
+    match DirBuilder::new().mode(0o700).create(FOLDER) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            std::fs::create_dir_all(Path::new(FOLDER).parent().unwrap_or(Path::new("/")))?;
+            match DirBuilder::new().mode(0o700).create(FOLDER) {
+                Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+                _ => Ok(()),
+            }
+        }
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}

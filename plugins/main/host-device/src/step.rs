@@ -1,0 +1,155 @@
+//! The move: made by ADD, compared by CHECK, taken back when ADD fails.
+
+use std::fmt;
+
+use cni_spec::{CniError, Code};
+use interface::check::differs;
+use interface::pod::Pod;
+use interface::undo::{OwnUndo, Undo};
+use interface::{Look, OwnStep, Stage, conf::invalid, failed};
+use netops::link::{self, Before, Link, LinkName, Place, transfer};
+use netops::{Kernel, Netns, OpError};
+
+use crate::conf::{Conf, Selector};
+use crate::home;
+use crate::record::{self, Record};
+use crate::{device, home::is_returned};
+
+/// The device that ADD moves.
+#[derive(Debug, Default)]
+pub struct State {
+    before: Option<Before>,
+    master: Option<Link>,
+    is_moved: bool,
+}
+
+impl State {
+    /// Whether the device is in the container.
+    #[must_use]
+    pub fn is_moved(&self) -> bool {
+        self.is_moved
+    }
+}
+
+/// Finds the device and reads what it will lose. One that the kernel has returned gets its name back first: the move would
+/// otherwise take the container's name for the device's.
+///
+/// # Errors
+/// The device is not on the host; with `refuseInUse`, code 103: the node uses it.
+pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
+    let mut found = device::find(conf, host)?;
+    let record = match &found {
+        Some(link) => {
+            let is_it = |record: &Record| home::is_on_host(record, link) && is_returned(record, link);
+            record::list().map_err(failed)?.into_iter().find(is_it)
+        }
+        None => holder(conf).map_err(failed)?,
+    };
+    if let Some(record) = record {
+        let on_host = home::find_on_host(host, &record).map_err(failed)?;
+        let Some(link) = on_host else { return Err(device::absent(conf, Some(&record))) };
+        home::recover(host, &record, &link).and_then(|()| record::remove(record.names())).map_err(failed)?;
+        found = device::find(conf, host)?;
+    }
+    let link = found.ok_or_else(|| device::absent(conf, None))?;
+    if link.loopback {
+        return Err(invalid(format_args!("link {} is the loopback link, which no container can have", link.name)));
+    }
+    let before = Before::read(host, &link).map_err(failed)?;
+    let uses = device::uses(host, &before).map_err(failed)?;
+    if !uses.is_empty() {
+        let loses = uses.join(", ");
+        if conf.refuse_in_use {
+            let msg = format!("cannot move device {}: the node uses it, and refuseInUse is set", link.name);
+            return Err(CniError::new(Code::EXISTS, msg).detail(format!("The node would lose {loses}.")));
+        }
+        tracing::warn!(device = link.name, loses, "the device leaves the node, which used it");
+    }
+    let master = before.link.master.map(|index| link::find_index(host, index)).transpose().map_err(failed)?.flatten();
+    Ok(State { before: Some(before), master, is_moved: false })
+}
+
+/// The record of the device that the config selects by name, if a container has it.
+///
+/// # Errors
+/// Records cannot be read.
+pub fn holder(conf: &Conf) -> Result<Option<Record>, OpError> {
+    let selector = conf.selector();
+    let is_selected = |record: &Record| match &selector {
+        Selector::Name(name) => record.device.name == name.as_str(),
+        Selector::Mac(mac) => record.device.mac == Some(mac.to_string()),
+        Selector::Pci(id) => record.device.parent.as_deref() == Some(&*format!("pci/{id}")),
+        Selector::Auxiliary(id) => record.device.parent.as_deref() == Some(&*format!("auxiliary/{id}")),
+        Selector::KernelPath(_) | Selector::None | Selector::Unknown(_) => false,
+    };
+    Ok(record::list()?.into_iter().find(is_selected))
+}
+
+/// The device becomes the container's interface.
+#[derive(Debug)]
+pub struct Move {
+    /// The interface's name.
+    pub ifname: String,
+}
+
+impl fmt::Display for Move {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "ip link set DEVICE netns CONTAINER name {} alias DEVICE", self.ifname)
+    }
+}
+
+impl OwnStep for Move {
+    type State = State;
+
+    async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
+        let Some(before) = &state.before else { return Ok(()) };
+        let Pod { host, netns, inside } = stage.pod;
+        let name = LinkName::parse(&self.ifname).map_err(|error| invalid(error.to_string()))?;
+        let own = Netns::current()
+            .map_err(|error| failed(OpError::state("open", "the host's namespace", error.to_string())))?;
+        let mut record = Record::new(stage.attachment, netns, before, state.master.as_ref()).map_err(failed)?;
+        // Both before the move: killed at any moment, the node knows whose the device is.
+        stage.txn.push(Undo::Own(Box::new(GoHome(record.clone()))));
+        record.write().map_err(failed)?;
+        let (from, to) = (Place { netns: &own, kernel: host }, Place { netns, kernel: inside });
+        // The reference finds the device's own name in the alias.
+        let moved = transfer(&before.link, from, to, &name, Some(&before.link.name)).map_err(failed)?;
+        record.index = Some(moved.index);
+        record.write().map_err(failed)?;
+        stage.set_container(moved);
+        state.is_moved = true;
+        Ok(())
+    }
+
+    fn check(&self, look: &mut Look<'_>, _: &mut State) -> Result<(), CniError> {
+        let entry = look.entry;
+        let record = record::read(look.attachment).map_err(failed)?;
+        let link = look.container()?;
+        interface::check::mac(link, entry)?;
+        match record.and_then(|record| record.index).filter(|index| *index != link.index) {
+            Some(_) => Err(differs(format!("link {}", link.name), "it is not the device that ADD moved")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Takes the move back.
+#[derive(Debug)]
+struct GoHome(Record);
+
+impl fmt::Display for GoHome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {} back on the host", self.0.device.name)
+    }
+}
+
+impl OwnUndo for GoHome {
+    fn run(&self, pod: &Pod) -> Result<(), String> {
+        // With the index, if the move came so far.
+        let Self(planned) = self;
+        let written = record::list().unwrap_or_default().into_iter().find(|record| record.names() == planned.names());
+        let record = written.as_ref().unwrap_or(planned);
+        home::bring(record, Some(&pod.netns)).map_err(|error| error.to_string())?;
+        record::remove(record.names()).map_err(|error| error.to_string())
+    }
+}

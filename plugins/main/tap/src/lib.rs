@@ -1,0 +1,101 @@
+//! The tap plugin: a persistent tap in the container, for a program such as a virtual machine's monitor.
+//!
+//! [`conf`] has the keys, [`step`] makes the tap; the driver in crate `interface` does the rest.
+
+use cni_spec::{AddResult, Attachment, CniError};
+use interface::container::{Announce, Options};
+use interface::{Call, InterfacePlugin, LinkKind, Step, Verb, conf as keys, status};
+use netops::link::Mac;
+
+pub mod conf;
+mod selinux;
+pub mod step;
+
+pub use conf::Conf;
+use step::CreateTap;
+
+/// The plugin.
+pub struct Tap;
+
+interface::plugin!(Tap);
+
+type Plan = interface::Plan<CreateTap>;
+
+impl InterfacePlugin for Tap {
+    const NAME: &'static str = "tap";
+    const LINK: LinkKind = LinkKind::Inside("tun");
+    type Conf = Conf;
+    type Removal = ();
+    type State = Option<Mac>;
+    type Step = CreateTap;
+
+    fn observe(call: &Call<'_, Conf>) -> Result<Option<Mac>, CniError> {
+        let conf = &call.conf.own;
+        match call.verb {
+            Verb::Check => Ok(None),
+            Verb::Add => {
+                if let Some(bridge) = &conf.bridge {
+                    step::find_bridge(&call.pod.inside, bridge)?;
+                }
+                Ok(keys::requested_mac(call.raw, conf.requested_mac)?.or(conf.mac))
+            }
+        }
+    }
+
+    fn plan(call: &Call<'_, Conf>, mac: &Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
+        plan(&call.conf.own, call.attachment, *mac, lease)
+    }
+
+    fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
+        match &conf.selinux_context {
+            Some(_) => selinux::probe(search_path),
+            None => status::try_out_tap(),
+        }
+    }
+}
+
+fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
+    let has_addresses = lease.is_some();
+    // IPAM's dns never counts, as in the reference.
+    let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone().unwrap_or_default()));
+    let (ifname, alias) = (plan.names.container.clone(), plan.names.alias.clone());
+    plan.push(Step::Own(CreateTap { ifname, alias, mac, conf: conf.clone() }));
+    if !has_addresses {
+        plan.push(Step::ArpNotify);
+    }
+    // Without the wait for addresses: a tap has no carrier until a program opens it.
+    plan.push_configuration(Options { announce: Announce::Ipv4, ..Options::default() })?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cni_spec::{SpecVersion, json};
+    use expect_test::expect;
+
+    #[test]
+    fn a_tap_with_all_keys_and_an_address() {
+        let lease = br#"{"ips":[{"address":"10.1.0.5/24","gateway":"10.1.0.1"}],"routes":[{"dst":"0.0.0.0/0"}]}"#;
+        let lease = AddResult::from_value(&json::parse(lease).unwrap(), SpecVersion::LATEST).unwrap();
+        let conf = Conf {
+            multi_queue: true,
+            mtu_bytes: Some(1400),
+            owner: Some(107),
+            group: Some(108),
+            bridge: Some("br0".into()),
+            ..Conf::default()
+        };
+        let attachment = Attachment::parse("net", "c1", "tap0").unwrap();
+        let plan = plan(&conf, &attachment, Some(Mac([2, 0, 0, 0, 0, 5])), Some(lease)).unwrap();
+        expect![[r#"
+            ip tuntap add tap0 mode tap multi_queue user 107 group 108
+            ip link set tap0 alias cni:net/c1/tap0 address 02:00:00:00:00:05 mtu 1400 master br0
+            sysctl net/ipv4/conf/tap0/arp_notify=1
+            ip address add 10.1.0.5/24 dev tap0
+            ip link set tap0 up
+            ip route add 0.0.0.0/0 via 10.1.0.1 dev tap0
+        "#]]
+        .assert_eq(&plan.to_string());
+    }
+}

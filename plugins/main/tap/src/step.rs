@@ -1,0 +1,117 @@
+//! The tap: made by ADD, compared by CHECK.
+
+use std::fmt;
+
+use cni_spec::{CniError, Code};
+use interface::check::differs;
+use interface::pod::Pod;
+use interface::undo::Undo;
+use interface::{Look, OwnStep, Stage, conf::invalid, failed};
+use netops::Kernel;
+use netops::link::tun::{self, Tun};
+use netops::link::{self, Kind, Link, LinkName, Mac, Place};
+
+use crate::conf::Conf;
+use crate::selinux;
+
+/// A tap to be made under its final name in the container.
+#[derive(Debug, Clone)]
+pub struct CreateTap {
+    /// Its name.
+    pub ifname: String,
+    /// The attachment's mark.
+    pub alias: String,
+    /// Its Ethernet address, if one is asked for.
+    pub mac: Option<Mac>,
+    /// The config.
+    pub conf: Conf,
+}
+
+impl fmt::Display for CreateTap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ifname, alias, mac, conf } = self;
+        let flag = if conf.multi_queue { " multi_queue" } else { "" };
+        let number = |name: &str, id: Option<u32>| id.map(|id| format!(" {name} {id}")).unwrap_or_default();
+        writeln!(
+            f,
+            "ip tuntap add {ifname} mode tap{flag}{}{}",
+            number("user", conf.owner),
+            number("group", conf.group)
+        )?;
+        let mac = mac.map(|mac| format!(" address {mac}")).unwrap_or_default();
+        let bridge = conf.bridge.as_ref().map(|bridge| format!(" master {bridge}")).unwrap_or_default();
+        writeln!(f, "ip link set {ifname} alias {alias}{mac}{}{bridge}", number("mtu", conf.mtu_bytes))
+    }
+}
+
+impl OwnStep for CreateTap {
+    type State = Option<Mac>;
+
+    async fn apply(&self, stage: &mut Stage<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
+        let Self { ifname, alias, mac, conf } = self;
+        let Pod { netns, inside, .. } = stage.pod;
+        let name = LinkName::parse(ifname).map_err(|error| invalid(error.to_string()))?;
+        let master = conf.bridge.as_ref().map(|bridge| find_bridge(inside, bridge)).transpose()?;
+        let tap = tun::Tap {
+            name: &name,
+            multi_queue: conf.multi_queue,
+            owner: conf.owner,
+            group: conf.group,
+            master: master.map(|master| master.index),
+            mtu_bytes: conf.mtu_bytes,
+            mac: *mac,
+            alias: Some(alias),
+        };
+        let place = Place { netns, kernel: inside };
+        let link = match &conf.selinux_context {
+            None => tun::create_tap(place, &tap).map_err(failed)?,
+            Some(context) => selinux::create_tap(place, &tap, context, stage.search_path)?,
+        };
+        stage.txn.push(Undo::Inside(link.clone()));
+        stage.set_container(link);
+        Ok(())
+    }
+
+    fn check(&self, look: &mut Look<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
+        look.kind("tun")?;
+        let inside = &look.pod.inside;
+        let conf = &self.conf;
+        let link = look.container()?.clone();
+        let object = format!("interface {} in {}", link.name, inside.place());
+        let Kind::Tun(Tun { is_tap, multi_queue, owner, group, .. }) = link.kind else { return Ok(()) };
+        let differences = [
+            (!is_tap, "it is a tun, not a tap".to_owned()),
+            (multi_queue != conf.multi_queue, format!("multiQueue is {multi_queue}")),
+            (owner != conf.owner, format!("its owner is {}", words(owner))),
+            (group != conf.group, format!("its group is {}", words(group))),
+            (conf.mtu_bytes.is_some_and(|mtu| mtu != link.mtu_bytes), format!("its MTU is {}", link.mtu_bytes)),
+        ];
+        if let Some((_, how)) = differences.into_iter().find(|(differs, _)| *differs) {
+            return Err(differs(object, how));
+        }
+        let Some(bridge) = &conf.bridge else { return Ok(()) };
+        match link.master.map(|master| link::find_index(inside, master)).transpose().map_err(failed)?.flatten() {
+            Some(master) if master.name == *bridge => Ok(()),
+            Some(_) | None => Err(differs(object, format!("it is no port of bridge {bridge}"))),
+        }
+    }
+}
+
+fn words(id: Option<u32>) -> String {
+    id.map_or_else(|| "not set".to_owned(), |id| id.to_string())
+}
+
+/// The bridge in the container.
+///
+/// # Errors
+/// Code 7: the container has no such link, or it is no bridge.
+pub fn find_bridge(inside: &Kernel, name: &str) -> Result<Link, CniError> {
+    let refused =
+        |why: String| CniError { code: Code::INVALID_CONFIG, ..invalid(format_args!("key bridge = {name:?}: {why}")) };
+    match link::find(inside, name).map_err(failed)? {
+        Some(link) if link.kind.is_bridge() => Ok(link),
+        Some(link) => Err(refused(format!("it is a {} in {}, not a bridge", link.kind, inside.place()))),
+        None => Err(refused(format!("{} has no such link", inside.place()))
+            .detail("The bridge is one in the container, which an earlier plugin or the image makes.")),
+    }
+}
