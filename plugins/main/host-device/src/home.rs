@@ -39,7 +39,7 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
         let inside = Kernel::in_netns(netns)?;
         if let Some(link) = find_inside(record, &host, netns, &inside)? {
             let link = fetch(&link, netns, &inside, &host, &record.device.name, &record.device.name)?;
-            restore(&host, &link, &record.device);
+            restore(&host, &link, &record.device)?;
             return Ok(Outcome::Home);
         }
     }
@@ -70,8 +70,7 @@ pub fn recover(host: &Kernel, record: &Record, link: &Link) -> Result<()> {
         host.run(link::set(&link.into(), &rename))?;
     }
     let link = link::get(host, &link::Target::named(&record.device.name))?;
-    restore(host, &link, &record.device);
-    Ok(())
+    restore(host, &link, &record.device)
 }
 
 /// Whether a device on the host is not under its name, or still has the alias of its time in the container.
@@ -206,9 +205,12 @@ pub fn is_on_host(record: &Record, link: &Link) -> bool {
     })
 }
 
-/// Gives a device that is home what it had; its alias last, which says until then that it has not got all. It is home whatever
-/// becomes of this, so that what fails is logged.
-fn restore(host: &Kernel, link: &Link, device: &Device) {
+/// Gives a device that is home what it had; its alias last, which says until then that it has not got all. What the kernel
+/// refuses for good (an IPv6 address where that was turned off meanwhile) is logged.
+///
+/// # Errors
+/// What may succeed the next time. The device is home.
+fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
     let mac = device.mac.as_ref().and_then(|mac| mac.parse::<Mac>().ok());
     let settings = Settings {
         mac: mac.filter(|mac| link.mac != Some(*mac)),
@@ -229,14 +231,23 @@ fn restore(host: &Kernel, link: &Link, device: &Device) {
     let was = Link { up: device.up, master, ..link.clone() };
     let before = Before { link: was, addresses: device.addresses().collect() };
     requests.extend(before.restore(link));
-    let alias = Settings { alias: Some(device.alias.clone()), ..Settings::default() };
-    requests.push(link::set(&link.into(), &alias));
+    let mut failed = None;
     for request in requests {
         match host.run(request) {
-            Err(error) if error.os_errno() != Some(Errno::EEXIST) => {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
+            Err(error) if is_final(&error) => {
                 tracing::warn!(%error, device = device.name, "the device is home, but not all as it was");
             }
-            Ok(()) | Err(_) => (),
+            Err(error) => failed = failed.or(Some(error)),
+            Ok(()) => (),
         }
     }
+    let alias = Settings { alias: Some(device.alias.clone()), ..Settings::default() };
+    failed.map_or_else(|| host.run(link::set(&link.into(), &alias)), Err)
+}
+
+fn is_final(error: &OpError) -> bool {
+    let refusals =
+        [Errno::EINVAL, Errno::EACCES, Errno::EOPNOTSUPP, Errno::EADDRNOTAVAIL, Errno::ENODEV, Errno::ERANGE];
+    error.os_errno().is_some_and(|errno| refusals.contains(&errno))
 }
