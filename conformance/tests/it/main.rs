@@ -19,6 +19,7 @@ mod masquerade;
 mod namespaces;
 mod noop;
 mod ptp;
+mod stacked;
 mod tap;
 
 mod cnitool;

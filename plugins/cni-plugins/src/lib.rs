@@ -12,11 +12,14 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<dummy::Dummy>(),
     Entry::of::<host_device::HostDevice>(),
     Entry::of::<host_local::HostLocal>(),
+    Entry::of::<ipvlan::Ipvlan>(),
     Entry::of::<loopback::Loopback>(),
+    Entry::of::<macvlan::Macvlan>(),
     Entry::of::<ptp::Ptp>(),
     noop::ENTRY,
     Entry::of::<static_ipam::Static>(),
     Entry::of::<tap::Tap>(),
+    Entry::of::<vlan::Vlan>(),
 ];
 
 /// The whole `main`.

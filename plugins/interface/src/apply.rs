@@ -16,7 +16,7 @@ use crate::own::OwnStep;
 use crate::plan::{Create, Names, Side, Step};
 use crate::pod::Pod;
 use crate::undo::Undo;
-use crate::{conf, failed, host_veth, veth};
+use crate::{conf, failed, host_veth, stacked, veth};
 
 /// How long a link may take to get ready. The reference gives up after 2.55 s.
 pub const UP_DEADLINE: Duration = Duration::from_secs(5);
@@ -173,9 +173,9 @@ impl<'a> Stage<'a> {
         let link = match made {
             Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
                 self.pod.refuse_taken(&self.attachment.ifname)?;
-                return Err(failed(error));
+                return Err(stacked::explain(error, create, self.pod));
             }
-            made => made.map_err(failed)?,
+            made => made.map_err(|error| stacked::explain(error, create, self.pod))?,
         };
         self.txn.push(Undo::Inside(link.clone()));
         self.container = Some(link);

@@ -10,10 +10,10 @@ use netops::route::{self, MAIN_TABLE, Route};
 use netops::{Kernel, OpError, pair};
 use skel::NetnsPath;
 
-use crate::failed;
 use crate::own::OwnStep;
-use crate::plan::{Names, Side, Step};
+use crate::plan::{Create, Names, Side, Step};
 use crate::pod::Pod;
+use crate::{failed, stacked};
 
 /// A difference between the node and what ADD left.
 #[must_use]
@@ -143,6 +143,17 @@ impl<'a> Look<'a> {
             return Err(differs(&object, format!("it is a {}, not a {kind}", link.kind)));
         }
         mac(link, entry)
+    }
+
+    /// Compares the container's link with what was made: kind, settings, MTU, and the link that it is on.
+    fn created(&mut self, create: &Create) -> Result<(), CniError> {
+        self.kind(create.kind.name())?;
+        let (pod, entry) = (self.pod, self.entry);
+        let link = self.container()?;
+        match stacked::difference(create, link, pod, entry.mtu)? {
+            None => Ok(()),
+            Some(how) => Err(differs(format!("interface {} in {}", entry.name, pod.inside.place()), how)),
+        }
     }
 
     /// The host's end of the container's veth: the pair's, whatever its name, and in prevResult.
@@ -289,7 +300,7 @@ impl<O: OwnStep> Step<O> {
         match self {
             Self::Own(own) => own.check(look, state),
             Self::Veth(_) => look.veth(),
-            Self::Create(create) => look.kind(create.kind.name()),
+            Self::Create(create) => look.created(create),
             Self::SpoofGuard(_) => match look.container()?.mac {
                 None => Ok(()),
                 Some(mac) => {

@@ -74,12 +74,51 @@ pub fn mac(args: &ArgsKey, runtime_config: &MacKey) -> Result<Option<Mac>, CniEr
 /// The Ethernet address that a call asks for: the config's, else that of `CNI_ARGS`, the weakest.
 ///
 /// # Errors
-/// Code 4: `CNI_ARGS` are malformed, or have another key than `MAC`.
+/// As [`args_mac`].
 pub fn requested_mac(raw: &Raw, config: Option<Mac>) -> Result<Option<Mac>, CniError> {
+    let weakest = args_mac(raw)?;
+    Ok(config.or(weakest))
+}
+
+/// The Ethernet address that `CNI_ARGS` ask for.
+///
+/// # Errors
+/// Code 4: `CNI_ARGS` are malformed, or have another key than `MAC`.
+pub fn args_mac(raw: &Raw) -> Result<Option<Mac>, CniError> {
     let args = raw.parse_args()?;
     args.expect_known(&["MAC"])?;
-    let weakest = parse_mac("CNI_ARGS MAC", args.find("MAC").unwrap_or_default());
-    Ok(config.or(weakest.map_err(|error| CniError { code: Code::INVALID_ENVIRONMENT, ..error })?))
+    let mac = parse_mac("CNI_ARGS MAC", args.find("MAC").unwrap_or_default());
+    mac.map_err(|error| CniError { code: Code::INVALID_ENVIRONMENT, ..error })
+}
+
+/// The Ethernet addresses that a config asks for, for plugins with key `mac`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Macs {
+    /// `runtimeConfig.mac`.
+    pub strong: Option<Mac>,
+    /// `args.cni.mac`, else key `mac`.
+    pub weak: Option<Mac>,
+}
+
+impl Macs {
+    /// Reads the keys.
+    ///
+    /// # Errors
+    /// As [`parse_mac`].
+    pub fn parse(mac: &str, args: &ArgsKey, runtime_config: &MacKey) -> Result<Self, CniError> {
+        let own = parse_mac("mac", mac)?;
+        let of_args = parse_mac("args.cni.mac", &args.cni.mac)?;
+        Ok(Self { strong: parse_mac("runtimeConfig.mac", &runtime_config.mac)?, weak: of_args.or(own) })
+    }
+
+    /// The address that a call asks for: that of `CNI_ARGS` stands between the config's two.
+    ///
+    /// # Errors
+    /// As [`args_mac`].
+    pub fn requested(self, raw: &Raw) -> Result<Option<Mac>, CniError> {
+        let of_args = args_mac(raw)?;
+        Ok(self.strong.or(of_args).or(self.weak))
+    }
 }
 
 /// Parses a requested address; an empty text asks for none.

@@ -14,8 +14,8 @@ use netops::link::{Kind, Link, Mac, Port};
 use netops::route::Route;
 
 use crate::container::{self, Options, RouterAdvertisements, Sysctl};
-use crate::host_veth;
 use crate::own::OwnStep;
+use crate::{host_veth, stacked};
 
 /// The end of a link that a step is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -260,7 +260,7 @@ impl<O: OwnStep> Step<O> {
                 let lower = lower.as_ref().map(|(_, lower)| format!(" link {}", lower.name)).unwrap_or_default();
                 let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
                 let mac = mac.map(|mac| format!(" address {mac}")).unwrap_or_default();
-                writeln!(f, "ip link add {container}{lower}{mtu}{mac} type {kind}")?;
+                writeln!(f, "ip link add {container}{lower}{mtu}{mac} type {kind}{}", stacked::settings(kind))?;
                 writeln!(f, "ip link set {container} alias {alias}")
             }
             Self::SpoofGuard(_) => {

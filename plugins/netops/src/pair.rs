@@ -32,6 +32,15 @@ pub fn find_host_end(host: &Kernel, inside: &Kernel, netns: &Netns, container: &
     Ok(is_pair.then_some(end))
 }
 
+/// Whether the link, one of `inside`, says that what it is connected to or stacked on ([`Link::peer`]) is on the host.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn is_other_end_on_host(link: &Link, inside: &Kernel) -> Result<bool> {
+    let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
+    names(link, inside, &own)
+}
+
 /// Whether the namespace that the link says its other end is in is `other`.
 fn names(link: &Link, net: &Kernel, other: &Netns) -> Result<bool> {
     match link.peer_netns_id {

@@ -1,0 +1,687 @@
+//! macvlan, ipvlan and vlan: what the three have in common, as tests that each of them passes, then what is one's alone.
+
+use crate::bridge::stays;
+use crate::configs::{Attached, addresses, dual, ip, normalised, with};
+use crate::subjects::{node as plain_node, reference_or_skip};
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::sync::Barrier;
+use testns::{Attachment, Call, Feature, Namespace, Node, Remains, Subject, Verb};
+
+/// One of the three.
+#[derive(Debug, Clone, Copy)]
+struct Plugin {
+    name: &'static str,
+    feature: Feature,
+}
+
+const MACVLAN: Plugin = Plugin { name: "macvlan", feature: Feature::Macvlan };
+const IPVLAN: Plugin = Plugin { name: "ipvlan", feature: Feature::Ipvlan };
+const VLAN: Plugin = Plugin { name: "vlan", feature: Feature::Vlan };
+
+impl Plugin {
+    /// Network `net` on `uplink`, with one address of each family; `own` adds keys or replaces them.
+    fn config(self, own: Value) -> Value {
+        let base = json!({"cniVersion": "1.0.0", "name": "net", "type": self.name, "master": "uplink", "ipam": dual()});
+        with(with(base, if self.name == "vlan" { json!({"vlanId": 100}) } else { json!({}) }), own)
+    }
+
+    /// As [`Plugin::config`], for the container of a number: a VLAN can be in one container only.
+    fn config_of(self, number: usize, own: Value) -> Value {
+        let id = if self.name == "vlan" { json!({"vlanId": 100 + number}) } else { json!({}) };
+        self.config(with(id, own))
+    }
+}
+
+/// A node with `uplink`, whose other end is `outside` in a namespace of its own.
+fn node() -> (Node, Namespace) {
+    on(plain_node())
+}
+
+fn on(node: Node) -> (Node, Namespace) {
+    let outside = node.remote("outside");
+    node.host().add_veth("uplink", &outside, "outside");
+    quiet(&node, "uplink");
+    (node, outside)
+}
+
+/// The kernel adds link-local addresses in its own time, which a test would take for the plugin's doing.
+fn quiet(node: &Node, link: &str) {
+    node.host().set_sysctl(&format!("net/ipv6/conf/{link}/disable_ipv6"), "1");
+    node.remember();
+}
+
+fn without(mut config: Value, key: &str) -> Value {
+    config.as_object_mut().unwrap().remove(key);
+    config
+}
+
+fn status(node: &Node, config: Value) -> testns::Reply {
+    node.call(Verb::Status, with(config, json!({"cniVersion": "1.1.0"})), Attachment::none())
+}
+
+/// The result has the one interface, and IPAM's addresses and routes; `dns` is the config's alone.
+fn makes_a_link_and_takes_it_away(plugin: Plugin) {
+    let (node, _outside) = node();
+    let pod = node.container();
+    let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "fd09::/64", "gw": "fd07::9"}]}));
+    let own = json!({"cniVersion": "1.1.0", "mtu": 1400, "dns": {"nameservers": ["10.7.0.1"]}, "ipam": ipam});
+    let attached = Attached::add(&node, &plugin.config(own), &pod);
+    let link = pod.namespace().link("eth0");
+    assert_eq!((link.kind.as_str(), link.up, link.mtu_bytes), (plugin.name, true, 1400));
+    assert_eq!(link.alias.as_deref(), Some(&*format!("cni:net/{}/eth0", pod.id())));
+    assert_eq!(link.peer, Some(node.host().link("uplink").index));
+    let sandbox = pod.attachment().netns;
+    assert_eq!(
+        attached.result["interfaces"],
+        json!([{"name": "eth0", "mac": link.mac, "mtu": 1400, "sandbox": sandbox}])
+    );
+    assert_eq!(addresses(&attached.result), ["10.7.0.2/24", "fd07::2/64"]);
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
+    assert_eq!(attached.result["dns"], json!({"nameservers": ["10.7.0.1"]}));
+    let routes = pod.namespace().routes();
+    assert!(routes.iter().any(|route| route.to == "fd09::/64"), "{routes:#?}");
+    if plugin.name != "vlan" {
+        assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_notify"), "1");
+        assert_eq!(pod.namespace().sysctl("net/ipv6/conf/eth0/ndisc_notify"), "1");
+    }
+    attached.check().ok();
+    attached.del().ok();
+    attached.del().ok();
+    assert!(pod.namespace().find_link("eth0").is_none());
+    node.assert_as_before_except(stays);
+}
+
+/// The master and the default route are gone, and of the container there is more or less left.
+fn del_needs_no_master(plugin: Plugin) {
+    for remains in Remains::ALL {
+        for with_result in [true, false] {
+            let (node, _outside) = node();
+            let pod = node.container();
+            let attached = Attached::add(&node, &plugin.config(json!({})), &pod);
+            // The links on it go, too.
+            node.host().delete_link("uplink");
+            let attachment = pod.leave(remains);
+            // No key that ADD may have had is needed.
+            for config in [&attached.config, &without(attached.config.clone(), "master")] {
+                let call = Call::new(Verb::Del, config, &attachment);
+                let call = if with_result { call.prev_result(&attached.result) } else { call };
+                call.run(&node).ok();
+            }
+            let left: Vec<String> =
+                node.changes().lines().filter(|line| line.contains("/10.7.0.2 ")).map(str::to_owned).collect();
+            assert!(left.is_empty(), "{remains:?}, prevResult {with_result}: {left:#?}");
+        }
+    }
+}
+
+fn del_leaves_the_link_of_another(plugin: Plugin) {
+    let (node, _outside) = node();
+    let pod = node.container();
+    Attached::add(&node, &plugin.config(json!({})), &pod);
+    let other = plugin.config_of(1, json!({"name": "other"}));
+    node.call(Verb::Add, &other, &pod).fails_with(103);
+    node.call(Verb::Del, &other, &pod).ok();
+    assert!(pod.namespace().find_link("eth0").is_some());
+    let foreign = node.container();
+    foreign.namespace().add_link("eth0", "bridge");
+    node.call(Verb::Del, &other, &foreign).ok();
+    assert!(foreign.namespace().find_link("eth0").is_some());
+}
+
+fn failed_add_leaves_nothing(plugin: Plugin) {
+    let (node, _outside) = node();
+    let ipam =
+        json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": [{"dst": "10.8.0.0/16", "gw": "10.99.0.1"}]});
+    let pod = node.container();
+    let error = node.call(Verb::Add, plugin.config(json!({"ipam": ipam})), &pod).fails();
+    assert!(error.details.contains("link eth0 deleted in the container; addresses released"), "{error:?}");
+    assert!(pod.namespace().find_link("eth0").is_none());
+    node.assert_as_before_except(stays);
+}
+
+fn missing_master_is_named_with_those_that_are_there(plugin: Plugin) {
+    let (node, _outside) = node();
+    let pod = node.container();
+    let error = node.call(Verb::Add, plugin.config(json!({"master": "eth9"})), &pod).fails();
+    assert_eq!(error.msg, "cannot use master eth9 on the host: there is no interface of that name");
+    assert!(error.details.contains("Interfaces there: lo, uplink."), "{error:?}");
+    let inside = plugin.config(json!({"linkInContainer": true}));
+    let error = node.call(Verb::Add, inside, &pod).fails();
+    let place = pod.attachment().netns;
+    assert_eq!(error.msg, format!("cannot use master uplink in {place}: there is no interface of that name"));
+    node.assert_as_before();
+}
+
+fn mtu_above_the_masters_is_refused_with_both(plugin: Plugin) {
+    let (node, _outside) = node();
+    let pod = node.container();
+    let reply = node.call(Verb::Add, plugin.config(json!({"mtu": 1501})), &pod);
+    if plugin.name == "ipvlan" {
+        reply.ok();
+        assert_eq!(pod.namespace().link("eth0").mtu_bytes, 1501);
+        return;
+    }
+    let error = reply.fails_with(7);
+    assert_eq!(error.msg, "cannot use network config: key mtu = 1501: master uplink has MTU 1500");
+    node.assert_as_before();
+}
+
+/// The link is on one that is in the container, as Multus has it for links on top of a pod's own.
+fn master_may_be_in_the_container(plugin: Plugin) {
+    let (node, outside) = node();
+    let pod = node.container();
+    pod.namespace().add_veth("uplink", &outside, "other");
+    let config = plugin.config(json!({"linkInContainer": true}));
+    let attached = Attached::add(&node, &config, pod.attachment_as("net1"));
+    assert_eq!(pod.namespace().link("net1").peer, Some(pod.namespace().link("uplink").index));
+    attached.check().ok();
+    attached.del().ok();
+    assert!(pod.namespace().find_link("net1").is_none() && pod.namespace().find_link("uplink").is_some());
+    node.assert_as_before_except(stays);
+}
+
+/// CHECK compares what ADD set, but not with a default route that may have changed since.
+fn check_finds_what_differs(plugin: Plugin) {
+    let (node, outside) = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &plugin.config(json!({"mtu": 1400})), &pod);
+    let check = |config: &Value| Call::new(Verb::Check, config, &pod).prev_result(&attached.result).run(&node);
+    attached.check().ok();
+    node.host().add_veth("second", &outside, "second");
+    let other_key = match plugin.name {
+        "macvlan" => json!({"mode": "private"}),
+        "ipvlan" => json!({"mode": "l3"}),
+        _ => json!({"vlanId": 101}),
+    };
+    for own in [other_key, json!({"master": "second"}), json!({"master": "eth9"}), json!({"mtu": 1300})] {
+        check(&with(attached.config.clone(), own)).fails_with(107);
+    }
+    if plugin.name != "vlan" {
+        check(&without(attached.config.clone(), "master")).ok();
+    }
+    pod.namespace().set_mtu("eth0", 1300);
+    attached.check().fails_with(107);
+    pod.namespace().set_mtu("eth0", 1400);
+    attached.check().ok();
+    pod.namespace().delete_address("eth0", "10.7.0.2/24");
+    attached.check().fails_with(107);
+    pod.namespace().add_address("eth0", "10.7.0.2/24");
+    attached.check().ok();
+    pod.namespace().set_down("eth0");
+    attached.check().fails_with(107);
+    pod.namespace().delete_link("eth0");
+    attached.check().fails_with(107);
+}
+
+fn status_says_why_not(plugin: Plugin) {
+    let (node, _outside) = node();
+    let config = plugin.config(json!({}));
+    status(&node, config.clone()).ok();
+    let missing = status(&node, with(config.clone(), json!({"master": "eth9"}))).fails_with(50);
+    assert!(missing.msg.contains("cannot use master eth9 on the host"), "{missing:?}");
+    node.host().set_down("uplink");
+    let down = status(&node, config.clone()).fails_with(50);
+    assert_eq!(down.msg, "network net is not available: cannot use master uplink on the host: it is down");
+    node.host().set_up("uplink");
+    let one = plugin.config(json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30"}}));
+    let attached = Attached::add(&node, &one, &node.container());
+    status(&node, one).fails_with(50);
+    attached.del().ok();
+}
+
+/// Links end with their namespace; GC has IPAM collect, and leaves who is valid.
+fn gc_frees_the_addresses_of_the_invalid(plugin: Plugin) {
+    let (node, _outside) = node();
+    let (kept, lost) = (node.container_named("c1"), node.container_named("c2"));
+    let [kept, _lost] =
+        [(&kept, 0), (&lost, 1)].map(|(pod, n)| Attached::add(&node, &plugin.config_of(n, json!({})), pod));
+    lost.leave(Remains::Gone);
+    let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
+    let config = plugin.config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
+    node.call(Verb::Gc, config, Attachment::none()).ok();
+    let held = |address: &str| std::path::Path::new("/var/lib/cni/networks/net").join(address).exists();
+    assert!(held("10.7.0.2") && !held("10.7.0.3") && !held("fd07::3"));
+    kept.check().ok();
+}
+
+fn sixty_four_at_once(plugin: Plugin) {
+    const MANY: usize = 64;
+    let (node, _outside) = node();
+    let pods: Vec<_> = (0..MANY).map(|_| node.container()).collect();
+    let start = Barrier::new(MANY);
+    let at_once = |work: &(dyn Fn(usize) + Sync)| {
+        std::thread::scope(|scope| {
+            for number in 0..MANY {
+                let start = &start;
+                scope.spawn(move || {
+                    start.wait();
+                    work(number);
+                });
+            }
+        });
+    };
+    let made = [(); MANY].map(|()| std::sync::OnceLock::new());
+    at_once(&|number| {
+        let config = plugin.config_of(number, json!({}));
+        made[number].set(Attached::add(&node, &config, &pods[number])).ok().unwrap();
+    });
+    let made: Vec<_> = made.iter().map(|one| one.get().unwrap()).collect();
+    let distinct: BTreeSet<_> = made.iter().flat_map(|one| addresses(&one.result)).collect();
+    assert_eq!(distinct.len(), 2 * MANY);
+    at_once(&|number| drop(made[number].del().ok()));
+    node.assert_as_before_except(stays);
+}
+
+/// ADD by one, CHECK and DEL by the other.
+fn is_interchangeable_with_the_references(plugin: Plugin) {
+    let Some(theirs) = reference_or_skip() else { return };
+    let mut results = Vec::new();
+    for (first, second) in [(Subject::ours(), theirs.clone()), (theirs.clone(), Subject::ours())] {
+        let (node, _outside) = on(Node::with(&theirs));
+        node.install(&first);
+        let pod = node.container();
+        let own = json!({"mtu": 1400, "dns": {"search": ["a.b"]}});
+        let attached = Attached::add(&node, &plugin.config(own), &pod);
+        results.push(normalised(&attached.result));
+        node.install(&second);
+        attached.check().ok();
+        attached.del().ok();
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        node.assert_as_before_except(stays);
+    }
+    assert_eq!(results[0], results[1], "left: ours, right: the reference's");
+}
+
+/// A test of each of these names for each of the three.
+macro_rules! each_plugin {
+    ($($module:ident: $plugin:expr;)*) => { $(
+        mod $module {
+            fn run(check: fn(super::Plugin)) {
+                if $plugin.feature.or_skip() {
+                    check($plugin);
+                }
+            }
+
+            #[test]
+            fn makes_a_link_and_takes_it_away() {
+                run(super::makes_a_link_and_takes_it_away);
+            }
+
+            #[test]
+            fn del_needs_no_master() {
+                run(super::del_needs_no_master);
+            }
+
+            #[test]
+            fn del_leaves_the_link_of_another() {
+                run(super::del_leaves_the_link_of_another);
+            }
+
+            #[test]
+            fn failed_add_leaves_nothing() {
+                run(super::failed_add_leaves_nothing);
+            }
+
+            #[test]
+            fn missing_master_is_named_with_those_that_are_there() {
+                super::missing_master_is_named_with_those_that_are_there($plugin);
+            }
+
+            #[test]
+            fn mtu_above_the_masters_is_refused_with_both() {
+                run(super::mtu_above_the_masters_is_refused_with_both);
+            }
+
+            #[test]
+            fn master_may_be_in_the_container() {
+                run(super::master_may_be_in_the_container);
+            }
+
+            #[test]
+            fn check_finds_what_differs() {
+                run(super::check_finds_what_differs);
+            }
+
+            #[test]
+            fn status_says_why_not() {
+                run(super::status_says_why_not);
+            }
+
+            #[test]
+            fn gc_frees_the_addresses_of_the_invalid() {
+                run(super::gc_frees_the_addresses_of_the_invalid);
+            }
+
+            #[test]
+            fn sixty_four_at_once() {
+                run(super::sixty_four_at_once);
+            }
+
+            #[test]
+            fn is_interchangeable_with_the_references() {
+                run(super::is_interchangeable_with_the_references);
+            }
+        }
+    )* };
+}
+
+each_plugin! {
+    macvlan: super::MACVLAN;
+    ipvlan: super::IPVLAN;
+    vlan: super::VLAN;
+}
+
+/// Where the kernel lacks the kind, ADD and STATUS name the module, and nothing is left.
+#[test]
+fn a_kernel_without_the_kind_is_named() {
+    for (plugin, module) in [(MACVLAN, "macvlan"), (IPVLAN, "ipvlan"), (VLAN, "8021q")] {
+        if plugin.feature.is_here() {
+            continue;
+        }
+        let (node, _outside) = node();
+        let pod = node.container();
+        let error = node.call(Verb::Add, plugin.config(json!({})), &pod).fails_with(101);
+        assert!(error.details.contains(&format!("Load module {module} ")), "{error:?}");
+        let error = status(&node, plugin.config(json!({}))).fails_with(50);
+        assert!(error.details.contains(&format!("Load module {module} ")), "{error:?}");
+        node.assert_as_before_except(stays);
+    }
+}
+
+/// Two containers, and what is beyond the master, in both families.
+fn packets_pass(plugin: Plugin) {
+    let (node, outside) = node();
+    outside.add_address("outside", "10.7.0.200/24");
+    outside.add_address("outside", "fd07::200/64");
+    let (one, other) = (node.container(), node.container());
+    let first = Attached::add(&node, &plugin.config(json!({})), &one);
+    Attached::add(&node, &plugin.config(json!({})), &other);
+    for to in addresses(&first.result).iter().map(|address| address.split('/').next().unwrap()) {
+        other.namespace().ping(ip(to));
+        outside.ping(ip(to));
+    }
+    for to in ["10.7.0.200", "fd07::200"] {
+        one.namespace().ping(ip(to));
+    }
+}
+
+#[test]
+fn macvlan_packets_pass_between_containers_and_outside() {
+    if Feature::Macvlan.or_skip() {
+        packets_pass(MACVLAN);
+    }
+}
+
+#[test]
+fn ipvlan_packets_pass_between_containers_and_outside() {
+    if Feature::Ipvlan.or_skip() {
+        packets_pass(IPVLAN);
+    }
+}
+
+/// The same VLAN of both ends of a cable, one in a container, one in the namespace beyond.
+#[test]
+fn vlan_packets_pass_between_the_ends_of_one_vlan() {
+    if !Feature::Vlan.or_skip() {
+        return;
+    }
+    let (node, outside) = node();
+    let pod = node.container();
+    let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
+    Attached::add(&node, &VLAN.config(json!({})), &pod);
+    let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
+    let far = Attached::add(&node, &VLAN.config(far), beyond);
+    for to in addresses(&far.result).iter().map(|address| address.split('/').next().unwrap()) {
+        pod.namespace().ping(ip(to));
+    }
+}
+
+fn far_addresses() -> Value {
+    let (v4, v6) = (
+        json!({"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.100"}),
+        json!({"subnet": "fd07::/64", "rangeStart": "fd07::100"}),
+    );
+    json!({"type": "host-local", "ranges": [[v4], [v6]]})
+}
+
+/// The container that has the VLAN is named.
+#[test]
+fn vlan_that_is_taken_names_its_container() {
+    if !Feature::Vlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let (one, other) = (node.container_named("c1"), node.container());
+    Attached::add(&node, &VLAN.config(json!({})), &one);
+    let error = node.call(Verb::Add, VLAN.config(json!({})), &other).fails_with(103);
+    let place = one.attachment().netns;
+    let expected =
+        format!("cannot create VLAN 100 of uplink: it has an interface already: eth0 in {place} (cni:net/c1/eth0)");
+    assert_eq!(error.msg, expected);
+    assert!(other.namespace().find_link("eth0").is_none());
+}
+
+#[test]
+fn vlan_of_a_master_that_is_down_is_refused() {
+    let (node, _outside) = node();
+    node.host().set_down("uplink");
+    node.remember();
+    let error = node.call(Verb::Add, VLAN.config(json!({})), &node.container()).fails();
+    assert_eq!(error.msg, "cannot use master uplink on the host: it is down");
+    node.assert_as_before();
+}
+
+/// The default route's interface: IPv4's, else IPv6's.
+#[test]
+fn macvlan_without_a_master_is_on_the_default_routes_interface() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let config = without(MACVLAN.config(json!({})), "master");
+    let (node, outside) = node();
+    let refused = node.call(Verb::Add, &config, &node.container()).fails();
+    assert_eq!(refused.msg, "cannot find a master on the host: key master is not set, and there is no default route");
+    status(&node, config.clone()).fails_with(50);
+    node.host().add_veth("second", &outside, "second");
+    node.host().add_address("second", "fd0a::2/64");
+    node.host().add_route("::/0", "fd0a::1", "second");
+    let add = || {
+        let pod = node.container();
+        let attached = Attached::add(&node, &config, &pod);
+        attached.check().ok();
+        pod.namespace().link("eth0").peer
+    };
+    status(&node, config.clone()).ok();
+    assert_eq!(add(), Some(node.host().link("second").index));
+    node.host().add_address("uplink", "192.0.2.2/24");
+    node.host().add_route("0.0.0.0/0", "192.0.2.1", "uplink");
+    assert_eq!(add(), Some(node.host().link("uplink").index));
+}
+
+#[test]
+fn macvlan_in_mode_passthru_is_alone_and_has_its_masters_address() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let (one, other) = (node.container_named("c1"), node.container());
+    let passthru = MACVLAN.config(json!({"mode": "passthru", "mac": "0a:00:00:00:00:07"}));
+    let attached = Attached::add(&node, &passthru, &one);
+    assert_eq!(one.namespace().link("eth0").mac, node.host().link("uplink").mac);
+    attached.check().ok();
+    for config in [&passthru, &MACVLAN.config(json!({}))] {
+        let error = node.call(Verb::Add, config, &other).fails_with(103);
+        assert!(
+            error.msg.contains("in mode passthru is the only one on its master")
+                || error.msg.contains("a macvlan in this mode"),
+            "{error:?}"
+        );
+        assert!(error.msg.ends_with(&format!("eth0 in {} (cni:net/c1/eth0)", one.attachment().netns)), "{error:?}");
+    }
+    attached.del().ok();
+    node.assert_as_before_except(stays);
+}
+
+#[test]
+fn macvlan_on_a_bridges_port_says_what_is_in_the_way() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    node.host().add_link("br0", "bridge");
+    node.host().set_master("uplink", "br0");
+    let error = node.call(Verb::Add, MACVLAN.config(json!({})), &node.container()).fails();
+    assert!(error.details.contains("uplink is a bridge's or a bond's port"), "{error:?}");
+}
+
+/// Config `mac`, `args.cni.mac`, `CNI_ARGS`, `runtimeConfig.mac`: each is stronger than those before it.
+#[test]
+fn macvlan_takes_the_strongest_address() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let mut own = json!({});
+    let steps = [
+        ("0a:00:00:00:00:01", json!({"mac": "0a:00:00:00:00:01"}), ""),
+        ("0a:00:00:00:00:02", json!({"args": {"cni": {"mac": "0a:00:00:00:00:02"}}}), ""),
+        ("0a:00:00:00:00:03", json!({}), "IgnoreUnknown=1;MAC=0a:00:00:00:00:03"),
+        (
+            "0a:00:00:00:00:04",
+            json!({"runtimeConfig": {"mac": "0a:00:00:00:00:04"}}),
+            "IgnoreUnknown=1;MAC=0a:00:00:00:00:03",
+        ),
+    ];
+    for (expected, keys, args) in steps {
+        own = with(own, keys);
+        let pod = node.container();
+        let call = Call::new(Verb::Add, MACVLAN.config(own.clone()), &pod).args(args);
+        let result = call.run(&node).ok();
+        assert_eq!(result["interfaces"][0]["mac"], expected);
+        assert_eq!(pod.namespace().link("eth0").mac, expected);
+    }
+    let bad = MACVLAN.config(json!({"mac": "01:00:5e:00:00:01"}));
+    node.call(Verb::Add, bad, &node.container()).fails_with(7);
+}
+
+/// Without `ipam` the link is up and has no address; results before 0.3.0 cannot say so.
+#[test]
+fn macvlan_without_ipam_is_layer_2() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let pod = node.container();
+    let config = without(MACVLAN.config(json!({})), "ipam");
+    let attached = Attached::add(&node, &config, &pod);
+    assert!(pod.namespace().link("eth0").up && pod.namespace().global_addresses("eth0").is_empty());
+    assert_eq!(attached.result.get("ips"), None);
+    attached.check().ok();
+    attached.del().ok();
+    node.assert_as_before_except(stays);
+    node.call(Verb::Add, with(config, json!({"cniVersion": "0.2.0"})), &pod).fails();
+    node.assert_as_before_except(stays);
+}
+
+#[test]
+fn macvlan_queue_for_broadcasts_is_set_and_compared() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let pod = node.container();
+    let attached = Attached::add(&node, &MACVLAN.config(json!({"bcqueuelen": 5000})), &pod);
+    attached.check().ok();
+    let other = with(attached.config.clone(), json!({"bcqueuelen": 6000}));
+    let error = Call::new(Verb::Check, other, &pod).prev_result(&attached.result).run(&node).fails_with(107);
+    assert!(error.msg.ends_with("it has mode bridge bcqueuelen 5000, not mode bridge bcqueuelen 6000"), "{error:?}");
+}
+
+#[test]
+fn macvlan_has_each_mode() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    for mode in ["", "bridge", "private", "vepa", "passthru"] {
+        let (node, _outside) = node();
+        Attached::add(&node, &MACVLAN.config(json!({"mode": mode})), &node.container()).check().ok();
+    }
+    let (node, _outside) = node();
+    node.call(Verb::Add, MACVLAN.config(json!({"mode": "source"})), &node.container()).fails_with(7);
+    node.assert_as_before();
+}
+
+#[test]
+fn ipvlan_has_each_mode_and_flag() {
+    if !Feature::Ipvlan.or_skip() {
+        return;
+    }
+    for (mode, flag) in [("", ""), ("l2", "private"), ("l3", "vepa"), ("l3s", "bridge")] {
+        let (node, _outside) = node();
+        let attached = Attached::add(&node, &IPVLAN.config(json!({"mode": mode, "flag": flag})), &node.container());
+        attached.check().ok();
+        attached.del().ok();
+    }
+}
+
+/// In a chain the one interface of prevResult is the master, and without `ipam` its addresses are the container's.
+#[test]
+fn ipvlan_in_a_chain_takes_master_and_addresses() {
+    if !Feature::Ipvlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let pod = node.container();
+    let earlier = json!({"cniVersion": "1.0.0", "interfaces": [{"name": "uplink"}],
+        "ips": [{"interface": 0, "address": "10.7.0.77/24", "gateway": "10.7.0.1"}],
+        "routes": [{"dst": "10.9.0.0/16"}]});
+    let config = without(without(IPVLAN.config(json!({})), "master"), "ipam");
+    let result = Call::new(Verb::Add, &config, &pod).prev_result(&earlier).run(&node).ok();
+    assert_eq!(result["interfaces"].as_array().unwrap().len(), 1);
+    assert_eq!(result["ips"], json!([{"interface": 0, "address": "10.7.0.77/24", "gateway": "10.7.0.1"}]));
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.77/24"]);
+    Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&node).ok();
+    // Not the interface that it was on, and more than one.
+    Call::new(Verb::Del, &config, &pod).run(&node).ok();
+    assert!(pod.namespace().find_link("eth0").is_none());
+    let two = with(earlier, json!({"interfaces": [{"name": "uplink"}, {"name": "lo"}]}));
+    Call::new(Verb::Add, &config, &pod).prev_result(&two).run(&node).fails_with(7);
+    node.call(Verb::Add, without(IPVLAN.config(json!({})), "ipam"), &pod).fails_with(7);
+    node.assert_as_before();
+}
+
+/// The example of each README is a network on a node.
+#[test]
+fn the_macvlan_ipvlan_vlan_and_dummy_readmes_examples_work() {
+    let features = [
+        ("macvlan", Feature::Macvlan),
+        ("ipvlan", Feature::Ipvlan),
+        ("vlan", Feature::Vlan),
+        ("dummy", Feature::Dummy),
+    ];
+    for (name, feature) in features {
+        let text = match name {
+            "macvlan" => include_str!("../../../plugins/main/macvlan/README.md"),
+            "ipvlan" => include_str!("../../../plugins/main/ipvlan/README.md"),
+            "vlan" => include_str!("../../../plugins/main/vlan/README.md"),
+            _ => include_str!("../../../plugins/main/dummy/README.md"),
+        };
+        let example = text.split("```json\n").nth(1).and_then(|rest| rest.split("```").next()).unwrap();
+        let list: Value = serde_json::from_str(example).unwrap();
+        if !feature.or_skip() {
+            continue;
+        }
+        let node = plain_node();
+        node.host().add_veth("eth1", &node.remote("outside"), "outside");
+        quiet(&node, "eth1");
+        let pod = node.container();
+        let head = json!({"name": list["name"], "cniVersion": list["cniVersion"]});
+        let attached = Attached::add(&node, &with(list["plugins"][0].clone(), head), &pod);
+        assert!(!addresses(&attached.result).is_empty(), "{name}");
+        attached.check().ok();
+        attached.del().ok();
+        node.assert_as_before_except(|line| stays(line) || line.contains("/var/lib/cni/networks/"));
+    }
+}

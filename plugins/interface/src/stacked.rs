@@ -1,0 +1,340 @@
+//! Links on top of another one (macvlan, ipvlan, vlan): which link that is, their settings, and why the kernel refuses one.
+
+use std::fs;
+
+use cni_spec::{CniError, Code};
+use netops::link::{self, Kind, Link, LinkName, NewLink, ipvlan, macvlan};
+use netops::{Errno, Kernel, Netns, OpError, pair, route};
+
+use crate::conf::{self, invalid};
+use crate::own::Verb;
+use crate::plan::{Create, Side};
+use crate::pod::Pod;
+use crate::{check, failed, status};
+
+/// Keys `master` and `linkInContainer`: the link that the container's is stacked on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name; `None`: the one that the default route leaves by.
+    pub name: Option<LinkName>,
+    /// Where it is.
+    pub side: Side,
+}
+
+impl Wanted {
+    /// Reads the keys; an empty `master` is none.
+    ///
+    /// # Errors
+    /// Code 7: no link can have that name.
+    pub fn parse(master: &str, link_in_container: bool) -> Result<Self, CniError> {
+        let side = if link_in_container { Side::Container } else { Side::Host };
+        let name = match master {
+            "" => None,
+            name => {
+                Some(LinkName::parse(name).map_err(|error| invalid(format_args!("key master = {name:?}: {error}")))?)
+            }
+        };
+        Ok(Self { name, side })
+    }
+
+    /// The link. CHECK looks for one that has a name only: a default route may have changed since ADD.
+    ///
+    /// # Errors
+    /// It is not there; the error names those that are. Code 107 for CHECK.
+    pub fn find(&self, verb: Verb, pod: &Pod) -> Result<Option<Link>, CniError> {
+        let net = if self.side == Side::Host { &pod.host } else { &pod.inside };
+        match (&self.name, verb) {
+            (None, Verb::Check) => Ok(None),
+            (None, Verb::Add) => by_default_route(net).map(Some),
+            (Some(name), Verb::Add) => named(net, name).map(Some),
+            (Some(name), Verb::Check) => {
+                let found = link::find(net, name.as_str()).map_err(failed)?;
+                found.map(Some).ok_or_else(|| check::differs(format!("master {name} {}", at(net)), "it is not found"))
+            }
+        }
+    }
+
+    /// Whether the node could make such a link of `kind`, for STATUS. What is in a container is not known then.
+    ///
+    /// # Errors
+    /// The kernel has no such links; the master is missing or down.
+    pub fn status(&self, kind: &Kind) -> Result<(), CniError> {
+        probe(kind)?;
+        if self.side == Side::Container {
+            return Ok(());
+        }
+        let host = Kernel::host().map_err(failed)?;
+        let master = match &self.name {
+            Some(name) => named(&host, name)?,
+            None => by_default_route(&host)?,
+        };
+        require_up(&master, &host)
+    }
+}
+
+/// Refuses a master that is down.
+///
+/// # Errors
+/// Code 100.
+pub fn require_up(master: &Link, net: &Kernel) -> Result<(), CniError> {
+    if master.up {
+        return Ok(());
+    }
+    let text = format!("cannot use master {} {}: it is down", master.name, at(net));
+    Err(CniError::new(Code::KERNEL, text).detail(format!("Set it up: ip link set {} up.", master.name)))
+}
+
+/// Refuses an MTU above the master's, which the kernel would cut (macvlan) or refuse (vlan).
+///
+/// # Errors
+/// Code 7 with both values.
+pub fn refuse_mtu_above(master: &Link, mtu_bytes: Option<u32>) -> Result<(), CniError> {
+    match mtu_bytes {
+        Some(mtu) if mtu > master.mtu_bytes => {
+            Err(invalid(format_args!("key mtu = {mtu}: master {} has MTU {}", master.name, master.mtu_bytes))
+                .detail(format!("Use at most {}, or give the master a larger MTU.", master.mtu_bytes)))
+        }
+        Some(_) | None => Ok(()),
+    }
+}
+
+fn named(net: &Kernel, name: &LinkName) -> Result<Link, CniError> {
+    match link::find(net, name.as_str()).map_err(failed)? {
+        Some(link) => Ok(link),
+        None => Err(CniError::new(
+            Code::KERNEL,
+            format!("cannot use master {name} {}: there is no interface of that name", at(net)),
+        )
+        .detail(listing(net))),
+    }
+}
+
+/// The link of the default route in the main table: of IPv4 if there is one, else of IPv6; the one with the lowest metric.
+fn by_default_route(net: &Kernel) -> Result<Link, CniError> {
+    for ipv6 in [false, true] {
+        let mut routes = route::list(net, None, Some(route::MAIN_TABLE), ipv6).map_err(failed)?;
+        routes.retain(|route| route.dst.prefix() == 0 && route.link.is_some());
+        // The first of equals, as the kernel takes it.
+        let best = routes.into_iter().min_by_key(|route| route.metric.unwrap_or_default());
+        if let Some(index) = best.and_then(|route| route.link)
+            && let Some(link) = link::find_index(net, index).map_err(failed)?
+        {
+            return Ok(link);
+        }
+    }
+    let text = format!("cannot find a master {}: key master is not set, and there is no default route", at(net));
+    Err(CniError::new(Code::KERNEL, text).detail("Set key master.").detail(listing(net)))
+}
+
+fn at(net: &Kernel) -> String {
+    match net.place() {
+        "the host" => "on the host".to_owned(),
+        place => format!("in {place}"),
+    }
+}
+
+/// The interfaces that are there, for an error.
+fn listing(net: &Kernel) -> String {
+    const SHOWN_MAX: usize = 30;
+    let Ok(mut links) = link::list(net, None) else { return String::new() };
+    // Ends of containers' veths are hardly meant, and many.
+    links.sort_by_key(|link| link.kind == Kind::Veth && link.peer_netns_id.is_some());
+    let mut names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    let more = if names.len() > SHOWN_MAX { ", ..." } else { "" };
+    names.truncate(SHOWN_MAX);
+    format!("Interfaces there: {}{more}.", names.join(", "))
+}
+
+/// Makes a link of `kind` on one end of a veth, in a namespace that ends at once: whether the kernel has such links.
+///
+/// # Errors
+/// It has not, or the plugin may not make one.
+pub fn probe(kind: &Kind) -> Result<(), CniError> {
+    let name = LinkName::parse("trial0").map_err(|error| invalid(error.to_string()))?;
+    status::try_out(|net| {
+        let lower = link::create_veth(
+            net,
+            &link::Veth {
+                name: "lower0",
+                master: None,
+                alias: "",
+                mtu_bytes: None,
+                peer_name: "lower1",
+                peer_mac: None,
+                peer_netns: None,
+            },
+        )?;
+        let new = NewLink { lower: Some(lower.index), ..NewLink::new(&name, kind.clone()) };
+        link::create(net, &new, None).map(drop)
+    })
+}
+
+/// What a link of this kind is made with, in the words of `ip`; empty for kinds without settings that plugins make.
+#[must_use]
+pub(crate) fn settings(kind: &Kind) -> String {
+    match kind {
+        Kind::Macvlan(macvlan) => {
+            let queue = macvlan.bc_queue_len.map(|length| format!(" bcqueuelen {length}")).unwrap_or_default();
+            format!(" mode {}{queue}", macvlan_mode(macvlan.mode))
+        }
+        Kind::Ipvlan(ipvlan) => {
+            let mode = match ipvlan.mode {
+                ipvlan::Mode::L2 => "l2".to_owned(),
+                ipvlan::Mode::L3 => "l3".to_owned(),
+                ipvlan::Mode::L3s => "l3s".to_owned(),
+                ipvlan::Mode::Other(number) => number.to_string(),
+            };
+            let flags = match ipvlan.flags {
+                ipvlan::Flags::Bridge => "bridge",
+                ipvlan::Flags::Private => "private",
+                ipvlan::Flags::Vepa => "vepa",
+            };
+            format!(" mode {mode} {flags}")
+        }
+        Kind::Vlan(vlan) => format!(" id {}", vlan.id),
+        _ => String::new(),
+    }
+}
+
+fn macvlan_mode(mode: macvlan::Mode) -> String {
+    match mode {
+        macvlan::Mode::Bridge => "bridge".to_owned(),
+        macvlan::Mode::Private => "private".to_owned(),
+        macvlan::Mode::Vepa => "vepa".to_owned(),
+        macvlan::Mode::Passthru => "passthru".to_owned(),
+        macvlan::Mode::Other(number) => number.to_string(),
+    }
+}
+
+/// How a link that was made as `create` differs from that. `result_mtu` is the result's, which a later plugin may have
+/// changed.
+pub(crate) fn difference(
+    create: &Create,
+    found: &Link,
+    pod: &Pod,
+    result_mtu: u32,
+) -> Result<Option<String>, CniError> {
+    let mut kind = found.kind.clone();
+    // Only what was asked for is compared.
+    if let (Kind::Macvlan(wanted), Kind::Macvlan(found)) = (&create.kind, &mut kind)
+        && wanted.bc_queue_len.is_none()
+    {
+        found.bc_queue_len = None;
+    }
+    let (wanted, has) = (settings(&create.kind), settings(&kind));
+    if wanted != has {
+        return Ok(Some(format!("it has{has}, not{wanted}")));
+    }
+    if let Some(mtu) =
+        create.mtu_bytes.filter(|mtu| ![*mtu, result_mtu].contains(&found.mtu_bytes) || found.mtu_bytes == 0)
+    {
+        return Ok(Some(format!("its MTU is {}, not {mtu}", found.mtu_bytes)));
+    }
+    let Some((side, lower)) = &create.lower else { return Ok(None) };
+    let is_on = match side {
+        Side::Host => {
+            found.peer == Some(lower.index) && pair::is_other_end_on_host(found, &pod.inside).map_err(failed)?
+        }
+        Side::Container => found.peer == Some(lower.index) && found.peer_netns_id.is_none(),
+    };
+    Ok((!is_on).then(|| format!("it is not on {}", lower.name)))
+}
+
+/// The kernel's refusal to make a link, with the link that is in the way where that can be known.
+#[must_use]
+pub(crate) fn explain(error: OpError, create: &Create, pod: &Pod) -> CniError {
+    let (errno, refused) = (error.os_errno(), failed(error));
+    let Some((side, lower)) = &create.lower else { return refused };
+    let name = &lower.name;
+    match (&create.kind, errno) {
+        (Kind::Vlan(wanted), Some(Errno::EEXIST)) => {
+            let is_same = |link: &Link| matches!(&link.kind, Kind::Vlan(found) if found == wanted);
+            let holders = list_holders(pod, *side, lower, is_same);
+            let text =
+                format!("cannot create VLAN {} of {name}: it has an interface already{}", wanted.id, known(&holders));
+            let detail = "A VLAN of a master can have one interface. Delete the other one, or use another vlanId.";
+            CniError::new(Code::EXISTS, text).detail(detail)
+        }
+        (Kind::Macvlan(wanted), Some(Errno::EINVAL | Errno::EBUSY)) => {
+            let holders = list_holders(pod, *side, lower, |link| matches!(link.kind, Kind::Macvlan(_)));
+            let is_alone = wanted.mode == macvlan::Mode::Passthru;
+            match holders.is_empty() || errno == Some(Errno::EBUSY) {
+                true => busy(refused, errno, name),
+                false => {
+                    let mode = macvlan_mode(wanted.mode);
+                    let who = if is_alone { "a macvlan in this mode" } else { "a macvlan in mode passthru" };
+                    let text = format!(
+                        "cannot create a macvlan in mode {mode} on {name}: {who} is the only one on its master, which has \
+                         one already{}",
+                        known(&holders)
+                    );
+                    CniError::new(Code::EXISTS, text).detail(refused.details)
+                }
+            }
+        }
+        (Kind::Ipvlan(_), Some(Errno::EBUSY)) => busy(refused, errno, name),
+        _ => refused,
+    }
+}
+
+fn busy(refused: CniError, errno: Option<Errno>, name: &str) -> CniError {
+    match errno {
+        Some(Errno::EBUSY) => refused.detail(format!(
+            "{name} is a bridge's or a bond's port, or has links of the other kind: macvlan and ipvlan exclude each other."
+        )),
+        _ => refused,
+    }
+}
+
+fn known(holders: &[String]) -> String {
+    match holders {
+        [] => String::new(),
+        holders => format!(": {}", holders.join(", ")),
+    }
+}
+
+/// Links on the same master that are on the host, in the container, or in a namespace with a name.
+///
+/// What a container says of its own links is only shown, never acted on.
+fn list_holders(pod: &Pod, side: Side, lower: &Link, is_meant: impl Fn(&Link) -> bool) -> Vec<String> {
+    const NAMESPACES: &str = "/run/netns";
+    let mut holders = Vec::new();
+    let mut look = |net: &Kernel, is_home: bool| {
+        let is_on = |link: &&Link| link.peer == Some(lower.index) && link.peer_netns_id.is_none() == is_home;
+        let Ok(links) = link::list(net, None) else { return };
+        for link in links.iter().filter(is_on).filter(|link| is_meant(link)) {
+            let mark = link.alias.as_ref().map(|alias| format!(" ({alias})")).unwrap_or_default();
+            holders.push(format!("{} {}{mark}", link.name, at(net)));
+        }
+    };
+    if side == Side::Container {
+        look(&pod.inside, true);
+        return holders;
+    }
+    look(&pod.host, true);
+    look(&pod.inside, false);
+    let own = pod.netns.identity();
+    let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let others = entries.filter_map(|entry| Netns::open(entry.path()).ok()).filter(|netns| netns.identity() != own);
+    for netns in others.filter(|netns| matches!(netns.is_current(), Ok(false))) {
+        if let Ok(net) = Kernel::in_netns(&netns) {
+            look(&net, false);
+        }
+    }
+    holders
+}
+
+/// One of a key's words; the first is the default.
+///
+/// # Errors
+/// Code 7 naming them.
+pub fn keyword<T: Copy>(key: &str, text: &str, words: &[(&str, T)]) -> Result<T, CniError> {
+    let found = match text {
+        "" => words.first(),
+        text => words.iter().find(|(word, _)| *word == text),
+    };
+    found.map(|(_, value)| *value).ok_or_else(|| {
+        let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        conf::invalid(format_args!("key {key} = {text:?}: it is none of {}", all.join(", ")))
+    })
+}

@@ -1,0 +1,170 @@
+//! The ipvlan plugin: a link in the container that shares the Ethernet address of an interface of the node.
+//!
+//! In a chain the master may be the one interface of prevResult; without `ipam` its addresses become the link's.
+
+use cni_spec::{AddResult, Attachment, CniError, Code, ConfObject, Dns, FromConf};
+use interface::conf::{self, DnsKey, invalid};
+use interface::container::{Announce, Options};
+use interface::plan::Create;
+use interface::stacked::{self, Wanted};
+use interface::{Call, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb};
+use netops::link::ipvlan::{Flags, Ipvlan as Settings, Mode};
+use netops::link::{Kind, Link, LinkName};
+use serde::Deserialize;
+
+/// The plugin.
+pub struct Ipvlan;
+
+interface::plugin!(Ipvlan);
+
+/// The ipvlan plugin's own config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conf {
+    /// The interface that the link is on.
+    pub master: Wanted,
+    /// Mode and flags.
+    pub settings: Settings,
+    /// MTU in bytes; `None` is the master's.
+    pub mtu_bytes: Option<u32>,
+    /// Name service. IPAM's does not count, as in the reference.
+    pub dns: Dns,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    master: String,
+    mode: String,
+    flag: String,
+    mtu: u32,
+    link_in_container: bool,
+    dns: DnsKey,
+}
+
+const MODES: [(&str, Mode); 3] = [("l2", Mode::L2), ("l3", Mode::L3), ("l3s", Mode::L3s)];
+const FLAGS: [(&str, Flags); 3] = [("bridge", Flags::Bridge), ("private", Flags::Private), ("vepa", Flags::Vepa)];
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let wire: Wire = object.decode()?;
+        let mode = stacked::keyword("mode", &wire.mode, &MODES)?;
+        let flags = stacked::keyword("flag", &wire.flag, &FLAGS)?;
+        Ok(Self {
+            master: Wanted::parse(&wire.master, wire.link_in_container)?,
+            settings: Settings { mode, flags },
+            mtu_bytes: conf::mtu(wire.mtu),
+            dns: wire.dns.into_dns().unwrap_or_default(),
+        })
+    }
+}
+
+/// What the node and the chain have.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    master: Option<Link>,
+    /// The addresses of prevResult, in a chain without `ipam`.
+    chained: Option<AddResult>,
+}
+
+impl InterfacePlugin for Ipvlan {
+    const NAME: &'static str = "ipvlan";
+    const LINK: LinkKind = LinkKind::Inside("ipvlan");
+    type Conf = Conf;
+    type Removal = ();
+    type State = State;
+    type Step = NoStep<State>;
+
+    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+        let conf = &call.conf.own;
+        let prev = call.conf.prev_result()?;
+        let chained = match call.conf.ipam {
+            Some(_) => None,
+            None => Some(chained_lease(call.verb, call.attachment, prev.as_ref())?),
+        };
+        let wanted = match (&conf.master.name, &prev, call.verb) {
+            (None, Some(prev), Verb::Add) => Wanted { name: Some(chained_master(prev)?), ..conf.master.clone() },
+            _ => conf.master.clone(),
+        };
+        let master = wanted.find(call.verb, call.pod)?;
+        // The reference and the kernel accept it.
+        if let (Some(master), Some(mtu)) = (&master, conf.mtu_bytes)
+            && mtu > master.mtu_bytes
+        {
+            tracing::warn!(mtu, master = master.name, "the master's MTU is only {}", master.mtu_bytes);
+        }
+        Ok(State { master, chained })
+    }
+
+    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
+        plan(&call.conf.own, call.attachment, state, lease)
+    }
+
+    /// None: the result has the one interface, and where prevResult's addresses count they are that one's.
+    fn earlier(_: &Call<'_, Conf>) -> AddResult {
+        AddResult::default()
+    }
+
+    /// Without key `master` a chain may have another one than the default route's, so only the kernel is asked.
+    fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
+        let kind = Kind::Ipvlan(conf.settings);
+        match conf.master.name {
+            Some(_) => conf.master.status(&kind),
+            None => stacked::probe(&kind),
+        }
+    }
+}
+
+/// The one interface of an earlier plugin's result.
+fn chained_master(prev: &AddResult) -> Result<LinkName, CniError> {
+    let name = match prev.interfaces.as_slice() {
+        [only] => LinkName::parse(&only.name).ok(),
+        _ => None,
+    };
+    name.ok_or_else(|| {
+        let names: Vec<&str> = prev.interfaces.iter().map(|entry| entry.name.as_str()).collect();
+        let text = format!(
+            "cannot find a master: prevResult has {} interfaces ({}), where key master is not set it must have the one \
+             that is the master",
+            names.len(),
+            names.join(", ")
+        );
+        CniError::new(Code::INVALID_CONFIG, text).detail("Set key master.")
+    })
+}
+
+/// The addresses and routes that an earlier plugin's result has, for a network without `ipam`. CHECK gets ADD's result,
+/// where they are the container's interface's.
+fn chained_lease(verb: Verb, attachment: &Attachment, prev: Option<&AddResult>) -> Result<AddResult, CniError> {
+    let mut lease = prev.cloned().unwrap_or_default();
+    if verb == Verb::Check {
+        let is_own = |index: usize| {
+            let entry = lease.interfaces.get(index);
+            entry.is_some_and(|entry| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty())
+        };
+        let own: Vec<bool> = lease.ips.iter().map(|ip| ip.interface.is_some_and(is_own)).collect();
+        let mut own = own.into_iter();
+        lease.ips.retain(|_| own.next().unwrap_or_default());
+    }
+    lease.interfaces.clear();
+    match lease.ips.is_empty() {
+        false => Ok(lease),
+        true => Err(invalid("plugin ipvlan needs key ipam, or a prevResult with addresses")
+            .detail("Name an address plugin by ipam.type, such as host-local.")),
+    }
+}
+
+fn plan(
+    conf: &Conf,
+    attachment: &Attachment,
+    state: &State,
+    lease: Option<AddResult>,
+) -> Result<Plan<NoStep<State>>, CniError> {
+    let mut plan = Plan::new(attachment, lease.or_else(|| state.chained.clone()), Some(conf.dns.clone()));
+    let lower = state.master.clone().map(|master| (conf.master.side, master));
+    plan.push(Step::Create(Create { kind: Kind::Ipvlan(conf.settings), lower, mtu_bytes: conf.mtu_bytes, mac: None }));
+    plan.push_container(Options { announce: Announce::Both, ..Options::default() })?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! The macvlan plugin: a link in the container with an Ethernet address of its own on an interface of the node.
+//!
+//! The link is made in the container at once, from the node's namespace, under its final name; the driver in crate
+//! `interface` does the rest.
+
+use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
+use interface::conf::{self, ArgsKey, DnsKey, MacKey, Macs};
+use interface::container::{Announce, Options};
+use interface::plan::Create;
+use interface::stacked::{self, Wanted};
+use interface::{Call, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb};
+use netops::link::macvlan::{Macvlan as Settings, Mode};
+use netops::link::{Kind, Link, Mac};
+use serde::Deserialize;
+
+/// The plugin.
+pub struct Macvlan;
+
+interface::plugin!(Macvlan);
+
+/// The macvlan plugin's own config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conf {
+    /// The interface that the link is on.
+    pub master: Wanted,
+    /// Mode and queue.
+    pub settings: Settings,
+    /// MTU in bytes; `None` is the master's.
+    pub mtu_bytes: Option<u32>,
+    /// The Ethernet addresses that the config asks for.
+    pub macs: Macs,
+    /// Name service. IPAM's does not count, as in the reference.
+    pub dns: Dns,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    master: String,
+    mode: String,
+    mtu: u32,
+    mac: String,
+    link_in_container: bool,
+    bcqueuelen: u32,
+    dns: DnsKey,
+    args: ArgsKey,
+    runtime_config: MacKey,
+}
+
+const MODES: [(&str, Mode); 4] =
+    [("bridge", Mode::Bridge), ("private", Mode::Private), ("vepa", Mode::Vepa), ("passthru", Mode::Passthru)];
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let wire: Wire = object.decode()?;
+        let bc_queue_len = (wire.bcqueuelen != 0).then_some(wire.bcqueuelen);
+        let mode = stacked::keyword("mode", &wire.mode, &MODES)?;
+        Ok(Self {
+            master: Wanted::parse(&wire.master, wire.link_in_container)?,
+            settings: Settings { mode, bc_queue_len, ..Settings::default() },
+            mtu_bytes: conf::mtu(wire.mtu),
+            macs: Macs::parse(&wire.mac, &wire.args, &wire.runtime_config)?,
+            dns: wire.dns.into_dns().unwrap_or_default(),
+        })
+    }
+}
+
+/// What the node has and the call asks for.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    master: Option<Link>,
+    mac: Option<Mac>,
+}
+
+impl InterfacePlugin for Macvlan {
+    const NAME: &'static str = "macvlan";
+    const LINK: LinkKind = LinkKind::Inside("macvlan");
+    type Conf = Conf;
+    type Removal = ();
+    type State = State;
+    type Step = NoStep<State>;
+
+    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+        let conf = &call.conf.own;
+        let master = conf.master.find(call.verb, call.pod)?;
+        if call.verb == Verb::Check {
+            return Ok(State { master, mac: None });
+        }
+        if let Some(master) = &master {
+            stacked::refuse_mtu_above(master, conf.mtu_bytes)?;
+        }
+        let mac = conf.macs.requested(call.raw)?;
+        if let (Some(mac), Mode::Passthru) = (mac, conf.settings.mode) {
+            tracing::warn!(%mac, "not used: in mode passthru the interface has its master's address");
+        }
+        Ok(State { master, mac: mac.filter(|_| conf.settings.mode != Mode::Passthru) })
+    }
+
+    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
+        plan(&call.conf.own, call.attachment, state, lease)
+    }
+
+    fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
+        conf.master.status(&Kind::Macvlan(conf.settings))
+    }
+}
+
+fn plan(
+    conf: &Conf,
+    attachment: &Attachment,
+    state: &State,
+    lease: Option<AddResult>,
+) -> Result<Plan<NoStep<State>>, CniError> {
+    let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
+    let lower = state.master.clone().map(|master| (conf.master.side, master));
+    let (kind, mtu_bytes, mac) = (Kind::Macvlan(conf.settings), conf.mtu_bytes, state.mac);
+    plan.push(Step::Create(Create { kind, lower, mtu_bytes, mac }));
+    plan.push_container(Options { announce: Announce::Both, ..Options::default() })?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,111 @@
+//! The vlan plugin: one VLAN of an interface of the node, as a link in the container.
+
+use cni_spec::{AddResult, Attachment, CniError, ConfObject, Dns, FromConf};
+use interface::conf::{self, DnsKey, invalid};
+use interface::container::Options;
+use interface::plan::Create;
+use interface::stacked::{self, Wanted};
+use interface::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, Plan, Side, Step, Verb};
+use netops::link::vlan::Vlan as Settings;
+use netops::link::{Kind, Link};
+use serde::Deserialize;
+
+/// The plugin.
+pub struct Vlan;
+
+interface::plugin!(Vlan);
+
+/// The largest number of a VLAN; 4095 is reserved (IEEE 802.1Q).
+const ID_MAX: u16 = 4094;
+
+/// The vlan plugin's own config.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Conf {
+    /// The interface that the link is on.
+    pub master: Wanted,
+    /// The VLAN.
+    pub settings: Settings,
+    /// MTU in bytes; `None` is the master's.
+    pub mtu_bytes: Option<u32>,
+    /// Name service. IPAM's does not count, as in the reference.
+    pub dns: Dns,
+}
+
+#[derive(Debug, Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Wire {
+    master: String,
+    vlan_id: u16,
+    mtu: u32,
+    link_in_container: bool,
+    dns: DnsKey,
+}
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let wire: Wire = object.decode()?;
+        if wire.master.is_empty() {
+            return Err(invalid("key master is not set").detail("Name the interface whose VLAN it is."));
+        }
+        if wire.vlan_id > ID_MAX {
+            return Err(invalid(format_args!("key vlanId = {}: VLANs are numbered 0 to {ID_MAX}", wire.vlan_id)));
+        }
+        Ok(Self {
+            master: Wanted::parse(&wire.master, wire.link_in_container)?,
+            settings: Settings { id: wire.vlan_id, ..Settings::default() },
+            mtu_bytes: conf::mtu(wire.mtu),
+            dns: wire.dns.into_dns().unwrap_or_default(),
+        })
+    }
+}
+
+/// The master, if it is known.
+#[derive(Debug, Clone, Default)]
+pub struct State {
+    master: Option<Link>,
+}
+
+impl InterfacePlugin for Vlan {
+    const NAME: &'static str = "vlan";
+    const LINK: LinkKind = LinkKind::Inside("vlan");
+    const IPAM: Ipam = Ipam::Required;
+    type Conf = Conf;
+    type Removal = ();
+    type State = State;
+    type Step = NoStep<State>;
+
+    fn observe(call: &Call<'_, Conf>) -> Result<State, CniError> {
+        let (conf, pod) = (&call.conf.own, call.pod);
+        let master = conf.master.find(call.verb, pod)?;
+        if let (Some(master), Verb::Add) = (&master, call.verb) {
+            stacked::refuse_mtu_above(master, conf.mtu_bytes)?;
+            // A VLAN of a master that is down cannot be set up (ENETDOWN).
+            stacked::require_up(master, if conf.master.side == Side::Host { &pod.host } else { &pod.inside })?;
+        }
+        Ok(State { master })
+    }
+
+    fn plan(call: &Call<'_, Conf>, state: &State, lease: Option<AddResult>) -> Result<Plan<Self::Step>, CniError> {
+        plan(&call.conf.own, call.attachment, state, lease)
+    }
+
+    fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
+        conf.master.status(&Kind::Vlan(conf.settings))
+    }
+}
+
+fn plan(
+    conf: &Conf,
+    attachment: &Attachment,
+    state: &State,
+    lease: Option<AddResult>,
+) -> Result<Plan<NoStep<State>>, CniError> {
+    let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
+    let lower = state.master.clone().map(|master| (conf.master.side, master));
+    plan.push(Step::Create(Create { kind: Kind::Vlan(conf.settings), lower, mtu_bytes: conf.mtu_bytes, mac: None }));
+    plan.push_container(Options::default())?;
+    Ok(plan)
+}
+
+#[cfg(test)]
+mod tests;
