@@ -12,6 +12,14 @@ use crate::subjects::{Who, by, is_the_kernels, node};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
+/// What links can be on: one has the default route.
+const MASTERS: &[&str] = &[
+    "ip link add up0 type veth peer name up0-peer && ip link add up1 type veth peer name up1-peer",
+    "sysctl -qw net.ipv6.conf.up0.disable_ipv6=1 net.ipv6.conf.up1.disable_ipv6=1",
+    "for link in up0 up0-peer up1 up1-peer; do ip link set $link up; done",
+    "ip address add 198.51.100.9/24 dev up1 && ip route add default via 198.51.100.1",
+];
+
 /// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -45,6 +53,9 @@ impl Line {
 pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     let node = node();
     let pods = [node.container(), node.container()];
+    if case.plugin() == "macvlan" {
+        MASTERS.iter().copied().for_each(prepare);
+    }
     case.before().for_each(prepare);
     let mut course = Course { node: &node, case, lines: Vec::new() };
     let [own, others] = &pods;

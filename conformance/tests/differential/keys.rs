@@ -60,7 +60,19 @@ pub(crate) fn plugins() -> Vec<Plugin> {
     vec![
         Plugin { name: "bridge", is_ipam: false, keys: bridge },
         Plugin { name: "ptp", is_ipam: false, keys: ptp },
+        Plugin { name: "macvlan", is_ipam: false, keys: macvlan() },
         Plugin { name: "host-local", is_ipam: true, keys: Vec::new() },
+    ]
+}
+
+/// Each node has the masters.
+fn macvlan() -> Vec<Key> {
+    vec![
+        key("master", json!(["up0", "up0", "up0", "up1", "", null]), json!(["absent", 5, "a/b"])),
+        key("mode", json!(["bridge", "private", "vepa", "passthru", ""]), json!(["source", 1])),
+        key("mtu", json!([1400, 1280, 0, 1500]), json!([-1, "1400", 9000, 1.5])),
+        key("mac", json!(["0a:00:00:00:00:07", "0A:00:00:00:00:08", ""]), json!(["x", 7])),
+        key("runtimeConfig.mac", json!(["0a:00:00:00:00:09", ""]), json!(["01:00:00:00:00:01", "x"])),
     ]
 }
 

@@ -1,14 +1,14 @@
 //! `kill -9` at every point, then the DEL (or GC) that a runtime makes.
 
-use super::{FILTERED, GATEWAY, PLAIN, ROUTED, Scenario, assert_clean, each_point, inside_links};
+use super::{FILTERED, GATEWAY, MACVLAN, PLAIN, ROUTED, Scenario, assert_clean, each_point, inside_links};
 use crate::configs::{self, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
-use testns::{Call, Container, Node, Remains, Verb};
+use testns::{Call, Container, Feature, Node, Remains, Verb};
 
 /// ADD is killed; the runtime has no result, and perhaps no namespace any more.
 fn add_killed(scenario: Scenario) {
-    let node = node();
+    let node = scenario.node();
     scenario.warm_up(&node);
     each_point(&format!("ADD {} killed, DEL", scenario.name), |n| {
         let pod = node.container();
@@ -39,7 +39,7 @@ fn assert_guarded(scenario: Scenario, node: &Node, point: &str) {
 /// On a node that never had a container, shared objects may be half-made: they must still be usable.
 fn first_add_killed(scenario: Scenario) {
     each_point(&format!("first ADD {} killed, DEL, next ADD", scenario.name), |n| {
-        let node = node();
+        let node = scenario.node();
         let pod = node.container();
         let traced = scenario.add(&pod).kill_before(&node, n);
         let point = format!("{}, {n}: {:?}", scenario.name, traced.hit.map(|hit| hit.to_string()));
@@ -66,7 +66,7 @@ fn first_add_killed(scenario: Scenario) {
 
 /// DEL is killed, and repeated with fewer and fewer parameters.
 fn del_killed(scenario: Scenario) {
-    let node = node();
+    let node = scenario.node();
     scenario.warm_up(&node);
     each_point(&format!("DEL {} killed, DEL", scenario.name), |n| {
         let pod = node.container();
@@ -137,6 +137,14 @@ fn assert_gone(scenario: Scenario, node: &Node, pod: &Container, remains: Remain
 fn del_after_a_killed_add_leaves_nothing() {
     add_killed(PLAIN);
     add_killed(GATEWAY);
+}
+
+#[test]
+fn macvlan_del_after_a_killed_add_or_del_leaves_nothing() {
+    if Feature::Macvlan.or_skip() {
+        add_killed(MACVLAN);
+        del_killed(MACVLAN);
+    }
 }
 
 #[test]

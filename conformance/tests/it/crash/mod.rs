@@ -44,6 +44,14 @@ const FILTERED: Scenario = Scenario {
 const ROUTED: Scenario = Scenario { name: "ptp with masquerade", config: || routed(one_v4()) };
 /// The same with both families, which takes seconds: the container looks for duplicates of its address.
 const ROUTED_DUAL: Scenario = Scenario { name: "ptp with masquerade, dual stack", config: || routed(one_each()) };
+/// A link that is in the container alone, on one of the node's, in both families.
+const MACVLAN: Scenario = Scenario {
+    name: "macvlan",
+    config: || {
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "uplink", "mtu": 1400,
+               "ipam": one_each()})
+    },
+};
 const ALL: [Scenario; 3] = [PLAIN, GATEWAY, FILTERED];
 
 fn routed(ipam: Value) -> Value {
@@ -61,6 +69,23 @@ fn one_each() -> Value {
 }
 
 impl Scenario {
+    /// A node that has never had a container, with what the config names.
+    fn node(self) -> Node {
+        let node = crate::subjects::node();
+        if self.has_master() {
+            node.host().add_veth("uplink", &node.remote("outside"), "outside");
+            // The kernel adds link-local addresses in its own time.
+            node.host().set_sysctl("net/ipv6/conf/uplink/disable_ipv6", "1");
+            node.remember();
+        }
+        node
+    }
+
+    /// Whether the link is on another one, so that it has no end on the host.
+    fn has_master(self) -> bool {
+        (self.config)().get("master").is_some()
+    }
+
     fn add(self, pod: &Container) -> Call {
         Call::new(Verb::Add, (self.config)(), pod)
     }

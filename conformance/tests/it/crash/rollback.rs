@@ -1,7 +1,8 @@
 //! ADD with each step failing in turn.
 
 use super::{
-    ALL, FILTERED, GATEWAY, PLAIN, ROUTED, ROUTED_DUAL, Scenario, assert_clean, assert_new, changes, each_point,
+    ALL, FILTERED, GATEWAY, MACVLAN, PLAIN, ROUTED, ROUTED_DUAL, Scenario, assert_clean, assert_new, changes,
+    each_point,
 };
 use crate::configs::with;
 use crate::subjects::node;
@@ -9,7 +10,7 @@ use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use testns::trace::{Fate, Syscall, Traced};
-use testns::{Call, Container, Node, Remains, Reply, Verb};
+use testns::{Call, Container, Feature, Node, Remains, Reply, Verb};
 
 /// How a step is made to fail.
 #[derive(Clone, Copy)]
@@ -37,7 +38,7 @@ fn suitable(call: &Syscall) -> Errno {
 
 /// On a node that has had containers before, nothing at all may differ.
 fn on_a_used_node(scenario: Scenario, failing: Failing) {
-    let node = node();
+    let node = scenario.node();
     scenario.warm_up(&node);
     let mut tolerated = Tolerated::default();
     each_point(&format!("ADD {}, {}, used node", scenario.name, failing.name), |n| {
@@ -55,7 +56,7 @@ fn on_a_used_node(scenario: Scenario, failing: Failing) {
 fn on_a_new_node(scenario: Scenario, failing: Failing) {
     let mut tolerated = Tolerated::default();
     each_point(&format!("ADD {}, {}, new node", scenario.name, failing.name), |n| {
-        let node = node();
+        let node = scenario.node();
         let pod = node.container();
         let there = fail(scenario, failing, &node, &pod, n, &mut tolerated);
         scenario.assert_addresses_are_free(&node, &format!("point {n}"));
@@ -120,8 +121,10 @@ fn assert_as_if_nothing_had_failed(s: Scenario, node: &Node, pod: &Container, re
     let check = Call::new(Verb::Check, (s.config)(), pod).prev_result(&result).run(node);
     assert_eq!(check.output.code(), 0, "{point}\n{check}");
     let is_routed = result["interfaces"][0]["name"] != "br0";
-    let host_veth = result["interfaces"][usize::from(!is_routed)]["name"].as_str().expect("a host veth");
-    assert_eq!(node.host().sysctl(&format!("net/ipv6/conf/{host_veth}/accept_ra")), "0", "{point}");
+    if !s.has_master() {
+        let host_veth = result["interfaces"][usize::from(!is_routed)]["name"].as_str().expect("a host veth");
+        assert_eq!(node.host().sysctl(&format!("net/ipv6/conf/{host_veth}/accept_ra")), "0", "{point}");
+    }
     let has_gateway = s.name != PLAIN.name && !is_routed;
     let accept_ra = if has_gateway { "0" } else { "1" };
     assert_eq!(pod.namespace().sysctl("net/ipv6/conf/eth0/accept_ra"), accept_ra, "{point}");
@@ -173,6 +176,15 @@ fn add_with_any_system_call_failing_leaves_nothing() {
 #[test]
 fn add_with_a_gateway_and_any_system_call_failing_leaves_nothing() {
     on_a_used_node(GATEWAY, FAILED);
+}
+
+#[test]
+fn macvlan_add_with_any_message_refused_or_system_call_failing_leaves_nothing() {
+    if Feature::Macvlan.or_skip() {
+        on_a_used_node(MACVLAN, REFUSED);
+        on_a_new_node(MACVLAN, REFUSED);
+        on_a_used_node(MACVLAN, FAILED);
+    }
 }
 
 #[test]
