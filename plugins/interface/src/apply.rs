@@ -175,7 +175,14 @@ impl<'a> Stage<'a> {
                 self.pod.refuse_taken(&self.attachment.ifname)?;
                 return Err(stacked::explain(error, create, self.pod));
             }
-            made => made.map_err(|error| stacked::explain(error, create, self.pod))?,
+            Err(error) => {
+                // The error may be that of a lost answer: then the link is there, which ADD has seen to be new.
+                let there = link::find(inside, name.as_str()).ok().flatten();
+                let is_ours = |link: &Link| link.kind.name() == create.kind.name() && !host_veth::is_marked(link);
+                there.filter(is_ours).into_iter().for_each(|link| self.txn.push(Undo::Inside(link)));
+                return Err(stacked::explain(error, create, self.pod));
+            }
+            Ok(link) => link,
         };
         self.txn.push(Undo::Inside(link.clone()));
         self.container = Some(link);
