@@ -126,7 +126,7 @@ fn assert_clean(node: &Node, point: &str) {
 /// Changes of the node since it was remembered, except for host-local's own notes.
 fn changes(node: &Node) -> String {
     let all = node.changes();
-    let counts = |line: &&str| !is_bookkeeping(line) && !is_settling(line) && !is_master(line) && !is_forwarding(line);
+    let counts = |line: &&str| !is_bookkeeping(line) && !is_settling(line) && !is_forwarding(line);
     all.lines().filter(counts).map(|line| format!("{line}\n")).collect()
 }
 
@@ -140,11 +140,6 @@ fn is_settling(line: &str) -> bool {
 fn is_forwarding(line: &str) -> bool {
     let key = line.get(2..).and_then(|line| line.strip_prefix("sysctl net/")).unwrap_or_default();
     ["/forwarding = ", "/ip_forward = ", "/accept_redirects = "].iter().any(|name| key.contains(name))
-}
-
-/// A master is promiscuous as long as the link of a namespace that has ended is not all gone.
-fn is_master(line: &str) -> bool {
-    line.contains(" link uplink ")
 }
 
 /// The store's folders and files that stay and are no reservations.
