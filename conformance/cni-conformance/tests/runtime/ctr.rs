@@ -77,5 +77,5 @@ fn a_daemon_that_does_not_start_is_told() {
     let words = ["--rule", "chain.add-in-order", "--driver", file.to_str().unwrap(), "--", "/bin/sh"];
     let output = run(&words);
     let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!((output.status.code(), told.contains("no such option")), (Some(2), true), "{told}");
+    assert_eq!((output.status.code(), told.contains("no such option")), (Some(3), true), "{told}");
 }
