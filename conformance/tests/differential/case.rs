@@ -19,10 +19,11 @@ impl fmt::Display for Case {
 }
 
 impl Case {
-    /// The case that belongs to a seed.
-    pub(crate) fn random(seed: u64) -> Self {
+    /// The case that belongs to a seed, of one of these plugins.
+    pub(crate) fn random(seed: u64, names: &[&str]) -> Self {
         let mut numbers = Numbers::from_seed(seed);
-        let plugins = keys::plugins();
+        let mut plugins = keys::plugins();
+        plugins.retain(|plugin| names.contains(&plugin.name));
         let plugin = numbers.pick(&plugins);
         let mut config = json!({"name": "net", "type": plugin.name});
         set(&mut numbers, &mut config, &keys::version());
