@@ -7,8 +7,8 @@
 //! [reduced](shrink) before it is shown.
 //!
 //! To add a plugin, add a line to [`keys::plugins`] and its name to `ALL`, and to `SETTLED` when a long run shows no difference. A long run, 5000 cases from the given seed on:
-//! `CNI_SEED=7 CNI_CASES=5000 cargo test -p conformance --test differential -- --ignored --nocapture`. One case again:
-//! `CNI_CASE='{"plugin": ...}' cargo test -p conformance --test differential one_case -- --ignored --nocapture`.
+//! `TEST_SEED=7 TEST_CASES=5000 cargo test -p conformance --test differential -- --ignored --nocapture`. One case again:
+//! `TEST_CASE='{"plugin": ...}' cargo test -p conformance --test differential one_case -- --ignored --nocapture`.
 
 #![expect(clippy::disallowed_methods, reason = "the length of a run is asked for by variables")]
 #![allow(missing_docs, reason = "a test's name is its documentation")]
@@ -86,10 +86,10 @@ fn compare_cases(names: &[&str], seed: u64, count: u64, time: Duration) -> BTree
 
 /// The smallest case that still has this difference, and its differences.
 fn describe(kind: &str, seed: u64, case: &Case) -> String {
-    let deadline = Instant::now() + Duration::from_secs(number("CNI_SHRINK_SECONDS", 20));
+    let deadline = Instant::now() + Duration::from_secs(number("TEST_SHRINK_SECONDS", 20));
     let small =
         shrink::shrink(case, deadline, |case| compare::compare(case).differences.iter().any(|all| all.kind() == kind));
-    let mut text = format!("seed {seed}, made small: CNI_CASE='{small}'\n");
+    let mut text = format!("seed {seed}, made small: TEST_CASE='{small}'\n");
     const LINES: usize = 12;
     for difference in compare::compare(&small).differences.iter().take(LINES) {
         write!(text, "{difference}").unwrap();
@@ -104,8 +104,8 @@ fn ours_and_the_references_are_the_same_to_a_node() {
         compare_cases(
             SETTLED,
             1,
-            number("CNI_CASES", u64::MAX / 2),
-            Duration::from_secs(number("CNI_CASES_SECONDS", 20)),
+            number("TEST_CASES", u64::MAX / 2),
+            Duration::from_secs(number("TEST_CASES_SECONDS", 20)),
         );
     }
 }
@@ -120,9 +120,9 @@ fn every_tolerance_is_a_named_difference() {
 
 /// Runs any number of cases. A tolerance that a long run never needs is out of date.
 #[test]
-#[ignore = "runs for as long as CNI_CASES asks"]
+#[ignore = "runs for as long as TEST_CASES asks"]
 fn ours_and_the_references_are_the_same_to_a_node_for_long() {
-    let tolerated = compare_cases(ALL, number("CNI_SEED", 1000), number("CNI_CASES", 2000), Duration::MAX);
+    let tolerated = compare_cases(ALL, number("TEST_SEED", 1000), number("TEST_CASES", 2000), Duration::MAX);
     let mut unused = Vec::new();
     for tolerance in tolerances::ALL {
         let count = tolerated.get(tolerance.name).copied().unwrap_or_default();
@@ -132,11 +132,11 @@ fn ours_and_the_references_are_the_same_to_a_node_for_long() {
     assert!(unused.is_empty(), "tolerances that nothing needed: {unused:#?}");
 }
 
-/// Runs the case of `CNI_CASE`, in the form that a failure prints, and shows all that both runs observed.
+/// Runs the case of `TEST_CASE`, in the form that a failure prints, and shows all that both runs observed.
 #[test]
 #[ignore = "needs a case"]
 fn one_case() {
-    let case = Case::parse(&std::env::var("CNI_CASE").unwrap());
+    let case = Case::parse(&std::env::var("TEST_CASE").unwrap());
     for who in [subjects::Who::Ours, subjects::Who::Reference] {
         eprintln!("== {who:?}");
         let lines = course::run(&case, who);
@@ -151,7 +151,7 @@ fn one_case() {
 #[test]
 #[ignore = "says whether the comparison itself is sound"]
 fn the_reference_is_the_same_as_itself() {
-    for seed in 0..number("CNI_CASES", 40) {
+    for seed in 0..number("TEST_CASES", 40) {
         let case = Case::random(seed, ALL);
         let [one, two] = [(); 2].map(|()| course::run(&case, subjects::Who::Reference));
         let differences = compare::judge(&case, &one, &two).differences;

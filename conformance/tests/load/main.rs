@@ -110,7 +110,7 @@ fn zombies() -> usize {
     children.split_whitespace().filter(|pid| stat(pid).contains(") Z ")).count()
 }
 
-/// No address is given twice, no call fails, and nothing is left. `CNI_LOAD_SECONDS` is the duration.
+/// No address is given twice, no call fails, and nothing is left. `TEST_LOAD_SECONDS` is the duration.
 #[test]
 fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
     if !subjects::has_reference() {
@@ -122,7 +122,7 @@ fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
     // The bridge and the store are made for the first pod, and stay.
     load.pod(&node.container(), &mut Numbers::from_seed(0));
     node.remember();
-    let end = Instant::now() + Duration::from_secs(subjects::number("CNI_LOAD_SECONDS", 15));
+    let end = Instant::now() + Duration::from_secs(subjects::number("TEST_LOAD_SECONDS", 15));
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
             let (load, node) = (&load, &node);

@@ -32,7 +32,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => scene.refuse(7, "args.labels is unknown"),
             false => scene.honest(),
         }
-    }),
+    })
+    .speaking(&["0.4.0"]),
     Mutant::new("bridge", "configuration.reserved-keys-are-known", "refuses-reserved-keys", |scene| {
         refuses(scene, |key| key.starts_with("cni.dev/"))
     }),

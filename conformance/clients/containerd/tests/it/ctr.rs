@@ -79,9 +79,9 @@ fn ctr_run_gives_containers_a_network() {
         let cached = daemon.cached(&container.container_id());
         assert_eq!(cached.len(), 1, "{cached:?}");
         let mut live = container.namespace().global_addresses("eth0");
-        let mut addresses = cached[0].addresses();
-        (live.sort(), addresses.sort());
-        assert_eq!(live, addresses);
+        let mut reported = cached[0].addresses();
+        (live.sort(), reported.sort());
+        assert_eq!(live, reported);
         assert_eq!(live.len(), 2);
         addresses.push(live);
     }
