@@ -9,8 +9,8 @@ use crate::{Metric, Seen};
 
 /// Bytes of the plugins' executable without a plugin: the standard library, netlink, JSON, logs.
 const BASE_BYTES: u64 = 3_200_000;
-/// Bytes that a plugin may add.
-const PLUGIN_BYTES: u64 = 100_000;
+/// Bytes that a plugin may add. An interface plugin has its own copy of the driver's verbs, as they are generic.
+const PLUGIN_BYTES: u64 = 125_000;
 
 /// Upper limits by call and metric.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(compare_size(BASE_BYTES + 2 * PLUGIN_BYTES, 2), None);
         assert_eq!(
             compare_size(BASE_BYTES + 2 * PLUGIN_BYTES + 1, 2).unwrap(),
-            "cni-plugins: 3400001 bytes are more than the budget of 3400000 for 2 plugins"
+            "cni-plugins: 3450001 bytes are more than the budget of 3450000 for 2 plugins"
         );
     }
 
