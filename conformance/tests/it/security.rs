@@ -5,6 +5,7 @@ use crate::configs::{Attached, bridge, dual, host_local, ip, layer2, v4, v6, wit
 use crate::subjects::{each, node};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use nix::mount::{MsFlags, mount, umount};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -346,4 +347,16 @@ fn the_nodes_own_namespace_is_refused_before_any_change() {
             node.assert_as_before();
         }
     });
+}
+
+/// Where `/proc/sys` cannot be seen, an absent `accept_ra` is no kernel without IPv6: the pod could become the node's router.
+#[test]
+fn add_fails_where_accept_ra_cannot_be_seen() {
+    let node = node();
+    let pod = node.container();
+    mount(Some("tmpfs"), "/proc/sys", Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
+    let error = node.call(Verb::Add, bridge(json!({})), &pod).fails_with(100);
+    umount("/proc/sys").unwrap();
+    assert!(error.msg.contains("accept_ra"), "{}", error.msg);
+    assert!(pod.namespace().find_link("eth0").is_none());
 }

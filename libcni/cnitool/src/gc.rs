@@ -19,7 +19,7 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Output) -> anyhow:
         return Ok(());
     }
     let cached = settings.runtime.stale(&network, &[])?;
-    let named = kept_by_name(gc, &settings.ifname)?;
+    let named = kept_by_name(gc, &settings.ifname, &cached)?;
     let mut valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
     let survey = settled(gc, &network, &cached, &valid).await?;
     warn_of_unknown(&network, &named, &cached, &survey);
@@ -72,13 +72,19 @@ fn is_explicit(gc: &Gc) -> bool {
     gc.all || !gc.keep.is_empty()
 }
 
-fn kept_by_name(gc: &Gc, ifname: &str) -> anyhow::Result<Vec<AttachmentId>> {
-    let parse = |text: &String| {
-        let (container, ifname) = text.split_once('/').unwrap_or((text, ifname));
-        let attachment = Attachment::new(container, ifname);
-        attachment.map(|attachment| attachment.id).with_context(|| format!("cannot use --keep {text}"))
-    };
-    gc.keep.iter().map(parse).collect()
+/// `CONTAINER/IFNAME`, or `CONTAINER` for all of its interfaces in the cache, else for the interface of this call.
+fn kept_by_name(gc: &Gc, ifname: &str, cached: &[Cached]) -> anyhow::Result<Vec<AttachmentId>> {
+    let mut named = Vec::new();
+    for text in &gc.keep {
+        let (container, chosen) = text.split_once('/').map_or((text.as_str(), None), |(id, name)| (id, Some(name)));
+        let attachment = Attachment::new(container, chosen.unwrap_or(ifname));
+        let id = attachment.with_context(|| format!("cannot use --keep {text}"))?.id;
+        let of_container =
+            cached.iter().map(|cached| &cached.attachment.id).filter(|it| it.container_id == id.container_id);
+        let all: Vec<_> = of_container.filter(|_| chosen.is_none()).cloned().collect();
+        named.extend(if all.is_empty() { vec![id] } else { all });
+    }
+    Ok(named)
 }
 
 /// The cached attachments whose namespace may still exist.

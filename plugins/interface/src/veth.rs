@@ -65,7 +65,8 @@ fn explain(error: OpError, master: Option<&Link>) -> CniError {
 /// The value could not be written; a kernel without IPv6 has no such key.
 pub fn refuse_advertisements(name: &str) -> Result<()> {
     match sysctl::ensure(&Key::of_link("ipv6", name, "accept_ra")?, "0") {
-        Err(error) if error.is_absent() => Ok(()),
+        // Only where the kernel's values can be seen is an absent one a kernel without IPv6.
+        Err(error) if error.is_absent() && sysctl::are_visible() => Ok(()),
         written => written,
     }
 }

@@ -11,6 +11,12 @@ use crate::netns::Netns;
 
 const ROOT: &str = "/proc/sys/net/";
 
+/// Whether `/proc/sys/net` is there. Without it an absent key says nothing about the kernel.
+#[must_use]
+pub fn are_visible() -> bool {
+    Path::new(ROOT).join("core").is_dir()
+}
+
 /// A key below `/proc/sys/net`. It is a path with slashes because interface names may contain dots.
 ///
 /// It contains the whole path, so that reading and writing allocate no memory: a thread in another namespace often does

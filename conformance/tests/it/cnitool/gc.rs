@@ -190,3 +190,15 @@ fn keep_of_an_unknown_container_warns() {
     let output = tour.gc(&["--keep", "c404"]);
     assert!(stderr(&output).contains("--keep c404/eth0: neither the cache nor the node has it"), "{output:?}");
 }
+
+/// `--keep CONTAINER` names a container, not its default interface.
+#[test]
+fn a_kept_container_keeps_all_its_interfaces() {
+    let tour = Tour::installed_set();
+    let pod = tour.node.container();
+    let netns = pod.namespace().path().display().to_string();
+    tour.cnitool(&["add", "office", &netns, "--container-id", "both", "--ifname", "net1"]);
+    tour.gc(&["--keep", "both"]);
+    assert_eq!(pod.namespace().global_addresses("net1"), ["10.7.0.2/24"]);
+    tour.cnitool(&["check", "office", &netns, "--container-id", "both", "--ifname", "net1"]);
+}
