@@ -1,11 +1,10 @@
 //! The tap plugin's keys.
 
-use std::fmt;
+use std::{fmt, fs};
 
 use cni_spec::{CniError, ConfObject, Dns, FromConf};
 use interface::conf::{self, ArgsKey, DnsKey, MacKey, invalid, parse_mac};
 use netops::link::{LinkName, Mac};
-use nix::unistd::{Group, User};
 use serde::Deserialize;
 use serde::de::{self, Deserializer, Visitor};
 
@@ -81,27 +80,30 @@ enum Id {
 
 impl Id {
     fn user(self) -> Result<u32, CniError> {
-        let find = |name: &str| User::from_name(name).map(|user| user.map(|user| user.uid.as_raw()));
-        self.number("owner", "user", find)
+        self.number("owner", "user", "/etc/passwd")
     }
 
     fn group(self) -> Result<u32, CniError> {
-        let find = |name: &str| Group::from_name(name).map(|group| group.map(|group| group.gid.as_raw()));
-        self.number("group", "group", find)
+        self.number("group", "group", "/etc/group")
     }
 
-    fn number(self, key: &str, what: &str, find: impl Fn(&str) -> nix::Result<Option<u32>>) -> Result<u32, CniError> {
+    /// By the node's own file: libc's search loads modules of the node (NSS), which a static executable cannot do safely.
+    fn number(self, key: &str, what: &str, file: &str) -> Result<u32, CniError> {
         let name = match self {
             Self::Number(number) => return Ok(number),
             Self::Name(name) => name,
         };
         let absent = |why: String| invalid(format_args!("key {key} = {name:?}: {why}"));
-        match find(&name) {
-            Ok(Some(number)) => Ok(number),
-            Ok(None) => Err(absent(format!("the node has no {what} of that name"))),
-            Err(errno) => Err(absent(errno.desc().to_lowercase())),
-        }
+        let text = fs::read_to_string(file).map_err(|error| absent(format!("cannot read {file}: {error}")))?;
+        let number = text.lines().find_map(|line| number_of(line, &name));
+        number.ok_or_else(|| absent(format!("the node has no {what} of that name in {file}; use its number")))
     }
+}
+
+/// The third field of a line of passwd(5) or group(5), if the first is this name.
+fn number_of(line: &str, name: &str) -> Option<u32> {
+    let mut fields = line.split(':');
+    (fields.next()? == name).then(|| fields.nth(1)?.parse().ok())?
 }
 
 impl<'de> Deserialize<'de> for Id {
@@ -143,7 +145,12 @@ mod tests {
         assert_eq!((conf.owner, conf.group), (Some(107), Some(0)));
         assert_eq!(parse(r#","owner":"root""#).unwrap().owner, Some(0));
         let error = parse(r#","owner":"no-such-user""#).unwrap_err();
-        assert!(error.msg.contains(r#"key owner = "no-such-user": the node has no user of that name"#), "{error}");
+        assert!(
+            error.msg.contains(
+                r#"key owner = "no-such-user": the node has no user of that name in /etc/passwd; use its number"#
+            ),
+            "{error}"
+        );
         for bad in [r#","owner":-1"#, r#","owner":4294967295"#, r#","group":true"#] {
             assert!(parse(bad).unwrap_err().to_string().contains("a number from 0 to 4294967294, or a name"), "{bad}");
         }

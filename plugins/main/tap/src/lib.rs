@@ -94,7 +94,7 @@ mod tests {
             sysctl net/ipv4/conf/tap0/arp_notify=1
             ip address add 10.1.0.5/24 dev tap0
             ip link set tap0 up
-            ip route add 0.0.0.0/0 via 10.1.0.1 dev tap0
+            ip route add default via 10.1.0.1 dev tap0
         "#]]
         .assert_eq(&plan.to_string());
     }
