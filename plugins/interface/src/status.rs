@@ -1,6 +1,6 @@
 //! STATUS: whether ADD could be served now.
 
-use cni_spec::{CniError, Code};
+use cni_spec::{CniError, Code, NetworkName};
 use filter::{Backend, Filter};
 use netops::link::tun::{Tap, create_tap};
 use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
@@ -17,18 +17,21 @@ use crate::{conf, failed};
 /// Code 50 with the reason; the IPAM plugin's own.
 pub async fn status<P: InterfacePlugin>(request: &StatusRequest<P::Conf>) -> Result<(), CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
-    let not_available = |error: CniError| CniError {
-        code: Code::NOT_AVAILABLE,
-        msg: format!("network {} is not available: {}", request.conf.name, error.msg),
-        ..error
-    };
-    P::status(&request.conf.own, request.raw.search_path()).map_err(not_available)?;
+    P::status(&request.conf.own, request.raw.search_path())
+        .map_err(|error| not_available(&request.conf.name, error))?;
     let Some(ipam) = request.ipam() else { return Ok(()) };
     match ipam.status().await {
         // It did not answer, so there is no answer of its own to pass on.
-        Err(error) if error.code == Code::DELEGATE => Err(not_available(error)),
+        Err(error) if error.code == Code::DELEGATE => Err(not_available(&request.conf.name, error)),
         answer => answer,
     }
+}
+
+/// The error of STATUS: why ADD could not be served.
+#[must_use]
+pub fn not_available(network: &NetworkName, error: CniError) -> CniError {
+    let msg = format!("network {network} is not available: {}", error.msg);
+    CniError { code: Code::NOT_AVAILABLE, msg, ..error }
 }
 
 /// Whether the packet filter can do what a config asks for.

@@ -109,7 +109,8 @@ fn first_error(errors: Vec<OpError>) -> Result<(), String> {
 }
 
 /// The error that stopped ADD, or code 109 if ADD was interrupted; `details` lists what was undone and what is left.
-pub(crate) fn not_done(failed: Failed<CniError>) -> CniError {
+#[must_use]
+pub fn not_done(failed: Failed<CniError>) -> CniError {
     let aftermath = failed.aftermath();
     let error = match failed.why {
         Why::Error(error) => error,

@@ -1,0 +1,129 @@
+//! The attachment as prevResult describes it. That is what another process says: what it names is looked at on the node before
+//! anything is done with it.
+
+use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Ip};
+use interface::pod::Pod;
+use netops::link::{self, Kind, Link};
+use netops::pair;
+use skel::NetnsPath;
+
+use interface::check::differs;
+use interface::failed;
+
+/// An attachment in a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attached {
+    /// The result.
+    pub result: AddResult,
+    ifname: String,
+    place: Option<usize>,
+}
+
+impl Attached {
+    /// The attachment of this name. Of several interfaces of the name, those in `netns` are preferred, and then the last,
+    /// as an earlier result that was passed on stands before.
+    pub(crate) fn new(result: AddResult, attachment: &Attachment, netns: Option<&NetnsPath>) -> Self {
+        let ifname = attachment.ifname.as_str();
+        let named = |entry: &Interface| entry.name == ifname && !entry.sandbox.is_empty();
+        let here = |entry: &Interface| named(entry) && netns.is_some_and(|netns| entry.sandbox == netns.as_str());
+        let last = |is_it: &dyn Fn(&Interface) -> bool| result.interfaces.iter().rposition(is_it);
+        let place = last(&here).or_else(|| last(&named));
+        Self { ifname: ifname.to_owned(), place, result }
+    }
+
+    /// The index of the container's interface in the result.
+    #[must_use]
+    pub fn place(&self) -> Option<usize> {
+        self.place
+    }
+
+    /// The container's interface, if the result has it.
+    #[must_use]
+    pub fn interface(&self) -> Option<&Interface> {
+        self.result.interfaces.get(self.place?)
+    }
+
+    /// The container's interface.
+    ///
+    /// # Errors
+    /// Code 7: the result has none of this name with a sandbox.
+    pub fn get_interface(&self) -> Result<&Interface, CniError> {
+        self.interface().ok_or_else(|| {
+            let msg = format!("cannot use prevResult: it has no interface {} with a sandbox", self.ifname);
+            CniError::new(Code::INVALID_CONFIG, msg)
+                .detail("The plugin that makes the interface has to stand before this one in the list.")
+        })
+    }
+
+    /// The addresses of the container's interface, and those of which the result does not say whose they are.
+    pub fn ips(&self) -> impl Iterator<Item = &Ip> {
+        self.result.ips.iter().filter(|ip| ip.interface.is_none_or(|index| Some(index) == self.place))
+    }
+
+    /// The container's link.
+    ///
+    /// # Errors
+    /// Code 107: it is not there.
+    pub fn link(&self, pod: &Pod) -> Result<Link, CniError> {
+        let found = link::find(&pod.inside, &self.ifname).map_err(failed)?;
+        found.ok_or_else(|| {
+            differs(format!("interface {} in {}", self.ifname, pod.inside.place()), "it is not found")
+                .detail("The plugin that makes the interface has to stand before this one in the list.")
+        })
+    }
+
+    /// The host's end of the container's veth. Each end has to name the other one, by index and namespace: a container may
+    /// make a link with any index. The result has to have it, too.
+    ///
+    /// # Errors
+    /// Code 110: the interface is no veth, or its other end is not on the host, or not in the result.
+    pub fn host_end(&self, pod: &Pod) -> Result<Link, CniError> {
+        let link = self.link(pod)?;
+        let unusable = |why: String| {
+            let msg = format!("cannot find the host's end of {} in {}: {why}", self.ifname, pod.inside.place());
+            CniError::new(Code::UNUSABLE_RESULT, msg).detail("Only veth interfaces, as of bridge and ptp, have one.")
+        };
+        if link.kind != Kind::Veth {
+            return Err(unusable(format!("it is a {}", link.kind)));
+        }
+        let end = pair::find_host_end(&pod.host, &pod.inside, &pod.netns, &link).map_err(failed)?;
+        let end = end.ok_or_else(|| unusable("its peer is not on the host".to_owned()))?;
+        let is_told = self.result.interfaces.iter().any(|entry| entry.name == end.name && entry.sandbox.is_empty());
+        if is_told { Ok(end) } else { Err(unusable(format!("prevResult does not have {}", end.name))) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, sandbox: &str) -> Interface {
+        Interface { name: name.into(), sandbox: sandbox.into(), ..Interface::default() }
+    }
+
+    fn attached(interfaces: Vec<Interface>, ips: &[(&str, Option<usize>)]) -> Attached {
+        let ip = |(address, interface): &(&str, Option<usize>)| Ip {
+            interface: *interface,
+            address: address.parse().unwrap(),
+            gateway: None,
+        };
+        let result = AddResult { interfaces, ips: ips.iter().map(ip).collect(), ..AddResult::default() };
+        Attached::new(result, &Attachment::parse("n", "c", "eth0").unwrap(), None)
+    }
+
+    #[test]
+    fn the_attachments_interface_has_its_name_and_a_sandbox() {
+        let found = attached(vec![entry("eth0", ""), entry("eth0", "/a"), entry("eth1", "/a")], &[]);
+        assert_eq!(found.place(), Some(1));
+        let none = attached(vec![entry("eth0", ""), entry("eth1", "/a")], &[]);
+        assert_eq!(none.get_interface().unwrap_err().code, Code::INVALID_CONFIG);
+    }
+
+    #[test]
+    fn its_addresses_are_those_on_it_and_those_on_no_named_interface() {
+        let ips = [("10.0.0.1/24", Some(0)), ("10.0.0.2/24", Some(1)), ("10.0.0.3/24", None), ("10.0.0.4/24", Some(9))];
+        let found = attached(vec![entry("veth", ""), entry("eth0", "/a")], &ips);
+        let addresses: Vec<String> = found.ips().map(|ip| ip.address.to_string()).collect();
+        assert_eq!(addresses, ["10.0.0.2/24", "10.0.0.3/24"]);
+    }
+}

@@ -1,0 +1,28 @@
+//! What chained plugins share: plugins that change an attachment which an earlier plugin of the list has made.
+//!
+//! Start at [`ChainedPlugin`], which is what a plugin writes, and at README.md.
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`own`] | what a chained plugin is, and what its verbs are given; [`plugin!`] |
+//! | [`attached`] | the attachment as prevResult describes it |
+//! | [`site`] | the node and the container's namespace, opened once, when they are needed |
+//! | [`drive`] | the driver of the verbs |
+//! | [`undo`] | how a failed ADD takes its changes back |
+
+pub mod own;
+
+pub mod attached;
+pub mod site;
+
+pub mod drive;
+pub mod undo;
+
+pub use attached::Attached;
+pub use interface::check::differs;
+pub use interface::conf::invalid;
+pub use interface::failed;
+pub use own::{Call, ChainedPlugin, Collecting, Removing};
+pub use site::Site;
+pub use skel;
+pub use undo::{Txn, Undo};
