@@ -10,7 +10,8 @@ use crate::plugin::{self, Entry};
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
 use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, conf, json};
-use std::path::Path;
+use std::cell::OnceCell;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -22,6 +23,13 @@ pub struct Delegate<'a> {
     raw: &'a Raw,
     plugin: &'a PluginType,
     version: SpecVersion,
+    found: OnceCell<Found>,
+}
+
+/// The file of a delegate, and the entry that serves it in this process, if the file is of this very build.
+struct Found {
+    executable: PathBuf,
+    entry: Option<&'static Entry>,
 }
 
 /// Checks that `plugin` can be an address plugin: one of this executable that delegates would find itself in
@@ -52,7 +60,7 @@ pub(crate) fn check(call: &Call, plugin: &PluginType) -> Result<(), CniError> {
 
 impl<'a> Delegate<'a> {
     pub(crate) fn new(raw: &'a Raw, plugin: &'a PluginType, version: SpecVersion) -> Self {
-        Self { raw, plugin, version }
+        Self { raw, plugin, version, found: OnceCell::new() }
     }
 
     /// The plugin's file name.
@@ -64,15 +72,23 @@ impl<'a> Delegate<'a> {
     /// Whether `CNI_PATH` has it.
     #[must_use]
     pub fn is_installed(&self) -> bool {
-        self.raw.call.env.plugin_path().find_executable(self.plugin).is_ok()
+        self.find().is_ok()
     }
 
     /// Whether a dropped ADD has changed nothing, see [`crate::Plugin::WAITS_BEFORE_CHANGES`]. Never true for a plugin
     /// that runs as a process of its own.
     #[must_use]
     pub fn waits_before_changes(&self) -> bool {
-        let executable = self.raw.call.env.plugin_path().find_executable(self.plugin);
-        executable.is_ok_and(|file| self.find_in_process(&file).is_some_and(|entry| entry.waits_before_changes))
+        self.find().is_ok_and(|found| found.entry.is_some_and(|entry| entry.waits_before_changes))
+    }
+
+    /// Whether it runs as a process of its own. Such a plugin may look for the container's link, as the reference's
+    /// dhcp does.
+    ///
+    /// # Errors
+    /// Code 108 if it cannot be found.
+    pub fn is_process(&self) -> Result<bool, CniError> {
+        Ok(self.find()?.entry.is_none())
     }
 
     /// ADD. The caller must call [`Delegate::del`] if it or anything after it fails (SPEC 4).
@@ -137,21 +153,26 @@ impl<'a> Delegate<'a> {
 
     async fn call_with(&self, command: Command, stdin: Rc<[u8]>) -> Result<Vec<u8>, CniError> {
         let call = &self.raw.call;
-        let executable = call.env.plugin_path().find_executable(self.plugin)?;
-        let output = match self.find_in_process(&executable) {
+        let Found { executable, entry } = self.find()?;
+        let output = match entry {
             Some(entry) => {
                 let reply = (entry.handler)(&call.for_delegate(command, stdin)).await;
                 Output { exit: Exit::Code(i32::from(reply.exit)), stdout: reply.stdout, stderr: String::new() }
             }
-            None => self.run(command, &executable, &stdin).await?,
+            None => self.run(command, executable, &stdin).await?,
         };
         output.into_stdout().map_err(|error| self.signed(error))
     }
 
-    /// The entry that serves the plugin in this process, if the plugin's file is of this very build.
-    fn find_in_process(&self, executable: &Path) -> Option<&Entry> {
+    /// Looks for the plugin once a call, so that all that is asked about it is about one file.
+    fn find(&self) -> Result<&Found, CniError> {
+        if let Some(found) = self.found.get() {
+            return Ok(found);
+        }
+        let executable = self.raw.call.env.plugin_path().find_executable(self.plugin)?;
         let entry = plugin::find(self.raw.call.entries, self.plugin.as_str()).filter(|entry| !entry.delegates);
-        entry.filter(|_| build_id::is_in(executable))
+        let entry = entry.filter(|_| build_id::is_in(&executable));
+        Ok(self.found.get_or_init(|| Found { executable, entry }))
     }
 
     /// The delegate's error is the caller's (SPEC 4); the text names the delegate for operators.

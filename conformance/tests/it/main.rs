@@ -10,6 +10,7 @@ mod subjects;
 
 mod protocol;
 
+mod address_plugins;
 mod bridge;
 mod dummy;
 mod host_device;

@@ -3,14 +3,13 @@
 use std::cell::Cell;
 
 use cni_spec::{AddResult, CniError, Code};
-use ipnetwork::IpNetwork;
-use netops::txn::{self, Txn};
-use skel::{AddRequest, CheckRequest};
+use netops::txn;
+use skel::{AddRequest, CheckRequest, Delegate};
 
 use crate::apply::Stage;
 use crate::check::{self, Look};
-use crate::own::{Call, InterfacePlugin, Ipam, Verb};
-use crate::plan::Plan;
+use crate::own::{Call, InterfacePlugin, Ipam, OwnStep, Verb};
+use crate::plan::{Names, Plan, Turn};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, Undo, not_done};
 use crate::{conf, lease, result};
@@ -26,38 +25,47 @@ pub async fn add<P: InterfacePlugin>(request: &AddRequest<P::Conf>) -> Result<Ad
     let AddRequest { attachment, conf, raw, .. } = request;
     let call = Call { verb: Verb::Add, attachment, conf, pod: &pod, raw };
     let mut state = P::observe(&call)?;
-    let (ipam, search_path) = (request.ipam(), request.raw.search_path());
+    let ipam = request.ipam();
+    let (ipam, search_path) = (ipam.as_ref(), request.raw.search_path());
     let undoer = AddUndoer { attachment, pod: &pod, ipam, search_path, is_left: Cell::new(false) };
+    let names = Names::of(attachment);
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
         pod.refuse_taken(&attachment.ifname)?;
-        let lease = lease::take(request.ipam(), txn).await?;
+        let mut stage = Stage::new(attachment, &pod, &names, txn, search_path);
+        let is_link_first = P::LINK_BEFORE_IPAM && ipam.map_or(Ok(false), Delegate::is_process)?;
+        let mut has_filter = false;
+        if is_link_first {
+            let plan = P::plan(&call, &state, None)?;
+            has_filter = plan.has_filter();
+            make(&plan, &mut stage, &mut state, has_filter, Some(Turn::AfterAddresses)).await?;
+        }
+        let lease = lease::take(ipam, txn).await?;
         let plan = P::plan(&call, &state, lease)?;
         txn.checkpoint().await;
-        let earlier = P::earlier(&call);
-        make::<P>(request, &pod, txn, &mut state, plan, earlier).await
+        let made = if is_link_first { Some(Turn::BeforeAddresses) } else { None };
+        make(&plan, &mut stage, &mut state, plan.has_filter() && !has_filter, made).await?;
+        let links = P::links(&mut stage, &state)?;
+        Ok(result::assemble(request, P::earlier(&call), plan.lease, plan.replaces_dns, &links))
     });
     done.await.map_err(not_done)
 }
 
-async fn make<P: InterfacePlugin>(
-    request: &AddRequest<P::Conf>,
-    pod: &Pod,
-    txn: &Txn<Undo>,
-    state: &mut P::State,
-    plan: Plan<P::Step>,
-    earlier: AddResult,
-) -> Result<AddResult, CniError> {
-    if let Some(addresses) = plan.find_filtered() {
-        // Taken back after the link, as the spoof guard stays as long as its port.
-        txn.push(Undo::Filter(addresses.iter().map(|address: &IpNetwork| address.ip()).collect()));
+/// Makes the steps of a plan but those of one turn. `filters`: they touch the packet filter for the first time.
+async fn make<O: OwnStep>(
+    plan: &Plan<O>,
+    stage: &mut Stage<'_>,
+    state: &mut O::State,
+    filters: bool,
+    without: Option<Turn>,
+) -> Result<(), CniError> {
+    if filters {
+        // Before the link is made, so taken back after it: the spoof guard stays as long as its port.
+        stage.txn.push(Undo::Filter);
     }
-    let mut stage = Stage::new(&request.attachment, pod, &plan.names, txn, request.raw.search_path());
-    for step in &plan.steps {
-        step.apply(&mut stage, state).await?;
+    for step in plan.steps.iter().filter(|step| Some(step.turn()) != without) {
+        step.apply(stage, state).await?;
     }
-    stage.flush()?;
-    let links = P::links(&mut stage, state)?;
-    Ok(result::assemble(request, earlier, plan.lease, plan.replaces_dns, &links))
+    stage.flush()
 }
 
 /// Compares the attachment with what ADD made. What later plugins added is no difference.

@@ -7,25 +7,26 @@ use skel::Delegate;
 use crate::undo::Undo;
 
 /// Asks the IPAM plugin for addresses. The release is pushed as undo *before* the call: a delegate that fails half-way
-/// or is killed may already hold an address, and releasing none is no error.
+/// or is killed may already hold an address, and releasing none is no error. It is the last undo of all: an address is
+/// not free as long as a link may have it.
 ///
 /// # Errors
 /// The IPAM plugin's own; code 110 if it gave no address.
-pub(crate) async fn take(ipam: Option<Delegate<'_>>, txn: &Txn<Undo>) -> Result<Option<AddResult>, CniError> {
+pub(crate) async fn take(ipam: Option<&Delegate<'_>>, txn: &Txn<Undo>) -> Result<Option<AddResult>, CniError> {
     let Some(ipam) = ipam else { return Ok(None) };
-    txn.push(Undo::Request);
-    let answer = add(&ipam).await;
+    txn.push_last(Undo::Request);
+    let answer = add(ipam).await;
     // The IPAM plugin has ended, whether it succeeded or not.
-    txn.forget_newest();
-    txn.push(Undo::Lease);
+    txn.forget_last();
+    txn.push_last(Undo::Lease);
     match answer {
         Ok(lease) => Ok(Some(lease)),
         Err(error) => {
             // The rollback releases for a delegate that was killed; for one that answered with an error, DEL is called
             // here (SPEC 4).
             if !matches!(error.code, Code::TIMEOUT | Code::UNUSABLE_RESULT) {
-                release_after(&error, &ipam).await;
-                txn.forget_newest();
+                release_after(&error, ipam).await;
+                txn.forget_last();
             }
             Err(error)
         }

@@ -13,7 +13,7 @@ use skel::{EventLoop, GcRequest};
 use crate::apply::Stage;
 use crate::check::Look;
 use crate::detach::Detaching;
-use crate::plan::{Plan, Side};
+use crate::plan::{Plan, Side, Turn};
 use crate::pod::Pod;
 use crate::result::without_loopback;
 use crate::{inside, veth};
@@ -31,6 +31,9 @@ pub trait InterfacePlugin: Sized + 'static {
     /// Whether plans may have [`crate::plan::Step::SpoofGuard`] or [`crate::plan::Step::Masquerade`]: then DEL, GC and a
     /// rollback look at the packet filter, whatever the config says by now.
     const FILTERS: bool = false;
+    /// Whether the link is there when an address plugin of another make is called, as with the reference: dhcp sends on
+    /// it. The other address plugins are called first, and an ADD that they refuse changes nothing.
+    const LINK_BEFORE_IPAM: bool = true;
     /// Whether the network must have an address plugin.
     const IPAM: Ipam = Ipam::Optional;
     /// Its keys, checked.
@@ -174,6 +177,11 @@ pub struct Call<'a, C> {
 pub trait OwnStep: fmt::Display {
     /// [`InterfacePlugin::State`].
     type State;
+
+    /// When it is made.
+    fn turn(&self) -> Turn {
+        Turn::AfterAddresses
+    }
 
     /// Makes it. What was queued before has been sent by then. Pushes its undo to [`Stage::txn`].
     ///

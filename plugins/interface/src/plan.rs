@@ -39,6 +39,17 @@ pub struct Plan<O> {
     pub replaces_dns: bool,
 }
 
+/// When a step is made in an ADD whose address plugin has to find the link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// With the link. The step is the same whatever the addresses are.
+    BeforeAddresses,
+    /// With the link, and again for what the addresses add to it.
+    Both,
+    /// When the addresses are known.
+    AfterAddresses,
+}
+
 /// What the links of an attachment are called.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Names {
@@ -124,6 +135,18 @@ pub struct Create {
     pub mac: Option<Mac>,
 }
 
+impl Names {
+    /// The names of an attachment's links.
+    #[must_use]
+    pub fn of(attachment: &Attachment) -> Self {
+        Self {
+            container: attachment.ifname.as_str().to_owned(),
+            host: host_veth::name(attachment),
+            alias: host_veth::alias(attachment),
+        }
+    }
+}
+
 impl Create {
     /// A link of this kind on its own, with the kernel's defaults.
     #[must_use]
@@ -136,17 +159,12 @@ impl<O> Plan<O> {
     /// An empty plan for an attachment with this lease (`None`: a network without IPAM). `dns` replaces IPAM's.
     #[must_use]
     pub fn new(attachment: &Attachment, lease: Option<AddResult>, dns: Option<Dns>) -> Self {
-        let names = Names {
-            container: attachment.ifname.as_str().to_owned(),
-            host: host_veth::name(attachment),
-            alias: host_veth::alias(attachment),
-        };
         let mut lease = lease.unwrap_or_default();
         let replaces_dns = dns.is_some();
         if let Some(dns) = dns {
             lease.dns = dns;
         }
-        Self { names, steps: Vec::new(), lease, replaces_dns }
+        Self { names: Names::of(attachment), steps: Vec::new(), lease, replaces_dns }
     }
 
     /// Adds a step.
@@ -213,17 +231,9 @@ impl<O> Plan<O> {
         }
     }
 
-    /// The addresses that the plan masquerades; `None` if it touches no packet filter at all.
-    pub(crate) fn find_filtered(&self) -> Option<Vec<IpNetwork>> {
-        let mut filtered = None;
-        for step in &self.steps {
-            match step {
-                Step::SpoofGuard(_) => filtered = filtered.or(Some(Vec::new())),
-                Step::Masquerade(_, addresses) => filtered = Some(addresses.clone()),
-                _ => (),
-            }
-        }
-        filtered
+    /// Whether the plan touches the packet filter.
+    pub(crate) fn has_filter(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step, Step::SpoofGuard(_) | Step::Masquerade(..)))
     }
 }
 
@@ -234,7 +244,7 @@ impl<O: OwnStep> fmt::Display for Plan<O> {
 }
 
 impl Names {
-    fn of(&self, side: Side) -> &str {
+    fn on(&self, side: Side) -> &str {
         match side {
             Side::Host => &self.host,
             Side::Container => &self.container,
@@ -243,6 +253,23 @@ impl Names {
 }
 
 impl<O: OwnStep> Step<O> {
+    /// Whether the step is made before or after an address plugin that has to find the link.
+    pub(crate) fn turn(&self) -> Turn {
+        match self {
+            Self::Own(own) => own.turn(),
+            Self::Sysctls(_) => Turn::Both,
+            Self::Veth(_)
+            | Self::Create(_)
+            | Self::SpoofGuard(_)
+            | Self::RefuseAdvertisements
+            | Self::LeaveDefaultVlan
+            | Self::JoinVlans(_)
+            | Self::Port(_)
+            | Self::Up(Side::Host) => Turn::BeforeAddresses,
+            _ => Turn::AfterAddresses,
+        }
+    }
+
     /// In the words of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let Names { container, host, alias } = names;
@@ -281,17 +308,17 @@ impl<O: OwnStep> Step<O> {
             Self::ArpNotify => writeln!(f, "sysctl net/ipv4/conf/{container}/arp_notify=1"),
             Self::Addresses(side, addresses) => addresses.iter().try_for_each(|address| {
                 let nodad = if address.nodad { " nodad" } else { "" };
-                writeln!(f, "ip address add {} dev {}{nodad}", address.net, names.of(*side))
+                writeln!(f, "ip address add {} dev {}{nodad}", address.net, names.on(*side))
             }),
-            Self::Up(side) => writeln!(f, "ip link set {} up", names.of(*side)),
+            Self::Up(side) => writeln!(f, "ip link set {} up", names.on(*side)),
             Self::StayDown => writeln!(f, "{container} stays down"),
             Self::DeleteRoutes(side, routes) => {
-                routes.iter().try_for_each(|route| writeln!(f, "ip route del {route} dev {}", names.of(*side)))
+                routes.iter().try_for_each(|route| writeln!(f, "ip route del {route} dev {}", names.on(*side)))
             }
             Self::Routes(side, routes) | Self::OnlyRoutes(side, routes) => {
-                routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {}", names.of(*side)))
+                routes.iter().try_for_each(|route| writeln!(f, "ip route add {route} dev {}", names.on(*side)))
             }
-            Self::AwaitUp(side) => writeln!(f, "wait until {} can carry packets", names.of(*side)),
+            Self::AwaitUp(side) => writeln!(f, "wait until {} can carry packets", names.on(*side)),
             Self::AwaitAddresses(_) => writeln!(f, "wait until no address of {container} is tentative"),
             Self::Forward { ipv6: false } => writeln!(f, "sysctl net/ipv4/ip_forward=1"),
             Self::Forward { ipv6: true } => writeln!(f, "sysctl net/ipv6/conf/all/forwarding=1"),

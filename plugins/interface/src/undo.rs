@@ -5,7 +5,6 @@
 
 use std::cell::Cell;
 use std::fmt;
-use std::net::IpAddr;
 
 use cni_spec::{Attachment, CniError, Code};
 use filter::Known;
@@ -24,8 +23,8 @@ pub enum Undo {
     Request,
     /// Releases the addresses.
     Lease,
-    /// Removes the masquerade rules of these addresses, and the spoof guard.
-    Filter(Vec<IpAddr>),
+    /// Removes the masquerade rules and the spoof guard.
+    Filter,
     /// Undoes a change of the node.
     Node(NodeUndo),
     /// Deletes a link of the container.
@@ -47,7 +46,7 @@ impl fmt::Display for Undo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Request | Self::Lease => f.write_str("addresses released"),
-            Self::Filter(_) => f.write_str("masquerade and spoof guard removed"),
+            Self::Filter => f.write_str("masquerade and spoof guard removed"),
             Self::Node(change) => change.fmt(f),
             Self::Inside(link) => write!(f, "link {} deleted in the container", link.name),
             Self::Own(own) => own.fmt(f),
@@ -62,7 +61,7 @@ pub(crate) struct AddUndoer<'a> {
     /// The namespaces that it changed.
     pub(crate) pod: &'a Pod,
     /// The IPAM plugin.
-    pub(crate) ipam: Option<Delegate<'a>>,
+    pub(crate) ipam: Option<&'a Delegate<'a>>,
     /// `PATH`, for iptables.
     pub(crate) search_path: &'a str,
     /// A rule or a link of the attachment is still there.
@@ -74,12 +73,14 @@ impl Undoer for AddUndoer<'_> {
 
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
         let undone = match undo {
-            Undo::Request if self.ipam.as_ref().is_some_and(Delegate::waits_before_changes) => Ok(()),
-            // Pushed first, so undone last. DEL releases in the same order.
-            Undo::Lease if self.is_left.get() => Err("the addresses stay held for what is left".to_owned()),
+            Undo::Request if self.ipam.is_some_and(Delegate::waits_before_changes) => Ok(()),
+            // Undone last. DEL releases in the same order.
+            Undo::Request | Undo::Lease if self.is_left.get() => {
+                Err("the addresses stay held for what is left".to_owned())
+            }
             Undo::Request | Undo::Lease => self.release().await.map_err(|error| error.to_string()),
-            Undo::Filter(addresses) => {
-                let known = Known { addresses, search_path: self.search_path, ..Known::default() };
+            Undo::Filter => {
+                let known = Known { search_path: self.search_path, ..Known::default() };
                 first_error(filter::remove_all(self.attachment.into(), known))
             }
             Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),
@@ -96,7 +97,7 @@ impl Undoer for AddUndoer<'_> {
 
 impl AddUndoer<'_> {
     async fn release(&self) -> Result<(), CniError> {
-        match &self.ipam {
+        match self.ipam {
             Some(ipam) => ipam.del().await,
             None => Ok(()),
         }

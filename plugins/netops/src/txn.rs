@@ -51,9 +51,17 @@ impl<U> Txn<U> {
         self.undos.borrow_mut().push(undo);
     }
 
-    /// Removes the newest undo, because its change did not happen.
-    pub fn forget_newest(&self) {
-        drop(self.undos.borrow_mut().pop());
+    /// Adds an undo that runs after all others, those that were pushed earlier included.
+    pub fn push_last(&self, undo: U) {
+        self.undos.borrow_mut().insert(0, undo);
+    }
+
+    /// Removes the undo that [`Txn::push_last`] added, because its change did not happen or needs another undo.
+    pub fn forget_last(&self) {
+        let mut undos = self.undos.borrow_mut();
+        if !undos.is_empty() {
+            drop(undos.remove(0));
+        }
     }
 
     /// Gives a cancellation the chance to take effect. Netlink requests never yield, so without a checkpoint the plan

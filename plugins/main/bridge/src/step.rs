@@ -3,6 +3,7 @@
 use cni_spec::CniError;
 use interface::apply::UP_DEADLINE;
 use interface::check::{self, differs};
+use interface::plan::Turn;
 use interface::{Look, OwnStep, Side, Stage, failed};
 use netops::addr;
 use netops::link::{self, Link, Mac, Settings};
@@ -41,6 +42,13 @@ impl State {
 
 impl OwnStep for Own {
     type State = State;
+
+    fn turn(&self) -> Turn {
+        match self {
+            Self::Shared(_) => Turn::Both,
+            Self::AwaitPort { .. } | Self::AwaitGateways => Turn::AfterAddresses,
+        }
+    }
 
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         match self {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use cni_spec::{CniError, Code};
 use interface::check::differs;
+use interface::plan::Turn;
 use interface::pod::Pod;
 use interface::undo::{OwnUndo, Undo};
 use interface::{Look, OwnStep, Stage, conf::invalid, failed};
@@ -100,6 +101,10 @@ impl fmt::Display for Move {
 
 impl OwnStep for Move {
     type State = State;
+
+    fn turn(&self) -> Turn {
+        Turn::BeforeAddresses
+    }
 
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         let Some(before) = &state.before else { return Ok(()) };

@@ -29,6 +29,8 @@ impl InterfacePlugin for Ptp {
     const NAME: &'static str = "ptp";
     const LINK: LinkKind = LinkKind::Veth;
     const FILTERS: bool = true;
+    // As the reference's.
+    const LINK_BEFORE_IPAM: bool = false;
     const IPAM: Ipam = Ipam::Required;
     type Conf = Conf;
     type Removal = ();

@@ -4,6 +4,7 @@ use std::fmt;
 
 use cni_spec::{CniError, Code};
 use interface::check::differs;
+use interface::plan::Turn;
 use interface::pod::Pod;
 use interface::undo::Undo;
 use interface::{Look, OwnStep, Stage, conf::invalid, failed};
@@ -46,6 +47,10 @@ impl fmt::Display for CreateTap {
 
 impl OwnStep for CreateTap {
     type State = Option<Mac>;
+
+    fn turn(&self) -> Turn {
+        Turn::BeforeAddresses
+    }
 
     async fn apply(&self, stage: &mut Stage<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
         let Self { ifname, alias, mac, conf } = self;
