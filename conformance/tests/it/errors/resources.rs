@@ -99,13 +99,13 @@ fn an_ipam_error() {
     trouble.adding(
         &bridge(json!({"ipam": {"type": "script"}})),
         &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 11,
-            "msg": "no lease yet",
-            "details": "The server did not answer. Reported by plugin script."
-        }
-    "#]],
+            {
+                "cniVersion": "1.0.0",
+                "code": 11,
+                "msg": "no lease yet",
+                "details": "The server did not answer. Reported by plugin script. Undone: link veth063f9704 deleted."
+            }
+        "#]],
     );
 }
 
@@ -117,13 +117,13 @@ fn a_crash_of_the_ipam_plugin() {
     trouble.adding(
         &bridge(json!({"ipam": {"type": "script"}})),
         &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 108,
-            "msg": "netplugin failed with no error message: killed by SIGABRT",
-            "details": "How it ended: killed by SIGABRT. Reported by plugin script."
-        }
-    "#]],
+            {
+                "cniVersion": "1.0.0",
+                "code": 108,
+                "msg": "netplugin failed with no error message: killed by SIGABRT",
+                "details": "How it ended: killed by SIGABRT. Reported by plugin script. Undone: link veth063f9704 deleted."
+            }
+        "#]],
     );
 }
 
@@ -135,13 +135,13 @@ fn an_invalid_result_of_the_ipam_plugin() {
     trouble.adding(
         &bridge(json!({"ipam": {"type": "script"}})),
         &expect![[r#"
-        {
-            "cniVersion": "1.0.0",
-            "code": 108,
-            "msg": "cannot use the result of plugin script: cannot parse JSON: expected value at line 1 column 1",
-            "details": "It printed \"hello\\n\"."
-        }
-    "#]],
+            {
+                "cniVersion": "1.0.0",
+                "code": 108,
+                "msg": "cannot use the result of plugin script: cannot parse JSON: expected value at line 1 column 1",
+                "details": "It printed \"hello\\n\". Undone: link veth063f9704 deleted."
+            }
+        "#]],
     );
 }
 
