@@ -2,24 +2,33 @@
 
 use crate::call::Call;
 use crate::delegate;
+use crate::erased::{Attach, Detach, Erased};
+use crate::event_loop;
 use crate::netns::NetnsPath;
-use crate::plugin::Plugin;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
 use cni_spec::{
-    AddResult, Attachment, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType,
-    SpecVersion, conf, version,
+    Attachment, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType, SpecVersion, conf,
+    version,
 };
+use std::pin::Pin;
 use std::rc::Rc;
 
-/// Answers one call of plugin `P`.
-pub(crate) async fn dispatch<P: Plugin>(call: &Call) -> Reply {
+/// Answers one call of a plugin.
+pub(crate) fn dispatch<'a>(plugin: &'static dyn Erased, call: &'a Call) -> Pin<Box<dyn Future<Output = Reply> + 'a>> {
+    Box::pin(async move {
+        event_loop::as_needed(plugin.event_loop()).await;
+        answer(plugin, call).await
+    })
+}
+
+async fn answer(plugin: &dyn Erased, call: &Call) -> Reply {
     let command = call.env.find_command();
     if let Err(error) = call.env.check(command) {
         return Reply::failure(&error, SpecVersion::LATEST);
     }
     if command == Some(Command::Version) {
-        return Reply::success(version_text(P::VERSIONS, &call.read_version_input()));
+        return Reply::success(version_text(plugin.versions(), &call.read_version_input()));
     }
     let stdin = match call.read_stdin() {
         Ok(stdin) => stdin,
@@ -30,7 +39,7 @@ pub(crate) async fn dispatch<P: Plugin>(call: &Call) -> Reply {
             let object = Rc::new(object);
             let version = SpecVersion::find(object.version_text()).unwrap_or(SpecVersion::LATEST);
             let raw = Raw { call: call.clone(), stdin };
-            let outcome = run_verb::<P>(command, raw, &object).await;
+            let outcome = run_verb(plugin, command, raw, &object).await;
             outcome.unwrap_or_else(|error| Reply::failure(&error, version))
         }
         Err(error) => {
@@ -48,7 +57,8 @@ fn version_text(versions: &[SpecVersion], input: &[u8]) -> String {
     format!("{{\"cniVersion\":\"{asked}\",\"supportedVersions\":[{}]}}\n", quoted.join(","))
 }
 
-async fn run_verb<P: Plugin>(
+async fn run_verb(
+    plugin: &dyn Erased,
     command: Option<Command>,
     mut raw: Raw,
     object: &Rc<ConfObject>,
@@ -56,51 +66,60 @@ async fn run_verb<P: Plugin>(
     let Some(command) = command else {
         return Err(CniError::new(Code::INVALID_ENVIRONMENT, format!("unknown CNI_COMMAND: {}", raw.call.env.command)));
     };
-    let cni_version = gate_version(command, object.version_text(), P::VERSIONS)?;
+    let cni_version = gate_version(command, object.version_text(), plugin.versions())?;
     let netns = open_netns(command, &mut raw.call)?;
     let silent = |()| Reply::default();
     match command {
         Command::Add => {
-            let conf = checked::<P>(&raw, object, cni_version)?;
+            let PluginConf { net, own } = checked(plugin, &raw, object, cni_version)?;
             let attachment = attachment(&raw, object)?;
             let netns = netns.ok_or_else(missing_netns)?;
-            add::<P>(AddRequest { attachment, netns, conf, raw }, object).await
+            let request = AddRequest { attachment, netns, conf: PluginConf { net, own: () }, raw };
+            add(plugin, own, request, object).await
         }
         Command::Del => {
-            let conf = for_removal::<P>(&raw, object, cni_version);
+            let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
             let attachment = attachment(&raw, object)?;
-            P::del(&DelRequest { attachment, netns, conf, raw }).await.map(silent)
+            let request = DelRequest { attachment, netns, conf: PluginConf { net, own: () }, raw };
+            own.del(request).await.map(silent)
         }
         Command::Check => {
-            let conf = checked::<P>(&raw, object, cni_version)?;
+            let PluginConf { net, own } = checked(plugin, &raw, object, cni_version)?;
             let attachment = attachment(&raw, object)?;
             let netns = netns.ok_or_else(missing_netns)?;
-            P::check(&CheckRequest { attachment, netns, conf, raw }).await.map(silent)
+            let request = CheckRequest { attachment, netns, conf: PluginConf { net, own: () }, raw };
+            own.check(request).await.map(silent)
         }
         Command::Gc => {
-            let conf = for_removal::<P>(&raw, object, cni_version);
+            let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
             let valid = object.valid_attachments()?;
-            P::gc(&GcRequest { valid, conf, raw }).await.map(silent)
+            own.gc(GcRequest { valid, conf: PluginConf { net, own: () }, raw }).await.map(silent)
         }
         Command::Status => {
-            let conf = checked::<P>(&raw, object, cni_version)?;
-            P::status(&StatusRequest { conf, raw }).await.map(silent)
+            let PluginConf { net, own } = checked(plugin, &raw, object, cni_version)?;
+            own.status(StatusRequest { conf: PluginConf { net, own: () }, raw }).await.map(silent)
         }
-        Command::Version => Ok(Reply::success(version_text(P::VERSIONS, &[]))), // answered before
+        Command::Version => Ok(Reply::success(version_text(plugin.versions(), &[]))), // answered before
     }
 }
 
 /// ADD, and DEL after it if the config's version cannot express the result.
-async fn add<P: Plugin>(request: AddRequest<P::Conf>, object: &Rc<ConfObject>) -> Result<Reply, CniError> {
-    let result: AddResult = P::add(&request).await?;
-    let cni_version = request.conf.cni_version;
+async fn add(
+    plugin: &dyn Erased,
+    own: Box<dyn Attach>,
+    request: AddRequest<()>,
+    object: &Rc<ConfObject>,
+) -> Result<Reply, CniError> {
+    let (result, request) = own.add(request).await;
+    let (result, cni_version) = (result?, request.conf.cni_version);
     let error = match result.to_json(cni_version) {
         Ok(text) => return Ok(Reply::success(text)),
         Err(error) => error,
     };
     let AddRequest { attachment, netns, conf: _, raw } = request;
-    let conf = for_removal::<P>(&raw, object, cni_version).after(result);
-    match P::del(&DelRequest { attachment, netns: Some(netns), conf, raw }).await {
+    let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
+    let conf = PluginConf { net: net.after(result), own: () };
+    match own.del(DelRequest { attachment, netns: Some(netns), conf, raw }).await {
         Ok(()) => Err(error.detail("What ADD had made was removed again.")),
         Err(left) => Err(error.detail(format!("What ADD had made could not all be removed: {left}."))),
     }
@@ -119,26 +138,32 @@ fn missing_netns() -> CniError {
     CniError::new(Code::INVALID_ENVIRONMENT, "required env variables [CNI_NETNS] missing")
 }
 
-fn checked<P: Plugin>(
+fn checked(
+    plugin: &dyn Erased,
     raw: &Raw,
     object: &Rc<ConfObject>,
     version: SpecVersion,
-) -> Result<PluginConf<P::Conf>, CniError> {
-    let mut conf = PluginConf::checked(object, version)?;
-    conf.ipam = conf.ipam.filter(|_| P::DELEGATES);
-    conf.ipam.as_ref().map_or(Ok(()), |plugin| delegate::check(&raw.call, plugin))?;
+) -> Result<PluginConf<Box<dyn Attach>>, CniError> {
+    let mut conf = plugin.checked(object, version)?;
+    conf.net.ipam = conf.net.ipam.filter(|_| plugin.delegates());
+    conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(&raw.call, ipam))?;
     for sentence in object.misspelt() {
-        tracing::warn!(plugin = P::NAME, network = %object.name(), "{sentence}");
+        tracing::warn!(plugin = plugin.name(), network = %object.name(), "{sentence}");
     }
     Ok(conf)
 }
 
-fn for_removal<P: Plugin>(raw: &Raw, object: &Rc<ConfObject>, version: SpecVersion) -> PluginConf<P::Removal> {
-    let mut conf = PluginConf::for_removal(object, version);
-    let is_usable = |plugin: &PluginType| object.unless_unread(delegate::check(&raw.call, plugin)).is_some();
-    conf.ipam = conf.ipam.filter(|plugin| P::DELEGATES && is_usable(plugin));
+fn for_removal(
+    plugin: &dyn Erased,
+    raw: &Raw,
+    object: &Rc<ConfObject>,
+    version: SpecVersion,
+) -> PluginConf<Box<dyn Detach>> {
+    let mut conf = plugin.for_removal(object, version);
+    let is_usable = |ipam: &PluginType| object.unless_unread(delegate::check(&raw.call, ipam)).is_some();
+    conf.net.ipam = conf.net.ipam.filter(|ipam| plugin.delegates() && is_usable(ipam));
     for sentence in object.unread() {
-        tracing::warn!(plugin = P::NAME, network = %object.name(), "{sentence}; going on without it");
+        tracing::warn!(plugin = plugin.name(), network = %object.name(), "{sentence}; going on without it");
     }
     conf
 }

@@ -3,7 +3,6 @@
 //! Creating one takes a fifth of the instructions of a short call, and most calls never wait, as the kernel answers a
 //! netlink request while it is sent. So [`crate::run`] polls without one first, and creates it when the work waits.
 
-use crate::plugin::Plugin;
 use std::future::poll_fn;
 use std::task::Poll;
 use tokio::runtime::Handle;
@@ -24,8 +23,8 @@ pub async fn ready() {
 }
 
 /// Waits until the event loop is there if the plugin's verbs rely on it.
-pub(crate) async fn as_needed_by<P: Plugin>() {
-    match P::EVENT_LOOP {
+pub(crate) async fn as_needed(wanted: EventLoop) {
+    match wanted {
         EventLoop::Always => ready().await,
         EventLoop::WhenWaiting => {}
     }

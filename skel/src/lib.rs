@@ -32,6 +32,7 @@ pub mod call;
 pub mod delegate;
 mod dispatch;
 pub mod env;
+mod erased;
 pub mod event_loop;
 pub mod interrupt;
 mod log;

@@ -2,10 +2,12 @@
 
 use crate::call::Call;
 use crate::dispatch::dispatch;
-use crate::event_loop::{self, EventLoop};
+use crate::erased::Of;
+use crate::event_loop::EventLoop;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 use cni_spec::{AddResult, CniError, FromAnyConf, FromConf, SpecVersion};
+use std::marker::PhantomData;
 use std::pin::Pin;
 
 /// A plugin. Its verbs run on the process's single-threaded event loop, one verb per process, and may use all of tokio;
@@ -111,12 +113,7 @@ impl Entry {
     /// The entry of a plugin.
     #[must_use]
     pub const fn of<P: Plugin>() -> Self {
-        let handler: Handler = |call| {
-            Box::pin(async move {
-                event_loop::as_needed_by::<P>().await;
-                dispatch::<P>(call).await
-            })
-        };
+        let handler: Handler = |call| dispatch(&Of::<P>(PhantomData), call);
         Self {
             name: P::NAME,
             versions: P::VERSIONS,

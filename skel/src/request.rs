@@ -3,7 +3,7 @@
 use crate::call::Call;
 use crate::delegate::{self, Delegate};
 use crate::netns::NetnsPath;
-use cni_spec::{Attachment, CniArgs, CniError, PluginConf};
+use cni_spec::{Attachment, CniArgs, CniError, NetConf, PluginConf};
 use std::rc::Rc;
 
 /// The raw call, for plugins that pass it on.
@@ -32,6 +32,30 @@ impl Raw {
         &self.call.env.search_path
     }
 
+    /// The network's address plugin, if it has one. `conf` is of this call.
+    #[must_use]
+    pub fn ipam<'a>(&'a self, conf: &'a NetConf) -> Option<Delegate<'a>> {
+        Some(Delegate::new(self, conf.ipam.as_ref()?, conf.cni_version))
+    }
+
+    /// Calls the address plugin to release its addresses, if the network has one. `conf` is of this DEL.
+    ///
+    /// # Errors
+    /// The address plugin's own. Code 7: prevResult has addresses, and `ipam` does not name their plugin, so they stay
+    /// reserved until DEL is called with a corrected config.
+    pub async fn release(&self, conf: &NetConf) -> Result<(), CniError> {
+        if let Some(ipam) = self.ipam(conf) {
+            return ipam.del().await;
+        }
+        let usable = |plugin: Option<_>| plugin.map_or(Ok(()), |plugin| delegate::check(&self.call, &plugin));
+        match conf.object().ipam_type().and_then(usable) {
+            Err(error) if conf.find_prev_result().is_some_and(|prev| !prev.ips.is_empty()) => {
+                Err(error.detail("The addresses of prevResult stay taken: mend the key, and call DEL again."))
+            }
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// Parses `CNI_ARGS`. Plugins that do not use it do not call this, and so accept anything in it.
     ///
     /// # Errors
@@ -57,8 +81,12 @@ macro_rules! request {
             /// The network's address plugin, if it has one.
             #[must_use]
             pub fn ipam(&self) -> Option<Delegate<'_>> {
-                let plugin = self.conf.ipam.as_ref()?;
-                Some(Delegate::new(&self.raw, plugin, self.conf.cni_version))
+                self.raw.ipam(&self.conf)
+            }
+
+            /// The same request with other keys of the plugin's own.
+            pub(crate) fn with_own<U>(self, own: U) -> $Name<U> {
+                $Name { $($field: self.$field,)* conf: self.conf.with_own(own), raw: self.raw }
             }
         }
     };
@@ -108,18 +136,8 @@ impl<C> DelRequest<C> {
     /// Calls the address plugin to release its addresses, if the network has one.
     ///
     /// # Errors
-    /// The address plugin's own. Code 7: prevResult has addresses, and `ipam` does not name their plugin, so they stay
-    /// reserved until DEL is called with a corrected config.
+    /// As [`Raw::release`].
     pub async fn release(&self) -> Result<(), CniError> {
-        if let Some(ipam) = self.ipam() {
-            return ipam.del().await;
-        }
-        let usable = |plugin: Option<_>| plugin.map_or(Ok(()), |plugin| delegate::check(&self.raw.call, &plugin));
-        match self.conf.object().ipam_type().and_then(usable) {
-            Err(error) if self.conf.find_prev_result().is_some_and(|prev| !prev.ips.is_empty()) => {
-                Err(error.detail("The addresses of prevResult stay taken: mend the key, and call DEL again."))
-            }
-            Ok(()) | Err(_) => Ok(()),
-        }
+        self.raw.release(&self.conf).await
     }
 }

@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::cell::RefCell;
+use std::ops::Deref;
 use std::rc::Rc;
 
 /// The keys that the specification and its CONVENTIONS define at the top of a plugin's config.
@@ -271,9 +272,9 @@ impl FromAnyConf for () {
     fn from_any_conf(_: &ConfObject) -> Self {}
 }
 
-/// A network config, parsed: the specification's keys around the plugin's own.
+/// What the specification defines of a network config, without the plugin's own keys.
 #[derive(Debug, Clone)]
-pub struct PluginConf<T> {
+pub struct NetConf {
     /// The version that results are printed in.
     pub cni_version: SpecVersion,
     /// The network.
@@ -282,10 +283,17 @@ pub struct PluginConf<T> {
     pub plugin_type: String,
     /// `ipam.type`, if there is an address plugin.
     pub ipam: Option<PluginType>,
-    /// The plugin's own keys.
-    pub own: T,
     object: Rc<ConfObject>,
     made: Option<AddResult>,
+}
+
+/// A network config, parsed: the specification's keys and the plugin's own.
+#[derive(Debug, Clone)]
+pub struct PluginConf<T> {
+    /// The specification's keys.
+    pub net: NetConf,
+    /// The plugin's own keys.
+    pub own: T,
 }
 
 impl<T: FromConf> PluginConf<T> {
@@ -294,15 +302,9 @@ impl<T: FromConf> PluginConf<T> {
     /// # Errors
     /// Code 7 or 2, naming key and value.
     pub fn checked(object: &Rc<ConfObject>, cni_version: SpecVersion) -> Result<Self, CniError> {
-        Ok(Self {
-            cni_version,
-            name: object.name().clone(),
-            plugin_type: object.plugin_type()?,
-            own: T::from_conf(object).map_err(|error| object.hint(error))?,
-            ipam: object.ipam_type()?,
-            object: Rc::clone(object),
-            made: None,
-        })
+        let net = NetConf::start(object, cni_version, object.plugin_type()?);
+        let own = T::from_conf(object).map_err(|error| object.hint(error))?;
+        Ok(Self { net: NetConf { ipam: object.ipam_type()?, ..net }, own })
     }
 }
 
@@ -310,19 +312,35 @@ impl<T: FromAnyConf> PluginConf<T> {
     /// The config for DEL and GC, which is never refused. [`ConfObject::unread`] reports invalid keys.
     #[must_use]
     pub fn for_removal(object: &Rc<ConfObject>, cni_version: SpecVersion) -> Self {
-        Self {
-            cni_version,
-            name: object.name().clone(),
-            plugin_type: object.unless_unread(object.plugin_type()).unwrap_or_default(),
-            own: T::from_any_conf(object),
-            ipam: object.unless_unread(object.ipam_type()).flatten(),
-            object: Rc::clone(object),
-            made: None,
-        }
+        let plugin_type = object.unless_unread(object.plugin_type()).unwrap_or_default();
+        let net = NetConf::start(object, cni_version, plugin_type);
+        let own = T::from_any_conf(object);
+        Self { net: NetConf { ipam: object.unless_unread(object.ipam_type()).flatten(), ..net }, own }
     }
 }
 
 impl<T> PluginConf<T> {
+    /// The same config with other keys of the plugin's own.
+    #[must_use]
+    pub fn with_own<U>(self, own: U) -> PluginConf<U> {
+        PluginConf { net: self.net, own }
+    }
+}
+
+impl<T> Deref for PluginConf<T> {
+    type Target = NetConf;
+
+    fn deref(&self) -> &NetConf {
+        &self.net
+    }
+}
+
+impl NetConf {
+    fn start(object: &Rc<ConfObject>, cni_version: SpecVersion, plugin_type: String) -> Self {
+        let (name, object) = (object.name().clone(), Rc::clone(object));
+        Self { cni_version, name, plugin_type, ipam: None, object, made: None }
+    }
+
     /// The object that it was parsed from.
     #[must_use]
     pub fn object(&self) -> &ConfObject {
@@ -358,7 +376,7 @@ impl<T> PluginConf<T> {
     /// prevResult, for a plugin that only changes the objects of others.
     ///
     /// # Errors
-    /// As [`PluginConf::prev_result`]; code 7: the plugin is the first of its list, or the runtime passed no result on.
+    /// As [`NetConf::prev_result`]; code 7: the plugin is the first of its list, or the runtime passed no result on.
     pub fn get_prev_result(&self) -> Result<AddResult, CniError> {
         self.prev_result()?.ok_or_else(|| {
             let msg = format!("cannot use network config: plugin {} needs key prevResult", self.plugin_type);

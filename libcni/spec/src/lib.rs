@@ -23,7 +23,7 @@ pub const SUITE_MARK: &str = "CNI suite executable, mark 5b1f0c9e7a2d4836";
 
 pub use args::CniArgs;
 pub use attachment::Attachment;
-pub use conf::{ConfObject, FromAnyConf, FromConf, PluginConf};
+pub use conf::{ConfObject, FromAnyConf, FromConf, NetConf, PluginConf};
 pub use error::{CniError, Code};
 pub use names::{ContainerId, IfName, NetworkName, PluginPath, PluginType};
 pub use result::{AddResult, Dns, Interface, Ip, Route};

@@ -12,7 +12,7 @@ use netops::watch::Watch;
 use netops::{Errno, Request, addr, sysctl};
 
 use crate::container::{self, Sysctl};
-use crate::own::OwnStep;
+use crate::erased::{Attach, OwnIndex};
 use crate::plan::{Create, Names, Side, Step};
 use crate::pod::Pod;
 use crate::undo::Undo;
@@ -209,9 +209,9 @@ impl<'a> Stage<'a> {
     }
 }
 
-impl<O: OwnStep> Step<O> {
+impl Step<OwnIndex> {
     /// Makes the step, or queues it.
-    pub(crate) async fn apply(&self, stage: &mut Stage<'_>, state: &mut O::State) -> Result<(), CniError> {
+    pub(crate) async fn apply(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
         let up = Settings { up: Some(true), ..Settings::default() };
         match self {
             Self::LeaveDefaultVlan => {
@@ -247,7 +247,7 @@ impl<O: OwnStep> Step<O> {
             Self::StayDown => Ok(()),
             acting => {
                 stage.flush()?;
-                acting.act(stage, state).await?;
+                acting.act(stage, plugin).await?;
                 stage.txn.checkpoint().await;
                 Ok(())
             }
@@ -255,9 +255,9 @@ impl<O: OwnStep> Step<O> {
     }
 
     /// The steps that are more than requests in a queue.
-    async fn act(&self, stage: &mut Stage<'_>, state: &mut O::State) -> Result<(), CniError> {
+    async fn act(&self, stage: &mut Stage<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
         match self {
-            Self::Own(own) => own.apply(stage, state).await,
+            Self::Own(own) => plugin.apply(*own, stage).await,
             Self::Veth(veth) => {
                 let made = veth::create(stage, veth);
                 // An error may be that of a lost answer: then the pair is there.

@@ -2,13 +2,15 @@
 
 use std::cell::Cell;
 
-use cni_spec::{AddResult, CniError, Code};
+use cni_spec::{AddResult, Attachment, CniError, Code, NetConf};
 use netops::txn;
-use skel::{AddRequest, CheckRequest, Delegate};
+use skel::request::Raw;
+use skel::{AddRequest, CheckRequest, Delegate, NetnsPath};
 
 use crate::apply::Stage;
 use crate::check::{self, Look};
-use crate::own::{Call, InterfacePlugin, Ipam, OwnStep, Verb};
+use crate::erased::{self, Attach, OwnIndex, Start};
+use crate::own::{InterfacePlugin, Ipam, Verb};
 use crate::plan::{Names, Plan, Turn};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, Undo, not_done};
@@ -20,41 +22,55 @@ use crate::{conf, lease, result};
 /// The error that stopped ADD. All changes were rolled back; details list any that could not be.
 pub async fn add<P: InterfacePlugin>(request: &AddRequest<P::Conf>) -> Result<AddResult, CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
-    conf::refuse_inexpressible(request.conf.ipam.is_some(), request.conf.cni_version)?;
-    let pod = Pod::open(&request.netns)?;
-    let AddRequest { attachment, conf, raw, .. } = request;
-    let call = Call { verb: Verb::Add, attachment, conf, pod: &pod, raw };
-    let mut state = P::observe(&call)?;
-    let ipam = request.ipam();
-    let (ipam, search_path) = (ipam.as_ref(), request.raw.search_path());
+    let AddRequest { attachment, netns, conf, raw } = request;
+    let start = erased::Of::<P> { verb: Verb::Add, attachment, conf, raw };
+    add_by(&start, P::LINK_BEFORE_IPAM, Asked { attachment, netns, net: &conf.net, raw }).await
+}
+
+/// The parts of a request that are the same for all plugins.
+struct Asked<'a> {
+    attachment: &'a Attachment,
+    netns: &'a NetnsPath,
+    net: &'a NetConf,
+    raw: &'a Raw,
+}
+
+async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> Result<AddResult, CniError> {
+    let Asked { attachment, netns, net, raw } = asked;
+    conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
+    let pod = Pod::open(netns)?;
+    let mut plugin = start.observe(&pod)?;
+    let plugin = &mut *plugin;
+    let ipam = raw.ipam(net);
+    let (ipam, search_path) = (ipam.as_ref(), raw.search_path());
     let undoer = AddUndoer { attachment, pod: &pod, ipam, search_path, is_left: Cell::new(false) };
     let names = Names::of(attachment);
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
         pod.refuse_taken(&attachment.ifname)?;
         let mut stage = Stage::new(attachment, &pod, &names, txn, search_path);
-        let is_link_first = P::LINK_BEFORE_IPAM && ipam.map_or(Ok(false), Delegate::is_process)?;
+        let is_link_first = link_before_ipam && ipam.map_or(Ok(false), Delegate::is_process)?;
         let mut has_filter = false;
         if is_link_first {
-            let plan = P::plan(&call, &state, None)?;
+            let plan = plugin.plan(None)?;
             has_filter = plan.has_filter();
-            make(&plan, &mut stage, &mut state, has_filter, Some(Turn::AfterAddresses)).await?;
+            make(&plan, &mut stage, plugin, has_filter, Some(Turn::AfterAddresses)).await?;
         }
         let lease = lease::take(ipam, txn).await?;
-        let plan = P::plan(&call, &state, lease)?;
+        let plan = plugin.plan(lease)?;
         txn.checkpoint().await;
         let made = if is_link_first { Some(Turn::BeforeAddresses) } else { None };
-        make(&plan, &mut stage, &mut state, plan.has_filter() && !has_filter, made).await?;
-        let links = P::links(&mut stage, &state)?;
-        Ok(result::assemble(request, P::earlier(&call), plan.lease, plan.replaces_dns, &links))
+        make(&plan, &mut stage, plugin, plan.has_filter() && !has_filter, made).await?;
+        let links = plugin.links(&mut stage)?;
+        Ok(result::assemble(netns, net.cni_version, plugin.earlier(), (plan.lease, plan.replaces_dns), &links))
     });
     done.await.map_err(not_done)
 }
 
 /// Makes the steps of a plan but those of one turn. `filters`: they touch the packet filter for the first time.
-async fn make<O: OwnStep>(
-    plan: &Plan<O>,
+async fn make(
+    plan: &Plan<OwnIndex>,
     stage: &mut Stage<'_>,
-    state: &mut O::State,
+    plugin: &mut (dyn Attach + '_),
     filters: bool,
     without: Option<Turn>,
 ) -> Result<(), CniError> {
@@ -63,7 +79,7 @@ async fn make<O: OwnStep>(
         stage.txn.push(Undo::Filter);
     }
     for step in plan.steps.iter().filter(|step| Some(step.turn()) != without) {
-        step.apply(stage, state).await?;
+        step.apply(stage, plugin).await?;
     }
     stage.flush()
 }
@@ -74,25 +90,30 @@ async fn make<O: OwnStep>(
 /// The first difference.
 pub async fn check<P: InterfacePlugin>(request: &CheckRequest<P::Conf>) -> Result<(), CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
-    let prev = request.conf.prev_result()?;
+    let CheckRequest { attachment, netns, conf, raw } = request;
+    let start = erased::Of::<P> { verb: Verb::Check, attachment, conf, raw };
+    check_by(&start, Asked { attachment, netns, net: &conf.net, raw }).await
+}
+
+async fn check_by(start: &dyn Start, asked: Asked<'_>) -> Result<(), CniError> {
+    let Asked { attachment, netns, net, raw } = asked;
+    let prev = net.prev_result()?;
     let Some(prev) = &prev else {
         return Err(CniError::new(Code::INVALID_CONFIG, "cannot CHECK without prevResult"));
     };
-    if let Some(ipam) = request.ipam() {
+    if let Some(ipam) = raw.ipam(net) {
         ipam.check().await?;
     }
-    let CheckRequest { attachment, conf, raw, .. } = request;
-    if P::is_linkless(&conf.own) {
+    if start.is_linkless() {
         return Ok(());
     }
-    let entry = check::container_interface(prev, attachment.ifname.as_str(), &request.netns)?;
-    let lease = conf.ipam.as_ref().map(|_| lease::of_result(prev, entry));
-    let pod = Pod::open(&request.netns)?;
-    let call = Call { verb: Verb::Check, attachment, conf, pod: &pod, raw };
-    let mut state = P::observe(&call)?;
-    let plan = P::plan(&call, &state, lease)?;
+    let entry = check::container_interface(prev, attachment.ifname.as_str(), netns)?;
+    let lease = net.ipam.as_ref().map(|_| lease::of_result(prev, entry));
+    let pod = Pod::open(netns)?;
+    let mut plugin = start.observe(&pod)?;
+    let plan = plugin.plan(lease)?;
     let mut look = Look::new(attachment, &pod, &plan.names, prev, entry, raw.search_path());
-    plan.steps.iter().try_for_each(|step| step.check(&mut look, &mut state))?;
+    plan.steps.iter().try_for_each(|step| step.check(&mut look, &mut *plugin))?;
     look.prefixes()
 }
 
@@ -100,8 +121,12 @@ pub async fn check<P: InterfacePlugin>(request: &CheckRequest<P::Conf>) -> Resul
 /// Code 7: the plugin needs an address plugin, and the network has none.
 pub(crate) fn require_ipam<P: InterfacePlugin>(has_ipam: bool) -> Result<(), CniError> {
     match P::IPAM {
-        Ipam::Required if !has_ipam => Err(conf::invalid(format_args!("plugin {} needs key ipam", P::NAME))
-            .detail("Name an address plugin by ipam.type, such as host-local.")),
+        Ipam::Required if !has_ipam => Err(missing_ipam(P::NAME)),
         Ipam::Required | Ipam::Optional => Ok(()),
     }
+}
+
+fn missing_ipam(plugin: &str) -> CniError {
+    conf::invalid(format_args!("plugin {plugin} needs key ipam"))
+        .detail("Name an address plugin by ipam.type, such as host-local.")
 }

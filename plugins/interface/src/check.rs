@@ -10,7 +10,7 @@ use netops::route::{self, MAIN_TABLE, Route};
 use netops::{Kernel, OpError, pair};
 use skel::NetnsPath;
 
-use crate::own::OwnStep;
+use crate::erased::{Attach, OwnIndex};
 use crate::plan::{Create, Names, Side, Step};
 use crate::pod::Pod;
 use crate::{failed, stacked};
@@ -294,11 +294,11 @@ impl<'a> Look<'a> {
     }
 }
 
-impl<O: OwnStep> Step<O> {
+impl Step<OwnIndex> {
     /// Compares the node with the step. Sysctls are not compared: whoever uses the link later may tune them.
-    pub(crate) fn check(&self, look: &mut Look<'_>, state: &mut O::State) -> Result<(), CniError> {
+    pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
         match self {
-            Self::Own(own) => own.check(look, state),
+            Self::Own(own) => plugin.check(*own, look),
             Self::Veth(_) => look.veth(),
             Self::Create(create) => look.created(create),
             Self::SpoofGuard(_) => match look.container()?.mac {

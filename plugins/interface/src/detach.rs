@@ -7,14 +7,16 @@
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use cni_spec::{AddResult, Attachment, CniError};
+use cni_spec::{AddResult, Attachment, CniError, NetConf};
 use filter::{Filter, Known};
 use netops::error::Result as OpResult;
 use netops::link::{self, Link};
 use netops::unlink::{self, Left};
 use netops::{Kernel, Netns, OpError, addr};
-use skel::{DelRequest, GcRequest};
+use skel::request::Raw;
+use skel::{DelRequest, GcRequest, NetnsPath};
 
+use crate::erased::{self, Collect};
 use crate::own::InterfacePlugin;
 use crate::{failed, host_veth, lease, pod};
 
@@ -37,13 +39,28 @@ pub struct Detaching<'a, R> {
 /// # Errors
 /// What could not be removed, together.
 pub async fn del<P: InterfacePlugin>(request: &DelRequest<P::Removal>) -> Result<(), CniError> {
-    let attachment = &request.attachment;
-    let prev = request.conf.find_prev_result();
+    let DelRequest { attachment, netns, conf, raw } = request;
+    let asked = Asked { attachment, netns: netns.as_ref(), net: &conf.net, raw, filters: P::FILTERS };
+    del_by(asked, &erased::remove_link::<P>(&conf.own)).await
+}
+
+/// The parts of DEL's request that are the same for all plugins, and [`InterfacePlugin::FILTERS`].
+struct Asked<'a> {
+    attachment: &'a Attachment,
+    netns: Option<&'a NetnsPath>,
+    net: &'a NetConf,
+    raw: &'a Raw,
+    filters: bool,
+}
+
+async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> OpResult<()>) -> Result<(), CniError> {
+    let Asked { attachment, netns: asked_netns, net, raw, filters } = asked;
+    let prev = net.find_prev_result();
     let prev = prev.as_ref();
     let mut errors = Vec::new();
-    let (netns, is_gone) = match pod::find_netns(request.netns.as_ref()) {
+    let (netns, is_gone) = match pod::find_netns(asked_netns) {
         Ok(netns) => {
-            let is_gone = netns.is_none() && request.netns.is_some();
+            let is_gone = netns.is_none() && asked_netns.is_some();
             (netns, is_gone)
         }
         Err(error) => {
@@ -51,24 +68,24 @@ pub async fn del<P: InterfacePlugin>(request: &DelRequest<P::Removal>) -> Result
             (None, false)
         }
     };
-    let mut filter = find_filter::<P>().unwrap_or_else(|error| {
+    let mut filter = find_filter(filters).unwrap_or_else(|error| {
         errors.push(failed(error));
         None
     });
     // Before links and addresses: an address must not be given out again while it is still masqueraded for the old owner.
     if let Some(filter) = &mut filter {
         let held = || if is_gone { Some(Vec::new()) } else { held_by_others(attachment, netns.as_ref()?) };
-        errors.extend(remove_rules(filter, attachment, prev, &held, request.raw.search_path()).into_iter().map(failed));
+        errors.extend(remove_rules(filter, attachment, prev, &held, raw.search_path()).into_iter().map(failed));
     }
     let held = filter.as_ref().map(AsFd::as_fd);
-    let detaching = Detaching { attachment, removal: &request.conf.own, prev, netns: netns.as_ref(), held };
-    errors.extend(P::remove_link(&detaching).err().map(failed));
+    let detaching = Detaching { attachment, removal: &(), prev, netns: netns.as_ref(), held };
+    errors.extend(remove_link(&detaching).err().map(failed));
     // Behind links: the container is guarded as long as it can send.
     if let Some(filter) = &mut filter {
         errors.extend(filter.remove_spoof_guard(attachment.into()).err().map(failed));
     }
     match errors.pop() {
-        None => request.release().await,
+        None => raw.release(net).await,
         Some(last) => {
             errors.push(last.detail("Its addresses, if it has any, stay held until DEL or GC has removed the rest."));
             CniError::join(errors).map_or(Ok(()), Err)
@@ -76,8 +93,8 @@ pub async fn del<P: InterfacePlugin>(request: &DelRequest<P::Removal>) -> Result
     }
 }
 
-fn find_filter<P: InterfacePlugin>() -> OpResult<Option<Filter>> {
-    if P::FILTERS { Filter::find() } else { Ok(None) }
+fn find_filter(filters: bool) -> OpResult<Option<Filter>> {
+    if filters { Filter::find() } else { Ok(None) }
 }
 
 fn remove_rules(
@@ -120,16 +137,26 @@ fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpAddr> {
 /// # Errors
 /// What could not be removed, together.
 pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
-    let network = &request.conf.name;
-    let valid: Vec<filter::Names<'_>> =
-        if P::FILTERS { request.valid.iter().map(Into::into).collect() } else { Vec::new() };
-    let mut errors: Vec<CniError> = match P::FILTERS {
-        true => filter::gc(network.as_str(), &valid, request.raw.search_path()).into_iter().map(failed).collect(),
+    let GcRequest { valid, conf, raw } = request;
+    gc_by(&erased::GcOf::<P>(request), P::FILTERS, valid, &conf.net, raw).await
+}
+
+async fn gc_by(
+    plugin: &dyn Collect,
+    filters: bool,
+    attachments: &[Attachment],
+    net: &NetConf,
+    raw: &Raw,
+) -> Result<(), CniError> {
+    let network = &net.name;
+    let valid: Vec<filter::Names<'_>> = if filters { attachments.iter().map(Into::into).collect() } else { Vec::new() };
+    let mut errors: Vec<CniError> = match filters {
+        true => filter::gc(network.as_str(), &valid, raw.search_path()).into_iter().map(failed).collect(),
         false => Vec::new(),
     };
-    let collected = P::collect(network, &request.valid);
+    let collected = plugin.collect(network, attachments);
     errors.extend(collected.err().into_iter().flatten().map(failed));
-    let removed = P::list_stale(network, &request.valid).map(|stale| remove_stale(&stale));
+    let removed = plugin.list_stale(network, attachments).map(|stale| remove_stale(&stale));
     let kept = match (removed, errors.is_empty()) {
         (Ok(left), are_rules_gone) => {
             let kept = left.iter().map(|left| host_veth::find_attachment(network, &left.link)).collect();
@@ -142,12 +169,12 @@ pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(
         }
     };
     // Behind links, as in DEL.
-    if P::FILTERS {
+    if filters {
         errors.extend(filter::gc_spoof_guards(&valid).into_iter().map(failed));
     }
-    if let Some(ipam) = request.ipam() {
-        match P::count_unmarked(request) {
-            Ok(0) => errors.extend(lease::collect(&ipam, &request.valid, kept).await.err()),
+    if let Some(ipam) = raw.ipam(net) {
+        match plugin.count_unmarked() {
+            Ok(0) => errors.extend(lease::collect(&ipam, attachments, kept).await.err()),
             Ok(count) => tracing::warn!(
                 count,
                 "no address is collected: containers that are not valid have veths without a mark, as the reference makes \

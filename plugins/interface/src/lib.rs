@@ -5,6 +5,7 @@
 //! | Module | What it has |
 //! |---|---|
 //! | [`own`] | what an interface plugin is; [`plugin!`] |
+//! | `erased` | what a plugin writes, without its types: the driver is compiled once |
 //! | [`plan`] | an attachment as a list of steps, and its text |
 //! | [`attach`] | ADD and CHECK: the same plan, applied or compared |
 //! | [`detach`] | DEL and GC: by attachment alone |
@@ -22,6 +23,7 @@
 //! | [`result`] | the result of ADD |
 //! | [`error`] | from [`netops::OpError`] to [`cni_spec::CniError`] |
 
+mod erased;
 pub mod own;
 pub mod plan;
 

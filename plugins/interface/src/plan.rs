@@ -14,6 +14,7 @@ use netops::link::{Kind, Link, Mac, Port};
 use netops::route::Route;
 
 use crate::container::{self, Options, RouterAdvertisements, Sysctl};
+use crate::erased::OwnIndex;
 use crate::own::OwnStep;
 use crate::{host_veth, stacked};
 
@@ -237,6 +238,16 @@ impl<O> Plan<O> {
     }
 }
 
+impl<O: OwnStep> Plan<O> {
+    /// The plan with places in place of its own steps, and those.
+    pub(crate) fn erase(self) -> (Plan<OwnIndex>, Vec<O>) {
+        let Self { names, steps, lease, replaces_dns } = self;
+        let mut own = Vec::new();
+        let steps = steps.into_iter().map(|step| step.erase(&mut own)).collect();
+        (Plan { names, steps, lease, replaces_dns }, own)
+    }
+}
+
 impl<O: OwnStep> fmt::Display for Plan<O> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.steps.iter().try_for_each(|step| step.fmt(f, &self.names))
@@ -252,11 +263,11 @@ impl Names {
     }
 }
 
-impl<O: OwnStep> Step<O> {
+impl Step<OwnIndex> {
     /// Whether the step is made before or after an address plugin that has to find the link.
     pub(crate) fn turn(&self) -> Turn {
         match self {
-            Self::Own(own) => own.turn(),
+            Self::Own(own) => own.turn,
             Self::Sysctls(_) => Turn::Both,
             Self::Veth(_)
             | Self::Create(_)
@@ -269,7 +280,40 @@ impl<O: OwnStep> Step<O> {
             _ => Turn::AfterAddresses,
         }
     }
+}
 
+impl<O: OwnStep> Step<O> {
+    fn erase(self, own: &mut Vec<O>) -> Step<OwnIndex> {
+        match self {
+            Self::Own(step) => {
+                let place = OwnIndex { place: own.len(), turn: step.turn() };
+                own.push(step);
+                Step::Own(place)
+            }
+            Self::Veth(veth) => Step::Veth(veth),
+            Self::Create(create) => Step::Create(create),
+            Self::SpoofGuard(mac) => Step::SpoofGuard(mac),
+            Self::Masquerade(backend, addresses) => Step::Masquerade(backend, addresses),
+            Self::RefuseAdvertisements => Step::RefuseAdvertisements,
+            Self::LeaveDefaultVlan => Step::LeaveDefaultVlan,
+            Self::JoinVlans(vlans) => Step::JoinVlans(vlans),
+            Self::Port(port) => Step::Port(port),
+            Self::Sysctls(sysctls) => Step::Sysctls(sysctls),
+            Self::ArpNotify => Step::ArpNotify,
+            Self::Addresses(side, addresses) => Step::Addresses(side, addresses),
+            Self::Up(side) => Step::Up(side),
+            Self::StayDown => Step::StayDown,
+            Self::Routes(side, routes) => Step::Routes(side, routes),
+            Self::OnlyRoutes(side, routes) => Step::OnlyRoutes(side, routes),
+            Self::DeleteRoutes(side, routes) => Step::DeleteRoutes(side, routes),
+            Self::AwaitUp(side) => Step::AwaitUp(side),
+            Self::AwaitAddresses(addresses) => Step::AwaitAddresses(addresses),
+            Self::Forward { ipv6 } => Step::Forward { ipv6 },
+        }
+    }
+}
+
+impl<O: OwnStep> Step<O> {
     /// In the words of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let Names { container, host, alias } = names;

@@ -4,28 +4,28 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cni_spec::{AddResult, Interface, Ip, SpecVersion};
 use netops::link::Link;
-use skel::AddRequest;
+use skel::NetnsPath;
 
 use crate::plan::Side;
 
 /// The result of an ADD that created `links`, one of which is in the container and has the leased addresses. They are
 /// appended to `result`, the earlier plugins' result.
-pub(crate) fn assemble<C>(
-    request: &AddRequest<C>,
+pub(crate) fn assemble(
+    netns: &NetnsPath,
+    version: SpecVersion,
     mut result: AddResult,
-    lease: AddResult,
-    replaces_dns: bool,
+    (lease, replaces_dns): (AddResult, bool),
     links: &[(Side, Link)],
 ) -> AddResult {
     let first = result.interfaces.len();
     let container = links.iter().position(|(side, _)| *side == Side::Container).map(|index| first + index);
     // Results contain MTUs since version 1.1.0.
-    let with_mtu = request.conf.cni_version >= SpecVersion::V1_1_0;
+    let with_mtu = version >= SpecVersion::V1_1_0;
     result.interfaces.extend(links.iter().map(|(side, link)| Interface {
         name: link.name.clone(),
         mac: link.mac.map(|mac| mac.to_string()).unwrap_or_default(),
         mtu: if with_mtu { link.mtu_bytes } else { 0 },
-        sandbox: if *side == Side::Container { request.netns.as_str().to_owned() } else { String::new() },
+        sandbox: if *side == Side::Container { netns.as_str().to_owned() } else { String::new() },
         ..Interface::default()
     }));
     result.ips.extend(lease.ips.into_iter().map(|ip| Ip { interface: container, ..ip }));

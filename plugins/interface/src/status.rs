@@ -1,11 +1,12 @@
 //! STATUS: whether ADD could be served now.
 
-use cni_spec::{CniError, Code, NetworkName};
+use cni_spec::{CniError, Code, NetConf, NetworkName};
 use filter::{Backend, Filter};
 use netops::link::tun::{Tap, create_tap};
 use netops::link::{self, Kind, LinkName, NewLink, Place, Veth};
 use netops::{Kernel, Netns, OpError};
 use skel::StatusRequest;
+use skel::request::Raw;
 
 use crate::attach::require_ipam;
 use crate::own::InterfacePlugin;
@@ -17,12 +18,15 @@ use crate::{conf, failed};
 /// Code 50 with the reason; the IPAM plugin's own.
 pub async fn status<P: InterfacePlugin>(request: &StatusRequest<P::Conf>) -> Result<(), CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
-    P::status(&request.conf.own, request.raw.search_path())
-        .map_err(|error| not_available(&request.conf.name, error))?;
-    let Some(ipam) = request.ipam() else { return Ok(()) };
+    status_by(&|| P::status(&request.conf.own, request.raw.search_path()), &request.conf, &request.raw).await
+}
+
+async fn status_by(node: &dyn Fn() -> Result<(), CniError>, net: &NetConf, raw: &Raw) -> Result<(), CniError> {
+    node().map_err(|error| not_available(&net.name, error))?;
+    let Some(ipam) = raw.ipam(net) else { return Ok(()) };
     match ipam.status().await {
         // It did not answer, so there is no answer of its own to pass on.
-        Err(error) if error.code == Code::DELEGATE => Err(not_available(&request.conf.name, error)),
+        Err(error) if error.code == Code::DELEGATE => Err(not_available(&net.name, error)),
         answer => answer,
     }
 }

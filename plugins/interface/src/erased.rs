@@ -1,0 +1,147 @@
+//! A plugin's part of a verb without its types: the driver is compiled once for all plugins, and each adds only what it
+//! writes itself.
+
+use std::pin::Pin;
+
+use cni_spec::{AddResult, Attachment, CniError, NetworkName, PluginConf};
+use netops::OpError;
+use netops::link::Link;
+use skel::GcRequest;
+use skel::request::Raw;
+
+use crate::apply::Stage;
+use crate::check::Look;
+use crate::detach::Detaching;
+use crate::own::{Call, InterfacePlugin, OwnStep, Verb};
+use crate::plan::{Plan, Side, Turn};
+use crate::pod::Pod;
+
+/// A plugin's own step.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct OwnIndex {
+    /// Its place among the plan's own steps.
+    pub(crate) place: usize,
+    /// [`OwnStep::turn`].
+    pub(crate) turn: Turn,
+}
+
+/// An ADD or CHECK before the container is opened.
+pub(crate) trait Start {
+    /// [`InterfacePlugin::is_linkless`].
+    fn is_linkless(&self) -> bool;
+    /// [`InterfacePlugin::observe`].
+    fn observe<'p>(&'p self, pod: &'p Pod) -> Result<Box<dyn Attach + 'p>, CniError>;
+}
+
+/// An ADD or CHECK whose node and call were looked at.
+pub(crate) trait Attach {
+    /// [`InterfacePlugin::plan`].
+    fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError>;
+    /// [`InterfacePlugin::earlier`].
+    fn earlier(&self) -> AddResult;
+    /// [`InterfacePlugin::links`].
+    fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError>;
+    /// [`OwnStep::apply`].
+    fn apply<'f>(
+        &'f mut self,
+        step: OwnIndex,
+        stage: &'f mut Stage<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'f>>;
+    /// [`OwnStep::check`].
+    fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError>;
+}
+
+/// A GC.
+pub(crate) trait Collect {
+    /// [`InterfacePlugin::collect`].
+    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Result<(), Vec<OpError>>;
+    /// [`InterfacePlugin::list_stale`].
+    fn list_stale(&self, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError>;
+    /// [`InterfacePlugin::count_unmarked`].
+    fn count_unmarked(&self) -> Result<usize, OpError>;
+}
+
+/// An ADD or CHECK of plugin `P`.
+pub(crate) struct Of<'a, P: InterfacePlugin> {
+    pub(crate) verb: Verb,
+    pub(crate) attachment: &'a Attachment,
+    pub(crate) conf: &'a PluginConf<P::Conf>,
+    pub(crate) raw: &'a Raw,
+}
+
+struct Observed<'p, P: InterfacePlugin> {
+    call: Call<'p, P::Conf>,
+    state: P::State,
+    steps: Vec<P::Step>,
+}
+
+impl<P: InterfacePlugin> Start for Of<'_, P> {
+    fn is_linkless(&self) -> bool {
+        P::is_linkless(&self.conf.own)
+    }
+
+    fn observe<'p>(&'p self, pod: &'p Pod) -> Result<Box<dyn Attach + 'p>, CniError> {
+        let Self { verb, attachment, conf, raw } = *self;
+        let call = Call { verb, attachment, conf, pod, raw };
+        let state = P::observe(&call)?;
+        Ok(Box::new(Observed::<P> { call, state, steps: Vec::new() }))
+    }
+}
+
+impl<P: InterfacePlugin> Attach for Observed<'_, P> {
+    fn plan(&mut self, lease: Option<AddResult>) -> Result<Plan<OwnIndex>, CniError> {
+        let (plan, steps) = P::plan(&self.call, &self.state, lease)?.erase();
+        self.steps = steps;
+        Ok(plan)
+    }
+
+    fn earlier(&self) -> AddResult {
+        P::earlier(&self.call)
+    }
+
+    fn links(&self, stage: &mut Stage<'_>) -> Result<Vec<(Side, Link)>, CniError> {
+        P::links(stage, &self.state)
+    }
+
+    fn apply<'f>(
+        &'f mut self,
+        step: OwnIndex,
+        stage: &'f mut Stage<'_>,
+    ) -> Pin<Box<dyn Future<Output = Result<(), CniError>> + 'f>> {
+        match self.steps.get(step.place) {
+            Some(step) => Box::pin(step.apply(stage, &mut self.state)),
+            None => Box::pin(async { Ok(()) }),
+        }
+    }
+
+    fn check(&mut self, step: OwnIndex, look: &mut Look<'_>) -> Result<(), CniError> {
+        self.steps.get(step.place).map_or(Ok(()), |step| step.check(look, &mut self.state))
+    }
+}
+
+impl<P: InterfacePlugin> Collect for GcOf<'_, P> {
+    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Result<(), Vec<OpError>> {
+        P::collect(network, valid)
+    }
+
+    fn list_stale(&self, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError> {
+        P::list_stale(network, valid)
+    }
+
+    fn count_unmarked(&self) -> Result<usize, OpError> {
+        P::count_unmarked(self.0)
+    }
+}
+
+/// A GC of plugin `P`.
+pub(crate) struct GcOf<'a, P: InterfacePlugin>(pub(crate) &'a GcRequest<P::Removal>);
+
+/// The removal of a link by plugin `P`.
+pub(crate) fn remove_link<P: InterfacePlugin>(
+    removal: &P::Removal,
+) -> impl Fn(&Detaching<'_, ()>) -> Result<(), OpError> {
+    move |detaching| {
+        let Detaching { attachment, removal: (), prev, netns, held } = *detaching;
+        P::remove_link(&Detaching { attachment, removal, prev, netns, held })
+    }
+}
