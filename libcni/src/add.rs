@@ -87,6 +87,7 @@ impl<'a> Add<'a> {
         let executables = self.chain.find_executables()?;
         let cache = &runtime.settings.cache;
         cache.prepare()?;
+        let _held = cache.locks.for_add(self.name, &self.chain.limits).await?;
         let cached = match cache.look(self.name, &self.attachment.id)? {
             Look::Nothing => None,
             Look::Own(cached) => Some(*cached),

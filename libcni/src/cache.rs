@@ -17,6 +17,7 @@
 use crate::attachment::{Attachment, AttachmentId, CapabilityArgs};
 use crate::conflist::{NetworkConf, PassedOver};
 use crate::error::{Clash, Error};
+use crate::lock::Locks;
 use crate::process::ProcessId;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -25,21 +26,25 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fs::File;
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
 
 /// Where runtimes keep it.
 pub const DEFAULT_DIR: &str = "/var/lib/cni";
 const KIND: &str = "cniCacheV1";
 /// Names of files being written start like this; the name of an entry starts alphanumeric.
 const UNFINISHED: &str = ".unfinished-";
+/// The age of a file that is no longer being written.
+const ABANDONED: Duration = Duration::from_secs(60);
 
 /// The cache of one folder.
 #[derive(Debug, Clone)]
 pub struct Cache {
     results: PathBuf,
+    pub(crate) locks: Locks,
 }
 
 /// The cached data of one attachment.
@@ -55,6 +60,23 @@ pub struct Cached {
     result: Option<Box<RawValue>>,
     /// The plugin that ran last while an ADD was in progress.
     pub(crate) running: Option<ProcessId>,
+    /// The file that it was listed from.
+    stamp: Option<Stamp>,
+}
+
+/// Identifies a file: each write of an entry makes a new one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    /// Seconds and nanoseconds of the last change of the inode.
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &File) -> io::Result<Self> {
+        let found = file.metadata()?;
+        Ok(Self { inode: found.ino(), changed: (found.ctime(), found.ctime_nsec()) })
+    }
 }
 
 /// The content of an attachment's file.
@@ -107,7 +129,12 @@ impl Cached {
         result: Option<Box<RawValue>>,
     ) -> Self {
         let (network, config) = (name.clone(), network.bytes.clone());
-        Self { network, attachment: attachment.clone(), config, result, running: None }
+        Self { network, attachment: attachment.clone(), config, result, running: None, stamp: None }
+    }
+
+    /// Whether `other` was listed from the same file, so that no ADD or DEL has come in between.
+    pub(crate) fn is_unchanged(&self, other: &Cached) -> bool {
+        self.stamp.is_some() && self.stamp == other.stamp && self.attachment.id == other.attachment.id
     }
 
     /// Whether the ADD was finished. If not, this is an intent: the runtime that began the ADD is still at work, or
@@ -162,6 +189,7 @@ impl Cached {
             config: STANDARD.decode(&wire.config).map_err(unreadable)?,
             result: wire.result,
             running: wire.running.and_then(|text| text.parse().ok()),
+            stamp: None,
         })
     }
 
@@ -188,7 +216,7 @@ impl Cache {
     /// The cache below `dir`, which need not exist yet.
     #[must_use]
     pub fn new(dir: &Path) -> Self {
-        Self { results: dir.join("results") }
+        Self { results: dir.join("results"), locks: Locks::new(dir) }
     }
 
     /// The file of an attachment.
@@ -356,23 +384,31 @@ fn may_be_of(path: &Path, container: Option<&ContainerId>) -> bool {
     !name.starts_with('.') && container.is_none_or(|id| name.contains(&format!("-{id}-")))
 }
 
-/// Whether it is a temporary file whose writer is gone. A living writer may still be writing.
+/// Whether it is a temporary file that its writer has left. A writer needs milliseconds. Its pid, which is in the name,
+/// is no evidence: it may be of another PID namespace, or in use again.
 fn is_abandoned(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    let Some((writer, _)) = name.and_then(|name| name.strip_prefix(UNFINISHED)?.split_once('-')) else { return false };
-    writer.parse::<u32>().is_ok_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
+    let is_unfinished =
+        path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with(UNFINISHED));
+    let written = || std::fs::symlink_metadata(path).and_then(|found| found.modified());
+    let age = || SystemTime::now().duration_since(written().ok()?).ok();
+    is_unfinished && age().is_some_and(|age| age > ABANDONED)
 }
 
 /// `Ok(None)`: it has just been deleted, or it has the oldest format, which does not name its attachment.
 fn read_entry(path: &Path) -> Result<Option<Cached>, String> {
-    let bytes = match std::fs::read(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(|error| error.to_string())?,
+    let read = || -> io::Result<_> {
+        let mut file = File::open(path)?;
+        let (stamp, mut bytes) = (Stamp::of(&file)?, Vec::new());
+        file.read_to_end(&mut bytes)?;
+        Ok((stamp, bytes))
     };
-    match wire(&bytes)? {
-        Some(wire) => Cached::from_wire(wire).map(Some).map_err(|error| error.to_string()),
-        None => Ok(None),
-    }
+    let (stamp, bytes) = match read() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        read => read.map_err(|error| error.to_string())?,
+    };
+    let Some(wire) = wire(&bytes)? else { return Ok(None) };
+    let cached = Cached::from_wire(wire).map_err(|error| error.to_string())?;
+    Ok(Some(Cached { stamp: Some(stamp), ..cached }))
 }
 
 /// The entry in `bytes`; `None` if it is another JSON object, such as the bare result of the oldest format.
@@ -396,8 +432,14 @@ pub(crate) fn parse(bytes: &[u8], network: &NetworkName, id: &AttachmentId) -> R
     }
     let result = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
     let attachment = Attachment::from(id.clone());
-    let cached =
-        Cached { network: network.clone(), attachment, config: Vec::new(), result: Some(result), running: None };
+    let cached = Cached {
+        network: network.clone(),
+        attachment,
+        config: Vec::new(),
+        result: Some(result),
+        running: None,
+        stamp: None,
+    };
     // Any object is valid JSON; only a result counts.
     cached.result(SpecVersion::V0_1_0).map_err(|error| error.to_string())?;
     Ok(cached)
@@ -411,12 +453,16 @@ fn attachment_of(Cached { network, attachment: Attachment { id, .. }, .. }: &Cac
 /// Writes a file as a whole or not at all, readable by its owner only.
 fn replace(path: &Path, bytes: &[u8]) -> io::Result<File> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let unfinished = path.with_file_name(format!("{UNFINISHED}{}-{count}", std::process::id()));
+    let (mut file, unfinished) = loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let unfinished = path.with_file_name(format!("{UNFINISHED}{}-{count}", std::process::id()));
+        match std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unfinished) {
+            // Left by a process that is gone, or in use by one with this pid in another PID namespace.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            file => break (file?, unfinished),
+        }
+    };
     let written = (|| {
-        // A leftover file of this name is from a process that is gone.
-        let mut file =
-            std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&unfinished)?;
         file.write_all(bytes)?;
         std::fs::rename(&unfinished, path)?;
         Ok(file)

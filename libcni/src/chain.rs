@@ -22,7 +22,7 @@ pub(crate) struct Chain<'a> {
     pub(crate) runtime: &'a Runtime,
     pub(crate) network: &'a NetworkConf,
     command: Command,
-    limits: Limits,
+    pub(crate) limits: Limits,
     /// Where ADD records the plugin's process.
     pub(crate) noted: Option<Noted>,
 }

@@ -62,7 +62,7 @@ pub enum Error {
     /// The cache could not be read or written.
     #[error("cannot {verb} cache {}", path.display())]
     Cache {
-        /// "read", "write", "remove" or "list".
+        /// "read", "write", "remove", "list" or "lock".
         verb: &'static str,
         /// The file or folder.
         path: PathBuf,
@@ -102,6 +102,12 @@ pub enum Error {
     #[error("{error}")]
     Orphans {
         /// Code 104, 109 or 5, and the process.
+        error: CniError,
+    },
+    /// Another process holds the network's lock, which keeps GC apart from ADD and DEL; no plugin has run.
+    #[error("{error}")]
+    Locked {
+        /// Code 11, 104 or 109, and a process that holds it.
         error: CniError,
     },
     /// Several errors of one operation that continues after errors.
@@ -173,6 +179,16 @@ impl std::error::Error for PluginError {}
 const DEL_THEN_ADD: &str = "DEL and then ADD are the way on";
 const DEL_OTHER: &str = "DEL that attachment first, or choose another container ID";
 
+/// What an operator can do about a cache that cannot be written; empty where that depends.
+fn remedy(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::FileTooLarge => "The limit of a file's size is reached: raise RLIMIT_FSIZE (ulimit -f).",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "The file system of the cache is full: make room.",
+        io::ErrorKind::ReadOnlyFilesystem => "The file system of the cache is read-only: mount it writable.",
+        _ => "",
+    }
+}
+
 fn no_network(dir: &Path, name: &str) -> String {
     format!("no net configuration with name {name:?} in {}", dir.display())
 }
@@ -205,7 +221,8 @@ impl Error {
             | Error::Invalid(error)
             | Error::CachedResult { error, .. }
             | Error::CachedConf { error, .. }
-            | Error::Orphans { error } => Some(error),
+            | Error::Orphans { error }
+            | Error::Locked { error } => Some(error),
             Error::Several { errors } => errors.iter().find_map(Error::cni_error),
             Error::NoConfig { .. }
             | Error::NoNetwork { .. }
@@ -231,10 +248,12 @@ impl Error {
             }
             Error::ReadConfig { source, .. } => new(Code::IO, format!("{self}: {source}")),
             Error::Config { path, error } => of(prefix(path.as_deref()), error),
-            Error::Invalid(error) | Error::Orphans { error } => error.clone(),
+            Error::Invalid(error) | Error::Orphans { error } | Error::Locked { error } => error.clone(),
             Error::NoCheck { .. } => new(Code::INCOMPATIBLE_VERSION, self.to_string()),
             Error::Plugin(plugin) => of(plugin.origin(), &plugin.error),
-            Error::Cache { source, details, .. } => new(Code::IO, format!("{self}: {source}")).detail(details),
+            Error::Cache { source, details, .. } => {
+                new(Code::IO, format!("{self}: {source}")).detail(remedy(source)).detail(details)
+            }
             Error::Clash(clash) => new(Code::EXISTS, clash.to_string()).detail(format!("{DEL_OTHER}.")),
             Error::CachedResult { path, error } => of(format!("cannot use cached result {}: ", path.display()), error),
             Error::CachedConf { path, error } => {
@@ -263,6 +282,7 @@ impl Error {
             | Error::CachedResult { .. }
             | Error::Clash(_)
             | Error::Orphans { .. }
+            | Error::Locked { .. }
             | Error::Cache { .. } => false,
         }
     }

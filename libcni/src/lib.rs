@@ -51,6 +51,7 @@ mod add;
 mod call;
 mod cancellation;
 mod chain;
+mod collection;
 mod derive;
 mod limits;
 mod settings;
@@ -64,6 +65,7 @@ mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod inventory;
+mod lock;
 mod namespace;
 mod orphans;
 mod process;
@@ -72,6 +74,7 @@ pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use cache::{Cache, Cached};
 pub use cancellation::Cancellation;
 pub use cni_spec;
+pub use collection::Collection;
 pub use conflist::{Found, NetworkConf, PassedOver};
 pub use error::{Clash, Error, PluginError};
 pub use namespace::Namespace;
@@ -97,7 +100,8 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
 /// Runs networks. Cheap to clone, and all methods take `&self`.
 ///
 /// The specification lets a runtime run operations for different containers at the same time, but not two for one
-/// container, and GC only alone. The caller has to ensure this.
+/// container, which the caller has to ensure, and GC only alone: a lock in the cache's folder keeps GC apart from ADD
+/// and DEL of the network, in all processes that use this library on that cache. Other runtimes do not take it.
 #[derive(Debug, Clone)]
 pub struct Runtime {
     settings: Arc<Settings>,
@@ -241,12 +245,22 @@ impl Runtime {
         watch::operation(Command::Del, Some(&network.name), Some(&attachment.id), async {
             let runtime = self.bounded();
             let name = name(network)?;
-            let cached = runtime.find_cached(&name, attachment);
-            let own = cached.as_ref().filter(|cached| !cached.is_complete());
-            let own = own.and_then(|intent| runtime.cached_conf(intent).ok());
-            runtime.del_by_either(network, own.as_ref(), attachment, cached.as_ref()).await
+            let _held = runtime.settings.cache.locks.for_del(&name, &Limits::of(&runtime)).await?;
+            runtime.del_under_lock(network, &name, attachment).await
         })
         .await
+    }
+
+    async fn del_under_lock(
+        &self,
+        network: &NetworkConf,
+        name: &NetworkName,
+        attachment: &Attachment,
+    ) -> Result<(), Error> {
+        let cached = self.find_cached(name, attachment);
+        let own = cached.as_ref().filter(|cached| !cached.is_complete());
+        let own = own.and_then(|intent| self.cached_conf(intent).ok());
+        self.del_by_either(network, own.as_ref(), attachment, cached.as_ref()).await
     }
 
     /// DEL by the cache alone: with the network configuration, namespace and arguments that ADD left there. Runtimes
@@ -270,6 +284,7 @@ impl Runtime {
         watch::operation(Command::Del, Some(cached.network.as_str()), Some(&cached.attachment.id), async {
             let runtime = self.bounded();
             let present = present.filter(|present| present.name == cached.network.as_str());
+            let _held = runtime.settings.cache.locks.for_del(&cached.network, &Limits::of(&runtime)).await?;
             let (attachment, known) = (&cached.attachment, runtime.find_cached(&cached.network, &cached.attachment));
             match (runtime.cached_conf(cached), present) {
                 (Ok(conf), present) => {
@@ -362,45 +377,11 @@ impl Runtime {
     /// [`Error::Cache`] when the entry cannot be removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be
     /// ended.
     pub async fn forget(&self, network: &NetworkName, id: &AttachmentId) -> Result<bool, Error> {
+        let _held = self.settings.cache.locks.for_del(network, &Limits::of(self)).await?;
         if let Some(plugin) = self.settings.cache.find(network, id)?.and_then(|cached| cached.running) {
             orphans::end(&plugin, &Limits::of(self), Command::Del).await?;
         }
         self.settings.cache.remove(network, id)
-    }
-
-    /// GC: DEL for every cached attachment of the network that is not in `valid`, then, from version 1.1.0 on, GC for
-    /// each plugin. Carries on past errors.
-    ///
-    /// The DELs use the cached namespace and arguments with this `network`. An empty `valid` means that nothing is
-    /// kept. Succeeds without calling a plugin when the network sets `disableGC`.
-    ///
-    /// # Errors
-    /// Every error that happened, as one or as [`Error::Several`]; an unreadable cache folder is one of them.
-    pub async fn gc(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<(), Error> {
-        watch::operation(Command::Gc, Some(&network.name), None, async {
-            self.bounded().gc_in_span(network, valid).await
-        })
-        .await
-    }
-
-    async fn gc_in_span(&self, network: &NetworkConf, valid: &[AttachmentId]) -> Result<(), Error> {
-        if network.disable_gc {
-            return Ok(());
-        }
-        let mut errors = Vec::new();
-        match self.stale(network, valid) {
-            Ok(stale) => {
-                for cached in stale {
-                    errors.extend(self.del(network, &cached.attachment).await.err());
-                }
-                errors.extend(self.settings.cache.remove_unfinished().err());
-            }
-            Err(error) => errors.push(error),
-        }
-        if network.version().map_err(Error::Invalid)?.has_gc() {
-            errors.extend(Chain::new(self, network, Command::Gc).gc(valid).await);
-        }
-        Error::join(errors).map_or(Ok(()), Err)
     }
 
     /// The cached attachments of the network that are not in `valid`: those for which [`Runtime::gc`] would call DEL.

@@ -18,20 +18,25 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Output) -> anyhow:
         tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
         return Ok(());
     }
-    let cached = settings.runtime.stale(&network, &[])?;
+    // A dry run only looks, so it disturbs no ADD.
+    let collection = if gc.dry_run { None } else { Some(settings.runtime.collection(&network).await?) };
+    let cached = match &collection {
+        Some(collection) => collection.cached().to_vec(),
+        None => settings.runtime.stale(&network, &[])?,
+    };
     let named = kept_by_name(gc, &settings.ifname, &cached)?;
     let mut valid = if is_explicit(gc) { named.clone() } else { with_namespace(&cached) };
     let survey = settled(gc, &network, &cached, &valid).await?;
     warn_of_unknown(&network, &named, &cached, &survey);
     let keep = survey.keep().map_err(|found| nameless(&network, found));
     let plan = Plan { network: &network, cached: &cached, survey: &survey };
-    if gc.dry_run {
+    let Some(collection) = collection else {
         output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
         return keep.map(drop);
-    }
+    };
     valid.extend(keep?);
     report_kept(&network, &survey);
-    let outcome = settings.runtime.gc(&network, &valid).await;
+    let outcome = collection.gc(&valid).await;
     if outcome.is_ok() {
         output.table(&plan.table(&valid, ["kept", "deleted"]))?;
     }

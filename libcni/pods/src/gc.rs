@@ -63,9 +63,17 @@ impl Pods {
                 collected.pods.push(pod);
             }
         }
-        let valid = self.valid(&live, &left)?;
         let runtime = self.runtime(until);
         for conf in confs(choice.usable.iter().map(|conf| (*conf).clone()), &known) {
+            // Another process may use the cache, too. It cannot add to the network from here to the end of GC.
+            let collection = match runtime.collection(&conf).await {
+                Ok(collection) => collection,
+                Err(error) => {
+                    errors.push(Error::Collect { network: conf.name, error });
+                    continue;
+                }
+            };
+            let mut valid = self.valid(&live, &self.cached(None)?)?;
             let kept = match self.kept(&conf, &valid, &known).await {
                 Ok(kept) => kept,
                 Err(error) => {
@@ -73,10 +81,9 @@ impl Pods {
                     continue;
                 }
             };
-            let mut valid = valid.clone();
             valid.extend(kept.iter().filter_map(|found| found.id.clone()));
             collected.kept.extend(kept.into_iter().map(|found| (conf.name.clone(), found)));
-            match Box::pin(runtime.gc(&conf, &valid)).await {
+            match Box::pin(collection.gc(&valid)).await {
                 Ok(()) => collected.networks.push(conf.name),
                 Err(error) => errors.push(Error::Collect { network: conf.name, error }),
             }

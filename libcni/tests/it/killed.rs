@@ -1,6 +1,6 @@
 //! A runtime that is killed in the middle of ADD, and the DEL of the next one, which has only the cache.
 
-use crate::folder::{Folder, assert_ends, eth0, network, own, wait};
+use crate::folder::{Folder, GOOD, assert_ends, eth0, network, own, wait};
 use expect_test::expect;
 use libcni::{Attachment, Cached};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
@@ -12,7 +12,7 @@ use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// Reads its config, as plugins do before anything else: if its runtime was killed before it wrote that, there is none.
 /// Makes and removes a file, and stops in ADD where a FIFO `at.<name>` exists: it reports there that it has begun, and
@@ -169,19 +169,46 @@ fn in_the_second_plugin() {
 #[test]
 fn before_the_complete_entry() {
     let mut killed = Killed::start(&["done.b"]);
-    // The runtime cannot write the entry: it is stuck in opening a FIFO where its second unfinished file should be.
+    // The last plugin stops the runtime, which then cannot write the entry.
+    let opening = r#"[ $CNI_COMMAND = DEL ] || exec 3> "$dir/done.b""#;
     let stopping = r#"
-        [ $CNI_COMMAND = DEL ] || { exec 3> "$dir/done.b"; mkfifo "$dir/cache/results/.unfinished-$PPID-1"; }
+        [ $CNI_COMMAND = DEL ] || kill -STOP $PPID
+        until [ $CNI_COMMAND = DEL ] || [ -z "$(grep -L '^State:.T' /proc/$PPID/task/*/status)" ]; do :; done
     "#;
-    killed.folder.plugin("b", &format!("{stopping}{STEPPING}"));
+    killed.folder.plugin("b", &format!("{opening}{STEPPING}{stopping}"));
     drop(killed.ready());
     killed.reach("done.b");
     let intent = killed.kill().unwrap();
     assert!(!intent.is_complete());
     expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&killed.del(&intent));
-    assert_eq!(killed.folder.cache_files(), [format!(".unfinished-{}-1", killed.process.id())]);
-    wait(killed.folder.runtime().gc(&network("1.0.0", &["a"]), &[])).unwrap();
-    assert_eq!(killed.folder.cache_files(), [""; 0], "GC clears away what dead writers left");
+}
+
+/// A writer that is killed leaves its file. GC removes it by its age: the pid in its name may be another process's.
+#[test]
+fn gc_removes_what_dead_writers_left() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let (old, new) = (format!(".unfinished-{}-7", std::process::id()), ".unfinished-999999999-0");
+    let hour = Duration::from_secs(3600);
+    for (name, age) in [(old.as_str(), hour), (new, Duration::ZERO)] {
+        let path = folder.write(&format!("cache/results/{name}"), "{");
+        File::options().write(true).open(path).unwrap().set_modified(SystemTime::now() - age).unwrap();
+    }
+    wait(folder.runtime().gc(&network("1.0.0", &["a"]), &[])).unwrap();
+    assert_eq!(folder.cache_files(), [new]);
+}
+
+/// Two runtimes in PID namespaces of their own may have the same pid.
+#[test]
+fn an_unfinished_file_of_another_process_is_not_written_to() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let names: Vec<_> = (0..1000).map(|count| format!(".unfinished-{}-{count}", std::process::id())).collect();
+    for name in &names {
+        folder.write(&format!("cache/results/{name}"), "another's");
+    }
+    wait(folder.runtime().add(&network("1.0.0", &["a"]), &eth0())).unwrap();
+    for name in &names {
+        assert_eq!(folder.read(&format!("cache/results/{name}")), "another's");
+    }
 }
 
 #[test]
@@ -270,7 +297,11 @@ fn del_only(folder: &Folder) {
 #[test]
 fn a_daemon_that_the_plugin_has_started_lives_on() {
     let mut killed = Killed::start(&["at.a"]);
-    let starting = r#"[ $CNI_COMMAND = DEL ] || { setsid sleep 1000 >&- 2>&- & echo $! > "$dir/daemon"; }"#;
+    // It has left the plugin's group when the plugin goes on.
+    let starting = r#"
+        [ $CNI_COMMAND = DEL ] || setsid sh -c "echo \$\$ > '$dir/daemon'; exec sleep 1000" >&- 2>&- &
+        until [ $CNI_COMMAND = DEL ] || [ -s "$dir/daemon" ]; do :; done
+    "#;
     killed.folder.plugin("a", &STEPPING.replace("ADD)", &format!("ADD)\n{starting}")));
     drop(killed.ready());
     killed.reach("at.a");

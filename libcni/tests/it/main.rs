@@ -12,6 +12,7 @@ mod folder;
 mod gc_status;
 mod intent;
 mod killed;
+mod lock;
 mod misbehaving;
 mod reference;
 mod vanished;

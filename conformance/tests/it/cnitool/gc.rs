@@ -2,10 +2,12 @@
 //! them.
 
 use super::Tour;
+use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, SystemTime};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant, SystemTime};
 use testns::{Container, Namespace, Remains};
 
 /// Another runtime's cache.
@@ -182,6 +184,48 @@ fn a_cached_pod_whose_namespace_lives_without_its_path_is_kept() {
     drop(process);
     tour.gc(&["--all"]);
     assert_eq!(reservations().len(), 0);
+}
+
+/// GC may be called at any time: `cnitool` keeps it apart from ADD and DEL, so none fails, no pod that is attached loses
+/// anything, and nothing is left of the others.
+#[test]
+fn gc_beside_adds_and_dels_harms_none_of_them() {
+    const WORKERS: usize = 4;
+    let tour = Tour::installed_set();
+    let end = Instant::now() + Duration::from_secs(6);
+    let (ends, collections) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let pods: Vec<_> = (0..WORKERS).map(|_| tour.node.container()).collect();
+    std::thread::scope(|scope| {
+        for pod in &pods {
+            let (tour, ends) = (&tour, &ends);
+            scope.spawn(move || {
+                let netns = pod.namespace().path().display().to_string();
+                while Instant::now() < end {
+                    let result: Value = serde_json::from_str(&tour.cnitool(&["add", "office", &netns])).unwrap();
+                    let address = result["ips"][0]["address"].as_str().unwrap();
+                    // GC may have run since, also one that had begun before.
+                    tour.cnitool(&["check", "office", &netns]);
+                    assert_eq!(pod.namespace().global_addresses("eth0"), [address]);
+                    assert!(folder().join(address.trim_end_matches("/24")).exists(), "{address} is not reserved");
+                    tour.cnitool(&["del", "office", &netns]);
+                    ends.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        scope.spawn(|| {
+            while Instant::now() < end {
+                tour.gc(&[]);
+                collections.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    });
+    testns::note(&format!("{ends:?} pods beside {collections:?} collections"));
+    assert!(ends.into_inner() >= WORKERS && collections.into_inner() >= 3);
+    assert_eq!((reservations().len(), tour.cnitool(&["attachments", "--json"]).trim()), (0, "[]"));
+    let has_veth = |host: &Namespace| host.links().iter().any(|link| link.name.starts_with("veth"));
+    tour.node.host().wait_for("no veth to be left", |host| !has_veth(host));
+    let unfinished = std::fs::read_dir("/var/lib/cni/results").unwrap().count();
+    assert_eq!(unfinished, 0);
 }
 
 #[test]

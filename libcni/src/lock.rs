@@ -1,0 +1,295 @@
+//! A lock for each network, which keeps GC apart from ADD and DEL of all processes that use this library on one cache.
+//!
+//! GC removes what is not in its list. An ADD that began after the list was made is not in it, so none may: ADD and DEL
+//! hold the lock shared, GC holds it alone from before it makes the list until the plugins have obeyed it.
+//!
+//! The lock is `flock(2)` on `locks/<network>` in the cache's folder. Only root can open that file, so no other user can
+//! hold the lock. Plugins do not inherit it, and it ends with the process. A waiting GC locks the file's first byte
+//! (`F_OFD_SETLK`) and thereby stops newcomers, so that a stream of ADDs cannot delay it without end.
+
+use crate::error::Error;
+use crate::limits::Limits;
+use cni_spec::{CniError, Code, Command, NetworkName};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+/// How long GC waits for operations in progress: new ones wait behind it.
+const GC_PATIENCE: Duration = Duration::from_secs(30);
+/// The permission bits of all users but the owner.
+const OTHERS: u32 = 0o077;
+
+/// How a lock is held.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// By ADD and DEL, together with others of their kind.
+    Shared,
+    /// By GC, alone.
+    Alone,
+}
+
+/// A held lock, released when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    file: File,
+    share: Share,
+}
+
+impl Drop for Held {
+    /// Closing the file is not enough: a child that was forked just now has it open until it executes its program.
+    fn drop(&mut self) {
+        let opened = if self.share == Share::Alone { gate(&self.file, Gate::Open) } else { Ok(()) };
+        let unlocked = flock(&self.file, FlockOperation::Unlock);
+        if let Some(error) = opened.err().map(io::Error::from).or(unlocked.err().map(io::Error::from)) {
+            tracing::debug!(%error, "cannot release a network's lock");
+        }
+    }
+}
+
+/// The locks of one cache.
+#[derive(Debug, Clone)]
+pub(crate) struct Locks {
+    folder: PathBuf,
+}
+
+impl Locks {
+    /// The locks of the cache in `dir`.
+    pub(crate) fn new(dir: &Path) -> Self {
+        Self { folder: dir.join("locks") }
+    }
+
+    /// Takes the lock for ADD.
+    pub(crate) async fn for_add(&self, network: &NetworkName, limits: &Limits) -> Result<Held, Error> {
+        let file = self.open(network, true).map_err(|error| self.failed(network, &error))?;
+        self.take(network, file, Share::Shared, limits, Command::Add).await
+    }
+
+    /// Takes the lock for DEL, which has to work on a full or read-only file system, too. Without a lock file there has
+    /// been no GC; a lock that cannot be opened is reported, and DEL continues without it.
+    pub(crate) async fn for_del(&self, network: &NetworkName, limits: &Limits) -> Result<Option<Held>, Error> {
+        match self.open(network, false) {
+            Ok(file) => self.take(network, file, Share::Shared, limits, Command::Del).await.map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => {
+                let error = self.failed(network, &error);
+                tracing::warn!(error = error.with_causes(), "DEL continues without its network's lock");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Takes the lock for GC.
+    pub(crate) async fn for_gc(&self, network: &NetworkName, limits: &Limits) -> Result<Held, Error> {
+        let file = self.open(network, true).map_err(|error| self.failed(network, &error))?;
+        self.take(network, file, Share::Alone, limits, Command::Gc).await
+    }
+
+    fn path(&self, network: &NetworkName) -> PathBuf {
+        self.folder.join(network.as_str())
+    }
+
+    /// The lock file, which only this user and root can open. It is never removed: a process may wait for it.
+    fn open(&self, network: &NetworkName, create: bool) -> io::Result<File> {
+        let path = self.path(network);
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(create).truncate(false).mode(0o600);
+        options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = match options.open(&path) {
+            Err(error) if create && error.kind() == io::ErrorKind::NotFound => {
+                DirBuilder::new().recursive(true).mode(0o700).create(&self.folder)?;
+                options.open(&path)?
+            }
+            file => file?,
+        };
+        let found = file.metadata()?;
+        if !found.is_file() || ![0, nix::unistd::geteuid().as_raw()].contains(&found.uid()) {
+            return Err(io::Error::other("it is no regular file of this user: remove it"));
+        }
+        if found.mode() & OTHERS != 0 {
+            file.set_permissions(Permissions::from_mode(found.mode() & !OTHERS & 0o777))?;
+        }
+        Ok(file)
+    }
+
+    async fn take(
+        &self,
+        network: &NetworkName,
+        file: File,
+        share: Share,
+        limits: &Limits,
+        command: Command,
+    ) -> Result<Held, Error> {
+        let failed = |error: io::Error| self.failed(network, &error);
+        if attempt(&file, share).map_err(failed)? {
+            return Ok(Held { file, share });
+        }
+        let left = limits.time_left(command).map_err(|error| Error::Locked { error })?;
+        let patience = if share == Share::Alone { left.min(GC_PATIENCE) } else { left };
+        let turn = Turn(&file);
+        let waiting = wait(&file, share).map_err(failed)?;
+        tokio::select! {
+            error = limits.cancelled(command) => Err(Error::Locked { error }),
+            outcome = timeout(patience, waiting) => match outcome {
+                Ok(Ok(taken)) => taken.map_err(failed),
+                // The thread has ended without a word, which it does not do.
+                Ok(Err(_)) => Err(failed(io::Error::other("the waiting thread has ended"))),
+                Err(_deadline) => Err(Error::Locked { error: self.busy(network, &file, share, command, patience) }),
+            },
+        }?;
+        std::mem::forget(turn);
+        Ok(Held { file, share })
+    }
+
+    fn busy(&self, network: &NetworkName, file: &File, share: Share, command: Command, patience: Duration) -> CniError {
+        let (holder, seconds) = (holder(file), patience.as_secs_f32());
+        let work = if share == Share::Alone { "an ADD or DEL" } else { "a GC" };
+        let msg = format!(
+            "cannot start {command} in network {network}: {holder} has held the network's lock for {seconds:.1} s"
+        );
+        let path = self.path(network);
+        CniError::new(Code::TRY_AGAIN, msg).detail(format!(
+            "Lock {}. It is held while {work} of the network runs, and ends with that process: try again, or end it.",
+            path.display()
+        ))
+    }
+
+    fn failed(&self, network: &NetworkName, error: &io::Error) -> Error {
+        let path = self.path(network);
+        Error::Cache {
+            verb: "lock",
+            path,
+            source: io::Error::new(error.kind(), error.to_string()),
+            details: String::new(),
+        }
+    }
+}
+
+/// A wait. When it is given up its thread goes on waiting, and newcomers must not wait behind that.
+struct Turn<'a>(&'a File);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = gate(self.0, Gate::Open) {
+            tracing::debug!(%error, "cannot open the gate of a network's lock");
+        }
+    }
+}
+
+/// A lock on the first byte: closed by a GC that waits or works, passed by a newcomer that has to wait for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Gate {
+    Close,
+    Pass,
+    Open,
+}
+
+fn gate(file: &File, action: Gate) -> nix::Result<()> {
+    let kind = match action {
+        Gate::Close => libc::F_WRLCK,
+        Gate::Pass => libc::F_RDLCK,
+        Gate::Open => libc::F_UNLCK,
+    };
+    let range = first_byte(kind);
+    loop {
+        match fcntl(file, FcntlArg::F_OFD_SETLKW(&range)) {
+            Err(Errno::EINTR) => {}
+            outcome => return outcome.map(drop),
+        }
+    }
+}
+
+fn first_byte(kind: libc::c_int) -> libc::flock {
+    // The constants of libc have the type that its functions take, the field of the structure is shorter.
+    let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();
+    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: 0, l_len: 1, l_pid: 0 }
+}
+
+/// Whether the lock could be taken at once.
+fn attempt(file: &File, share: Share) -> io::Result<bool> {
+    if share == Share::Alone {
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&first_byte(libc::F_WRLCK))) {
+            Err(Errno::EAGAIN | Errno::EACCES) => return Ok(false),
+            outcome => drop(outcome?),
+        }
+    }
+    let operation = match share {
+        Share::Shared => FlockOperation::NonBlockingLockShared,
+        Share::Alone => FlockOperation::NonBlockingLockExclusive,
+    };
+    match flock(file, operation) {
+        Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+        outcome => outcome?,
+    }
+    if share == Share::Alone {
+        return Ok(true);
+    }
+    let mut found = first_byte(libc::F_RDLCK);
+    fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
+    let is_open = libc::c_int::from(found.l_type) == libc::F_UNLCK;
+    if !is_open {
+        flock(file, FlockOperation::Unlock)?;
+    }
+    Ok(is_open)
+}
+
+/// Waits on a thread, as these locks have no time limit. The thread shares the open file, so the lock that it gets is
+/// the caller's; when the caller has given up, it is released with the thread's copy of the file.
+fn wait(file: &File, share: Share) -> io::Result<oneshot::Receiver<io::Result<()>>> {
+    let waiter = file.try_clone()?;
+    let (sender, receiver) = oneshot::channel();
+    std::thread::Builder::new().name("cni-lock".into()).stack_size(128 << 10).spawn(move || {
+        let taken = take_in_turn(&waiter, share, || sender.is_closed());
+        drop(sender.send(taken));
+    })?;
+    Ok(receiver)
+}
+
+fn take_in_turn(file: &File, share: Share, is_given_up: impl Fn() -> bool) -> io::Result<()> {
+    gate(file, if share == Share::Alone { Gate::Close } else { Gate::Pass })?;
+    let operation = match share {
+        Share::Shared => FlockOperation::LockShared,
+        Share::Alone => FlockOperation::LockExclusive,
+    };
+    let taken = if is_given_up() { Ok(()) } else { rustix::io::retry_on_intr(|| flock(file, operation)) };
+    if share == Share::Shared || is_given_up() {
+        gate(file, Gate::Open)?;
+    }
+    Ok(taken?)
+}
+
+/// The kernel writes `/proc/locks` one page at a time and skips lines if locks before them are released meanwhile.
+const LOOKS: usize = 10;
+
+/// A process that holds the lock, for messages.
+fn holder(file: &File) -> String {
+    let unknown = || "another process".to_owned();
+    let Ok(found) = file.metadata() else { return unknown() };
+    let (device, inode) = (found.dev(), found.ino());
+    let id = format!("{:02x}:{:02x}:{inode}", nix::sys::stat::major(device), nix::sys::stat::minor(device));
+    let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
+    let Some(pid) = (0..LOOKS).find_map(|_| look()) else { return unknown() };
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    match name.trim() {
+        "" => format!("process {pid}"),
+        name => format!("process {pid} ({name})"),
+    }
+}
+
+/// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.
+fn holder_in(locks: &str, id: &str) -> Option<i32> {
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words.as_slice() {
+            [_, "FLOCK", _, _, pid, file, ..] if *file == id => pid.parse().ok().filter(|pid| *pid > 0),
+            _ => None,
+        }
+    })
+}

@@ -1,0 +1,195 @@
+//! The lock of a network, which keeps GC apart from ADD and DEL.
+
+use crate::folder::{Folder, GOOD, eth0, network, wait};
+use expect_test::expect;
+use libcni::cni_spec::Code;
+use libcni::{Attachment, Error, Runtime};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
+use std::fs::{File, OpenOptions, Permissions};
+use std::future::{Future, poll_fn};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+/// Logs the beginning of each call, and stops in those of `verbs`: opens FIFO `begun`, and ends when FIFO `end` does.
+fn stopping(verbs: &str) -> String {
+    let stop = r#"case " $stop " in *" $CNI_COMMAND.$CNI_CONTAINERID "*) echo > "$dir/begun"; cat "$dir/end";; esac"#;
+    format!("stop='{verbs}'\n{GOOD}\n{stop} >&2")
+}
+
+/// A folder with plugin `a`, which stops in this call.
+fn stopped_in(call: &str) -> Folder {
+    let folder = Folder::with(&[("a", &stopping(call))]);
+    for fifo in ["begun", "end"] {
+        mkfifo(&folder.path().join(fifo), Mode::S_IRWXU).unwrap();
+    }
+    folder
+}
+
+/// An operation in another thread that has called its plugin and goes on when the file is closed.
+fn begin(folder: &Folder, work: impl FnOnce(Runtime) + Send + 'static) -> (std::thread::JoinHandle<()>, File) {
+    let runtime = folder.runtime();
+    let thread = std::thread::spawn(move || work(runtime));
+    std::fs::read(folder.path().join("begun")).unwrap();
+    (thread, OpenOptions::new().write(true).open(folder.path().join("end")).unwrap())
+}
+
+fn c2() -> Attachment {
+    Attachment::new("c2", "eth0").unwrap().netns("/proc/self/ns/net")
+}
+
+/// A runtime that does not wait long for a lock.
+fn hasty(folder: &Folder) -> Runtime {
+    folder.builder().plugin_deadline(Duration::from_millis(300)).build()
+}
+
+/// Begins an operation; whether it has to wait.
+async fn waits<T>(mut operation: Pin<&mut impl Future<Output = T>>) -> bool {
+    poll_fn(|context| Poll::Ready(operation.as_mut().poll(context).is_pending())).await
+}
+
+fn lock_file(folder: &Folder) -> PathBuf {
+    folder.path().join("cache/locks/net")
+}
+
+#[track_caller]
+fn assert_busy(error: &Error, verb: &str) {
+    let holder = format!("process {} (", std::process::id());
+    let expected = format!("cannot start {verb} in network net: {holder}");
+    assert!(matches!(error, Error::Locked { .. }) && error.to_string().starts_with(&expected), "{error}");
+    assert_eq!(error.code(), Some(Code::TRY_AGAIN));
+}
+
+#[test]
+fn gc_waits_for_an_add_in_progress() {
+    let folder = stopped_in("ADD.c1");
+    let net = network("1.1.0", &["a"]);
+    let (add, end) = begin(&folder, |runtime| drop(wait(runtime.add(&network("1.1.0", &["a"]), &eth0())).unwrap()));
+    assert_busy(&wait(hasty(&folder).gc(&net, &[])).unwrap_err(), "GC");
+    expect!["ADD a"].assert_eq(&folder.log());
+    // Other ADDs and DELs run beside it.
+    wait(hasty(&folder).add(&net, &c2())).unwrap();
+    wait(hasty(&folder).del(&net, &c2())).unwrap();
+    folder.clear_log();
+    // What an ADD made while GC waited is valid, though GC's list cannot have it.
+    wait(async {
+        let runtime = folder.runtime();
+        let mut gc = pin!(runtime.gc(&net, &[]));
+        assert!(waits(gc.as_mut()).await);
+        drop(end);
+        gc.await.unwrap();
+    });
+    add.join().unwrap();
+    expect!["GC a"].assert_eq(&folder.log());
+    assert_eq!(folder.cache_files(), ["net-c1-eth0"]);
+    assert!(
+        folder.read("stdin.a.GC").contains(r#""cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}]"#)
+    );
+}
+
+#[test]
+fn add_and_del_wait_for_a_gc_in_progress() {
+    let folder = stopped_in("GC.");
+    let net = network("1.1.0", &["a"]);
+    let (gc, end) = begin(&folder, |runtime| wait(runtime.gc(&network("1.1.0", &["a"]), &[])).unwrap());
+    assert_busy(&wait(hasty(&folder).add(&net, &eth0())).unwrap_err(), "ADD");
+    assert_busy(&wait(hasty(&folder).del(&net, &eth0())).unwrap_err(), "DEL");
+    assert_busy(&wait(hasty(&folder).gc(&net, &[])).unwrap_err(), "GC");
+    expect!["GC a"].assert_eq(&folder.log());
+    let mut other = net.clone();
+    other.name = "other".into();
+    wait(hasty(&folder).add(&other, &eth0())).unwrap();
+    drop(end);
+    gc.join().unwrap();
+    wait(folder.runtime().add(&net, &eth0())).unwrap();
+}
+
+/// A stream of ADDs cannot delay a GC for ever; and one that has given up delays no ADD.
+#[test]
+fn new_adds_wait_behind_a_waiting_gc() {
+    let folder = stopped_in("ADD.c1");
+    let net = network("1.1.0", &["a"]);
+    let (add, end) = begin(&folder, |runtime| drop(wait(runtime.add(&network("1.1.0", &["a"]), &eth0())).unwrap()));
+    wait(async {
+        let (runtime, hasty) = (folder.runtime(), hasty(&folder));
+        {
+            let mut gc = pin!(runtime.gc(&net, &[]));
+            assert!(waits(gc.as_mut()).await);
+            assert_busy(&hasty.add(&net, &c2()).await.unwrap_err(), "ADD");
+        }
+        hasty.add(&net, &c2()).await.unwrap();
+    });
+    drop(end);
+    add.join().unwrap();
+}
+
+/// Another runtime may write to the same cache, and takes no lock.
+#[test]
+fn an_entry_that_is_newer_than_the_collection_is_valid() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let (runtime, net) = (folder.runtime(), network("1.1.0", &["a"]));
+    for attachment in [eth0(), c2()] {
+        wait(runtime.add(&net, &attachment)).unwrap();
+    }
+    folder.clear_log();
+    wait(async {
+        let collection = runtime.collection(&net).await.unwrap();
+        assert_eq!(collection.cached().len(), 2);
+        let entry = folder.read("cache/results/net-c1-eth0");
+        folder.write("cache/results/net-c9-eth0", &entry.replace(r#""c1""#, r#""c9""#));
+        // DEL and ADD of the same container.
+        std::fs::remove_file(folder.path().join("cache/results/net-c1-eth0")).unwrap();
+        folder.write("cache/results/net-c1-eth0", &entry);
+        collection.gc(&[]).await.unwrap();
+    });
+    expect!["DEL a, GC a"].assert_eq(&folder.log());
+    assert_eq!(folder.cache_files(), ["net-c1-eth0", "net-c9-eth0"]);
+    let list = folder.read("stdin.a.GC");
+    assert!(list.contains(r#""c1""#) && list.contains(r#""c9""#) && !list.contains(r#""c2""#), "{list}");
+}
+
+#[test]
+fn only_the_owner_can_open_a_lock_and_no_plugin_inherits_it() {
+    let folder = Folder::with(&[("a", &format!("readlink /proc/self/fd/* >> \"$dir/fds\"\n{GOOD}"))]);
+    let (runtime, net, path) = (folder.runtime(), network("1.1.0", &["a"]), lock_file(&folder));
+    let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o7777;
+    wait(runtime.add(&net, &eth0())).unwrap();
+    assert_eq!((mode(path.parent().unwrap()), mode(&path)), (0o700, 0o600));
+    // A copy of the folder may have other permissions.
+    std::fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+    wait(runtime.del(&net, &eth0())).unwrap();
+    assert_eq!(mode(&path), 0o600);
+    wait(runtime.gc(&net, &[])).unwrap();
+    let fds = folder.read("fds");
+    assert!(!fds.is_empty() && !fds.contains("/locks/"), "{fds}");
+}
+
+/// DEL has to work without: a lock file that cannot be used stops ADD and GC only.
+#[test]
+fn a_lock_that_is_no_file_of_root_is_refused() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    let (runtime, net, path) = (folder.runtime(), network("1.1.0", &["a"]), lock_file(&folder));
+    wait(runtime.add(&net, &eth0())).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    std::os::unix::fs::symlink(folder.write("elsewhere", ""), &path).unwrap();
+    for error in [wait(runtime.add(&net, &c2())).unwrap_err(), wait(runtime.gc(&net, &[])).unwrap_err()] {
+        assert!(matches!(error, Error::Cache { verb: "lock", .. }), "{error}");
+    }
+    wait(runtime.del(&net, &eth0())).unwrap();
+    // A FIFO is opened without waiting for its other end.
+    std::fs::remove_file(&path).unwrap();
+    mkfifo(&path, Mode::S_IRWXU).unwrap();
+    wait(runtime.add(&net, &eth0())).unwrap_err();
+    expect!["ADD a, DEL a"].assert_eq(&folder.log());
+}
+
+/// DEL on a node without a cache leaves none.
+#[test]
+fn del_makes_no_lock_file() {
+    let folder = Folder::with(&[("a", GOOD)]);
+    wait(folder.runtime().del(&network("1.1.0", &["a"]), &eth0())).unwrap();
+    assert!(!folder.path().join("cache").exists());
+}
