@@ -15,6 +15,7 @@ mod verbs;
 use args::{Cli, Verb};
 use clap::CommandFactory;
 use libcni::Cancellation;
+use nix::libc::SIGXFSZ;
 use output::{Output, say};
 use settings::Settings;
 use std::process::ExitCode;
@@ -56,6 +57,9 @@ pub fn main() -> ExitCode {
 async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> {
     let cancellation = Cancellation::default();
     let mut work = std::pin::pin!(run(cli, output, cancellation.clone()));
+    // A write beyond the limit of a file's size (RLIMIT_FSIZE) then fails, where the signal would end the process
+    // without a rollback. Plugins start with the default action, and do the same for themselves.
+    let _too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
     let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let kind = tokio::select! {
         outcome = &mut work => return outcome.map(|()| ExitCode::SUCCESS),

@@ -87,7 +87,12 @@ impl Output {
 
     /// An error with its causes; as JSON, an error object on one line: code, message and details apart.
     pub(crate) fn error(self, error: &anyhow::Error) {
-        let text = if self.is_json { one_line(&to_cni_error(error)) } else { format!("{error:#}") };
+        let text = match (self.is_json, error.downcast_ref()) {
+            (true, _) => one_line(&to_cni_error(error)),
+            // Its own text has neither remedy nor outcome of a rollback.
+            (false, Some(Error::Cache { .. })) => to_cni_error(error).to_string(),
+            (false, _) => format!("{error:#}"),
+        };
         // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "{text}"));
     }

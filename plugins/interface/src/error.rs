@@ -4,6 +4,7 @@ use cni_spec::{CniError, Code};
 use netops::OpError;
 use netops::error::{Cause, Errno};
 use netops::feature::Feature;
+use std::path::Path;
 
 /// The kind of object that an operation failed on. It decides the error code where the cause alone does not, and says
 /// who can fix it.
@@ -88,6 +89,12 @@ fn remedy_on(on: On, cause: &Cause, request: &str) -> Option<String> {
             format!("The file system of {key} cannot be written to: mount it writable, or move {key}.")
         }
         (Errno::EROFS, On::Node) => "Mount the file system writable for the plugin.".to_owned(),
+        (Errno::EFBIG, _) => {
+            "The limit of a file's size is reached: raise RLIMIT_FSIZE of the runtime (ulimit -f).".to_owned()
+        }
+        (Errno::ENOENT, _) if !Path::new("/proc/self").exists() => {
+            "/proc is not mounted where the plugin runs: mount it (mount -t proc proc /proc).".to_owned()
+        }
         (Errno::ENOBUFS | Errno::ENOMEM, _) => "The node is short of memory: try again later.".to_owned(),
         (Errno::EMFILE | Errno::ENFILE, _) => "Too many files are open: raise the limit.".to_owned(),
         (Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT | Errno::EAFNOSUPPORT, On::Node) => {
@@ -163,6 +170,8 @@ mod tests {
     fn what_fails_on_files_is_the_stores_state() {
         let failed = |errno| failed_on(On::Files("dataDir"), &OpError::errno("write", "a", errno));
         assert_eq!(failed(Errno::EPERM).code, Code::PERMISSION);
+        let large = failed(Errno::EFBIG);
+        assert!(large.details.ends_with("raise RLIMIT_FSIZE of the runtime (ulimit -f)."), "{}", large.details);
         let full = failed(Errno::ENOSPC);
         assert_eq!(full.code, Code::STATE);
         assert_eq!(full.details, "ENOSPC (28). The file system of dataDir is full: make room, or move dataDir.");

@@ -7,7 +7,9 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
 use std::fs::{self, File, Permissions};
+use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 use testns::{Call, Verb};
 
@@ -69,6 +71,31 @@ fn a_full_disk() {
             "details": "link /var/lib/cni/networks/net/10.7.0.2: ENOSPC (28). The file system of dataDir is full: make room, or move dataDir. Reported by plugin host-local."
         }
     "#]]);
+}
+
+/// The plugin runs where /proc is not mounted.
+#[test]
+fn no_proc() {
+    let trouble = Trouble::new();
+    let mut call = Command::new("unshare")
+        .args(["--mount", "sh", "-c", r#"mount -t tmpfs none /proc && exec "$0""#])
+        .arg(trouble.node.bin_dir().join("bridge"))
+        .env("CNI_PATH", trouble.node.bin_dir())
+        .env("CNI_NETNS", trouble.pod.namespace().path())
+        .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", trouble.pod.id()), ("CNI_IFNAME", "eth0")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start the plugin");
+    write!(call.stdin.take().expect("its stdin"), "{}", bridge(json!({}))).expect("write its config");
+    let output = call.wait_with_output().expect("wait for the plugin");
+    expect![[r#"
+        {
+            "cniVersion": "1.0.0",
+            "code": 100,
+            "msg": "cannot read sysctl net/ipv6/conf/br0/accept_ra: no such file or directory",
+            "details": "ENOENT (2). /proc is not mounted where the plugin runs: mount it (mount -t proc proc /proc). Undone: addresses released."
+        }"#]].assert_eq(&String::from_utf8_lossy(&output.stdout));
 }
 
 /// Another process holds the lock and does not release it.

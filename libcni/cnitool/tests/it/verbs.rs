@@ -422,3 +422,19 @@ fn an_entry_without_anything_on_the_node_can_be_forgotten() {
     "#]]
     .assert_eq(&run("forget").shown());
 }
+
+/// RLIMIT_FSIZE, as service managers set it: an error with a remedy, and nothing is left of the ADD.
+#[test]
+fn a_limit_of_file_sizes_is_an_error() {
+    let tool = Tool::new();
+    let limited = r#"ulimit -f 0 && exec "$0" "$@""#;
+    let mut command = tool.on_path("/bin/sh".as_ref());
+    command.args(["-c", limited, env!("CARGO_BIN_EXE_cnitool"), "--cache-dir"]).arg(tool.path("cache"));
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot write cache $DIR/cache/results/net-cnitool-cd2667f4483f699b01b0-eth0: File too large (os error 27); The limit of a file's size is reached: raise RLIMIT_FSIZE (ulimit -f).
+    "#]]
+    .assert_eq(&tool.ended(command.args(["add", "net", NETNS])).shown());
+    assert_eq!(tool.files("cache/results"), [""; 0]);
+}
