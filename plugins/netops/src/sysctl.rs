@@ -6,6 +6,11 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
+use nix::sys::stat::Mode;
+use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
+
 use crate::error::{OpError, Result};
 use crate::netns::Netns;
 
@@ -124,6 +129,76 @@ fn has(key: &Key, value: &str) -> std::io::Result<bool> {
     Ok(text.get(..length).is_some_and(|text| text.trim_ascii_end() == value.as_bytes()))
 }
 
+/// Reads a value and writes another, by one file that is opened without following any link out of `/proc/sys/net`: for keys
+/// that a config names. A key that has the value is not written. `None`: the key can be written only, and was.
+///
+/// # Errors
+/// As [`write()`]; `ELOOP`, `EXDEV`: a link is in the way.
+pub fn swap(key: &Key, value: &str) -> Result<Option<String>> {
+    use std::os::unix::fs::FileExt;
+    let object = || format!("{} = {value}", key.object());
+    let failed = |error: &std::io::Error| OpError::io("write", object(), error);
+    let write = |file: &std::fs::File| {
+        tracing::debug!("write {} = {value}", key.object());
+        // The kernel takes a value at the start of the file only.
+        file.write_all_at(value.as_bytes(), 0).map_err(|error| failed(&error))
+    };
+    let file = match open_beneath(key, OFlag::O_RDWR) {
+        Err(Errno::EACCES) => {
+            let file = open_beneath(key, OFlag::O_WRONLY).map_err(|errno| OpError::errno("write", object(), errno))?;
+            return write(&file).map(|()| None);
+        }
+        Err(Errno::EROFS) => {
+            return read_strictly(key).and_then(|old| match old {
+                Some(old) if old == value => Ok(Some(old)),
+                Some(_) | None => Err(OpError::errno("write", object(), Errno::EROFS)),
+            });
+        }
+        opened => opened.map_err(|errno| OpError::errno("write", object(), errno))?,
+    };
+    let old = text_of(&file).map_err(|error| failed(&error))?;
+    if old != value {
+        write(&file)?;
+    }
+    Ok(Some(old))
+}
+
+/// Reads a value without following a link, as [`swap`]. `None`: the key can be written only.
+///
+/// # Errors
+/// As [`read`]; `ELOOP`, `EXDEV`: a link is in the way.
+pub fn read_strictly(key: &Key) -> Result<Option<String>> {
+    match open_beneath(key, OFlag::O_RDONLY) {
+        Ok(file) => text_of(&file).map(Some).map_err(|error| OpError::io("read", key.object(), &error)),
+        Err(Errno::EACCES) => Ok(None),
+        Err(errno) => Err(OpError::errno("read", key.object(), errno)),
+    }
+}
+
+fn text_of(mut file: &std::fs::File) -> std::io::Result<String> {
+    use std::io::Read;
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    Ok(text.trim_end().to_owned())
+}
+
+/// Opens the file of a key, which has to be the kernel's own.
+fn open_beneath(key: &Key, flags: OFlag) -> std::result::Result<std::fs::File, Errno> {
+    let root = nix::fcntl::open(ROOT, OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    if fstatfs(&root)?.filesystem_type() != PROC_SUPER_MAGIC {
+        return Err(Errno::ENOENT);
+    }
+    let flags = flags | OFlag::O_CLOEXEC | OFlag::O_NOFOLLOW;
+    let below = key.0.strip_prefix(ROOT).unwrap_or_default();
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+    let opened = match openat2(&root, below, how) {
+        // Before Linux 5.6; a container runtime's filter may say that, too.
+        Err(Errno::ENOSYS) => nix::fcntl::openat(&root, below, flags, Mode::empty()),
+        opened => opened,
+    };
+    opened.map(Into::into)
+}
+
 /// Runs `work` on a thread that sees `/proc/sys/net` of `netns`.
 ///
 /// # Errors
@@ -188,6 +263,42 @@ mod tests {
         let netns = Netns::create().unwrap();
         let after = in_netns(&netns, || ensure(&key, "77").and_then(|()| read(&key))).unwrap();
         assert_eq!(after.unwrap(), "77");
+    }
+
+    #[test]
+    fn swap_returns_the_old_value_and_writes_from_the_start() {
+        let netns = Netns::create().unwrap();
+        let key = Key::new(&["ipv4", "ip_local_port_range"]).unwrap();
+        let all = netns.run(|| (swap(&key, "2000 3000"), swap(&key, "1024\t999999"), read_strictly(&key))).unwrap();
+        assert_eq!(all.0.unwrap().unwrap(), "32768\t60999");
+        assert_eq!(all.1.unwrap_err().os_errno(), Some(Errno::EINVAL));
+        assert_eq!(all.2.unwrap().unwrap(), "2000\t3000");
+        let written_only = Key::new(&["ipv4", "route", "flush"]).unwrap();
+        assert_eq!(netns.run(|| swap(&written_only, "1")).unwrap().unwrap(), None);
+        let absent = Key::of_link("ipv4", "no-such", "arp_notify").unwrap();
+        assert!(swap(&absent, "1").unwrap_err().is_absent());
+    }
+
+    #[test]
+    fn a_link_out_of_proc_sys_is_not_followed() {
+        let folder = std::env::temp_dir().join(format!("netops-sysctl-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let victim = folder.join("victim");
+        std::fs::write(&victim, "safe").unwrap();
+        std::os::unix::fs::symlink(&victim, folder.join("somaxconn")).unwrap();
+        let key = Key::new(&["core", "somaxconn"]).unwrap();
+        let error = std::thread::spawn(move || {
+            #[expect(clippy::disallowed_methods, reason = "the mount is for this thread alone")]
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNS | nix::sched::CloneFlags::CLONE_FS).unwrap();
+            let mount = |source: Option<&Path>, target: &str, flags| {
+                nix::mount::mount(source, target, None::<&str>, flags, None::<&str>).unwrap();
+            };
+            mount(None, "/", nix::mount::MsFlags::MS_REC | nix::mount::MsFlags::MS_PRIVATE);
+            mount(Some(folder.as_path()), "/proc/sys/net/core", nix::mount::MsFlags::MS_BIND);
+            swap(&key, "followed").unwrap_err()
+        });
+        assert_eq!(error.join().unwrap().os_errno(), Some(Errno::ELOOP));
+        assert_eq!(std::fs::read_to_string(victim).unwrap(), "safe");
     }
 
     #[test]
