@@ -141,7 +141,7 @@ pub(crate) fn normalised(result: &Value) -> Value {
     }
 }
 
-fn normalised_text(text: &str) -> String {
+pub(crate) fn normalised_text(text: &str) -> String {
     let is_hex = |text: &str| text.chars().all(|digit| digit.is_ascii_hexdigit());
     if text.len() == 17 && text.split(':').all(|byte| byte.len() == 2 && is_hex(byte)) {
         return "MAC".to_owned();

@@ -12,6 +12,7 @@ mod protocol;
 
 mod address_plugins;
 mod bridge;
+mod chained;
 mod dummy;
 mod host_device;
 mod host_local;

@@ -19,6 +19,7 @@ pub const ENTRIES: &[Entry] = &[
     noop::ENTRY,
     Entry::of::<static_ipam::Static>(),
     Entry::of::<tap::Tap>(),
+    Entry::of::<tuning::Tuning>(),
     Entry::of::<vlan::Vlan>(),
 ];
 

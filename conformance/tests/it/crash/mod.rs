@@ -4,6 +4,7 @@
 //! Each test goes through all points of a call: first system call, second, ... until the call ends before its nth.
 //! The pools hold one address each, so a leaked address makes the next ADD fail.
 
+mod chained;
 mod interrupt;
 mod kill;
 mod reference;

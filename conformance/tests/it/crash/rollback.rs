@@ -14,13 +14,14 @@ use testns::{Call, Container, Feature, Node, Remains, Reply, Verb};
 
 /// How a step is made to fail.
 #[derive(Clone, Copy)]
-struct Failing {
-    name: &'static str,
-    at: fn(&Call, &Node, usize) -> Traced,
+pub(super) struct Failing {
+    pub(super) name: &'static str,
+    pub(super) at: fn(&Call, &Node, usize) -> Traced,
 }
 
-const REFUSED: Failing = Failing { name: "refused by the kernel", at: |call, node, n| call.refuse(node, n) };
-const FAILED: Failing = Failing { name: "failed system call", at: |call, node, n| call.fail_step(node, n, suitable) };
+pub(super) const REFUSED: Failing = Failing { name: "refused by the kernel", at: |call, node, n| call.refuse(node, n) };
+pub(super) const FAILED: Failing =
+    Failing { name: "failed system call", at: |call, node, n| call.fail_step(node, n, suitable) };
 
 /// An errno that the kernel may return to that call.
 fn suitable(call: &Syscall) -> Errno {
@@ -101,12 +102,12 @@ fn assert_clean_but_for(node: &Node, hit: &Syscall, point: &str) {
 }
 
 /// The write of the reply itself, to stdout.
-fn is_reply(hit: &Syscall) -> bool {
+pub(super) fn is_reply(hit: &Syscall) -> bool {
     matches!(hit.name().as_str(), "write" | "writev") && hit.arguments[0] == 1
 }
 
 #[track_caller]
-fn assert_error_object(reply: &Reply, point: &str) {
+pub(super) fn assert_error_object(reply: &Reply, point: &str) {
     let failure = reply.fails();
     assert!(!failure.msg.is_empty() && !failure.msg.contains('\n'), "{point}");
     assert!(failure.code > 0, "{point}");

@@ -1,0 +1,196 @@
+//! Chained plugins, behind bridge: what holds for each of them, and a module for each.
+
+mod tuning;
+
+use crate::configs::{Attached, bridge, drop_empty_dns, dual, with};
+use crate::subjects::{node, ours, reference_or_skip};
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
+
+/// A chained plugin with a config that has all it can set.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Scene {
+    pub(crate) plugin: &'static str,
+    pub(crate) config: fn() -> Value,
+    needs: Option<Feature>,
+    /// Lines of the container that DEL leaves, as in the reference.
+    stays_inside: fn(&str) -> bool,
+}
+
+const SCENES: [Scene; 1] =
+    [Scene { plugin: "tuning", config: tuning::full, needs: None, stays_inside: |line| line.contains(" sysctl ") }];
+
+/// Those that this kernel can serve.
+pub(crate) fn scenes() -> impl Iterator<Item = Scene> {
+    SCENES.into_iter().filter(|scene| scene.needs.is_none_or(Feature::or_skip))
+}
+
+/// A container on a bridge, with an address of each family and default routes.
+pub(crate) fn bridged<'a>(node: &'a Node, attachment: impl Into<Attachment>) -> Attached<'a> {
+    let ipam = with(dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
+    let attached = Attached::add(node, &bridge(json!({"isGateway": true, "ipam": ipam})), attachment);
+    testns::Namespace::at(&attached.attachment.netns).wait_for_addresses();
+    attached
+}
+
+/// A plugin's own config behind an earlier plugin.
+pub(crate) fn behind(earlier: &Attached<'_>, own: Value) -> Value {
+    with(own, json!({"prevResult": earlier.result}))
+}
+
+/// What comes and goes with other calls than the tested one.
+pub(crate) fn comes_and_goes(line: &str) -> bool {
+    crate::bridge::stays(line) || line.contains("/run/cni") || line.contains(" fe80::")
+}
+
+#[track_caller]
+fn assert_as(before: &testns::Snapshot, pod: &Container, stays: fn(&str) -> bool, point: &str) {
+    let changes = testns::changes(before, &pod.namespace().snapshot());
+    let left: Vec<_> = changes.lines().filter(|line| !stays(line)).collect();
+    assert!(left.is_empty(), "{point}: {left:#?}");
+}
+
+#[test]
+fn add_and_check_without_prev_result_say_that_another_plugin_comes_first() {
+    for scene in scenes() {
+        let node = node();
+        let pod = node.container();
+        for verb in [Verb::Add, Verb::Check] {
+            let failure = node.call(verb, (scene.config)(), &pod).fails_with(7);
+            assert!(failure.msg.contains(&format!("plugin {} needs key prevResult", scene.plugin)), "{failure:?}");
+            assert!(failure.details.contains("it stands after an interface plugin"), "{failure:?}");
+        }
+        node.assert_as_before();
+    }
+}
+
+#[test]
+fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
+    for scene in scenes() {
+        for remains in Remains::ALL {
+            let node = node();
+            let pod = node.container();
+            let before = bridged(&node, &pod);
+            node.remember();
+            let inside = pod.namespace().snapshot();
+            Attached::add(&node, &behind(&before, (scene.config)()), &pod).check().ok();
+            let held = std::fs::File::open(pod.namespace().path()).unwrap();
+            let attachment = pod.leave(remains);
+            for _ in 0..2 {
+                node.call(Verb::Del, (scene.config)(), &attachment).ok();
+            }
+            let gc = with((scene.config)(), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+            node.call(Verb::Gc, gc, Attachment::none()).ok();
+            if remains == Remains::Alive {
+                assert_as(&inside, &pod, scene.stays_inside, scene.plugin);
+            }
+            node.assert_as_before_except(|line| comes_and_goes(line) || line.contains("/run/netns/"));
+            drop(held);
+        }
+    }
+}
+
+/// Attachments that are valid stay; so do other networks'.
+#[test]
+fn gc_removes_what_is_not_valid_and_keeps_what_is() {
+    for scene in scenes() {
+        let node = node();
+        let pods = [node.container_named("kept"), node.container_named("lost")];
+        let [kept, lost] = pods.each_ref().map(|pod| {
+            let before = bridged(&node, pod);
+            Attached::add(&node, &behind(&before, (scene.config)()), pod)
+        });
+        let collect = |network: &str, valid: Value| {
+            let own = json!({"cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": valid});
+            node.call(Verb::Gc, with((scene.config)(), own), Attachment::none()).ok();
+        };
+        node.remember();
+        collect("other", json!([]));
+        node.assert_as_before_except(comes_and_goes);
+        collect("net", json!([{"containerID": "kept", "ifname": "eth0"}]));
+        kept.check().ok();
+        lost.del().ok();
+        kept.del().ok();
+    }
+}
+
+#[test]
+fn status_of_a_node_that_can_serve_is_ready() {
+    for scene in scenes() {
+        let config = with((scene.config)(), json!({"cniVersion": "1.1.0"}));
+        node().call(Verb::Status, config, Attachment::none()).ok();
+    }
+}
+
+/// An upgrade in either direction: the first makes, the second checks and removes.
+#[test]
+fn what_one_added_the_other_checks_and_deletes() {
+    let Some(theirs) = reference_or_skip() else { return };
+    for scene in scenes() {
+        for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
+            let node = Node::with(&theirs);
+            node.install_one(&ours(), "bridge");
+            let pod = node.container();
+            let before = bridged(&node, &pod);
+            node.remember();
+            let inside = pod.namespace().snapshot();
+            node.install_one(&first, scene.plugin);
+            let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
+            node.install_one(&second, scene.plugin);
+            attached.check().ok();
+            attached.del().ok();
+            attached.del().ok();
+            assert_as(&inside, &pod, scene.stays_inside, &format!("{}, {second:?}", scene.plugin));
+            node.assert_as_before_except(comes_and_goes);
+        }
+    }
+}
+
+/// What both make is the same, but for values that change from one ADD to the next.
+#[test]
+fn what_both_make_is_the_same() {
+    let Some(theirs) = reference_or_skip() else { return };
+    for scene in scenes() {
+        let [left, right] = [ours(), theirs.clone()].map(|subject| {
+            let node = Node::with(&theirs);
+            node.install_one(&ours(), "bridge");
+            node.install_one(&subject, scene.plugin);
+            let pod = node.container_named("pod");
+            let before = bridged(&node, &pod);
+            node.remember();
+            let inside = pod.namespace().snapshot();
+            let mut attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
+            drop_empty_dns(&mut attached.result);
+            let result = crate::configs::normalised(&attached.result);
+            let changes = testns::changes(&inside, &pod.namespace().snapshot());
+            let of_node = node.changes();
+            let all = changes.lines().chain(of_node.lines()).filter(|line| !comes_and_goes(line));
+            let words = |line: &str| line.split(' ').map(crate::configs::normalised_text).collect::<Vec<_>>().join(" ");
+            let mut lines: Vec<String> = all.map(words).collect();
+            lines.sort();
+            (result, lines)
+        });
+        assert_eq!(left, right, "{}: left: ours, right: the reference", scene.plugin);
+    }
+}
+
+/// 16 containers at once.
+#[test]
+fn many_containers_are_served_at_once() {
+    for scene in scenes() {
+        let node = node();
+        let pods: Vec<Container> = (0..16).map(|_| node.container()).collect();
+        let befores: Vec<Attached<'_>> = pods.iter().map(|pod| bridged(&node, pod)).collect();
+        std::thread::scope(|scope| {
+            for (pod, before) in pods.iter().zip(&befores) {
+                let node = &node;
+                scope.spawn(move || {
+                    let attached = Attached::add(node, &behind(before, (scene.config)()), pod);
+                    attached.check().ok();
+                    let call = Call::new(Verb::Del, &attached.config, &attached.attachment);
+                    call.run(node).ok();
+                });
+            }
+        });
+    }
+}

@@ -1,0 +1,235 @@
+//! The tuning plugin.
+
+use super::{behind, bridged, comes_and_goes};
+use crate::configs::{Attached, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use testns::{Attachment, Call, Verb};
+
+const MAC: &str = "c2:11:22:33:44:55";
+const RECORD: &str = "/run/cni/tuning";
+
+fn config(own: Value) -> Value {
+    with(json!({"cniVersion": "1.0.0", "name": "net", "type": "tuning"}), own)
+}
+
+/// All that 1.1.1 knows, which has no `txQLen`.
+pub(super) fn full() -> Value {
+    config(json!({"mac": MAC, "mtu": 1400, "promisc": true, "allmulti": true,
+                  "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1", "net.core.somaxconn": "500"}}))
+}
+
+#[test]
+fn tuning_sets_the_interface_and_restores_it_in_del() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let was = pod.namespace().link("eth0");
+    let config = with(full(), json!({"cniVersion": "1.1.0", "txQLen": 77}));
+    let mut expected = before.result.clone();
+    expected["cniVersion"] = json!("1.1.0");
+    expected["interfaces"][2]["mac"] = json!(MAC);
+    let attached = Attached::add(&node, &behind(&before, config), &pod);
+    assert_eq!(attached.result, expected);
+    let link = pod.namespace().link("eth0");
+    assert_eq!((link.mac.as_str(), link.mtu_bytes, link.tx_queue, link.allmulti), (MAC, 1400, 77, true));
+    assert!(link.promiscuity > 0);
+    assert_eq!(pod.namespace().sysctl("net/ipv4/conf/eth0/arp_filter"), "1");
+    let record = format!("{RECORD}/{}_eth0.json", pod.id());
+    assert_eq!(fs::metadata(&record).unwrap().permissions().mode() & 0o777, 0o600);
+    attached.check().ok();
+    attached.del().ok();
+    let now = pod.namespace().link("eth0");
+    assert_eq!((now.mac, now.mtu_bytes, now.tx_queue, now.allmulti), (was.mac, was.mtu_bytes, was.tx_queue, false));
+    assert_eq!(now.promiscuity, 0);
+    assert!(!fs::exists(record).unwrap());
+}
+
+/// A result of version 1.1.0 has the MTU, which bridge's CHECK compares.
+#[test]
+fn the_interface_plugins_check_passes_after_tuning() {
+    let node = node();
+    let pod = node.container();
+    let conf = with(crate::configs::bridge(json!({})), json!({"cniVersion": "1.1.0", "mtu": 1450}));
+    let before = Attached::add(&node, &conf, &pod);
+    let attached = Attached::add(&node, &behind(&before, with(full(), json!({"cniVersion": "1.1.0"}))), &pod);
+    let entries = attached.result["interfaces"].as_array().unwrap();
+    assert_eq!((&entries[2]["mtu"], &entries[2]["mac"]), (&json!(1400), &json!(MAC)));
+    before.call(Verb::Check).prev_result(&attached.result).run(&node).ok();
+}
+
+#[test]
+fn a_repeated_add_still_restores_what_was_before_the_first() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    Attached::add(&node, &behind(&before, config(json!({"mtu": 1400}))), &pod);
+    let attached = Attached::add(&node, &behind(&before, config(json!({"mtu": 1300}))), &pod);
+    assert_eq!(pod.namespace().link("eth0").mtu_bytes, 1300);
+    attached.del().ok();
+    assert_eq!(pod.namespace().link("eth0").mtu_bytes, 1500);
+}
+
+#[test]
+fn a_failing_sysctl_restores_those_before_it_and_the_interface() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    node.remember();
+    let inside = pod.namespace().snapshot();
+    let sysctl = json!({"net.core.somaxconn": "500", "net.ipv4.conf.IFNAME.arp_filter": "1", "net.ipv4.ip_default_ttl": "70",
+                        "net/ipv4/tcp_fin_timeout": "7", "net.ipv4.ip_local_port_range": "9 8", "net.core.optmem_max": "9"});
+    let failure =
+        Call::new(Verb::Add, behind(&before, with(full(), json!({"sysctl": sysctl}))), &pod).run(&node).fails();
+    assert!(failure.msg.contains("sysctl net/ipv4/ip_local_port_range = 9 8"), "{failure:?}");
+    assert!(failure.msg.ends_with(": invalid argument") && failure.details.contains("EINVAL"), "{failure:?}");
+    assert!(failure.details.contains("Undone: sysctl net/ipv4/tcp_fin_timeout = 60"), "{failure:?}");
+    let left = testns::changes(&inside, &pod.namespace().snapshot());
+    assert!(left.is_empty(), "{left}");
+    node.assert_as_before_except(|line| line.ends_with(" /run/cni") || line.contains("/run/cni/tuning 0"));
+    for absent in ["net.no.such", "net.core.rmem_max_no"] {
+        let config = config(json!({"sysctl": {absent: "1"}}));
+        let failure = Call::new(Verb::Add, behind(&before, config), &pod).run(&node).fails();
+        assert!(failure.details.contains("no such sysctl in a container's namespace"), "{failure:?}");
+    }
+}
+
+#[test]
+fn only_the_containers_own_sysctls_are_written() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let hostname = fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+    for name in ["kernel.hostname", "net/../kernel/hostname", "net.ipv4.conf./../../../kernel.hostname"] {
+        let config = config(json!({"sysctl": {name: "taken"}}));
+        Call::new(Verb::Add, behind(&before, config), &pod).run(&node).fails_with(7);
+    }
+    assert_eq!(fs::read_to_string("/proc/sys/kernel/hostname").unwrap(), hostname);
+    let config = config(json!({"sysctl": {"net.ipv4.ip_default_ttl": "77"}}));
+    Attached::add(&node, &behind(&before, config), &pod);
+    assert_eq!(pod.namespace().sysctl("net/ipv4/ip_default_ttl"), "77");
+    assert_eq!(node.host().sysctl("net/ipv4/ip_default_ttl"), "64");
+}
+
+#[test]
+fn the_administrators_list_decides_which_sysctls_are_set() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    fs::create_dir_all("/etc/cni/tuning").unwrap();
+    fs::write("/etc/cni/tuning/allowlist.conf", "^net\\.ipv4\\.conf\\.IFNAME\\.arp_[a-z]*$\n\n^net/core/").unwrap();
+    let conf = |name: &str| config(json!({"cniVersion": "1.1.0", "sysctl": {name: "1"}}));
+    let call = |name: &str| Call::new(Verb::Add, behind(&before, conf(name)), &pod).run(&node);
+    call("net.ipv4.conf.IFNAME.arp_filter").ok();
+    call("net/core/somaxconn").ok();
+    for name in ["net.core.somaxconn", "net.ipv4.conf.eth0.arp_filter", "net.ipv4.conf.IFNAME.forwarding"] {
+        let failure = call(name).fails_with(7);
+        assert!(failure.msg.contains(&format!("{name:?}: /etc/cni/tuning/allowlist.conf")), "{failure:?}");
+        node.call(Verb::Status, conf(name), Attachment::none()).fails_with(50);
+    }
+}
+
+#[test]
+fn check_names_each_difference() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let own = json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1", "net.ipv4.ip_local_port_range": "2000 3000"},
+                     "mac": MAC.to_uppercase()});
+    let attached = Attached::add(&node, &behind(&before, with(full(), own)), &pod);
+    attached.check().ok();
+    let inside = pod.namespace();
+    let differs = |word: &str| {
+        let failure = attached.check().fails_with(107);
+        assert!(failure.msg.contains(word), "{word}: {failure:?}");
+    };
+    inside.set_sysctl("net/ipv4/conf/eth0/arp_filter", "0");
+    differs("its value is 0, not 1");
+    inside.set_sysctl("net/ipv4/conf/eth0/arp_filter", "1");
+    inside.set_mtu("eth0", 1300);
+    differs("its MTU is 1300, not 1400");
+    inside.set_mtu("eth0", 1400);
+    inside.set_mac("eth0", "02:00:00:00:00:09");
+    differs("its Ethernet address is 02:00:00:00:00:09");
+    inside.set_mac("eth0", MAC);
+    // Promiscuous mode that nothing configures.
+    let config = with(attached.config.clone(), json!({"promisc": false, "prevResult": attached.result}));
+    Call::new(Verb::Check, config, &attached.attachment).run(&node).fails_with(107);
+}
+
+/// `args.cni` before `runtimeConfig`, `CNI_ARGS` and the key, as in the reference.
+#[test]
+fn the_strongest_wish_for_an_address_wins() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let mac = |last: u8| format!("02:00:00:00:00:{last:02x}");
+    let weakest = json!({"mac": mac(1)});
+    let strong = with(weakest.clone(), json!({"runtimeConfig": {"mac": mac(3)}}));
+    let strongest = with(strong.clone(), json!({"args": {"cni": {"mac": mac(4)}}}));
+    for (own, args, expected) in [
+        (&weakest, "", 1),
+        (&weakest, "MAC=02:00:00:00:00:02", 2),
+        (&strong, "MAC=02:00:00:00:00:02", 3),
+        (&strongest, "", 4),
+    ] {
+        Call::new(Verb::Add, behind(&before, config(own.clone())), &pod).args(args).run(&node).ok();
+        assert_eq!(pod.namespace().link("eth0").mac, mac(expected));
+    }
+}
+
+#[test]
+fn two_attachments_of_a_container_have_their_own_settings() {
+    let node = node();
+    let pod = node.container();
+    let [one, two] = ["eth0", "net1"].map(|ifname| {
+        let before = bridged(&node, pod.attachment_as(ifname));
+        Attached::add(&node, &behind(&before, config(json!({"mtu": 1400}))), pod.attachment_as(ifname))
+    });
+    one.del().ok();
+    assert_eq!((pod.namespace().link("eth0").mtu_bytes, pod.namespace().link("net1").mtu_bytes), (1500, 1400));
+    two.check().ok();
+    two.del().ok();
+    assert_eq!(pod.namespace().link("net1").mtu_bytes, 1500);
+}
+
+/// The names of container and interface are joined by `_`, which both may contain.
+#[test]
+fn a_record_of_another_attachment_is_left_alone() {
+    let node = node();
+    let [one, other] = [("a", "b_c"), ("a_b", "c")].map(|(id, ifname)| {
+        let pod = node.container_named(id);
+        (pod.attachment_as(ifname), pod)
+    });
+    let before = bridged(&node, &one.0);
+    Attached::add(&node, &behind(&before, config(json!({"mtu": 1400}))), &one.0);
+    node.remember();
+    node.call(Verb::Del, config(json!({})), &other.0).ok();
+    node.assert_as_before_except(comes_and_goes_but_records);
+}
+
+fn comes_and_goes_but_records(line: &str) -> bool {
+    comes_and_goes(line) && !line.contains(RECORD)
+}
+
+#[test]
+fn records_of_attachments_that_are_gone_are_collected() {
+    let node = node();
+    let pods = ["kept", "lost"].map(|id| node.container_named(id));
+    for pod in &pods {
+        let before = bridged(&node, pod);
+        Attached::add(&node, &behind(&before, full()), pod);
+    }
+    let record = |id: &str| format!("{RECORD}/{id}_eth0.json");
+    fs::write(record("theirs"), r#"{"mtu":1500}"#).unwrap();
+    let collect = |network: &str| {
+        let valid = json!([{"containerID": "kept", "ifname": "eth0"}]);
+        let own = json!({"cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": valid});
+        node.call(Verb::Gc, with(full(), own), Attachment::none()).ok();
+        ["kept", "lost", "theirs"].map(|id| fs::exists(record(id)).unwrap())
+    };
+    assert_eq!(collect("other"), [true, true, true]);
+    assert_eq!(collect("net"), [true, false, true]);
+}

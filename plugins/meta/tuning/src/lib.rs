@@ -1,0 +1,188 @@
+//! The tuning plugin: sysctls of the container's network, and settings of its interface.
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`conf`] | the keys |
+//! | [`sysctls`] | sysctls written, all or none, and compared |
+//! | [`allowlist`] | the administrator's list of sysctls that networks may set |
+//! | [`record`] | what the interface had before, for DEL |
+
+pub mod allowlist;
+pub mod conf;
+pub mod record;
+pub mod sysctls;
+
+use std::fmt;
+
+use chained::{Call, ChainedPlugin, Collecting, Removing, Site, Txn, Undo, differs, failed};
+use cni_spec::{AddResult, CniError};
+use netops::Kernel;
+use netops::link::{self, Link, Settings};
+
+use crate::conf::{Conf, DataDir};
+use crate::record::{Kept, Old, Record};
+
+/// The tuning plugin.
+#[derive(Debug)]
+pub struct Tuning;
+
+chained::plugin!(Tuning);
+
+impl ChainedPlugin for Tuning {
+    const NAME: &'static str = "tuning";
+    type Conf = Conf;
+    type Removal = DataDir;
+
+    async fn add(call: &Call<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
+        let own = &call.conf.own;
+        let wanted = own.wanted(call.raw)?;
+        let sysctls = own.sysctls(&call.attachment.ifname)?;
+        allowlist::require(&own.sysctls)?;
+        let pod = call.site.pod()?;
+        if wanted != Settings::default() {
+            let link = call.attached.link(pod)?;
+            let old = Old::of(&link, &wanted);
+            let record = Record::of(&own.data_dir, call.attachment);
+            txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
+            record.keep(&old)?;
+            txn.checkpoint().await;
+            txn.push(Box::new(Untune { old, link: link.clone() }));
+            let requests = parts(&wanted).iter().map(|part| link::set(&(&link).into(), part)).collect();
+            pod.inside.run_all(requests).map_err(failed)?;
+        }
+        if let Some(entry) = call.attached.place().and_then(|place| result.interfaces.get_mut(place)) {
+            if let Some(mac) = wanted.mac {
+                entry.mac = mac.to_string();
+            }
+            // Results contain MTUs since version 1.1.0.
+            if let Some(mtu) = wanted.mtu_bytes.filter(|_| entry.mtu != 0) {
+                entry.mtu = mtu;
+            }
+        }
+        // Last: what a sysctl does cannot always be undone by writing the old value.
+        sysctls::write(&pod.netns, &sysctls, txn)
+    }
+
+    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+        let own = &call.conf.own;
+        let wanted = own.wanted(call.raw)?;
+        let pod = call.site.pod()?;
+        let link = call.attached.link(pod)?;
+        let wanted = Settings { promisc: Some(wanted.promisc == Some(true)), ..wanted };
+        compare(&link, &wanted)?;
+        sysctls::compare(&pod.netns, &own.sysctls(&call.attachment.ifname)?)
+    }
+
+    async fn del(removing: &Removing<'_, DataDir>) -> Vec<CniError> {
+        let record = Record::of(removing.removal, removing.attachment);
+        let kept = match record.read() {
+            Ok(Some(kept)) => kept,
+            Ok(None) => return Vec::new(),
+            Err(error) => {
+                tracing::warn!(%error, "the interface keeps its settings");
+                Kept::default()
+            }
+        };
+        if !kept.is_of(removing.attachment) {
+            tracing::warn!(record = %record.path().display(), "left alone: it is another attachment's");
+            return Vec::new();
+        }
+        // The interface is about to be removed by the plugin that made it, or to go home: what cannot be restored is no error.
+        if let Err(error) = restore(removing, &kept.old) {
+            tracing::warn!(%error, "the interface keeps its settings");
+        }
+        record.remove().err().into_iter().collect()
+    }
+
+    async fn gc(collecting: &Collecting<'_, DataDir>) -> Vec<CniError> {
+        record::collect(collecting.removal, collecting.network, collecting.valid)
+    }
+
+    fn status(conf: &Conf, _search_path: &str) -> Result<(), CniError> {
+        allowlist::require(&conf.sysctls)
+    }
+}
+
+/// One request for each setting, so that an error names the one that the kernel refuses.
+fn parts(all: &Settings) -> Vec<Settings> {
+    let none = Settings::default;
+    let parts = [
+        Settings { mac: all.mac, ..none() },
+        Settings { promisc: all.promisc, ..none() },
+        Settings { mtu_bytes: all.mtu_bytes, ..none() },
+        Settings { allmulti: all.allmulti, ..none() },
+        Settings { tx_queue_len: all.tx_queue_len, ..none() },
+    ];
+    parts.into_iter().filter(|part| *part != none()).collect()
+}
+
+fn compare(link: &Link, wanted: &Settings) -> Result<(), CniError> {
+    let text = |value: Option<String>| value.unwrap_or_else(|| "none".to_owned());
+    let all = [
+        ("Ethernet address", wanted.mac.map(|mac| mac.to_string()), text(link.mac.map(|mac| mac.to_string()))),
+        ("MTU", wanted.mtu_bytes.map(|mtu| mtu.to_string()), link.mtu_bytes.to_string()),
+        ("promiscuous mode", wanted.promisc.map(|on| on.to_string()), link.promisc.to_string()),
+        ("allmulti", wanted.allmulti.map(|on| on.to_string()), link.allmulti.to_string()),
+        ("queue length", wanted.tx_queue_len.map(|length| length.to_string()), link.tx_queue_len.to_string()),
+    ];
+    for (what, wanted, found) in all {
+        if let Some(wanted) = wanted.filter(|wanted| *wanted != found) {
+            return Err(differs(format!("link {}", link.name), format!("its {what} is {found}, not {wanted}")));
+        }
+    }
+    Ok(())
+}
+
+/// Gives the container's interface back what it had.
+fn restore(removing: &Removing<'_, DataDir>, old: &Old) -> Result<(), CniError> {
+    let Some(netns) = removing.find_netns()? else { return Ok(()) };
+    let inside = Kernel::in_netns(&netns).map_err(failed)?;
+    let found = link::find(&inside, removing.attachment.ifname.as_str()).map_err(failed)?;
+    found.map_or(Ok(()), |link| set(&inside, &link, old).map_err(failed))
+}
+
+fn set(inside: &Kernel, link: &Link, old: &Old) -> netops::error::Result<()> {
+    inside.run_all(parts(&old.settings()).iter().map(|part| link::set(&link.into(), part)).collect())
+}
+
+#[derive(Debug)]
+struct Untune {
+    old: Old,
+    link: Link,
+}
+
+impl fmt::Display for Untune {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "settings of link {} restored", self.link.name)
+    }
+}
+
+impl Undo for Untune {
+    fn run(&self, site: &Site<'_>) -> Result<(), String> {
+        let pod = site.pod().map_err(|error| error.to_string())?;
+        match set(&pod.inside, &self.link, &self.old) {
+            Err(error) if !error.is_absent() => Err(error.to_string()),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+}
+
+/// Gives the record its content from before ADD back.
+#[derive(Debug)]
+struct Unrecord(Option<Vec<u8>>, Record);
+
+impl fmt::Display for Unrecord {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file {} as before", self.1.path().display())
+    }
+}
+
+impl Undo for Unrecord {
+    fn run(&self, _: &Site<'_>) -> Result<(), String> {
+        let done = match &self.0 {
+            Some(bytes) => self.1.write(bytes),
+            None => self.1.remove(),
+        };
+        done.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,247 @@
+//! What the interface had before ADD: a file for each attachment, in the reference's form, for either side's DEL.
+//!
+//! It has one key more than the reference's, `attachment`, by which GC knows the network. The reference's name of the file joins
+//! container and interface by `_`, which both may contain: the key also shows whose it is.
+
+use std::fs::DirBuilder;
+use std::io::{ErrorKind, Read};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use cni_spec::{Attachment, CniError, NetworkName};
+use interface::error::{On, failed_on};
+use netops::link::{Link, Settings};
+use netops::{OpError, file};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+
+use crate::conf::DataDir;
+
+/// The longest record that is read, in bytes: the reference's has less than 100.
+const BYTES_MAX: u64 = 4096;
+
+const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
+
+/// The file of one attachment.
+#[derive(Debug, Clone)]
+pub struct Record {
+    path: PathBuf,
+    attachment: String,
+}
+
+/// What a file has.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct Kept {
+    /// `NETWORK/CONTAINER/IFNAME`; the reference's have none.
+    attachment: Option<String>,
+    /// The settings.
+    #[serde(flatten)]
+    pub old: Old,
+}
+
+/// Settings that ADD changed, as they were.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(default)]
+pub struct Old {
+    mac: Option<String>,
+    promisc: Option<bool>,
+    mtu: Option<u32>,
+    allmulti: Option<bool>,
+    #[serde(rename = "txQLen")]
+    tx_queue_len: Option<u32>,
+}
+
+impl Old {
+    /// The link's values of all that `wanted` changes.
+    #[must_use]
+    pub fn of(link: &Link, wanted: &Settings) -> Self {
+        Self {
+            mac: wanted.mac.and(link.mac).map(|mac| mac.to_string()),
+            promisc: wanted.promisc.map(|_| link.promisc),
+            mtu: wanted.mtu_bytes.map(|_| link.mtu_bytes),
+            allmulti: wanted.allmulti.map(|_| link.allmulti),
+            tx_queue_len: wanted.tx_queue_len.map(|_| link.tx_queue_len),
+        }
+    }
+
+    /// The changes that bring them back.
+    #[must_use]
+    pub fn settings(&self) -> Settings {
+        Settings {
+            mac: self.mac.as_deref().and_then(|mac| mac.parse().ok()),
+            promisc: self.promisc,
+            mtu_bytes: self.mtu.filter(|mtu| *mtu != 0),
+            allmulti: self.allmulti,
+            tx_queue_len: self.tx_queue_len,
+            ..Settings::default()
+        }
+    }
+
+    /// These, and `later` ones where these have none.
+    fn or(self, later: &Self) -> Self {
+        Self {
+            mac: self.mac.or_else(|| later.mac.clone()),
+            promisc: self.promisc.or(later.promisc),
+            mtu: self.mtu.or(later.mtu),
+            allmulti: self.allmulti.or(later.allmulti),
+            tx_queue_len: self.tx_queue_len.or(later.tx_queue_len),
+        }
+    }
+
+    fn to_object(&self) -> Map<String, Value> {
+        let all = [
+            ("mac", self.mac.clone().map(Value::from)),
+            ("promisc", self.promisc.map(Value::from)),
+            ("mtu", self.mtu.map(Value::from)),
+            ("allmulti", self.allmulti.map(Value::from)),
+            ("txQLen", self.tx_queue_len.map(Value::from)),
+        ];
+        all.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect()
+    }
+}
+
+impl Kept {
+    /// Whether it may be the attachment's: it is not another one's.
+    #[must_use]
+    pub fn is_of(&self, attachment: &Attachment) -> bool {
+        self.attachment.as_ref().is_none_or(|own| *own == attachment.to_string())
+    }
+}
+
+impl Record {
+    /// The attachment's file.
+    #[must_use]
+    pub fn of(data_dir: &DataDir, attachment: &Attachment) -> Self {
+        // Neither name can contain a slash, nor be `..`.
+        let name = format!("{}_{}.json", attachment.container_id, attachment.ifname);
+        Self { path: data_dir.0.join(name), attachment: attachment.to_string() }
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Records settings. What the attachment's file has already stays: an ADD before this one found it.
+    ///
+    /// # Errors
+    /// Code 106: the folder or the file cannot be made.
+    pub fn keep(&self, old: &Old) -> Result<(), CniError> {
+        let earlier = self.read().ok().flatten().filter(|kept| kept.attachment.as_ref() == Some(&self.attachment));
+        let mut object = earlier.unwrap_or_default().old.or(old).to_object();
+        object.insert("attachment".to_owned(), self.attachment.clone().into());
+        let folder = self.path.parent().unwrap_or(Path::new("/"));
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| refused("create", folder, &error))?;
+        self.write(Value::Object(object).to_string().as_bytes())
+    }
+
+    /// Replaces the whole file.
+    ///
+    /// # Errors
+    /// Code 106.
+    pub fn write(&self, content: &[u8]) -> Result<(), CniError> {
+        file::replace(&self.path, content, 0o600).map_err(|error| failed_on(On::Files("dataDir"), &error))
+    }
+
+    /// What the file has, if there is one.
+    ///
+    /// # Errors
+    /// Code 106: it cannot be read, or is no record.
+    pub fn read(&self) -> Result<Option<Kept>, CniError> {
+        let Some(bytes) = self.read_bytes()? else { return Ok(None) };
+        parse(&self.path, &bytes).map(Some)
+    }
+
+    /// The whole file, if there is one.
+    ///
+    /// # Errors
+    /// Code 106.
+    pub fn read_bytes(&self) -> Result<Option<Vec<u8>>, CniError> {
+        read(&self.path)
+    }
+
+    /// Removes the file, if there is one.
+    ///
+    /// # Errors
+    /// Code 106.
+    pub fn remove(&self) -> Result<(), CniError> {
+        remove(&self.path)
+    }
+}
+
+fn parse(path: &Path, bytes: &[u8]) -> Result<Kept, CniError> {
+    serde_json::from_slice(bytes).map_err(|error| {
+        let error = OpError::state("read", path.display().to_string(), error.to_string());
+        failed_on(On::Files("dataDir"), &error)
+    })
+}
+
+fn read(path: &Path) -> Result<Option<Vec<u8>>, CniError> {
+    let mut options = std::fs::OpenOptions::new();
+    let mut bytes = Vec::new();
+    let opened = options.read(true).custom_flags(O_NOFOLLOW).open(path);
+    match opened.and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(refused("read", path, &error)),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), CniError> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(refused("remove", path, &error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+fn refused(op: &'static str, path: &Path, error: &std::io::Error) -> CniError {
+    failed_on(On::Files("dataDir"), &OpError::io(op, path.display().to_string(), error))
+}
+
+/// Removes the records of attachments to the network that are not valid. The reference's do not say their network, and stay.
+pub fn collect(data_dir: &DataDir, network: &NetworkName, valid: &[Attachment]) -> Vec<CniError> {
+    let entries = match std::fs::read_dir(&data_dir.0) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Vec::new(),
+        Err(error) => return vec![refused("list", &data_dir.0, &error)],
+    };
+    let prefix = format!("{network}/");
+    let valid: Vec<String> = valid.iter().map(Attachment::to_string).collect();
+    let is_stale = |path: &Path| {
+        let kept = read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
+        let owner = kept.and_then(|kept| kept.attachment);
+        owner.is_some_and(|owner| owner.starts_with(&prefix) && !valid.contains(&owner))
+    };
+    let paths =
+        entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
+    paths.filter(|path| is_stale(path)).filter_map(|path| remove(&path).err()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_repeated_add_keeps_what_the_first_one_found() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::of(&DataDir(folder.path().join("a/b")), &Attachment::parse("n", "c", "eth0").unwrap());
+        assert_eq!(record.read().unwrap(), None);
+        record.keep(&Old { mtu: Some(1500), ..Old::default() }).unwrap();
+        record.keep(&Old { mtu: Some(1400), promisc: Some(false), ..Old::default() }).unwrap();
+        let kept = record.read().unwrap().unwrap();
+        assert_eq!(kept.old, Old { mtu: Some(1500), promisc: Some(false), ..Old::default() });
+        assert!(kept.is_of(&Attachment::parse("n", "c", "eth0").unwrap()));
+        assert!(!kept.is_of(&Attachment::parse("m", "c", "eth0").unwrap()));
+    }
+
+    #[test]
+    fn the_references_records_are_read_and_ours_are_alike() {
+        let text = br#"{"mac":"02:00:00:00:00:01","promisc":false,"mtu":1500,"allmulti":true,"txQLen":1000}"#;
+        let kept = parse(Path::new("x"), text).unwrap();
+        assert_eq!(Value::Object(kept.old.to_object()).to_string().as_bytes(), text);
+        assert!(kept.is_of(&Attachment::parse("n", "c", "eth0").unwrap()));
+    }
+}

@@ -1,0 +1,82 @@
+//! Sysctls of the container: all are written, or none; and compared.
+
+use std::fmt;
+
+use chained::{Site, Txn, Undo, differs, failed};
+use cni_spec::CniError;
+use netops::sysctl::{self, Key};
+use netops::{Netns, OpError};
+
+/// Writes all values, in order.
+///
+/// # Errors
+/// The first that the kernel refuses, with the sysctl, the value and the kernel's answer. Those before it are restored by the
+/// undos in `txn`.
+pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), CniError> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let (changed, refused) = netns.run(|| swap_all(wanted)).map_err(failed)?;
+    for (key, old) in changed {
+        txn.push(Box::new(Restore { key, old }));
+    }
+    refused.map_or(Ok(()), |error| {
+        let is_absent = error.is_absent();
+        let error = failed(error.at(netns.path().display().to_string()));
+        Err(if is_absent { error.detail("The kernel has no such sysctl in a container's namespace.") } else { error })
+    })
+}
+
+/// The old values of what was changed, in order, and the first refusal.
+fn swap_all(wanted: &[(Key, String)]) -> (Vec<(Key, String)>, Option<OpError>) {
+    let mut changed = Vec::new();
+    for (key, value) in wanted {
+        match sysctl::swap(key, value) {
+            Ok(old) => changed.extend(old.filter(|old| old != value).map(|old| (key.clone(), old))),
+            Err(error) => return (changed, Some(error)),
+        }
+    }
+    (changed, None)
+}
+
+/// Compares the values. The kernel shows tabs where a list may have been written with blanks.
+///
+/// # Errors
+/// Code 107 for the first that differs.
+pub fn compare(netns: &Netns, wanted: &[(Key, String)]) -> Result<(), CniError> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    let look = || wanted.iter().map(|(key, _)| sysctl::read_strictly(key)).collect();
+    let found: Vec<netops::error::Result<Option<String>>> = netns.run(look).map_err(failed)?;
+    for ((key, wanted), found) in wanted.iter().zip(found) {
+        // One that can only be written to shows nothing.
+        let Some(found) = found.map_err(|error| failed(error.at(netns.path().display().to_string())))? else {
+            continue;
+        };
+        if !found.split_whitespace().eq(wanted.split_whitespace()) {
+            return Err(differs(key, format!("its value is {found}, not {wanted}")));
+        }
+    }
+    Ok(())
+}
+
+#[derive(Debug)]
+struct Restore {
+    key: Key,
+    old: String,
+}
+
+impl fmt::Display for Restore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} = {}", self.key, self.old)
+    }
+}
+
+impl Undo for Restore {
+    fn run(&self, site: &Site<'_>) -> Result<(), String> {
+        let pod = site.pod().map_err(|error| error.to_string())?;
+        let restored = pod.netns.run(|| sysctl::swap(&self.key, &self.old)).and_then(|restored| restored);
+        restored.map(drop).map_err(|error| error.to_string())
+    }
+}
