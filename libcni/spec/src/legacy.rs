@@ -12,7 +12,7 @@ use crate::result::{AddResult, Dns, Interface, Ip, Route};
 use crate::version::{Family, SpecVersion};
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::net::IpAddr;
 
 /// A result of 0.1.0 or 0.2.0.
@@ -86,11 +86,21 @@ pub(crate) fn read(value: &Value, default: SpecVersion) -> Result<AddResult, Cni
     if value.is_null() {
         return Ok(AddResult::default());
     }
-    match version.family() {
-        Family::V02 => decode::<V02>(value, version).map(AddResult::from),
+    let result = match version.family() {
+        Family::V02 => return decode::<V02>(value, version).map(AddResult::from),
         Family::V04 => decode::<V04>(value, version).map(AddResult::from),
         Family::V1 => decode::<AddResult>(value, version),
-    }
+    };
+    result.map(|result| AddResult { unknown: unknown_keys(value), ..result })
+}
+
+/// The keys that no result has, whatever their case.
+fn unknown_keys(value: &Value) -> Map<String, Value> {
+    const KNOWN: [&str; 5] = ["cniVersion", "interfaces", "ips", "routes", "dns"];
+    let is_known = |key: &str| KNOWN.iter().any(|known| known.eq_ignore_ascii_case(key));
+    let all = value.as_object().into_iter().flatten();
+    let unknown = all.filter(|(key, value)| !value.is_null() && !is_known(key));
+    unknown.map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
 /// The `cniVersion` that a result carries, if any.
@@ -134,6 +144,9 @@ pub(crate) fn write(result: &AddResult, version: SpecVersion) -> Result<Value, C
     object.insert("cniVersion".into(), version.as_str().into());
     if let Value::Object(fields) = body {
         object.extend(fields);
+    }
+    if version.family() != Family::V02 {
+        object.extend(result.unknown.clone());
     }
     Ok(Value::Object(object))
 }
@@ -179,6 +192,7 @@ impl From<V04> for AddResult {
             ips: old.ips.into_iter().map(ip).collect(),
             routes: old.routes,
             dns: old.dns,
+            unknown: Map::new(),
         }
     }
 }
@@ -241,6 +255,18 @@ mod tests {
         assert_eq!(value["ips"][0]["interface"], 0);
         assert_eq!(value["routes"][1]["table"], 0);
         assert_eq!(value["interfaces"][1]["pciID"], "0000:03:00.1");
+    }
+
+    #[test]
+    fn unknown_keys_are_kept_from_0_3_0_on() {
+        let value = json!({"cniVersion": "1.1.0", "IPs": [], "newer": {"since": "9.9.9"}, "none": null});
+        let result = AddResult::from_value(&value, SpecVersion::V0_1_0).unwrap();
+        for version in [SpecVersion::V0_3_0, SpecVersion::V0_4_0, SpecVersion::V1_1_0] {
+            let written = result.to_value(version).unwrap();
+            assert_eq!(written["newer"], value["newer"], "{version}");
+            assert_eq!((written.get("IPs"), written.get("none")), (None, None), "{version}");
+            assert_eq!(AddResult::from_value(&written, SpecVersion::V0_1_0).unwrap(), result, "{version}");
+        }
     }
 
     #[test]

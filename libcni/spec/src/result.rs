@@ -5,7 +5,7 @@ use crate::json;
 use crate::version::SpecVersion;
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::net::IpAddr;
 
 /// The result of ADD.
@@ -24,6 +24,9 @@ pub struct AddResult {
     /// Name service for the container.
     #[serde(skip_serializing_if = "Dns::is_empty")]
     pub dns: Dns,
+    /// Keys that this library does not know: an ADD passes on those of its prevResult (SPEC 2, ADD).
+    #[serde(skip)]
+    pub unknown: Map<String, Value>,
 }
 
 /// An interface.

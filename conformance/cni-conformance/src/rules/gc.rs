@@ -1,12 +1,11 @@
 //! SPEC 2, GC.
 
-use super::attached::{nothing_lost, with_key};
+use super::attached::{lay_network, nothing_lost, pod_with_kit_ipam, with_key};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::kit_ipam::Order;
 use crate::profile::Role;
 use crate::rule::{Case, Proof, Rule, Source, Versions};
-use crate::rules::attached::lay_network;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Attachment, Call, Container, Remains, Verb};
@@ -300,7 +299,7 @@ fn prints_nothing(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn forwards(bench: &Bench) -> Result<(), Stop> {
-    let (call, _) = with_kit_ipam(bench)?;
+    let call = with_kit_ipam(bench)?;
     bench.make(&call)?.succeeds()?;
     let calls = bench.ipam().calls();
     let lists: Vec<Value> =
@@ -314,17 +313,17 @@ fn forwards(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn reports_errors(bench: &Bench) -> Result<(), Stop> {
-    let (call, _) = with_kit_ipam(bench)?;
+    let call = with_kit_ipam(bench)?;
     bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
     bench.make(&call)?.refused_by("gc.forwards").fails().map(drop)
 }
 
 fn goes_on(bench: &Bench) -> Result<(), Stop> {
-    let (call, config) = with_kit_ipam(bench)?;
-    let (first, stale) = (bench.pod(), bench.pod());
-    let result = bench.make(&bench.call_with(Verb::Add, &config, &first))?.succeeds()?;
-    bench.make(&bench.call_with(Verb::Del, &config, &first).prev_result(&result))?.succeeds()?;
+    let call = with_kit_ipam(bench)?;
+    pod_with_kit_ipam(bench)?;
+    let stale = bench.pod();
     bench.remember();
+    let config = super::attached::with_kit_ipam(bench, Verb::Add, &stale.attachment(), &[])?;
     bench.make(&bench.call_with(Verb::Add, &config, &stale))?.succeeds()?;
     stale.leave(Remains::Gone);
     bench.ipam().order(Verb::Gc, Some(Order::Fail { code: 105, msg: "kit-ipam is out of order".to_owned() }));
@@ -332,13 +331,11 @@ fn goes_on(bench: &Bench) -> Result<(), Stop> {
     nothing_more(bench)
 }
 
-/// A GC in which one attachment is valid, of which nobody has heard, with the kit's own IPAM plugin as delegate; and
-/// the config without the list.
-fn with_kit_ipam(bench: &Bench) -> Result<(Call, Value), Stop> {
-    let config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
-    let mut gc = config.clone();
-    gc[VALID] = json!([{ "containerID": "nobody", "ifname": "eth0" }]);
-    Ok((bench.call_with(Verb::Gc, &gc, Attachment::none()), config))
+/// A GC in which one attachment is valid, which never was, with the kit's own IPAM plugin as delegate.
+fn with_kit_ipam(bench: &Bench) -> Result<Call, Stop> {
+    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+    config[VALID] = json!([{ "containerID": "nobody", "ifname": "eth0" }]);
+    Ok(bench.call_with(Verb::Gc, &config, Attachment::none()))
 }
 
 fn is_followed_by_del(bench: &Bench) -> Result<(), Stop> {

@@ -4,7 +4,7 @@ use cni_conformance::machine::Machine;
 use cni_conformance::schedule::{self, Candidate, Planned, Wanted};
 use cni_conformance::trial::{Report, Verdict};
 use cni_conformance::{Profile, Rule, Subject, errand, rules, run};
-use mutants::{Honest, Mutant, excused};
+use mutants::{Honest, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
@@ -246,10 +246,6 @@ fn broken_besides(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
 fn of_honest(rule: &str, reports: &[Report]) -> Vec<String> {
     let is_bad = |report: &&Report| matches!(report.verdict, Verdict::Fail(_) | Verdict::Broken { .. });
     let bad: Vec<_> = reports.iter().filter(is_bad).collect();
-    if excused::HONEST.iter().any(|(id, _)| *id == rule) {
-        let is_mended = bad.is_empty();
-        return is_mended.then(|| format!("honest keeps to {rule} now: take it from the list")).into_iter().collect();
-    }
     let mut faults: Vec<_> = bad.iter().map(|report| format!("honest breaks {rule}:{}", told(report))).collect();
     if bad.is_empty() && !reports.iter().any(|report| report.verdict == Verdict::Pass) {
         faults.push(format!("honest is not tried with {rule}:{}", reports.iter().map(told).collect::<String>()));

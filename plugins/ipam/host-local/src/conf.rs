@@ -266,6 +266,19 @@ impl FromConf for Conf {
     }
 }
 
+impl Conf {
+    /// Adds the address that `CNI_ARGS` requests, unless `args` or `runtimeConfig` request one of the same range set
+    /// (CONVENTIONS, "CNI_ARGS": a plugin ignores the field whose equivalent is in `args`).
+    pub(crate) fn request_by_cni_args(&mut self, address: Address) {
+        let has_both = |set: &RangeSet| {
+            set.find(address).is_some() && self.requested.iter().any(|other| set.find(*other).is_some())
+        };
+        if !self.sets.iter().any(has_both) {
+            self.requested.insert(0, address);
+        }
+    }
+}
+
 /// All sets in their order: the runtime's, the range in the old form, `ranges`. Each comes with its key.
 fn range_sets(ipam: &Ipam, runtime: &[Vec<RangeKeys>]) -> Result<Vec<RangeSet>, CniError> {
     let old = ipam.subnet.is_some().then(|| {

@@ -45,7 +45,9 @@ impl Plugin for HostLocal {
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
         let mut conf = request.conf.own.clone();
-        conf.requested.splice(0..0, conf::requested_by(&request.raw.parse_args()?)?);
+        if let Some(address) = conf::requested_by(&request.raw.parse_args()?)? {
+            conf.request_by_cni_args(address);
+        }
         add::add(&conf, &request.attachment).await
     }
 

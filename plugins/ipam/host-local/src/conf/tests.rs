@@ -273,6 +273,21 @@ fn overlaps_and_families() {
     check_all(&format!("{{{two}"), &expect!["7: CNI version 0.1.0 does not support more than 1 address per family"]);
 }
 
+/// CONVENTIONS, "CNI_ARGS".
+#[test]
+fn args_win_over_cni_args_within_a_range_set() {
+    let object = r#"{"cniVersion":"1.1.0","name":"n","type":"t","args":{"cni":{"ips":["10.0.0.7"]}},
+        "ipam":{"type":"host-local","ranges":[[{"subnet":"10.0.0.0/24"}],[{"subnet":"fd00::/64"}]]}}"#;
+    let requested = |text: &str| {
+        let mut conf = Conf::from_conf(&ConfObject::parse(object.as_bytes()).unwrap()).unwrap();
+        conf.request_by_cni_args(Address::from_file_name(text).unwrap());
+        conf.requested.iter().map(Address::to_string).collect::<Vec<_>>()
+    };
+    assert_eq!(requested("10.0.0.9"), ["10.0.0.7"]);
+    assert_eq!(requested("fd00::9"), ["fd00::9", "10.0.0.7"], "of another set");
+    assert_eq!(requested("10.9.0.9"), ["10.9.0.9", "10.0.0.7"], "of none, which is refused later");
+}
+
 #[test]
 fn requests_in_cni_args() {
     let requested = |text: &str| requested_by(&CniArgs::parse(text).unwrap());
