@@ -46,6 +46,8 @@ pub struct Bench {
 #[derive(Debug, Clone)]
 struct Pod {
     container: Container,
+    /// The interface of which `prev_result` tells.
+    ifname: String,
     /// In the newest form.
     prev_result: Option<Value>,
 }
@@ -90,13 +92,27 @@ impl Bench {
     /// When there is one of that ID, or the kernel refuses something.
     #[must_use]
     pub fn pod_named(&self, id: &str) -> Container {
-        let mut pods = held(&self.pods);
         let container = self.node.container_named(id);
-        let number = pods.len() + 1;
-        let laid = stage::for_pod(&self.node, &self.profile.stage, &container, number);
-        let prev_result = laid.map(|laid| self.profile.prev_result(laid, number));
-        pods.push(Pod { container: container.clone(), prev_result });
+        self.lay(&container, &container.attachment().ifname);
         container
+    }
+
+    /// A second attachment of a container, for a chained plugin: with what the plugins before it have made.
+    ///
+    /// # Panics
+    /// When the kernel refuses something.
+    #[must_use]
+    pub fn second_attachment(&self, pod: &Container, ifname: &str) -> Attachment {
+        self.lay(pod, ifname);
+        pod.attachment_as(ifname)
+    }
+
+    fn lay(&self, container: &Container, ifname: &str) {
+        let mut pods = held(&self.pods);
+        let number = pods.len() + 1;
+        let laid = stage::for_pod(&self.node, &self.profile.stage, container, ifname, number);
+        let prev_result = laid.map(|laid| self.profile.prev_result(laid, number));
+        pods.push(Pod { container: container.clone(), ifname: ifname.to_owned(), prev_result });
     }
 
     /// The containers so far.
@@ -140,9 +156,9 @@ impl Bench {
     }
 
     fn config_of(&self, index: usize, verb: Verb, attachment: &Attachment) -> Value {
-        let number = held(&self.pods).iter().position(|pod| pod.container.id() == attachment.container_id);
+        let number = find(&held(&self.pods), attachment);
         let mut config = self.profile.config(index, &self.version, number.map_or(0, |number| number + 1));
-        let prev_result = (verb == Verb::Add).then(|| self.prev_result(&attachment.container_id)).flatten();
+        let prev_result = (verb == Verb::Add).then(|| self.prev_result(attachment)).flatten();
         if let Some(result) = prev_result.filter(|_| self.profile.is_chained()) {
             config["prevResult"] = result;
         }
@@ -151,9 +167,9 @@ impl Bench {
 
     /// What the plugins before a chained one made for a container, in the form of the config's version.
     #[must_use]
-    pub fn prev_result(&self, container_id: &str) -> Option<Value> {
+    pub fn prev_result(&self, attachment: &Attachment) -> Option<Value> {
         let pods = held(&self.pods);
-        let pod = pods.iter().find(|pod| pod.container.id() == container_id)?;
+        let pod = pods.get(find(&pods, attachment)?)?;
         pod.prev_result.as_ref().map(|newest| form::in_version(newest, &self.version))
     }
 
@@ -210,6 +226,15 @@ impl Bench {
         }
     }
 
+    /// Starts the profile's daemons again after [`Bench::end_daemons`], whose sockets are still there.
+    ///
+    /// Returns the exit status of one that ends within two seconds.
+    pub fn restart_daemons(&self) -> Option<i32> {
+        let mut daemons = held(&self.daemons);
+        daemons.extend(stage::restart_daemons(&self.node, &self.profile.stage));
+        daemons.iter_mut().find_map(stage::ends)
+    }
+
     /// Kills the daemons that the profile has started, as an accident would. How many there were.
     pub fn end_daemons(&self) -> usize {
         let mut daemons = held(&self.daemons);
@@ -241,6 +266,13 @@ impl Drop for Bench {
     fn drop(&mut self) {
         self.end_daemons();
     }
+}
+
+/// What was laid for an attachment, else for another of its container.
+fn find(pods: &[Pod], attachment: &Attachment) -> Option<usize> {
+    let is_of = |pod: &&Pod| pod.container.id() == attachment.container_id;
+    let exact = pods.iter().position(|pod| is_of(&pod) && pod.ifname == attachment.ifname);
+    exact.or_else(|| pods.iter().position(|pod| is_of(&pod)))
 }
 
 /// A case that panicked with a lock in its hand is over; what it left can still be told.

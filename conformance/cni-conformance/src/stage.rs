@@ -59,6 +59,37 @@ fn cable(node: &Node, name: &str, number: usize) {
     }
 }
 
+/// Starts the daemons again whose sockets were left.
+pub(crate) fn restart_daemons(node: &Node, stage: &[Stage]) -> Vec<Child> {
+    let start = |part: &Stage| match part {
+        Stage::Daemon { executable, arguments, .. } => Some(spawn(&node.bin_dir().join(executable), arguments)),
+        Stage::Cable { .. }
+        | Stage::Device { .. }
+        | Stage::Attached
+        | Stage::DhcpServer { .. }
+        | Stage::Folder { .. } => None,
+    };
+    stage.iter().filter_map(start).collect()
+}
+
+/// The exit status of a daemon that ends within two seconds.
+pub(crate) fn ends(daemon: &mut Child) -> Option<i32> {
+    let pid = i32::try_from(daemon.id()).ok().and_then(rustix::process::Pid::from_raw)?;
+    let fd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).ok()?;
+    let mut fds = [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(&fd), nix::poll::PollFlags::POLLIN)];
+    match nix::poll::poll(&mut fds, 2_000_u16) {
+        Ok(1..) => daemon.wait().ok()?.code(),
+        _ => None,
+    }
+}
+
+fn spawn(executable: &Path, arguments: &[String]) -> Child {
+    let mut command = Command::new(executable);
+    command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    let child = command.process_group(0).spawn();
+    child.unwrap_or_else(|error| panic!("cannot start {}: {error}", executable.display()))
+}
+
 fn daemon(executable: &Path, arguments: &[String], socket: &Path) -> Child {
     use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
     let folder = socket.parent().unwrap_or(Path::new("/run"));
@@ -66,10 +97,7 @@ fn daemon(executable: &Path, arguments: &[String], socket: &Path) -> Child {
     let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK)
         .unwrap_or_else(|error| panic!("inotify: {error}"));
     watch.add_watch(folder, AddWatchFlags::IN_CREATE).unwrap_or_else(|error| panic!("cannot watch a folder: {error}"));
-    let mut command = Command::new(executable);
-    command.args(arguments).env_clear().stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    let child = command.process_group(0).spawn();
-    let child = child.unwrap_or_else(|error| panic!("cannot start {}: {error}", executable.display()));
+    let child = spawn(executable, arguments);
     let mut fds = [nix::poll::PollFd::new(std::os::fd::AsFd::as_fd(&watch), nix::poll::PollFlags::POLLIN)];
     while !socket.exists() {
         let came = nix::poll::poll(&mut fds, 10_000_u16).unwrap_or(0);
@@ -83,12 +111,12 @@ fn daemon(executable: &Path, arguments: &[String], socket: &Path) -> Child {
 ///
 /// # Panics
 /// When the kernel refuses something.
-pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, number: usize) -> Option<Value> {
+pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, ifname: &str, number: usize) -> Option<Value> {
     let mut prev_result = None;
     for part in stage {
         match part {
             Stage::Device { name } => device(node, &fill_text(name, number)),
-            Stage::Attached => prev_result = Some(attached(node, pod, number)),
+            Stage::Attached => prev_result = Some(attached(node, pod, ifname, number)),
             Stage::DhcpServer { links } => dhcp::connect(pod, number, links),
             Stage::Cable { .. } | Stage::Folder { .. } | Stage::Daemon { .. } => {}
         }
@@ -111,24 +139,30 @@ pub(crate) fn host_veth(number: usize) -> String {
     format!("kit{number}")
 }
 
-fn attached(node: &Node, pod: &Container, number: usize) -> Value {
-    let (host_veth, eth0) = (host_veth(number), "eth0");
+fn attached(node: &Node, pod: &Container, ifname: &str, number: usize) -> Value {
+    let host_veth = host_veth(number);
     let inside: &Namespace = pod.namespace();
-    node.host().add_veth(&host_veth, inside, eth0);
+    node.host().add_veth(&host_veth, inside, ifname);
     node.host().set_master(&host_veth, BRIDGE);
     let [_, _, high, low] = u32::try_from(number + 1).unwrap_or(2).to_be_bytes();
     let address = format!("10.99.{high}.{low}/16");
-    inside.add_address(eth0, &address);
-    inside.add_route("0.0.0.0/0", "10.99.0.1", eth0);
+    inside.add_address(ifname, &address);
+    let routes = match inside.routes().iter().any(|route| route.to == "0.0.0.0/0") {
+        true => json!([]),
+        false => {
+            inside.add_route("0.0.0.0/0", "10.99.0.1", ifname);
+            json!([{ "dst": "0.0.0.0/0", "gw": "10.99.0.1" }])
+        }
+    };
     let mac = |namespace: &Namespace, link: &str| namespace.link(link).mac;
     json!({
         "cniVersion": "1.1.0",
         "interfaces": [
             { "name": BRIDGE, "mac": mac(node.host(), BRIDGE) },
             { "name": host_veth, "mac": mac(node.host(), &host_veth) },
-            { "name": eth0, "mac": mac(inside, eth0), "sandbox": inside.path() },
+            { "name": ifname, "mac": mac(inside, ifname), "sandbox": inside.path() },
         ],
         "ips": [{ "address": address, "gateway": "10.99.0.1", "interface": 2 }],
-        "routes": [{ "dst": "0.0.0.0/0", "gw": "10.99.0.1" }],
+        "routes": routes,
     })
 }

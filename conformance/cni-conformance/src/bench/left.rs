@@ -49,10 +49,12 @@ impl Bench {
     }
 
     fn look(&self) -> Memory {
-        let pods = self.pods().into_iter().filter(|pod| is_namespace(pod.namespace().path()));
+        let mut seen = BTreeSet::new();
+        let mut pods = self.pods();
+        pods.retain(|pod| is_namespace(pod.namespace().path()) && seen.insert(pod.id().to_owned()));
         Memory {
             node: self.snapshot(),
-            pods: pods.map(|pod| (pod.clone(), pod.namespace().snapshot())).collect(),
+            pods: pods.iter().map(|pod| (pod.clone(), pod.namespace().snapshot())).collect(),
             processes: self.process_ids(),
             registries: self.registries(),
         }

@@ -83,6 +83,13 @@ fn interfaces() -> Vec<Profile> {
             .on(Stage::Device { name: "dev{n}".to_owned() }),
         interface("dummy", json!({ "type": "dummy", "ipam": range() })).needs("dummy"),
         interface("tap", json!({ "type": "tap", "ipam": range() })).needs("tun"),
+        profile(
+            "tap-with-owner",
+            "tap",
+            Role::Interface,
+            json!({ "type": "tap", "owner": 0, "group": 0, "ipam": range() }),
+        )
+        .needs("tun"),
         interface("loopback", json!({ "type": "loopback" })),
     ]
 }
@@ -123,10 +130,14 @@ fn chained() -> Vec<Profile> {
         "type": "bandwidth",
         "ingressRate": 8_000_000, "ingressBurst": 8_000_000, "egressRate": 8_000_000, "egressBurst": 8_000_000,
     });
+    let same_bridge = json!({ "type": "firewall", "backend": "iptables", "ingressPolicy": "same-bridge" });
+    let same_bridge =
+        profile("firewall-same-bridge", "firewall", Role::Chained, same_bridge).on(Stage::Attached).from("0.3.0");
     vec![
         chained("portmap", json!({ "type": "portmap", "capabilities": { "portMappings": true } })),
         chained("bandwidth", limits).needs("ifb"),
         chained("firewall", json!({ "type": "firewall", "backend": "iptables" })),
+        same_bridge,
         chained("tuning", json!({ "type": "tuning", "sysctl": { "net.core.somaxconn": "500" }, "mtu": 1400 })),
         chained("sbr", json!({ "type": "sbr" })),
         chained("vrf", json!({ "type": "vrf", "vrfname": "blue" })).needs("vrf"),

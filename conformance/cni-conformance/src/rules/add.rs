@@ -10,7 +10,7 @@ use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Proof, Rule, Source};
+use crate::rule::{Case, Proof, Rule, Source, Versions};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
@@ -90,12 +90,18 @@ pub(super) const RULES: &[Rule] = &[
         id: "add.failed-leaves-nothing",
         source: Source::Relied("kubelet, which tries ADD again under another container ID"),
         sentence: "ADD that fails late takes back what it did, and has its delegate release what it gave.",
-        roles: &[Role::Interface],
+        roles: &[Role::Interface, Role::Chained],
         proof: Proof::Cases(&[
             newest("ipam-fails", leaves_nothing_when_ipam_fails),
             newest("address-twice", leaves_nothing_when_an_address_is_refused),
             newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused),
             newest("name-is-taken", leaves_nothing_when_the_name_is_taken),
+            newest("unknown-value", leaves_nothing_when_a_value_is_unknown),
+            Case {
+                name: "layer-2-before-0.3.0",
+                versions: Versions::Before("0.3.0"),
+                run: leaves_nothing_when_its_version_has_no_result,
+            },
         ]),
     },
     Rule {
@@ -176,7 +182,7 @@ fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
 fn chained(bench: &Bench, more: &[(&str, Value)]) -> Result<(Value, Value, Container), Stop> {
     let pod = bench.pod();
     let attachment = pod.attachment();
-    let given = bench.prev_result(&attachment.container_id);
+    let given = bench.prev_result(&attachment);
     let mut given = given.unwrap_or_else(|| foreign_result(&attachment, &bench.version));
     more.iter().for_each(|(key, value)| given[*key] = value.clone());
     let config = with_key(bench.config_for(Verb::Add, &attachment), "prevResult", given.clone());
@@ -306,6 +312,48 @@ fn leaves_nothing_when_an_address_is_refused(bench: &Bench) -> Result<(), Stop> 
 
 fn leaves_nothing_when_a_route_is_refused(bench: &Bench) -> Result<(), Stop> {
     fails_late(bench, &[("routes", json!([{ "dst": "198.51.100.0/24", "gw": "203.0.113.254" }]))], || ())
+}
+
+/// Each text of the config in turn.
+fn leaves_nothing_when_a_value_is_unknown(bench: &Bench) -> Result<(), Stop> {
+    lay_network(bench)?;
+    let config = bench.config();
+    let is_own = |key: &str| !["cniVersion", "name", "type"].contains(&key);
+    let texts = config.as_object().into_iter().flatten().filter(|(key, value)| value.is_string() && is_own(key));
+    let mut refused = 0;
+    for (key, _) in texts {
+        let pod = bench.pod();
+        bench.remember();
+        let config = with_key(bench.config_for(Verb::Add, &pod.attachment()), key, json!("no such/value"));
+        let answer = bench.make(&bench.call_with(Verb::Add, &config, &pod))?;
+        if answer.is_success() {
+            let result = answer.succeeds()?;
+            bench.make(&bench.call_with(Verb::Del, &config, &pod).prev_result(&result))?.succeeds()?;
+            continue;
+        }
+        answer.fails()?;
+        unchanged(bench, &format!("all as before the ADD that failed for its {key}"))?;
+        refused += 1;
+    }
+    match refused {
+        0 => Err(skip("it refuses no text of its config")),
+        _ => Ok(()),
+    }
+}
+
+/// Results had an address before 0.3.0, so that there is none without IPAM.
+fn leaves_nothing_when_its_version_has_no_result(bench: &Bench) -> Result<(), Stop> {
+    bench.config_with_kit_ipam().ok_or_else(|| skip("it delegates to no IPAM plugin"))?;
+    lay_network(bench)?;
+    let pod = bench.pod();
+    bench.remember();
+    let config = with_key(bench.config_for(Verb::Add, &pod.attachment()), "ipam", json!({}));
+    let answer = bench.make(&bench.call_with(Verb::Add, &config, &pod))?;
+    if answer.is_success() {
+        return Err(skip("it takes that and succeeds"));
+    }
+    answer.fails()?;
+    unchanged(bench, "all as before the ADD that failed")
 }
 
 /// ADD with an `ipam` that makes it fail, after one that showed that it could have succeeded.

@@ -7,7 +7,7 @@ use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::profile::Role;
 use crate::rule::{Case, Proof, Rule, Source, Versions};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use testns::{Container, Verb};
@@ -96,7 +96,10 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["conventions/args"]),
         sentence: "args that a plugin does not know, labels among them, are ignored.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_are_optional }]),
+        proof: Proof::Cases(&[
+            Case { name: "unknown", versions: NEWEST, run: args_are_optional },
+            Case { name: "keys-of-the-config", versions: NEWEST, run: keys_in_args_are_answered },
+        ]),
     },
     Rule {
         id: "conventions.args-ips",
@@ -356,6 +359,29 @@ fn args_are_optional(bench: &Bench) -> Result<(), Stop> {
     let args =
         json!({ "cni": { "labels": [{ "key": "app", "value": "web" }] }, "org.example/other": [1, { "a": null }] });
     add(bench, &bench.pod(), "args", args, "").map(drop)
+}
+
+/// Keys of the config stand in `args.cni` instead. Whether they count is the plugin's; it has to answer.
+fn keys_in_args_are_answered(bench: &Bench) -> Result<(), Stop> {
+    let pod = bench.pod();
+    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+    let is_common = |key: &str| ["cniVersion", "name", "type", "ipam", "prevResult", "runtimeConfig"].contains(&key);
+    let own: Map<String, Value> = config
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, _)| !is_common(key))
+        .map(|(k, v)| (k.clone(), v.clone()))
+        .collect();
+    if own.is_empty() {
+        return Err(Stop::skip("its config has no keys of its own"));
+    }
+    for key in own.keys() {
+        config.as_object_mut().map(|config| config.shift_remove(key));
+    }
+    config["args"] = json!({ "cni": own });
+    let answer = bench.make(&bench.call_with(Verb::Add, &config, &pod))?;
+    if answer.is_success() { answer.succeeds().map(drop) } else { answer.fails().map(drop) }
 }
 
 fn ignores_unknown(bench: &Bench) -> Result<(), Stop> {

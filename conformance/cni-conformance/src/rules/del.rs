@@ -158,6 +158,7 @@ pub(super) const RULES: &[Rule] = &[
             newest("other-container", leaves_other_containers),
             newest("an-id-that-starts-so", leaves_the_longer_id),
             newest("other-interface", leaves_other_interfaces),
+            newest("other-interface-of-a-chain", leaves_the_other_interface_of_a_chain),
             newest("other-network", leaves_other_networks),
         ]),
     },
@@ -422,6 +423,31 @@ fn leaves_other_interfaces(bench: &Bench) -> Result<(), Stop> {
         return Err(Finding::new("the other attachment as it was", "something is missing").with_diff(lost).into());
     }
     bench.make(&bench.call(Verb::Del, &again).prev_result(&result))?.succeeds().map(drop)
+}
+
+/// The same of a chained plugin, whose interfaces the kit makes.
+fn leaves_the_other_interface_of_a_chain(bench: &Bench) -> Result<(), Stop> {
+    if !bench.profile.is_chained() {
+        return Err(skip("shown by other-interface"));
+    }
+    lay_network(bench)?;
+    let pod = bench.pod();
+    let second = bench.second_attachment(&pod, "net1");
+    bench.add(&pod)?;
+    bench.remember();
+    let answer = bench.make(&bench.call(Verb::Add, &second))?;
+    if !answer.is_success() {
+        return Err(skip("its config serves a container once"));
+    }
+    let result = answer.succeeds()?;
+    bench.make(&bench.call(Verb::Del, &second).prev_result(&result))?.succeeds()?;
+    // What was net1's is the second's own.
+    let lost = |line: &&str| line.starts_with('-') && !line.contains("net1");
+    let lost: String = bench.left_behind().lines().filter(lost).map(|line| format!("{line}\n")).collect();
+    match lost.is_empty() {
+        true => Ok(()),
+        false => Err(Finding::new("the other attachment as it was", "something is missing").with_diff(lost).into()),
+    }
 }
 
 /// The node and the container, without what the kernel does by itself; of files only their names, as they may keep

@@ -163,12 +163,13 @@ fn removes_after_a_reboot(bench: &Bench) -> Result<(), Stop> {
     let before: Vec<_> = bench.node.host().links().into_iter().map(|link| link.name).collect();
     let stale = bench.pod();
     bench.add(&stale)?;
-    stale.leave(Remains::Gone);
+    // Before the namespace: the kernel removes its links at a time of its own.
     for link in bench.node.host().links().iter().filter(|link| !before.contains(&link.name)) {
         if bench.node.host().find_link(&link.name).is_some() {
             bench.node.host().delete_link(&link.name);
         }
     }
+    stale.leave(Remains::Gone);
     bench.gc(&[])?;
     let files: Vec<_> = bench.files_naming(&stale).iter().map(|path| path.display().to_string()).collect();
     Finding::unless(files.is_empty(), "no file that names the container", format!("there are {}", files.join(", ")))

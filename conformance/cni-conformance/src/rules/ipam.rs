@@ -49,6 +49,16 @@ pub(super) const RULES: &[Rule] = &[
         ]),
     },
     Rule {
+        id: "ipam.one-address-for-an-attachment",
+        source: Source::Relied("runtimes, which call ADD again that they did not see end"),
+        sentence: "A second ADD of an attachment, with a request for an address or without, gives it no second address.",
+        roles: IPAM,
+        proof: Proof::Cases(&[
+            Case { name: "any", versions: Versions::Newest, run: no_second_address },
+            Case { name: "requested", versions: Versions::Newest, run: no_second_requested_address },
+        ]),
+    },
+    Rule {
         id: "ipam.del-releases",
         source: Source::Spec(&["del/ipam"]),
         sentence: "DEL releases the attachment's address.",
@@ -195,6 +205,31 @@ fn requested_twice(bench: &Bench) -> Result<(), Stop> {
     let second = addresses(bench, &answer.succeeds()?);
     let expected = "an error, or another address";
     Finding::unless(!second.contains(first), expected, format!("{first}, which another has, is given again"))
+}
+
+fn no_second_address(bench: &Bench) -> Result<(), Stop> {
+    gives_no_second(bench, |_, second| second)
+}
+
+/// The address is that of an attachment that has come and gone.
+fn no_second_requested_address(bench: &Bench) -> Result<(), Stop> {
+    gives_no_second(bench, |free, second| second.args(&format!("IgnoreUnknown=1;IP={free}")))
+}
+
+fn gives_no_second(bench: &Bench, request: impl FnOnce(&str, Call) -> Call) -> Result<(), Stop> {
+    reserves(bench)?;
+    let (before, pod) = (bench.pod(), bench.pod());
+    let gone = bench.add(&before)?;
+    let first = addresses(bench, &bench.add(&pod)?);
+    bench.del(&before, &gone)?;
+    let free = addresses(bench, &gone);
+    let free = free.first().and_then(|address| address.split('/').next()).unwrap_or_default();
+    let answer = bench.make(&request(free, bench.call(Verb::Add, &pod)))?;
+    if !answer.is_success() {
+        return answer.fails().map(drop);
+    }
+    let second = addresses(bench, &answer.succeeds()?);
+    Finding::unless(second == first, format!("an error, or {first:?} again"), format!("it got {second:?} as well"))
 }
 
 fn del_releases(bench: &Bench) -> Result<(), Stop> {

@@ -171,6 +171,20 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_without_list }]),
     },
     Rule {
+        id: "relied.config-mtu",
+        source: Source::Relied("operators, whose uplink has a tunnel"),
+        sentence: "The key mtu of the config is the interface's MTU, whatever stands beside it.",
+        roles: &[Role::Interface],
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: config_mtu }]),
+    },
+    Rule {
+        id: "relied.daemon-starts-again",
+        source: Source::Relied("service managers, which start a daemon again that was killed"),
+        sentence: "A daemon that was killed, so that its socket is still there, starts again, and ADD works.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: daemon_starts_again }]),
+    },
+    Rule {
         id: "relied.host-local-files",
         source: Source::Relied("host-local, store"),
         sentence: "host-local has a file for each address, named by it, with container ID, CR LF and interface name; and \
@@ -430,6 +444,34 @@ fn gc_with_both_keys(bench: &Bench) -> Result<(), Stop> {
 fn gc_without_list(bench: &Bench) -> Result<(), Stop> {
     let answer = bench.make(&bench.call(Verb::Gc, Attachment::none()))?;
     if answer.is_success() { answer.prints_nothing() } else { answer.fails().map(drop) }
+}
+
+/// Interface plugins of the reference set that have the key.
+const WITH_MTU: [&str; 6] = ["bridge", "ptp", "macvlan", "ipvlan", "vlan", "tap"];
+
+fn config_mtu(bench: &Bench) -> Result<(), Stop> {
+    let has_key = bench.config().get("mtu").is_some() || WITH_MTU.contains(&bench.profile.executable.as_str());
+    if !has_key {
+        return Err(Stop::skip("it is not known to have the key mtu"));
+    }
+    let pod = bench.pod();
+    let mut config = bench.config_for(Verb::Add, &pod.attachment());
+    config["mtu"] = json!(1400);
+    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
+    let link = pod.namespace().find_link(&pod.attachment().ifname);
+    let mtu = link.ok_or_else(|| Stop::skip("it makes no interface in the container"))?.mtu_bytes;
+    Finding::unless(mtu == 1400, "MTU 1400", format!("the interface has {mtu}"))
+}
+
+fn daemon_starts_again(bench: &Bench) -> Result<(), Stop> {
+    bench.add(&bench.pod())?;
+    if bench.end_daemons() == 0 {
+        return Err(Stop::skip("it has no daemon"));
+    }
+    match bench.restart_daemons() {
+        Some(status) => Err(Finding::new("a daemon that runs", format!("it ended with {status}")).into()),
+        None => bench.add(&bench.pod()).map(drop),
+    }
 }
 
 fn host_local_files(bench: &Bench) -> Result<(), Stop> {

@@ -148,6 +148,20 @@ impl Stand {
         }
     }
 
+    /// Makes a judge a file of its own that is open for writing as long as what is returned.
+    ///
+    /// # Panics
+    /// When the disk refuses it.
+    #[must_use]
+    pub fn keep_busy(&self, judge: usize) -> fs::File {
+        let name = JUDGES.get(judge - 1).copied().unwrap_or_default();
+        let link = self.node.bin_dir().join(format!("{}-{name}", judge::PREFIX));
+        let (own, real) = (link.with_extension("own"), fs::canonicalize(&link));
+        let laid = real.and_then(|real| fs::copy(real, &own)).and_then(|_| fs::rename(&own, &link));
+        let opened = laid.and_then(|()| fs::OpenOptions::new().append(true).open(&link));
+        opened.unwrap_or_else(|error| panic!("cannot write {}: {error}", link.display()))
+    }
+
     /// The folders of plugins, in the order of `CNI_PATH`.
     #[must_use]
     pub fn bin_dirs(&self) -> [PathBuf; 2] {

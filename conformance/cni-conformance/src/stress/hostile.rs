@@ -248,7 +248,8 @@ fn wrong_prev_result(bench: &Bench) -> Result<(), Stop> {
     }
     scene.operator.del(&attachment, Some(&result))?;
     let verbs: &[Verb] = if bench.profile.is_chained() { &[Verb::Add, Verb::Del] } else { &[Verb::Del] };
-    let prev_result = if bench.profile.is_chained() { bench.prev_result(scene.pod.id()) } else { Some(result) };
+    let prev_result =
+        if bench.profile.is_chained() { bench.prev_result(&scene.pod.attachment()) } else { Some(result) };
     for verb in verbs {
         let config = scene.operator.config(0, *verb, &attachment, prev_result.as_ref());
         for Input { name, value } in thinned(input::wrong_types(&config, "/prevResult"), 3, bench) {

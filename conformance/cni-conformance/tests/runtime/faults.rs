@@ -103,6 +103,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ("answers.status-counts", &[]),
     ("answers.no-result", &[]),
     ("answers.error-with-status-0", &[]),
+    ("answers.busy-executable", &[]),
     ("answers.del-prints-what-it-likes", &[]),
     ("answers.much-stderr", &[]),
     ("answers.stderr-is-passed", &[]),

@@ -102,6 +102,23 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
+    Mutant::new("bridge", "add.failed-leaves-nothing", "leaves-a-link-for-an-unknown-value", |scene| {
+        let reply = scene.honest();
+        if scene.is(Add) && reply.exit != 0 && scene.config()["bridge"] == "no such/value" {
+            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
+        }
+        reply
+    })
+    .with(&["unknown-value"]),
+    Mutant::new("bridge", "add.failed-leaves-nothing", "leaves-a-link-without-a-result-for-it", |scene| {
+        let reply = scene.honest();
+        if scene.is(Add) && reply.exit != 0 && scene.config()["cniVersion"] == "0.2.0" {
+            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
+        }
+        reply
+    })
+    .with(&["layer-2-before-0.3.0"])
+    .speaking(&["0.2.0"]),
     Mutant::new("bridge", "add.leaves-others-alone", "opens-the-ports-of-others", opens_others),
     Mutant::new("bridge", "add.serves-containers-at-once", "is-busy", |scene| match scene.is(Add) {
         true => at_once::alone(scene),

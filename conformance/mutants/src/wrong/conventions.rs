@@ -38,6 +38,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
+    Mutant::new("bridge", "conventions.args-are-optional", "crashes-by-its-keys-in-args", |scene| {
+        match scene.is(Add) && scene.config().pointer("/args/cni/bridge").is_some() {
+            true => Reply { stdout: Vec::new(), exit: 2 },
+            false => scene.honest(),
+        }
+    })
+    .with(&["keys-of-the-config"]),
     Mutant::new("bridge", "conventions.ignore-unknown", "wants-ignore-unknown-first", |scene| {
         match scene.is(Add) && !scene.env.args.is_empty() && !scene.env.args.starts_with("IgnoreUnknown") {
             true => scene.refuse(4, "unknown args"),

@@ -10,6 +10,15 @@ use skel::cni_spec::Command::{Add, Check, Del, Gc};
 use std::fs;
 
 pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("tuning", "del.leaves-others-alone", "keeps-books-by-container", |scene| {
+        let name = side_effect::name_for(&scene.env.container_id);
+        if scene.is(Del) {
+            side_effect::remove_link(&side_effect::node(), &name);
+        }
+        scene.after(Add, || side_effect::make_link(&side_effect::node(), &name))
+    })
+    .with(&["other-interface-of-a-chain"])
+    .also(&["add.result-has-all-interfaces"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
         let is_known = scene.is(Del) && scene.is_told_all() && memory::forget(&scene.attachment());
         let reply = scene.after(Add, || memory::mark(&scene.attachment()));

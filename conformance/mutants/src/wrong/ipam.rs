@@ -9,6 +9,15 @@ use std::fs;
 use std::path::PathBuf;
 
 pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("host-local", "ipam.one-address-for-an-attachment", "gives-one-to-each-request", |scene| {
+        // What it holds already is another container's for a while.
+        match scene.is(Add) && scene.env.args.contains("IP=") && !scene.env.container_id.contains("web") {
+            true => scene.with_env(|env| env.container_id.push_str("-again")).honest(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["requested"])
+    .also(&["conventions.cni-args-ip"]),
     Mutant::new("host-local", "ipam.abbreviated-result", "tells-an-index-of-an-interface", |scene| {
         scene.tells(|result| result["ips"][0]["interface"] = json!(0))
     })

@@ -10,6 +10,9 @@ use std::path::Path;
 const VALID: &str = "cni.dev/valid-attachments";
 
 pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("bridge", "relied.config-mtu", "knows-no-mtu", |scene| {
+        scene.with_config(|config| drop(config.as_object_mut().map(|config| config.shift_remove("mtu")))).honest()
+    }),
     Mutant::new("bridge", "relied.unknown-command-text", "has-its-own-words-for-a-command", |scene| {
         says_instead(scene, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")
     }),

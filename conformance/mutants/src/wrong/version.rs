@@ -19,13 +19,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&[
         "version.echoes",
+        "version.answers-a-newer-one",
         "version.same-list-for-any-input",
         "relied.version-with-dummies",
         "relied.version-without-input",
     ]),
     Mutant::new("bridge", "version.same-list-for-any-input", "lists-what-it-was-asked-for", |scene| {
         scene.on(Version, |object| object["supportedVersions"] = json!([scene.config()["cniVersion"]]))
-    }),
+    })
+    .also(&["version.answers-a-newer-one"]),
     Mutant::new("bridge", "version.answers-a-newer-one", "answers-in-versions-that-it-knows", |scene| {
         match scene.is(Version) && scene.config()["cniVersion"] == "99.0.0" {
             true => scene.refuse(1, "incompatible CNI versions"),

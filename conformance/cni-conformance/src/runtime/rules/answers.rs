@@ -48,6 +48,12 @@ pub(super) const RULES: &[Rule] = &[
         &[newest("", |stand| fails(stand, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))],
     ),
     rule(
+        "answers.busy-executable",
+        Relied("installers, which write a plugin in its place"),
+        "An executable that is being written is waited for, or ADD fails: it has given no result.",
+        &[newest("", busy_executable)],
+    ),
+    rule(
         "answers.del-prints-what-it-likes",
         Relied("plugins that print a result with DEL, as many do"),
         "What a plugin prints with a successful DEL is of no account.",
@@ -92,6 +98,15 @@ fn fails(stand: &Stand, answer: fn(&str) -> Order) -> End {
     stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, answer(&stand.version))]), stand.judge(2)]));
     stand.run(Add, &stand.request())?.fails("its plugin's answer is none")?;
     order(&stand.heard_of(Add), &[(Add, 1)])
+}
+
+/// The kernel refuses to execute a file that is open for writing (ETXTBSY of execve(2)).
+fn busy_executable(stand: &Stand) -> End {
+    stand.works()?;
+    stand.lay(&stand.list(&[stand.judge(1), stand.judge(2)]));
+    let _writer = stand.keep_busy(1);
+    stand.run(Add, &stand.request())?.fails("its plugin cannot be executed")?;
+    order(&stand.heard_of(Add), &[])
 }
 
 fn del_prints(stand: &Stand) -> End {
