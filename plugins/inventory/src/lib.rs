@@ -7,7 +7,6 @@
 //! the node's own. Nothing here changes the node, and nothing waits for a lock.
 
 mod life;
-mod places;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -21,7 +20,7 @@ use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf};
 use life::Peers;
 use netops::Kernel;
-use places::Places;
+use netops::places::Places;
 
 /// An ADD that began this long ago may still be under way.
 const YOUNG: Duration = Duration::from_secs(60);
@@ -144,7 +143,11 @@ impl Found {
         let places = all().any(|evidence| is_undecided(&evidence)).then(Places::look);
         let life = |evidence: &Evidence| {
             let by_address = places.as_ref().filter(|_| is_undecided(&evidence));
-            let by_address = by_address.map(|places| places.life(&evidence.addresses));
+            let by_address = by_address.map(|places| match places.find(&evidence.addresses) {
+                Some(true) => Life::Lives,
+                Some(false) => Life::Gone,
+                None => Life::Unknown,
+            });
             let by_age = if evidence.is_young { Life::Young } else { Life::Gone };
             evidence.life.max(by_address).map_or(by_age, |life| life.max(by_age))
         };

@@ -9,6 +9,7 @@
 //! | [`netns`] | [`Netns`]: open a namespace, compare it, run a closure inside; [`Namespaces`]: all of a process's |
 //! | [`link`] | [`Link`](link::Link), its [`Kind`](link::Kind); `get` `find` `list`, `create` `create_bridge` `create_veth`, `set`, `transfer` |
 //! | [`pair`] | the other end of a veth in another namespace |
+//! | [`places`] | which addresses the node's namespaces have |
 //! | [`bridge_port`] | a port's hairpin, isolation and VLANs |
 //! | [`unlink`] | removing links, one without waiting for the kernel's grace period, many in one |
 //! | [`addr`], [`route`] | addresses and routes: `add` `delete` `list`, route lookup |
@@ -41,6 +42,7 @@ mod mac;
 
 pub mod bridge_port;
 pub mod pair;
+pub mod places;
 pub mod unlink;
 
 pub mod addr;

@@ -104,6 +104,7 @@ impl Nft {
         let count = u32::try_from(transaction.changes.len()).unwrap_or(u32::MAX - 2);
         self.seq = first.wrapping_add(count).wrapping_add(1);
         let bytes = encode(transaction, first).ok_or_else(|| self.too_long())?;
+        self.make_room(bytes.len());
         self.send(&bytes, "commit")?;
 
         let mut is_acknowledged = false;
@@ -428,6 +429,17 @@ impl Nft {
         let bytes = w.finish().ok_or_else(|| self.too_long())?;
         self.send(&bytes, "get").map_err(|e| OpError { object: object.to_string(), ..e })?;
         Ok(seq)
+    }
+
+    /// Lets one `send` take a large transaction. Without the privilege to exceed the node's limit
+    /// (`net.core.wmem_max`), `send` refuses it with `EMSGSIZE`, and nothing is changed.
+    fn make_room(&self, length: usize) {
+        const DEFAULT: usize = 100 << 10;
+        if length > DEFAULT {
+            // The kernel doubles the number, and uses some of it for its own structures.
+            let forced = setsockopt(&self.socket, sockopt::SndBufForce, &length);
+            forced.or_else(|_| setsockopt(&self.socket, sockopt::SndBuf, &length)).ok();
+        }
     }
 
     fn send(&self, bytes: &[u8], op: &'static str) -> Result<()> {

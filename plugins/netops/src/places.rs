@@ -5,21 +5,22 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use libcni::inventory::Life;
-use netops::error::Result;
-use netops::link::{self, Kind, Link};
-use netops::{Errno, Kernel, Netns, addr};
+use crate::error::{Errno, Result};
+use crate::link::{self, Kind, Link};
+use crate::{Kernel, Netns, addr};
 
 /// What was found in the namespaces.
-pub(crate) struct Places {
+#[derive(Debug)]
+pub struct Places {
     addresses: BTreeSet<IpAddr>,
     /// Whether a namespace could not be looked at that plugins of this node may have worked in.
     is_partial: bool,
 }
 
 impl Places {
-    /// Looks through all of them.
-    pub(crate) fn look() -> Self {
+    /// Looks through all of them. The cost grows with the number of processes: not for the hot path.
+    #[must_use]
+    pub fn look() -> Self {
         let mut places = Self { addresses: BTreeSet::new(), is_partial: false };
         match (linked(), entered()) {
             (Ok(linked), Ok(entered)) => linked.into_iter().chain(entered).for_each(|found| places.take(found)),
@@ -43,12 +44,13 @@ impl Places {
         }
     }
 
-    /// What these addresses say of the container that holds them.
-    pub(crate) fn life(&self, addresses: &[IpAddr]) -> Life {
+    /// Whether a namespace has one of these addresses; `None`: it was not found, but not all namespaces could be searched.
+    #[must_use]
+    pub fn find(&self, addresses: &[IpAddr]) -> Option<bool> {
         match addresses.iter().any(|address| self.addresses.contains(address)) {
-            true => Life::Lives,
-            false if self.is_partial => Life::Unknown,
-            false => Life::Gone,
+            true => Some(true),
+            false if self.is_partial => None,
+            false => Some(false),
         }
     }
 }
