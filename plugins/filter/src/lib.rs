@@ -108,6 +108,24 @@ impl Filter {
         iptables::world::by_program(&self.search_path, family, name)
     }
 
+    /// Works on one of iptables' tables in each variant that may have rules of it: in nf_tables, then the legacy one, if it
+    /// is in use. For DEL and GC: the node may have had the other variant when the rules were made.
+    ///
+    /// # Errors
+    /// The first error of `work`, after all variants; the error of a program.
+    pub fn each_iptables(
+        &mut self,
+        family: Family,
+        name: iptables::TableName,
+        work: &mut dyn FnMut(&mut iptables::Table<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let done = work(&mut iptables::world::in_nftables(&mut self.nft, family, name));
+        match iptables::world::in_legacy(&self.search_path, family, name)? {
+            Some(mut legacy) => done.and(work(&mut legacy)),
+            None => done,
+        }
+    }
+
     /// One of our own tables of nf_tables, which is read and changed in the same way. It need not exist yet.
     pub fn native(&mut self, table: iptables::NativeTable) -> iptables::Table<'_> {
         iptables::Table::native(&mut self.nft, table)

@@ -28,6 +28,15 @@ pub(crate) fn rule(rule: &nft::Rule) -> Option<Rule> {
     Some(decoded)
 }
 
+/// The comment of a rule, whatever else it contains.
+pub(crate) fn comment(rule: &nft::Rule) -> Option<String> {
+    let in_match = |expr: &Expr| match expr {
+        Expr::Match(extension) if extension.name == "comment" => Some(extension.text()),
+        _ => None,
+    };
+    rule.comment.clone().or_else(|| rule.exprs.iter().find_map(in_match))
+}
+
 struct Decoding {
     /// The table's family, until a rule of an `inet` table names its own.
     family: Family,

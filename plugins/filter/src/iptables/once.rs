@@ -11,7 +11,7 @@ impl Table<'_> {
     /// # Errors
     /// The refusal of the kernel.
     pub fn create_chain_once(&mut self, chain: &str) -> Result<Vec<Edit>> {
-        Ok(if self.list(chain)?.is_some() { Vec::new() } else { vec![Edit::CreateChain(chain.to_owned())] })
+        Ok(if self.has_chain(chain)? { Vec::new() } else { vec![Edit::CreateChain(chain.to_owned())] })
     }
 
     /// Appends a rule to its chain, unless the chain contains an equivalent one: at any place, made by any program,
@@ -46,7 +46,7 @@ impl Table<'_> {
     /// # Errors
     /// The refusal of the kernel.
     pub fn delete_chain_if_there(&mut self, chain: &str) -> Result<Vec<Edit>> {
-        Ok(if self.list(chain)?.is_some() { vec![Edit::DeleteChain(chain.to_owned())] } else { Vec::new() })
+        Ok(if self.has_chain(chain)? { vec![Edit::DeleteChain(chain.to_owned())] } else { Vec::new() })
     }
 
     /// Whether a chain has a rule, and receives packets if it is a base chain. CHECK needs this.

@@ -25,6 +25,12 @@ pub(crate) fn jump(words: &str) -> Option<&str> {
     words.rsplit_once(" -j ")?.1.split(' ').next()
 }
 
+/// The argument of `--comment`.
+pub(crate) fn comment(words: &str) -> Option<String> {
+    let mut words = split_words(words).into_iter();
+    words.find(|word| word == "--comment").and_then(|_| words.next())
+}
+
 /// Counts a chain's rules and the rules that jump to it or (`-g`) go to it.
 pub(crate) fn count_uses(text: &str, name: &str) -> usize {
     let rules = text.lines().filter_map(|line| line.strip_prefix("-A "));

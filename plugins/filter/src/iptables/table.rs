@@ -115,6 +115,15 @@ impl Found {
             Id::Words(words) => parse::jump(words),
         }
     }
+
+    /// Its comment, whatever its conditions.
+    #[must_use]
+    pub fn comment(&self) -> Option<String> {
+        match &self.id {
+            Id::Handle(rule) => decode::comment(rule),
+            Id::Words(words) => parse::comment(words),
+        }
+    }
 }
 
 impl TableName {
@@ -181,6 +190,18 @@ impl<'a> Table<'a> {
             World::Program { text, .. } => Ok(parse::chain(text, chain).map(|rules| {
                 rules.into_iter().map(|(words, rule)| Found { rule, note: None, id: Id::Words(words) }).collect()
             })),
+        }
+    }
+
+    /// Whether a chain exists. Costs the same however many rules it has.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub fn has_chain(&mut self, chain: &str) -> Result<bool> {
+        let place = self.nft_chain(chain);
+        match &mut self.world {
+            World::Netlink(nft) => Ok(nft.find_chain(&place)?.is_some()),
+            World::Program { text, .. } => Ok(parse::chain(text, chain).is_some()),
         }
     }
 
