@@ -20,6 +20,7 @@ mod loopback;
 mod masquerade;
 mod namespaces;
 mod noop;
+mod portmap;
 mod ptp;
 mod stacked;
 mod tap;

@@ -17,6 +17,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<macvlan::Macvlan>(),
     Entry::of::<ptp::Ptp>(),
     noop::ENTRY,
+    Entry::of::<portmap::Portmap>(),
     Entry::of::<static_ipam::Static>(),
     Entry::of::<tap::Tap>(),
     Entry::of::<tuning::Tuning>(),

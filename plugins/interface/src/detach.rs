@@ -112,7 +112,8 @@ fn remove_rules(
 /// The addresses that only other interfaces of the container have, whose rules stay; `None` if they cannot be read. An
 /// address that the attachment's interface has, too, is the attachment's: the rules are of one network, where it is given
 /// once.
-fn held_by_others(attachment: &Attachment, netns: &Netns) -> Option<Vec<IpAddr>> {
+#[must_use]
+pub fn held_by_others(attachment: &Attachment, netns: &Netns) -> Option<Vec<IpAddr>> {
     let inside = Kernel::in_netns(netns).ok()?;
     let (mut own, mut others) = (Vec::new(), Vec::new());
     for link in link::list(&inside, None).ok()? {

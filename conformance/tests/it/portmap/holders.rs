@@ -1,0 +1,68 @@
+//! Two containers that ask for one port of the node.
+
+use super::{LONG, at, bridged, config, mapping, tcp};
+use crate::configs::{bridge, dual, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use testns::{Attachment, Container, Node, Verb};
+
+fn ports(own: Value) -> Value {
+    config(&[mapping(8080, 80, "tcp")], own)
+}
+
+/// The container that answers on the port.
+fn answers<'a>(node: &Node, pods: &[&'a Container]) -> Option<&'a str> {
+    let servers = pods.iter().filter(|pod| {
+        let short = std::time::Duration::from_millis(300);
+        tcp(node.host(), at("10.7.0.1", 8080), pod.namespace(), 80, short).is_some()
+    });
+    servers.map(|pod| pod.id()).next()
+}
+
+#[test]
+fn the_first_container_keeps_the_port_and_the_log_names_it() {
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        let (one, two) = (node.container_named("c1"), node.container_named("c2"));
+        bridged(&node, &ports(json!({"backend": backend})), &one);
+        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+        let made = node.call(Verb::Add, &network, &two).ok();
+        let config = with(ports(json!({"backend": backend})), json!({"prevResult": made}));
+        let reply = node.call(Verb::Add, &config, &two);
+        reply.ok();
+        let log = &reply.output.stderr;
+        assert!(log.contains("host port 8080/tcp is held by") && log.contains("c1"), "{log}");
+        assert_eq!(answers(&node, &[&one, &two]), Some("c1"), "{backend}");
+        // With the key it is an error, and nothing is changed.
+        node.call(Verb::Del, &config, &two).ok();
+        node.remember();
+        let strict = with(config, json!({"onPortInUse": "error"}));
+        let error = node.call(Verb::Add, &strict, &two).fails_with(103);
+        assert!(error.msg.contains("8080/tcp") && error.msg.contains("c1"), "{error:?}");
+        node.assert_as_before();
+    }
+}
+
+/// No DEL has come for the first container, and its namespace is gone.
+#[test]
+fn rules_of_a_container_that_is_gone_do_not_count() {
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        let (one, two) = (node.container_named("c1"), node.container_named("c2"));
+        let own = json!({"backend": backend, "onPortInUse": "error"});
+        let mapped = bridged(&node, &ports(own.clone()), &one);
+        one.leave(testns::Remains::Gone);
+        let again = bridged(&node, &ports(own), &two);
+        assert!(tcp(node.host(), at("10.7.0.1", 8080), two.namespace(), 80, LONG).is_some(), "{backend}");
+        again.check().ok();
+        mapped.call(Verb::Del).without("CNI_NETNS").run(&node).ok();
+        again.check().ok();
+        again.del().ok();
+        node.call(
+            Verb::Status,
+            with(ports(json!({"backend": backend})), json!({"cniVersion": "1.1.0"})),
+            Attachment::none(),
+        )
+        .ok();
+    }
+}

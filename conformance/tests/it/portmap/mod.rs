@@ -1,0 +1,104 @@
+//! portmap: ports of the node that lead to a container.
+
+mod faults;
+mod holders;
+mod nftables;
+mod packets;
+mod rules;
+
+use crate::configs::{Attached, bridge, dual, with};
+use crate::subjects::skip;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::process::Command;
+use std::time::Duration;
+use testns::{Attachment, Namespace, Node};
+
+const LONG: Duration = Duration::from_secs(10);
+/// How long a connection that must not come about is tried.
+const SHORT: Duration = Duration::from_millis(300);
+
+fn mapping(host: u16, container: u16, protocol: &str) -> Value {
+    json!({"hostPort": host, "containerPort": container, "protocol": protocol})
+}
+
+/// portmap on network `net`; `own` adds keys or replaces them.
+fn config(mappings: &[Value], own: Value) -> Value {
+    let base = json!({"cniVersion": "1.0.0", "name": "net", "type": "portmap",
+        "runtimeConfig": {"portMappings": mappings}});
+    with(base, own)
+}
+
+/// A result that says as much as portmap looks at.
+fn made_up(ifname: &str, addresses: &[&str]) -> Value {
+    let ips: Vec<Value> = addresses.iter().map(|address| json!({"address": address, "interface": 0})).collect();
+    json!({"cniVersion": "1.0.0", "interfaces": [{"name": ifname, "sandbox": "there"}], "ips": ips})
+}
+
+/// ADD with a made-up result: the rules alone.
+#[track_caller]
+fn map<'a>(node: &'a Node, config: Value, attachment: impl Into<Attachment>, previous: Value) -> Attached<'a> {
+    Attached::add(node, &with(config, json!({"prevResult": previous})), attachment)
+}
+
+/// ADD of bridge and portmap.
+#[track_caller]
+fn bridged<'a>(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Attached<'a> {
+    let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+    let made = Attached::add(node, &network, attachment);
+    Attached::add(node, &with(config.clone(), json!({"prevResult": made.result})), &made.attachment)
+}
+
+fn has_iptables() -> bool {
+    let has = Command::new("iptables-save").arg("-V").output().is_ok();
+    if !has {
+        skip("iptables is not installed");
+    }
+    has
+}
+
+/// Table `nat` of both families, without counters and comments.
+fn saved(node: &Node) -> String {
+    let run = |program: &str| {
+        let output = node.host().enter(|| Command::new(program).args(["-t", "nat"]).output()).unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = run("iptables-save") + &run("ip6tables-save");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.map(|line| line.split(" [0:0]").next().unwrap_or(line).to_owned() + "\n").collect()
+}
+
+/// The rules that forward to containers.
+fn forwarding(node: &Node) -> Vec<String> {
+    saved(node).lines().filter(|line| line.contains("CNI-DN-")).map(str::to_owned).collect()
+}
+
+fn at(address: &str, port: u16) -> SocketAddr {
+    SocketAddr::new(address.parse::<IpAddr>().unwrap(), port)
+}
+
+/// Connects to an address and sees whether the server on this port of the container answers; returns the client's address
+/// as the server sees it.
+fn tcp(from: &Namespace, to: SocketAddr, server: &Namespace, port: u16, within: Duration) -> Option<IpAddr> {
+    let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
+    let listener = server.enter(|| TcpListener::bind(at(any, port))).unwrap();
+    let mut client = from.enter(|| TcpStream::connect_timeout(&to, within)).ok()?;
+    listener.set_nonblocking(true).unwrap();
+    let (mut served, source) = listener.accept().ok()?;
+    served.set_nonblocking(false).unwrap();
+    client.write_all(b"x").unwrap();
+    served.set_read_timeout(Some(LONG)).unwrap();
+    served.read_exact(&mut [0]).unwrap();
+    served.write_all(b"y").unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
+    client.read_exact(&mut [0]).unwrap();
+    Some(source.ip())
+}
+
+/// A server of UDP in a container.
+fn udp_server(server: &Namespace, port: u16) -> UdpSocket {
+    let server = server.enter(|| UdpSocket::bind(at("0.0.0.0", port))).unwrap();
+    server.set_read_timeout(Some(LONG)).unwrap();
+    server
+}

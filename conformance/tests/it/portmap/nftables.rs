@@ -1,0 +1,116 @@
+//! Backend nftables: table `cni_hostport`.
+
+use super::{config, made_up, map, mapping};
+use crate::subjects::{node, skip};
+use serde_json::json;
+use std::process::Command;
+use testns::{Node, Verb};
+
+fn listed(node: &Node) -> Option<String> {
+    let output = node.host().enter(|| Command::new("nft").args(["-s", "list", "ruleset"]).output());
+    match output {
+        Ok(output) => Some(String::from_utf8(output.stdout).unwrap()),
+        Err(_) => {
+            skip("nft is not installed");
+            None
+        }
+    }
+}
+
+fn native(own: serde_json::Value) -> serde_json::Value {
+    super::with(json!({"backend": "nftables"}), own)
+}
+
+#[test]
+fn nft_shows_the_references_table() {
+    let node = node();
+    let pod = node.container_named("c1");
+    let mut with_ip = mapping(53, 5353, "UDP");
+    with_ip["hostIP"] = json!("192.0.2.1");
+    let all = [mapping(8080, 80, "tcp"), with_ip, mapping(99, 98, "sctp")];
+    let mapped = map(&node, config(&all, native(json!({}))), &pod, made_up("eth0", &["10.1.0.2/24"]));
+    let Some(text) = listed(&node) else { return };
+    expect_test::expect![[r#"
+        table ip cni_hostport {
+        	chain prerouting {
+        		type nat hook prerouting priority dstnat; policy accept;
+        		fib daddr type local jump hostports_all
+        	}
+
+        	chain output {
+        		type nat hook output priority -100; policy accept;
+        		fib daddr type local jump hostports_all
+        	}
+
+        	chain masquerading {
+        		type nat hook postrouting priority srcnat; policy accept;
+        		ip saddr 10.1.0.2 ip daddr 10.1.0.2 masquerade comment "c1"
+        		ip saddr 127.0.0.1 ip daddr 10.1.0.2 masquerade comment "c1"
+        	}
+
+        	chain hostports {
+        		tcp dport 8080 dnat to 10.1.0.2:80 comment "c1"
+        		ip daddr 192.0.2.1 udp dport 53 dnat to 10.1.0.2:5353 comment "c1"
+        		sctp dport 99 dnat to 10.1.0.2:98 comment "c1"
+        	}
+
+        	chain hostip_hostports {
+        	}
+
+        	chain hostports_all {
+        		jump hostip_hostports
+        		jump hostports
+        	}
+        }
+    "#]]
+    .assert_eq(&text);
+    mapped.check().ok();
+    map(&node, config(&all, native(json!({}))), &pod, made_up("eth0", &["10.1.0.2/24"]));
+    assert_eq!(listed(&node).unwrap(), text, "ADD again");
+    mapped.del().ok();
+    let left = listed(&node).unwrap();
+    assert!(!left.contains("c1"), "{left}");
+    mapped.check().fails_with(107);
+}
+
+/// The conditions of the reference's last network replace those of all others, and its DEL takes the rules of a container
+/// on all networks.
+#[test]
+fn conditions_and_rules_are_those_of_their_network() {
+    let node = node();
+    let pod = node.container_named("c1");
+    let of = |name: &str, port, source: &str| {
+        config(&[mapping(port, 80, "tcp")], native(json!({"name": name, "conditionsV4": ["ip", "saddr", source]})))
+    };
+    let one = map(&node, of("one", 8080, "192.0.2.0/24"), &pod, made_up("eth0", &["10.1.0.2/24"]));
+    let two =
+        map(&node, of("two", 8081, "198.51.100.0/24"), pod.attachment_as("net1"), made_up("net1", &["10.2.0.2/24"]));
+    let Some(text) = listed(&node) else { return };
+    assert!(text.contains("ip saddr 192.0.2.0/24 tcp dport 8080 dnat to 10.1.0.2:80"), "{text}");
+    assert!(text.contains("ip saddr 198.51.100.0/24 tcp dport 8081 dnat to 10.2.0.2:80"), "{text}");
+    one.check().ok();
+    one.call(Verb::Del).without("CNI_NETNS").run(&node).ok();
+    two.check().ok();
+    assert!(!listed(&node).unwrap().contains("10.1.0.2"));
+}
+
+/// The reference's rules have the container's ID for a comment, and nothing else that says whose they are.
+#[test]
+fn del_takes_the_references_rules() {
+    let node = node();
+    let pod = node.container_named("c1");
+    let rule = r#"
+        table ip cni_hostport {
+            chain hostports { tcp dport 8080 dnat to 10.1.0.2:80 comment "c1"; tcp dport 8081 dnat to 10.9.0.2:80 comment "c1"; }
+        }"#;
+    let loaded = node.host().enter(|| Command::new("nft").arg(rule).status());
+    if loaded.is_err() {
+        return skip("nft is not installed");
+    }
+    let all = config(&[], super::with(native(json!({})), json!({"prevResult": made_up("eth0", &["10.1.0.2/24"])})));
+    pod.namespace().add_veth("net1", node.host(), "other");
+    pod.namespace().add_address("net1", "10.9.0.2/24");
+    node.call(Verb::Del, &all, &pod).ok();
+    let left = listed(&node).unwrap();
+    assert!(!left.contains("8080") && left.contains("8081"), "{left}");
+}

@@ -1,0 +1,134 @@
+//! Packets: from outside, from the node, from the container itself, from another one; in both backends.
+
+use super::{LONG, SHORT, at, bridged, config, mapping, tcp, udp_server};
+use crate::subjects::{Who, each, node};
+use serde_json::{Value, json};
+use std::net::IpAddr;
+use testns::{Namespace, Node, Verb};
+
+const BACKENDS: [&str; 2] = ["iptables", "nftables"];
+
+/// A machine behind the node's uplink.
+fn remote(node: &Node) -> Namespace {
+    let remote = node.remote("remote");
+    node.host().add_veth("uplink", &remote, "eth0");
+    for (there, here) in [("192.0.2.2/24", "192.0.2.1/24"), ("2001:db8::2/64", "2001:db8::1/64")] {
+        remote.add_address("eth0", there);
+        node.host().add_address("uplink", here);
+    }
+    remote.wait_for_addresses();
+    node.host().wait_for_addresses();
+    remote
+}
+
+fn both_backends(who: Who) -> Vec<Value> {
+    match who {
+        // Its version in Debian 12 has no key of that name.
+        Who::Reference => vec![json!({})],
+        Who::Ours => BACKENDS.iter().map(|backend| json!({"backend": backend})).collect(),
+    }
+}
+
+#[test]
+fn a_port_of_the_node_is_the_containers_from_everywhere() {
+    each(|who, node| {
+        let remote = remote(node);
+        for (number, own) in (0..).zip(both_backends(who)) {
+            let (pod, other) = (node.container(), node.container());
+            let port = 8080 + number;
+            let mapped = bridged(node, &config(&[mapping(port, 80, "tcp")], own), &pod);
+            super::bridged(node, &config(&[], json!({})), &other);
+            let inside = pod.namespace();
+            let reached = |from: &Namespace, address: &str| tcp(from, at(address, port), inside, 80, LONG);
+            let is = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+            assert_eq!(reached(&remote, "192.0.2.1"), is("192.0.2.2"), "outside");
+            assert_eq!(reached(&remote, "2001:db8::1"), is("2001:db8::2"), "outside");
+            let node_address = reached(node.host(), "127.0.0.1");
+            assert_eq!(node_address, is("10.7.0.1"), "loopback has to be translated");
+            assert!(reached(node.host(), "192.0.2.1").is_some(), "the node itself");
+            assert!(reached(node.host(), "2001:db8::1").is_some(), "the node itself");
+            assert!(reached(other.namespace(), "192.0.2.1").is_some(), "another container");
+            assert_eq!(reached(inside, "192.0.2.1"), is("10.7.0.1"), "hairpin");
+            assert!(reached(inside, "2001:db8::1").is_some(), "hairpin");
+            // The same port of an address that is not the node's.
+            assert_eq!(tcp(&remote, at("192.0.2.9", port), inside, 80, SHORT), None);
+            mapped.del().ok();
+            assert_eq!(tcp(&remote, at("192.0.2.1", port), inside, 80, SHORT), None);
+        }
+    });
+}
+
+/// `route_localnet` is on only if a port of a loopback address is forwarded.
+#[test]
+fn loopback_is_routed_only_where_it_is_forwarded() {
+    let node = node();
+    for (ip, expected) in [("192.0.2.1", "0"), ("127.0.0.1", "1")] {
+        let pod = node.container();
+        let mut mapping = mapping(8080, 80, "tcp");
+        mapping["hostIP"] = json!(ip);
+        bridged(&node, &config(&[mapping], json!({})), &pod);
+        assert_eq!(node.host().sysctl("net/ipv4/conf/br0/route_localnet"), expected, "{ip}");
+    }
+}
+
+/// A client that keeps sending from one port reaches the container that has the port now, not the one that is gone.
+#[test]
+fn a_udp_flow_follows_the_port_to_the_next_container() {
+    each(|who, node| {
+        let remote = remote(node);
+        for own in both_backends(who) {
+            let (one, two) = (node.container(), node.container());
+            let config = config(&[mapping(5353, 53, "udp")], own);
+            let client = remote.enter(|| std::net::UdpSocket::bind(at("192.0.2.2", 0))).unwrap();
+            let arrives = |server: &std::net::UdpSocket| {
+                client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
+                server.recv_from(&mut [0; 1]).is_ok()
+            };
+            let mapped = bridged(node, &config, &one);
+            let first = udp_server(one.namespace(), 53);
+            assert!(arrives(&first));
+            // DEL forgets the flow, though the client goes on: to no container now, then to the next one.
+            mapped.call(Verb::Del).run(node).ok();
+            client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
+            bridged(node, &config, &two);
+            assert!(arrives(&udp_server(two.namespace(), 53)), "the next container");
+        }
+    });
+}
+
+/// After DEL no packet comes to the container that lives on.
+#[test]
+fn del_ends_the_udp_flows() {
+    let node = node();
+    let remote = remote(&node);
+    for backend in BACKENDS {
+        let pod = node.container();
+        let mapped = bridged(&node, &config(&[mapping(5353, 53, "udp")], json!({"backend": backend})), &pod);
+        let client = remote.enter(|| std::net::UdpSocket::bind(at("192.0.2.2", 0))).unwrap();
+        let server = udp_server(pod.namespace(), 53);
+        client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
+        assert!(server.recv_from(&mut [0; 1]).is_ok());
+        mapped.del().ok();
+        client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
+        server.set_read_timeout(Some(SHORT)).unwrap();
+        assert!(server.recv_from(&mut [0; 1]).is_err(), "{backend}");
+    }
+}
+
+/// The example of the plugin's page.
+#[test]
+fn the_example_of_the_portmap_page_works() {
+    let node = node();
+    let page = include_str!("../../../../plugins/meta/portmap/README.md");
+    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let list: Value = serde_json::from_str(text).unwrap();
+    let pod = node.container();
+    let of = |index: usize| {
+        crate::configs::with(list["plugins"][index].clone(), json!({"cniVersion": "1.0.0", "name": "web"}))
+    };
+    let made = node.call(Verb::Add, of(0), &pod).ok();
+    let ports = json!({"portMappings": [mapping(8080, 80, "tcp")]});
+    let config = crate::configs::with(of(1), json!({"prevResult": made, "runtimeConfig": ports}));
+    node.call(Verb::Add, &config, &pod).ok();
+    assert!(tcp(node.host(), at("127.0.0.1", 8080), pod.namespace(), 80, LONG).is_some());
+}

@@ -1,0 +1,225 @@
+//! The rules, as iptables shows them, and whose they are.
+
+use super::{config, forwarding, has_iptables, made_up, map, mapping, saved};
+use crate::configs::Attached;
+use crate::subjects::{node, reference_or_skip, same};
+use serde_json::{Value, json};
+use testns::{Node, Subject, Verb};
+
+const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
+
+fn many() -> Vec<Value> {
+    let mut all: Vec<Value> = (0..17).map(|number| mapping(8100 - number, 80 + number, "tcp")).collect();
+    all.extend([mapping(8080, 80, "tcp"), mapping(8080, 80, "tcp"), mapping(53, 5353, "udp"), mapping(99, 98, "sctp")]);
+    for (port, ip) in [(54, "192.0.2.1"), (55, "2001:db8::1"), (56, "0.0.0.0"), (57, "::")] {
+        all.push(json!({"hostPort": port, "containerPort": 53, "protocol": "udp", "hostIP": ip}));
+    }
+    all
+}
+
+/// `iptables-save` and `ip6tables-save` print the same lines in the same order after either's ADD, and after its DEL.
+#[test]
+fn what_iptables_shows_is_the_references() {
+    if !has_iptables() {
+        return;
+    }
+    for own in [
+        json!({}),
+        json!({"snat": false}),
+        json!({"markMasqBit": 7}),
+        json!({"conditionsV4": ["!", "-s", "192.0.2.0/24", "-i", "eth+"], "conditionsV6": ["-s", "2001:db8::/32"]}),
+    ] {
+        let (added, left) = same(|node| {
+            let pod = node.container_named("c1");
+            let mapped = map(node, config(&many(), own.clone()), &pod, made_up("eth0", &BOTH));
+            let added = saved(node);
+            mapped.del().ok();
+            (added, saved(node))
+        });
+        assert!(added.contains("CNI-DN-") && !left.contains("CNI-DN-"), "{added}{left}");
+    }
+}
+
+/// The reference of Debian 12 does not know the key.
+#[test]
+fn masq_all_marks_every_source() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let all = [mapping(8080, 80, "tcp")];
+    let mapped = map(&node, config(&all, json!({"masqAll": true})), &node.container(), made_up("eth0", &BOTH));
+    let marks: Vec<String> = forwarding(&node).into_iter().filter(|line| line.contains("SETMARK")).collect();
+    assert_eq!(marks.len(), 2, "{marks:?}");
+    assert!(marks.iter().all(|mark| !mark.contains(" -s ")), "{marks:?}");
+    mapped.check().ok();
+}
+
+/// Words that only iptables knows are left to its programs.
+#[test]
+fn conditions_of_other_words_are_the_references() {
+    if !has_iptables() {
+        return;
+    }
+    let own = json!({"conditionsV4": ["-m", "ttl", "!", "--ttl-eq", "3"]});
+    same(|node| {
+        let pod = node.container_named("c1");
+        let all = [mapping(8080, 80, "tcp")];
+        let mapped = map(node, config(&all, own.clone()), &pod, made_up("eth0", &BOTH));
+        let added = saved(node);
+        assert!(added.contains("-m ttl ! --ttl-eq 3 -j CNI-DN-"), "{added}");
+        mapped.del().ok();
+        (added, saved(node))
+    });
+    let node = node();
+    let all = [mapping(8080, 80, "tcp")];
+    map(&node, config(&all, own), &node.container(), made_up("eth0", &BOTH)).check().ok();
+}
+
+/// Either's CHECK and DEL take what the other's ADD made.
+#[test]
+fn either_side_goes_on_with_what_the_other_made() {
+    let Some(reference) = reference_or_skip().filter(|_| has_iptables()) else { return };
+    let sides = [Subject::ours(), reference];
+    for (first, second) in [(0, 1), (1, 0)] {
+        let node = Node::with(&sides[first]);
+        let pod = node.container_named("c1");
+        let mapped = map(&node, config(&many(), json!({})), &pod, made_up("eth0", &BOTH));
+        node.install(&sides[second]);
+        // The reference's CHECK looks for rules of IPv4 in IPv6, too, and so always fails.
+        if second == 0 {
+            mapped.check().ok();
+        }
+        // Ours needs no list of ports.
+        let mut call = mapped.call(Verb::Del);
+        if second == 0 {
+            call = call.with_config(|config| drop(config.as_object_mut().unwrap().remove("runtimeConfig")));
+        }
+        call.run(&node).ok();
+        assert_eq!(forwarding(&node), [""; 0]);
+        call.run(&node).ok();
+    }
+}
+
+/// The reference's name of the chain does not depend on the interface, and its DEL takes the rules of both away.
+#[test]
+fn two_attachments_of_a_container_keep_their_own_ports() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let pod = node.container_named("c1");
+    let ports = |port| config(&[mapping(port, 80, "tcp")], json!({}));
+    let one = map(&node, ports(8080), &pod, made_up("eth0", &["10.1.0.2/24"]));
+    let alone = forwarding(&node);
+    let two = map(&node, ports(8081), pod.attachment_as("net1"), made_up("net1", &["10.1.0.3/24"]));
+    for mapped in [&one, &two] {
+        mapped.check().ok();
+    }
+    // Without a result, and without a namespace.
+    let bare = |mapped: &Attached| {
+        let call = mapped.call(Verb::Del).without("CNI_NETNS");
+        call.with_config(|config| config.as_object_mut().unwrap().retain(|key, _| key != "prevResult"))
+    };
+    bare(&two).run(&node).ok();
+    assert_eq!(forwarding(&node), alone);
+    let two = map(&node, ports(8081), pod.attachment_as("net1"), made_up("net1", &["10.1.0.3/24"]));
+    if let Some(reference) = reference_or_skip() {
+        node.install(&reference);
+    }
+    one.del().ok();
+    node.install(&Subject::ours());
+    two.check().ok();
+    assert!(forwarding(&node).iter().all(|line| !line.contains("8080")), "{:?}", forwarding(&node));
+    bare(&two).run(&node).ok();
+    assert_eq!(forwarding(&node), [""; 0]);
+}
+
+/// ADD again changes nothing; with other ports it replaces the old ones.
+#[test]
+fn add_again_has_the_ports_of_the_last_one() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let pod = node.container_named("c1");
+    let ports = |port| config(&[mapping(port, 80, "tcp"), mapping(53, 53, "udp")], json!({}));
+    map(&node, ports(8080), &pod, made_up("eth0", &BOTH));
+    let first = saved(&node);
+    map(&node, ports(8080), &pod, made_up("eth0", &BOTH));
+    assert_eq!(saved(&node), first);
+    let again = map(&node, ports(8081), &pod, made_up("eth0", &BOTH));
+    assert_eq!(saved(&node), first.replace("8080", "8081"));
+    again.check().ok();
+}
+
+/// 1,000 ports of one container; a rule that is missing is named.
+#[test]
+fn a_thousand_ports_are_made_compared_and_removed() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let pod = node.container_named("c1");
+    let all: Vec<Value> = (0..1000).map(|number| mapping(10_000 + number, 80, "tcp")).collect();
+    let mapped = map(&node, config(&all, json!({})), &pod, made_up("eth0", &BOTH));
+    // Three rules each, 67 that lead to them; two each for IPv6. And the two chains.
+    assert_eq!(forwarding(&node).len(), 3000 + 67 + 2000 + 67 + 2);
+    mapped.check().ok();
+    let gone = "iptables -t nat -D $(iptables-save -t nat | grep -- '--dport 10500 -j DNAT' | sed 's/^-A //')";
+    node.host().enter(|| std::process::Command::new("sh").args(["-c", gone]).status()).unwrap();
+    let error = mapped.check().fails_with(107);
+    assert!(error.msg.contains("--dport 10500 -j DNAT"), "{error:?}");
+    mapped.del().ok();
+    assert_eq!(forwarding(&node), [""; 0]);
+}
+
+/// GC removes the ports of attachments that are not valid, of this network alone.
+#[test]
+fn gc_keeps_the_ports_of_valid_attachments_and_other_networks() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let v110 = |port, name: &str| config(&[mapping(port, 80, "tcp")], json!({"cniVersion": "1.1.0", "name": name}));
+    let previous = |address| {
+        let mut result = made_up("eth0", &[address]);
+        result["cniVersion"] = json!("1.1.0");
+        result
+    };
+    let (stale, valid, other) = (node.container_named("c1"), node.container_named("c2"), node.container_named("c3"));
+    map(&node, v110(8082, "net"), &valid, previous("10.1.0.3/24"));
+    map(&node, v110(8083, "other"), &other, previous("10.2.0.4/24"));
+    let before = forwarding(&node);
+    map(&node, v110(8081, "net"), &stale, previous("10.1.0.2/24"));
+    let mut gc = v110(1, "net");
+    gc["cni.dev/valid-attachments"] = json!([{"containerID": "c2", "ifname": "eth0"}]);
+    node.call(Verb::Gc, &gc, testns::Attachment::none()).ok();
+    assert_eq!(forwarding(&node), before);
+}
+
+/// STATUS, and ADD, say what is missing.
+#[test]
+fn an_external_chain_has_to_exist() {
+    let node = node();
+    let pod = node.container_named("c1");
+    let own = json!({"externalSetMarkChain": "KUBE-MARK-MASQ"});
+    let config = super::with(config(&[mapping(8080, 80, "tcp")], own), json!({"prevResult": made_up("eth0", &BOTH)}));
+    let error = node.call(Verb::Add, &config, &pod).fails();
+    assert!(error.msg.contains("KUBE-MARK-MASQ") && error.msg.contains("externalSetMarkChain"), "{error:?}");
+    let mut status = config;
+    status["cniVersion"] = json!("1.1.0");
+    status.as_object_mut().unwrap().remove("prevResult");
+    node.call(Verb::Status, &status, testns::Attachment::none()).ok();
+}
+
+/// ADD and CHECK need prevResult; DEL does not.
+#[test]
+fn without_a_result_add_says_which_plugin_must_come_first() {
+    let node = node();
+    let pod = node.container_named("c1");
+    let config = config(&[mapping(8080, 80, "tcp")], json!({}));
+    let error = node.call(Verb::Add, &config, &pod).fails_with(7);
+    assert!(error.details.contains("interface plugin"), "{error:?}");
+    node.call(Verb::Del, &config, &pod).ok();
+}

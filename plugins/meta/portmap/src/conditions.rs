@@ -1,0 +1,183 @@
+//! `conditionsV4` and `conditionsV6`: which packets are forwarded at all, in the words of iptables or of nft.
+//!
+//! What a rule of crate filter can say is written over netlink. iptables' other words are left to its programs. nft's
+//! other words are refused: nothing but nft itself reads its language.
+
+use cni_spec::CniError;
+use filter::iptables::rule::{Is, Rule, Target};
+use ipnetwork::IpNetwork;
+use netops::nft::Family;
+
+use crate::conf::Backend;
+
+/// The conditions of one family.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Conditions {
+    /// None.
+    #[default]
+    None,
+    /// Those in the words of iptables: a rule's fields, or its [`Rule::words`].
+    Iptables(Rule),
+    /// Those in the words of nft.
+    Nft(Rule),
+}
+
+impl Conditions {
+    /// Reads a key's words: in iptables' dialect if the first starts with `-` or `!`.
+    pub(crate) fn parse(key: &str, words: &[String], family: Family) -> Result<Self, CniError> {
+        let Some(first) = words.first() else { return Ok(Self::None) };
+        if first.starts_with(['-', '!']) {
+            return Ok(Self::Iptables(iptables(words, family)));
+        }
+        let text = words.join(" ");
+        let rule = nft(&text, family).ok_or_else(|| {
+            let expected = "only ip saddr, ip daddr (ip6 in conditionsV6), iifname and oifname, each once and with != or \
+                            without, are written as rules of nftables; more is possible in the words of iptables";
+            CniError::invalid_key(key, format!("{text:?}"), expected)
+        })?;
+        Ok(Self::Nft(rule))
+    }
+
+    /// The backend that the dialect is for.
+    pub(crate) fn backend(&self) -> Option<Backend> {
+        match self {
+            Self::None => None,
+            Self::Iptables(_) => Some(Backend::Iptables),
+            Self::Nft(_) => Some(Backend::Nftables),
+        }
+    }
+
+    /// A rule with no other conditions.
+    pub(crate) fn rule(&self) -> Rule {
+        match self {
+            Self::None => Rule::default(),
+            Self::Iptables(rule) | Self::Nft(rule) => rule.clone(),
+        }
+    }
+
+    /// Whether only the programs of iptables can write them.
+    pub(crate) fn need_programs(&self) -> bool {
+        matches!(self, Self::Iptables(rule) if !rule.words.is_empty())
+    }
+}
+
+/// The options that a rule has a field for. Each may be there once: iptables refuses most repetitions itself.
+const FIELDS: [&str; 4] = ["-s", "-d", "-i", "-o"];
+
+fn iptables(words: &[String], family: Family) -> Rule {
+    let in_words = || Rule { words: words.to_vec(), ..Rule::default() };
+    let is_simple = |word: &&String| FIELDS.contains(&word.as_str());
+    let options: Vec<&String> = words.iter().filter(is_simple).collect();
+    let is_repeated = options.iter().enumerate().any(|(at, word)| options[..at].contains(word));
+    let is_other = |word: &String| word.starts_with('-') && !FIELDS.contains(&word.as_str());
+    if is_repeated || words.iter().any(is_other) {
+        return in_words();
+    }
+    let is_plain =
+        |word: &String| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "\"\\'".contains(c));
+    let parsed = words.iter().all(is_plain).then(|| Rule::parse(&words.join(" "))).flatten();
+    match parsed {
+        Some(rule) if rule.target == Target::None && is_of(family, &rule) => rule,
+        _ => in_words(),
+    }
+}
+
+fn nft(text: &str, family: Family) -> Option<Rule> {
+    let mut rule = Rule::default();
+    let mut words = text.split_whitespace().peekable();
+    while let Some(word) = words.next() {
+        let field = match word {
+            "ip" if family == Family::Ip => words.next()?,
+            "ip6" if family == Family::Ip6 => words.next()?,
+            "iifname" | "oifname" => word,
+            _ => return None,
+        };
+        let negated = words.next_if_eq(&"!=").is_some();
+        words.next_if_eq(&"==");
+        let value = words.next()?;
+        match field {
+            "saddr" => set(&mut rule.source, Is { value: address(value)?, negated })?,
+            "daddr" => set(&mut rule.destination, Is { value: address(value)?, negated })?,
+            "iifname" => set(&mut rule.input, Is { value: name(value)?, negated })?,
+            "oifname" => set(&mut rule.output, Is { value: name(value)?, negated })?,
+            _ => return None,
+        }
+    }
+    is_of(family, &rule).then_some(rule)
+}
+
+fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
+    place.is_none().then(|| *place = Some(value))
+}
+
+fn address(text: &str) -> Option<IpNetwork> {
+    text.parse().ok()
+}
+
+/// An interface's name, perhaps in quotation marks; `*` at its end is iptables' `+`.
+fn name(text: &str) -> Option<String> {
+    let name = text.trim_matches('"');
+    let is_plain = !name.is_empty() && name.len() < 16 && !name.contains(['"', '+']);
+    is_plain.then(|| name.strip_suffix('*').map_or_else(|| name.to_owned(), |start| format!("{start}+")))
+}
+
+fn is_of(family: Family, rule: &Rule) -> bool {
+    let addresses = [&rule.source, &rule.destination].into_iter().flatten();
+    addresses.into_iter().all(|is| is.value.is_ipv4() == (family == Family::Ip))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(words: &[&str], family: Family) -> String {
+        let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+        match Conditions::parse("conditionsV4", &words, family) {
+            Ok(Conditions::None) => "none".to_owned(),
+            Ok(Conditions::Iptables(rule)) if rule.words.is_empty() => format!("netlink{rule}"),
+            Ok(Conditions::Iptables(rule)) => format!("programs{rule}"),
+            Ok(Conditions::Nft(rule)) => format!("nft{rule}"),
+            Err(error) => error.msg.split(": only ").next().unwrap_or_default().to_owned(),
+        }
+    }
+
+    #[test]
+    fn words_of_iptables_are_written_over_netlink_or_by_its_programs() {
+        let (ip, ip6) = (Family::Ip, Family::Ip6);
+        assert_eq!(read(&[], ip), "none");
+        assert_eq!(read(&["!", "-s", "10.0.0.0/8", "-i", "eth+"], ip), "netlink ! -s 10.0.0.0/8 -i eth+");
+        assert_eq!(read(&["-d", "192.0.2.1"], ip), "netlink -d 192.0.2.1/32");
+        assert_eq!(read(&["-s", "fd00::/8"], ip6), "netlink -s fd00::/8");
+        for words in [
+            &["-m", "ttl", "--ttl-gt", "3"][..],
+            &["-p", "udp"],
+            &["-s", "10.0.0.1,10.0.0.2"],
+            &["-s", "10.0.0.1", "-s", "10.0.0.2"],
+            &["-s", "fd00::/8"],
+            &["-j", "ACCEPT"],
+            &["-s"],
+        ] {
+            assert_eq!(
+                read(words, ip),
+                format!(
+                    "programs {}",
+                    Rule { words: words.iter().map(|word| (*word).to_owned()).collect(), ..Rule::default() }
+                        .to_string()
+                        .trim()
+                ),
+                "{words:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn words_of_nft_are_addresses_and_interfaces() {
+        let (ip, ip6) = (Family::Ip, Family::Ip6);
+        let words = ["ip", "saddr", "!=", "10.0.0.0/8", "iifname", "\"eth*\""];
+        assert_eq!(read(&words, ip), "nft ! -s 10.0.0.0/8 -i eth+");
+        assert_eq!(read(&["ip6 daddr fd00::1"], ip6), "nft -d fd00::1/128");
+        for text in ["tcp dport 80", "ip saddr @friends", "ip6 saddr fd00::1", "ip saddr 1.2.3.4 ip saddr 1.2.3.5"] {
+            assert_eq!(read(&[text], ip), format!("cannot use network config: key conditionsV4 = {text:?}"));
+        }
+    }
+}

@@ -1,0 +1,423 @@
+//! The rules in table `nat` of iptables: the reference's to the letter.
+//!
+//! ```text
+//! -A PREROUTING -m addrtype --dst-type LOCAL -j CNI-HOSTPORT-DNAT            (and OUTPUT)
+//! -A CNI-HOSTPORT-DNAT -p tcp -m comment --comment "dnat name: \"n\" id: \"c\"" -m multiport --dports 8080 -j CNI-DN-…
+//! -A CNI-DN-… -s 10.1.0.0/24 -p tcp -m tcp --dport 8080 -j CNI-HOSTPORT-SETMARK
+//! -A CNI-DN-… -p tcp -m tcp --dport 8080 -j DNAT --to-destination 10.1.0.2:80
+//! ```
+//!
+//! The reference's name of a container's chain does not depend on the interface. The first attachment that maps ports has
+//! that name; others have one of their own, so that neither side's DEL takes what another attachment needs.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr};
+
+use filter::iptables::rule::{self, Protocol, Rule, Target, is};
+use filter::iptables::{Edit, Found, NewRule, Table};
+use filter::{Names, Stale};
+use ipnetwork::IpNetwork;
+use netops::error::Result;
+use netops::nft::Family;
+use netops::nft::conntrack::Destination;
+use netops::{Errno, OpError};
+
+use crate::conf::Mark;
+use crate::holder::{self, Holder};
+use crate::pod::{Known, Pod, Whose, udp_destination, whose};
+
+const DNAT: &str = "CNI-HOSTPORT-DNAT";
+const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
+const MASQ: &str = "CNI-HOSTPORT-MASQ";
+/// Older versions of the reference: a chain `CNI-SN-…` for each container, entered from this one.
+const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";
+const OWN: &str = "CNI-DN-";
+/// `XT_MULTI_PORTS`.
+const PORTS_MAX: usize = 15;
+/// The number of rules in one transaction where a larger one is refused.
+const PART: usize = 300;
+/// The number of chains that GC deletes in one transaction.
+const CHAINS_AT_ONCE: usize = 100;
+
+/// The reference's chain, and the one of an attachment where that is another attachment's.
+fn chain_names(names: Names<'_>) -> [String; 2] {
+    // A container's ID has no slash.
+    let container = format!("{}/{}", names.container, names.ifname);
+    [names.iptables_chain_of("DN-"), Names { container: &container, ..names }.iptables_chain_of("DN-")]
+}
+
+fn comment(names: Names<'_>) -> String {
+    rule::comment(&format!("dnat name: \"{}\" id: \"{}\"", names.network, names.container))
+}
+
+impl Pod<'_> {
+    /// The rules that lead from the shared chain to the container's. As in the reference, mappings of the other family are
+    /// among them, which the container's chain does not have.
+    fn entries(&self, chain: &str) -> Vec<Rule> {
+        let mut entries = Vec::new();
+        for protocol in [Protocol::Sctp, Protocol::Tcp, Protocol::Udp] {
+            let own = self.conf.mappings.iter().filter(|mapping| mapping.protocol == protocol);
+            let ports: Vec<u16> = own.map(|mapping| mapping.host_port).collect();
+            entries.extend(ports.chunks(PORTS_MAX).map(|ports| self.entry(protocol, ports, chain)));
+        }
+        entries
+    }
+
+    fn entry(&self, protocol: Protocol, ports: &[u16], chain: &str) -> Rule {
+        Rule {
+            protocol: Some(protocol),
+            comment: Some(comment(self.names)),
+            ports: ports.to_vec(),
+            target: Target::Jump(chain.to_owned()),
+            ..self.conf.conditions(self.family).rule()
+        }
+    }
+
+    /// The rules of the container's chain: marks first.
+    fn rules(&self) -> Vec<Rule> {
+        let set_mark = self.conf.snat.as_ref().map(|snat| match &snat.mark {
+            Mark::Own(_) => (snat, SET_MARK),
+            Mark::External(chain) => (snat, chain.as_str()),
+        });
+        let prefix = IpNetwork::new(self.address.network(), self.address.prefix()).unwrap_or(self.address);
+        let mut rules = Vec::new();
+        for mapping in self.mappings() {
+            let port = Rule {
+                protocol: Some(mapping.protocol),
+                port: Some(mapping.host_port),
+                destination: mapping.destination().and_then(|ip| is(ip.into())),
+                ..Rule::default()
+            };
+            if let Some((snat, chain)) = set_mark {
+                let mark = |source| Rule { source, target: Target::Jump(chain.to_owned()), ..port.clone() };
+                if snat.masq_all {
+                    rules.push(mark(None));
+                } else {
+                    rules.push(mark(is(prefix)));
+                    if self.family == Family::Ip {
+                        rules.push(mark(is(IpAddr::from(Ipv4Addr::LOCALHOST).into())));
+                    }
+                }
+            }
+            let to = Target::Dnat((self.address.ip(), mapping.container_port).into());
+            rules.push(Rule { target: to, ..port });
+        }
+        rules
+    }
+
+    /// The rules of the container's chain as edits. The first has the attachment's note.
+    fn additions(&self, chain: &str, rules: Vec<Rule>, is_first: bool) -> Vec<Edit> {
+        let own = |(at, rule)| {
+            let note = (is_first && at == 0).then(|| self.names.comment());
+            Edit::Append(NewRule { chain: chain.to_owned(), rule, note })
+        };
+        rules.into_iter().enumerate().map(own).collect()
+    }
+
+    fn known<'a>(&self, address: &'a [IpAddr]) -> Known<'a> {
+        // Another attachment's rules forward to another address.
+        Known { addresses: address, held: &|| None }
+    }
+}
+
+/// The objects that all containers share: each is made by the first.
+fn shared(pod: &Pod<'_>, table: &mut Table<'_>) -> Result<Vec<Edit>> {
+    let rule = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: None };
+    let text = |text: &str| Some(text.to_owned());
+    let mut edits = Vec::new();
+    match pod.conf.snat.as_ref().map(|snat| &snat.mark) {
+        None => {}
+        Some(Mark::External(chain)) if !table.has_chain(chain)? => {
+            let why = "key externalSetMarkChain names it: create it, or leave the key out";
+            return Err(OpError::state("find", format!("iptables chain {chain} of table nat ({})", pod.family), why));
+        }
+        Some(Mark::External(_)) => {}
+        Some(Mark::Own(bits)) => {
+            let mark = Rule {
+                comment: text("CNI portfwd masquerade mark"),
+                target: Target::SetMark(*bits),
+                ..Rule::default()
+            };
+            edits.extend(table.create_chain_once(SET_MARK)?);
+            edits.extend(table.append_once(rule(SET_MARK, mark))?);
+            let masquerade = Rule { mark: Some(*bits), target: Target::Masquerade, ..Rule::default() };
+            edits.extend(table.create_chain_once(MASQ)?);
+            edits.extend(table.append_once(rule(MASQ, masquerade))?);
+            // POSTROUTING may have a rule for each container. The jump is found without reading it.
+            let rules = table.list(MASQ)?.unwrap_or_default();
+            let jump = Rule { comment: text("CNI portfwd requiring masquerade"), ..Rule::jump(MASQ) };
+            if !table.list_jumps("POSTROUTING", MASQ, &rules)?.iter().any(|found| found.rule.as_ref() == Some(&jump)) {
+                edits.push(Edit::Prepend(rule("POSTROUTING", jump)));
+            }
+        }
+    }
+    edits.extend(table.create_chain_once(DNAT)?);
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let jump = Rule { to_local: true, ..Rule::jump(DNAT) };
+        edits.extend(table.append_once(rule(chain, jump))?);
+    }
+    Ok(edits)
+}
+
+/// Makes the rules; returns the containers that hold a port already, and keep it. If one of them is to be an error, nothing
+/// is changed.
+pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
+    match add_at_once(table, pod, refuse) {
+        Err(error) if error.os_errno() == Some(Errno::EMSGSIZE) => {
+            // No packet reaches the chain before the last transaction.
+            fill(table, pod)?;
+            add_at_once(table, pod, refuse)
+        }
+        done => done,
+    }
+}
+
+fn add_at_once(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
+    let mut holders = Vec::new();
+    table.change(|table| {
+        let entries = table.list(DNAT)?.unwrap_or_default();
+        let (chain, found) = choose_chain(table, pod)?;
+        let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
+        let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
+        let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
+        let (living, dead) = holder::in_chains(table, &contested, pod)?;
+        holders = living;
+        if refuse && !holders.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut edits = shared(pod, table)?;
+        let rules = pod.rules();
+        let is_filled = is_same(table, found.as_deref(), &rules);
+        match &found {
+            None => edits.push(Edit::CreateChain(chain.clone())),
+            Some(_) if !is_filled => edits.push(Edit::FlushChain(chain.clone())),
+            Some(_) => {}
+        }
+        if !is_filled {
+            edits.extend(pod.additions(&chain, rules, true));
+        }
+        edits.extend(entry_edits(table, pod, &chain, own, &dead));
+        Ok(edits)
+    })?;
+    Ok(holders)
+}
+
+/// The rules in the shared chain, made anew if they differ.
+fn entry_edits(
+    table: &Table<'_>,
+    pod: &Pod<'_>,
+    chain: &str,
+    own: Vec<Found>,
+    dead: &BTreeSet<(u8, u16)>,
+) -> Vec<Edit> {
+    let wanted = pod.entries(chain);
+    // Ports that only containers hold that are gone: their rules stay for their DEL and GC, and ours come first.
+    let mut first: Vec<Rule> = Vec::new();
+    for protocol in Protocol::ALL {
+        let ports: Vec<u16> =
+            dead.iter().filter(|(number, _)| *number == protocol as u8).map(|(_, port)| *port).collect();
+        first.extend(ports.chunks(PORTS_MAX).map(|ports| pod.entry(protocol, ports, chain)));
+    }
+    let all: Vec<Rule> = first.iter().chain(&wanted).cloned().collect();
+    let is_right = match pod.conf.conditions(pod.family).need_programs() {
+        true => own.len() == all.len(),
+        false => is_same(table, Some(&own), &all),
+    };
+    if is_right {
+        return Vec::new();
+    }
+    let new = |rule| NewRule { chain: DNAT.to_owned(), rule, note: Some(pod.names.comment()) };
+    let mut edits: Vec<Edit> = own.into_iter().map(Edit::Delete).collect();
+    edits.extend(first.into_iter().map(|rule| Edit::Prepend(new(rule))));
+    edits.extend(wanted.into_iter().map(|rule| Edit::Append(new(rule))));
+    edits
+}
+
+/// Fills the container's chain in parts.
+fn fill(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<()> {
+    let rules = pod.rules();
+    for (at, part) in rules.chunks(PART).enumerate() {
+        table.change(|table| {
+            let (chain, found) = choose_chain(table, pod)?;
+            let mut edits = shared(pod, table)?;
+            match (at, found) {
+                (0, None) => edits.push(Edit::CreateChain(chain.clone())),
+                (0, Some(_)) => edits.push(Edit::FlushChain(chain.clone())),
+                (_, Some(_)) => {}
+                (_, None) => {
+                    let why = "another process deleted it meanwhile";
+                    return Err(OpError::state("fill", format!("iptables chain {chain}"), why));
+                }
+            }
+            edits.extend(pod.additions(&chain, part.to_vec(), at == 0));
+            Ok(edits)
+        })?;
+    }
+    Ok(())
+}
+
+/// The attachment's chain, with its rules if it exists.
+fn choose_chain(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<(String, Option<Vec<Found>>)> {
+    let [plain, own] = chain_names(pod.names);
+    if let Some(rules) = table.list(&own)? {
+        return Ok((own, Some(rules)));
+    }
+    let Some(rules) = table.list(&plain)? else { return Ok((plain, None)) };
+    let address = [pod.address.ip()];
+    let is_ours = match whose(&rules, &pod.names.owner(), &pod.known(&address)) {
+        Whose::Ours | Whose::Unclear => true,
+        Whose::Others => false,
+    };
+    Ok(if is_ours { (plain, Some(rules)) } else { (own, None) })
+}
+
+/// Whether these are the rules, in this order, and no others.
+fn is_same(table: &Table<'_>, found: Option<&[Found]>, wanted: &[Rule]) -> bool {
+    let Some(found) = found else { return false };
+    let spelled = |rule: &Rule| table.spelled(rule).ok().and_then(|rules| rules.into_iter().next());
+    found.len() == wanted.len()
+        && found.iter().zip(wanted).all(|(found, wanted)| found.rule.is_some() && found.rule == spelled(wanted))
+}
+
+/// Whether packets to a host port of the container may go to another one first.
+fn contests(found: &Found, pod: &Pod<'_>) -> bool {
+    let Some(rule) = &found.rule else { return false };
+    // A rule with conditions of its own takes only some packets, and was made for them.
+    let is_conditional = rule.source.is_some() || rule.destination.is_some() || rule.input.is_some();
+    let is_it = |port: &u16| {
+        let mut own = pod.conf.mappings.iter().filter(|mapping| mapping.is_for(pod.family));
+        own.any(|mapping| Some(mapping.protocol) == rule.protocol && mapping.host_port == *port)
+    };
+    !is_conditional && rule.ports.iter().any(is_it)
+}
+
+/// What differs from what [`add`] makes, if anything. The reference's rules are accepted.
+pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
+    let (chain, found) = choose_chain(table, pod)?;
+    let Some(found) = found else { return Ok(Some(format!("iptables chain {chain} of table nat is not found"))) };
+    let rules = pod.rules();
+    let mut wanted =
+        rules.iter().map(|rule| table.spelled(rule).ok().and_then(|rules| rules.into_iter().next())).peekable();
+    for found in &found {
+        wanted.next_if(|wanted| found.rule == *wanted);
+    }
+    if let Some(Some(missing)) = wanted.next() {
+        return Ok(Some(format!("iptables chain {chain} lacks its rule{missing}")));
+    }
+    let entries = table.list_jumps(DNAT, &chain, &found)?;
+    for wanted in pod.entries(&chain) {
+        let is_it = |entry: &Found| match pod.conf.conditions(pod.family).need_programs() {
+            true => true, // which no other rule of the container has
+            false => entry.rule.as_ref() == Some(&wanted),
+        };
+        if !entries.iter().any(is_it) {
+            return Ok(Some(format!("iptables chain {DNAT} lacks the rule{wanted}")));
+        }
+    }
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let jump = Rule { to_local: true, ..Rule::jump(DNAT) };
+        if !table.has(chain, &jump)? {
+            return Ok(Some(format!("iptables chain {chain} of table nat lacks the rule{jump}")));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes an attachment's rules, whichever program made them; returns where UDP packets were sent that they forwarded.
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Destination>> {
+    let mut forwarded = Vec::new();
+    let mut stays = false;
+    let mut removals = |table: &mut Table<'_>, stays: bool| {
+        forwarded.clear();
+        let mut edits = Vec::new();
+        for chain in chain_names(names) {
+            let Some(rules) = table.list(&chain)? else { continue };
+            if whose(&rules, &names.owner(), known) == Whose::Others {
+                continue;
+            }
+            forwarded.extend(rules.iter().filter_map(udp_destination));
+            edits.extend(table.list_jumps(DNAT, &chain, &rules)?.into_iter().map(Edit::Delete));
+            edits.push(if stays { Edit::FlushChain(chain) } else { Edit::DeleteChain(chain) });
+        }
+        let old = names.iptables_chain_of("SN-");
+        if table.has_chain(&old)? {
+            edits.extend(table.delete_where(OLD_SNAT, |found| found.goes_to() == Some(&old))?);
+            edits.push(Edit::DeleteChain(old));
+        }
+        Ok(edits)
+    };
+    if let Err(error) = table.change(|table| removals(table, stays)) {
+        if error.os_errno() != Some(Errno::EBUSY) {
+            return Err(error);
+        }
+        stays = true;
+        tracing::warn!(
+            ?names,
+            "a rule of another program jumps to the container's chain, so the chain stays, without rules"
+        );
+        table.change(|table| removals(table, stays))?;
+    }
+    Ok(forwarded)
+}
+
+/// Removes the rules of a network's attachments that are not valid; returns where UDP packets were sent that they
+/// forwarded.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Destination>> {
+    let stale = Stale::new(network, valid);
+    let used: BTreeSet<String> = valid.iter().flat_map(|names| chain_names(*names)).collect();
+    let start = rule::comment(&format!("dnat name: \"{network}\" id: \""));
+    let mut forwarded = Vec::new();
+    let mut is_over = false;
+    while !is_over {
+        let mut now = Vec::new();
+        table.sweep(|table| {
+            now.clear();
+            let mut edits = Vec::new();
+            let mut gone: BTreeSet<String> = BTreeSet::new();
+            let mut kept: BTreeSet<String> = BTreeSet::new();
+            for entry in table.list(DNAT)?.unwrap_or_default() {
+                let Some(chain) = entry.goes_to().filter(|chain| chain.starts_with(OWN)).map(str::to_owned) else {
+                    continue;
+                };
+                let is_stale = match &entry.note {
+                    Some(note) => stale.has(Some(note)),
+                    None => {
+                        !used.contains(&chain) && entry.comment().is_some_and(|comment| comment.starts_with(&start))
+                    }
+                };
+                if is_stale && (gone.contains(&chain) || gone.len() < CHAINS_AT_ONCE) {
+                    edits.push(Edit::Delete(entry));
+                    gone.insert(chain);
+                } else {
+                    kept.insert(chain);
+                }
+            }
+            // What an ADD left that was killed while it filled its chain.
+            for chain in table.list_chains()? {
+                let is_loose = chain.starts_with(OWN) && !kept.contains(&chain) && !gone.contains(&chain);
+                if is_loose && gone.len() < CHAINS_AT_ONCE {
+                    let first = table.list(&chain)?.unwrap_or_default().into_iter().next();
+                    if first.is_some_and(|found| stale.has(found.note.as_deref())) {
+                        gone.insert(chain);
+                    }
+                }
+            }
+            is_over = gone.len() < CHAINS_AT_ONCE;
+            for chain in gone {
+                now.extend(table.list(&chain)?.unwrap_or_default().iter().filter_map(udp_destination));
+                edits.push(Edit::DeleteChain(chain));
+            }
+            Ok(edits)
+        })?;
+        forwarded.extend(now);
+    }
+    Ok(forwarded)
+}
+
+/// Whether packets reach the chains that the rules need.
+///
+/// # Errors
+/// What keeps them from there.
+pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
+    ["PREROUTING", "OUTPUT", "POSTROUTING"].into_iter().try_for_each(|chain| table.expect_packets(chain))
+}

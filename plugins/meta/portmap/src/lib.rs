@@ -1,0 +1,276 @@
+//! portmap: forwards ports of the node to a container.
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`conf`], [`conditions`] | the keys |
+//! | `pod` | what all backends know of the container |
+//! | `iptables`, `native` | the rules of each backend |
+//! | `holder` | containers that hold a port already |
+//! | `localnet` | what 127.0.0.1 needs |
+
+pub mod conditions;
+pub mod conf;
+
+mod pod;
+
+mod holder;
+mod iptables;
+mod native;
+
+mod localnet;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use chained::{Call, ChainedPlugin, Collecting, Removing, Txn, differs, failed};
+use cni_spec::{AddResult, Attachment, CniError, Code};
+use filter::iptables::{Table, TableName};
+use filter::{Filter, Names};
+use ipnetwork::IpNetwork;
+use netops::nft::Family;
+use netops::nft::conntrack::{self, Destination};
+use netops::{Errno, Kernel, OpError};
+
+use conf::{Backend, Conf, OnPortInUse};
+use holder::Holder;
+use pod::{FAMILIES, Known, Pod, names};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Portmap;
+
+chained::plugin!(Portmap);
+
+impl ChainedPlugin for Portmap {
+    const NAME: &'static str = "portmap";
+    type Conf = Conf;
+    type Removal = ();
+
+    async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+        let conf = &call.conf.own;
+        if conf.mappings.is_empty() {
+            return Ok(());
+        }
+        let mut filter = open(call.raw.search_path())?;
+        let addresses = addresses(call);
+        txn.push(Box::new(Unmap {
+            attachment: call.attachment.clone(),
+            addresses: addresses.iter().map(IpNetwork::ip).collect(),
+            search_path: call.raw.search_path().to_owned(),
+        }));
+        for address in addresses {
+            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let refuse = conf.on_port_in_use == OnPortInUse::Error;
+            let holders = with_table(&mut filter, &pod, &mut |table, backend| match backend {
+                Backend::Iptables => iptables::add(table, &pod, refuse),
+                Backend::Nftables => native::add(table, &pod, refuse),
+            })?;
+            report(holders, refuse)?;
+            if family == Family::Ip {
+                localnet::enable(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?;
+            }
+            forget_flows(&udp_destinations(&pod));
+            txn.checkpoint().await;
+        }
+        Ok(())
+    }
+
+    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+        let conf = &call.conf.own;
+        if conf.mappings.is_empty() {
+            return Ok(());
+        }
+        let mut filter = open(call.raw.search_path())?;
+        for address in addresses(call) {
+            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let difference = with_table(&mut filter, &pod, &mut |table, backend| match backend {
+                Backend::Iptables => iptables::check(table, &pod),
+                Backend::Nftables => native::check(table, &pod),
+            })?;
+            if let Some(difference) = difference {
+                return Err(differs(format_args!("forwarding to {}", address.ip()), difference));
+            }
+        }
+        Ok(())
+    }
+
+    async fn del(removing: &Removing<'_, ()>) -> Vec<CniError> {
+        let of_interface = |attached: &chained::Attached| attached.ips().map(|ip| ip.address.ip()).collect();
+        let addresses: Vec<IpAddr> = removing.attached.map(of_interface).unwrap_or_default();
+        let held = || {
+            // In a namespace that is gone, no interface holds an address.
+            let Some(netns) = removing.find_netns().ok()? else { return Some(Vec::new()) };
+            interface::detach::held_by_others(removing.attachment, &netns)
+        };
+        let known = Known { addresses: &addresses, held: &held };
+        unmap(removing.attachment, removing.raw.search_path(), &known).into_iter().map(failed).collect()
+    }
+
+    async fn gc(collecting: &Collecting<'_, ()>) -> Vec<CniError> {
+        let valid: Vec<Names<'_>> = collecting.valid.iter().map(names).collect();
+        let network = collecting.network.as_str();
+        each(collecting.raw.search_path(), &mut |table, backend| match backend {
+            Backend::Iptables => iptables::gc(table, network, &valid),
+            Backend::Nftables => native::gc(table, network, &valid),
+        })
+        .into_iter()
+        .map(failed)
+        .collect()
+    }
+
+    fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
+        let mut filter = open(search_path)?;
+        let (table, backend) = choose(&mut filter, conf, Family::Ip)?;
+        let mut table = table;
+        match backend {
+            Backend::Iptables => iptables::probe(&mut table),
+            Backend::Nftables => native::probe(&mut table),
+        }
+        .map_err(failed)
+    }
+}
+
+fn open(search_path: &str) -> Result<Filter, CniError> {
+    Ok(Filter::open().map_err(failed)?.searching(search_path))
+}
+
+/// The first IPv4 and the first IPv6 address of the container's interface.
+fn addresses(call: &Call<'_, Conf>) -> Vec<IpNetwork> {
+    let all = || call.attached.ips().map(|ip| ip.address);
+    [all().find(IpNetwork::is_ipv4), all().find(IpNetwork::is_ipv6)].into_iter().flatten().collect()
+}
+
+/// The table of the config's backend: of iptables if none is named, unless the node can only have rules of nf_tables.
+fn choose<'a>(filter: &'a mut Filter, conf: &Conf, family: Family) -> Result<(Table<'a>, Backend), CniError> {
+    if conf.backend == Some(Backend::Nftables) {
+        return Ok((filter.native(native::table(family)), Backend::Nftables));
+    }
+    let is_for_programs = conf.conditions(family).need_programs();
+    let found = match is_for_programs {
+        true => filter.iptables_by_program(family, TableName::Nat).map_err(failed)?.is_some(),
+        false => filter.iptables(family, TableName::Nat).map_err(failed)?.is_some(),
+    };
+    let missing = || {
+        let object = format!("backend iptables ({family})");
+        let why = match is_for_programs {
+            true => "its programs, which alone know the words of the conditions, are not found; install iptables",
+            false => {
+                "the kernel has no extensions of iptables for nf_tables, and iptables is not installed; load \
+                      nft_compat, install iptables, or use backend nftables"
+            }
+        };
+        failed(OpError::state("use", object, why))
+    };
+    match (found, conf.backend) {
+        (true, _) if is_for_programs => {
+            let table = filter.iptables_by_program(family, TableName::Nat).map_err(failed)?;
+            Ok((table.ok_or_else(missing)?, Backend::Iptables))
+        }
+        (true, _) => {
+            let table = filter.iptables(family, TableName::Nat).map_err(failed)?;
+            Ok((table.ok_or_else(missing)?, Backend::Iptables))
+        }
+        (false, Some(_)) => Err(missing()),
+        (false, None) => Ok((filter.native(native::table(family)), Backend::Nftables)),
+    }
+}
+
+fn with_table<T>(
+    filter: &mut Filter,
+    pod: &Pod<'_>,
+    work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<T>,
+) -> Result<T, CniError> {
+    let (mut table, backend) = choose(filter, pod.conf, pod.family)?;
+    work(&mut table, backend).map_err(failed)
+}
+
+fn report(holders: Vec<Holder>, refuse: bool) -> Result<(), CniError> {
+    for holder in &holders {
+        tracing::warn!("{holder}, which keeps it until its DEL");
+    }
+    match holders.first() {
+        Some(holder) if refuse => Err(CniError::new(Code::EXISTS, format!("cannot forward ports: {holder}")).detail(
+            "Delete that container, or use another port. Without key onPortInUse the first container keeps it.",
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn udp_destinations(pod: &Pod<'_>) -> Vec<Destination> {
+    let is_udp = |mapping: &conf::Mapping| mapping.protocol == filter::iptables::rule::Protocol::Udp;
+    let own = pod.mappings().into_iter().filter(is_udp);
+    own.map(|mapping| Destination { port: mapping.host_port, address: mapping.destination() }).collect()
+}
+
+/// The next packet of each of these flows is forwarded by the rules as they are now. A failure is only logged: the rules
+/// are right, and a client that has kept quiet for a while starts a new flow.
+fn forget_flows(destinations: &[Destination]) {
+    match conntrack::delete_udp(destinations) {
+        Ok(0) => {}
+        Ok(count) => tracing::info!(count, "deleted UDP flows that older rules forwarded"),
+        Err(error) => tracing::warn!(%error, "UDP flows that older rules forward go on"),
+    }
+}
+
+/// Works on the rules of each backend, family and variant; returns all errors.
+fn each(
+    search_path: &str,
+    work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<Vec<Destination>>,
+) -> Vec<OpError> {
+    let mut filter = match Filter::find() {
+        Ok(Some(filter)) => filter.searching(search_path),
+        Ok(None) => return Vec::new(),
+        Err(error) => return vec![error],
+    };
+    let (mut errors, mut forwarded) = (Vec::new(), Vec::new());
+    for family in FAMILIES {
+        let done = filter.each_iptables(family, TableName::Nat, &mut |table| {
+            forwarded.extend(work(table, Backend::Iptables)?);
+            Ok(())
+        });
+        errors.extend(done.err());
+        match work(&mut filter.native(native::table(family)), Backend::Nftables) {
+            Ok(destinations) => forwarded.extend(destinations),
+            Err(error) => errors.push(error),
+        }
+    }
+    // A kernel without IPv6 or nf_tables has no rules of it.
+    errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
+    // A client that keeps sending to a container that is gone must reach the next one.
+    forget_flows(&forwarded);
+    errors
+}
+
+fn unmap(attachment: &Attachment, search_path: &str, known: &Known<'_>) -> Vec<OpError> {
+    each(search_path, &mut |table, backend| match backend {
+        Backend::Iptables => iptables::remove(table, names(attachment), known),
+        Backend::Nftables => native::remove(table, names(attachment), known),
+    })
+}
+
+/// Removes what ADD made.
+#[derive(Debug)]
+struct Unmap {
+    attachment: Attachment,
+    addresses: Vec<IpAddr>,
+    search_path: String,
+}
+
+impl fmt::Display for Unmap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("forwarded ports removed")
+    }
+}
+
+impl chained::Undo for Unmap {
+    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
+        let known = Known { addresses: &self.addresses, held: &|| None };
+        let errors = unmap(&self.attachment, &self.search_path, &known);
+        match errors.is_empty() {
+            true => Ok(()),
+            false => Err(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")),
+        }
+    }
+}

@@ -1,0 +1,260 @@
+//! The rules of backend nftables: one table `cni_hostport` for each family, a rule for each mapping, as the reference.
+//!
+//! ```text
+//! table ip cni_hostport {
+//!     chain hostports { tcp dport 8080 dnat to 10.1.0.2:80 comment "CONTAINER" }
+//!     chain hostip_hostports { }
+//!     chain hostports_all { jump hostip_hostports; jump hostports }
+//!     chain prerouting { type nat hook prerouting priority dstnat; fib daddr type local jump hostports_all }
+//!     chain output { type nat hook output priority dstnat; fib daddr type local jump hostports_all }
+//!     chain masquerading { type nat hook postrouting priority srcnat; ip saddr 10.1.0.2 ip daddr 10.1.0.2 masquerade … }
+//! }
+//! ```
+//!
+//! The comment is the container's ID, by which the reference's DEL finds the rules of either side. It does not name the
+//! network: a note in the rule's user data, which nft does not show, names the attachment. Conditions are part of the
+//! mapping's own rule, as those of another network in `prerouting` would take its packets away.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use filter::iptables::rule::{Rule, Target, is};
+use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
+use filter::{Names, Stale};
+use netops::error::Result;
+use netops::nft::conntrack::Destination;
+use netops::nft::{self, BaseChain, Family, Hook};
+
+use crate::holder::{self, Holder};
+use crate::pod::{Known, Pod, Whose, udp_destination, whose};
+
+const PORTS: &str = "hostports";
+/// Older versions of the reference have rules with a host address here. It stays empty.
+const ADDRESS_PORTS: &str = "hostip_hostports";
+const ALL: &str = "hostports_all";
+const MASQUERADING: &str = "masquerading";
+const ENTRIES: [&str; 2] = ["prerouting", "output"];
+const BASE_CHAINS: &[(&str, BaseChain)] = &[
+    ("prerouting", BaseChain::dstnat(Hook::Prerouting)),
+    ("output", BaseChain::dstnat(Hook::Output)),
+    (MASQUERADING, BaseChain::srcnat(Hook::Postrouting)),
+];
+/// The longest comment that nft loads (`NFTNL_UDATA_COMMENT_MAXLEN`).
+const COMMENT_MAX: usize = 128;
+/// The number of rules that GC deletes in one transaction.
+const RULES_AT_ONCE: usize = 400;
+
+pub(crate) fn table(family: Family) -> NativeTable {
+    NativeTable { table: nft::Table::new(family, "cni_hostport"), base_chains: BASE_CHAINS }
+}
+
+fn comment(names: Names<'_>) -> String {
+    let end = names.container.floor_char_boundary(COMMENT_MAX);
+    names.container.get(..end).unwrap_or_default().to_owned()
+}
+
+impl Pod<'_> {
+    /// The rules of chain `hostports`.
+    ///
+    /// # Errors
+    /// A mapping whose host address the conditions say something about, too.
+    fn forwarding(&self) -> Vec<Rule> {
+        let conditions = self.conf.conditions(self.family).rule();
+        let rule = |mapping: crate::conf::Mapping| Rule {
+            protocol: Some(mapping.protocol),
+            port: Some(mapping.host_port),
+            destination: mapping.destination().and_then(|ip| is(ip.into())).or_else(|| conditions.destination.clone()),
+            comment: Some(comment(self.names)),
+            target: Target::Dnat((self.address.ip(), mapping.container_port).into()),
+            ..conditions.clone()
+        };
+        self.mappings().into_iter().map(rule).collect()
+    }
+
+    /// The rules of chain `masquerading`.
+    fn masquerading(&self) -> Vec<Rule> {
+        let Some(snat) = &self.conf.snat else { return Vec::new() };
+        let rule = |source| Rule {
+            source,
+            destination: is(self.address.ip().into()),
+            comment: Some(comment(self.names)),
+            target: Target::Masquerade,
+            ..Rule::default()
+        };
+        let own = rule(is(self.address.ip().into()));
+        let localhost = rule(is(IpAddr::from(Ipv4Addr::LOCALHOST).into()));
+        match (snat.masq_all, self.family) {
+            (true, _) => vec![rule(None)],
+            (false, Family::Ip) => vec![own, localhost],
+            (false, _) => vec![own],
+        }
+    }
+
+    fn new_rule(&self, chain: &str, rule: Rule) -> NewRule {
+        NewRule { chain: chain.to_owned(), rule, note: Some(self.names.comment()) }
+    }
+}
+
+fn entry() -> Rule {
+    Rule { to_local: true, ..Rule::jump(ALL) }
+}
+
+fn shared(table: &mut Table<'_>) -> Result<Vec<Edit>> {
+    let rule = |chain: &str, rule: Rule| NewRule { chain: chain.to_owned(), rule, note: None };
+    let mut edits = Vec::new();
+    for chain in [PORTS, ADDRESS_PORTS, ALL] {
+        edits.extend(table.create_chain_once(chain)?);
+    }
+    for chain in [ADDRESS_PORTS, PORTS] {
+        edits.extend(table.append_once(rule(ALL, Rule::jump(chain)))?);
+    }
+    for chain in ENTRIES {
+        edits.extend(table.append_once(rule(chain, entry()))?);
+    }
+    Ok(edits)
+}
+
+/// Makes the rules; returns the containers that hold a port already, and keep it. If one of them is to be an error, nothing
+/// is changed.
+pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
+    let mut holders = Vec::new();
+    table.change(|table| {
+        let ports = table.list(PORTS)?.unwrap_or_default();
+        let masquerading = table.list(MASQUERADING)?.unwrap_or_default();
+        let owner = pod.names.owner();
+        let address = [pod.address.ip()];
+        // The reference's rules for this address and container are the attachment's.
+        let is_own = |found: &Found| match &found.note {
+            Some(note) => owner.owns(Some(note)),
+            None => is_of(found, pod.names) && crate::pod::target(found) == Some(address[0]),
+        };
+        let (own, others): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_own);
+        let own_masquerading: Vec<_> = masquerading.into_iter().filter(is_own).collect();
+        let named = others.iter().map(|found| (found, format!("id: {}", found.comment().unwrap_or_default())));
+        let (living, dead) = holder::of_rules(named, pod);
+        holders = living;
+        if refuse && !holders.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut edits = shared(table)?;
+        let is_contested = |rule: &Rule| {
+            rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
+        };
+        let (first, rest): (Vec<_>, Vec<_>) = pod.forwarding().into_iter().partition(is_contested);
+        if !is_same(table, &own, first.iter().chain(&rest)) {
+            edits.extend(own.into_iter().map(Edit::Delete));
+            // Before those of containers that are gone, which their DEL or GC removes.
+            edits.extend(first.into_iter().map(|rule| Edit::Prepend(pod.new_rule(PORTS, rule))));
+            edits.extend(rest.into_iter().map(|rule| Edit::Append(pod.new_rule(PORTS, rule))));
+        }
+        let rules = pod.masquerading();
+        if !is_same(table, &own_masquerading, rules.iter()) {
+            edits.extend(own_masquerading.into_iter().map(Edit::Delete));
+            edits.extend(rules.into_iter().map(|rule| Edit::Append(pod.new_rule(MASQUERADING, rule))));
+        }
+        Ok(edits)
+    })?;
+    Ok(holders)
+}
+
+fn spelled(table: &Table<'_>, rule: &Rule) -> Option<Rule> {
+    table.spelled(rule).ok()?.into_iter().next()
+}
+
+fn is_same<'a>(table: &Table<'_>, found: &[Found], wanted: impl Iterator<Item = &'a Rule>) -> bool {
+    let mut found: Vec<Option<&Rule>> = found.iter().map(|found| found.rule.as_ref()).collect();
+    for wanted in wanted {
+        let wanted = spelled(table, wanted);
+        let Some(at) = found.iter().position(|found| *found == wanted.as_ref()) else { return false };
+        found.remove(at);
+    }
+    found.is_empty()
+}
+
+fn is_of(found: &Found, names: Names<'_>) -> bool {
+    found.comment().as_deref() == Some(&*comment(names))
+}
+
+/// What differs from what [`add`] makes, if anything. The reference's rules are accepted, also where it has no chain
+/// `hostports_all`.
+pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
+    let is_own = |found: &Found| is_of(found, pod.names);
+    for (chains, wanted) in [(&[PORTS, ADDRESS_PORTS][..], pod.forwarding()), (&[MASQUERADING][..], pod.masquerading())]
+    {
+        let mut found: Vec<Found> = Vec::new();
+        for chain in chains {
+            found.extend(table.list(chain)?.unwrap_or_default().into_iter().filter(is_own));
+        }
+        for rule in wanted {
+            let wanted = spelled(table, &rule);
+            if !found.iter().any(|found| found.rule == wanted) {
+                return Ok(Some(format!("chain {} of nft table {table} lacks the rule{rule}", chains[0])));
+            }
+        }
+    }
+    for chain in ENTRIES {
+        let rules = table.list(chain)?.unwrap_or_default();
+        if !rules.iter().any(|found| [ALL, PORTS].map(Some).contains(&found.goes_to())) {
+            return Ok(Some(format!("chain {chain} of nft table {table} has no rule that jumps to {ALL}")));
+        }
+        table.expect_packets(chain)?;
+    }
+    Ok(None)
+}
+
+/// Removes an attachment's rules, whichever program made them; returns where UDP packets were sent that they forwarded.
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Destination>> {
+    let owner = names.owner();
+    let mut forwarded = Vec::new();
+    table.change(|table| {
+        forwarded.clear();
+        let mut edits = Vec::new();
+        for chain in [PORTS, ADDRESS_PORTS, MASQUERADING] {
+            if !table.has_chain(chain)? {
+                continue;
+            }
+            for found in table.list(chain)?.unwrap_or_default() {
+                let is_ours = match &found.note {
+                    Some(note) => owner.owns(Some(note)),
+                    None => is_of(&found, names) && whose(std::slice::from_ref(&found), &owner, known) == Whose::Ours,
+                };
+                if is_ours {
+                    forwarded.extend(udp_destination(&found));
+                    edits.push(Edit::Delete(found));
+                }
+            }
+        }
+        Ok(edits)
+    })?;
+    Ok(forwarded)
+}
+
+/// Removes the rules of a network's attachments that are not valid; returns where UDP packets were sent that they
+/// forwarded. The reference's rules name no network, so they stay.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Destination>> {
+    let stale = Stale::new(network, valid);
+    let mut forwarded = Vec::new();
+    for chain in [PORTS, MASQUERADING] {
+        let mut is_over = false;
+        while !is_over {
+            let mut now = Vec::new();
+            table.sweep(|table| {
+                let gone = table.list(chain)?.unwrap_or_default().into_iter();
+                let gone: Vec<Found> =
+                    gone.filter(|found| stale.has(found.note.as_deref())).take(RULES_AT_ONCE).collect();
+                is_over = gone.len() < RULES_AT_ONCE;
+                now = gone.iter().filter_map(udp_destination).collect();
+                Ok(gone.into_iter().map(Edit::Delete).collect())
+            })?;
+            forwarded.extend(now);
+        }
+    }
+    Ok(forwarded)
+}
+
+/// Whether packets reach the chains that the rules need.
+///
+/// # Errors
+/// What keeps them from there.
+pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
+    BASE_CHAINS.iter().try_for_each(|(chain, _)| table.expect_packets(chain))
+}

@@ -1,0 +1,112 @@
+//! The container that ports are forwarded to, as all backends need it.
+
+use std::net::IpAddr;
+
+use cni_spec::Attachment;
+use filter::iptables::{Found, rule::Target};
+use filter::{Names, Owner};
+use ipnetwork::IpNetwork;
+use netops::nft::Family;
+use netops::nft::conntrack::Destination;
+
+use crate::conf::{Conf, Mapping};
+
+/// Both families.
+pub(crate) const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
+
+/// An attachment's forwarded ports in one family.
+pub(crate) struct Pod<'a> {
+    pub(crate) names: Names<'a>,
+    pub(crate) conf: &'a Conf,
+    pub(crate) family: Family,
+    /// The container's address, with its prefix.
+    pub(crate) address: IpNetwork,
+}
+
+impl Pod<'_> {
+    /// The mappings of this family, each once.
+    pub(crate) fn mappings(&self) -> Vec<Mapping> {
+        let mut mappings: Vec<Mapping> = Vec::new();
+        for mapping in self.conf.mappings.iter().filter(|mapping| mapping.is_for(self.family)) {
+            if !mappings.contains(mapping) {
+                mappings.push(*mapping);
+            }
+        }
+        mappings
+    }
+}
+
+/// What DEL knows beside the attachment. It needs none of it for rules that name their attachment.
+pub(crate) struct Known<'a> {
+    /// The attachment's addresses; empty if unknown.
+    pub(crate) addresses: &'a [IpAddr],
+    /// The addresses of the container's other interfaces; `None` if they cannot be known.
+    pub(crate) held: &'a dyn Fn() -> Option<Vec<IpAddr>>,
+}
+
+/// Whose rules are, which name only their container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Whose {
+    /// The attachment's.
+    Ours,
+    /// Another attachment's of the container.
+    Others,
+    /// They forward to no address.
+    Unclear,
+}
+
+/// Whose rules are. A note decides. Without one (the reference's rules, or the legacy variant's) the address decides that
+/// packets are forwarded to.
+pub(crate) fn whose(rules: &[Found], owner: &Owner, known: &Known<'_>) -> Whose {
+    if let Some(note) = rules.iter().find_map(|found| found.note.as_deref()) {
+        return if owner.owns(Some(note)) { Whose::Ours } else { Whose::Others };
+    }
+    let targets: Vec<IpAddr> = rules.iter().filter_map(target).collect();
+    if targets.is_empty() {
+        return Whose::Unclear;
+    }
+    let has = |addresses: &[IpAddr]| targets.iter().any(|target| addresses.contains(target));
+    if !known.addresses.is_empty() && has(known.addresses) {
+        return Whose::Ours;
+    }
+    match (known.held)() {
+        // The interface may have got another address since, so only a holder speaks against it.
+        Some(held) => {
+            if has(&held) {
+                Whose::Others
+            } else {
+                Whose::Ours
+            }
+        }
+        // As the reference, which removes all of the container's.
+        None if known.addresses.is_empty() => Whose::Ours,
+        None => Whose::Others,
+    }
+}
+
+/// The container's address in a rule of ours.
+pub(crate) fn target(found: &Found) -> Option<IpAddr> {
+    let rule = found.rule.as_ref()?;
+    match rule.target {
+        Target::Dnat(to) => Some(to.ip()),
+        Target::Masquerade => rule.destination.as_ref().map(|is| is.value.ip()),
+        Target::None | Target::Jump(_) | Target::Accept | Target::Drop | Target::Return | Target::SetMark(_) => None,
+    }
+}
+
+/// Where UDP packets were sent that this rule forwards: the kernel keeps such a flow's translation when the rule is gone.
+pub(crate) fn udp_destination(found: &Found) -> Option<Destination> {
+    let rule = found.rule.as_ref().filter(|rule| rule.protocol == Some(filter::iptables::rule::Protocol::Udp))?;
+    match rule.target {
+        Target::Dnat(_) => {
+            let address = rule.destination.as_ref().map(|is| is.value.ip());
+            rule.port.map(|port| Destination { port, address })
+        }
+        _ => None,
+    }
+}
+
+/// The names of an attachment's objects.
+pub(crate) fn names(attachment: &Attachment) -> Names<'_> {
+    Names::from(attachment)
+}
