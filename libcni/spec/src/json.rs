@@ -13,6 +13,7 @@ use serde::de::{
 };
 use serde::{Serialize, forward_to_deserialize_any};
 use serde_json::{Map, Value};
+use std::borrow::Cow;
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
@@ -23,7 +24,8 @@ use std::marker::PhantomData;
 /// # Errors
 /// Code 6 with line and column.
 pub fn parse(bytes: &[u8]) -> Result<Value, CniError> {
-    let text = String::from_utf8_lossy(bytes);
+    // Valid UTF-8 is checked faster than it is repaired.
+    let text = std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
     serde_json::from_str(&text).or_else(|error| {
         let adapted = lenient::adapt(&text).and_then(|text| serde_json::from_str(&text).ok());
         adapted.ok_or_else(|| CniError::new(Code::DECODING, format!("cannot parse JSON: {error}")))
@@ -101,12 +103,13 @@ impl Ignored {
     /// The known key that this one resembles: at most two letters differ, and it is not itself known in `elsewhere`.
     #[must_use]
     pub fn meant(&self, elsewhere: &[&'static str]) -> Option<&'static str> {
-        let key = self.key.to_lowercase();
-        if elsewhere.iter().any(|known| known.to_lowercase() == key) {
+        if elsewhere.iter().any(|known| known.eq_ignore_ascii_case(&self.key)) {
             return None;
         }
+        let key = self.key.to_lowercase();
+        let (length, is_long) = (key.chars().count(), key.len() > 3);
         let near = |known: &&&'static str| {
-            let comparable = key.len() > 3 && known.len().abs_diff(key.chars().count()) <= 2;
+            let comparable = is_long && known.len().abs_diff(length) <= 2;
             comparable && strsim::osa_distance(&known.to_lowercase(), &key) <= 2
         };
         self.known.iter().chain(elsewhere).find(near).copied()

@@ -37,6 +37,8 @@ pub struct Stage<'a> {
     pub master: Option<Link>,
     /// The host's end, as it was when it was made.
     pub host_link: Option<Link>,
+    /// [`Stage::find_host_link`] has seen that no link has the name of the host's end.
+    pub(crate) is_host_name_free: bool,
     container: Option<Link>,
     /// The container's link as far as its new peer says: enough for requests, which read it back.
     new_peer: Option<Link>,
@@ -67,6 +69,7 @@ impl<'a> Stage<'a> {
             search_path,
             master: None,
             host_link: None,
+            is_host_name_free: false,
             container: None,
             new_peer: None,
             queue: Queue::Empty,
@@ -89,6 +92,17 @@ impl<'a> Stage<'a> {
         slot.as_ref().ok_or_else(|| {
             CniError::new(Code::KERNEL, format!("cannot use link {}: no step has made it", self.names.host))
         })
+    }
+
+    /// A link of the host, if there is one of this name. By the same call the name of the host's end is looked up, which a
+    /// veth that is made next need not do again.
+    ///
+    /// # Errors
+    /// As [`link::find`].
+    pub fn find_host_link(&mut self, name: &str) -> Result<Option<Link>, CniError> {
+        let (found, taken) = link::find_both(&self.pod.host, name, &self.names.host).map_err(failed)?;
+        self.is_host_name_free = taken.is_none();
+        Ok(found)
     }
 
     /// Says what the container's link is, for a step that has made or moved it.
@@ -284,7 +298,9 @@ impl Step<OwnIndex> {
                 let attachment = stage.attachment;
                 stage.filter()?.add_masquerade(*backend, attachment.into(), addresses).map_err(failed)
             }
-            Self::RefuseAdvertisements => veth::refuse_advertisements(&stage.link(Side::Host)?.name).map_err(failed),
+            Self::RefuseAdvertisements => {
+                veth::refuse_advertisements_on_new(&stage.link(Side::Host)?.name).map_err(failed)
+            }
             Self::AwaitUp(side) => stage.await_up(*side).await,
             Self::AwaitAddresses(addresses) => {
                 let Pod { netns, inside, .. } = stage.pod;

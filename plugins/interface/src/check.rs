@@ -7,7 +7,7 @@ use netops::addr::{self, Address};
 use netops::bridge_port::{self, Vlans};
 use netops::link::{self, Link, Mac, Port};
 use netops::route::{self, MAIN_TABLE, Route};
-use netops::{Kernel, OpError, pair};
+use netops::{OpError, pair};
 use skel::NetnsPath;
 
 use crate::erased::{Attach, OwnIndex};
@@ -78,7 +78,8 @@ pub struct Look<'a> {
     host_link: Option<Link>,
     container: Option<Link>,
     addresses: Option<Vec<Address>>,
-    routes: Option<Vec<Route>>,
+    /// By family, IPv4 first.
+    routes: [Option<Vec<Route>>; 2],
     prefixes: Vec<IpNetwork>,
     filter: Option<Filter>,
 }
@@ -92,7 +93,7 @@ impl<'a> Look<'a> {
         entry: &'a Interface,
         search_path: &'a str,
     ) -> Self {
-        let (master, host_link, container, addresses, routes, filter) = (None, None, None, None, None, None);
+        let (master, host_link, container, addresses, filter) = (None, None, None, None, None);
         Self {
             attachment,
             pod,
@@ -104,7 +105,7 @@ impl<'a> Look<'a> {
             host_link,
             container,
             addresses,
-            routes,
+            routes: [None, None],
             prefixes: Vec::new(),
             filter,
         }
@@ -237,14 +238,18 @@ impl<'a> Look<'a> {
     /// Compares the routes of a side with those that were made, each in its own table.
     fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
         let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
-        let found = match side {
-            Side::Container => self.container_routes()?,
-            Side::Host => &list_routes(&self.pod.host, Some(index))?,
-        };
-        match wanted.iter().find(|wanted| !found.iter().any(|route| same(wanted, route))) {
-            None => Ok(()),
-            Some(wanted) => Err(differs(format!("link {name}"), format!("route {wanted} is not found"))),
+        for ipv6 in [false, true] {
+            let mut wanted = wanted.iter().filter(|wanted| wanted.dst.is_ipv6() == ipv6).peekable();
+            let found = match side {
+                _ if wanted.peek().is_none() => continue,
+                Side::Container => self.container_routes(ipv6)?,
+                Side::Host => &route::list(&self.pod.host, Some(index), None, ipv6).map_err(failed)?,
+            };
+            if let Some(missing) = wanted.find(|wanted| !found.iter().any(|route| same(wanted, route))) {
+                return Err(differs(format!("link {name}"), format!("route {missing} is not found")));
+            }
         }
+        Ok(())
     }
 
     /// Looks for a route to the prefix of each of the container's addresses, when all steps were compared.
@@ -254,22 +259,24 @@ impl<'a> Look<'a> {
             return Ok(());
         }
         let name = self.container()?.name.clone();
-        let found = self.container_routes()?;
-        let is_there = |prefix: &IpNetwork| {
-            let direct = |route: &&Route| route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
-            found.iter().filter(|route| route.table == Some(MAIN_TABLE)).any(|route| direct(&route))
-        };
-        match wanted.iter().find(|prefix| is_subnet(**prefix) && !is_there(prefix)) {
-            None => Ok(()),
-            Some(prefix) => Err(differs(format!("link {name}"), format!("route to {prefix} is not found"))),
+        for prefix in wanted.into_iter().filter(|prefix| is_subnet(*prefix)) {
+            let is_direct = |route: &Route| {
+                let to_prefix = route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
+                to_prefix && route.table == Some(MAIN_TABLE)
+            };
+            if !self.container_routes(prefix.is_ipv6())?.iter().any(is_direct) {
+                return Err(differs(format!("link {name}"), format!("route to {prefix} is not found")));
+            }
         }
+        Ok(())
     }
 
     /// On any link: a later plugin may have moved one, and what counts is that it is there.
-    fn container_routes(&mut self) -> Result<&Vec<Route>, CniError> {
-        match &mut self.routes {
+    fn container_routes(&mut self, ipv6: bool) -> Result<&[Route], CniError> {
+        let [ipv4_routes, ipv6_routes] = &mut self.routes;
+        match if ipv6 { ipv6_routes } else { ipv4_routes } {
             Some(routes) => Ok(routes),
-            none @ None => Ok(none.insert(list_routes(&self.pod.inside, None)?)),
+            none @ None => Ok(none.insert(route::list(&self.pod.inside, None, None, ipv6).map_err(failed)?)),
         }
     }
 
@@ -299,7 +306,10 @@ impl Step<OwnIndex> {
     pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.check(*own, look),
-            Self::Veth(_) => look.veth(),
+            Self::Veth(veth) => {
+                look.veth()?;
+                if veth.up { look.up(Side::Host) } else { Ok(()) }
+            }
             Self::Create(create) => look.created(create),
             Self::SpoofGuard(_) => match look.container()?.mac {
                 None => Ok(()),
@@ -328,14 +338,6 @@ impl Step<OwnIndex> {
             | Self::Forward { .. } => Ok(()),
         }
     }
-}
-
-fn list_routes(net: &Kernel, link: Option<u32>) -> Result<Vec<Route>, CniError> {
-    let mut found = Vec::new();
-    for ipv6 in [false, true] {
-        found.extend(route::list(net, link, None, ipv6).map_err(failed)?);
-    }
-    Ok(found)
 }
 
 fn different(error: OpError) -> CniError {

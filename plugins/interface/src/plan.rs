@@ -67,7 +67,7 @@ pub struct Names {
 pub enum Step<O> {
     /// A step that only this plugin has.
     Own(O),
-    /// A veth between host and container, both ends down.
+    /// A veth between host and container, the container's end down.
     Veth(Veth),
     /// Any other new link in the container, down.
     Create(Create),
@@ -121,6 +121,8 @@ pub struct Veth {
     pub mtu_bytes: Option<u32>,
     /// The container's Ethernet address, if one is asked for.
     pub mac: Option<Mac>,
+    /// The host's end gets up at once: for plans without a step that has to come before.
+    pub up: bool,
 }
 
 /// A link of one end to be made, under its final name in the container.
@@ -319,12 +321,13 @@ impl<O: OwnStep> Step<O> {
         let Names { container, host, alias } = names;
         match self {
             Self::Own(own) => own.fmt(f),
-            Self::Veth(Veth { master, mtu_bytes, mac }) => {
+            Self::Veth(Veth { master, mtu_bytes, mac, up }) => {
                 let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
                 let master = master.as_ref().map(|master| format!(" master {master}")).unwrap_or_default();
                 let mac = mac.map(|mac| format!(" address {mac}")).unwrap_or_default();
                 writeln!(f, "ip link add {host}{mtu}{master} type veth peer {container}{mac}")?;
-                writeln!(f, "ip link set {host} alias {alias}")
+                writeln!(f, "ip link set {host} alias {alias}")?;
+                if *up { writeln!(f, "ip link set {host} up") } else { Ok(()) }
             }
             Self::Create(create) => {
                 let Create { kind, lower, mtu_bytes, mac } = create;

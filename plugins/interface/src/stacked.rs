@@ -159,6 +159,7 @@ pub fn probe(kind: &Kind) -> Result<(), CniError> {
                 master: None,
                 alias: "",
                 mtu_bytes: None,
+                up: false,
                 peer_name: "lower1",
                 peer_mac: None,
                 peer_netns: None,

@@ -69,7 +69,7 @@ pub fn probe_kind(kind: Kind) -> Result<(), CniError> {
 #[must_use]
 pub fn trial_veth(mtu_bytes: Option<u32>) -> Veth<'static> {
     let (name, peer_name) = ("veth-trial0", "veth-trial1");
-    Veth { name, master: None, alias: "", mtu_bytes, peer_name, peer_mac: None, peer_netns: None }
+    Veth { name, master: None, alias: "", mtu_bytes, up: false, peer_name, peer_mac: None, peer_netns: None }
 }
 
 /// Whether the kernel has taps.

@@ -24,11 +24,16 @@ pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link
         master: stage.master.as_ref().map(|master| master.index),
         alias: &stage.names.alias,
         mtu_bytes: veth.mtu_bytes,
+        up: veth.up,
         peer_name: &stage.names.container,
         peer_mac: veth.mac,
         peer_netns: Some(netns),
     };
-    let error = match link::create_veth(host, &new) {
+    let made = match stage.is_host_name_free {
+        true => link::create_free_veth(host, &new),
+        false => link::create_veth(host, &new),
+    };
+    let error = match made {
         Ok(link) => return Ok(link),
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
         Err(error) => return Err(explain(error, stage.master.as_ref())),
@@ -64,7 +69,16 @@ fn explain(error: OpError, master: Option<&Link>) -> CniError {
 /// # Errors
 /// The value could not be written; a kernel without IPv6 has no such key.
 pub fn refuse_advertisements(name: &str) -> Result<()> {
-    match sysctl::ensure(&Key::of_link("ipv6", name, "accept_ra")?, "0") {
+    unless_without_ipv6(sysctl::ensure(&Key::of_link("ipv6", name, "accept_ra")?, "0"))
+}
+
+/// The same of a new link, which has the kernel's default, so it is not read.
+pub(crate) fn refuse_advertisements_on_new(name: &str) -> Result<()> {
+    unless_without_ipv6(sysctl::write(&Key::of_link("ipv6", name, "accept_ra")?, "0"))
+}
+
+fn unless_without_ipv6(written: Result<()>) -> Result<()> {
+    match written {
         // Only where the kernel's values can be seen is an absent one a kernel without IPv6.
         Err(error) if error.is_absent() && sysctl::are_visible() => Ok(()),
         written => written,

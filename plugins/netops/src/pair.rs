@@ -11,7 +11,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
 use crate::error::{OpError, Result};
-use crate::kernel::{Kernel, Request};
+use crate::kernel::{Kernel, Reply, Request};
 use crate::link::{self, Kind, Link};
 use crate::netns::Netns;
 
@@ -27,8 +27,10 @@ pub fn find_host_end(host: &Kernel, inside: &Kernel, netns: &Netns, container: &
     if !names(container, inside, &own)? {
         return Ok(None);
     }
-    let Some(end) = link::find_index(host, index)? else { return Ok(None) };
-    let is_pair = end.kind == Kind::Veth && end.peer == Some(container.index) && names(&end, host, netns)?;
+    // Both questions with one call.
+    let (end, number) = link::find_index_and(host, index, number_request(netns))?;
+    let Some(end) = end else { return Ok(None) };
+    let is_pair = end.kind == Kind::Veth && end.peer == Some(container.index) && has_number(&end, read_number(number?));
     Ok(is_pair.then_some(end))
 }
 
@@ -44,29 +46,37 @@ pub fn is_other_end_on_host(link: &Link, inside: &Kernel) -> Result<bool> {
 /// Whether the namespace that the link says its other end is in is `other`.
 fn names(link: &Link, net: &Kernel, other: &Netns) -> Result<bool> {
     match link.peer_netns_id {
-        Some(id @ 0..) => Ok(find_number(net, other)? == Some(id)),
-        // Negative: the other end's namespace has no number here, or is ending. None: both ends are here.
+        Some(0..) => Ok(has_number(link, read_number(net.call(number_request(other))?))),
         Some(_) | None => Ok(false),
     }
 }
 
-/// The number that this namespace has for another, if it has one.
-fn find_number(net: &Kernel, other: &Netns) -> Result<Option<i32>> {
+/// Whether the number that the link has for the other end's namespace is this one.
+fn has_number(link: &Link, number: Option<i32>) -> bool {
+    // Negative: the other end's namespace has no number here, or is ending. None: both ends are here.
+    link.peer_netns_id.is_some_and(|id| id >= 0 && number == Some(id))
+}
+
+/// Asks for the number that this namespace has for another.
+fn number_request(other: &Netns) -> Request {
     let mut message = NsidMessage::default();
     // A descriptor of a process is never negative.
     message.attributes.push(NsidAttribute::Fd(other.as_raw_fd().cast_unsigned()));
-    let request = Request::new(
+    Request::new(
         "get",
         format!("the number of namespace {}", other.path().display()),
         RouteNetlinkMessage::GetNsId(message),
     )
-    .wire_name("RTM_GETNSID");
-    let mut numbers = net.call(request)?.into_iter().filter_map(|answer| match answer {
+    .wire_name("RTM_GETNSID")
+}
+
+fn read_number(reply: Reply) -> Option<i32> {
+    let mut numbers = reply.into_iter().filter_map(|answer| match answer {
         RouteNetlinkMessage::NewNsId(message) => message.attributes.iter().find_map(|attribute| match attribute {
             NsidAttribute::Id(id) => Some(*id),
             _ => None,
         }),
         _ => None,
     });
-    Ok(numbers.next_back().filter(|id| *id >= 0))
+    numbers.next_back().filter(|id| *id >= 0)
 }

@@ -303,6 +303,7 @@ fn a_pattern_is_not_a_link_name() {
             master: None,
             alias: "a",
             mtu_bytes: None,
+            up: false,
             peer_name: "eth%d",
             peer_mac: None,
             peer_netns: Some(container.netns),

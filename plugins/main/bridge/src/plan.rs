@@ -93,8 +93,10 @@ pub fn plan(
     let forwards = [false, true].map(|ipv6| shared.gateways.iter().any(|gateway| gateway.net.is_ipv6() == ipv6));
     let master = Some(conf.bridge.clone());
     plan.push(Step::Own(Own::Shared(shared)));
-    plan.push(Step::Veth(Veth { master, mtu_bytes: conf.mtu_bytes, mac }));
-    // Before the host's end is up: a process in the container may set its own end up as soon as it is there.
+    // Up at once, unless a step below restricts the port: a process in the container may set its own end up as soon as it
+    // is there. A bridge's port hears no router advertisements, so their refusal can come behind.
+    let up = !conf.mac_spoof_check && conf.vlans.is_none() && conf.port == Port::default();
+    plan.push(Step::Veth(Veth { master, mtu_bytes: conf.mtu_bytes, mac, up }));
     if conf.mac_spoof_check {
         plan.push(Step::SpoofGuard(mac));
     }
@@ -102,6 +104,9 @@ pub fn plan(
         plan.push(Step::Masquerade(backend, plan.lease.ips.iter().map(|ip| ip.address).collect()));
     }
     push_port(&mut plan, conf);
+    if !up {
+        plan.push(Step::Up(Side::Host));
+    }
     let (dad, routers) = (conf.dad, conf.routers);
     match conf.leave_down {
         false => plan.push_configuration(Options { dad, routers, announce: Announce::Ipv4, await_up: true })?,
@@ -131,7 +136,7 @@ fn shared(conf: &Conf, has_lease: bool, ips: &[Ip]) -> Result<Shared, CniError> 
     })
 }
 
-/// The host's end as a port, and up. It is up first: a veth has carrier only while both ends are.
+/// The host's end as a port.
 fn push_port(plan: &mut Plan, conf: &Conf) {
     plan.push(Step::RefuseAdvertisements);
     if let Some(vlans) = &conf.vlans {
@@ -143,7 +148,6 @@ fn push_port(plan: &mut Plan, conf: &Conf) {
     if conf.port != Port::default() {
         plan.push(Step::Port(conf.port));
     }
-    plan.push(Step::Up(Side::Host));
 }
 
 /// The lease with the gateways and default routes that the config asks for.

@@ -31,7 +31,11 @@ pub(crate) struct Made {
 /// # Errors
 /// Code 103: a link of another kind has the name.
 pub(crate) fn find_bridge(host: &Kernel, name: &str) -> std::result::Result<Option<Link>, CniError> {
-    match link::find(host, name).map_err(failed)? {
+    expect_bridge(host, name, link::find(host, name).map_err(failed)?)
+}
+
+fn expect_bridge(host: &Kernel, name: &str, found: Option<Link>) -> std::result::Result<Option<Link>, CniError> {
+    match found {
         Some(link) if !link.kind.is_bridge() => {
             let msg =
                 format!("cannot use bridge {name} on {}: {name} already exists and is a {}", host.place(), link.kind);
@@ -41,9 +45,9 @@ pub(crate) fn find_bridge(host: &Kernel, name: &str) -> std::result::Result<Opti
     }
 }
 
-/// Makes the shared part as the plan needs it.
-pub(crate) fn ensure(host: &Kernel, plan: &Shared) -> std::result::Result<Made, CniError> {
-    let bridge = match find_bridge(host, &plan.bridge.name)? {
+/// Makes the shared part as the plan needs it. `found` is the link of the bridge's name.
+pub(crate) fn ensure(host: &Kernel, plan: &Shared, found: Option<Link>) -> std::result::Result<Made, CniError> {
+    let bridge = match expect_bridge(host, &plan.bridge.name, found)? {
         Some(bridge) => bridge,
         None => create(host, plan)?,
     };
@@ -162,6 +166,7 @@ impl Making<'_> {
             master: Some(self.made.bridge.index),
             alias: "",
             mtu_bytes: Some(self.made.bridge.mtu_bytes),
+            up: false,
             peer_name: &plan.name,
             peer_mac: None,
             peer_netns: None,

@@ -53,7 +53,8 @@ impl OwnStep for Own {
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         match self {
             Self::Shared(shared) => {
-                let made = shared::ensure(&stage.pod.host, shared)?;
+                let found = stage.find_host_link(&shared.bridge.name)?;
+                let made = shared::ensure(&stage.pod.host, shared, found)?;
                 stage.master = Some(made.bridge.clone());
                 state.made = Some(made);
                 Ok(())

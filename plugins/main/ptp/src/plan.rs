@@ -29,7 +29,7 @@ const ADDRCONF_METRIC: u32 = 256; // IP6_RT_PRIO_ADDRCONF, include/uapi/linux/ip
 pub fn plan(conf: &Conf, attachment: &Attachment, lease: Option<AddResult>) -> Result<Plan, CniError> {
     let mut plan = Plan::new(attachment, lease, conf.dns.clone());
     let pairs: Vec<Pair> = plan.lease.ips.iter().map(Pair::of).collect::<Result<_, _>>()?;
-    plan.push(Step::Veth(Veth { master: None, mtu_bytes: conf.mtu_bytes, mac: None }));
+    plan.push(Step::Veth(Veth { mtu_bytes: conf.mtu_bytes, ..Veth::default() }));
     if let Some(backend) = conf.masquerade {
         plan.push(Step::Masquerade(backend, pairs.iter().map(|pair| pair.address).collect()));
     }

@@ -25,7 +25,7 @@ pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
 pub use new::{NewLink, Place, create};
 pub use settings::{Settings, set};
 pub use transfer::{Before, transfer};
-pub use veth::{Veth, create_veth};
+pub use veth::{Veth, create_free_veth, create_veth};
 
 use netlink_packet_core::NLM_F_DUMP;
 use netlink_packet_route::RouteNetlinkMessage;
@@ -162,6 +162,15 @@ pub fn find_index(net: &Kernel, index: u32) -> Result<Option<Link>> {
     present(get(net, &target))
 }
 
+/// As [`find_index`], and the reply to another request, in one call to the kernel.
+pub(crate) fn find_index_and(net: &Kernel, index: u32, other: Request) -> Result<(Option<Link>, Result<Reply>)> {
+    let target = Target { index, name: format!("number {index}") };
+    let mut outcomes = net.call_all(vec![get_request(&target), other]).into_iter();
+    let mut next = || outcomes.next().unwrap_or(Ok(Vec::new()));
+    let found = present(next().and_then(|reply| only(reply, net, &target.name)));
+    Ok((found?, next()))
+}
+
 fn present(found: Result<Link>) -> Result<Option<Link>> {
     match found {
         Ok(link) => Ok(Some(link)),
@@ -189,6 +198,20 @@ pub fn run_and_get(net: &Kernel, mut requests: Vec<Request>, target: &Target) ->
         last = last.and(outcome);
     }
     only(last?, net, &target.name)
+}
+
+/// Reads the links with these names, as far as they exist, in one call to the kernel.
+///
+/// # Errors
+/// As [`find`].
+pub fn find_both(net: &Kernel, one: &str, other: &str) -> Result<(Option<Link>, Option<Link>)> {
+    let requests = [one, other].map(|name| get_request(&Target::named(name)));
+    let mut outcomes = net.call_all(requests.into()).into_iter();
+    let mut next = |name: &str| {
+        let outcome = outcomes.next().unwrap_or(Ok(Vec::new()));
+        present(outcome.and_then(|reply| only(reply, net, name)))
+    };
+    Ok((next(one)?, next(other)?))
 }
 
 /// Reads two links, which must exist, in one call to the kernel.

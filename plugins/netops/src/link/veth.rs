@@ -14,7 +14,7 @@ use crate::feature::Feature;
 use crate::kernel::{Kernel, Request};
 use crate::netns::Netns;
 
-/// A veth pair: one end here, its peer here or in another namespace. Both are created down.
+/// A veth pair: one end here, its peer, which is created down, here or in another namespace.
 #[derive(Debug)]
 pub struct Veth<'a> {
     /// The name of the end here.
@@ -25,6 +25,8 @@ pub struct Veth<'a> {
     pub alias: &'a str,
     /// The MTU of both ends, in bytes; `None` leaves the kernel's default.
     pub mtu_bytes: Option<u32>,
+    /// The end here is set up with its creation, which saves a request. It has no carrier while the peer is down.
+    pub up: bool,
     /// The name of the peer.
     pub peer_name: &'a str,
     /// The Ethernet address of the peer; `None`: the kernel chooses a random one.
@@ -38,14 +40,23 @@ pub struct Veth<'a> {
 /// # Errors
 /// `EEXIST`: one of the names is taken; nothing was created. After any later error the pair is deleted again.
 pub fn create_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
-    // The kernel would replace eth%d by eth0.
-    for name in [veth.name, veth.peer_name] {
-        LinkName::parse(name).map_err(|error| OpError::state("create", format!("veth {name}"), error.to_string()))?;
-    }
     // The kernel processes the rest of the batch after a refusal: it would set the alias of the other link with this
     // name.
     if find(net, veth.name)?.is_some() {
         return Err(new_veth(veth).error(net.place(), Cause::Kernel { errno: Errno::EEXIST, extended_ack: None }));
+    }
+    create_free_veth(net, veth)
+}
+
+/// As [`create_veth`], for a caller that has just seen that no link has the name of the end here. Without that look, the
+/// alias would be set on the other link.
+///
+/// # Errors
+/// As [`create_veth`].
+pub fn create_free_veth(net: &Kernel, veth: &Veth<'_>) -> Result<Link> {
+    // The kernel would replace eth%d by eth0.
+    for name in [veth.name, veth.peer_name] {
+        LinkName::parse(name).map_err(|error| OpError::state("create", format!("veth {name}"), error.to_string()))?;
     }
     let here = Target::named(veth.name);
     let alias = Settings { alias: Some(veth.alias.to_owned()), ..Settings::default() };
@@ -76,6 +87,9 @@ fn new_veth(veth: &Veth<'_>) -> Request {
     if let Some(mtu) = veth.mtu_bytes {
         peer = peer.mtu(mtu);
         message = message.mtu(mtu);
+    }
+    if veth.up {
+        message = message.up();
     }
     if let Some(netns) = veth.peer_netns {
         peer = peer.setns_by_fd(netns.as_raw_fd());

@@ -38,8 +38,8 @@ fn layer_2() {
             ip link set cni0 up
             ip link add veth0b29d7cd master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set eth0 up
             wait until eth0 can carry packets
             wait until the port can carry packets
@@ -49,15 +49,15 @@ fn layer_2() {
         r#","disableContainerInterface":true,"promiscMode":true"#,
         None,
         &expect![[r#"
-        ip link add cni0 type bridge
-        sysctl net/ipv6/conf/cni0/accept_ra=0
-        ip link set cni0 up promisc on
-        ip link add veth0b29d7cd master cni0 type veth peer eth0
-        ip link set veth0b29d7cd alias cni:net/c1/eth0
-        sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-        ip link set veth0b29d7cd up
-        eth0 stays down
-    "#]],
+            ip link add cni0 type bridge
+            sysctl net/ipv6/conf/cni0/accept_ra=0
+            ip link set cni0 up promisc on
+            ip link add veth0b29d7cd master cni0 type veth peer eth0
+            ip link set veth0b29d7cd alias cni:net/c1/eth0
+            ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
+            eth0 stays down
+        "#]],
     );
     check(
         r#","ipMasq":true,"isGateway":true,"vlan":5"#,
@@ -91,8 +91,8 @@ fn a_switch_with_addresses() {
             ip link set cni0 up
             ip link add veth0b29d7cd master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             sysctl net/ipv6/conf/eth0/accept_dad=0
             sysctl net/ipv4/conf/eth0/arp_notify=1
             ip address add 10.1.0.5/24 dev eth0
@@ -110,8 +110,8 @@ fn a_switch_with_addresses() {
             ip link set cni0 up
             ip link add veth0b29d7cd master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
-            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
+            sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             sysctl net/ipv6/conf/eth0/enhanced_dad=1
             sysctl net/ipv6/conf/eth0/accept_dad=1
             sysctl net/ipv6/conf/lo/disable_ipv6=0
@@ -143,9 +143,9 @@ fn a_gateway_of_both_families() {
             ip address add fd00::1/64 dev cni0 nodad
             ip link add veth0b29d7cd mtu 1400 master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
+            ip link set veth0b29d7cd up
             masquerade 10.1.0.5/24 fd00::5/64 (Default)
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
-            ip link set veth0b29d7cd up
             sysctl net/ipv6/conf/eth0/accept_ra=0
             sysctl net/ipv6/conf/eth0/accept_dad=0
             sysctl net/ipv6/conf/lo/disable_ipv6=0
