@@ -1,4 +1,4 @@
-//! One call of one executable: started as a runtime does it, timed, and judged once the clock has stopped.
+//! One call of one executable: started as a runtime does it, timed, and checked once the clock has stopped.
 //!
 //! The clock runs from just before the process is made until a runtime would know the answer: the process has ended,
 //! and its stdout and stderr are at their end. `std` starts it by `posix_spawn`, which shares the spawner's memory
@@ -176,8 +176,8 @@ impl Call {
     pub(crate) fn description(&self) -> String {
         let verb = self.environment.iter().find(|(name, _)| name == "CNI_COMMAND").map(|(_, verb)| verb.as_str());
         let name = self.program.file_name().unwrap_or_default().to_string_lossy();
-        let words = std::iter::once(name.as_ref()).chain(verb).chain(self.arguments.iter().map(String::as_str));
-        words.collect::<Vec<_>>().join(" ")
+        let arguments = std::iter::once(name.as_ref()).chain(verb).chain(self.arguments.iter().map(String::as_str));
+        arguments.collect::<Vec<_>>().join(" ")
     }
 }
 

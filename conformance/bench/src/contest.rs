@@ -112,7 +112,7 @@ impl Contest {
     }
 
     /// All verbs of the scene for each pod, one subject after the other: what one leaves in the processor's caches,
-    /// sixty thousand files that it read for instance, is no cost of another. Who is slow gets through fewer pods than
+    /// sixty thousand files that it read for instance, is no cost of another. A slow subject gets through fewer pods than
     /// all.
     pub(crate) fn lives_apart(&mut self, pods: Range<usize>) {
         const BUDGET: Duration = Duration::from_secs(10);

@@ -28,11 +28,11 @@ impl Made {
     }
 }
 
-/// Words of the command line without those that only say where the figures go.
-fn command(words: impl Iterator<Item = String>) -> Vec<String> {
+/// The arguments without those that only say where the figures go.
+fn command(arguments: impl Iterator<Item = String>) -> Vec<String> {
     let mut kept = Vec::new();
     let mut is_value = false;
-    for word in words {
+    for word in arguments {
         let (name, takes_value) = (word.split('=').next().unwrap_or_default(), !word.contains('='));
         match name {
             _ if is_value => is_value = false,
@@ -50,8 +50,9 @@ mod tests {
 
     #[test]
     fn the_command_is_what_decides_the_figures() {
-        let words = "--bench --only bridge --json /x --svg=y --subject a=b --write-readme --json=z --pods 3".split(' ');
-        let kept = command(words.map(str::to_owned)).join(" ");
+        let arguments =
+            "--bench --only bridge --json /x --svg=y --subject a=b --write-readme --json=z --pods 3".split(' ');
+        let kept = command(arguments.map(str::to_owned)).join(" ");
         assert_eq!(kept, "--only bridge --subject a=b --pods 3");
     }
 }

@@ -27,7 +27,7 @@ pub(crate) struct Report {
     pub(crate) bursts: Vec<Burst>,
     /// One at a time while something grows.
     pub(crate) growth: Vec<Growth>,
-    /// What a reader has to know: who was left out, what failed outside a call.
+    /// Notes for the reader: subjects that were left out, failures outside of calls.
     pub(crate) notes: Vec<String>,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct Made {
     pub(crate) processors: usize,
     /// Processes that were running, on average over the minute before.
     pub(crate) load: f64,
-    /// Words behind the name of the benchmark.
+    /// The arguments of the benchmark.
     pub(crate) command: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! Who is compared: builds of ours, the reference, the floor, and what a bare exec costs.
+//! What is compared: builds of ours, the reference, the floor, and what a bare exec costs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,7 +26,7 @@ pub(crate) struct Built {
     pub(crate) empty: PathBuf,
 }
 
-/// Somebody who can be asked what the scenes ask.
+/// One of the compared: a set of executables that the scenes call.
 #[derive(Debug, Clone)]
 pub(crate) struct Subject {
     pub(crate) name: String,
@@ -156,7 +156,7 @@ impl Staging {
             return Err(format!("{} has none of cni-plugins, {}", folder.display(), PLUGINS.join(", ")));
         }
         let bin_dir = self.bin_dir(name)?;
-        let mut first_of = BTreeMap::<_, PathBuf>::new(); // hard links stay hard links: who compares inodes sees the same
+        let mut first_of = BTreeMap::<_, PathBuf>::new(); // hard links stay hard links: a comparison of inodes sees the same
         for (plugin, path) in there {
             let about = path.metadata().map_err(|error| format!("cannot look at {}: {error}", path.display()))?;
             let to = bin_dir.join(plugin);

@@ -11,11 +11,11 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 /// Runs the benchmark, and reads what it has measured.
-fn bench(words: &[&str], folder: &Path) -> (Output, Value) {
+fn bench(arguments: &[&str], folder: &Path) -> (Output, Value) {
     let json = folder.join("report.json");
     let mut command = Command::new(env!("CARGO_BIN_EXE_side-by-side"));
     // What is installed on the machine is not this test's subject.
-    command.args(words).args(["--quick", "--pods", "2", "--reference", "/nonexistent", "--json"]).arg(&json);
+    command.args(arguments).args(["--quick", "--pods", "2", "--reference", "/nonexistent", "--json"]).arg(&json);
     let output = command.output().unwrap();
     let stderr = String::from_utf8_lossy(&output.stderr);
     let report = fs::read_to_string(&json).unwrap_or_else(|error| panic!("no report: {error}; {stderr}"));
@@ -35,11 +35,11 @@ fn rows(report: &Value, list: &str, outcome: &str) -> Vec<String> {
 #[test]
 fn every_scene_is_measured_for_everybody_who_takes_part() {
     let folder = tempfile::tempdir().unwrap();
-    let words: Vec<_> = ["version", "loopback", "host-local", "bridge", "bridge-masq", "bridge-dual", "chain"]
+    let arguments: Vec<_> = ["version", "loopback", "host-local", "bridge", "bridge-masq", "bridge-dual", "chain"]
         .into_iter()
         .flat_map(|scene| ["--only", scene])
         .collect();
-    let (output, report) = bench(&words, folder.path());
+    let (output, report) = bench(&arguments, folder.path());
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{stdout}");
     assert!(stdout.contains("The reference is left out: /nonexistent has none of"), "{stdout}");
@@ -89,10 +89,10 @@ fn children_are_counted_and_waited_for() {
 #[test]
 fn crowds_and_growth_are_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let words: Vec<_> =
+    let arguments: Vec<_> =
         ["burst", "reservations", "pods", "rules", "links"].into_iter().flat_map(|row| ["--only", row]).collect();
     let svg = folder.path().to_str().unwrap();
-    let (output, report) = bench(&[words, vec!["--svg", svg]].concat(), folder.path());
+    let (output, report) = bench(&[arguments, vec!["--svg", svg]].concat(), folder.path());
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{stdout}");
     let crowd = ["ADD floor", "ADD ours", "DEL floor", "DEL floor, waits", "DEL ours"];
@@ -130,8 +130,8 @@ fn a_subject_that_fails_is_reported_and_not_timed() {
     };
     let silent = subject("silent", "exit 0");
     let failing = subject("failing", r#"[ $CNI_COMMAND = ADD ] || exit 7; echo '{"ips":[{},{}]}'"#);
-    let words = ["--only", "loopback", "--without", "floor", "--subject", &silent, "--subject", &failing];
-    let (output, report) = bench(&words, folder.path());
+    let arguments = ["--only", "loopback", "--without", "floor", "--subject", &silent, "--subject", &failing];
+    let (output, report) = bench(&arguments, folder.path());
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert_eq!(output.status.code(), Some(1), "{stdout}");
     let mut failed: Vec<_> = ["silent", "failing"]
@@ -154,13 +154,13 @@ fn a_wrong_command_line_is_an_error() {
     let wrong: [(&[&str], &str); 4] = [
         (&["--subject", "nameless"], "NAME=DIR is wanted"),
         (&["--subject", "none=/nonexistent"], "/nonexistent has none of"),
-        (&["--without", "nobody"], "there is no subject \"nobody\""),
+        (&["--without", "none"], "there is no subject \"none\""),
         (&["--only", "nothing"], "there is no row \"nothing\""),
     ];
-    for (words, why) in wrong {
+    for (arguments, why) in wrong {
         let mut command = Command::new(env!("CARGO_BIN_EXE_side-by-side"));
-        let output = command.args(words).arg("--quick").current_dir(folder.path()).output().unwrap();
+        let output = command.args(arguments).arg("--quick").current_dir(folder.path()).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(why), "{words:?}: {stderr}");
+        assert!(!output.status.success() && stderr.contains(why), "{arguments:?}: {stderr}");
     }
 }

@@ -1,4 +1,4 @@
-//! The cgroup file systems as a runtime expects them, inside the test's own cgroup namespace.
+//! The cgroup file systems as a runtime expects them, in the test's own cgroup namespace.
 
 use std::fs;
 use std::path::Path;

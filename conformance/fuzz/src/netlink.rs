@@ -15,8 +15,8 @@ pub fn netlink_read(data: &[u8]) {
     let frames = decode(data);
     let lengths: Vec<usize> = frames.iter().map(|(_, length, _)| *length).collect();
     assert!(lengths.iter().all(|length| *length >= 16) && lengths.iter().sum::<usize>() <= data.len());
-    for (_, _, told) in &frames {
-        match told {
+    for (_, _, answer) in &frames {
+        match answer {
             Decoded::Failed(error) => assert!(!error.to_string().is_empty()),
             Decoded::Address(Some(address)) => {
                 assert_eq!(address.net, address.net.to_string().parse().expect("it prints"))
@@ -38,7 +38,7 @@ pub fn netlink_read(data: &[u8]) {
 pub fn netlink_objects(data: &[u8]) {
     let mut draw = Draw::new(data);
     let read = |request| match &decode(&encoded(&[request], 7))[..] {
-        [(7, _, told)] => told.clone(),
+        [(7, _, answer)] => answer.clone(),
         other => panic!("one request is one message, but: {other:?}"),
     };
     let link = Link { index: draw.number(), name: draw.name(), ..Link::default() };

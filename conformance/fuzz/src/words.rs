@@ -1,4 +1,4 @@
-//! The words of the protocol: names, versions, addresses, `CNI_ARGS`, the error object.
+//! The small values of the protocol: names, versions, addresses, `CNI_ARGS`, the error object.
 
 use crate::hold;
 use cni_spec::json::{self, parse_cidr, parse_ip};

@@ -24,7 +24,7 @@ pub(crate) enum Command {
     /// Holds a pod's namespaces; for this program's own use.
     #[command(hide = true)]
     Pause {
-        /// Namespace and name of the pod, for those who look at the processes.
+        /// Namespace and name of the pod, for readers of the process list.
         pod: String,
     },
 }

@@ -43,7 +43,7 @@ impl Screen {
         self.output == Output::Table
     }
 
-    /// Shows a pod's new status, and the board it is on by now. One who reads a pipe sees every one of them, in order.
+    /// Shows a pod's new status, and the board it is on by now. A pipe's reader gets each of them, in order.
     pub(crate) fn show_change(&mut self, key: &Key, pod: &PodStatus) {
         let line = match self.output {
             Output::Table => return,

@@ -105,7 +105,7 @@ fn wrapped(error: &str, width: usize) -> Vec<String> {
     lines.into_iter().map(|line| format!("{indent}{}", fit(&line, width))).collect()
 }
 
-/// On one line, and without what a terminal would take for a command: plugins' words may have anything in them.
+/// On one line, and without what a terminal would take for a command: plugins' messages may contain anything.
 pub(crate) fn printable(text: &str) -> String {
     let words = text.split_whitespace().map(|word| word.chars().filter(|c| !c.is_control()).collect::<String>());
     words.collect::<Vec<_>>().join(" ")

@@ -193,12 +193,12 @@ impl<'a> Stage<'a> {
                 // The error may be that of a lost answer: then the link is there, which ADD has seen to be new.
                 let there = link::find(inside, name.as_str()).ok().flatten();
                 let is_ours = |link: &Link| link.kind.name() == create.kind.name() && !host_veth::is_marked(link);
-                there.filter(is_ours).into_iter().for_each(|link| self.txn.push(Undo::Inside(link)));
+                there.filter(is_ours).into_iter().for_each(|link| self.txn.push(Undo::ContainerLink(link)));
                 return Err(stacked::explain(error, create, self.pod));
             }
             Ok(link) => link,
         };
-        self.txn.push(Undo::Inside(link.clone()));
+        self.txn.push(Undo::ContainerLink(link.clone()));
         self.container = Some(link);
         Ok(())
     }

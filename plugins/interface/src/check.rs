@@ -302,7 +302,7 @@ impl<'a> Look<'a> {
 }
 
 impl Step<OwnIndex> {
-    /// Compares the node with the step. Sysctls are not compared: whoever uses the link later may tune them.
+    /// Compares the node with the step. Sysctls are not compared: later plugins may tune them.
     pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {
         match self {
             Self::Own(own) => plugin.check(*own, look),

@@ -135,7 +135,7 @@ pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
         return Err(invalid("it is a multicast address".into()));
     }
     if mac.0 == [0; 6] {
-        return Err(invalid("it is the address of nobody".into()));
+        return Err(invalid("no interface can have it".into()));
     }
     Ok(Some(mac))
 }

@@ -230,7 +230,7 @@ impl Sysctl {
 }
 
 /// Waits until none of these IPv6 addresses is tentative. Only then has the kernel joined the groups by which
-/// neighbours ask for them, also where nobody looks for duplicates: it joins on its own, after it has answered the
+/// neighbours ask for them, also without duplicate address detection: it joins on its own, after it has answered the
 /// request for the address. Most are done by the time that ADD has no other work left.
 ///
 /// # Errors
@@ -244,7 +244,7 @@ pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[A
         addresses.retain(|address| wanted.iter().any(|wanted| wanted.net == address.net));
         if let Some(twice) = addresses.iter().find(|address| address.dad_failed) {
             let object = format!("address {} on {}", twice.net, link.name);
-            return Err(OpError::state("use", object, "somebody else on the link has it").at(net.place()));
+            return Err(OpError::state("use", object, "another host on the link has it").at(net.place()));
         }
         Ok((!addresses.iter().any(|address| address.tentative)).then_some(()))
     };
@@ -254,7 +254,7 @@ pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[A
     // Nothing is lost by subscribing only now: the wait looks again first.
     let mut watch = Watch::in_netns(netns)?;
     match watch.until(net, link.index, object, DAD_DEADLINE, look).await {
-        // Without carrier nobody can answer; the addresses settle when the carrier comes.
+        // Without carrier no host can answer; the addresses settle when the carrier comes.
         Err(error) if matches!(error.cause, netops::error::Cause::Timeout(_)) => {
             match link::get(net, &link.into())?.oper_up {
                 true => Err(error),

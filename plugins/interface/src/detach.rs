@@ -20,7 +20,7 @@ use crate::erased::{self, Collect};
 use crate::own::InterfacePlugin;
 use crate::{failed, host_veth, lease, pod};
 
-/// What DEL knows when it removes links. None of it but the attachment is needed, and none of the rest is believed.
+/// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
 pub struct Detaching<'a, R> {
     /// What is removed.
     pub attachment: &'a Attachment,

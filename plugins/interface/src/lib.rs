@@ -17,7 +17,7 @@
 //! | [`container`] | sysctls, addresses and routes of the container's link |
 //! | [`announced`] | when new IPv6 addresses of the host's answer |
 //! | [`host_veth`] | name and mark of the host end of a container's veth |
-//! | [`veth`], [`inside`] | finding and removing links that are a pair, or in the container alone |
+//! | [`veth`], [`container_only`] | finding and removing links that are a pair, or in the container alone |
 //! | [`stacked`] | links on top of another one: their master, settings, and why the kernel refuses one |
 //! | [`conf`] | keys that interface plugins have in common |
 //! | [`result`] | the result of ADD |
@@ -42,8 +42,8 @@ pub mod result;
 
 pub mod announced;
 pub mod container;
+pub mod container_only;
 pub mod host_veth;
-pub mod inside;
 pub mod stacked;
 pub mod veth;
 

@@ -16,7 +16,7 @@ use crate::detach::Detaching;
 use crate::plan::{Plan, Side, Turn};
 use crate::pod::Pod;
 use crate::result::without_loopback;
-use crate::{inside, veth};
+use crate::{container_only, veth};
 
 /// An interface plugin. [`crate::plugin!`] makes a [`skel::Plugin`] of it: README.md says what the driver does around it.
 pub trait InterfacePlugin: Sized + 'static {
@@ -86,7 +86,7 @@ pub trait InterfacePlugin: Sized + 'static {
     fn remove_link(detaching: &Detaching<'_, Self::Removal>) -> Result<(), OpError> {
         match Self::LINK {
             LinkKind::Veth => veth::remove(detaching, veth::Unmarked::Alone),
-            LinkKind::Inside(kind) => inside::remove(detaching, kind),
+            LinkKind::ContainerOnly(kind) => container_only::remove(detaching, kind),
         }
     }
 
@@ -97,7 +97,7 @@ pub trait InterfacePlugin: Sized + 'static {
     fn list_stale(network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError> {
         match Self::LINK {
             LinkKind::Veth => veth::list_stale(network, valid),
-            LinkKind::Inside(_) => Ok(Vec::new()),
+            LinkKind::ContainerOnly(_) => Ok(Vec::new()),
         }
     }
 
@@ -123,7 +123,7 @@ pub trait InterfacePlugin: Sized + 'static {
         false
     }
 
-    /// Tells whether the node could serve ADD. The address plugin is asked by the driver.
+    /// Reports whether the node could serve ADD. The driver calls STATUS of the address plugin.
     ///
     /// # Errors
     /// Why not; it becomes code 50.
@@ -138,7 +138,7 @@ pub enum LinkKind {
     /// A veth whose host end has the attachment's mark, by which it is found without the namespace.
     Veth,
     /// A link of this kind that is in the container alone, and ends with its namespace.
-    Inside(&'static str),
+    ContainerOnly(&'static str),
 }
 
 /// Whether a plugin works without an address plugin.
@@ -173,7 +173,7 @@ pub struct Call<'a, C> {
     pub raw: &'a Raw,
 }
 
-/// A step that only one plugin has. Its text is in the words of `ip`, a change a line.
+/// A step that only one plugin has. Its text is written as `ip` commands, a change a line.
 pub trait OwnStep: fmt::Display {
     /// [`InterfacePlugin::State`].
     type State;

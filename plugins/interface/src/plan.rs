@@ -1,6 +1,6 @@
 //! What an attachment is on the node, as a list of steps in the order in which they are made.
 //!
-//! ADD applies the list, CHECK compares the node with it, and its text is the list in the words of `ip`, `bridge` and
+//! ADD applies the list, CHECK compares the node with it, and its text is the list as commands of `ip`, `bridge` and
 //! `sysctl`: all three go through the same steps, so they cannot disagree. A plan is made without touching anything.
 
 use std::fmt;
@@ -316,7 +316,7 @@ impl<O: OwnStep> Step<O> {
 }
 
 impl<O: OwnStep> Step<O> {
-    /// In the words of `ip`, `bridge` and `sysctl`, a change a line.
+    /// As commands of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let Names { container, host, alias } = names;
         match self {

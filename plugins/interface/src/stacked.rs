@@ -170,7 +170,7 @@ pub fn probe(kind: &Kind) -> Result<(), CniError> {
     })
 }
 
-/// What a link of this kind is made with, in the words of `ip`; empty for kinds without settings that plugins make.
+/// What a link of this kind is made with, as `ip` writes it; empty for kinds without settings that plugins make.
 #[must_use]
 pub(crate) fn settings(kind: &Kind) -> String {
     match kind {
@@ -325,17 +325,17 @@ fn list_holders(pod: &Pod, side: Side, lower: &Link, is_meant: impl Fn(&Link) ->
     holders
 }
 
-/// One of a key's words; the first is the default.
+/// One of a key's values; the first is the default.
 ///
 /// # Errors
 /// Code 7 naming them.
-pub fn keyword<T: Copy>(key: &str, text: &str, words: &[(&str, T)]) -> Result<T, CniError> {
+pub fn keyword<T: Copy>(key: &str, text: &str, values: &[(&str, T)]) -> Result<T, CniError> {
     let found = match text {
-        "" => words.first(),
-        text => words.iter().find(|(word, _)| *word == text),
+        "" => values.first(),
+        text => values.iter().find(|(value, _)| *value == text),
     };
     found.map(|(_, value)| *value).ok_or_else(|| {
-        let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        let all: Vec<&str> = values.iter().map(|(value, _)| *value).collect();
         conf::invalid(format_args!("key {key} = {text:?}: it is none of {}", all.join(", ")))
     })
 }

@@ -12,7 +12,7 @@ use crate::attach::require_ipam;
 use crate::own::InterfacePlugin;
 use crate::{conf, failed};
 
-/// Tells whether ADD could be served.
+/// Reports whether ADD could be served.
 ///
 /// # Errors
 /// Code 50 with the reason; the IPAM plugin's own.

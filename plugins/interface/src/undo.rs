@@ -28,7 +28,7 @@ pub enum Undo {
     /// Undoes a change of the node.
     Node(NodeUndo),
     /// Deletes a link of the container.
-    Inside(Link),
+    ContainerLink(Link),
     /// Undoes a change that only this plugin makes.
     Own(Box<dyn OwnUndo>),
 }
@@ -48,7 +48,7 @@ impl fmt::Display for Undo {
             Self::Request | Self::Lease => f.write_str("addresses released"),
             Self::Filter => f.write_str("masquerade and spoof guard removed"),
             Self::Node(change) => change.fmt(f),
-            Self::Inside(link) => write!(f, "link {} deleted in the container", link.name),
+            Self::ContainerLink(link) => write!(f, "link {} deleted in the container", link.name),
             Self::Own(own) => own.fmt(f),
         }
     }
@@ -84,7 +84,7 @@ impl Undoer for AddUndoer<'_> {
                 first_error(filter::remove_all(self.attachment.into(), known))
             }
             Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),
-            Undo::Inside(link) => {
+            Undo::ContainerLink(link) => {
                 let Pod { netns, inside, .. } = self.pod;
                 unlink::remove_in(Place { netns, kernel: inside }, link).map_err(|error| error.to_string())
             }
@@ -115,7 +115,7 @@ pub fn not_done(failed: Failed<CniError>) -> CniError {
     let aftermath = failed.aftermath();
     let error = match failed.why {
         Why::Error(error) => error,
-        Why::Cancelled => CniError::new(Code::INTERRUPTED, "cannot finish ADD: the process was told to end"),
+        Why::Cancelled => CniError::new(Code::INTERRUPTED, "cannot finish ADD: a signal asked the process to end"),
     };
     error.detail(aftermath)
 }

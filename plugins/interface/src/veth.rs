@@ -64,7 +64,7 @@ fn explain(error: OpError, master: Option<&Link>) -> CniError {
     }
 }
 
-/// CVE-2020-10749: the node must not take a container's word for who its router is.
+/// CVE-2020-10749: a container must not become the node's router by sending router advertisements.
 ///
 /// # Errors
 /// The value could not be written; a kernel without IPv6 has no such key.
@@ -93,7 +93,7 @@ pub(crate) fn list_stale(network: &NetworkName, valid: &[Attachment]) -> Result<
 /// Where the host's end of a pair of the reference's is, which has no mark.
 #[derive(Debug, Clone, Copy)]
 pub enum Unmarked<'a> {
-    /// It is a port of the bridge of this name; without a name it cannot be told.
+    /// It is a port of the bridge of this name; without a name it is not known.
     PortOf(Option<&'a str>),
     /// It is a port of nothing.
     Alone,
@@ -112,10 +112,10 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result
     }
 }
 
-/// What a runtime says of an attachment whose links are asked for. None of it is needed, and none is believed.
+/// What a runtime reports about an attachment whose links are looked for. None of it is needed, and none is trusted.
 #[derive(Debug, Clone, Copy)]
 struct Hints<'a> {
-    /// What ADD and the plugins after it told.
+    /// The result of ADD and of the plugins after it.
     prev: Option<&'a AddResult>,
     /// Where the reference's end would be.
     unmarked: Unmarked<'a>,
@@ -127,8 +127,10 @@ fn find(host: &Kernel, attachment: &Attachment, hints: Hints<'_>) -> Result<Opti
     if let Some(link) = host_veth::find(host, attachment)? {
         return Ok(Some(link));
     }
-    let told = hints.prev.and_then(|prev| host_end(prev, attachment));
-    if let Some(link) = told.map(|told| find_told(host, attachment, told, hints.unmarked)).transpose()?.flatten() {
+    let listed = hints.prev.and_then(|prev| host_end(prev, attachment));
+    if let Some(link) =
+        listed.map(|listed| find_listed(host, attachment, listed, hints.unmarked)).transpose()?.flatten()
+    {
         return Ok(Some(link));
     }
     if let Some(link) =
@@ -137,8 +139,8 @@ fn find(host: &Kernel, attachment: &Attachment, hints: Hints<'_>) -> Result<Opti
         return Ok(Some(link));
     }
     // ADD takes another name where another link has the owner's. It says so in its result; without that, all are looked at.
-    match told {
-        Some(told) if told.name == host_veth::name(attachment) => Ok(None),
+    match listed {
+        Some(listed) if listed.name == host_veth::name(attachment) => Ok(None),
         _ => host_veth::find_among_all(host, attachment),
     }
 }
@@ -156,12 +158,17 @@ fn host_end<'a>(prev: &'a AddResult, attachment: &Attachment) -> Option<&'a Inte
 
 /// The host's end as a result has it: ours under a random name, or the reference's, which has no mark and is known by its
 /// address and what it is a port of.
-fn find_told(host: &Kernel, attachment: &Attachment, told: &Interface, unmarked: Unmarked<'_>) -> Result<Option<Link>> {
-    let Some(link) = link::find(host, &told.name)? else { return Ok(None) };
+fn find_listed(
+    host: &Kernel,
+    attachment: &Attachment,
+    listed: &Interface,
+    unmarked: Unmarked<'_>,
+) -> Result<Option<Link>> {
+    let Some(link) = link::find(host, &listed.name)? else { return Ok(None) };
     if host_veth::is_of(attachment, &link) {
         return Ok(Some(link));
     }
-    let same_mac = link.mac.is_some() && told.mac.parse::<Mac>().ok() == link.mac;
+    let same_mac = link.mac.is_some() && listed.mac.parse::<Mac>().ok() == link.mac;
     // The other end of a container's veth is in another namespace.
     let is_unmarked = link.kind == Kind::Veth && link.peer_netns_id.is_some() && !host_veth::is_marked(&link);
     let is_in_place = match unmarked {

@@ -49,10 +49,10 @@ impl Call {
 
     /// Makes it behind `before`, a program that runs programs, or by itself.
     pub(crate) fn run(&self, before: &[String]) -> Output {
-        let mut words = before.iter().cloned().chain([self.executable.display().to_string()]);
-        let mut command = Command::new(words.next().unwrap_or_default());
+        let mut arguments = before.iter().cloned().chain([self.executable.display().to_string()]);
+        let mut command = Command::new(arguments.next().unwrap_or_default());
         let environment = self.environment.iter().map(|(name, value)| (name, value));
-        command.args(words).args(&self.arguments).env_clear().envs(environment);
+        command.args(arguments).args(&self.arguments).env_clear().envs(environment);
         testns::run(command, self.stdin.as_bytes(), DEADLINE)
     }
 }

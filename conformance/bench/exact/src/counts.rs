@@ -65,7 +65,7 @@ impl Metric {
 
     /// What it counts, for a message.
     #[must_use]
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             Self::Syscalls => "system calls",
             Self::Sends => "sends to the kernel",

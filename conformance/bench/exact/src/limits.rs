@@ -97,7 +97,7 @@ impl Limits {
                     (None, Some(count)) => Some(format!("{count}, and there is no limit: write the file anew")),
                     (Some(_), Some(_)) | (_, None) => None,
                 };
-                sentences.extend(sentence.map(|sentence| format!("{}: {}: {sentence}", seen.call, metric.words())));
+                sentences.extend(sentence.map(|sentence| format!("{}: {}: {sentence}", seen.call, metric.label())));
             }
         }
         sentences

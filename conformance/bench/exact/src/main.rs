@@ -38,16 +38,16 @@ fn main() -> ExitCode {
     }
 }
 
-fn options(mut words: impl Iterator<Item = String>) -> Result<Options, String> {
+fn options(mut arguments: impl Iterator<Item = String>) -> Result<Options, String> {
     let mut options = Options::default();
-    while let Some(word) = words.next() {
+    while let Some(word) = arguments.next() {
         match word.as_str() {
-            "--only" => options.only = words.next().ok_or(USAGE)?,
+            "--only" => options.only = arguments.next().ok_or(USAGE)?,
             "--quick" => options.is_quick = true,
             "--syscalls" => options.syscalls = true,
             "--table" => options.table = true,
             "--update" => options.update = true,
-            "--order" => options.order = Some(canonical(&words.next().ok_or(USAGE)?)?),
+            "--order" => options.order = Some(canonical(&arguments.next().ok_or(USAGE)?)?),
             folder if !folder.starts_with('-') && options.folder.as_os_str().is_empty() => {
                 options.folder = canonical(folder)?;
             }
@@ -81,7 +81,7 @@ fn run(options: &Options) -> Result<Vec<String>, String> {
     if options.syscalls {
         text.push_str(&table::system_calls(&all));
     }
-    // Who reads no further has what was wanted.
+    // A reader that has closed its end has what it wanted.
     write!(std::io::stdout(), "{text}").ok();
     if options.table {
         return Ok(Vec::new());

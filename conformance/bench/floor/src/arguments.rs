@@ -55,23 +55,23 @@ pub(crate) struct Prefix {
     pub(crate) length: u8,
 }
 
-/// Reads the words behind the program's name.
-pub(crate) fn parse(mut words: impl Iterator<Item = String>) -> Result<Command, String> {
-    let (plugin, verb) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+/// Reads the arguments after the program's name.
+pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Command, String> {
+    let (plugin, verb) = (arguments.next().unwrap_or_default(), arguments.next().unwrap_or_default());
     match (plugin.as_str(), verb.as_str()) {
-        ("loopback", "add" | "del") => match words.next().as_deref().and_then(|word| word.strip_prefix("netns=")) {
+        ("loopback", "add" | "del") => match arguments.next().as_deref().and_then(|word| word.strip_prefix("netns=")) {
             Some(netns) => Ok(Command::Loopback { netns: netns.to_owned(), up: verb == "add" }),
             None => Err("loopback wants netns=PATH".to_owned()),
         },
-        ("bridge", "add") => add(words).map(Command::Add),
-        ("bridge", "del") => del(words).map(Command::Del),
+        ("bridge", "add") => add(arguments).map(Command::Add),
+        ("bridge", "del") => del(arguments).map(Command::Del),
         _ => Err(format!("no such command: {plugin} {verb}; see README.md")),
     }
 }
 
-fn add(words: impl Iterator<Item = String>) -> Result<Add, String> {
+fn add(arguments: impl Iterator<Item = String>) -> Result<Add, String> {
     let mut add = Add::default();
-    for word in words {
+    for word in arguments {
         let (key, value) = word.split_once('=').ok_or_else(|| unknown(&word))?;
         match key {
             "netns" => add.netns = value.to_owned(),
@@ -96,9 +96,9 @@ fn add(words: impl Iterator<Item = String>) -> Result<Add, String> {
     }
 }
 
-fn del(words: impl Iterator<Item = String>) -> Result<Del, String> {
+fn del(arguments: impl Iterator<Item = String>) -> Result<Del, String> {
     let mut del = Del::default();
-    for word in words {
+    for word in arguments {
         match word.split_once('=').unwrap_or((&word, "")) {
             ("veth", value) => del.veth = value.to_owned(),
             ("address", value) => del.addresses.push(prefix(value)?),

@@ -122,7 +122,7 @@ fn make_bridge(host: &Socket, add: &Add, index: Option<u32>) -> Result<u32> {
     Ok(index)
 }
 
-/// The container's end, from inside.
+/// The container's end, from its own namespace.
 fn configure(add: &Add, netns: &File, index: u32) -> Result<()> {
     enter(netns)?;
     let ipv6 = add.addresses.iter().any(|address| address.ip.is_ipv6());

@@ -86,32 +86,32 @@ impl Scene {
     fn add(&self, lease: &Lease, pod: &Container) -> Vec<String> {
         let Lease { id, veth, addresses } = lease;
         let netns = pod.namespace().path().display();
-        let mut words = vec!["bridge".to_owned(), "add".into(), format!("netns={netns}"), "ifname=eth0".into()];
-        words.extend(["bridge=br0".to_owned(), format!("veth={veth}"), format!("alias=cni:net/{id}/eth0")]);
-        words.extend(addresses.iter().map(|address| format!("address={address}")));
-        words.extend(self.gateways.iter().map(|gateway| format!("gateway={gateway}")));
-        words.extend(self.routes.iter().map(|route| format!("route={route}")));
+        let mut arguments = vec!["bridge".to_owned(), "add".into(), format!("netns={netns}"), "ifname=eth0".into()];
+        arguments.extend(["bridge=br0".to_owned(), format!("veth={veth}"), format!("alias=cni:net/{id}/eth0")]);
+        arguments.extend(addresses.iter().map(|address| format!("address={address}")));
+        arguments.extend(self.gateways.iter().map(|gateway| format!("gateway={gateway}")));
+        arguments.extend(self.routes.iter().map(|route| format!("route={route}")));
         if self.masquerade {
-            words.extend([chain(id), format!("comment=name: \"net\" id: \"{id}\""), note(id)]);
+            arguments.extend([chain(id), format!("comment=name: \"net\" id: \"{id}\""), note(id)]);
         }
-        words
+        arguments
     }
 
     fn del(&self, lease: &Lease) -> Vec<String> {
-        let mut words = vec!["bridge".to_owned(), "del".into(), format!("veth={}", lease.veth)];
-        words.extend(lease.addresses.iter().map(|address| format!("address={address}")));
-        words.extend(self.masquerade.then(|| chain(lease.id)));
-        words.push(format!("return={}", self.returns));
-        words
+        let mut arguments = vec!["bridge".to_owned(), "del".into(), format!("veth={}", lease.veth)];
+        arguments.extend(lease.addresses.iter().map(|address| format!("address={address}")));
+        arguments.extend(self.masquerade.then(|| chain(lease.id)));
+        arguments.push(format!("return={}", self.returns));
+        arguments
     }
 }
 
 #[track_caller]
-fn run(words: &[String]) {
+fn run(arguments: &[String]) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_floor"));
-    command.args(words);
+    command.args(arguments);
     let output = testns::run(command, b"", Duration::from_secs(60));
-    assert_eq!((output.code(), output.stdout.as_str(), output.stderr.as_str()), (0, "", ""), "{words:?}");
+    assert_eq!((output.code(), output.stdout.as_str(), output.stderr.as_str()), (0, "", ""), "{arguments:?}");
 }
 
 /// The reference's chain of a container on the network.

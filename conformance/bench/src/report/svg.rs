@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{Report, table::machine_line};
 
-/// Colours by the reader's scheme. Subjects differ in shape too, for who sees no colours, and for print.
+/// Colours by the reader's scheme. Subjects differ in shape too, for readers who see no colours, and for print.
 const STYLE: &str = "\
 text{font:12px system-ui,sans-serif;fill:#24292f}\
 .title{font-size:15px;font-weight:600}.note{fill:#57606a}.value{font-size:11px}\

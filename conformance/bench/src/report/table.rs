@@ -86,10 +86,10 @@ pub(crate) fn tables(report: &Report, to: &mut impl Write) -> io::Result<()> {
 /// When, where, how.
 pub(super) fn machine_line(report: &Report) -> String {
     let made = &report.made;
-    let words = made.command.iter().map(|word| format!(" {word}")).collect::<String>();
-    let dashes = if words.is_empty() { "" } else { " --" };
+    let arguments = made.command.iter().map(|word| format!(" {word}")).collect::<String>();
+    let dashes = if arguments.is_empty() { "" } else { " --" };
     format!(
-        "{}: Linux {}, {} x {}, load {:.2}; `cargo bench --package bench{dashes}{words}`",
+        "{}: Linux {}, {} x {}, load {:.2}; `cargo bench --package bench{dashes}{arguments}`",
         made.date, made.kernel, made.processors, made.processor, made.load
     )
 }

@@ -1,4 +1,4 @@
-//! One containerd with all its files inside a machine.
+//! One containerd with all its files in a machine.
 
 use std::fs::{self, File};
 use std::ops::Deref;
@@ -74,9 +74,9 @@ impl Daemon {
 
     /// A call of containerd's own client.
     #[must_use]
-    pub fn ctr(&self, words: &[&str]) -> Command {
+    pub fn ctr(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new("ctr");
-        command.arg("--address").arg(self.socket()).args(words);
+        command.arg("--address").arg(self.socket()).args(arguments);
         command
     }
 
@@ -85,8 +85,8 @@ impl Daemon {
     /// # Panics
     /// When it takes longer than [`DEADLINE`].
     #[track_caller]
-    pub fn run_ctr(&self, words: &[&str]) -> Output {
-        run(self.ctr(words), b"", DEADLINE)
+    pub fn run_ctr(&self, arguments: &[&str]) -> Output {
+        run(self.ctr(arguments), b"", DEADLINE)
     }
 
     /// Gives one of containerd's namespaces the images.

@@ -27,13 +27,13 @@ pub struct Channel {
 pub struct Refusal {
     /// gRPC status code; 2 is unknown, 5 not found.
     pub code: String,
-    /// Its words, percent-encoded where they are not ASCII.
-    pub words: String,
+    /// Its message, percent-encoded where it is not ASCII.
+    pub message: String,
 }
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} (gRPC status {})", self.words, self.code)
+        write!(f, "{} (gRPC status {})", self.message, self.code)
     }
 }
 
@@ -106,5 +106,5 @@ async fn exchange(requests: SendRequest<Bytes>, method: &str, question: Bytes) -
 fn refusal_in(trailers: &HeaderMap) -> Option<Refusal> {
     let text = |name| trailers.get(name).map(|value| String::from_utf8_lossy(value.as_bytes()).into_owned());
     let code = text("grpc-status").unwrap_or_else(|| "missing".to_owned());
-    (code != "0").then(|| Refusal { code, words: text("grpc-message").unwrap_or_default() })
+    (code != "0").then(|| Refusal { code, message: text("grpc-message").unwrap_or_default() })
 }

@@ -54,7 +54,7 @@ pub struct LinuxPodSandboxConfig {
 /// `PodSandboxConfig`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct PodSandboxConfig {
-    /// Who the pod is.
+    /// The pod's identity.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<PodSandboxMetadata>,
     /// Its host name.
@@ -204,7 +204,7 @@ pub struct ContainerMetadata {
 /// `ContainerConfig`
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct ContainerConfig {
-    /// Who the container is.
+    /// The container's identity.
     #[prost(message, optional, tag = "1")]
     pub metadata: Option<ContainerMetadata>,
     /// Its image.

@@ -15,7 +15,7 @@ interface::plugin!(Dummy);
 
 impl InterfacePlugin for Dummy {
     const NAME: &'static str = "dummy";
-    const LINK: LinkKind = LinkKind::Inside("dummy");
+    const LINK: LinkKind = LinkKind::ContainerOnly("dummy");
     const IPAM: Ipam = Ipam::Required;
     type Conf = ();
     type Removal = ();

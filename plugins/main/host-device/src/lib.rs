@@ -27,7 +27,7 @@ interface::plugin!(HostDevice);
 impl InterfacePlugin for HostDevice {
     const NAME: &'static str = "host-device";
     // Not asked for: this plugin removes nothing by kind.
-    const LINK: LinkKind = LinkKind::Inside("");
+    const LINK: LinkKind = LinkKind::ContainerOnly("");
     type Conf = Conf;
     type Removal = Removal;
     type State = State;

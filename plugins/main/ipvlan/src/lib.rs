@@ -68,7 +68,7 @@ pub struct State {
 
 impl InterfacePlugin for Ipvlan {
     const NAME: &'static str = "ipvlan";
-    const LINK: LinkKind = LinkKind::Inside("ipvlan");
+    const LINK: LinkKind = LinkKind::ContainerOnly("ipvlan");
     type Conf = Conf;
     type Removal = ();
     type State = State;

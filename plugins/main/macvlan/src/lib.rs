@@ -74,7 +74,7 @@ pub struct State {
 
 impl InterfacePlugin for Macvlan {
     const NAME: &'static str = "macvlan";
-    const LINK: LinkKind = LinkKind::Inside("macvlan");
+    const LINK: LinkKind = LinkKind::ContainerOnly("macvlan");
     type Conf = Conf;
     type Removal = ();
     type State = State;

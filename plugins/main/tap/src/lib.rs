@@ -23,7 +23,7 @@ type Plan = interface::Plan<CreateTap>;
 
 impl InterfacePlugin for Tap {
     const NAME: &'static str = "tap";
-    const LINK: LinkKind = LinkKind::Inside("tun");
+    const LINK: LinkKind = LinkKind::ContainerOnly("tun");
     type Conf = Conf;
     type Removal = ();
     type State = Option<Mac>;

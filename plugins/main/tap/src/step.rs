@@ -72,7 +72,7 @@ impl OwnStep for CreateTap {
             None => tun::create_tap(place, &tap).map_err(failed)?,
             Some(context) => selinux::create_tap(place, &tap, context, stage.search_path)?,
         };
-        stage.txn.push(Undo::Inside(link.clone()));
+        stage.txn.push(Undo::ContainerLink(link.clone()));
         stage.set_container(link);
         Ok(())
     }

@@ -67,7 +67,7 @@ pub struct State {
 
 impl InterfacePlugin for Vlan {
     const NAME: &'static str = "vlan";
-    const LINK: LinkKind = LinkKind::Inside("vlan");
+    const LINK: LinkKind = LinkKind::ContainerOnly("vlan");
     const IPAM: Ipam = Ipam::Required;
     type Conf = Conf;
     type Removal = ();

@@ -68,7 +68,7 @@ fn runtime_config(call: &Value) -> Value {
     conf["runtimeConfig"].clone()
 }
 
-/// The pod's wishes in containerd's words, which begin with capitals.
+/// What the pod asks for, under containerd's keys, which begin with capitals.
 fn expected_runtime_config() -> Value {
     let burst_bits = u32::MAX;
     json!({

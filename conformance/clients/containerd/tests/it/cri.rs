@@ -45,7 +45,7 @@ fn the_network_is_ready_when_there_is_a_list() {
     assert_eq!((before.status, before.reason.as_str()), (false, "NetworkPluginNotReady"));
     assert!(before.message.contains("cni plugin not initialized"), "{}", before.message);
     let refusal = cri.try_run_pod(PodSandboxConfig::named(&daemon, "early")).unwrap_err();
-    assert!(refusal.words.contains("cni plugin not initialized"), "{refusal}");
+    assert!(refusal.message.contains("cni plugin not initialized"), "{refusal}");
     daemon.configure(NETWORKS_OF_CRI, "10-pods.conflist", &networks::pods());
     wait_for_network(&cri);
     let pod = cri.run_pod(PodSandboxConfig::named(&daemon, "late"));

@@ -15,8 +15,8 @@ fn a_failure_later_in_the_chain_leaves_nothing() {
     list["plugins"][1] = json!({"type": "tuning", "sysctl": {"net.core.no_such_key": "1"}});
     let cri = with_list(&daemon, &list);
     let refusal = cri.try_run_pod(PodSandboxConfig::named(&daemon, "fails")).unwrap_err();
-    assert!(refusal.words.contains(r#"plugin type="tuning" failed (add)"#), "{refusal}");
-    assert!(refusal.words.contains("no_such_key"), "{refusal}");
+    assert!(refusal.message.contains(r#"plugin type="tuning" failed (add)"#), "{refusal}");
+    assert!(refusal.message.contains("no_such_key"), "{refusal}");
     assert_eq!(daemon.reservations(NAME), [""; 0]);
     let changes = daemon.changes();
     let of_pod = |line: &&str| line.contains(" veth") || line.starts_with("+ nft element");
@@ -36,7 +36,7 @@ fn a_full_range_is_an_error_of_one_pod() {
     daemon.remember_settled();
     let refusal = cri.try_run_pod(PodSandboxConfig::named(&daemon, "second")).unwrap_err();
     let full = "failed to allocate for range 0: no IP addresses available in range set: 10.88.0.9-10.88.0.9";
-    assert!(refusal.words.contains(&format!(r#"plugin type="bridge" failed (add): {full}"#)), "{refusal}");
+    assert!(refusal.message.contains(&format!(r#"plugin type="bridge" failed (add): {full}"#)), "{refusal}");
     daemon.assert_as_before_except(networks::is_counter);
     cri.stop(&first);
     cri.remove(&first);

@@ -33,7 +33,7 @@ pub(crate) fn recorded(control_file: &Path, log: &Path) -> Value {
     list
 }
 
-/// Tells noop to print nothing.
+/// Has noop print nothing.
 pub(crate) fn print_nothing(control_file: &Path) {
     fs::write(control_file, "{}").unwrap();
 }

@@ -104,7 +104,7 @@ fn our_pods_can_be_given_back() {
 fn our_pods_can_be_given_back_at_the_second_attempt() {
     let stop = |cri: &Cri<'_>, pod: &Pod| {
         let refusal = cri.try_stop(pod).unwrap_err();
-        assert!(refusal.words.contains("does not exist"), "{refusal}");
+        assert!(refusal.message.contains("does not exist"), "{refusal}");
         cri.stop(pod);
     };
     let stays = |line: &str| line.starts_with("+ nft rule inet 1=\"cni_plugins_masquerade\" 2=\"masq_checks\"");

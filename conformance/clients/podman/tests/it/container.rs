@@ -55,8 +55,8 @@ impl<'p> Container<'p> {
 
     /// Runs a command in it; its stdout.
     #[track_caller]
-    pub(crate) fn exec(&self, words: &[&str]) -> String {
-        self.podman.ok(&[&["exec", &self.id], words].concat())
+    pub(crate) fn exec(&self, arguments: &[&str]) -> String {
+        self.podman.ok(&[&["exec", &self.id], arguments].concat())
     }
 
     /// Ends and removes it, and waits for the last that podman does about it; podman's stderr.

@@ -52,7 +52,7 @@ impl Podman {
     }
 
     /// Runs a command of podman.
-    pub(crate) fn run(&self, words: &[&str]) -> Output {
+    pub(crate) fn run(&self, arguments: &[&str]) -> Output {
         let work = self.node.work_dir();
         let mut command = Command::new("/usr/bin/podman");
         command.env_clear().env("PATH", machine::PATH).env("HOME", work.join("home"));
@@ -60,23 +60,23 @@ impl Podman {
         for (option, folder) in [("--root", "storage"), ("--runroot", "run"), ("--tmpdir", "tmp")] {
             command.arg(option).arg(work.join(folder));
         }
-        command.args(["--storage-driver", "vfs"]).args(words).current_dir(work);
+        command.args(["--storage-driver", "vfs"]).args(arguments).current_dir(work);
         run(command, b"", DEADLINE)
     }
 
     /// Runs a command that succeeds; its stdout without the final newline.
     #[track_caller]
-    pub(crate) fn ok(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert!(output.status.success(), "podman {words:?}: {}", output.stderr);
+    pub(crate) fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(output.status.success(), "podman {arguments:?}: {}", output.stderr);
         output.stdout.trim_end().to_owned()
     }
 
     /// Runs a command that fails; its stderr.
     #[track_caller]
-    pub(crate) fn fails(&self, words: &[&str]) -> String {
-        let output = self.run(words);
-        assert!(!output.status.success(), "podman {words:?} succeeds: {}", output.stdout);
+    pub(crate) fn fails(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert!(!output.status.success(), "podman {arguments:?} succeeds: {}", output.stdout);
         output.stderr
     }
 
@@ -87,7 +87,7 @@ impl Podman {
         Container::of(self, id)
     }
 
-    /// The words that start a container.
+    /// The arguments that start a container.
     pub(crate) fn start_command<'a>(options: &[&'a str]) -> Vec<&'a str> {
         [&["run"], &OPTIONS[..], options, &["localhost/box", "busybox", "sleep", "600"]].concat()
     }
@@ -115,10 +115,10 @@ fn obstacle_to_containers() -> Option<String> {
         (!output.status.success()).then(|| output.stderr.trim().to_owned())
     });
     match attempt.join() {
-        Ok(refusal) => refusal.map(|words| format!("podman cannot start a container here: {words}")),
+        Ok(refusal) => refusal.map(|error| format!("podman cannot start a container here: {error}")),
         Err(panic) => {
-            let words = panic.downcast_ref::<String>().map_or("see above", String::as_str);
-            Some(format!("podman cannot be set up here: {words}"))
+            let message = panic.downcast_ref::<String>().map_or("see above", String::as_str);
+            Some(format!("podman cannot be set up here: {message}"))
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::machine;
 /// The folder that `containers.conf` names.
 pub(crate) const BIN_DIR: &str = "/run/testns/opt-cni-bin";
 
-/// Who made bridge, host-local and loopback.
+/// Whose bridge, host-local and loopback are called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Maker {
     Ours,
@@ -53,10 +53,10 @@ fn maker_of(plugin: &str) -> Maker {
 }
 
 /// Runs `cnitool`, which succeeds.
-pub(crate) fn cnitool(words: &[&str]) -> Output {
+pub(crate) fn cnitool(arguments: &[&str]) -> Output {
     let mut command = Command::new(testns::cnitool());
-    command.args(words).env_clear().env("PATH", machine::PATH).env("CNI_PATH", BIN_DIR);
+    command.args(arguments).env_clear().env("PATH", machine::PATH).env("CNI_PATH", BIN_DIR);
     let output = run(command, b"", Duration::from_secs(60));
-    assert!(output.status.success(), "cnitool {words:?}: {}{}", output.stdout, output.stderr);
+    assert!(output.status.success(), "cnitool {arguments:?}: {}{}", output.stdout, output.stderr);
     output
 }

@@ -1,4 +1,4 @@
-//! Networks that cannot be: podman shows the suite's own words, and nothing is left.
+//! Networks that cannot be: podman shows the plugins' own error messages, and nothing is left.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +19,10 @@ fn executable(plugin: &str) -> PathBuf {
 /// Starts a container on the network `office`, which fails and leaves nothing; podman's last line.
 fn fails_without_a_trace(podman: &Podman) -> String {
     podman.node.remember();
-    let words = podman.fails(&Podman::start_command(&ON_OFFICE));
+    let message = podman.fails(&Podman::start_command(&ON_OFFICE));
     podman.ok(&["rm", "--latest"]);
     podman.node.assert_as_before_except(is_kept);
-    words.trim_end().lines().last().unwrap().to_owned()
+    message.trim_end().lines().last().unwrap().to_owned()
 }
 
 #[test]
@@ -70,9 +70,9 @@ fn a_list_with_a_missing_executable_is_no_network() {
     networks::write_office(&networks::office());
     podman.node.remember();
     fs::remove_file(executable("bridge")).unwrap();
-    let words = podman.fails(&Podman::start_command(&ON_OFFICE));
+    let message = podman.fails(&Podman::start_command(&ON_OFFICE));
     for said in ["failed to find plugin", "bridge", BIN_DIR, "network not found"] {
-        assert!(words.contains(said), "{said} in {words}");
+        assert!(message.contains(said), "{said} in {message}");
     }
     podman.node.assert_as_before_except(is_kept);
 }
@@ -85,8 +85,8 @@ fn what_podman_cannot_undo_for_want_of_an_executable_cnitool_undoes() {
     podman.start(&[]).remove();
     podman.node.remember();
     fs::remove_file(executable("portmap")).unwrap();
-    let words = podman.fails(&Podman::start_command(&[]));
-    assert!(words.contains("plugin type=\"portmap\" failed (add): failed to find plugin"), "{words}");
+    let message = podman.fails(&Podman::start_command(&[]));
+    assert!(message.contains("plugin type=\"portmap\" failed (add): failed to find plugin"), "{message}");
     let id = podman.ok(&["ps", "--all", "--quiet", "--no-trunc", "--latest"]);
     podman.ok(&["rm", "--latest"]);
     assert!(podman.node.changes().contains(&id));

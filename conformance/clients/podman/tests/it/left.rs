@@ -29,8 +29,8 @@ pub(crate) fn is_kept(line: &str) -> bool {
 }
 
 fn names_one_of(line: &str, theirs: &[String]) -> bool {
-    let words: Vec<_> = line.split(|byte: char| !byte.is_ascii_alphanumeric() && !".:".contains(byte)).collect();
-    let names = |own: &str| words.contains(&own) || (own.len() > 20 && line.contains(own));
+    let tokens: Vec<_> = line.split(|byte: char| !byte.is_ascii_alphanumeric() && !".:".contains(byte)).collect();
+    let names = |own: &str| tokens.contains(&own) || (own.len() > 20 && line.contains(own));
     theirs.iter().any(|own| names(own) || in_hex(own).is_some_and(|hex| line.contains(&hex)))
 }
 
