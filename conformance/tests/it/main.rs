@@ -16,6 +16,7 @@ mod chained;
 mod dummy;
 mod host_device;
 mod host_local;
+mod kinds;
 mod loopback;
 mod masquerade;
 mod namespaces;

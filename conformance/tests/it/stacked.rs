@@ -4,8 +4,6 @@ use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, ip, normalised, with};
 use crate::subjects::{node as plain_node, reference_or_skip};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::sync::Barrier;
 use testns::{Attachment, Call, Feature, Namespace, Node, Remains, Subject, Verb};
 
 /// One of the three.
@@ -230,49 +228,6 @@ fn status_says_why_not(plugin: Plugin) {
     attached.del().ok();
 }
 
-/// Links end with their namespace; GC has IPAM collect, and leaves who is valid.
-fn gc_frees_the_addresses_of_the_invalid(plugin: Plugin) {
-    let (node, _outside) = node();
-    let (kept, lost) = (node.container_named("c1"), node.container_named("c2"));
-    let [kept, _lost] =
-        [(&kept, 0), (&lost, 1)].map(|(pod, n)| Attached::add(&node, &plugin.config_of(n, json!({})), pod));
-    lost.leave(Remains::Gone);
-    let valid = json!([{"containerID": "c1", "ifname": "eth0"}]);
-    let config = plugin.config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
-    node.call(Verb::Gc, config, Attachment::none()).ok();
-    let held = |address: &str| std::path::Path::new("/var/lib/cni/networks/net").join(address).exists();
-    assert!(held("10.7.0.2") && !held("10.7.0.3") && !held("fd07::3"));
-    kept.check().ok();
-}
-
-fn sixty_four_at_once(plugin: Plugin) {
-    const MANY: usize = 64;
-    let (node, _outside) = node();
-    let pods: Vec<_> = (0..MANY).map(|_| node.container()).collect();
-    let start = Barrier::new(MANY);
-    let at_once = |work: &(dyn Fn(usize) + Sync)| {
-        std::thread::scope(|scope| {
-            for number in 0..MANY {
-                let start = &start;
-                scope.spawn(move || {
-                    start.wait();
-                    work(number);
-                });
-            }
-        });
-    };
-    let made = [(); MANY].map(|()| std::sync::OnceLock::new());
-    at_once(&|number| {
-        let config = plugin.config_of(number, json!({}));
-        made[number].set(Attached::add(&node, &config, &pods[number])).ok().unwrap();
-    });
-    let made: Vec<_> = made.iter().map(|one| one.get().unwrap()).collect();
-    let distinct: BTreeSet<_> = made.iter().flat_map(|one| addresses(&one.result)).collect();
-    assert_eq!(distinct.len(), 2 * MANY);
-    at_once(&|number| drop(made[number].del().ok()));
-    node.assert_as_before_except(stays);
-}
-
 /// ADD by one, CHECK and DEL by the other.
 fn is_interchangeable_with_the_references(plugin: Plugin) {
     let Some(theirs) = reference_or_skip() else { return };
@@ -350,16 +305,6 @@ macro_rules! each_plugin {
             }
 
             #[test]
-            fn gc_frees_the_addresses_of_the_invalid() {
-                run(super::gc_frees_the_addresses_of_the_invalid);
-            }
-
-            #[test]
-            fn sixty_four_at_once() {
-                run(super::sixty_four_at_once);
-            }
-
-            #[test]
             fn is_interchangeable_with_the_references() {
                 run(super::is_interchangeable_with_the_references);
             }
@@ -387,37 +332,6 @@ fn a_kernel_without_the_kind_is_named() {
         let error = status(&node, plugin.config(json!({}))).fails_with(50);
         assert!(error.details.contains(&format!("Load module {module} ")), "{error:?}");
         node.assert_as_before_except(stays);
-    }
-}
-
-/// Two containers, and what is beyond the master, in both families.
-fn packets_pass(plugin: Plugin) {
-    let (node, outside) = node();
-    outside.add_address("outside", "10.7.0.200/24");
-    outside.add_address("outside", "fd07::200/64");
-    let (one, other) = (node.container(), node.container());
-    let first = Attached::add(&node, &plugin.config(json!({})), &one);
-    Attached::add(&node, &plugin.config(json!({})), &other);
-    for to in addresses(&first.result).iter().map(|address| address.split('/').next().unwrap()) {
-        other.namespace().ping(ip(to));
-        outside.ping(ip(to));
-    }
-    for to in ["10.7.0.200", "fd07::200"] {
-        one.namespace().ping(ip(to));
-    }
-}
-
-#[test]
-fn macvlan_packets_pass_between_containers_and_outside() {
-    if Feature::Macvlan.or_skip() {
-        packets_pass(MACVLAN);
-    }
-}
-
-#[test]
-fn ipvlan_packets_pass_between_containers_and_outside() {
-    if Feature::Ipvlan.or_skip() {
-        packets_pass(IPVLAN);
     }
 }
 

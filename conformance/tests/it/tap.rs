@@ -225,36 +225,6 @@ fn tap_del_leaves_another_networks_link_and_needs_no_namespace() {
     node.assert_as_before_except(stays);
 }
 
-/// Every message refused, every point killed: nothing stays in the container, and the only address is free.
-#[test]
-fn tap_is_all_or_nothing_at_every_point() {
-    if !Feature::Tun.or_skip() {
-        return;
-    }
-    let node = node();
-    let one = config(json!({"ipam": {"type": "host-local", "subnet": "10.7.0.0/30"}, "mtu": 1400}));
-    let mut points = 0;
-    for kill in [false, true] {
-        for n in 1.. {
-            let pod = node.container();
-            let call = Call::new(Verb::Add, &one, &pod);
-            let traced = if kill { call.kill_before(&node, n) } else { call.refuse(&node, n) };
-            if kill || traced.reply.output.code() == 0 {
-                Call::new(Verb::Del, &one, &pod).run(&node).ok();
-            }
-            assert_eq!(pod.namespace().links().len(), 1, "{n}: {:?}", traced.hit);
-            Attached::add(&node, &one, &pod).del().ok();
-            pod.leave(Remains::Gone);
-            if traced.hit.is_none() {
-                break;
-            }
-            points += 1;
-        }
-    }
-    assert!(points > 10, "{points}");
-    node.assert_as_before_except(stays);
-}
-
 #[test]
 fn a_label_needs_selinux() {
     let node = node();

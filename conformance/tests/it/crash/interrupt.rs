@@ -1,6 +1,6 @@
 //! SIGTERM at every point of ADD: it is rolled back, unless it was complete.
 
-use super::{FILTERED, GATEWAY, MACVLAN, PLAIN, ROUTED, Scenario, assert_clean, assert_new, each_point};
+use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, each_point};
 use crate::subjects::node;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
-use testns::{Feature, Remains};
+use testns::Remains;
 
-fn interrupted(scenario: Scenario) {
+pub(super) fn interrupted(scenario: Scenario) {
     let node = scenario.node();
     scenario.warm_up(&node);
     let mut ends = BTreeMap::<String, usize>::new();
@@ -43,18 +43,6 @@ fn interrupted(scenario: Scenario) {
 #[test]
 fn a_signalled_add_leaves_nothing() {
     interrupted(GATEWAY);
-}
-
-#[test]
-fn a_signalled_add_of_ptp_leaves_nothing() {
-    interrupted(ROUTED);
-}
-
-#[test]
-fn macvlan_signalled_add_leaves_nothing() {
-    if Feature::Macvlan.or_skip() {
-        interrupted(MACVLAN);
-    }
 }
 
 #[test]

@@ -1,23 +1,21 @@
 //! `kill -9` at every point, then the DEL (or GC) that a runtime makes.
 
-use super::{FILTERED, GATEWAY, MACVLAN, PLAIN, ROUTED, Scenario, assert_clean, each_point, inside_links};
+use super::{FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, each_point, inside_links};
 use crate::configs::{self, with};
+use crate::kinds::Place;
 use crate::subjects::node;
 use serde_json::{Value, json};
-use testns::{Call, Container, Feature, Node, Remains, Verb};
+use testns::{Call, Container, Node, Remains, Verb};
 
 /// ADD is killed; the runtime has no result, and perhaps no namespace any more.
-fn add_killed(scenario: Scenario) {
+pub(super) fn add_killed(scenario: Scenario) {
     let node = scenario.node();
     scenario.warm_up(&node);
     each_point(&format!("ADD {} killed, DEL", scenario.name), |n| {
         let pod = node.container();
         let traced = scenario.add(&pod).kill_before(&node, n);
-        // A link that is in the container alone is out of reach where the path of a living namespace is not known.
-        let remains = match scenario.has_master() {
-            true => [Remains::Alive, Remains::Gone][n % 2],
-            false => [Remains::Alive, Remains::Gone, Remains::EmptyPath][n % 3],
-        };
+        let all = remains(scenario.place);
+        let remains = all[n % all.len()];
         let point = match &traced.hit {
             Some(hit) => format!("{}, {n}: {hit}, then DEL with {remains:?}", scenario.name),
             None => format!("{}, not killed", scenario.name),
@@ -29,6 +27,16 @@ fn add_killed(scenario: Scenario) {
         assert_gone(scenario, &node, &pod, remains, &point);
         traced.hit.is_some()
     });
+}
+
+/// What may be left of the container when DEL comes. A link that is in it alone is out of reach where the path of a living
+/// namespace is not known; a device that is no hardware ends with its namespace.
+fn remains(place: Place) -> &'static [Remains] {
+    match place {
+        Place::Pair => &[Remains::Alive, Remains::Gone, Remains::EmptyPath],
+        Place::Upon | Place::Inside => &[Remains::Alive, Remains::Gone],
+        Place::Device => &[Remains::Alive, Remains::EmptyPath],
+    }
 }
 
 /// With a spoof guard no frame may be sent unguarded, at whatever point a call was killed.
@@ -69,14 +77,15 @@ fn first_add_killed(scenario: Scenario) {
 }
 
 /// DEL is killed, and repeated with fewer and fewer parameters.
-fn del_killed(scenario: Scenario) {
+pub(super) fn del_killed(scenario: Scenario) {
     let node = scenario.node();
     scenario.warm_up(&node);
     each_point(&format!("DEL {} killed, DEL", scenario.name), |n| {
         let pod = node.container();
         let result = scenario.add(&pod).run(&node).ok();
         let traced = scenario.del(&pod).prev_result(&result).kill_before(&node, n);
-        let remains = [Remains::Alive, Remains::Gone][n % 2];
+        let all = remains(scenario.place);
+        let remains = all[n % all.len()];
         let knows_result = n % 4 < 2;
         let point = match &traced.hit {
             Some(hit) => format!("{}, {n}: {hit}, then DEL with {remains:?}, prevResult {knows_result}", scenario.name),
@@ -92,32 +101,48 @@ fn del_killed(scenario: Scenario) {
     });
 }
 
-/// GC is killed while it removes two of three attachments, and repeated.
-fn gc_killed(name: &str, own: Value) {
-    let node = node();
-    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/29"}], [{"subnet": "fd07::/125"}]]});
-    let config = with(configs::bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "ipam": ipam})), own);
-    let add = |pod: &Container| Call::new(Verb::Add, &config, pod).run(&node).ok();
+fn gc_killed_of_bridge(name: &str, own: Value) {
+    let config = with(configs::bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "ipam": few()})), own);
+    gc_killed(name, &node(), Place::Pair, &|_| config.clone());
+}
+
+/// One of GATEWAY's pool is not enough.
+pub(super) fn few() -> Value {
+    json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/29"}], [{"subnet": "fd07::/125"}]]})
+}
+
+/// GC is killed while it removes two of three attachments, and repeated. `config` is that of the container of a number.
+pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(usize) -> Value) {
+    let add = |number: usize, pod: &Container| Call::new(Verb::Add, config(number), pod).run(node).ok();
     let keep = node.container();
-    let kept = add(&keep);
+    let kept = add(0, &keep);
     node.remember();
     let valid = json!([{"containerID": keep.id(), "ifname": "eth0"}]);
-    let gc = with(config.clone(), json!({"cni.dev/valid-attachments": valid}));
+    let gc = with(config(0), json!({"cni.dev/valid-attachments": valid}));
     let gc = || Call::new(Verb::Gc, &gc, testns::Attachment::none());
+    // A device that is no hardware ends with its namespace.
+    let lost = if place == Place::Device { Remains::Alive } else { Remains::Gone };
     each_point(&format!("GC {name} killed, GC"), |n| {
         let pods = [node.container(), node.container()];
-        for pod in &pods {
-            add(pod);
+        for (number, pod) in pods.iter().enumerate() {
+            add(1 + number, pod);
         }
         // One of them is left without its namespace, as after a crash of the runtime.
-        pods[0].leave(Remains::Gone);
-        let traced = gc().kill_before(&node, n);
+        pods[0].leave(lost);
+        let traced = gc().kill_before(node, n);
         let point = format!("{name}, {n}: {:?}", traced.hit.map(|hit| hit.to_string()));
-        let reply = gc().run(&node);
+        let reply = gc().run(node);
         assert_eq!(reply.output.code(), 0, "{point}: {reply}");
-        assert_clean(&node, &point);
-        pods[1].leave(Remains::Gone);
-        let check = Call::new(Verb::Check, &config, &keep).prev_result(&kept).run(&node);
+        if place == Place::Upon {
+            // A link that is in the container alone is the runtime's to end, with the namespace.
+            pods[1].leave(Remains::Gone);
+            node.host().wait_for("the links to end", |_| super::changes(node).is_empty());
+        }
+        assert_clean(node, &point);
+        for pod in pods.iter().skip(usize::from(place != Place::Device)).filter(|_| place != Place::Upon) {
+            pod.leave(Remains::Gone);
+        }
+        let check = Call::new(Verb::Check, config(0), &keep).prev_result(&kept).run(node);
         assert_eq!(check.output.code(), 0, "{point}: {check}");
         traced.hit.is_some()
     });
@@ -126,7 +151,7 @@ fn gc_killed(name: &str, own: Value) {
 /// No link, rule, address or file of the container is left, on the node or in the container.
 #[track_caller]
 fn assert_gone(scenario: Scenario, node: &Node, pod: &Container, remains: Remains, point: &str) {
-    if scenario.has_master() {
+    if scenario.place == Place::Upon {
         // It is promiscuous until the link is gone, which the kernel removes some time after the namespace.
         node.host().wait_for("the link to end", |host| host.link("uplink").promiscuity == 0);
     }
@@ -148,26 +173,8 @@ fn del_after_a_killed_add_leaves_nothing() {
 }
 
 #[test]
-fn macvlan_del_after_a_killed_add_or_del_leaves_nothing() {
-    if Feature::Macvlan.or_skip() {
-        add_killed(MACVLAN);
-        del_killed(MACVLAN);
-    }
-}
-
-#[test]
 fn del_after_a_killed_add_with_filters_leaves_nothing() {
     add_killed(FILTERED);
-}
-
-#[test]
-fn del_after_a_killed_add_of_ptp_leaves_nothing() {
-    add_killed(ROUTED);
-}
-
-#[test]
-fn del_after_a_killed_del_of_ptp_leaves_nothing() {
-    del_killed(ROUTED);
 }
 
 #[test]
@@ -195,6 +202,6 @@ fn del_after_a_killed_del_with_filters_leaves_nothing() {
 /// SPEC 2, GC: so does a repeated GC, and valid attachments stay.
 #[test]
 fn gc_after_a_killed_gc_leaves_the_valid_only() {
-    gc_killed("plain", json!({}));
-    gc_killed("with filters", json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}));
+    gc_killed_of_bridge("plain", json!({}));
+    gc_killed_of_bridge("with filters", json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true}));
 }

@@ -7,12 +7,14 @@
 mod chained;
 mod interrupt;
 mod kill;
+mod plugins;
 mod reference;
 mod rollback;
 mod runtime;
 mod store;
 
 use crate::configs::{self, with};
+use crate::kinds::{self, Kind, Place};
 use serde_json::{Value, json};
 use std::sync::OnceLock;
 use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
@@ -22,42 +24,55 @@ use testns::{Attachment, Call, Container, Node, Remains, Snapshot, Verb};
 struct Scenario {
     /// The name in messages.
     name: &'static str,
+    place: Place,
     config: fn() -> Value,
 }
 
 /// One IPv4 address only.
-const PLAIN: Scenario =
-    Scenario { name: "plain", config: || configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_v4()})) };
+const PLAIN: Scenario = Scenario {
+    name: "plain",
+    place: Place::Pair,
+    config: || configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_v4()})),
+};
 /// Both families, with the bridge as gateway.
 const GATEWAY: Scenario = Scenario {
     name: "dual stack with default gateway",
+    place: Place::Pair,
     config: || configs::bridge(json!({"cniVersion": "1.1.0", "isDefaultGateway": true, "ipam": one_each()})),
 };
 /// Everything that needs nft, in both families.
 const FILTERED: Scenario = Scenario {
     name: "masquerade and spoof guard",
+    place: Place::Pair,
     config: || {
         let own = json!({"ipMasq": true, "ipMasqBackend": "nftables", "macspoofchk": true, "isGateway": true});
         with(configs::bridge(json!({"cniVersion": "1.1.0", "ipam": one_each()})), own)
     },
 };
 /// A link of its own to the node, which routes; masqueraded.
-const ROUTED: Scenario = Scenario { name: "ptp with masquerade", config: || routed(one_v4()) };
+const PTP: Scenario = of(kinds::PTP, || routed(one_v4()));
 /// The same with both families, which takes seconds: the container looks for duplicates of its address.
-const ROUTED_DUAL: Scenario = Scenario { name: "ptp with masquerade, dual stack", config: || routed(one_each()) };
-/// A link that is in the container alone, on one of the node's, in both families.
-const MACVLAN: Scenario = Scenario {
-    name: "macvlan",
-    config: || {
-        json!({"cniVersion": "1.1.0", "name": "net", "type": "macvlan", "master": "uplink", "mtu": 1400,
-               "ipam": one_each()})
-    },
-};
+const PTP_DUAL: Scenario = Scenario { name: "ptp, dual stack", ..of(kinds::PTP, || routed(one_each())) };
+const MACVLAN: Scenario = of(kinds::MACVLAN, || one_of(kinds::MACVLAN, json!({"mtu": 1400})));
+const IPVLAN: Scenario = of(kinds::IPVLAN, || one_of(kinds::IPVLAN, json!({"mtu": 1400})));
+const VLAN: Scenario = of(kinds::VLAN, || one_of(kinds::VLAN, json!({"mtu": 1400})));
+const HOST_DEVICE: Scenario = of(kinds::HOST_DEVICE, || one_of(kinds::HOST_DEVICE, json!({})));
+const TAP: Scenario = of(kinds::TAP, || one_of(kinds::TAP, json!({"mtu": 1400, "multiQueue": true})));
+const DUMMY: Scenario = of(kinds::DUMMY, || one_of(kinds::DUMMY, json!({})));
 const ALL: [Scenario; 3] = [PLAIN, GATEWAY, FILTERED];
+
+const fn of(kind: Kind, config: fn() -> Value) -> Scenario {
+    Scenario { name: kind.name, place: kind.place, config }
+}
+
+/// An address of each family, of which the network has no other.
+fn one_of(kind: Kind, own: Value) -> Value {
+    kind.config(0, with(json!({"ipam": one_each()}), own))
+}
 
 fn routed(ipam: Value) -> Value {
     let ipam = with(ipam, json!({"routes": [{"dst": "0.0.0.0/0"}]}));
-    json!({"cniVersion": "1.1.0", "name": "net", "type": "ptp", "ipMasq": true, "ipMasqBackend": "nftables", "ipam": ipam})
+    kinds::PTP.config(0, json!({"ipMasqBackend": "nftables", "ipam": ipam}))
 }
 
 fn one_v4() -> Value {
@@ -73,18 +88,8 @@ impl Scenario {
     /// A node that has never had a container, with what the config names.
     fn node(self) -> Node {
         let node = crate::subjects::node();
-        if self.has_master() {
-            node.host().add_veth("uplink", &node.remote("outside"), "outside");
-            // The kernel adds link-local addresses in its own time.
-            node.host().set_sysctl("net/ipv6/conf/uplink/disable_ipv6", "1");
-            node.remember();
-        }
+        self.place.lay(&node, 1);
         node
-    }
-
-    /// Whether the link is on another one, so that it has no end on the host.
-    fn has_master(self) -> bool {
-        (self.config)().get("master").is_some()
     }
 
     fn add(self, pod: &Container) -> Call {

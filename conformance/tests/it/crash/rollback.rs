@@ -1,16 +1,14 @@
 //! ADD with each step failing in turn.
 
-use super::{
-    ALL, FILTERED, GATEWAY, MACVLAN, PLAIN, ROUTED, ROUTED_DUAL, Scenario, assert_clean, assert_new, changes,
-    each_point,
-};
+use super::{ALL, FILTERED, GATEWAY, PLAIN, Scenario, assert_clean, assert_new, changes, each_point};
 use crate::configs::with;
+use crate::kinds::Place;
 use crate::subjects::node;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use testns::trace::{Fate, Syscall, Traced};
-use testns::{Call, Container, Feature, Node, Remains, Reply, Verb};
+use testns::{Call, Container, Node, Remains, Reply, Verb};
 
 /// How a step is made to fail.
 #[derive(Clone, Copy)]
@@ -38,7 +36,7 @@ fn suitable(call: &Syscall) -> Errno {
 }
 
 /// On a node that has had containers before, nothing at all may differ.
-fn on_a_used_node(scenario: Scenario, failing: Failing) {
+pub(super) fn on_a_used_node(scenario: Scenario, failing: Failing) {
     let node = scenario.node();
     scenario.warm_up(&node);
     let mut tolerated = Tolerated::default();
@@ -54,7 +52,7 @@ fn on_a_used_node(scenario: Scenario, failing: Failing) {
 }
 
 /// On a node that never had a container the tables go, too. The bridge stays, as after DEL; so may the store's folder.
-fn on_a_new_node(scenario: Scenario, failing: Failing) {
+pub(super) fn on_a_new_node(scenario: Scenario, failing: Failing) {
     let mut tolerated = Tolerated::default();
     each_point(&format!("ADD {}, {}, new node", scenario.name, failing.name), |n| {
         let node = scenario.node();
@@ -122,7 +120,7 @@ fn assert_as_if_nothing_had_failed(s: Scenario, node: &Node, pod: &Container, re
     let check = Call::new(Verb::Check, (s.config)(), pod).prev_result(&result).run(node);
     assert_eq!(check.output.code(), 0, "{point}\n{check}");
     let is_routed = result["interfaces"][0]["name"] != "br0";
-    if !s.has_master() {
+    if s.place == Place::Pair {
         let host_veth = result["interfaces"][usize::from(!is_routed)]["name"].as_str().expect("a host veth");
         assert_eq!(node.host().sysctl(&format!("net/ipv6/conf/{host_veth}/accept_ra")), "0", "{point}");
     }
@@ -158,18 +156,6 @@ fn the_first_add_with_any_message_refused_leaves_nothing() {
 }
 
 #[test]
-fn add_of_ptp_with_any_message_refused_leaves_nothing() {
-    on_a_used_node(ROUTED, REFUSED);
-    on_a_used_node(ROUTED_DUAL, REFUSED);
-    on_a_new_node(ROUTED, REFUSED);
-}
-
-#[test]
-fn add_of_ptp_with_any_system_call_failing_leaves_nothing() {
-    on_a_used_node(ROUTED, FAILED);
-}
-
-#[test]
 fn add_with_any_system_call_failing_leaves_nothing() {
     on_a_used_node(PLAIN, FAILED);
 }
@@ -177,15 +163,6 @@ fn add_with_any_system_call_failing_leaves_nothing() {
 #[test]
 fn add_with_a_gateway_and_any_system_call_failing_leaves_nothing() {
     on_a_used_node(GATEWAY, FAILED);
-}
-
-#[test]
-fn macvlan_add_with_any_message_refused_or_system_call_failing_leaves_nothing() {
-    if Feature::Macvlan.or_skip() {
-        on_a_used_node(MACVLAN, REFUSED);
-        on_a_new_node(MACVLAN, REFUSED);
-        on_a_used_node(MACVLAN, FAILED);
-    }
 }
 
 #[test]
@@ -206,8 +183,11 @@ fn the_first_add_with_filters_and_any_system_call_failing_leaves_nothing() {
 /// With duplicate address detection ADD has to wait, and the kernel refuses the descriptor that it would wait on.
 #[test]
 fn add_that_cannot_wait_leaves_nothing() {
-    const ASKING: Scenario =
-        Scenario { name: "enabledad", config: || with((GATEWAY.config)(), json!({"enabledad": true})) };
+    const ASKING: Scenario = Scenario {
+        name: "enabledad",
+        place: Place::Pair,
+        config: || with((GATEWAY.config)(), json!({"enabledad": true})),
+    };
     let node = node();
     ASKING.warm_up(&node);
     let pod = node.container();

@@ -5,8 +5,6 @@ use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, ip, v4, v6, with};
 use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
-use std::sync::Barrier;
 use std::time::Duration;
 use testns::{Transport, exchange};
 
@@ -143,35 +141,4 @@ fn outside_a_pod_shows_the_nodes_address() {
             assert!(node.host().nft().iter().all(|line| !line.contains(pod.id())), "{backend}");
         }
     });
-}
-
-/// 64 ADDs at once, then 64 DELs.
-#[test]
-fn many_at_once_get_distinct_addresses_and_leave_nothing() {
-    const MANY: usize = 64;
-    let node = node();
-    let config = ptp(json!({"ipMasq": true, "ipam": dual()}));
-    let pods: Vec<_> = (0..MANY).map(|_| node.container()).collect();
-    let (node, config, start) = (&node, &config, &Barrier::new(MANY));
-    let made: Vec<_> = std::thread::scope(|scope| {
-        let add = |pod| {
-            scope.spawn(move || {
-                start.wait();
-                Attached::add(node, config, pod)
-            })
-        };
-        let adds: Vec<_> = pods.iter().map(add).collect();
-        adds.into_iter().map(|add| add.join().unwrap()).collect()
-    });
-    let distinct: BTreeSet<_> = made.iter().flat_map(|one| addresses(&one.result)).collect();
-    assert_eq!(distinct.len(), 2 * MANY);
-    for (pod, one) in pods.iter().zip(&made).step_by(9) {
-        pod.namespace().ping(ip("10.7.0.1"));
-        pod.namespace().ping(ip("fd07::1"));
-        one.check().ok();
-    }
-    std::thread::scope(|scope| {
-        made.iter().for_each(|one| drop(scope.spawn(move || drop(one.del().ok()))));
-    });
-    node.assert_as_before_except(stays);
 }

@@ -57,6 +57,34 @@ fn add_answers_as_the_reference() {
     }
 }
 
+/// ADD by one, CHECK and DEL by the other; an interface plugin of either side delegates to the other's.
+#[test]
+fn each_checks_and_deletes_what_the_other_added() {
+    let Some(reference) = Subject::find_reference() else {
+        return testns::skip("each_checks_and_deletes_what_the_other_added", "no reference plugins in /usr/lib/cni");
+    };
+    let mut keys = two();
+    keys["type"] = json!("ptp");
+    keys["ipam"]["addresses"][1]["gateway"] = json!("fd00::1");
+    let config = config("1.0.0", &keys);
+    for (first, second) in [(Subject::ours(), reference.clone()), (reference, Subject::ours())] {
+        let node = Node::with(&first);
+        node.install_one(&second, "static");
+        let pod = node.container();
+        let result = node.call(Verb::Add, &config, &pod).ok();
+        assert_eq!(pod.namespace().global_addresses("eth0"), ["10.0.0.2/24", "fd00::2/64"]);
+        pod.namespace().ping([10, 0, 0, 1]);
+        pod.namespace().ping("fd00::1".parse::<std::net::Ipv6Addr>().unwrap());
+        node.install(&second);
+        node.install_one(&first, "static");
+        Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&node).ok();
+        for _ in 0..2 {
+            Call::new(Verb::Del, &config, &pod).prev_result(&result).run(&node).ok();
+        }
+        assert!(pod.namespace().find_link("eth0").is_none());
+    }
+}
+
 #[test]
 fn check_compares_addresses_gateways_and_routes() {
     let node = Node::with(&Subject::ours());

@@ -1,0 +1,66 @@
+//! The same for each of the other interface plugins.
+
+use super::interrupt::interrupted;
+use super::kill::{add_killed, del_killed, few, gc_killed};
+use super::rollback::{FAILED, REFUSED, on_a_new_node, on_a_used_node};
+use super::{PTP_DUAL, Scenario};
+use crate::kinds::{Kind, Place};
+use serde_json::json;
+
+fn a_signalled_add_leaves_nothing(_: Kind, scenario: Scenario) {
+    interrupted(scenario);
+}
+
+fn add_with_any_message_refused_leaves_nothing(kind: Kind, scenario: Scenario) {
+    on_a_used_node(scenario, REFUSED);
+    on_a_new_node(scenario, REFUSED);
+    if kind.place == Place::Pair {
+        on_a_used_node(PTP_DUAL, REFUSED);
+    }
+}
+
+fn add_with_any_system_call_failing_leaves_nothing(_: Kind, scenario: Scenario) {
+    on_a_used_node(scenario, FAILED);
+}
+
+fn del_after_a_killed_add_leaves_nothing(_: Kind, scenario: Scenario) {
+    add_killed(scenario);
+}
+
+fn del_after_a_killed_del_leaves_nothing(_: Kind, scenario: Scenario) {
+    del_killed(scenario);
+}
+
+fn gc_after_a_killed_gc_leaves_the_valid_only(kind: Kind, _: Scenario) {
+    let (node, _outside) = kind.node(3);
+    gc_killed(kind.name, &node, kind.place, &|number| kind.config(number, json!({"ipam": few()})));
+}
+
+macro_rules! each_scenario {
+    ($($module:ident: $scenario:ident),*; $tests:tt) => { $(
+        mod $module {
+            tests! { $scenario $tests }
+        }
+    )* };
+}
+
+macro_rules! tests {
+    ($scenario:ident ($($test:ident)*)) => { $(
+        #[test]
+        fn $test() {
+            crate::kinds::$scenario.run(|kind| super::$test(kind, crate::crash::$scenario));
+        }
+    )* };
+}
+
+each_scenario! {
+    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+    (
+        a_signalled_add_leaves_nothing
+        add_with_any_message_refused_leaves_nothing
+        add_with_any_system_call_failing_leaves_nothing
+        del_after_a_killed_add_leaves_nothing
+        del_after_a_killed_del_leaves_nothing
+        gc_after_a_killed_gc_leaves_the_valid_only
+    )
+}
