@@ -3,7 +3,7 @@
 //! [`conf`] has the keys, [`step`] makes the tap; the driver in crate `interface` does the rest.
 
 use cni_spec::{AddResult, Attachment, CniError};
-use interface::container::{Announce, Options};
+use interface::container::{Announce, Dad, Options};
 use interface::{Call, InterfacePlugin, LinkKind, Step, Verb, conf as keys, status};
 use netops::link::Mac;
 
@@ -56,6 +56,7 @@ impl InterfacePlugin for Tap {
 
 fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<AddResult>) -> Result<Plan, CniError> {
     let has_addresses = lease.is_some();
+    let has_ipv6 = lease.iter().flat_map(|lease| &lease.ips).any(|ip| ip.address.is_ipv6());
     // IPAM's dns never counts, as in the reference.
     let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone().unwrap_or_default()));
     let (ifname, alias) = (plan.names.container.clone(), plan.names.alias.clone());
@@ -63,8 +64,10 @@ fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<Ad
     if !has_addresses {
         plan.push(Step::ArpNotify);
     }
-    // Without the wait for addresses: a tap has no carrier until a program opens it.
-    plan.push_configuration(Options { announce: Announce::Ipv4, ..Options::default() })?;
+    // A tap has no carrier until a program opens it. Until then the kernel cannot look for duplicates of an IPv6 address, and
+    // the container could not use it, not even to listen on it.
+    let dad = if has_ipv6 { Dad::Off } else { Dad::Kernels };
+    plan.push_container(Options { announce: Announce::Ipv4, dad, ..Options::default() })?;
     Ok(plan)
 }
 
@@ -73,6 +76,26 @@ mod tests {
     use super::*;
     use cni_spec::{SpecVersion, json};
     use expect_test::expect;
+
+    #[test]
+    fn an_ipv6_address_is_used_without_a_carrier() {
+        let lease = br#"{"ips":[{"address":"fd07::5/64"}]}"#;
+        let lease = AddResult::from_value(&json::parse(lease).unwrap(), SpecVersion::LATEST).unwrap();
+        let attachment = Attachment::parse("net", "c1", "tap0").unwrap();
+        let plan = plan(&Conf::default(), &attachment, None, Some(lease)).unwrap();
+        expect![[r#"
+            ip tuntap add tap0 mode tap
+            ip link set tap0 alias cni:net/c1/tap0
+            sysctl net/ipv6/conf/tap0/accept_dad=0
+            sysctl net/ipv6/conf/lo/disable_ipv6=0
+            sysctl net/ipv6/conf/tap0/disable_ipv6=0
+            sysctl net/ipv6/conf/tap0/keep_addr_on_down=1
+            sysctl net/ipv4/conf/tap0/arp_notify=1
+            ip link set tap0 up
+            ip address add fd07::5/64 dev tap0
+            wait until no address of tap0 is tentative
+        "#]].assert_eq(&plan.to_string());
+    }
 
     #[test]
     fn a_tap_with_all_keys_and_an_address() {
