@@ -171,7 +171,7 @@ impl Contender {
     fn new(subject: Arc<Subject>, scene: Arc<Scene>) -> Result<Self, String> {
         let station = Station::new()?;
         let of_scene = scene.clone();
-        station.run(move |_| Subject::prepare(&of_scene))??;
+        station.run(move |node| Subject::prepare(node, &of_scene))??;
         Ok(Self { subject, station, scene, pods: Vec::new(), record: Record::default() })
     }
 

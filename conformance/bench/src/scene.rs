@@ -41,6 +41,8 @@ pub(crate) const NETWORK: &str = "pods";
 pub(crate) const IFNAME: &str = "eth0";
 /// The bridge.
 pub(crate) const BRIDGE: &str = "cni0";
+/// The link of the node that macvlans are on.
+pub(crate) const MASTER: &str = "uplink";
 /// Chained plugins behind the bridge.
 pub(crate) const NOOPS: usize = 4;
 
@@ -67,6 +69,8 @@ pub(crate) fn all() -> Vec<Scene> {
         bridge(),
         bridge_with("bridge-masq", 1, json!({ "ipMasq": true })),
         bridge_with("bridge-dual", 2, json!({ "ipam": dual() })),
+        plugin("ptp", "ptp", LIFE, 1, json!({ "ipam": routed() })),
+        plugin("macvlan", "macvlan", LIFE, 1, json!({ "master": MASTER, "ipam": routed() })),
         chain(),
     ]
 }
@@ -104,6 +108,11 @@ fn plugin(name: &'static str, plugin: &'static str, verbs: &'static [Verb], addr
 
 fn ipam() -> Value {
     json!({ "type": "host-local", "subnet": V4 })
+}
+
+/// With a default route, as a bridge that is the default gateway sets one.
+fn routed() -> Value {
+    json!({ "type": "host-local", "subnet": V4, "routes": [{ "dst": "0.0.0.0/0" }] })
 }
 
 fn dual() -> Value {

@@ -11,10 +11,10 @@ use tempfile::TempDir;
 use testns::{Attachment, Node};
 
 use crate::call::{Call, Expect};
-use crate::scene::{self, BRIDGE, IFNAME, Kind, NETWORK, NOOPS, Scene, Verb};
+use crate::scene::{self, BRIDGE, IFNAME, Kind, MASTER, NETWORK, NOOPS, Scene, Verb};
 
 /// Everything that the scenes call by name.
-const PLUGINS: [&str; 4] = ["bridge", "host-local", "loopback", "noop"];
+const PLUGINS: [&str; 6] = ["bridge", "host-local", "loopback", "macvlan", "noop", "ptp"];
 const CNITOOL: &str = "cnitool";
 
 /// Where the executables that `cargo bench` has built are.
@@ -207,7 +207,9 @@ impl Subject {
             (Who::Plugins { bin_dir }, Kind::Plugin(name)) => bin_dir.join(name).is_file(),
             (Who::Plugins { bin_dir }, Kind::Chain) => bin_dir.join(CNITOOL).is_file(),
             (Who::BareExecs { .. }, kind) => kind == Kind::Chain,
-            (Who::Floor { .. }, Kind::Plugin("bridge" | "loopback")) => matches!(verb, Verb::Add | Verb::Del),
+            (Who::Floor { .. }, Kind::Plugin("bridge" | "loopback" | "macvlan" | "ptp")) => {
+                matches!(verb, Verb::Add | Verb::Del)
+            }
             (Who::Empty { .. }, Kind::Plugin(_)) => {
                 verb == Verb::Version || (verb, scene.name) == (Verb::Add, "loopback")
             }
@@ -223,11 +225,14 @@ impl Subject {
         differs && self.takes_part(scene, verb)
     }
 
-    /// Files that its calls read and that are not the network's own.
+    /// What its calls find on the node: files that are not the network's own, a master.
     ///
     /// # Errors
-    /// One cannot be written.
-    pub(crate) fn prepare(scene: &Scene) -> Result<(), String> {
+    /// A file cannot be written.
+    pub(crate) fn prepare(node: &Node, scene: &Scene) -> Result<(), String> {
+        if scene.kind == Kind::Plugin("macvlan") {
+            node.host().add_veth(MASTER, &node.remote("outside"), "outside");
+        }
         if scene.kind != Kind::Chain {
             return Ok(());
         }
@@ -305,12 +310,18 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -
         (format!("fd00:88::{:x}/64", pod.number + 2), "gateway=fd00:88::1/64", "route=::/0,fd00:88::1"),
     ];
     let families = families.iter().take(scene.addresses);
+    let (Kind::Plugin(name), action) = (scene.kind, verb.name().to_lowercase()) else { return call };
+    if name == "macvlan" && verb == Verb::Del {
+        let call = call.argument(name).argument(action).argument(netns).argument(format!("ifname={IFNAME}"));
+        return call.argument(returns(waits));
+    }
     let chain = (scene.config["ipMasq"] == true).then(|| format!("masquerade=CNI-{:024x}", pod.number));
     let veth = format!("veth=veth{:08x}", pod.number);
     let id = &pod.attachment.container_id;
-    let mut call = call.argument("bridge").argument(verb.name().to_lowercase()).argument(veth);
+    let mut call = call.argument(name).argument(action).argument(veth);
     if verb == Verb::Add {
-        call = call.argument(netns).argument(format!("ifname={IFNAME}")).argument(format!("bridge={BRIDGE}"));
+        call = call.argument(netns).argument(format!("ifname={IFNAME}"));
+        call = call.argument(format!("bridge={BRIDGE}")).argument(format!("master={MASTER}"));
         call = call.argument(format!("alias=cni:{NETWORK}/{id}/{IFNAME}"));
         for (address, gateway, route) in families {
             call = call.argument(format!("address={address}")).argument(*gateway).argument(*route);
@@ -323,7 +334,12 @@ fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -
     if let Some(chain) = chain {
         call = families.fold(call.argument(chain), |call, (address, ..)| call.argument(format!("address={address}")));
     }
-    call.argument(if waits { "return=freed" } else { "return=announced" })
+    call.argument(returns(waits))
+}
+
+/// When the floor's DEL returns.
+fn returns(waits: bool) -> &'static str {
+    if waits { "return=freed" } else { "return=announced" }
 }
 
 impl Pod {

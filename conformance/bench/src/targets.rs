@@ -52,6 +52,24 @@ pub(crate) const TARGETS: &[Target] = &[
     with_floor(at_most("CPU time of a bridge ADD, p50", 2.0, " ms", |report, who| {
         Some(figures(report, "bridge", "ADD", who)?.cpu_ms.p50)
     })),
+    at_most("ptp + host-local ADD, p50, against the floor", 1.5, "x", |report, who| {
+        ratio(p50(report, "ptp", "ADD", who), p50(report, "ptp", "ADD", "floor"))
+    }),
+    at_most("ptp DEL, p50, against the floor that waits", 0.2, "x", |report, who| {
+        ratio(p50(report, "ptp", "DEL", who), p50(report, "ptp", "DEL", "floor, waits"))
+    }),
+    with_floor(at_most("CPU time of a ptp ADD, p50", 2.0, " ms", |report, who| {
+        Some(figures(report, "ptp", "ADD", who)?.cpu_ms.p50)
+    })),
+    at_most("macvlan + host-local ADD, p50, against the floor", 1.5, "x", |report, who| {
+        ratio(p50(report, "macvlan", "ADD", who), p50(report, "macvlan", "ADD", "floor"))
+    }),
+    at_most("macvlan DEL, p50, against the floor that waits", 0.2, "x", |report, who| {
+        ratio(p50(report, "macvlan", "DEL", who), p50(report, "macvlan", "DEL", "floor, waits"))
+    }),
+    with_floor(at_most("CPU time of a macvlan ADD, p50", 2.0, " ms", |report, who| {
+        Some(figures(report, "macvlan", "ADD", who)?.cpu_ms.p50)
+    })),
     Target {
         what: "8 at a time: ADDs per second against the reference",
         bound: Bound::AtLeast(5.0, "x"),

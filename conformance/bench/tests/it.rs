@@ -35,10 +35,11 @@ fn rows(report: &Value, list: &str, outcome: &str) -> Vec<String> {
 #[test]
 fn every_scene_is_measured_for_everybody_who_takes_part() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments: Vec<_> = ["version", "loopback", "host-local", "bridge", "bridge-masq", "bridge-dual", "chain"]
-        .into_iter()
-        .flat_map(|scene| ["--only", scene])
-        .collect();
+    let arguments: Vec<_> =
+        ["version", "loopback", "host-local", "bridge", "bridge-masq", "bridge-dual", "ptp", "macvlan", "chain"]
+            .into_iter()
+            .flat_map(|scene| ["--only", scene])
+            .collect();
     let (output, report) = bench(&arguments, folder.path());
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{stdout}");
@@ -48,7 +49,7 @@ fn every_scene_is_measured_for_everybody_who_takes_part() {
     expected.extend(["loopback DEL floor", "loopback DEL ours"]);
     expected.extend(["host-local ADD ours", "host-local CHECK ours", "host-local DEL ours"]);
     let of_bridge = ["ADD floor", "ADD ours", "CHECK ours", "DEL floor", "DEL floor, waits", "DEL ours"];
-    let bridges = ["bridge", "bridge-masq", "bridge-dual"];
+    let bridges = ["bridge", "bridge-masq", "bridge-dual", "ptp", "macvlan"];
     let bridges: Vec<_> = bridges.iter().flat_map(|scene| of_bridge.map(|row| format!("{scene} {row}"))).collect();
     expected.extend(bridges.iter().map(String::as_str));
     expected.extend(["chain ADD five execs", "chain ADD ours", "chain DEL five execs", "chain DEL ours"]);

@@ -17,6 +17,8 @@ use crate::{callgrind, trace};
 pub(crate) const NETWORK: &str = "pods";
 /// Where cnitool finds it.
 pub(crate) const NET_D: &str = "/etc/cni/net.d";
+/// The link of the node that macvlans are on.
+const MASTER: &str = "uplink";
 /// Chained plugins behind the bridge.
 const NOOPS: usize = 4;
 /// Traced calls of each kind, at least and at most. What disturbs one (a link that is not up yet, an answer in two
@@ -68,6 +70,8 @@ pub fn scenes() -> Vec<Scene> {
             "ipMasq": ip_masq, "ipam": ipam})
     };
     let plugin = |name: &str| json!({"cniVersion": "1.0.0", "name": NETWORK, "type": name, "ipam": v4()});
+    let mut macvlan = plugin("macvlan");
+    macvlan["master"] = json!(MASTER);
     let scene = |name, config, verbs| Scene { name, config, verbs, is_chain: false };
     vec![
         scene("version", plugin("bridge"), &[Verb::Version]),
@@ -76,6 +80,8 @@ pub fn scenes() -> Vec<Scene> {
         scene("bridge", bridge(false, v4()), LIFE),
         scene("bridge-masq", bridge(true, v4()), LIFE),
         scene("bridge-dual", bridge(false, dual), LIFE),
+        scene("ptp", plugin("ptp"), LIFE),
+        scene("macvlan", macvlan, LIFE),
         // A noop answers `{}`: CHECK has nothing to compare with.
         Scene { is_chain: true, ..scene("chain", bridge(false, v4()), &[Verb::Add, Verb::Del]) },
     ]
@@ -134,6 +140,9 @@ impl<'a> Counting<'a> {
         symlink(copy(&folder.cnitool, "cnitool")?, node.bin_dir().join("cnitool")).map_err(io)?;
         fs::create_dir_all(NET_D).map_err(io)?;
         fs::write(Path::new(NET_D).join("pods.conflist"), scene.conflist().to_string()).map_err(io)?;
+        if scene.config["master"] == MASTER {
+            node.host().add_veth(MASTER, &node.remote("outside"), "outside");
+        }
         let seen = |verb: &Verb| Seen {
             call: format!("{} {verb}", scene.name),
             counts: Counts::default(),

@@ -7,9 +7,17 @@ pub(crate) enum Command {
     /// `lo` of a namespace goes up or down.
     Loopback { netns: String, up: bool },
     /// A container is attached.
-    Add(Add),
+    Add(Plugin, Add),
     /// An attachment is removed.
-    Del(Del),
+    Del(Plugin, Del),
+}
+
+/// Whose state is made.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Plugin {
+    Bridge,
+    Ptp,
+    Macvlan,
 }
 
 /// Everything an attachment is to have.
@@ -18,6 +26,8 @@ pub(crate) struct Add {
     pub(crate) netns: String,
     pub(crate) ifname: String,
     pub(crate) bridge: String,
+    /// The host's link that a macvlan is on.
+    pub(crate) master: String,
     pub(crate) veth: String,
     pub(crate) alias: String,
     pub(crate) addresses: Vec<Prefix>,
@@ -41,6 +51,9 @@ pub(crate) struct Masquerade {
 #[derive(Default)]
 pub(crate) struct Del {
     pub(crate) veth: String,
+    /// Of a link that is in the container alone, namespace and name.
+    pub(crate) netns: String,
+    pub(crate) ifname: String,
     /// The chain of the addresses, if they are masqueraded.
     pub(crate) chain: String,
     pub(crate) addresses: Vec<Prefix>,
@@ -63,13 +76,17 @@ pub(crate) fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Comma
             Some(netns) => Ok(Command::Loopback { netns: netns.to_owned(), up: verb == "add" }),
             None => Err("loopback wants netns=PATH".to_owned()),
         },
-        ("bridge", "add") => add(arguments).map(Command::Add),
-        ("bridge", "del") => del(arguments).map(Command::Del),
+        ("bridge", "add") => add(Plugin::Bridge, arguments),
+        ("bridge", "del") => del(Plugin::Bridge, arguments),
+        ("ptp", "add") => add(Plugin::Ptp, arguments),
+        ("ptp", "del") => del(Plugin::Ptp, arguments),
+        ("macvlan", "add") => add(Plugin::Macvlan, arguments),
+        ("macvlan", "del") => del(Plugin::Macvlan, arguments),
         _ => Err(format!("no such command: {plugin} {verb}; see README.md")),
     }
 }
 
-fn add(arguments: impl Iterator<Item = String>) -> Result<Add, String> {
+fn add(plugin: Plugin, arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut add = Add::default();
     for word in arguments {
         let (key, value) = word.split_once('=').ok_or_else(|| unknown(&word))?;
@@ -77,6 +94,7 @@ fn add(arguments: impl Iterator<Item = String>) -> Result<Add, String> {
             "netns" => add.netns = value.to_owned(),
             "ifname" => add.ifname = value.to_owned(),
             "bridge" => add.bridge = value.to_owned(),
+            "master" => add.master = value.to_owned(),
             "veth" => add.veth = value.to_owned(),
             "alias" => add.alias = value.to_owned(),
             "address" => add.addresses.push(prefix(value)?),
@@ -89,27 +107,39 @@ fn add(arguments: impl Iterator<Item = String>) -> Result<Add, String> {
             _ => return Err(unknown(&word)),
         }
     }
-    let needed = [&add.netns, &add.ifname, &add.bridge, &add.veth, &add.alias];
-    match needed.iter().any(|value| value.is_empty()) {
-        true => Err("bridge add wants netns, ifname, bridge, veth and alias".to_owned()),
-        false => Ok(add),
+    let (own, words) = match plugin {
+        Plugin::Bridge => ([&add.bridge, &add.veth], "bridge add wants netns, ifname, bridge, veth and alias"),
+        Plugin::Ptp => ([&add.veth, &add.veth], "ptp add wants netns, ifname, veth and alias"),
+        Plugin::Macvlan => ([&add.master, &add.master], "macvlan add wants netns, ifname, master and alias"),
+    };
+    let is_short = [&add.netns, &add.ifname, &add.alias].into_iter().chain(own).any(String::is_empty);
+    match is_short {
+        true => Err(words.to_owned()),
+        false => Ok(Command::Add(plugin, add)),
     }
 }
 
-fn del(arguments: impl Iterator<Item = String>) -> Result<Del, String> {
+fn del(plugin: Plugin, arguments: impl Iterator<Item = String>) -> Result<Command, String> {
     let mut del = Del::default();
     for word in arguments {
         match word.split_once('=').unwrap_or((&word, "")) {
             ("veth", value) => del.veth = value.to_owned(),
+            ("netns", value) => del.netns = value.to_owned(),
+            ("ifname", value) => del.ifname = value.to_owned(),
             ("address", value) => del.addresses.push(prefix(value)?),
             ("masquerade", value) => del.chain = value.to_owned(),
             ("return", value @ ("announced" | "freed")) => del.waits = value == "freed",
             _ => return Err(unknown(&word)),
         }
     }
-    match del.veth.is_empty() {
-        true => Err("bridge del wants veth".to_owned()),
-        false => Ok(del),
+    let (needed, words) = match plugin {
+        Plugin::Bridge | Plugin::Ptp => ([&del.veth, &del.veth], "del wants veth"),
+        Plugin::Macvlan => ([&del.netns, &del.ifname], "macvlan del wants netns and ifname"),
+    };
+    let is_short = needed.into_iter().any(String::is_empty);
+    match is_short {
+        true => Err(words.to_owned()),
+        false => Ok(Command::Del(plugin, del)),
     }
 }
 

@@ -14,6 +14,7 @@ const RTM_GETLINK: u16 = 18;
 const RTM_SETLINK: u16 = 19;
 const RTM_NEWADDR: u16 = 20;
 const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -28,6 +29,8 @@ const IFLA_EXT_MASK: u16 = 29;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
+const IFLA_MACVLAN_MODE: u16 = 1;
+const MACVLAN_MODE_BRIDGE: u32 = 4;
 const IFLA_INET_CONF: u16 = 1;
 const IPV4_DEVCONF_ARP_NOTIFY: u16 = 22; // linux/ip.h
 const RTEXT_FILTER_SKIP_STATS: u32 = 8;
@@ -111,11 +114,14 @@ pub(crate) fn create_bridge(batch: &mut Batch, name: &str, mac: Option<[u8; 6]>)
     });
 }
 
-/// A veth whose end here is up and a port of `master`; the other end is down, in the namespace `there`.
-pub(crate) fn create_veth(batch: &mut Batch, name: &str, master: u32, peer: &str, there: i32) {
-    batch.message(RTM_NEWLINK, CREATE | EXCL, &header(0, true), |batch| {
+/// A veth whose end here is a port of `master` and up, or down if it is no port; the other end is down, in the namespace
+/// `there`.
+pub(crate) fn create_veth(batch: &mut Batch, name: &str, master: Option<u32>, peer: &str, there: i32) {
+    batch.message(RTM_NEWLINK, CREATE | EXCL, &header(0, master.is_some()), |batch| {
         batch.text(IFLA_IFNAME, name);
-        batch.number(IFLA_MASTER, master);
+        if let Some(master) = master {
+            batch.number(IFLA_MASTER, master);
+        }
         batch.nest(IFLA_LINKINFO, |batch| {
             batch.text(IFLA_INFO_KIND, "veth");
             batch.nest(IFLA_INFO_DATA, |batch| {
@@ -125,6 +131,19 @@ pub(crate) fn create_veth(batch: &mut Batch, name: &str, master: u32, peer: &str
                     batch.attribute(IFLA_NET_NS_FD, &there.to_ne_bytes());
                 });
             });
+        });
+    });
+}
+
+/// A macvlan on `lower` in the namespace `there`, down.
+pub(crate) fn create_macvlan(batch: &mut Batch, name: &str, lower: u32, there: i32) {
+    batch.message(RTM_NEWLINK, CREATE | EXCL, &header(0, false), |batch| {
+        batch.text(IFLA_IFNAME, name);
+        batch.number(IFLA_LINK, lower);
+        batch.attribute(IFLA_NET_NS_FD, &there.to_ne_bytes());
+        batch.nest(IFLA_LINKINFO, |batch| {
+            batch.text(IFLA_INFO_KIND, "macvlan");
+            batch.nest(IFLA_INFO_DATA, |batch| batch.number(IFLA_MACVLAN_MODE, MACVLAN_MODE_BRIDGE));
         });
     });
 }
@@ -198,22 +217,64 @@ pub(crate) fn add_address(batch: &mut Batch, index: u32, address: &Prefix, is_ex
     });
 }
 
-/// A route of table main, protocol boot.
-pub(crate) fn add_route(batch: &mut Batch, index: u32, dst: &Prefix, gateway: IpAddr) {
-    const RTA_DST: u16 = 1;
-    const RTA_OIF: u16 = 4;
-    const RTA_GATEWAY: u16 = 5;
-    const MAIN: u8 = 254;
+/// A route of table main.
+pub(crate) struct Route {
+    pub(crate) dst: Prefix,
+    /// The next hop; without one the destination is on the link.
+    pub(crate) gateway: Option<IpAddr>,
+    /// The preferred source.
+    pub(crate) source: Option<IpAddr>,
+    /// `RT_SCOPE_*`.
+    pub(crate) scope: u8,
+    /// `RTPROT_*`.
+    pub(crate) protocol: u8,
+}
+
+impl Route {
+    pub(crate) const HOST: u8 = 254;
+    pub(crate) const LINK: u8 = 253;
+    pub(crate) const KERNEL: u8 = 2;
     const BOOT: u8 = 3;
-    const UNICAST: u8 = 1;
-    let fixed = [family(dst.ip), dst.length, 0, 0, MAIN, BOOT, 0, UNICAST, 0, 0, 0, 0];
-    batch.message(RTM_NEWROUTE, CREATE, &fixed, |batch| {
-        if dst.length > 0 {
-            batch.attribute(RTA_DST, dst.network().as_slice());
-        }
-        batch.attribute(RTA_GATEWAY, Octets::of(gateway).as_slice());
-        batch.number(RTA_OIF, index);
-    });
+
+    /// Through a gateway, protocol boot.
+    pub(crate) fn via(dst: Prefix, gateway: IpAddr) -> Self {
+        Self { gateway: Some(gateway), ..Self::direct(dst, 0) }
+    }
+
+    /// On the link, protocol boot.
+    pub(crate) fn direct(dst: Prefix, scope: u8) -> Self {
+        Self { dst, gateway: None, source: None, scope, protocol: Self::BOOT }
+    }
+
+    pub(crate) fn add(&self, batch: &mut Batch, index: u32) {
+        self.message(batch, RTM_NEWROUTE, CREATE, index);
+    }
+
+    pub(crate) fn delete(&self, batch: &mut Batch, index: u32) {
+        self.message(batch, RTM_DELROUTE, 0, index);
+    }
+
+    fn message(&self, batch: &mut Batch, kind: u16, flags: u16, index: u32) {
+        const RTA_DST: u16 = 1;
+        const RTA_OIF: u16 = 4;
+        const RTA_GATEWAY: u16 = 5;
+        const RTA_PREFSRC: u16 = 7;
+        const MAIN: u8 = 254;
+        const UNICAST: u8 = 1;
+        let Self { dst, gateway, source, scope, protocol } = self;
+        let fixed = [family(dst.ip), dst.length, 0, 0, MAIN, *protocol, *scope, UNICAST, 0, 0, 0, 0];
+        batch.message(kind, flags, &fixed, |batch| {
+            if dst.length > 0 {
+                batch.attribute(RTA_DST, dst.network().as_slice());
+            }
+            for (key, ip) in [(RTA_GATEWAY, gateway), (RTA_PREFSRC, source)] {
+                if let Some(ip) = ip {
+                    batch.attribute(key, Octets::of(*ip).as_slice());
+                }
+            }
+            batch.number(RTA_OIF, index);
+        });
+    }
 }
 
 fn family(ip: IpAddr) -> u8 {

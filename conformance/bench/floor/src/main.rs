@@ -1,10 +1,13 @@
-//! The least raw netlink that reaches the kernel state of our bridge's ADD and DEL. README.md shows the command line.
+//! The least raw netlink that reaches the kernel state of ADD and DEL of our bridge, ptp and macvlan. README.md shows the
+//! command line.
 
 mod arguments;
 mod child;
 mod link;
+mod macvlan;
 mod message;
 mod nft;
+mod ptp;
 mod socket;
 
 use std::fs::{File, OpenOptions};
@@ -17,7 +20,7 @@ use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::socket::SockProtocol;
 
-use arguments::{Add, Command, Del, parse};
+use arguments::{Add, Command, Del, Plugin, parse};
 use message::{Answer, Batch};
 use socket::Socket;
 
@@ -31,8 +34,11 @@ fn main() -> ExitCode {
     nix::unistd::alarm::set(DEADLINE_SECONDS);
     let done = parse(std::env::args().skip(1)).and_then(|command| match command {
         Command::Loopback { netns, up } => loopback(&netns, up),
-        Command::Add(add) => attach(&add),
-        Command::Del(del) => detach(&del),
+        Command::Add(Plugin::Bridge, add) => attach(&add),
+        Command::Add(Plugin::Ptp, add) => ptp::attach(&add),
+        Command::Add(Plugin::Macvlan, add) => macvlan::attach(&add),
+        Command::Del(Plugin::Bridge | Plugin::Ptp, del) => detach(&del),
+        Command::Del(Plugin::Macvlan, del) => macvlan::detach(&del),
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,
@@ -66,7 +72,7 @@ fn attach(add: &Add) -> Result<()> {
     };
 
     let mut batch = Batch::new();
-    link::create_veth(&mut batch, &add.veth, bridge, &add.ifname, netns.as_raw_fd());
+    link::create_veth(&mut batch, &add.veth, Some(bridge), &add.ifname, netns.as_raw_fd());
     link::set_alias(&mut batch, &add.veth, &add.alias);
     link::get(&mut batch, 0, &add.veth);
     let veth = host.call(&batch, link::read).map_err(doing("create the veth"))?.ok_or("cannot read the veth")?;
@@ -140,7 +146,7 @@ fn configure(add: &Add, netns: &File, index: u32) -> Result<()> {
     ipv4.into_iter().for_each(|address| link::add_address(&mut batch, index, address, false));
     link::set_up(&mut batch, index);
     ipv6.into_iter().for_each(|address| link::add_address(&mut batch, index, address, false));
-    add.routes.iter().for_each(|(dst, gateway)| link::add_route(&mut batch, index, dst, *gateway));
+    add.routes.iter().for_each(|(dst, gateway)| link::Route::via(*dst, *gateway).add(&mut batch, index));
     let groups = if add.returns_early { 0 } else { link::RTMGRP_LINK | link::RTMGRP_IPV6_IFADDR };
     let inside = Socket::listening(groups).map_err(doing("open a socket"))?;
     match add.returns_early {
@@ -224,14 +230,20 @@ fn detach(del: &Del) -> Result<()> {
             Some(nft)
         }
     };
-    let mut batch = Batch::new();
-    link::delete(&mut batch, &del.veth);
-    let deleted = match del.waits {
-        true => Socket::open(SockProtocol::NetlinkRoute).and_then(|socket| socket.call(&batch, link::read)).map(drop),
-        false => Socket::listening(link::RTMGRP_LINK).and_then(|socket| delete_announced(&socket, &batch, &del.veth)),
-    };
+    let deleted = delete(&del.veth, del.waits);
     drop(nft);
-    deleted.map_err(doing("delete the veth"))
+    deleted
+}
+
+/// Deletes a link of this namespace.
+fn delete(name: &str, waits: bool) -> Result<()> {
+    let mut batch = Batch::new();
+    link::delete(&mut batch, name);
+    let deleted = match waits {
+        true => Socket::open(SockProtocol::NetlinkRoute).and_then(|socket| socket.call(&batch, link::read)).map(drop),
+        false => Socket::listening(link::RTMGRP_LINK).and_then(|socket| delete_announced(&socket, &batch, name)),
+    };
+    deleted.map_err(doing("delete the link"))
 }
 
 /// Returns when the kernel has announced the removal: the child's request is answered 20 ms later.

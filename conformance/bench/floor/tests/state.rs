@@ -21,6 +21,7 @@ struct Lease {
 
 /// A network, with the floor's arguments for it.
 struct Scene {
+    plugin: &'static str,
     config: Value,
     gateways: &'static [&'static str],
     routes: &'static [&'static str],
@@ -40,11 +41,13 @@ fn under_test() -> Subject {
 
 fn ours(scene: &Scene) -> (Story, Vec<Lease>) {
     let node = Node::with(&under_test());
+    scene.lay(&node);
     let (mut story, mut leases, mut results) = (Story::new(), Vec::new(), Vec::new());
     let pods = PODS.map(|id| (id, node.container_named(id)));
     for (id, pod) in &pods {
         let result = node.call(Verb::Add, &scene.config, pod).ok();
-        let veth = result["interfaces"][1]["name"].as_str().unwrap().to_owned();
+        let names = result["interfaces"].as_array().unwrap().iter().map(|entry| entry["name"].as_str().unwrap());
+        let veth = names.into_iter().find(|name| name.starts_with("veth")).unwrap_or_default().to_owned();
         settle(&node, pod, &veth);
         story.push((format!("ADD {id}"), lines(&node, pod)));
         let addresses = result["ips"].as_array().unwrap().iter();
@@ -54,6 +57,7 @@ fn ours(scene: &Scene) -> (Story, Vec<Lease>) {
     }
     for ((id, pod), result) in pods.iter().zip(&results).rev() {
         Call::new(Verb::Del, &scene.config, pod).prev_result(result).run(&node).ok();
+        scene.await_end(&node, id);
         story.push((format!("DEL {id}"), lines(&node, pod)));
     }
     (story, leases)
@@ -61,6 +65,7 @@ fn ours(scene: &Scene) -> (Story, Vec<Lease>) {
 
 fn floor(scene: &Scene, leases: &[Lease]) -> Story {
     let node = Node::with_folders(std::iter::empty());
+    scene.lay(&node);
     let mut story = Story::new();
     let pods: Vec<_> = leases.iter().map(|lease| (lease, node.container_named(lease.id))).collect();
     let mut before = Vec::new();
@@ -71,9 +76,10 @@ fn floor(scene: &Scene, leases: &[Lease]) -> Story {
         story.push((format!("ADD {}", lease.id), lines(&node, pod)));
     }
     for ((lease, pod), (host, inside)) in pods.iter().zip(before).rev() {
-        run(&scene.del(lease));
+        run(&scene.del(lease, pod));
         story.push((format!("DEL {}", lease.id), lines(&node, pod)));
-        // The first pod's bridge stays.
+        scene.await_end(&node, lease.id);
+        // The first pod's bridge stays, and that the node forwards.
         if lease.id != PODS[0] {
             assert_eq!(changes(&host, &node.host().snapshot()), "");
         }
@@ -83,11 +89,27 @@ fn floor(scene: &Scene, leases: &[Lease]) -> Story {
 }
 
 impl Scene {
+    /// What the node has before.
+    fn lay(&self, node: &Node) {
+        if self.plugin == "macvlan" {
+            node.host().set_sysctl("net/ipv6/conf/default/disable_ipv6", "1");
+            node.host().add_veth("uplink", &node.remote("outside"), "outside");
+        }
+    }
+
+    /// A master is promiscuous until the kernel is done with the links on it, the last pod's first.
+    fn await_end(&self, node: &Node, id: &str) {
+        let left = u32::from(id != PODS[0]);
+        let is_done = |host: &Namespace| self.plugin != "macvlan" || host.link("uplink").promiscuity == left;
+        node.host().wait_for("the link to end", is_done);
+    }
+
     fn add(&self, lease: &Lease, pod: &Container) -> Vec<String> {
         let Lease { id, veth, addresses } = lease;
         let netns = pod.namespace().path().display();
-        let mut arguments = vec!["bridge".to_owned(), "add".into(), format!("netns={netns}"), "ifname=eth0".into()];
-        arguments.extend(["bridge=br0".to_owned(), format!("veth={veth}"), format!("alias=cni:net/{id}/eth0")]);
+        let mut arguments = vec![self.plugin.to_owned(), "add".into(), format!("netns={netns}"), "ifname=eth0".into()];
+        arguments.extend([format!("veth={veth}"), format!("alias=cni:net/{id}/eth0")]);
+        arguments.extend(["bridge=br0".to_owned(), "master=uplink".to_owned()]);
         arguments.extend(addresses.iter().map(|address| format!("address={address}")));
         arguments.extend(self.gateways.iter().map(|gateway| format!("gateway={gateway}")));
         arguments.extend(self.routes.iter().map(|route| format!("route={route}")));
@@ -97,8 +119,10 @@ impl Scene {
         arguments
     }
 
-    fn del(&self, lease: &Lease) -> Vec<String> {
-        let mut arguments = vec!["bridge".to_owned(), "del".into(), format!("veth={}", lease.veth)];
+    fn del(&self, lease: &Lease, pod: &Container) -> Vec<String> {
+        let netns = pod.namespace().path().display();
+        let mut arguments = vec![self.plugin.to_owned(), "del".into(), format!("veth={}", lease.veth)];
+        arguments.extend([format!("netns={netns}"), "ifname=eth0".to_owned()]);
         arguments.extend(lease.addresses.iter().map(|address| format!("address={address}")));
         arguments.extend(self.masquerade.then(|| chain(lease.id)));
         arguments.push(format!("return={}", self.returns));
@@ -133,8 +157,9 @@ fn hex(text: &str, digits: usize) -> String {
 }
 
 fn settle(node: &Node, pod: &Container, veth: &str) {
-    node.host().wait_until_settled(veth);
-    node.host().wait_until_settled("br0");
+    for link in [veth, "br0"].into_iter().filter(|link| node.host().find_link(link).is_some()) {
+        node.host().wait_until_settled(link);
+    }
     pod.namespace().wait_until_settled("eth0");
     node.host().wait_for_addresses();
     pod.namespace().wait_for_addresses();
@@ -197,6 +222,7 @@ fn dual() -> Value {
 #[test]
 fn bridge() {
     check(&Scene {
+        plugin: "bridge",
         config: config(json!({"isDefaultGateway": true})),
         gateways: &["10.7.0.1/24"],
         routes: &["0.0.0.0/0,10.7.0.1"],
@@ -207,12 +233,20 @@ fn bridge() {
 
 #[test]
 fn bridge_without_gateway() {
-    check(&Scene { config: config(json!({})), gateways: &[], routes: &[], masquerade: false, returns: "freed" });
+    check(&Scene {
+        plugin: "bridge",
+        config: config(json!({})),
+        gateways: &[],
+        routes: &[],
+        masquerade: false,
+        returns: "freed",
+    });
 }
 
 #[test]
 fn masquerade() {
     check(&Scene {
+        plugin: "bridge",
         config: config(json!({"isGateway": true, "ipMasq": true})),
         gateways: &["10.7.0.1/24"],
         routes: &[],
@@ -224,12 +258,49 @@ fn masquerade() {
 #[test]
 fn dual_stack_masquerade() {
     check(&Scene {
+        plugin: "bridge",
         config: config(json!({"isDefaultGateway": true, "ipMasq": true, "ipam": dual()})),
         gateways: &["10.7.0.1/24", "fd07::1/64"],
         routes: &["0.0.0.0/0,10.7.0.1", "::/0,fd07::1"],
         masquerade: true,
         returns: "freed",
     });
+}
+
+fn of(plugin: &str) -> Value {
+    let routes = json!([{"dst": "0.0.0.0/0"}]);
+    let ipam = json!({"type": "host-local", "subnet": "10.7.0.0/24", "routes": routes});
+    config(json!({"type": plugin, "master": "uplink", "ipam": ipam}))
+}
+
+#[test]
+fn ptp() {
+    check(&Scene {
+        plugin: "ptp",
+        config: of("ptp"),
+        gateways: &["10.7.0.1/32"],
+        routes: &["0.0.0.0/0,10.7.0.1"],
+        masquerade: false,
+        returns: "announced",
+    });
+}
+
+#[test]
+fn macvlan() {
+    if !testns::Feature::Macvlan.or_skip() {
+        return;
+    }
+    for returns in ["announced", "freed"] {
+        let scene = || Scene {
+            plugin: "macvlan",
+            config: of("macvlan"),
+            gateways: &[],
+            routes: &["0.0.0.0/0,10.7.0.1"],
+            masquerade: false,
+            returns,
+        };
+        std::thread::scope(|scope| scope.spawn(|| check(&scene())).join()).unwrap();
+    }
 }
 
 #[test]
