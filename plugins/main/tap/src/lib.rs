@@ -94,7 +94,8 @@ mod tests {
             ip link set tap0 up
             ip address add fd07::5/64 dev tap0
             wait until no address of tap0 is tentative
-        "#]].assert_eq(&plan.to_string());
+        "#]]
+        .assert_eq(&plan.to_string());
     }
 
     #[test]
