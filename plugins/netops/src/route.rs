@@ -1,5 +1,7 @@
 //! Routes.
 
+pub mod whole;
+
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;

@@ -1,6 +1,6 @@
 //! Traffic control: limits a link's rate, and redirects incoming packets through another link.
 
-use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_ECHO, NLM_F_EXCL, Nla};
+use netlink_packet_core::{DefaultNla, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, Nla};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::tc::{
     TcAction, TcActionAttribute, TcActionMirror, TcActionMirrorOption, TcActionOption, TcActionType, TcAttribute,
@@ -55,7 +55,9 @@ pub enum Qdisc {
 }
 
 impl Qdisc {
-    fn kind(&self) -> &str {
+    /// The kernel's name of its kind.
+    #[must_use]
+    pub fn kind(&self) -> &str {
         match self {
             Self::Tbf(_) => TBF,
             Self::Ingress => INGRESS,
@@ -89,17 +91,29 @@ const BUFFER_AT: usize = 28;
 /// `EEXIST`: the link already has one that was configured. [`crate::error::Cause::Unsupported`]: the kernel lacks the
 /// kind. `EINVAL`: the burst is smaller than the MTU, or the rate is 0.
 pub fn add(link: &Link, qdisc: &Qdisc) -> Request {
+    put("add", link, qdisc, NLM_F_EXCL)
+}
+
+/// Puts a qdisc in the place of what the link has there, or changes it if it is of the kind.
+///
+/// # Errors
+/// As [`add`], but for `EEXIST`.
+pub fn replace(link: &Link, qdisc: &Qdisc) -> Request {
+    put("replace", link, qdisc, NLM_F_REPLACE)
+}
+
+fn put(op: &'static str, link: &Link, qdisc: &Qdisc, flag: u16) -> Request {
     let mut message = qdisc.header(link);
     message.attributes.push(TcAttribute::Kind(qdisc.kind().to_owned()));
     if let Qdisc::Tbf(tbf) = qdisc {
         message.attributes.push(TcAttribute::Options(tbf.options()));
     }
     let request = Request::new(
-        "add",
+        op,
         format!("qdisc {} of {}", qdisc.kind(), link.name),
         RouteNetlinkMessage::NewQueueDiscipline(message),
     )
-    .flags(NLM_F_CREATE | NLM_F_EXCL)
+    .flags(NLM_F_CREATE | flag)
     .wire_name(format!("RTM_NEWQDISC dev={} kind={}", link.name, qdisc.kind()));
     match qdisc {
         Qdisc::Tbf(_) => request.needs(Feature::Tbf),
@@ -225,9 +239,7 @@ fn read(message: &TcMessage) -> Option<Qdisc> {
 /// `EEXIST`: such a filter exists. `ENODEV`: one of the links is gone. [`crate::error::Cause::Unsupported`]: the kernel
 /// lacks `u32` or `mirred`.
 pub fn redirect_all(link: &Link, to: &Link) -> Request {
-    let mut message = TcMessage::with_index(link.index.cast_signed());
-    message.header.parent = TcHandle { major: TcHandle::INGRESS.major, minor: 0 };
-    message.header.info = (PREFERENCE << 16) | u32::from(ETH_P_ALL.to_be());
+    let mut message = redirection(link);
     let mut selector = TcU32Selector::default();
     selector.flags = TcU32SelectorFlags::Terminal;
     selector.nkeys = 1;
@@ -247,6 +259,61 @@ pub fn redirect_all(link: &Link, to: &Link) -> Request {
     .flags(NLM_F_CREATE | NLM_F_EXCL)
     .needs(Feature::Redirect)
     .wire_name(format!("RTM_NEWTFILTER dev={} kind=u32 action=mirred to={}", link.name, to.name))
+}
+
+/// Deletes the filter of [`redirect_all`]; those of other preferences stay.
+///
+/// # Errors
+/// `ENOENT`, `EINVAL`: there is none.
+pub fn delete_redirect(link: &Link) -> Request {
+    let message = RouteNetlinkMessage::DelTrafficFilter(redirection(link));
+    Request::new("delete", format!("filter of {}", link.name), message)
+        .wire_name(format!("RTM_DELTFILTER dev={} pref={PREFERENCE}", link.name))
+}
+
+/// The link that the filter of [`redirect_all`] sends packets to: its index, 0 if it is gone.
+///
+/// # Errors
+/// `ENODEV`: the link is gone.
+pub fn find_redirect(net: &Kernel, link: &Link) -> Result<Option<u32>> {
+    let message = RouteNetlinkMessage::GetTrafficFilter(redirection(link));
+    let request = Request::new("list", format!("filters of {}", link.name), message)
+        .flags(NLM_F_DUMP)
+        .wire_name(format!("RTM_GETTFILTER dump dev={}", link.name));
+    let answers = match net.call(request) {
+        // There is no qdisc for it.
+        Err(error) if matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EINVAL)) => return Ok(None),
+        answers => answers?,
+    };
+    let filters = answers.iter().filter_map(|answer| match answer {
+        RouteNetlinkMessage::NewTrafficFilter(message) => Some(message),
+        _ => None,
+    });
+    let attributes = filters.flat_map(|message| &message.attributes);
+    Ok(attributes.filter_map(target_in).next())
+}
+
+fn target_in(attribute: &TcAttribute) -> Option<u32> {
+    let TcAttribute::Options(options) = attribute else { return None };
+    let actions = options.iter().filter_map(|option| match option {
+        TcOption::U32(TcFilterU32Option::Action(actions)) => Some(actions),
+        _ => None,
+    });
+    let options = actions.flatten().flat_map(|action| &action.attributes).filter_map(|attribute| match attribute {
+        TcActionAttribute::Options(options) => Some(options),
+        _ => None,
+    });
+    options.flatten().find_map(|option| match option {
+        TcActionOption::Mirror(TcActionMirrorOption::Parms(mirror)) => Some(mirror.ifindex),
+        _ => None,
+    })
+}
+
+fn redirection(link: &Link) -> TcMessage {
+    let mut message = TcMessage::with_index(link.index.cast_signed());
+    message.header.parent = TcHandle { major: TcHandle::INGRESS.major, minor: 0 };
+    message.header.info = (PREFERENCE << 16) | u32::from(ETH_P_ALL.to_be());
+    message
 }
 
 const ETH_P_ALL: u16 = 3; // include/uapi/linux/if_ether.h

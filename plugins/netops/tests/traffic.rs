@@ -73,6 +73,9 @@ fn a_token_bucket_reads_back_and_is_what_tc_prints() {
         assert!(shown.contains("qdisc tbf 1: root") && shown.contains("rate 8Mbit burst 100000b"), "{shown}");
         let twice = net.run(tc::add(&br0, &Qdisc::Tbf(tbf))).unwrap_err();
         assert_eq!(twice.os_errno(), Some(Errno::EEXIST));
+        let slower = Tbf::new(1000, 100_000, 25_000);
+        net.run(tc::replace(&br0, &Qdisc::Tbf(slower))).unwrap();
+        assert_eq!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Tbf(slower)));
         net.run(tc::delete(&br0, &Qdisc::Tbf(tbf))).unwrap();
         assert!(matches!(tc::find_root(net, &br0).unwrap(), Some(Qdisc::Other(_))));
         // 40 Gbit/s do not fit 32 bits of bytes.
@@ -89,12 +92,17 @@ fn incoming_packets_are_redirected_to_an_ifb() {
         let name = LinkName::parse("ifb9").unwrap();
         let ifb = link::create(net, &NewLink { up: true, ..NewLink::new(&name, Kind::Ifb) }, None).unwrap();
         assert_eq!(tc::find_ingress(net, &br0).unwrap(), None);
+        assert_eq!(tc::find_redirect(net, &br0).unwrap(), None);
         net.run(tc::add(&br0, &Qdisc::Ingress)).unwrap();
         assert_eq!(tc::find_ingress(net, &br0).unwrap(), Some(Qdisc::Ingress));
         net.run(tc::redirect_all(&br0, &ifb)).unwrap();
         let shown = printed("tc", &["filter", "show", "dev", "br0", "ingress"]);
         assert!(shown.contains("match 00000000/00000000 at 0"), "{shown}");
         assert!(shown.contains("mirred (Egress Redirect to device ifb9) stolen"), "{shown}");
+        assert_eq!(tc::find_redirect(net, &br0).unwrap(), Some(ifb.index));
+        net.run(tc::delete_redirect(&br0)).unwrap();
+        assert_eq!(tc::find_redirect(net, &br0).unwrap(), None);
+        assert!(net.run(tc::delete_redirect(&br0)).unwrap_err().is_absent());
         net.run(tc::delete(&br0, &Qdisc::Ingress)).unwrap();
         assert_eq!(tc::find_ingress(net, &br0).unwrap(), None);
         let gone = net.run(tc::redirect_all(&br0, &ifb)).unwrap_err();

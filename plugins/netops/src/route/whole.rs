@@ -1,0 +1,134 @@
+//! Routes with all that the kernel says of them, next hops, metrics and origin included: for moving them to another table and
+//! back.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
+use netlink_packet_route::route::{
+    RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use super::{MAIN_TABLE, Route, absent_is_empty, read};
+use crate::error::Result;
+use crate::kernel::{Kernel, Request};
+
+/// A unicast route.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Whole {
+    message: RouteMessage,
+    hops: Vec<Route>,
+}
+
+impl Whole {
+    fn read(mut message: RouteMessage) -> Self {
+        // What the kernel found out itself is not sent back: it refuses that.
+        message.header.flags &= RouteFlags::Onlink;
+        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::CacheInfo(_)));
+        for attribute in &mut message.attributes {
+            if let RouteAttribute::MultiPath(hops) = attribute {
+                hops.iter_mut().for_each(|hop| hop.flags &= RouteNextHopFlags::Onlink);
+            }
+        }
+        Self { hops: read(&message), message }
+    }
+
+    /// Its next hops: one for a plain route.
+    #[must_use]
+    pub fn hops(&self) -> &[Route] {
+        &self.hops
+    }
+
+    /// Its destination.
+    #[must_use]
+    pub fn dst(&self) -> Option<IpNetwork> {
+        self.hops.first().map(|hop| hop.dst)
+    }
+
+    /// Its preferred source address.
+    #[must_use]
+    pub fn source(&self) -> Option<IpAddr> {
+        self.hops.first().and_then(|hop| hop.source)
+    }
+
+    /// Whether it has no gateway.
+    #[must_use]
+    pub fn is_on_link(&self) -> bool {
+        self.hops.iter().all(|hop| hop.gateway.is_none())
+    }
+
+    /// The same route in another table.
+    #[must_use]
+    pub fn in_table(&self, table: u32) -> Self {
+        let mut message = self.message.clone();
+        message.header.table = u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
+        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Table(_)));
+        message.attributes.push(RouteAttribute::Table(table));
+        Self { hops: read(&message), message }
+    }
+
+    /// The same route with another preferred source address.
+    #[must_use]
+    pub fn with_source(&self, source: IpAddr) -> Self {
+        let mut message = self.message.clone();
+        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::PrefSource(_)));
+        message.attributes.push(RouteAttribute::PrefSource(source.into()));
+        // As by `ip route replace`: the kernel's own routes have the source that it chose.
+        message.header.protocol = RouteProtocol::Boot;
+        Self { hops: read(&message), message }
+    }
+
+    fn request(&self, op: &'static str, wire: &str, message: RouteNetlinkMessage) -> Request {
+        Request::new(op, format!("route {self}"), message).wire_name(format!("{wire} {self}"))
+    }
+}
+
+impl fmt::Display for Whole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.hops.as_slice() {
+            [] => f.write_str("of an unknown family"),
+            [one] => one.fmt(f),
+            [first, more @ ..] => write!(f, "{first} and by {} more", more.len()),
+        }
+    }
+}
+
+/// The unicast routes of one family in the main table that leave by this link alone.
+///
+/// # Errors
+/// As [`super::list`].
+pub fn list(net: &Kernel, link: u32, ipv6: bool) -> Result<Vec<Whole>> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
+    message.header.kind = RouteType::Unicast;
+    message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
+    let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
+        .flags(NLM_F_DUMP)
+        .wire_name("RTM_GETROUTE dump");
+    let whole = |answer| match answer {
+        RouteNetlinkMessage::NewRoute(message) => Some(Whole::read(message)),
+        _ => None,
+    };
+    let is_wanted = |route: &Whole| !route.hops.is_empty() && route.hops.iter().all(|hop| hop.link == Some(link));
+    Ok(absent_is_empty(net.call(request))?.into_iter().filter_map(whole).filter(is_wanted).collect())
+}
+
+/// Adds a route, in the place of one with its destination, table and metric.
+///
+/// # Errors
+/// As [`super::add`], but for `EEXIST`.
+pub fn put(route: &Whole) -> Request {
+    route
+        .request("put", "RTM_NEWROUTE", RouteNetlinkMessage::NewRoute(route.message.clone()))
+        .flags(NLM_F_CREATE | NLM_F_REPLACE)
+}
+
+/// Deletes a route.
+///
+/// # Errors
+/// `ESRCH`: no such route exists.
+pub fn delete(route: &Whole) -> Request {
+    route.request("delete", "RTM_DELROUTE", RouteNetlinkMessage::DelRoute(route.message.clone()))
+}
