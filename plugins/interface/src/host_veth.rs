@@ -104,11 +104,20 @@ pub fn list(net: &Kernel, network: &NetworkName) -> Result<Vec<(Link, Option<Att
 /// # Errors
 /// As [`link::list`].
 pub fn list_stale(net: &Kernel, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>> {
+    list_stale_of(net, &Kind::Veth, network, valid)
+}
+
+/// The links of a kind that bear the mark of an attachment to the network that is not in `valid`. Reads all links: for GC
+/// only.
+///
+/// # Errors
+/// As [`link::list`].
+pub fn list_stale_of(net: &Kernel, kind: &Kind, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>> {
     let keep: BTreeSet<String> = valid.iter().map(alias).collect();
     let prefix = prefix(network);
     let is_stale = |link: &Link| {
         let alias = link.alias.as_deref().unwrap_or_default();
-        link.kind == Kind::Veth && alias.starts_with(&prefix) && !keep.contains(alias)
+        link.kind == *kind && alias.starts_with(&prefix) && !keep.contains(alias)
     };
     let mut links = link::list(net, None)?;
     links.retain(is_stale);

@@ -1,0 +1,154 @@
+//! The bandwidth plugin's keys.
+
+use chained::invalid;
+use cni_spec::{CniError, ConfObject, FromConf};
+use netops::tc::Tbf;
+use serde::Deserialize;
+
+/// How long a packet may wait in the queue, in microseconds, as in the reference.
+const LATENCY_US: u32 = 25_000;
+
+/// The limits of an attachment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Conf {
+    /// Of packets to the container.
+    pub ingress: Option<Limit>,
+    /// Of packets from the container.
+    pub egress: Option<Limit>,
+}
+
+/// A limit of one direction. At least a byte per second, and a burst of a byte.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limit {
+    rate_bytes: u64,
+    burst_bytes: u32,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    ingress_rate: Option<u64>,
+    ingress_burst: Option<u64>,
+    egress_rate: Option<u64>,
+    egress_burst: Option<u64>,
+    runtime_config: RuntimeConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RuntimeConfig {
+    bandwidth: Bandwidth,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Bandwidth {
+    ingress_rate: u64,
+    ingress_burst: u64,
+    egress_rate: u64,
+    egress_burst: u64,
+}
+
+impl FromConf for Conf {
+    /// The network's limits; those of the runtime, if the network has none of the four keys.
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let wire: Wire = object.decode()?;
+        let own = [wire.ingress_rate, wire.ingress_burst, wire.egress_rate, wire.egress_burst];
+        let of_runtime = wire.runtime_config.bandwidth;
+        let (prefix, [ingress_rate, ingress_burst, egress_rate, egress_burst]) = match own {
+            [None, None, None, None] => {
+                let Bandwidth { ingress_rate, ingress_burst, egress_rate, egress_burst } = of_runtime;
+                ("runtimeConfig.bandwidth.", [ingress_rate, ingress_burst, egress_rate, egress_burst])
+            }
+            own => ("", own.map(Option::unwrap_or_default)),
+        };
+        Ok(Self {
+            ingress: Limit::parse(&format!("{prefix}ingress"), ingress_rate, ingress_burst)?,
+            egress: Limit::parse(&format!("{prefix}egress"), egress_rate, egress_burst)?,
+        })
+    }
+}
+
+impl Limit {
+    /// A limit in bits per second and bits; none if both are 0.
+    fn parse(key: &str, rate_bits: u64, burst_bits: u64) -> Result<Option<Self>, CniError> {
+        let refused = |name: &str, bits: u64, why: &str| Err(invalid(format_args!("key {key}{name} = {bits}: {why}")));
+        match (rate_bits, burst_bits) {
+            (0, 0) => return Ok(None),
+            (0, _) => return refused("Burst", burst_bits, &format!("it needs key {key}Rate")),
+            (_, 0) => return refused("Rate", rate_bits, &format!("it needs key {key}Burst")),
+            (1..=7, _) => return refused("Rate", rate_bits, "a rate is at least 8 bits per second"),
+            (_, 1..=7) => return refused("Burst", burst_bits, "a burst is at least 8 bits"),
+            (_, _) => (),
+        }
+        match u32::try_from(burst_bits / 8) {
+            Ok(burst_bytes) if burst_bytes < u32::MAX => Ok(Some(Self { rate_bytes: rate_bits / 8, burst_bytes })),
+            Ok(_) | Err(_) => refused("Burst", burst_bits, "a burst is less than 4294967295 bytes"),
+        }
+    }
+
+    /// The shaper, with the reference's numbers.
+    #[must_use]
+    pub fn tbf(self) -> Tbf {
+        Tbf::new(self.rate_bytes, self.burst_bytes, LATENCY_US)
+    }
+
+    /// Whether packets of a link with this MTU never fit into the bucket.
+    #[must_use]
+    pub fn is_below(self, mtu_bytes: u32) -> bool {
+        const ETHERNET_HEADER_BYTES: u32 = 14;
+        self.burst_bytes < mtu_bytes.saturating_add(ETHERNET_HEADER_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(own: &Value) -> String {
+        let mut all = json!({"name": "n"});
+        all.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        match Conf::from_conf(&ConfObject::parse(all.to_string().as_bytes()).unwrap()) {
+            Ok(Conf { ingress, egress }) => {
+                let text =
+                    |limit: Option<Limit>| limit.map_or("-".into(), |l| format!("{}/{}", l.rate_bytes, l.burst_bytes));
+                format!("{} {}", text(ingress), text(egress))
+            }
+            Err(error) => error.msg.replace("cannot use network config: key ", ""),
+        }
+    }
+
+    #[test]
+    fn the_networks_limits_win_as_a_whole() {
+        let runtime =
+            json!({"bandwidth": {"ingressRate": 80, "ingressBurst": 160, "egressRate": 800, "egressBurst": 1600}});
+        assert_eq!(read(&json!({})), "- -");
+        assert_eq!(read(&json!({"runtimeConfig": runtime})), "10/20 100/200");
+        let own = json!({"ingressRate": 8, "ingressBurst": 8, "runtimeConfig": runtime});
+        assert_eq!(read(&own), "1/1 -");
+        assert_eq!(read(&json!({"ingressRate": 0, "runtimeConfig": runtime})), "- -");
+    }
+
+    #[test]
+    fn limits_that_cannot_be_kept_are_refused() {
+        for (own, expected) in [
+            (json!({"ingressRate": 8}), "ingressRate = 8: it needs key ingressBurst"),
+            (json!({"egressBurst": 8}), "egressBurst = 8: it needs key egressRate"),
+            (json!({"egressRate": 7, "egressBurst": 8}), "egressRate = 7: a rate is at least 8 bits per second"),
+            (json!({"egressRate": 8, "egressBurst": 7}), "egressBurst = 7: a burst is at least 8 bits"),
+            (
+                json!({"egressRate": 8, "egressBurst": 8 * 4_294_967_295_u64}),
+                "egressBurst = 34359738360: a burst is less than 4294967295 bytes",
+            ),
+            (
+                json!({"runtimeConfig": {"bandwidth": {"egressRate": 8}}}),
+                "runtimeConfig.bandwidth.egressRate = 8: it needs key runtimeConfig.bandwidth.egressBurst",
+            ),
+            (json!({"ingressRate": -1}), "ingressRate = -1: expected a whole number from 0 to 18446744073709551615"),
+        ] {
+            assert_eq!(read(&own), expected);
+        }
+        assert_eq!(read(&json!({"egressRate": 8, "egressBurst": 8 * 4_294_967_294_u64})), "- 1/4294967294");
+    }
+}
