@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 /// The plugins, in the order in which they are listed.
 pub const ENTRIES: &[Entry] = &[
+    Entry::of::<bandwidth::Bandwidth>(),
     Entry::of::<bridge::Bridge>(),
     Entry::of::<dummy::Dummy>(),
     Entry::of::<host_device::HostDevice>(),
@@ -18,6 +19,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<ptp::Ptp>(),
     noop::ENTRY,
     Entry::of::<portmap::Portmap>(),
+    Entry::of::<sbr::Sbr>(),
     Entry::of::<static_ipam::Static>(),
     Entry::of::<tap::Tap>(),
     Entry::of::<tuning::Tuning>(),

@@ -2,33 +2,30 @@
 
 use super::each_point;
 use super::rollback::{FAILED, Failing, REFUSED, assert_error_object, is_reply};
-use crate::chained::{Scene, behind, bridged, comes_and_goes, scenes};
+use crate::chained::{Scene, behind, bridged, comes_and_goes, scenes, stays_on_node};
 use crate::configs::with;
 use crate::subjects::node;
 use nix::sys::signal::Signal;
 use serde_json::json;
 use testns::trace::Traced;
-use testns::{Call, Verb};
+use testns::{Call, Remains, Verb};
 
 /// Makes an ADD for each point, by `at`; after one that failed nothing is changed, and after one that was killed nothing is
 /// left by DEL.
 fn each(scene: Scene, what: &str, is_killed: bool, at: impl Fn(&Call, &testns::Node, usize) -> Traced) {
     let node = node();
-    let pod = node.container();
-    let before = bridged(&node, &pod);
-    let conf = with((scene.config)(), json!({"cniVersion": "1.1.0"}));
-    let conf = behind(&before, conf);
-    let call = |verb| Call::new(verb, &conf, &pod);
-    // What the plugin leaves on purpose is there from now on.
-    call(Verb::Add).run(&node).ok();
-    call(Verb::Del).run(&node).ok();
-    node.remember();
-    let inside = pod.namespace().snapshot();
     each_point(&format!("ADD {}, {what}", scene.plugin), |n| {
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let conf = behind(&before, with((scene.config)(), json!({"cniVersion": "1.1.0"})));
+        let call = |verb| Call::new(verb, &conf, &pod);
+        node.remember();
+        let inside = pod.namespace().snapshot();
         let Traced { reply, hit, .. } = at(&call(Verb::Add), &node, n);
         let point = format!("{}, {what} at {n}: {hit:?}\n{reply}", scene.plugin);
         let is_there = hit.is_some();
-        if is_killed || reply.output.code() == 0 || hit.as_ref().is_some_and(is_reply) {
+        let is_del = is_killed || reply.output.code() == 0 || hit.as_ref().is_some_and(is_reply);
+        if is_del {
             if reply.output.code() == 0 && !is_killed {
                 let check = call(Verb::Check).prev_result(&reply.ok()).run(&node);
                 assert_eq!(check.output.code(), 0, "{point}\n{check}");
@@ -39,14 +36,16 @@ fn each(scene: Scene, what: &str, is_killed: bool, at: impl Fn(&Call, &testns::N
             assert_error_object(&reply, &point);
         }
         let changes = testns::changes(&inside, &pod.namespace().snapshot());
-        // DEL restores no sysctls, as in the reference.
-        let left: Vec<_> = changes.lines().filter(|line| !is_killed || !line.contains(" sysctl ")).collect();
+        let left: Vec<_> = changes.lines().filter(|line| !is_del || !(scene.stays_inside)(line)).collect();
         assert!(left.is_empty(), "{point}: left in the container: {left:#?}");
         let changes = node.changes();
         let cut_off = |line: &str| is_killed && line.contains("/run/cni/") && line.contains("/.");
-        let stays = |line: &str| comes_and_goes(line) && (!line.contains(".json") || cut_off(line));
+        let stays = |line: &str| if is_del { stays_on_node(line) } else { comes_and_goes(line) };
+        let stays = |line: &str| stays(line) && (!line.contains(".json") || cut_off(line));
         let left: Vec<_> = changes.lines().filter(|line| !stays(line)).collect();
         assert!(left.is_empty(), "{point}: left on the node: {left:#?}");
+        before.del().ok();
+        pod.leave(Remains::Gone);
         is_there
     });
 }

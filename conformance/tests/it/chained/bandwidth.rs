@@ -1,0 +1,291 @@
+//! The bandwidth plugin.
+
+use super::{behind, bridged};
+use crate::configs::{Attached, dual, first_ip, ip, with};
+use crate::subjects::{node, ours, reference_or_skip};
+use serde_json::{Value, json};
+use std::net::{IpAddr, UdpSocket};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use testns::{Attachment, Call, Feature, Namespace, Node, Verb};
+
+const RATE_BYTES: f64 = 1_000_000.0;
+const BURST_BYTES: f64 = 100_000.0;
+
+fn config(own: Value) -> Value {
+    with(json!({"cniVersion": "1.0.0", "name": "net", "type": "bandwidth"}), own)
+}
+
+pub(super) fn full() -> Value {
+    config(json!({"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000}))
+}
+
+/// What DEL leaves, as the reference: it ends with the veth.
+pub(crate) fn stays(line: &str) -> bool {
+    line.contains(" qdisc ") && line.contains(" on veth")
+}
+
+fn tc(arguments: &[&str]) -> String {
+    let output = Command::new("tc").args(arguments).output().expect("run tc");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn ifbs(node: &Node) -> Vec<String> {
+    node.host().links().into_iter().filter(|link| link.kind == "ifb").map(|link| link.name).collect()
+}
+
+/// Frames' bytes per second that arrive of more than the limit lets pass, without the burst.
+fn measured(from: &Namespace, to: &Namespace, address: IpAddr, port: u16) -> f64 {
+    const PAYLOAD: usize = 1300;
+    // Ethernet, IP and UDP.
+    let headers = if address.is_ipv4() { 14 + 20 + 8 } else { 14 + 40 + 8 };
+    let any: IpAddr = if address.is_ipv4() { ip("0.0.0.0") } else { ip("::") };
+    let receiver = to.enter(|| UdpSocket::bind((address, port)).expect("bind"));
+    let sender = from.enter(|| UdpSocket::bind((any, 0)).expect("bind"));
+    receiver.set_read_timeout(Some(Duration::from_secs(10))).expect("a deadline");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // Several times the limit; the bucket's queue drops the rest.
+            while !is_done.load(Ordering::Relaxed) {
+                for _ in 0..4 {
+                    sender.send_to(&[0; PAYLOAD], (address, port)).ok();
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let mut buffer = [0; 2048];
+        receiver.recv(&mut buffer).expect("a first packet");
+        let (begin, mut bytes) = (Instant::now(), 0);
+        while begin.elapsed() < Duration::from_millis(1500) {
+            bytes += receiver.recv(&mut buffer).expect("a packet") + headers;
+        }
+        let seconds = begin.elapsed().as_secs_f64();
+        is_done.store(true, Ordering::Relaxed);
+        (f64::from(u32::try_from(bytes).expect("a few megabytes")) - BURST_BYTES) / seconds
+    })
+}
+
+/// No measurement is above the limit, and one reaches it: a busy machine may not send enough.
+fn assert_limited(node: &Node, pod: &Namespace, pods: IpAddr, nodes: IpAddr) {
+    for (direction, from, to, address) in [("to", node.host(), pod, pods), ("from", pod, node.host(), nodes)] {
+        let reaches = (7001..7004).any(|port| {
+            let rate = measured(from, to, address, port) / RATE_BYTES;
+            testns::note(&format!("RATE {direction} the pod at {pods}: {rate:.3} of the limit"));
+            assert!(rate < 1.1, "{direction} the pod at {pods}: {rate} of the limit");
+            rate > 0.9
+        });
+        assert!(reaches, "{direction} the pod at {pods}: the limit is not reached");
+    }
+}
+
+#[test]
+fn packets_of_both_families_and_directions_keep_to_the_limits() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    assert_limited(&node, pod.namespace(), ip("10.7.0.2"), ip("10.7.0.1"));
+    assert_limited(&node, pod.namespace(), ip("fd07::2"), ip("fd07::1"));
+    attached.check().ok();
+}
+
+#[test]
+fn limits_hold_behind_ptp() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let ptp = json!({"cniVersion": "1.0.0", "name": "net", "type": "ptp", "ipam": dual()});
+    let before = Attached::add(&node, &ptp, &pod);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    assert_limited(&node, pod.namespace(), first_ip(&attached.result), ip("10.7.0.1"));
+    attached.check().ok();
+    attached.del().ok();
+    assert!(ifbs(&node).is_empty());
+}
+
+#[test]
+fn a_direction_without_limit_has_no_shaper() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    for (own, root, ingress) in [
+        (json!({}), false, false),
+        (json!({"ingressRate": 8000, "ingressBurst": 80_000}), true, false),
+        (json!({"egressRate": 8000, "egressBurst": 80_000}), false, true),
+    ] {
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let attached = Attached::add(&node, &behind(&before, config(own.clone())), &pod);
+        attached.check().ok();
+        let shown = tc(&["qdisc", "show", "dev", before.host_veth()]);
+        assert_eq!((shown.contains("tbf"), shown.contains("ingress")), (root, ingress), "{own}: {shown}");
+        assert_eq!(ifbs(&node).len(), usize::from(ingress));
+        if !ingress {
+            assert_eq!(attached.result, before.result);
+        }
+        attached.del().ok();
+    }
+}
+
+/// The runtime's limits, and those of the network, which win.
+#[test]
+fn a_repeated_add_changes_the_limits() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let limits =
+        |rate: u32| json!({"ingressRate": rate, "ingressBurst": 80_000, "egressRate": rate, "egressBurst": 80_000});
+    for rate in [8000, 16_000, 24_000] {
+        let config = config(json!({"runtimeConfig": {"bandwidth": limits(rate)}}));
+        Attached::add(&node, &behind(&before, config), &pod).check().ok();
+        let shown = tc(&["qdisc", "show"]);
+        assert_eq!(shown.matches(&format!("rate {}Kbit", rate / 1000)).count(), 2, "{shown}");
+        assert_eq!(ifbs(&node).len(), 1);
+    }
+    let own = config(with(limits(32_000), json!({"runtimeConfig": {"bandwidth": limits(8000)}})));
+    let attached = Attached::add(&node, &behind(&before, own), &pod);
+    attached.check().ok();
+    // DEL leaves what ends with the veth; an ADD after it works all the same.
+    attached.del().ok();
+    Attached::add(&node, &behind(&before, full()), &pod).check().ok();
+    let filters = tc(&["filter", "show", "dev", before.host_veth(), "ingress"]);
+    assert_eq!(filters.matches("mirred").count(), 1, "{filters}");
+}
+
+#[test]
+fn two_interfaces_of_a_container_have_their_own_limits() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let [one, two] = ["eth0", "net1"].map(|ifname| {
+        let before = bridged(&node, pod.attachment_as(ifname));
+        Attached::add(&node, &behind(&before, full()), pod.attachment_as(ifname))
+    });
+    assert_eq!(ifbs(&node).len(), 2);
+    node.call(Verb::Del, full(), &two.attachment).ok();
+    one.check().ok();
+    assert_eq!(ifbs(&node).len(), 1);
+    two.del().ok();
+    node.call(Verb::Del, full(), &one.attachment).ok();
+    assert!(ifbs(&node).is_empty());
+}
+
+/// The reference's link has no mark; it is not removed for an interface whose result does not have it.
+#[test]
+fn a_link_of_the_references_stays_for_its_own_interface() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&theirs);
+    node.install_one(&ours(), "bridge");
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let one = Attached::add(&node, &behind(&before, full()), &pod);
+    node.install_one(&ours(), "bandwidth");
+    let before = bridged(&node, pod.attachment_as("net1"));
+    let two = Attached::add(&node, &behind(&before, full()), pod.attachment_as("net1"));
+    assert_eq!(ifbs(&node).len(), 2);
+    for _ in 0..2 {
+        two.del().ok();
+        one.check().ok();
+    }
+    one.del().ok();
+    assert!(ifbs(&node).is_empty());
+}
+
+#[test]
+fn links_of_containers_that_are_gone_are_collected() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    for id in ["kept", "lost"] {
+        let pod = node.container_named(id);
+        let before = bridged(&node, &pod);
+        Attached::add(&node, &behind(&before, full()), &pod);
+    }
+    let collect = |network: &str| {
+        let valid = json!([{"containerID": "kept", "ifname": "eth0"}]);
+        let own = json!({"cniVersion": "1.1.0", "name": network, "cni.dev/valid-attachments": valid});
+        node.call(Verb::Gc, with(full(), own), Attachment::none()).ok();
+        ifbs(&node).len()
+    };
+    assert_eq!((collect("other"), collect("net")), (2, 1));
+}
+
+#[test]
+fn check_names_each_difference() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    let (veth, ifb) = (before.host_veth(), ifbs(&node).remove(0));
+    let differs = |word: &str| {
+        let failure = attached.check().fails_with(107);
+        assert!(failure.msg.contains(word), "{word}: {failure:?}");
+    };
+    let other = json!({"ingressRate": 16_000_000, "prevResult": attached.result});
+    Call::new(Verb::Check, with(attached.config.clone(), other), &pod).run(&node).fails_with(107);
+    tc(&["filter", "del", "dev", veth, "ingress"]);
+    differs("its packets do not go to");
+    node.host().set_down(&ifb);
+    differs("it is down");
+    node.host().clear_qdiscs(&ifb);
+    differs("it has no token bucket");
+    node.host().delete_link(&ifb);
+    differs("it is not found");
+    node.host().clear_qdiscs(veth);
+    differs("it has no token bucket");
+}
+
+/// A container with `CAP_NET_ADMIN` makes a link with the index and peer that it likes.
+#[test]
+fn only_a_veth_of_the_node_is_shaped() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let mut result = before.result.clone();
+    result["interfaces"][1]["name"] = json!("another");
+    let call = |result: &Value| Call::new(Verb::Add, with(full(), json!({"prevResult": result})), &pod).run(&node);
+    let failure = call(&result).fails_with(110);
+    assert!(failure.msg.contains("prevResult does not have veth"), "{failure:?}");
+    let inside = pod.namespace();
+    inside.rename("eth0", "moved");
+    inside.add_veth("eth0", inside, "peer");
+    let failure = call(&before.result).fails_with(110);
+    assert!(failure.msg.contains("its peer is not on the host"), "{failure:?}");
+    assert!(ifbs(&node).is_empty());
+}
+
+#[test]
+fn another_processs_shaper_stays() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let veth = before.host_veth();
+    tc(&["qdisc", "add", "dev", veth, "root", "handle", "1:", "htb"]);
+    let failure = Call::new(Verb::Add, behind(&before, full()), &pod).run(&node).fails_with(103);
+    assert!(failure.details.contains("Another process shapes this link"), "{failure:?}");
+    let shown = tc(&["qdisc", "show", "dev", veth]);
+    assert!(shown.contains("htb 1:") && !shown.contains("ingress") && ifbs(&node).is_empty(), "{shown}");
+}

@@ -1,0 +1,239 @@
+//! The sbr plugin.
+
+use super::{behind, bridged};
+use crate::configs::{Attached, bridge, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use std::process::Command;
+use testns::{Call, Container, Namespace, Node, Remains, Verb};
+
+fn config(own: Value) -> Value {
+    with(json!({"cniVersion": "1.0.0", "name": "net", "type": "sbr"}), own)
+}
+
+pub(super) fn full() -> Value {
+    config(json!({}))
+}
+
+/// What DEL leaves, as in the reference: routes end with the interface.
+pub(super) fn stays(line: &str) -> bool {
+    line.contains(" route ")
+}
+
+fn ip_route(pod: &Container, arguments: &[&str]) -> String {
+    let run = || Command::new("ip").args(arguments).output();
+    String::from_utf8(pod.namespace().enter(run).expect("run ip").stdout).expect("text")
+}
+
+fn rules(pod: &Namespace) -> Vec<String> {
+    pod.rules()
+        .into_iter()
+        .filter(|rule| rule.contains("10.7.") || rule.contains("10.8.") || rule.contains("fd0"))
+        .collect()
+}
+
+/// A second network of the container, 10.8.0.0/24 and fd08::/64, by an own bridge.
+fn second<'a>(node: &'a Node, pod: &Container) -> Attached<'a> {
+    let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.8.0.0/24"}], [{"subnet": "fd08::/64"}]],
+                      "routes": [{"dst": "10.99.0.0/16"}]});
+    let own = json!({"name": "second", "bridge": "br1", "isGateway": true, "ipam": ipam});
+    let attached = Attached::add(node, &bridge(own), pod.attachment_as("net1"));
+    pod.namespace().wait_for_addresses();
+    attached
+}
+
+#[test]
+fn each_address_gets_a_table_with_the_interfaces_routes() {
+    let node = node();
+    let pod = node.container();
+    bridged(&node, &pod);
+    let before = second(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, config(json!({"name": "second"}))), pod.attachment_as("net1"));
+    let mut expected = before.result.clone();
+    expected["cniVersion"] = json!("1.0.0");
+    assert_eq!(attached.result, expected);
+    let shown = ip_route(&pod, &["route", "show", "table", "100"]);
+    for route in ["default via 10.8.0.1 dev net1", "10.8.0.0/24 dev net1", "10.99.0.0/16 via 10.8.0.1 dev net1"] {
+        assert!(shown.contains(route), "{route}: {shown}");
+    }
+    let shown = ip_route(&pod, &["-6", "route", "show", "table", "101"]);
+    assert!(shown.contains("default via fd08::1 dev net1") && shown.contains("fd08::/64 dev net1"), "{shown}");
+    let of_main = pod.namespace().routes().into_iter().filter(|route| route.table == 254);
+    assert!(of_main.flat_map(|route| route.hops).all(|hop| hop.link != "net1"));
+    assert!(pod.namespace().routes().iter().any(|route| route.table == 254 && route.to == "0.0.0.0/0"));
+    assert_eq!(rules(pod.namespace()).len(), 2, "{:?}", rules(pod.namespace()));
+    attached.check().ok();
+    // The node answers on both, by the bridge that each address is on.
+    for from in ["10.7.0.2", "10.8.0.2", "fd07::2", "fd08::2"] {
+        let to = from.replace(".0.2", ".0.1").replace("::2", "::1");
+        let route = ip_route(&pod, &["route", "get", "198.51.100.1", "from", from]);
+        assert!(from.contains(':') || route.contains(&format!("via {to}")), "{from}: {route}");
+    }
+    node.host().ping("10.8.0.2".parse::<std::net::IpAddr>().unwrap());
+    node.host().ping("fd08::2".parse::<std::net::IpAddr>().unwrap());
+    attached.del().ok();
+    assert!(rules(pod.namespace()).is_empty());
+}
+
+#[test]
+fn two_interfaces_have_their_own_tables_and_rules() {
+    let node = node();
+    let pod = node.container();
+    let one = bridged(&node, &pod);
+    let two = second(&node, &pod);
+    let one = Attached::add(&node, &behind(&one, full()), &pod);
+    let two = Attached::add(&node, &behind(&two, config(json!({"name": "second"}))), pod.attachment_as("net1"));
+    assert_eq!(rules(pod.namespace()).len(), 4);
+    one.check().ok();
+    two.check().ok();
+    one.del().ok();
+    two.check().ok();
+    assert_eq!(rules(pod.namespace()).len(), 2);
+    // A table that a route is still in is not chosen.
+    two.del().ok();
+    assert!(rules(pod.namespace()).is_empty());
+}
+
+#[test]
+fn a_repeated_add_changes_nothing() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    let once = pod.namespace().snapshot();
+    Attached::add(&node, &behind(&before, full()), &pod);
+    assert_eq!(testns::changes(&once, &pod.namespace().snapshot()), "");
+    attached.check().ok();
+}
+
+/// A route of several next hops moves whole, with its metrics.
+#[test]
+fn a_multipath_route_stays_one() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let add = [
+        "route",
+        "add",
+        "198.51.100.0/24",
+        "mtu",
+        "1300",
+        "nexthop",
+        "via",
+        "10.7.0.1",
+        "dev",
+        "eth0",
+        "weight",
+        "2",
+        "nexthop",
+        "via",
+        "10.7.0.9",
+        "dev",
+        "eth0",
+    ];
+    ip_route(&pod, &add);
+    ip_route(&pod, &["route", "add", "203.0.113.0/24", "via", "192.0.2.1", "dev", "eth0", "onlink"]);
+    Attached::add(&node, &behind(&before, full()), &pod).check().ok();
+    let moved = pod.namespace().routes().into_iter().find(|route| route.to == "198.51.100.0/24").expect("the route");
+    assert_eq!((moved.table, moved.hops.len(), moved.mtu_bytes), (100, 2, 1300));
+    let shown = ip_route(&pod, &["route", "show", "table", "100"]);
+    assert!(shown.contains("weight 2") && shown.contains("203.0.113.0/24 via 192.0.2.1 dev eth0 onlink"), "{shown}");
+}
+
+#[test]
+fn key_table_makes_the_rules_only() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let routes = pod.namespace().routes();
+    let attached = Attached::add(&node, &behind(&before, config(json!({"table": 1234}))), &pod);
+    assert_eq!(pod.namespace().routes(), routes);
+    let made = rules(pod.namespace());
+    assert!(made.len() == 2 && made.iter().all(|rule| rule.contains("1234")), "{made:?}");
+    attached.check().ok();
+    // Rules of other tables stay.
+    ip_route(&pod, &["rule", "add", "from", "10.7.0.2", "lookup", "77"]);
+    attached.del().ok();
+    let left = rules(pod.namespace());
+    assert!(left.len() == 1 && left[0].contains("77"), "{left:?}");
+}
+
+#[test]
+fn key_gateways_replaces_the_addresses_own() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, config(json!({"gateways": ["10.7.0.99"]}))), &pod);
+    let shown = ip_route(&pod, &["route", "show", "table", "100"]);
+    assert!(shown.contains("default via 10.7.0.99") && !shown.contains("default via 10.7.0.1 "), "{shown}");
+    assert!(ip_route(&pod, &["-6", "route", "show", "table", "101"]).contains("default via fd07::1"));
+    attached.check().ok();
+}
+
+#[test]
+fn with_source_hints_the_subnets_stay_in_the_main_table() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    ip_route(&pod, &["route", "replace", "10.7.0.0/24", "dev", "eth0"]);
+    Attached::add(&node, &behind(&before, config(json!({"addSourceHints": true}))), &pod).check().ok();
+    let shown = ip_route(&pod, &["route", "show"]);
+    assert!(shown.contains("10.7.0.0/24 dev eth0") && shown.contains("src 10.7.0.2"), "{shown}");
+    assert!(!shown.contains("default"), "{shown}");
+    assert!(ip_route(&pod, &["-6", "route", "show"]).contains("fd07::/64 dev eth0"));
+}
+
+#[test]
+fn check_names_each_difference() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    ip_route(&pod, &["route", "del", "default", "table", "100"]);
+    let failure = attached.check().fails_with(107);
+    assert!(failure.msg.ends_with("table 100 has no default route by 10.7.0.1"), "{failure:?}");
+    ip_route(&pod, &["rule", "del", "from", "10.7.0.2"]);
+    let failure = attached.check().fails_with(107);
+    assert!(failure.msg.ends_with("no rule has packets from 10.7.0.2 routed by a table"), "{failure:?}");
+}
+
+/// The reference creates the path, as a plain file, on which later plugins fail.
+#[test]
+fn del_of_a_namespace_that_is_gone_creates_no_file() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    let gone = pod.leave(Remains::Gone);
+    node.call(Verb::Del, &attached.config, &gone).ok();
+    assert!(!std::fs::exists(&gone.netns).unwrap());
+}
+
+/// A container may lock its own namespace's file.
+#[test]
+fn a_container_that_locks_its_namespace_delays_nothing() {
+    use nix::fcntl::{Flock, FlockArg};
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let file = std::fs::File::open(pod.namespace().path()).unwrap();
+    let _held = Flock::lock(file, FlockArg::LockExclusive).expect("lock the namespace");
+    let call = Call::new(Verb::Add, behind(&before, full()), &pod).deadline(std::time::Duration::from_secs(20));
+    call.run(&node).ok();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata("/run/cni/sbr.lock").unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn an_interface_without_addresses_is_passed_on() {
+    let node = node();
+    let pod = node.container();
+    let before = Attached::add(&node, &crate::configs::layer2(json!({})), &pod);
+    let inside = pod.namespace().snapshot();
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    assert_eq!(
+        (&attached.result, testns::changes(&inside, &pod.namespace().snapshot())),
+        (&before.result, String::new())
+    );
+    attached.check().ok();
+}

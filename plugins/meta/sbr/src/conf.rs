@@ -1,0 +1,85 @@
+//! The sbr plugin's keys.
+
+use std::net::IpAddr;
+
+use chained::invalid;
+use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
+use serde::Deserialize;
+
+/// The plugin's config.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Conf {
+    /// The table that the container's own routes are in already; `None`: a table for each address is made.
+    pub table: Option<u32>,
+    /// The gateway of each family that stands in place of the address's own.
+    pub gateways: Vec<IpAddr>,
+    /// Routes to the interface's subnets stay in the main table, with its address as source.
+    pub add_source_hints: bool,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Wire {
+    table: Option<u32>,
+    gateways: Vec<String>,
+    add_source_hints: bool,
+}
+
+impl FromConf for Conf {
+    fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
+        let Wire { table, gateways: texts, add_source_hints } = object.decode()?;
+        if table == Some(0) {
+            return Err(invalid("key table = 0: tables are numbered from 1"));
+        }
+        let mut gateways: Vec<IpAddr> = Vec::new();
+        for text in &texts {
+            let refused = |why: &str| invalid(format_args!("key gateways has {text:?}: {why}"));
+            let gateway: IpAddr = text.parse().map_err(|_not_one| refused("it is no IP address"))?;
+            if gateways.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
+                return Err(refused("a family has one gateway at most"));
+            }
+            gateways.push(gateway);
+        }
+        Ok(Self { table, gateways, add_source_hints })
+    }
+}
+
+/// Key `table`, for DEL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Table(pub Option<u32>);
+
+impl FromAnyConf for Table {
+    fn from_any_conf(object: &ConfObject) -> Self {
+        Self(object.find(&["table"]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn read(own: &Value) -> Result<Conf, String> {
+        let mut all = json!({"name": "n"});
+        all.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
+        let object = ConfObject::parse(all.to_string().as_bytes()).unwrap();
+        Conf::from_conf(&object).map_err(|error| error.msg.replace("cannot use network config: ", ""))
+    }
+
+    #[test]
+    fn a_family_has_one_gateway_and_tables_begin_with_1() {
+        assert_eq!(read(&json!({})), Ok(Conf::default()));
+        assert_eq!(read(&json!({"gateways": ["10.0.0.1", "fd00::1"]})).unwrap().gateways.len(), 2);
+        for (own, expected) in [
+            (
+                json!({"gateways": ["10.0.0.1", "10.0.0.2"]}),
+                "key gateways has \"10.0.0.2\": a family has one gateway at most",
+            ),
+            (json!({"gateways": ["10.0.0.1/24"]}), "key gateways has \"10.0.0.1/24\": it is no IP address"),
+            (json!({"table": 0}), "key table = 0: tables are numbered from 1"),
+            (json!({"table": -1}), "key table = -1: expected a whole number from 0 to 4294967295"),
+        ] {
+            assert_eq!(read(&own).unwrap_err(), expected);
+        }
+    }
+}
