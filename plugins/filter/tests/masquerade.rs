@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod node;
+#[path = "masquerade_rules/probe.rs"]
+mod probe;
 
 use std::io::Write;
 use std::net::{IpAddr, UdpSocket};
@@ -390,37 +392,6 @@ fn concurrent_adds_and_dels_and_other_programs_lose_no_rules() {
             is_busy.store(false, Ordering::Relaxed);
         });
     });
-}
-
-#[test]
-fn a_probe_changes_nothing() {
-    in_netns(|| {
-        let mut filter = Filter::open().unwrap();
-        filter.probe_masquerade(Backend::Nftables).unwrap();
-        filter.probe_spoof_guard().unwrap();
-        assert_eq!(Nft::open("the host").unwrap().find_table(&TABLE).unwrap(), None);
-        add(ETH0, &["10.1.0.5/24"]);
-        filter.probe_masquerade(Backend::Nftables).unwrap();
-    });
-}
-
-#[test]
-fn status_reports_what_is_missing() {
-    // A user namespace that does not own this network namespace gives no privilege over it.
-    let test = ["--exact", "probe_without_privilege", "--ignored"];
-    let this = std::env::current_exe().unwrap();
-    let status = Command::new("unshare").arg("--user").arg(this).args(test).status();
-    assert!(status.unwrap().success());
-}
-
-#[test]
-#[ignore = "started by status_reports_what_is_missing"]
-fn probe_without_privilege() {
-    let error = Filter::open().unwrap().probe_masquerade(Backend::Nftables).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "cannot get nft chain inet cni_plugins_masquerade postrouting on the host: operation not permitted"
-    );
 }
 
 /// A pod's packet shows the host's address to a third party, and its own to its neighbours.

@@ -6,8 +6,10 @@
 mod node;
 
 mod native;
+mod native_port;
 mod portmap;
 mod programs;
+mod recognised;
 mod shapes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
