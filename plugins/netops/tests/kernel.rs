@@ -14,8 +14,7 @@ use netops::link::{self, Bridge, Link, Mac, Port, Settings, Target, Veth};
 use netops::route::{self, Route};
 use netops::watch::Watch;
 use netops::{Errno, Kernel, Netns, OpError, pair, unlink};
-use nix::sys::wait::waitpid;
-use nix::unistd::Pid;
+use nix::{sys::wait::waitpid, unistd::Pid};
 
 /// A node namespace, and a container's namespace seen from it.
 fn on_node(test: impl FnOnce(&Kernel, &Netns) + Send) {

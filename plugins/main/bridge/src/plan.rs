@@ -52,7 +52,7 @@ pub struct Bridge {
     pub name: String,
     /// MTU of a new one, in bytes.
     pub mtu_bytes: Option<u32>,
-    /// A new one tells VLANs apart.
+    /// A new one filters by VLAN.
     pub vlan_filtering: bool,
     /// It is promiscuous.
     pub promisc: bool,
@@ -192,7 +192,7 @@ fn add_default_route(lease: &mut AddResult, ipv6: bool) {
     lease.routes.push(Route { dst, gw: Some(gateway), mtu, advmss, priority, table, scope });
 }
 
-/// The first address of a subnet, the gateway where none is told.
+/// The first address of a subnet, the gateway where none is given.
 fn first_address(address: IpNetwork) -> Result<IpAddr, CniError> {
     let first = match address {
         IpNetwork::V4(net) if net.prefix() < 31 => {
@@ -227,7 +227,7 @@ fn gateways(gateway: Gateway, ips: &[Ip]) -> Result<Vec<Address>, CniError> {
                 return Err(CniError::new(Code::UNUSABLE_RESULT, msg));
             }
         };
-        // The bridge's own address, known from the config to be nobody else's: usable at once.
+        // The bridge's own address, known from the config to be no other host's: usable at once.
         let address = Address { nodad: net.is_ipv6(), ..Address::from(net) };
         if !gateways.contains(&address) {
             gateways.push(address);

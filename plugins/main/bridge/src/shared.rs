@@ -76,7 +76,7 @@ struct Making<'a> {
 }
 
 fn create(host: &Kernel, plan: &Shared) -> std::result::Result<Link, CniError> {
-    // From its birth: another ADD that finds the bridge tells its address in a result, and CHECK holds it to that.
+    // From its birth: another ADD that finds the bridge reports its address in a result, and CHECK holds it to that.
     let mac = plan.keeps_mac().then(Mac::random);
     let plan = &plan.bridge;
     let options = link::Bridge { mtu_bytes: plan.mtu_bytes, mac, vlan_filtering: plan.vlan_filtering };
@@ -114,7 +114,7 @@ impl Making<'_> {
 
     fn change_addresses(&mut self, changes: &plan::AddressChanges) -> Result<()> {
         let router = &self.made.router().clone();
-        // A bridge that somebody else made follows the lowest address of its ports until its own is set. Neighbours must
+        // A bridge that another process made follows the lowest address of its ports until its own is set. Neighbours must
         // not have to learn their gateway's address anew with each container. First, as who sees the addresses counts on it.
         if let (false, Some(_)) = (changes.add.is_empty(), router.mac) {
             let settings = Settings { mac: router.mac, ..Settings::default() };

@@ -67,7 +67,7 @@ fn set_up(net: &Kernel, lo: &Link) -> Result<(), CniError> {
     net.run(link::set(&lo.into(), &up(true))).map_err(failed)
 }
 
-/// Undoes [`set_up`], unless somebody else had done it before.
+/// Undoes [`set_up`], unless another process had done it before.
 fn down_again(net: &Kernel, lo: &Link, error: CniError) -> CniError {
     if lo.up {
         return error;
