@@ -218,7 +218,7 @@ impl Bench {
         held(&self.calls).push(record.clone());
         let basis = rules::basis(record.verb(), self.profile.role);
         match record.exit {
-            Some(_) => Ok(Answer::new(record, basis)),
+            Some(_) => Ok(Answer::new(record, basis, &self.version)),
             None => {
                 let seen = format!("the plugin did not end within {} s", self.call_deadline.as_secs());
                 Err(Finding::new("an answer", seen).of_call(basis).into())

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 /// The answer of a plugin that ended with a status and printed something.
 #[must_use]
 pub fn answer(exit: i32, stdout: &str) -> Answer {
-    Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() }, None)
+    Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() }, None, "1.1.0")
 }
 
 /// Addresses of a result.

@@ -1,6 +1,7 @@
 //! What a call came to.
 
 use crate::finding::{CallRecord, Finding, Stop};
+use crate::form;
 use serde_json::Value;
 
 /// What a call came to.
@@ -11,10 +12,9 @@ pub struct Answer {
     basis: Option<&'static str>,
     /// The rule that says that it fails.
     refused_by: Option<&'static str>,
+    /// The rule that says that a failure is reported by an object.
+    error_object: &'static str,
 }
-
-/// The rule that says that an error is told by an object.
-const ERROR_OBJECT: &str = "errors.object";
 
 /// An error object as a plugin printed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,8 +30,11 @@ pub struct ErrorObject {
 }
 
 impl Answer {
-    pub(crate) fn new(record: CallRecord, basis: Option<&'static str>) -> Self {
-        Self { record, basis, refused_by: None }
+    /// The answer to a call in a version of the specification.
+    pub(crate) fn new(record: CallRecord, basis: Option<&'static str>, version: &str) -> Self {
+        let is_new = form::is_from(version, "1.0.0");
+        let error_object = if is_new { "errors.object" } else { "errors.object-in-0.4.0" };
+        Self { record, basis, refused_by: None, error_object }
     }
 
     /// The same answer to a call that has to fail, as another rule says than the one that is tried: where it succeeds,
@@ -96,7 +99,7 @@ impl Answer {
         }
         let told = || format!("it {}", self.printed());
         let Ok(object) = serde_json::from_str::<Value>(stdout) else {
-            return Err(Finding::new("an error object on stdout", told()).based_on(ERROR_OBJECT).into());
+            return Err(Finding::new("an error object on stdout", told()).based_on(self.error_object).into());
         };
         let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
         match (object.get("code").and_then(Value::as_u64), text("msg")) {
@@ -104,7 +107,7 @@ impl Answer {
                 let details = text("details").unwrap_or_default();
                 Ok(ErrorObject { code, msg, details, object })
             }
-            _ => Err(Finding::new("an error object with code and msg", told()).based_on(ERROR_OBJECT).into()),
+            _ => Err(Finding::new("an error object with code and msg", told()).based_on(self.error_object).into()),
         }
     }
 
@@ -160,7 +163,7 @@ mod tests {
     use crate::finding::CallRecord;
 
     fn answer(exit: i32, stdout: &str) -> Answer {
-        Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() }, None)
+        Answer::new(CallRecord { exit: Some(exit), stdout: stdout.to_owned(), ..CallRecord::default() }, None, "1.1.0")
     }
 
     #[test]
@@ -206,7 +209,7 @@ mod tests {
                 stderr: stderr.to_owned(),
                 ..CallRecord::default()
             };
-            Answer::new(record, None).printed()
+            Answer::new(record, None, "1.1.0").printed()
         };
         assert_eq!(told("{\n  \"code\": 7 }", ""), r#"printed {"code":7}"#);
         assert_eq!(told("", "no\n"), r#"printed nothing, and on stderr "no\n""#);

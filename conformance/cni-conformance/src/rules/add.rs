@@ -4,13 +4,13 @@ use super::attached::{
     Attached, foreign_result, lay_network, nothing_left, pod_of_before, pod_with_kit_ipam, refused, skip, unchanged,
     with_key, with_kit_ipam,
 };
-use super::rows::{each, newest, since};
+use super::rows::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::{Value, json};
 use std::fs;
 use std::time::Duration;
@@ -97,11 +97,7 @@ pub(super) const RULES: &[Rule] = &[
             newest("no-way-to-gateway", leaves_nothing_when_a_route_is_refused),
             newest("name-is-taken", leaves_nothing_when_the_name_is_taken),
             newest("unknown-value", leaves_nothing_when_a_value_is_unknown),
-            Case {
-                name: "layer-2-before-0.3.0",
-                versions: Versions::Before("0.3.0"),
-                run: leaves_nothing_when_its_version_has_no_result,
-            },
+            before("0.3.0", "layer-2-before-0.3.0", leaves_nothing_when_its_version_has_no_result),
         ]),
     },
     Rule {

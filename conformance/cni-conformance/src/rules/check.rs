@@ -3,7 +3,7 @@
 use super::add_result::leads_to;
 use super::attached::{Attached, foreign_result, lay_network, skip, unchanged, with_key, with_kit_ipam};
 use super::conventions::honours;
-use super::rows::since;
+use super::rows::{before, since};
 use super::tamper::{
     Harm, OTHER_MAC, change_mac, detach_host_end, flush_filters, lose_files, remove_address, remove_bridge,
     remove_host_end, remove_interface, remove_last_address, remove_master, remove_route, rename_interface,
@@ -14,7 +14,7 @@ use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::kit_ipam::Order;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Case, Proof, Rule, Source};
 use crate::stress::operator::Operator;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -33,7 +33,7 @@ pub(super) const RULES: &[Rule] = &[
         roles: Role::ALL,
         proof: Proof::Cases(&[
             check("newest", passes_after_add),
-            Case { name: "oldest", versions: Versions::Before("1.0.0"), run: passes_after_add },
+            before("1.0.0", "oldest", passes_after_add),
             since("1.1.0", "route-in-a-table", passes_with_a_route_in_a_table),
             check("mac-in-capitals", passes_with_a_mac_in_capitals),
         ]),

@@ -1,9 +1,10 @@
 //! Beyond the letter: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
+use super::rows::newest;
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use crate::stress::operator::{Operator, within};
 use crate::stress::pool;
 use serde_json::Value;
@@ -21,9 +22,9 @@ pub(super) const RULES: &[Rule] = &[
                    more is left than of one alone.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            Case { name: "8", versions: Versions::Newest, run: |bench| at_once(bench, 8) },
-            Case { name: "64", versions: Versions::Newest, run: |bench| at_once(bench, 64) },
-            Case { name: "256", versions: Versions::Newest, run: |bench| at_once(bench, 256) },
+            newest("8", |bench| at_once(bench, 8)),
+            newest("64", |bench| at_once(bench, 64)),
+            newest("256", |bench| at_once(bench, 256)),
         ]),
     },
     Rule {
@@ -31,14 +32,14 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["lifecycle/at-once"]),
         sentence: "So do the first ones of a node, for which the network itself has to be made.",
         roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: first_at_once }]),
+        proof: Proof::Cases(&[newest("", first_at_once)]),
     },
     Rule {
         id: "concurrency.small-pool",
         source: Source::Spec(&["lifecycle/at-once"]),
         sentence: "Of more operations at once than the pool has addresses, exactly as many succeed, and the others get an error object.",
         roles: &[Role::Interface, Role::Ipam, Role::List],
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: small_pool }]),
+        proof: Proof::Cases(&[newest("", small_pool)]),
     },
 ];
 

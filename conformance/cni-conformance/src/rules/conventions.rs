@@ -2,17 +2,16 @@
 //!
 //! The conventions name plugins for each of them; another one is bound where its config enables the capability.
 
+use super::rows::newest;
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::{Map, Value, json};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use testns::{Container, Verb};
-
-const NEWEST: Versions = Versions::Newest;
 
 /// Hardware addresses that are nobody's: locally administered, unicast.
 const MACS: [&str; 3] = ["0a:11:22:33:44:01", "0a:11:22:33:44:02", "0a:11:22:33:44:03"];
@@ -23,45 +22,42 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["conventions/port-mappings"]),
         sentence: "runtimeConfig.portMappings: a connection to hostPort of the node reaches containerPort.",
         roles: &[Role::Chained],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: port_mappings }]),
+        proof: Proof::Cases(&[newest("", port_mappings)]),
     },
     Rule {
         id: "conventions.ip-ranges",
         source: Source::Spec(&["conventions/ip-ranges"]),
         sentence: "runtimeConfig.ipRanges: addresses are out of these ranges.",
         roles: &[Role::Ipam],
-        proof: Proof::Cases(&[
-            Case { name: "alone", versions: NEWEST, run: ip_ranges },
-            Case { name: "of-both-families", versions: NEWEST, run: ip_ranges_of_both_families },
-        ]),
+        proof: Proof::Cases(&[newest("alone", ip_ranges), newest("of-both-families", ip_ranges_of_both_families)]),
     },
     Rule {
         id: "conventions.bandwidth",
         source: Source::Spec(&["conventions/bandwidth"]),
         sentence: "runtimeConfig.bandwidth: traffic is limited to these rates, in each direction that has one.",
         roles: &[Role::Chained],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: bandwidth }]),
+        proof: Proof::Cases(&[newest("", bandwidth)]),
     },
     Rule {
         id: "conventions.ips",
         source: Source::Spec(&["conventions/ips"]),
         sentence: "runtimeConfig.ips: the container gets these addresses.",
         roles: &[Role::Ipam],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: ips }]),
+        proof: Proof::Cases(&[newest("", ips)]),
     },
     Rule {
         id: "conventions.mac",
         source: Source::Spec(&["conventions/mac"]),
         sentence: "runtimeConfig.mac: the container's interface has this hardware address.",
         roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: mac }]),
+        proof: Proof::Cases(&[newest("", mac)]),
     },
     Rule {
         id: "conventions.dns",
         source: Source::Spec(&["conventions/dns"]),
         sentence: "runtimeConfig.dns: servers, searches and options are those of the container.",
         roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: dns }]),
+        proof: Proof::Cases(&[newest("", dns)]),
     },
     Rule {
         id: "conventions.aliases",
@@ -97,8 +93,8 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "args that a plugin does not know, labels among them, are ignored.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "unknown", versions: NEWEST, run: args_are_optional },
-            Case { name: "keys-of-the-config", versions: NEWEST, run: keys_in_args_are_answered },
+            newest("unknown", args_are_optional),
+            newest("keys-of-the-config", keys_in_args_are_answered),
         ]),
     },
     Rule {
@@ -106,45 +102,42 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["conventions/args-ips"]),
         sentence: "args.cni.ips: the container gets these addresses.",
         roles: &[Role::Ipam],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_ips }]),
+        proof: Proof::Cases(&[newest("", args_ips)]),
     },
     Rule {
         id: "conventions.cni-args-ip",
         source: Source::Spec(&["conventions/cni-args-ip"]),
         sentence: "IP in CNI_ARGS: the container gets this address.",
         roles: &[Role::Ipam],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: cni_args_ip }]),
+        proof: Proof::Cases(&[newest("", cni_args_ip)]),
     },
     Rule {
         id: "conventions.args-win",
         source: Source::Spec(&["conventions/args-win"]),
         sentence: "With args.cni.ips, IP in CNI_ARGS is ignored.",
         roles: &[Role::Ipam],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: args_win }]),
+        proof: Proof::Cases(&[newest("", args_win)]),
     },
     Rule {
         id: "conventions.cni-args-mac",
         source: Source::Relied("Podman and Multus, which ask for a hardware address so"),
         sentence: "MAC in CNI_ARGS: the container's interface has this hardware address.",
         roles: &[Role::Interface, Role::Chained],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: cni_args_mac }]),
+        proof: Proof::Cases(&[newest("", cni_args_mac)]),
     },
     Rule {
         id: "conventions.ignore-unknown",
         source: Source::Relied("containerd and CRI-O, which pass keys of Kubernetes so"),
         sentence: "With IgnoreUnknown in CNI_ARGS, others that the plugin does not know are ignored.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "first", versions: NEWEST, run: ignores_unknown },
-            Case { name: "last", versions: NEWEST, run: ignores_unknown_when_told_last },
-        ]),
+        proof: Proof::Cases(&[newest("first", ignores_unknown), newest("last", ignores_unknown_when_told_last)]),
     },
     Rule {
         id: "conventions.runtime-config-is-strongest",
         source: Source::Spec(&["conventions/runtime-config"]),
         sentence: "What runtimeConfig says wins over the same in args and in CNI_ARGS, which is deprecated.",
         roles: &[Role::Interface],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: runtime_config_is_strongest }]),
+        proof: Proof::Cases(&[newest("", runtime_config_is_strongest)]),
     },
     Rule {
         id: "conventions.chained",

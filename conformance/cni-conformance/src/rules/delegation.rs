@@ -1,5 +1,6 @@
 //! SPEC 4: delegated plugins. The kit's own IPAM plugin is the witness.
 
+use super::rows::{before, newest, since};
 use crate::bench::{Answer, Bench};
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
@@ -12,7 +13,6 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use testns::{Attachment, Call, Container, Verb};
 
-const NEWEST: Versions = Versions::Newest;
 const CHECK: Versions = Versions::From("0.4.0");
 const GC: Versions = Versions::From("1.1.0");
 
@@ -25,17 +25,14 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["delegation/looked-up"]),
         sentence: "A delegate is looked for in the folders of CNI_PATH.",
         roles: UPPER,
-        proof: Proof::Cases(&[Case { name: "another-folder", versions: NEWEST, run: finds_in_another_folder }]),
+        proof: Proof::Cases(&[newest("another-folder", finds_in_another_folder)]),
     },
     Rule {
         id: "delegation.looks-in-order",
         source: Source::Relied("operators, who replace a plugin by a folder before the others"),
         sentence: "The folders of CNI_PATH are searched in their order, and no other.",
         roles: UPPER,
-        proof: Proof::Cases(&[
-            Case { name: "first-of-two", versions: NEWEST, run: takes_the_first },
-            Case { name: "nowhere", versions: NEWEST, run: looks_nowhere_else },
-        ]),
+        proof: Proof::Cases(&[newest("first-of-two", takes_the_first), newest("nowhere", looks_nowhere_else)]),
     },
     Rule {
         id: "delegation.same-environment",
@@ -43,7 +40,7 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "A delegate gets all the environment variables that its caller got.",
         roles: UPPER,
         proof: Proof::Cases(&[
-            Case { name: "add-and-del", versions: NEWEST, run: same_environment },
+            newest("add-and-del", same_environment),
             Case { name: "check", versions: CHECK, run: same_environment_of_check },
             Case { name: "gc", versions: GC, run: same_environment_of_gc },
             Case { name: "status", versions: GC, run: same_environment_of_status },
@@ -55,8 +52,8 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "A delegate gets the complete config that its caller got, not its own part only.",
         roles: UPPER,
         proof: Proof::Cases(&[
-            Case { name: "add-and-del", versions: NEWEST, run: complete_config },
-            Case { name: "add-and-del-before-0.4.0", versions: Versions::Before("0.4.0"), run: complete_config },
+            newest("add-and-del", complete_config),
+            before("0.4.0", "add-and-del-before-0.4.0", complete_config),
             Case { name: "check", versions: CHECK, run: complete_config_of_check },
         ]),
     },
@@ -66,8 +63,8 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "CHECK and DEL are forwarded to the delegate.",
         roles: UPPER,
         proof: Proof::Cases(&[
-            Case { name: "add-and-del", versions: NEWEST, run: forwards_add_and_del },
-            Case { name: "del-without-namespace", versions: NEWEST, run: forwards_del_without_namespace },
+            newest("add-and-del", forwards_add_and_del),
+            newest("del-without-namespace", forwards_del_without_namespace),
             Case { name: "check", versions: CHECK, run: forwards_check },
         ]),
     },
@@ -76,7 +73,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["delegation/stderr"]),
         sentence: "A delegate's stderr joins its caller's.",
         roles: UPPER,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: joins_stderr }]),
+        proof: Proof::Cases(&[newest("", joins_stderr)]),
     },
     Rule {
         id: "delegation.error",
@@ -84,10 +81,10 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "If a delegate fails, its caller does.",
         roles: UPPER,
         proof: Proof::Cases(&[
-            Case { name: "add", versions: NEWEST, run: error_of_add },
-            Case { name: "del", versions: NEWEST, run: error_of_del },
+            newest("add", error_of_add),
+            newest("del", error_of_del),
             Case { name: "check", versions: CHECK, run: error_of_check },
-            Case { name: "missing", versions: NEWEST, run: error_of_a_missing_one },
+            newest("missing", error_of_a_missing_one),
         ]),
     },
     Rule {
@@ -95,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Relied("runtimes and operators, who learn from it what to do"),
         sentence: "The delegate's error is what the caller prints: its code, and its message at least within.",
         roles: UPPER,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: same_error }]),
+        proof: Proof::Cases(&[newest("", same_error)]),
     },
     Rule {
         id: "delegation.del-after-failed-add",
@@ -103,8 +100,8 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "When the delegate's ADD fails, it is called again with DEL.",
         roles: UPPER,
         proof: Proof::Cases(&[
-            Case { name: "delegate-fails", versions: NEWEST, run: del_after_failed_delegate },
-            Case { name: "result-is-no-json", versions: NEWEST, run: del_after_garbage },
+            newest("delegate-fails", del_after_failed_delegate),
+            newest("result-is-no-json", del_after_garbage),
         ]),
     },
     Rule {
@@ -114,9 +111,9 @@ pub(super) const RULES: &[Rule] = &[
                    its interface.",
         roles: UPPER,
         proof: Proof::Cases(&[
-            Case { name: "newest", versions: NEWEST, run: result_is_used },
-            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: result_is_used },
-            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: result_is_used },
+            newest("newest", result_is_used),
+            before("1.0.0", "before-1.0.0", result_is_used),
+            before("0.3.0", "before-0.3.0", result_is_used),
         ]),
     },
     Rule {
@@ -125,7 +122,7 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "mtu, advmss, priority and table of a delegate's route are those of the route in the container, and \
                    in the caller's result.",
         roles: UPPER,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: route_attributes }]),
+        proof: Proof::Cases(&[since("1.1.0", "", route_attributes)]),
     },
 ];
 

@@ -1,15 +1,14 @@
 //! SPEC 5, Error: the object, and the codes below 100.
 
+use super::rows::{before, newest};
 use crate::bench::{Answer, Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::{Value, json};
 use std::fs::File;
 use std::process::{Command, Stdio};
 use testns::{Attachment, Call, Output, Verb};
-
-const NEWEST: Versions = Versions::Newest;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -18,9 +17,9 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "A plugin that fails exits with another status than 0.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "config-is-no-json", versions: NEWEST, run: no_json_fails },
-            Case { name: "unknown-command", versions: NEWEST, run: unknown_command_fails },
-            Case { name: "no-such-namespace", versions: NEWEST, run: no_namespace_fails },
+            newest("config-is-no-json", no_json_fails),
+            newest("unknown-command", unknown_command_fails),
+            newest("no-such-namespace", no_namespace_fails),
         ]),
     },
     Rule {
@@ -30,9 +29,9 @@ pub(super) const RULES: &[Rule] = &[
                    and nothing else on stdout.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "config-is-no-json", versions: NEWEST, run: no_json_prints_an_object },
-            Case { name: "config-without-name", versions: NEWEST, run: no_name_prints_an_object },
-            Case { name: "no-such-namespace", versions: NEWEST, run: no_namespace_prints_an_object },
+            newest("config-is-no-json", no_json_prints_an_object),
+            newest("config-without-name", no_name_prints_an_object),
+            newest("no-such-namespace", no_namespace_prints_an_object),
         ]),
     },
     Rule {
@@ -40,17 +39,14 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["errors/object-0.4.0"]),
         sentence: "A plugin that fails prints an object with the number code and the text msg.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: no_name_prints_an_object }]),
+        proof: Proof::Cases(&[newest("", no_name_prints_an_object)]),
     },
     Rule {
         id: "errors.version",
         source: Source::Spec(&["errors/keys"]),
         sentence: "cniVersion of an error is the version in use.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "newest", versions: NEWEST, run: version_in_use },
-            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: version_in_use },
-        ]),
+        proof: Proof::Cases(&[newest("newest", version_in_use), before("1.0.0", "before-1.0.0", version_in_use)]),
     },
     Rule {
         id: "errors.reserved-codes",
@@ -58,8 +54,8 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "Codes below 100 are used as the specification has them; a plugin's own start at 100.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "no-such-namespace", versions: NEWEST, run: no_namespace_code },
-            Case { name: "unusable-config", versions: NEWEST, run: unusable_config_code },
+            newest("no-such-namespace", no_namespace_code),
+            newest("unusable-config", unusable_config_code),
         ]),
     },
     Rule {
@@ -67,24 +63,21 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["errors/1"]),
         sentence: "A config in a version that the plugin does not speak is code 1.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "add", versions: NEWEST, run: version_of_add },
-            Case { name: "del", versions: NEWEST, run: version_of_del },
-        ]),
+        proof: Proof::Cases(&[newest("add", version_of_add), newest("del", version_of_del)]),
     },
     Rule {
         id: "errors.2-unsupported-field",
         source: Source::Spec(&["errors/2"]),
         sentence: "The message of code 2 has key and value of the field that is not supported.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unsupported_field }]),
+        proof: Proof::Cases(&[newest("", unsupported_field)]),
     },
     Rule {
         id: "errors.3-container-unknown",
         source: Source::Spec(&["errors/3"]),
         sentence: "Code 3 says that the runtime has nothing to clean up, so nothing is left.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: container_unknown }]),
+        proof: Proof::Cases(&[newest("", container_unknown)]),
     },
     Rule {
         id: "errors.4-invalid-variables",
@@ -92,8 +85,8 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "Missing or invalid variables are code 4.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "command", versions: NEWEST, run: |bench| unknown_command(bench)?.fails_with(4).map(drop) },
-            Case { name: "missing", versions: NEWEST, run: missing_is_code_4 },
+            newest("command", |bench| unknown_command(bench)?.fails_with(4).map(drop)),
+            newest("missing", missing_is_code_4),
         ]),
     },
     Rule {
@@ -102,11 +95,11 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "The message of code 4 names the variables that are missing or invalid.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "command", versions: NEWEST, run: names_the_command },
-            Case { name: "container-id", versions: NEWEST, run: names_the_container_id },
-            Case { name: "ifname", versions: NEWEST, run: names_the_ifname },
-            Case { name: "netns", versions: NEWEST, run: names_the_netns },
-            Case { name: "several", versions: NEWEST, run: names_several },
+            newest("command", names_the_command),
+            newest("container-id", names_the_container_id),
+            newest("ifname", names_the_ifname),
+            newest("netns", names_the_netns),
+            newest("several", names_several),
         ]),
     },
     Rule {
@@ -114,7 +107,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["errors/5"]),
         sentence: "A config that cannot be read from stdin is code 5.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unreadable_stdin }]),
+        proof: Proof::Cases(&[newest("", unreadable_stdin)]),
     },
     Rule {
         id: "errors.6-undecodable",
@@ -122,9 +115,9 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "A config that is no JSON is code 6.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "empty", versions: NEWEST, run: empty_config },
-            Case { name: "truncated", versions: NEWEST, run: truncated_config },
-            Case { name: "text", versions: NEWEST, run: text_config },
+            newest("empty", empty_config),
+            newest("truncated", truncated_config),
+            newest("text", text_config),
         ]),
     },
     Rule {
@@ -132,10 +125,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["errors/7"]),
         sentence: "A config that is JSON, but not valid, is code 7.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "no-name", versions: NEWEST, run: no_name },
-            Case { name: "name-with-a-slash", versions: NEWEST, run: bad_name },
-        ]),
+        proof: Proof::Cases(&[newest("no-name", no_name), newest("name-with-a-slash", bad_name)]),
     },
     Rule {
         id: "errors.11-try-again",

@@ -1,10 +1,11 @@
 //! SPEC 4 and 5, IPAM plugins.
 
+use super::rows::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form::is_from;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use crate::stress::pool;
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Remains, Verb};
@@ -17,7 +18,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["results/abbreviated"]),
         sentence: "The result of an IPAM plugin has no interfaces, and its ips have no index of one.",
         roles: IPAM,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: result_is_abbreviated }]),
+        proof: Proof::Cases(&[each("", result_is_abbreviated)]),
     },
     Rule {
         id: "ipam.gives-an-address",
@@ -25,9 +26,9 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "ADD gives an address, with the routes that the config wants.",
         roles: IPAM,
         proof: Proof::Cases(&[
-            Case { name: "newest", versions: Versions::Newest, run: gives_an_address },
-            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: gives_an_address },
-            Case { name: "route-attributes", versions: Versions::From("1.1.0"), run: gives_route_attributes },
+            newest("newest", gives_an_address),
+            before("0.3.0", "before-0.3.0", gives_an_address),
+            since("1.1.0", "route-attributes", gives_route_attributes),
         ]),
     },
     Rule {
@@ -35,7 +36,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Relied("interface plugins, which make it after the address is there"),
         sentence: "An IPAM plugin gives addresses; it changes nothing in the container.",
         roles: IPAM,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: makes_no_interface }]),
+        proof: Proof::Cases(&[newest("", makes_no_interface)]),
     },
     Rule {
         id: "ipam.no-address-twice",
@@ -43,9 +44,9 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "An address is given to one attachment at a time.",
         roles: IPAM,
         proof: Proof::Cases(&[
-            Case { name: "containers", versions: Versions::Newest, run: containers_differ },
-            Case { name: "interfaces-of-a-container", versions: Versions::Newest, run: interfaces_differ },
-            Case { name: "requested", versions: Versions::Newest, run: requested_twice },
+            newest("containers", containers_differ),
+            newest("interfaces-of-a-container", interfaces_differ),
+            newest("requested", requested_twice),
         ]),
     },
     Rule {
@@ -53,10 +54,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Relied("runtimes, which call ADD again that they did not see end"),
         sentence: "A second ADD of an attachment, with a request for an address or without, gives it no second address.",
         roles: IPAM,
-        proof: Proof::Cases(&[
-            Case { name: "any", versions: Versions::Newest, run: no_second_address },
-            Case { name: "requested", versions: Versions::Newest, run: no_second_requested_address },
-        ]),
+        proof: Proof::Cases(&[newest("any", no_second_address), newest("requested", no_second_requested_address)]),
     },
     Rule {
         id: "ipam.del-releases",
@@ -64,9 +62,9 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "DEL releases the attachment's address.",
         roles: IPAM,
         proof: Proof::Cases(&[
-            Case { name: "namespace-alive", versions: Versions::Newest, run: del_releases },
-            Case { name: "namespace-gone", versions: Versions::Newest, run: del_releases_of_a_gone_one },
-            Case { name: "no-namespace-told", versions: Versions::Newest, run: del_releases_of_an_untold_one },
+            newest("namespace-alive", del_releases),
+            newest("namespace-gone", del_releases_of_a_gone_one),
+            newest("no-namespace-told", del_releases_of_an_untold_one),
         ]),
     },
     Rule {
@@ -74,21 +72,21 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["execution/attachment"]),
         sentence: "DEL of one attachment keeps the addresses of others, also where one's ID starts as another's.",
         roles: IPAM,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("0.4.0"), run: del_keeps_others }]),
+        proof: Proof::Cases(&[since("0.4.0", "", del_keeps_others)]),
     },
     Rule {
         id: "ipam.check-misses-a-reservation",
         source: Source::Spec(&["check/unlisted"]),
         sentence: "CHECK fails when the attachment has no reservation.",
         roles: IPAM,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("0.4.0"), run: check_misses_a_reservation }]),
+        proof: Proof::Cases(&[since("0.4.0", "", check_misses_a_reservation)]),
     },
     Rule {
         id: "ipam.exhausted-is-an-error",
         source: Source::Spec(&["errors/exit"]),
         sentence: "ADD fails when no address is free.",
         roles: IPAM,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: exhausted }]),
+        proof: Proof::Cases(&[newest("", exhausted)]),
     },
 ];
 

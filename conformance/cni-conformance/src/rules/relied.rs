@@ -1,13 +1,12 @@
 //! What runtimes and operators rely on without any document: texts that they match, the case of keys, exit codes.
 
+use super::rows::{before, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::{Map, Value, json};
 use testns::{Attachment, Verb};
-
-const NEWEST: Versions = Versions::Newest;
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -16,7 +15,7 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "The message about a command that the plugin does not know is `unknown CNI_COMMAND: ` and its name: by \
                    it libcni knows plugins that are older than VERSION.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: unknown_command_text }]),
+        proof: Proof::Cases(&[newest("", unknown_command_text)]),
     },
     Rule {
         id: "relied.missing-variables-text",
@@ -24,7 +23,7 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "The message about missing variables is `required env variables [A,B] missing`, in the specification's \
                    order.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: missing_variables_text }]),
+        proof: Proof::Cases(&[newest("", missing_variables_text)]),
     },
     Rule {
         id: "relied.incompatible-version-text",
@@ -32,7 +31,7 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "The message about a config in a version that the plugin does not speak is `incompatible CNI versions`; \
                    the details name the config's version.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: incompatible_version_text }]),
+        proof: Proof::Cases(&[newest("", incompatible_version_text)]),
     },
     Rule {
         id: "relied.verb-gate-text",
@@ -41,9 +40,9 @@ pub(super) const RULES: &[Rule] = &[
                    verb.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "check", versions: Versions::Before("0.4.0"), run: check_gate },
-            Case { name: "gc", versions: Versions::Before("1.1.0"), run: gc_gate },
-            Case { name: "status", versions: Versions::Before("1.1.0"), run: status_gate },
+            before("0.4.0", "check", check_gate),
+            before("1.1.0", "gc", gc_gate),
+            before("1.1.0", "status", status_gate),
         ]),
     },
     Rule {
@@ -51,14 +50,14 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Relied("kubelet and go-cni, tear-down"),
         sentence: "The error about a namespace that is not there has the words `no such file or directory`.",
         roles: &[Role::Interface],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: no_such_file_text }]),
+        proof: Proof::Cases(&[newest("", no_such_file_text)]),
     },
     Rule {
         id: "relied.exit-status-1",
         source: Source::Relied("skel"),
         sentence: "A plugin that fails exits with 1.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: exits_with_1 }]),
+        proof: Proof::Cases(&[newest("", exits_with_1)]),
     },
     Rule {
         id: "relied.about-text",
@@ -66,62 +65,56 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "Started without CNI_COMMAND, by a person, a plugin says on stderr what it is and which versions it \
                    speaks, and exits with 0.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: about_text }]),
+        proof: Proof::Cases(&[newest("", about_text)]),
     },
     Rule {
         id: "relied.own-namespace",
         source: Source::Relied("skel, namespaces"),
         sentence: "ADD to the plugin's own network namespace is code 8, unless CNI_NETNS_OVERRIDE is set.",
         roles: &[Role::Interface],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: own_namespace }]),
+        proof: Proof::Cases(&[newest("", own_namespace)]),
     },
     Rule {
         id: "relied.version-with-dummies",
         source: Source::Relied("libcni, version probe"),
         sentence: "VERSION bears the word dummy in CNI_NETNS, CNI_IFNAME and CNI_PATH.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: version_with_dummies }]),
+        proof: Proof::Cases(&[newest("", version_with_dummies)]),
     },
     Rule {
         id: "relied.version-without-input",
         source: Source::Relied("skel, VERSION"),
         sentence: "VERSION answers even if its input is empty.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: version_without_input }]),
+        proof: Proof::Cases(&[newest("", version_without_input)]),
     },
     Rule {
         id: "relied.no-version-is-0.1.0",
         source: Source::Relied("skel, version gate"),
         sentence: "A config without cniVersion, or with an empty one, is one of 0.1.0.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "missing", versions: Versions::Before("0.2.0"), run: missing_version },
-            Case { name: "empty", versions: Versions::Before("0.2.0"), run: empty_version },
-        ]),
+        proof: Proof::Cases(&[before("0.2.0", "missing", missing_version), before("0.2.0", "empty", empty_version)]),
     },
     Rule {
         id: "relied.keys-in-any-case",
         source: Source::Relied("containerd, runtimeConfig"),
         sentence: "Keys of the config are known in any case: containerd writes HostPort.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[
-            Case { name: "config", versions: NEWEST, run: keys_in_any_case },
-            Case { name: "runtime-config", versions: NEWEST, run: keys_of_runtime_config },
-        ]),
+        proof: Proof::Cases(&[newest("config", keys_in_any_case), newest("runtime-config", keys_of_runtime_config)]),
     },
     Rule {
         id: "relied.null-is-absent",
         source: Source::Relied("Go's JSON"),
         sentence: "A key with the value null is as if it were not there.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: null_is_absent }]),
+        proof: Proof::Cases(&[newest("", null_is_absent)]),
     },
     Rule {
         id: "relied.last-duplicate-wins",
         source: Source::Relied("Go's JSON"),
         sentence: "Of a key that is there twice the last value counts.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: last_duplicate_wins }]),
+        proof: Proof::Cases(&[newest("", last_duplicate_wins)]),
     },
     Rule {
         id: "relied.unknown-keys",
@@ -130,9 +123,9 @@ pub(super) const RULES: &[Rule] = &[
                    those of a newer plugin, of runtimeConfig or of ipam.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            Case { name: "config", versions: NEWEST, run: unknown_keys },
-            Case { name: "capabilities", versions: NEWEST, run: capabilities_in_the_request },
-            Case { name: "runtime-config", versions: NEWEST, run: unknown_runtime_config },
+            newest("config", unknown_keys),
+            newest("capabilities", capabilities_in_the_request),
+            newest("runtime-config", unknown_runtime_config),
         ]),
     },
     Rule {
@@ -140,49 +133,49 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Relied("Go's JSON"),
         sentence: "White space around the config, such as a final newline, is no error.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: white_space }]),
+        proof: Proof::Cases(&[newest("", white_space)]),
     },
     Rule {
         id: "relied.kubernetes-args",
         source: Source::Relied("containerd and CRI-O, CNI_ARGS"),
         sentence: "The CNI_ARGS of Kubernetes are borne by every plugin, in any order.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: kubernetes_args }]),
+        proof: Proof::Cases(&[newest("", kubernetes_args)]),
     },
     Rule {
         id: "relied.prev-result-without-version",
         source: Source::Relied("skel, prevResult"),
         sentence: "A prevResult without cniVersion is in the config's.",
         roles: &[Role::Chained],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: prev_result_without_version }]),
+        proof: Proof::Cases(&[newest("", prev_result_without_version)]),
     },
     Rule {
         id: "relied.gc-with-both-keys",
         source: Source::Relied("libcni, GC"),
         sentence: "GC bears cni.dev/attachments beside cni.dev/valid-attachments, as libcni sends both.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_with_both_keys }]),
+        proof: Proof::Cases(&[since("1.1.0", "", gc_with_both_keys)]),
     },
     Rule {
         id: "relied.gc-without-list",
         source: Source::Relied("libcni, GC"),
         sentence: "GC without the key of valid attachments, which libcni sends if it was given none, is answered.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::From("1.1.0"), run: gc_without_list }]),
+        proof: Proof::Cases(&[since("1.1.0", "", gc_without_list)]),
     },
     Rule {
         id: "relied.config-mtu",
         source: Source::Relied("operators, whose uplink has a tunnel"),
         sentence: "The key mtu of the config is the interface's MTU, whatever stands beside it.",
         roles: &[Role::Interface],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: config_mtu }]),
+        proof: Proof::Cases(&[newest("", config_mtu)]),
     },
     Rule {
         id: "relied.daemon-starts-again",
         source: Source::Relied("service managers, which start a daemon again that was killed"),
         sentence: "A daemon that was killed, so that its socket is still there, starts again, and ADD works.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: daemon_starts_again }]),
+        proof: Proof::Cases(&[newest("", daemon_starts_again)]),
     },
     Rule {
         id: "relied.host-local-files",
@@ -190,7 +183,7 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "host-local has a file for each address, named by it, with container ID, CR LF and interface name; and \
                    the last address of each range set.",
         roles: &[Role::Ipam],
-        proof: Proof::Cases(&[Case { name: "", versions: NEWEST, run: host_local_files }]),
+        proof: Proof::Cases(&[newest("", host_local_files)]),
     },
 ];
 
@@ -202,12 +195,12 @@ fn says(what: &str, text: &str, words: &str) -> Result<(), Stop> {
 fn unknown_command_text(bench: &Bench) -> Result<(), Stop> {
     let call = bench.call(Verb::Add, &bench.pod()).variable("CNI_COMMAND", "FROBNICATE");
     let answer = bench.make(&call)?.refused_by("parameters.unknown-command-is-an-error");
-    says("msg", &answer.fails_with(4)?.msg, "unknown CNI_COMMAND: FROBNICATE")
+    says("msg", &answer.fails()?.msg, "unknown CNI_COMMAND: FROBNICATE")
 }
 
 fn missing_variables_text(bench: &Bench) -> Result<(), Stop> {
     let call = bench.call(Verb::Add, &bench.pod()).without("CNI_IFNAME").without("CNI_CONTAINERID");
-    let error = bench.make(&call)?.refused_by("parameters.required-of-add").fails_with(4)?;
+    let error = bench.make(&call)?.refused_by("parameters.required-of-add").fails()?;
     says("msg", &error.msg, "required env variables [CNI_CONTAINERID,CNI_IFNAME] missing")
 }
 

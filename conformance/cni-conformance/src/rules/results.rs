@@ -1,9 +1,10 @@
 //! SPEC 5, Success: the form of what ADD prints, in each version. Whether it is true is asked beside ADD.
 
+use super::rows::{before, each, newest, since};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use crate::shape;
 use serde_json::{Value, json};
 
@@ -13,21 +14,21 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["results/version"]),
         sentence: "cniVersion of the result is that of the config.",
         roles: &[Role::Interface, Role::Chained, Role::List],
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_version }]),
+        proof: Proof::Cases(&[each("", has_version)]),
     },
     Rule {
         id: "results.version-of-ipam",
         source: Source::Relied("interface plugins that read their delegate's result by its version"),
         sentence: "cniVersion of an IPAM plugin's result is that of the config.",
         roles: &[Role::Ipam],
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_version }]),
+        proof: Proof::Cases(&[each("", has_version)]),
     },
     Rule {
         id: "results.form",
         source: Source::Spec(&["results/keys"]),
         sentence: "The result has the form of the config's version, with every value of the right type.",
         roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: has_form }]),
+        proof: Proof::Cases(&[each("", has_form)]),
     },
     Rule {
         id: "results.interfaces",
@@ -36,8 +37,8 @@ pub(super) const RULES: &[Rule] = &[
                    absolute path, where they are there.",
         roles: &[Role::Interface, Role::Chained, Role::List],
         proof: Proof::Cases(&[
-            Case { name: "newest", versions: Versions::From("1.0.0"), run: interfaces_are_right },
-            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: interfaces_are_right },
+            since("1.0.0", "newest", interfaces_are_right),
+            before("1.0.0", "before-1.0.0", interfaces_are_right),
         ]),
     },
     Rule {
@@ -47,9 +48,9 @@ pub(super) const RULES: &[Rule] = &[
                    interfaces; from 0.3.0 to 0.4.0 its version, 4 or 6, as a text.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            Case { name: "newest", versions: Versions::From("1.0.0"), run: ips_are_right },
-            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: ips_are_right },
-            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: ips_are_right },
+            since("1.0.0", "newest", ips_are_right),
+            before("1.0.0", "before-1.0.0", ips_are_right),
+            before("0.3.0", "before-0.3.0", ips_are_right),
         ]),
     },
     Rule {
@@ -59,8 +60,8 @@ pub(super) const RULES: &[Rule] = &[
                    mtu, advmss, priority, table and scope.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            Case { name: "newest", versions: Versions::From("1.0.0"), run: routes_are_right },
-            Case { name: "before-1.0.0", versions: Versions::Before("1.0.0"), run: routes_are_right },
+            since("1.0.0", "newest", routes_are_right),
+            before("1.0.0", "before-1.0.0", routes_are_right),
         ]),
     },
     Rule {
@@ -69,8 +70,8 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "nameservers, search and options of dns are lists of texts, and domain is a text.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            Case { name: "as-configured", versions: Versions::Newest, run: dns_is_right },
-            Case { name: "from-the-delegate", versions: Versions::Newest, run: dns_of_the_delegate_is_right },
+            newest("as-configured", dns_is_right),
+            newest("from-the-delegate", dns_of_the_delegate_is_right),
         ]),
     },
     Rule {
@@ -79,9 +80,9 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "The result has no keys that its version does not know.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            Case { name: "newest", versions: Versions::Newest, run: has_known_keys },
-            Case { name: "before-1.1.0", versions: Versions::Before("1.1.0"), run: has_known_keys },
-            Case { name: "before-0.3.0", versions: Versions::Before("0.3.0"), run: has_known_keys },
+            newest("newest", has_known_keys),
+            before("1.1.0", "before-1.1.0", has_known_keys),
+            before("0.3.0", "before-0.3.0", has_known_keys),
         ]),
     },
     Rule {

@@ -21,3 +21,8 @@ pub(super) const fn each(name: &'static str, run: Run) -> Case {
 pub(super) const fn since(oldest: &'static str, name: &'static str, run: Run) -> Case {
     Case { name, versions: Versions::From(oldest), run }
 }
+
+/// With the newest version before `newer`.
+pub(super) const fn before(newer: &'static str, name: &'static str, run: Run) -> Case {
+    Case { name, versions: Versions::Before(newer), run }
+}

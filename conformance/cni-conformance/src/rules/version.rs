@@ -1,10 +1,11 @@
 //! SPEC 2, VERSION, and the versions of SPEC 1 and 5.
 
+use super::rows::{each, newest};
 use crate::bench::Bench;
 use crate::finding::{Finding, Stop};
 use crate::form;
 use crate::profile::Role;
-use crate::rule::{Case, Proof, Rule, Source, Versions};
+use crate::rule::{Proof, Rule, Source};
 use serde_json::{Value, json};
 use testns::{Attachment, Verb};
 
@@ -14,42 +15,42 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["version/keys"]),
         sentence: "VERSION prints cniVersion and supportedVersions, a list of the versions that the plugin speaks.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: lists_versions }]),
+        proof: Proof::Cases(&[newest("", lists_versions)]),
     },
     Rule {
         id: "version.echoes",
         source: Source::Spec(&["version/keys"]),
         sentence: "cniVersion of VERSION's answer is that of its input.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: echoes }]),
+        proof: Proof::Cases(&[newest("", echoes)]),
     },
     Rule {
         id: "version.needs-the-command-only",
         source: Source::Spec(&["version/input"]),
         sentence: "VERSION needs no variable but CNI_COMMAND, and of its input cniVersion alone.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: needs_the_command_only }]),
+        proof: Proof::Cases(&[newest("", needs_the_command_only)]),
     },
     Rule {
         id: "version.same-list-for-any-input",
         source: Source::Spec(&["version/keys"]),
         sentence: "The list of supported versions is the plugin's, whichever of them the input has.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "known", versions: Versions::Newest, run: same_list }]),
+        proof: Proof::Cases(&[newest("known", same_list)]),
     },
     Rule {
         id: "version.answers-a-newer-one",
         source: Source::Relied("runtimes that are newer than a plugin, and ask in their own version"),
         sentence: "VERSION in a version that the plugin does not know has the same list.",
         roles: Role::PLUGINS,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Newest, run: same_list_for_a_newer_one }]),
+        proof: Proof::Cases(&[newest("", same_list_for_a_newer_one)]),
     },
     Rule {
         id: "version.serves-what-it-lists",
         source: Source::Spec(&["versions/plugins"]),
         sentence: "A config in any version that the plugin lists is served.",
         roles: Role::ALL,
-        proof: Proof::Cases(&[Case { name: "", versions: Versions::Each, run: serves_what_it_lists }]),
+        proof: Proof::Cases(&[each("", serves_what_it_lists)]),
     },
     Rule {
         id: "version.negotiation",

@@ -47,7 +47,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         scene.honest()
     })
-    .also(&["add.needs-the-namespace", "del.follows-a-failed-add"])
+    .also(&["add.needs-the-namespace", "del.cleans-up-a-failed-add"])
     .unasked(),
     Mutant::new("bridge", "errors.4-names-variables", "says-that-some-variable-is-wrong", |scene| {
         scene.on_error(|error| {

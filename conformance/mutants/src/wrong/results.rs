@@ -23,15 +23,15 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["add.result-mac-is-the-links", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
-    Mutant::new("bridge", "results.ips", "points-beyond-the-interfaces", |scene| {
+    Mutant::new("bridge", "results.ips", "names-an-interface-that-is-not-there", |scene| {
         scene.tells(|result| result["ips"][0]["interface"] = json!(7))
     })
-    .also(&["add.result-addresses-are-set", "results.form"])
+    .also(&["add.passes-prev-result-on", "add.result-addresses-are-set", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.routes", "tells-no-prefix-of-a-route", |scene| {
         scene.tells(|result| result["routes"][0]["dst"] = json!("0.0.0.0"))
     })
-    .also(&["add.result-has-all-routes", "add.result-routes-are-set", "results.form"])
+    .also(&["add.passes-prev-result-on", "add.result-has-all-routes", "add.result-routes-are-set", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.dns", "tells-one-nameserver-as-a-text", |scene| {
         scene.tells(|result| result["dns"] = json!({ "nameservers": "10.77.0.1" }))
