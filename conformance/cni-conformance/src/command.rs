@@ -4,7 +4,7 @@ use crate::profile::Role;
 use crate::report::Asked;
 use crate::rule::Level;
 use crate::run::Outcome;
-use crate::{cli, errand, kit_ipam, report, rules, runtime, stress};
+use crate::{cli, isolated_task, kit_ipam, report, rules, runtime, stress};
 use clap::{Parser, Subcommand};
 use std::io::{self, Write};
 use std::path::Path;
@@ -37,9 +37,9 @@ enum What {
         /// Name of a rule, or the start of the names of some
         rule: String,
     },
-    #[command(name = errand::OUTSIDE, hide = true)]
+    #[command(name = isolated_task::ISOLATE, hide = true)]
     Outside { own_processes: String },
-    #[command(name = errand::INSIDE, hide = true)]
+    #[command(name = isolated_task::RUN_ISOLATED, hide = true)]
     Inside { own_processes: String },
 }
 
@@ -51,12 +51,16 @@ pub fn main() -> ExitCode {
     if called_as.file_name().is_some_and(|name| name == kit_ipam::NAME) {
         return ExitCode::from(kit_ipam::main());
     }
-    if runtime::judge::is_called(called_as) {
-        return ExitCode::from(runtime::judge::main(called_as));
+    if runtime::mock_plugin::is_called(called_as) {
+        return ExitCode::from(runtime::mock_plugin::main(called_as));
     }
     let done = match Arguments::parse().what {
-        What::Outside { own_processes } => errand::outside(own_processes == "true").map_err(|error| error.to_string()),
-        What::Inside { own_processes } => errand::inside(own_processes == "true").map_err(|error| error.to_string()),
+        What::Outside { own_processes } => {
+            isolated_task::isolate(own_processes == "true").map_err(|error| error.to_string())
+        }
+        What::Inside { own_processes } => {
+            isolated_task::run_isolated(own_processes == "true").map_err(|error| error.to_string())
+        }
         What::Rules => {
             let all: Vec<_> = rules::all().chain(stress::rules()).collect();
             let of_runtimes: Vec<_> = runtime::rules::all().collect();

@@ -44,7 +44,7 @@ pub fn leave_the_machine(own_processes: bool) -> io::Result<()> {
 ///
 /// # Errors
 /// What the kernel says.
-#[expect(clippy::disallowed_methods, reason = "for an errand without a node, before its first thread")]
+#[expect(clippy::disallowed_methods, reason = "for an task without a node, before its first thread")]
 pub(crate) fn leave_the_network() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNET).map_err(|errno| io::Error::other(format!("unshare: {errno}")))
 }

@@ -26,8 +26,8 @@ pub mod subject;
 
 // How it is found out.
 pub mod bench;
-pub mod errand;
 pub mod isolate;
+pub mod isolated_task;
 pub mod kit_ipam;
 pub mod machine;
 pub mod schedule;

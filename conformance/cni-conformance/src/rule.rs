@@ -40,7 +40,7 @@ impl fmt::Display for Level {
 }
 
 /// One sentence of the specification, for those who are tried on a `B`: plugins on a [`Bench`], runtimes on a
-/// [`Stand`](crate::runtime::Stand).
+/// [`RuntimeBench`](crate::runtime::RuntimeBench).
 #[derive(Debug)]
 pub struct Rule<B: 'static = Bench> {
     /// Its name: `verb.what-it-says`, lower case.

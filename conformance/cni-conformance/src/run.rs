@@ -1,8 +1,8 @@
 //! A whole run: what was asked, of whom, on what machine, and what came of it. Reports are written from it.
 
-use crate::errand::{Errand, Spoken};
 use crate::finding::Finding;
 use crate::form;
+use crate::isolated_task::{IsolatedTask, Spoken};
 use crate::machine::Machine;
 use crate::profile::{Profile, Role};
 use crate::rule::{Level, Rule};
@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 const VERSION_RULE: &str = "version.lists-versions";
 
 /// How long looking at the machine, or asking for versions, may take.
-const ERRAND_DEADLINE: Duration = Duration::from_secs(60);
+const TASK_DEADLINE: Duration = Duration::from_secs(60);
 
 /// A whole run.
 #[derive(Debug, Clone)]
@@ -108,7 +108,7 @@ impl Run {
 /// # Errors
 /// Why nothing can be tested on it, and what its owner could do.
 pub fn look() -> Result<Machine, String> {
-    let look = |own_processes| Errand::Look.run::<Machine>(own_processes, ERRAND_DEADLINE);
+    let look = |own_processes| IsolatedTask::Look.run::<Machine>(own_processes, TASK_DEADLINE);
     look(true).or_else(|_no_proc| look(false)).map_err(|error| {
         format!(
             "nothing can be tested here: {error}\nEach test runs in namespaces of its own, for which this machine has \
@@ -139,8 +139,8 @@ pub fn ask_versions(
     for some in questions.chunks(side_by_side.max(1)) {
         let asked: Vec<io::Result<Spoken>> = thread::scope(|scope| {
             let ask = |(subject, executable): &(Subject, String)| {
-                let errand = Errand::Versions { subject: subject.clone(), executable: executable.clone() };
-                scope.spawn(move || errand.run(machine.own_processes, ERRAND_DEADLINE))
+                let task = IsolatedTask::Versions { subject: subject.clone(), executable: executable.clone() };
+                scope.spawn(move || task.run(machine.own_processes, TASK_DEADLINE))
             };
             let threads: Vec<_> = some.iter().map(|(_, question)| ask(question)).collect();
             let lost = || Err(io::Error::other("a thread of the kit panicked"));

@@ -1,27 +1,27 @@
-//! Tests of runtimes: the kit offers itself as the plugins and judges how it is called.
+//! Tests of runtimes: the kit installs mock plugins, and checks how they are called.
 //!
-//! A [`Driver`] says, as data, how a runtime is told to do something; a [`Stand`] is a throwaway node with
-//! [`judge`] plugins in its plugin folder. A case lays a network of judges, has the runtime do its work, and
-//! looks at what the judges wrote down: arguments, environment, stdin, order. The [`rules`] are rows like those for
+//! A [`Driver`] says, as data, how a runtime is told to do something; a [`RuntimeBench`] is a throwaway node with
+//! [mock plugins](mock_plugin) in its plugin folder. A case lays a network of mock plugins, has the runtime do its work, and
+//! looks at what the mock plugins wrote down: arguments, environment, stdin, order. The [`rules`] are rows like those for
 //! plugins, and the reports are the same.
 
 pub mod cli;
 mod daemon;
 mod driver;
-pub mod judge;
 mod look;
+pub mod mock_plugin;
 mod ran;
 pub mod rules;
-mod stand;
+mod runtime_bench;
 mod stay;
 mod trial;
 
 pub use driver::Driver;
 pub use ran::Ran;
-pub use stand::{Request, Stand};
+pub use runtime_bench::{Request, RuntimeBench};
 pub use trial::{Trial, Tried};
 
 /// A rule for runtimes.
-pub type Rule = crate::rule::Rule<Stand>;
+pub type Rule = crate::rule::Rule<RuntimeBench>;
 /// A case of one.
-pub type Case = crate::rule::Case<Stand>;
+pub type Case = crate::rule::Case<RuntimeBench>;

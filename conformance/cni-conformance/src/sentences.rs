@@ -86,7 +86,8 @@ impl Sentence {
     }
 
     /// Names of the rules that ask for it.
-    fn rules(&self) -> Vec<&str> {
+    #[must_use]
+    pub fn rules(&self) -> Vec<&str> {
         let cites = |ids: &[&str]| ids.contains(&self.id.as_str());
         let plugins = rules::all().map(|rule| (rule.id, rule.source));
         let all = plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.source)));

@@ -50,7 +50,7 @@ pub(crate) fn on_node(node: &Node, stage: &[Stage]) -> Vec<Child> {
 
 /// A link with a neighbour; the first one leads to the rest of the world.
 fn cable(node: &Node, name: &str, number: usize) {
-    let remote = node.remote(&format!("beyond-{name}"));
+    let remote = node.remote(&format!("neighbour-of-{name}"));
     node.host().add_veth(name, &remote, "near");
     node.host().add_address(name, &format!("192.0.2.{}/28", 16 * number + 1));
     remote.add_address("near", &format!("192.0.2.{}/28", 16 * number + 2));
@@ -129,7 +129,7 @@ fn device(node: &Node, name: &str) {
     if node.host().find_link(name).is_some() {
         return; // a name without {n} is one device for all pods
     }
-    let remote = node.remote(&format!("beyond-{name}"));
+    let remote = node.remote(&format!("neighbour-of-{name}"));
     node.host().add_veth(name, &remote, "near");
     node.host().set_down(name);
 }

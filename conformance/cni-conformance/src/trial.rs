@@ -1,9 +1,9 @@
 //! One case with one profile of one subject: a child process in namespaces of its own.
 
 use crate::bench::Bench;
-use crate::errand::Errand;
 use crate::finding::{CallRecord, Finding, Stop};
 use crate::isolate::Shown;
+use crate::isolated_task::IsolatedTask;
 use crate::machine::Machine;
 use crate::profile::Profile;
 use crate::rules;
@@ -93,8 +93,8 @@ impl Trial {
     #[must_use]
     pub fn run(&self, machine: &Machine, deadline: Duration) -> Report {
         let start = Instant::now();
-        let errand = Errand::Try { trial: Box::new(self.clone()), machine: machine.clone() };
-        errand.run(machine.own_processes, deadline).unwrap_or_else(|error| {
+        let task = IsolatedTask::Try { trial: Box::new(self.clone()), machine: machine.clone() };
+        task.run(machine.own_processes, deadline).unwrap_or_else(|error| {
             let why = format!("the trial's process gave no report: {error}");
             self.report(Verdict::Broken { why }, Vec::new(), start.elapsed())
         })

@@ -61,7 +61,7 @@ impl Scene {
 
     /// Whether `CNI_NETNS` and prevResult are there.
     #[must_use]
-    pub fn is_told_all(&self) -> bool {
+    pub fn has_all(&self) -> bool {
         self.has_netns() && self.config().get("prevResult").is_some()
     }
 

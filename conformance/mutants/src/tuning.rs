@@ -39,7 +39,7 @@ impl Conf {
 }
 
 /// Does something with each sysctl, inside the container.
-fn inside(
+fn in_container(
     netns: &NetnsPath,
     conf: &Conf,
     each: impl Fn(&Key, &str) -> Result<(), CniError> + Sync,
@@ -62,7 +62,7 @@ impl Plugin for Tuning {
             let set = link::set(&Target::named(request.attachment.ifname.as_str()), &settings);
             open_kernel(&request.netns)?.run(set).map_err(failed)?;
         }
-        inside(&request.netns, conf, |key, value| sysctl::write(key, value).map_err(failed))?;
+        in_container(&request.netns, conf, |key, value| sysctl::write(key, value).map_err(failed))?;
         Ok(result)
     }
 
@@ -74,7 +74,7 @@ impl Plugin for Tuning {
         if conf.mtu.is_some_and(|mtu| mtu != link.mtu_bytes) {
             return Err(differs(format!("link {}", link.name), format!("its MTU is {}", link.mtu_bytes)));
         }
-        inside(&request.netns, conf, |key, value| match sysctl::read(key).map_err(failed)? {
+        in_container(&request.netns, conf, |key, value| match sysctl::read(key).map_err(failed)? {
             read if read == value => Ok(()),
             read => Err(differs(key, format!("it is {read}"))),
         })

@@ -1,4 +1,4 @@
-//! COVERAGE.md and DIFFERENCES.md name tests, TRUST.md files: each of them exists.
+//! TESTS.md and DIFFERENCES.md name tests, TRUST.md files: each of them exists.
 
 use crate::subjects::skip;
 use std::fs;
@@ -33,7 +33,7 @@ fn every_test_that_a_document_names_exists() {
         return;
     }
     let workspace = here.parent().unwrap();
-    for name in ["COVERAGE.md", "DIFFERENCES.md"] {
+    for name in ["TESTS.md", "DIFFERENCES.md"] {
         let document = fs::read_to_string(here.join(name)).unwrap();
         let tests = tests_named_in(&document);
         assert!(tests.len() > 20, "{name} names {} tests", tests.len());

@@ -135,7 +135,7 @@ const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 fn makes_the_interface(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     if bench.profile.role != Role::Chained && attached.made_in_pod().is_empty() {
-        let told = attached.told.interfaces.iter().find(|told| told.sandbox.is_some());
+        let told = attached.parsed.interfaces.iter().find(|told| told.sandbox.is_some());
         let adjusted = told.is_some_and(|told| attached.pod.namespace().find_link(&told.name).is_some());
         return match adjusted || !form::is_from(&bench.version, "0.3.0") {
             true => Err(skip("it adjusts an interface that every container has")),
@@ -163,7 +163,7 @@ fn prints_a_result(bench: &Bench) -> Result<(), Stop> {
 fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let on_node = bench.node.host().addresses();
-    let gateways = attached.told.ips.iter().filter_map(|ip| ip.gateway.as_ref()?.parse().ok());
+    let gateways = attached.parsed.ips.iter().filter_map(|ip| ip.gateway.as_ref()?.parse().ok());
     let gateways: Vec<std::net::IpAddr> = gateways.filter(|ip| on_node.iter().any(|own| own.ip == *ip)).collect();
     if gateways.is_empty() {
         return Err(skip("the node has no address that its result names as a gateway"));

@@ -110,19 +110,19 @@ fn find(attached: &Attached<'_>, interface: &Interface) -> Result<Link, Stop> {
 fn compare<T: PartialEq + std::fmt::Display>(
     bench: &Bench,
     what: &str,
-    told: fn(&Interface) -> Option<T>,
+    reported: fn(&Interface) -> Option<T>,
     is: fn(&Link) -> T,
 ) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let mut compared = 0;
-    for interface in &attached.told.interfaces {
-        let (Some(told), link) = (told(interface), find(&attached, interface)?) else {
+    for interface in &attached.parsed.interfaces {
+        let (Some(reported), link) = (reported(interface), find(&attached, interface)?) else {
             continue;
         };
         let is = is(&link);
-        if told != is {
+        if reported != is {
             let expected = format!("{what} {is} of {}, as the link has", interface.name);
-            return Err(Finding::new(expected, format!("the result says {told}")).into());
+            return Err(Finding::new(expected, format!("the result says {reported}")).into());
         }
         compared += 1;
     }
@@ -134,22 +134,22 @@ fn compare<T: PartialEq + std::fmt::Display>(
 
 fn interfaces_exist(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
-    attached.told.interfaces.iter().try_for_each(|interface| find(&attached, interface).map(drop))
+    attached.parsed.interfaces.iter().try_for_each(|interface| find(&attached, interface).map(drop))
 }
 
 fn has_all_interfaces(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
-    let is_told = |link: &Link, inside: bool| {
-        let mut told = attached.told.interfaces.iter();
-        told.any(|interface| interface.name == link.name && interface.sandbox.is_some() == inside)
+    let is_listed = |link: &Link, in_container: bool| {
+        let mut reported = attached.parsed.interfaces.iter();
+        reported.any(|interface| interface.name == link.name && interface.sandbox.is_some() == in_container)
     };
     let (on_node, in_pod) = (attached.made_on_node(), attached.made_in_pod());
-    let mut untold = on_node.iter().filter(|link| !is_told(link, false)).map(|link| (link, "the node"));
-    let untold = untold.next().or_else(|| {
-        let mut untold = in_pod.iter().filter(|link| !is_told(link, true));
-        untold.next().map(|link| (link, "the container"))
+    let mut missing = on_node.iter().filter(|link| !is_listed(link, false)).map(|link| (link, "the node"));
+    let missing = missing.next().or_else(|| {
+        let mut missing = in_pod.iter().filter(|link| !is_listed(link, true));
+        missing.next().map(|link| (link, "the container"))
     });
-    match untold {
+    match missing {
         None => Ok(()),
         Some((link, place)) => {
             let expected = format!("{} of {place} among the interfaces", link.name);
@@ -178,25 +178,25 @@ fn sandbox_is_the_namespace(bench: &Bench) -> Result<(), Stop> {
 
 fn mac_is_the_links(bench: &Bench) -> Result<(), Stop> {
     // Either case of the digits is the same address.
-    compare(bench, "mac", |told| told.mac.as_ref().map(|mac| mac.to_lowercase()), |link| link.mac.clone())
+    compare(bench, "mac", |reported| reported.mac.as_ref().map(|mac| mac.to_lowercase()), |link| link.mac.clone())
 }
 
 fn mtu_is_the_links(bench: &Bench) -> Result<(), Stop> {
-    compare(bench, "mtu", |told| told.mtu, |link| u64::from(link.mtu_bytes))
+    compare(bench, "mtu", |reported| reported.mtu, |link| u64::from(link.mtu_bytes))
 }
 
 fn addresses_are_set(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let ifname = &attached.attachment.ifname;
-    for ip in &attached.told.ips {
-        let (namespace, name) = match ip.interface.map(|index| attached.told.interfaces.get(index)) {
+    for ip in &attached.parsed.ips {
+        let (namespace, name) = match ip.interface.map(|index| attached.parsed.interfaces.get(index)) {
             Some(Some(interface)) => (place(&attached, interface), &interface.name),
             Some(None) => {
                 let seen = format!("the index of {} is beyond the interfaces", ip.address);
                 return Err(Finding::new("an index into interfaces", seen).into());
             }
             // Before 0.3.0 there is one interface; later it means that nobody knows.
-            None if attached.told.interfaces.is_empty() && attached.pod.namespace().find_link(ifname).is_some() => {
+            None if attached.parsed.interfaces.is_empty() && attached.pod.namespace().find_link(ifname).is_some() => {
                 (attached.pod.namespace().clone(), ifname)
             }
             None => continue,
@@ -220,10 +220,10 @@ fn has_all_addresses(bench: &Bench) -> Result<(), Stop> {
         |address: &testns::Address| address.link == name && address.scope == 0 && address.flags & 0x80 != 0;
     let set = attached.pod.namespace().addresses().into_iter().filter(by_somebody);
     let set: Vec<_> = set.map(|address| format!("{}/{}", address.ip, address.prefix)).collect();
-    match set.iter().find(|address| !attached.told.ips.iter().any(|ip| ip.address == **address)) {
+    match set.iter().find(|address| !attached.parsed.ips.iter().any(|ip| ip.address == **address)) {
         None => Ok(()),
-        Some(untold) => {
-            let expected = format!("{untold}, which is on {name}, among the addresses");
+        Some(missing) => {
+            let expected = format!("{missing}, which is on {name}, among the addresses");
             Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
         }
     }
@@ -284,26 +284,26 @@ fn is_network_of(destination: &str, ip: &Ip) -> bool {
 
 fn routes_are_set(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
-    if attached.told.routes.is_empty() {
+    if attached.parsed.routes.is_empty() {
         return Err(skip("its result has no route"));
     }
     let found = attached.pod.namespace().routes();
-    for told in &attached.told.routes {
-        let table = told.table.unwrap_or(254);
-        let is_six = told.dst.contains(':');
-        let of_addresses = attached.told.ips.iter().filter_map(|ip| ip.gateway.clone());
-        let gateways: Vec<_> = match &told.gw {
+    for reported in &attached.parsed.routes {
+        let table = reported.table.unwrap_or(254);
+        let is_six = reported.dst.contains(':');
+        let of_addresses = attached.parsed.ips.iter().filter_map(|ip| ip.gateway.clone());
+        let gateways: Vec<_> = match &reported.gw {
             Some(gateway) => vec![gateway.clone()],
             None => of_addresses.filter(|gateway| gateway.contains(':') == is_six).collect(),
         };
         let goes_there = |route: &&Route| {
             let via = |hop: &testns::Hop| hop.via.is_none_or(|via| gateways.contains(&via.to_string()));
-            route.to == told.dst && u64::from(route.table) == table && route.hops.iter().any(via)
+            route.to == reported.dst && u64::from(route.table) == table && route.hops.iter().any(via)
         };
         if !found.iter().any(|route| goes_there(&route)) {
             let lines: Vec<_> = found.iter().filter(|route| route.table != 255).map(ToString::to_string).collect();
-            let via = told.gw.as_ref().map(|gateway| format!(" via {gateway}")).unwrap_or_default();
-            let expected = format!("a route to {}{via}, as the result says", told.dst);
+            let via = reported.gw.as_ref().map(|gateway| format!(" via {gateway}")).unwrap_or_default();
+            let expected = format!("a route to {}{via}, as the result says", reported.dst);
             return Err(Finding::new(expected, format!("the container has {lines:?}")).into());
         }
     }
@@ -315,15 +315,15 @@ fn has_all_routes(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let by_kernel = [2, 9]; // and by router advertisements
     let made = attached.pod.namespace().routes().into_iter().filter(|route| !by_kernel.contains(&route.protocol));
-    let is_of_an_address = |route: &Route| attached.told.ips.iter().any(|ip| is_network_of(&route.to, ip));
+    let is_of_an_address = |route: &Route| attached.parsed.ips.iter().any(|ip| is_network_of(&route.to, ip));
     let mut made = made.filter(|route| route.table != 255 && !is_of_an_address(route)).peekable();
     if made.peek().is_none() {
         return Err(skip("its ADD makes no route"));
     }
-    match made.find(|route| !attached.told.routes.iter().any(|told| told.dst == route.to)) {
+    match made.find(|route| !attached.parsed.routes.iter().any(|reported| reported.dst == route.to)) {
         None => Ok(()),
-        Some(untold) => {
-            let expected = format!("{untold}, which is in the container, among the routes");
+        Some(missing) => {
+            let expected = format!("{missing}, which is in the container, among the routes");
             Err(Finding::new(expected, format!("the result is {}", attached.result)).into())
         }
     }

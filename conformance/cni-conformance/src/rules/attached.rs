@@ -14,7 +14,7 @@ pub(super) struct Attached<'a> {
     /// The last result of ADD.
     pub(super) result: Value,
     /// The same, whatever its version.
-    pub(super) told: Told,
+    pub(super) parsed: Parsed,
     node_before: Vec<String>,
     pod_before: Vec<String>,
 }
@@ -39,8 +39,8 @@ impl<'a> Attached<'a> {
         let (node_before, pod_before) = (names(bench.node.host()), names(pod.namespace()));
         let attachment = pod.attachment();
         let result = add(&pod)?;
-        let told = Told::by(&result);
-        Ok(Self { bench, pod, attachment, result, told, node_before, pod_before })
+        let parsed = Parsed::by(&result);
+        Ok(Self { bench, pod, attachment, result, parsed, node_before, pod_before })
     }
 
     /// Links that ADD made on the node.
@@ -71,19 +71,19 @@ impl<'a> Attached<'a> {
 
     /// The name of the container's interface, made by ADD or not. Skips if there is none.
     pub(super) fn interface_name(&self) -> Result<String, Stop> {
-        let inside = self.told.interfaces.iter().find(|interface| interface.sandbox.is_some());
-        let name = inside.map_or(&self.attachment.ifname, |interface| &interface.name);
+        let in_container = self.parsed.interfaces.iter().find(|interface| interface.sandbox.is_some());
+        let name = in_container.map_or(&self.attachment.ifname, |interface| &interface.name);
         let found = self.pod.namespace().find_link(name);
         found.map(|link| link.name).ok_or_else(|| skip("it has no interface in the container"))
     }
 
     /// Addresses of the result that belong to the container's interface.
     pub(super) fn addresses(&self) -> Vec<&Ip> {
-        let is_inside = |ip: &&Ip| match ip.interface {
-            Some(index) => self.told.interfaces.get(index).is_some_and(|interface| interface.sandbox.is_some()),
-            None => self.told.interfaces.is_empty(),
+        let is_in_container = |ip: &&Ip| match ip.interface {
+            Some(index) => self.parsed.interfaces.get(index).is_some_and(|interface| interface.sandbox.is_some()),
+            None => self.parsed.interfaces.is_empty(),
         };
-        self.told.ips.iter().filter(is_inside).collect()
+        self.parsed.ips.iter().filter(is_in_container).collect()
     }
 
     /// CHECK with the result of ADD; has to succeed.
@@ -126,7 +126,7 @@ fn names(namespace: &testns::Namespace) -> Vec<String> {
 
 /// A result of any version.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(super) struct Parsed {
     pub(super) interfaces: Vec<Interface>,
     pub(super) ips: Vec<Ip>,
     pub(super) routes: Vec<Route>,
@@ -158,28 +158,28 @@ pub(super) struct Route {
     pub(super) table: Option<u64>,
 }
 
-impl Told {
+impl Parsed {
     /// Reads what is readable: other rules ask for the form.
     fn by(result: &Value) -> Self {
-        let mut told = Self::default();
+        let mut parsed = Self::default();
         for entry in list(result, "interfaces") {
             let (name, mac, sandbox) = (text(entry, "name"), text(entry, "mac"), text(entry, "sandbox"));
             let mtu = entry["mtu"].as_u64().filter(|mtu| *mtu > 0);
-            told.interfaces.push(Interface { name: name.unwrap_or_default(), mac, mtu, sandbox });
+            parsed.interfaces.push(Interface { name: name.unwrap_or_default(), mac, mtu, sandbox });
         }
         for (entry, address) in
             list(result, "ips").map(|ip| (ip, "address")).chain(by_family(result).map(|ip| (ip, "ip")))
         {
             let interface = entry["interface"].as_u64().and_then(|index| usize::try_from(index).ok());
             let address = text(entry, address).unwrap_or_default();
-            told.ips.push(Ip { address, gateway: text(entry, "gateway"), interface });
+            parsed.ips.push(Ip { address, gateway: text(entry, "gateway"), interface });
         }
         let routes = list(result, "routes").chain(by_family(result).flat_map(|ip| list(ip, "routes")));
-        told.routes.extend(routes.map(|entry| {
+        parsed.routes.extend(routes.map(|entry| {
             let dst = text(entry, "dst").unwrap_or_default();
             Route { dst, gw: text(entry, "gw"), table: entry["table"].as_u64() }
         }));
-        told
+        parsed
     }
 }
 

@@ -448,12 +448,11 @@ fn notices_an_mtu_undone(bench: &Bench) -> Result<(), Stop> {
     let pod = bench.pod();
     let before = pod.namespace().links();
     let attached = Attached::add_to(bench, pod)?;
-    let inside = attached.pod.namespace();
-    let has_changed =
-        |old: &&testns::Link| inside.find_link(&old.name).is_some_and(|new| new.mtu_bytes != old.mtu_bytes);
+    let pod = attached.pod.namespace();
+    let has_changed = |old: &&testns::Link| pod.find_link(&old.name).is_some_and(|new| new.mtu_bytes != old.mtu_bytes);
     let old = before.iter().find(has_changed).ok_or_else(|| skip("its ADD sets no MTU"))?;
     attached.has_to_check()?;
-    inside.set_mtu(&old.name, old.mtu_bytes);
+    pod.set_mtu(&old.name, old.mtu_bytes);
     attached.check_objects("the MTU has its old value").map(drop)
 }
 

@@ -174,7 +174,7 @@ fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> 
     let (node, world) = (bench.node.host(), bench.node.remote("world"));
     node.add_veth("to-world", &world, "near");
     for (prefix, family) in [("198.51.100.", '.'), ("2001:db8:5::", ':')] {
-        let Some(ip) = attached.told.ips.iter().find(|ip| ip.address.contains(family)) else {
+        let Some(ip) = attached.parsed.ips.iter().find(|ip| ip.address.contains(family)) else {
             continue;
         };
         let length = if family == ':' { 64 } else { 24 };
@@ -193,7 +193,7 @@ fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> 
         let expected = format!("packets from {} that come from the node's {own}", ip.address);
         return Err(Finding::new(expected, seen).based_on(basis).into());
     }
-    match attached.told.ips.is_empty() {
+    match attached.parsed.ips.is_empty() {
         true => Err(skip("its result has no address")),
         false => Ok(()),
     }

@@ -73,9 +73,9 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "With the namespace gone, DEL succeeds, and nothing is left on the node.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            newest("gone", |bench| del(bench, Remains::Gone, Told::All)),
-            newest("plain-file", |bench| del(bench, Remains::PlainFile, Told::All)),
-            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Told::All)),
+            newest("gone", |bench| del(bench, Remains::Gone, Parsed::All)),
+            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::All)),
+            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::All)),
             newest("no-variable", needs_no_variable),
         ]),
     },
@@ -85,10 +85,10 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "Without prevResult, with or without a namespace, DEL succeeds, and nothing is left on the node.",
         roles: Role::ALL,
         proof: Proof::Cases(&[
-            newest("alive", |bench| del(bench, Remains::Alive, Told::NoResult)),
-            newest("gone", |bench| del(bench, Remains::Gone, Told::NoResult)),
-            newest("plain-file", |bench| del(bench, Remains::PlainFile, Told::NoResult)),
-            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Told::NoResult)),
+            newest("alive", |bench| del(bench, Remains::Alive, Parsed::NoResult)),
+            newest("gone", |bench| del(bench, Remains::Gone, Parsed::NoResult)),
+            newest("plain-file", |bench| del(bench, Remains::PlainFile, Parsed::NoResult)),
+            newest("empty-path", |bench| del(bench, Remains::EmptyPath, Parsed::NoResult)),
             newest("empty-result", bears_an_empty_result),
         ]),
     },
@@ -229,14 +229,14 @@ fn for_want_of_a_result(bench: &Bench, stop: Stop) -> Stop {
 
 /// What a runtime still knows of ADD.
 #[derive(Clone, Copy)]
-enum Told {
+enum Parsed {
     All,
     /// All but the result.
     NoResult,
 }
 
-fn del(bench: &Bench, remains: Remains, told: Told) -> Result<(), Stop> {
-    if matches!(told, Told::All) && !form::is_from(&bench.version, "0.4.0") {
+fn del(bench: &Bench, remains: Remains, told: Parsed) -> Result<(), Stop> {
+    if matches!(told, Parsed::All) && !form::is_from(&bench.version, "0.4.0") {
         return Err(skip("before 0.4.0 there is no prevResult on DEL"));
     }
     let pod = pod_of_before(bench)?;
@@ -244,8 +244,8 @@ fn del(bench: &Bench, remains: Remains, told: Told) -> Result<(), Stop> {
     let result = again(bench.add(&pod))?;
     let attachment = pod.leave(remains);
     match told {
-        Told::All => bench.del(&attachment, &result)?,
-        Told::NoResult => del_without_result(bench, &attachment)?,
+        Parsed::All => bench.del(&attachment, &result)?,
+        Parsed::NoResult => del_without_result(bench, &attachment)?,
     }
     match remains {
         Remains::Alive => return unchanged(bench, "the node as before ADD"),

@@ -418,11 +418,15 @@ fn result_is_used(bench: &Bench) -> Result<(), Stop> {
         format!("its interface has {has:?}"),
     )?;
     let ips = result.get("ips").and_then(Value::as_array).cloned().unwrap_or_default();
-    let is_told = match is_from(&bench.version, "0.3.0") {
+    let is_listed = match is_from(&bench.version, "0.3.0") {
         true => ips.iter().any(|ip| ip["address"] == json!(address) && ip["interface"].is_u64()),
         false => result.pointer("/ip4/ip") == Some(&json!(address)),
     };
-    Finding::unless(is_told, format!("{address} in the result, with its interface"), format!("the result is {result}"))
+    Finding::unless(
+        is_listed,
+        format!("{address} in the result, with its interface"),
+        format!("the result is {result}"),
+    )
 }
 
 fn route_attributes(bench: &Bench) -> Result<(), Stop> {

@@ -37,7 +37,7 @@ pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str
 /// It gets another hardware address.
 pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
-    let told = attached.told.interfaces.iter().find(|told| told.sandbox.is_some() && told.name == interface.name);
+    let told = attached.parsed.interfaces.iter().find(|told| told.sandbox.is_some() && told.name == interface.name);
     match told.and_then(|told| told.mac.as_ref()) {
         // It follows the master's, and cannot be set.
         Some(_) if interface.kind == "ipvlan" => Err(skip("an ipvlan has no hardware address of its own")),
@@ -85,7 +85,7 @@ pub(super) fn remove_last_address(attached: &Attached<'_>) -> Result<&'static st
 /// The first route of the result is removed.
 pub(super) fn remove_route(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let in_main = |table: Option<u64>| table.is_none_or(|table| table == 254);
-    let route = attached.told.routes.iter().find(|route| in_main(route.table));
+    let route = attached.parsed.routes.iter().find(|route| in_main(route.table));
     let route = route.ok_or_else(|| skip("its result has no route"))?;
     match attached.pod.namespace().routes().iter().any(|found| found.table == 254 && found.to == route.dst) {
         true => attached.pod.namespace().delete_route(&route.dst),

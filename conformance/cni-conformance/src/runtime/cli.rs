@@ -23,7 +23,7 @@ const HELP_DEADLINE: Duration = Duration::from_secs(10);
 /// Options of `runtime`.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// The runtime, and words that come before those of its driver
+    /// The runtime, and arguments that come before those of its driver
     #[arg(last = true, value_name = "COMMAND", required_unless_present = "list_rules")]
     command: Vec<String>,
     /// How it is driven, as JSON; else by the name of the command: cnitool, podman, ctr
@@ -193,15 +193,15 @@ impl Options {
 
     /// The command that tries just this again.
     fn again(&self, trial: &Trial) -> String {
-        let mut words = vec![format!("cni-conformance runtime --rule {}", trial.rule)];
+        let mut arguments = vec![format!("cni-conformance runtime --rule {}", trial.rule)];
         if !trial.case.is_empty() {
-            words.push(format!("--case {}", quoted(&trial.case)));
+            arguments.push(format!("--case {}", quoted(&trial.case)));
         }
-        words.extend(self.driver.iter().map(|file| format!("--driver {}", quoted(&file.display().to_string()))));
-        words.extend(self.patience.map(|seconds| format!("--patience {seconds}")));
-        words.push("--".to_owned());
-        words.extend(trial.command.iter().map(|word| quoted(word)));
-        words.join(" ")
+        arguments.extend(self.driver.iter().map(|file| format!("--driver {}", quoted(&file.display().to_string()))));
+        arguments.extend(self.patience.map(|seconds| format!("--patience {seconds}")));
+        arguments.push("--".to_owned());
+        arguments.extend(trial.command.iter().map(|word| quoted(word)));
+        arguments.join(" ")
     }
 }
 
@@ -243,10 +243,10 @@ fn search_path() -> std::ffi::OsString {
 
 /// Whether `gc` knows `--keep`.
 fn gc_keeps(command: &[String]) -> bool {
-    let Some((program, words)) = command.split_first() else {
+    let Some((program, arguments)) = command.split_first() else {
         return false;
     };
     let mut help = std::process::Command::new(program);
-    help.args(words).args(["gc", "--help"]);
+    help.args(arguments).args(["gc", "--help"]);
     testns::try_run(help, b"", HELP_DEADLINE).is_some_and(|output| output.stdout.contains("--keep"))
 }

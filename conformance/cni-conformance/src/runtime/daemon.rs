@@ -1,6 +1,6 @@
-//! A daemon that a runtime needs: there before its first run, gone with the stand.
+//! A daemon that a runtime needs: there before its first run, gone with the bench.
 
-use super::stand::Variables;
+use super::runtime_bench::Variables;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::{self, File};
@@ -25,12 +25,12 @@ impl Daemon {
     ///
     /// # Errors
     /// If it cannot be started, ends or does not get ready, with the end of its log.
-    pub(super) fn start(words: &[String], environment: Variables, work_dir: &Path) -> io::Result<Self> {
+    pub(super) fn start(arguments: &[String], environment: Variables, work_dir: &Path) -> io::Result<Self> {
         let (log, notify) = (work_dir.join("daemon.log"), work_dir.join("notify"));
         let socket = UnixDatagram::bind(&notify)?;
-        let program = words.first().map(String::as_str).unwrap_or_default();
+        let program = arguments.first().map(String::as_str).unwrap_or_default();
         let mut command = Command::new(program);
-        command.args(words.iter().skip(1)).env_clear().envs(environment).env("NOTIFY_SOCKET", &notify);
+        command.args(arguments.iter().skip(1)).env_clear().envs(environment).env("NOTIFY_SOCKET", &notify);
         command.current_dir(work_dir).stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log)?);
         let daemon = command.spawn().map_err(|error| io::Error::other(format!("cannot start {program}: {error}")))?;
         let daemon = Self(daemon);
@@ -82,8 +82,8 @@ mod tests {
 
     fn start(script: &str) -> Result<Daemon, String> {
         let folder = tempfile::tempdir().unwrap();
-        let words = ["/bin/sh", "-c", script].map(str::to_owned);
-        Daemon::start(&words, Vec::new(), folder.path()).map_err(|error| error.to_string())
+        let arguments = ["/bin/sh", "-c", script].map(str::to_owned);
+        Daemon::start(&arguments, Vec::new(), folder.path()).map_err(|error| error.to_string())
     }
 
     #[test]
@@ -108,8 +108,8 @@ mod tests {
             socket.send_to(b"STATUS=starting", &notify).unwrap();
             socket.send_to(b"MAINPID=1\nREADY=1\n", &notify).unwrap();
         });
-        let words = ["/bin/sh", "-c", ": >gate; exec sleep 1000"].map(str::to_owned);
-        let daemon = Daemon::start(&words, vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())], folder.path());
+        let arguments = ["/bin/sh", "-c", ": >gate; exec sleep 1000"].map(str::to_owned);
+        let daemon = Daemon::start(&arguments, vec![("PATH".to_owned(), "/usr/bin:/bin".to_owned())], folder.path());
         speaker.join().unwrap();
         assert!(daemon.is_ok() && gate.exists(), "{daemon:?}");
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 pub struct Driver {
     /// What reports call it.
     pub name: String,
-    /// By verb, the words after the command. A verb that is not here is one that the runtime has not got.
+    /// By verb, the arguments after the command. A verb that is not here is one that the runtime has not got.
     ///
     /// A word may have the placeholders that RUNTIMES.md lists; one with `{keep}` is repeated for each attachment that
     /// GC is to keep.
@@ -44,7 +44,7 @@ pub struct Driver {
     /// Programs that have to be installed beside the command itself.
     #[serde(default)]
     pub programs: Vec<String>,
-    /// A daemon that it needs, as words with placeholders: started before, and waited for as sd_notify(3) has it.
+    /// A daemon that it needs, as arguments with placeholders: started before, and waited for as sd_notify(3) has it.
     #[serde(default)]
     pub daemon: Vec<String>,
     /// Whether ADD lasts as long as the container: it is done when `/pause` prints its line, and DEL, which ends the
@@ -108,19 +108,19 @@ impl Driver {
     }
 
     fn cnitool(gc_keeps: bool) -> Self {
-        let words = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
-        let of_container = |verb| words(&[verb, "{network}", "{netns}"]);
+        let arguments = |arguments: &[&str]| arguments.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+        let of_container = |verb| arguments(&[verb, "{network}", "{netns}"]);
         let mut verbs: BTreeMap<String, Vec<String>> = [
             ("ADD", of_container("add")),
             ("CHECK", of_container("check")),
             ("DEL", of_container("del")),
-            ("STATUS", words(&["status", "{network}", "/dev/null"])),
+            ("STATUS", arguments(&["status", "{network}", "/dev/null"])),
         ]
-        .map(|(verb, words)| (verb.to_owned(), words))
+        .map(|(verb, arguments)| (verb.to_owned(), arguments))
         .into();
         // The reference's passes no list of what is valid, whatever it is told.
         if gc_keeps {
-            verbs.insert("GC".to_owned(), words(&["gc", "{network}", "--keep={keep}"]));
+            verbs.insert("GC".to_owned(), arguments(&["gc", "{network}", "--keep={keep}"]));
         }
         let variables = [
             ("NETCONFPATH", "{conf_dir}"),
@@ -163,9 +163,9 @@ impl Driver {
         for version in [&driver.oldest, &driver.newest] {
             crate::form::rank(version).ok_or_else(|| format!("there is no version {version:?}"))?;
         }
-        let words = driver.verbs.values().flatten().chain(&driver.daemon);
+        let arguments = driver.verbs.values().flatten().chain(&driver.daemon);
         let links = driver.links.iter().flat_map(|(link, target)| [link, target]);
-        for text in words.chain(links).chain(driver.environment.values()).chain(driver.files.keys()) {
+        for text in arguments.chain(links).chain(driver.environment.values()).chain(driver.files.keys()) {
             if let Some(name) = placeholders(text).find(|name| !PLACEHOLDERS.contains(name)) {
                 return Err(format!("there is no placeholder {{{name}}}: write one of {}", PLACEHOLDERS.join(", ")));
             }

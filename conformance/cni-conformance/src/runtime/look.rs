@@ -1,6 +1,6 @@
 //! What cases for runtimes look at again and again.
 
-use super::judge::Heard;
+use super::mock_plugin::Received;
 use crate::finding::{Finding, Stop};
 use serde_json::Value;
 use std::fmt::Debug;
@@ -25,18 +25,18 @@ pub(crate) fn holds(is_so: bool, expected: impl Into<String>, seen: impl Into<St
     }
 }
 
-/// That judges were called with these verbs at these places of the list, in this order.
-pub(crate) fn order(heard: &[Heard], expected: &[(Verb, u64)]) -> End {
+/// That mock plugins were called with these verbs at these places of the list, in this order.
+pub(crate) fn order(received: &[Received], expected: &[(Verb, u64)]) -> End {
     let expected: Vec<_> = expected.iter().map(|(verb, place)| format!("{verb} {place}")).collect();
-    let seen: Vec<_> = heard.iter().map(|call| format!("{} {}", call.verb(), call.place())).collect();
+    let seen: Vec<_> = received.iter().map(|call| format!("{} {}", call.verb(), call.place())).collect();
     same("calls of plugins, by their places in the list", expected.as_slice(), seen.as_slice())
 }
 
 /// The one call that there was.
-pub(crate) fn only(heard: &[Heard]) -> Result<&Heard, Stop> {
-    match heard {
+pub(crate) fn only(received: &[Received]) -> Result<&Received, Stop> {
+    match received {
         [call] => Ok(call),
-        _ => Err(Finding::new("one call of the plugin", format!("there were {}", heard.len())).into()),
+        _ => Err(Finding::new("one call of the plugin", format!("there were {}", received.len())).into()),
     }
 }
 
@@ -50,7 +50,7 @@ pub(crate) fn plain(mut result: Value) -> Value {
 }
 
 /// That a config has this previous result.
-pub(crate) fn previous(call: &Heard, expected: &Value) -> End {
+pub(crate) fn previous(call: &Received, expected: &Value) -> End {
     let (verb, place) = (call.verb(), call.place());
     match call.config().get("prevResult") {
         None => {

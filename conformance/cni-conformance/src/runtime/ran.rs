@@ -6,8 +6,8 @@ use testns::Output;
 /// A run of the runtime that ended.
 #[derive(Debug, Clone)]
 pub struct Ran {
-    /// The words it was started with.
-    pub words: Vec<String>,
+    /// The arguments it was started with.
+    pub arguments: Vec<String>,
     /// How it ended.
     pub output: Output,
 }
@@ -41,9 +41,9 @@ impl Ran {
         Err(Finding::new(format!("{} fails: {why}", self.told()), end).into())
     }
 
-    /// Its words without the folder of the program.
+    /// Its arguments without the folder of the program.
     fn told(&self) -> String {
-        let program = self.words.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
-        std::iter::once(program).chain(self.words.iter().skip(1).map(String::as_str)).collect::<Vec<_>>().join(" ")
+        let program = self.arguments.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
+        std::iter::once(program).chain(self.arguments.iter().skip(1).map(String::as_str)).collect::<Vec<_>>().join(" ")
     }
 }

@@ -8,7 +8,7 @@ mod derive;
 mod kept;
 mod lifecycle;
 
-use super::{Case, Rule, Stand};
+use super::{Case, Rule, RuntimeBench};
 use crate::finding::Stop;
 use crate::profile::Role;
 use crate::rule::{Proof, Source, Versions};
@@ -20,7 +20,7 @@ const fn rule(id: &'static str, source: Source, sentence: &'static str, cases: &
     Rule { id, source, sentence, roles: RUNTIMES, proof: Proof::Cases(cases) }
 }
 
-type Run = fn(&Stand) -> Result<(), Stop>;
+type Run = fn(&RuntimeBench) -> Result<(), Stop>;
 
 const fn newest(name: &'static str, run: Run) -> Case {
     Case { name, versions: Versions::Newest, run }

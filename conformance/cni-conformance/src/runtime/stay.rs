@@ -31,11 +31,11 @@ impl Stay {
         let start = Instant::now();
         let mut child = command.spawn()?;
         let seen = Arc::<(Mutex<Seen>, Condvar)>::default();
-        let (stdout, heard) = (child.stdout.take(), Arc::clone(&seen));
+        let (stdout, received) = (child.stdout.take(), Arc::clone(&seen));
         thread::spawn(move || {
             let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok);
             if let Some(line) = lines.next() {
-                told(&heard, |seen| seen.first_line = Some(line));
+                told(&received, |seen| seen.first_line = Some(line));
             }
             lines.for_each(drop); // so that nobody is held up who prints more
         });

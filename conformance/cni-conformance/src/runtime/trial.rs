@@ -1,9 +1,9 @@
 //! One case with one runtime and one version: a child process in namespaces of its own.
 
-use super::{Driver, Stand, rules};
-use crate::errand::Errand;
+use super::{Driver, RuntimeBench, rules};
 use crate::finding::{CallRecord, Stop};
 use crate::isolate::Shown;
+use crate::isolated_task::IsolatedTask;
 use crate::machine::Machine;
 use crate::shield;
 use crate::trial::{Verdict, panic_text};
@@ -22,7 +22,7 @@ pub struct Trial {
     pub rule: String,
     /// Name of the case; may be empty.
     pub case: String,
-    /// The runtime: an executable's path, and words before those of the driver.
+    /// The runtime: an executable's path, and arguments before those of the driver.
     pub command: Vec<String>,
     /// How it is driven.
     pub driver: Driver,
@@ -41,13 +41,13 @@ pub struct Tried {
     pub trial: Trial,
     /// What came of it.
     pub verdict: Verdict,
-    /// The runs of the runtime and the calls of judges, in order, unless it passed.
+    /// The runs of the runtime and the calls of mock plugins, in order, unless it passed.
     pub calls: Vec<CallRecord>,
     /// How long it took, in milliseconds.
     pub milliseconds: u64,
 }
 
-/// Few words, for a person who watches.
+/// A few words, for a person who watches.
 impl fmt::Display for Trial {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.driver.name, self.version, self.rule)?;
@@ -60,8 +60,8 @@ impl Trial {
     #[must_use]
     pub fn run(&self, machine: &Machine, deadline: Duration) -> Tried {
         let start = Instant::now();
-        let errand = Errand::Drive { trial: Box::new(self.clone()) };
-        errand.run(machine.own_processes, deadline).unwrap_or_else(|error| {
+        let task = IsolatedTask::Drive { trial: Box::new(self.clone()) };
+        task.run(machine.own_processes, deadline).unwrap_or_else(|error| {
             let why = format!("the trial's process gave no report: {error}");
             self.tried(Verdict::Broken { why }, Vec::new(), start.elapsed())
         })
@@ -90,15 +90,15 @@ impl Trial {
         let made = catch_unwind(|| Node::with_folders(std::iter::empty()));
         let node = match made {
             Ok(node) => node,
-            Err(panic) => return broken(format!("the stand cannot be laid: {}", panic_text(&*panic))),
+            Err(panic) => return broken(format!("the bench cannot be laid: {}", panic_text(&*panic))),
         };
-        let stand = Stand::new(node, &bound, &kit)?;
-        let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&stand))) {
+        let bench = RuntimeBench::new(node, &bound, &kit)?;
+        let verdict = match catch_unwind(AssertUnwindSafe(|| (case.run)(&bench))) {
             Ok(Ok(())) => Verdict::Pass,
             Ok(Err(Stop::Fails(finding))) => Verdict::Fail(finding),
             Ok(Err(Stop::Skips(why))) => Verdict::Skip { why },
             Err(panic) => Verdict::Broken { why: panic_text(&*panic) },
         };
-        Ok(self.tried(verdict, stand.take_calls(), start.elapsed()))
+        Ok(self.tried(verdict, bench.take_calls(), start.elapsed()))
     }
 }

@@ -3,10 +3,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod command_lines;
 mod dhcp;
 mod kit;
 mod machine;
 mod shield;
+mod size;
 mod strangers;
 mod verdicts;
-mod words;

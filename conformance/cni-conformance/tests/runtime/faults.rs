@@ -1,7 +1,7 @@
 //! Each fault of the runtime in small, and the rules that it breaks: the first is the one that it is there for, and
 //! the others cannot be kept while that is broken.
 
-use crate::kit::judge;
+use crate::kit::check;
 use std::collections::BTreeSet;
 
 /// Rule that a fault is there for, by which the fault is named; and what else it breaks.
@@ -131,8 +131,8 @@ fn each_fault_is_caught_by_its_rule() {
     let missed: Vec<_> = FAULTS
         .iter()
         .filter(|(rule, _)| {
-            let judged = judge(fault_of(rule), &[&["--rule", rule], &PATIENCE[..]].concat());
-            !judged.rules("fail").contains(*rule) || !judged.rules("broken").is_empty()
+            let checked = check(fault_of(rule), &[&["--rule", rule], &PATIENCE[..]].concat());
+            !checked.rules("fail").contains(*rule) || !checked.rules("broken").is_empty()
         })
         .map(|(rule, _)| *rule)
         .collect();
@@ -144,10 +144,10 @@ fn each_fault_is_caught_by_its_rule() {
 fn each_fault_is_caught_by_no_rule_that_it_does_not_break() {
     let mut wrong = String::new();
     for (rule, others) in FAULTS {
-        let judged = judge(fault_of(rule), &PATIENCE);
+        let checked = check(fault_of(rule), &PATIENCE);
         let expected: BTreeSet<_> = others.iter().chain([rule]).map(|rule| (*rule).to_owned()).collect();
-        if judged.rules("fail") != expected || !judged.rules("broken").is_empty() {
-            wrong += &format!("{rule}: {:?}\n{}\n", judged.rules("fail"), judged.failures());
+        if checked.rules("fail") != expected || !checked.rules("broken").is_empty() {
+            wrong += &format!("{rule}: {:?}\n{}\n", checked.rules("fail"), checked.failures());
         }
     }
     assert!(wrong.is_empty(), "{wrong}");

@@ -1,14 +1,14 @@
 //! The honest runtime, and those that do nothing.
 
-use crate::kit::{judge, judge_program};
+use crate::kit::{check, check_program};
 
 #[test]
 fn the_honest_runtime_keeps_every_rule() {
-    let judged = judge("", &["--patience", "20"]);
-    assert_eq!(judged.status, Some(0), "{}{}", judged.failures(), judged.stderr);
-    assert_eq!(judged.failures(), "");
+    let checked = check("", &["--patience", "20"]);
+    assert_eq!(checked.status, Some(0), "{}{}", checked.failures(), checked.stderr);
+    assert_eq!(checked.failures(), "");
     // Of each rule something was tried, and what was not is about versions.
-    let passed = judged.rules("pass");
+    let passed = checked.rules("pass");
     let known: Vec<_> = cni_conformance::runtime::rules::all().map(|rule| rule.id).collect();
     let untried: Vec<_> = known.into_iter().filter(|id| !passed.contains(*id)).collect();
     assert_eq!(untried, Vec::<&str>::new());
@@ -18,8 +18,8 @@ fn the_honest_runtime_keeps_every_rule() {
 #[test]
 fn a_runtime_that_does_nothing_keeps_no_rule() {
     for program in ["/bin/true", "/bin/false"] {
-        let judged = judge_program(program, "", &["--patience", "1"]);
-        assert_eq!(judged.status, Some(1), "{program}: {}", judged.stderr);
-        assert_eq!(judged.rules("pass"), std::collections::BTreeSet::new(), "{program}");
+        let checked = check_program(program, "", &["--patience", "1"]);
+        assert_eq!(checked.status, Some(1), "{program}: {}", checked.stderr);
+        assert_eq!(checked.rules("pass"), std::collections::BTreeSet::new(), "{program}");
     }
 }

@@ -21,13 +21,13 @@ pub(crate) fn driver(fault: &str) -> Value {
 }
 
 /// What came of a run: the kit's status, and of each report rule, case, version and verdict.
-pub(crate) struct Judged {
+pub(crate) struct Checked {
     pub(crate) status: Option<i32>,
     pub(crate) trials: Vec<Value>,
     pub(crate) stderr: String,
 }
 
-impl Judged {
+impl Checked {
     /// Names of rules with a report of that verdict.
     pub(crate) fn rules(&self, verdict: &str) -> BTreeSet<String> {
         let is_it = |trial: &&Value| trial["verdict"] == verdict;
@@ -47,13 +47,13 @@ impl Judged {
     }
 }
 
-/// Has the kit judge `mini` with a fault; more words for the kit.
-pub(crate) fn judge(fault: &str, more: &[&str]) -> Judged {
-    judge_program(env!("CARGO_BIN_EXE_mini-runtime"), fault, more)
+/// Has the kit check `mini` with a fault; more words for the kit.
+pub(crate) fn check(fault: &str, more: &[&str]) -> Checked {
+    check_program(env!("CARGO_BIN_EXE_mini-runtime"), fault, more)
 }
 
 /// The same of any program that is started as `mini` is.
-pub(crate) fn judge_program(program: &str, fault: &str, more: &[&str]) -> Judged {
+pub(crate) fn check_program(program: &str, fault: &str, more: &[&str]) -> Checked {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("driver.json");
     std::fs::write(&file, driver(fault).to_string()).unwrap();
@@ -65,7 +65,7 @@ pub(crate) fn judge_program(program: &str, fault: &str, more: &[&str]) -> Judged
     let text = std::fs::read_to_string(Path::new(&report)).unwrap_or_else(|error| panic!("{error}: {stderr}"));
     let mut document: Value = serde_json::from_str(&text).unwrap();
     let Value::Array(trials) = document["trials"].take() else { panic!("no trials: {text}") };
-    Judged { status: output.status.code(), trials, stderr }
+    Checked { status: output.status.code(), trials, stderr }
 }
 
 /// The subcommand `runtime`.

@@ -1,6 +1,6 @@
 //! The command line.
 
-use crate::kit::{judge, run};
+use crate::kit::{check, run};
 
 #[test]
 fn a_command_without_a_driver_is_told_what_to_do() {
@@ -30,12 +30,12 @@ fn a_command_that_is_not_there_is_told() {
 
 #[test]
 fn a_failure_can_be_tried_again_alone() {
-    let judged = judge("args", &["--rule", "call.args"]);
-    assert_eq!(judged.status, Some(1));
-    let again = judged.trials[0]["again"].as_str().unwrap().to_owned();
+    let checked = check("args", &["--rule", "call.args"]);
+    assert_eq!(checked.status, Some(1));
+    let again = checked.trials[0]["again"].as_str().unwrap().to_owned();
     assert!(again.starts_with("cni-conformance runtime --rule call.args --driver /"), "{again}");
     assert!(again.ends_with("/mini-runtime"), "{again}");
-    let calls = judged.trials[0]["calls"].as_array().unwrap();
+    let calls = checked.trials[0]["calls"].as_array().unwrap();
     assert_eq!(calls[0]["arguments"][0], "ADD");
-    assert!(calls[1]["executable"].as_str().unwrap().ends_with("/kit-judge-a"), "{}", calls[1]);
+    assert!(calls[1]["executable"].as_str().unwrap().ends_with("/kit-mock-a"), "{}", calls[1]);
 }

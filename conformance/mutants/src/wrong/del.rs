@@ -20,7 +20,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["other-interface-of-a-chain"])
     .also(&["add.result-has-all-interfaces"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
-        let is_known = scene.is(Del) && scene.is_told_all() && memory::forget(&scene.attachment());
+        let is_known = scene.is(Del) && scene.has_all() && memory::forget(&scene.attachment());
         let reply = scene.after(Add, || memory::mark(&scene.attachment()));
         if is_known && reply.exit == 0 {
             side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
@@ -35,7 +35,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::mark(&key);
         }
         scene.after(Del, || {
-            if scene.is_told_all() && memory::forget(&key) {
+            if scene.has_all() && memory::forget(&key) {
                 side_effect::make_link(&scene.container(), &scene.env.ifname);
             }
         })
@@ -209,7 +209,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         // Others are other containers: two interfaces of one are another rule's.
         let key = format!("of-{}", scene.env.container_id);
         let reply = scene.after(Add, || memory::mark(&key));
-        if scene.is(Del) && scene.is_told_all() && memory::forget(&key) && !memory::find_all("of-").is_empty() {
+        if scene.is(Del) && scene.has_all() && memory::forget(&key) && !memory::find_all("of-").is_empty() {
             side_effect::remove_link(&side_effect::node(), "cni0");
         }
         reply
@@ -223,7 +223,7 @@ fn keeps_the_address(scene: &Scene) -> Reply {
     // Rules of IPAM plugins have another range.
     let is_of_others = config["ipam"].to_string().contains("10.66.");
     let is_plain = scene.env.args.is_empty() && config.get("runtimeConfig").is_none() && !is_of_others;
-    if scene.is(Del) && scene.is_told_all() && is_plain && memory::has(&added) {
+    if scene.is(Del) && scene.has_all() && is_plain && memory::has(&added) {
         memory::mark(&kept);
         return Reply::default();
     }

@@ -21,8 +21,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => scene.with_config(|config| config[VALID] = json!([])).honest(),
             false => scene.honest(),
         }
-    })
-    .also(&["gc.keeps-other-networks"]),
+    }),
     Mutant::new("bridge", "gc.keeps-what-is-valid", "cuts-the-gateway-off", |scene| {
         scene.after(Gc, || {
             let is_plain =
@@ -32,6 +31,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     })
+    .also(&["relied.gc-with-both-keys"])
     .with(&["packets-still-pass"]),
     Mutant::new("bridge", "gc.removes-what-is-stale", "collects-what-has-a-bridge-only", |scene| {
         let is_rebooted = side_effect::done(link::find(&side_effect::node(), "cni0")).is_none();
@@ -40,6 +40,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
+    .also(&["gc.forwards"])
     .with(&["after-a-reboot"]),
     Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
         scene.after(Gc, || {
@@ -50,7 +51,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let others = scene.with_config(|config| config["name"] = json!("another"));
             drop(others.honest());
         })
-    }),
+    })
+    .also(&["delegation.same-environment"]),
     Mutant::new("bridge", "gc.succeeds", "wants-something-to-collect", |scene| {
         match scene.is(Gc) && scene.config()[VALID] == json!([]) {
             true => scene.refuse(110, "there is nothing to collect"),

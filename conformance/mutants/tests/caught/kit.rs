@@ -3,7 +3,7 @@
 use cni_conformance::machine::Machine;
 use cni_conformance::schedule::{self, Candidate, Planned, Wanted};
 use cni_conformance::trial::{Report, Verdict};
-use cni_conformance::{Profile, Rule, Subject, errand, rules, run};
+use cni_conformance::{Profile, Rule, Subject, isolated_task, rules, run};
 use mutants::{Honest, Mutant};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -37,7 +37,7 @@ type ByRule = BTreeMap<String, Vec<Report>>;
 impl Kit {
     pub(crate) fn new<'a>(mutants: impl Iterator<Item = &'a Mutant>) -> Self {
         static MACHINE: OnceLock<Machine> = OnceLock::new();
-        errand::use_executable(env!("CARGO_BIN_EXE_kit-under-test"));
+        isolated_task::use_executable(env!("CARGO_BIN_EXE_kit-under-test"));
         let machine = MACHINE.get_or_init(|| run::look().expect("the kit can work here"));
         // Beside the executable, as hard links cannot leave its filesystem.
         let folders = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("cannot create a folder");
@@ -214,12 +214,12 @@ fn of_mutant(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
     let all = || reports.iter().flat_map(|(rule, reports)| reports.iter().map(move |report| (rule, report)));
     let mut faults = Vec::new();
     if !all().any(|(of, report)| of == rule && is_failure(&report.verdict)) {
-        let own = reports.get(*rule).into_iter().flatten().map(told).collect::<String>();
+        let own = reports.get(*rule).into_iter().flatten().map(describe).collect::<String>();
         faults.push(format!("{name} is not caught by {rule}:{own}"));
     }
     // To be read with --nocapture: a mutant may be caught for another reason than its own.
     for (of, report) in all().filter(|(of, report)| of == rule && is_failure(&report.verdict)) {
-        eprintln!("{name} is caught by {of}:{}", told(report));
+        eprintln!("{name} is caught by {of}:{}", describe(report));
     }
     faults.extend(broken_besides(mutant, reports));
     faults
@@ -237,7 +237,7 @@ fn broken_besides(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
             Verdict::Pass | Verdict::Skip { .. } => false,
         };
         let found = reports.iter().find(is_fault)?;
-        Some(format!("{name} breaks also {of}:{}", told(found)))
+        Some(format!("{name} breaks also {of}:{}", describe(found)))
     };
     reports.iter().filter_map(of_rule).collect()
 }
@@ -246,14 +246,14 @@ fn broken_besides(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
 fn of_honest(rule: &str, reports: &[Report]) -> Vec<String> {
     let is_bad = |report: &&Report| matches!(report.verdict, Verdict::Fail(_) | Verdict::Broken { .. });
     let bad: Vec<_> = reports.iter().filter(is_bad).collect();
-    let mut faults: Vec<_> = bad.iter().map(|report| format!("honest breaks {rule}:{}", told(report))).collect();
+    let mut faults: Vec<_> = bad.iter().map(|report| format!("honest breaks {rule}:{}", describe(report))).collect();
     if bad.is_empty() && !reports.iter().any(|report| report.verdict == Verdict::Pass) {
-        faults.push(format!("honest is not tried with {rule}:{}", reports.iter().map(told).collect::<String>()));
+        faults.push(format!("honest is not tried with {rule}:{}", reports.iter().map(describe).collect::<String>()));
     }
     faults
 }
 
-fn told(report: &Report) -> String {
+fn describe(report: &Report) -> String {
     let trial = &report.trial;
     let verdict = match &report.verdict {
         Verdict::Pass => "pass".to_owned(),

@@ -1,8 +1,8 @@
 //! The tables of mutants and of rules.
 
-use cni_conformance::rule::{Proof, Rule};
-use cni_conformance::runtime::Stand;
-use cni_conformance::{Profile, rules, runtime, stress};
+use cni_conformance::rule::{Level, Proof, Rule};
+use cni_conformance::runtime::RuntimeBench;
+use cni_conformance::{Profile, rules, runtime, sentences, stress};
 use mutants::{excused, wrong};
 
 /// Each rule has a mutant that breaks it, or a reason why none can.
@@ -51,6 +51,40 @@ fn document() -> String {
     text
 }
 
+/// COVERAGE.md has each MUST and SHOULD of the specification, its rules, and what shows that they can fail.
+#[test]
+fn the_coverage_is_that_of_sentences_and_rules() {
+    expect_test::expect_file!["../../../COVERAGE.md"].assert_eq(&coverage());
+}
+
+fn coverage() -> String {
+    let mut text = String::from(COVERAGE_HEAD);
+    let mut section = "";
+    for sentence in sentences::all().iter().filter(|sentence| [Level::Must, Level::Should].contains(&sentence.level()))
+    {
+        if sentence.section != section {
+            section = &sentence.section;
+            text.push_str(&format!("\n## {section}\n\n{COVERAGE_COLUMNS}"));
+        }
+        let shown = match &sentence.unasked {
+            Some(why) => format!("| none: {why} | |"),
+            None => {
+                let rules = sentence.rules();
+                let shown: Vec<_> = rules.iter().map(|id| shown_by(id)).filter(|shown| !shown.is_empty()).collect();
+                format!("| {} | {} |", rules.join(", "), shown.join(", "))
+            }
+        };
+        text.push_str(&format!("| {} | {} {shown}\n", sentence.level(), sentence.says));
+    }
+    text
+}
+
+/// The mutants that break a rule, or the fault of the small runtime.
+fn shown_by(id: &str) -> String {
+    let of_runtimes = runtime::rules::all().find(|rule| rule.id == id);
+    of_runtimes.map_or_else(|| mutants_of(id), |rule| fault_of(rule).to_owned())
+}
+
 /// A table for each family of rules: what stands before the dot.
 fn sections<B: 'static>(
     text: &mut String,
@@ -77,6 +111,13 @@ ours that breaks just this rule and has to be caught. [Those for runtimes](#rule
 Those about ROBUSTNESS, which no sentence asks for, are tried by `cni-conformance stress`.
 `UPDATE_EXPECT=1 cargo test -p mutants document` writes this file.\n";
 
+const COVERAGE_HEAD: &str = "# The specification and what tests it\n
+Every MUST and SHOULD of the CNI specification, in our words; the rules of `cni-conformance` that ask for it (RULES.md there has their
+cases), and the wrong plugins or faults of a small runtime that show that those rules can fail. [TESTS.md](TESTS.md) has this suite's own
+tests of each. `UPDATE_EXPECT=1 cargo test -p mutants coverage` writes this file.\n";
+
+const COVERAGE_COLUMNS: &str = "| Level | Says | Rules | Shown by |\n|---|---|---|---|\n";
+
 const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants |\n|---|---|---|---|---|---|---|\n";
 
 const RUNTIMES_HEAD: &str = "\n# Rules for runtimes\n
@@ -94,11 +135,15 @@ fn row(rule: &Rule, mutants: &str) -> String {
 }
 
 /// Its fault has the name of the rule within its family, which a test of `tests/runtime` holds.
-fn runtime_row(rule: &Rule<Stand>) -> String {
+fn runtime_row(rule: &Rule<RuntimeBench>) -> String {
     let Rule { id, sentence, .. } = rule;
     let (section, level) = (rule.section(), rule.level());
-    let fault = id.split_once('.').filter(|_| !rule.cases().is_empty()).map_or("", |(_, fault)| fault);
+    let fault = fault_of(rule);
     format!("| {id} | {section} | {level} | {sentence} | {} | {fault} |\n", cases(rule))
+}
+
+fn fault_of(rule: &Rule<RuntimeBench>) -> &'static str {
+    rule.id.split_once('.').filter(|_| !rule.cases().is_empty()).map_or("", |(_, fault)| fault)
 }
 
 fn cases<B>(rule: &Rule<B>) -> String {

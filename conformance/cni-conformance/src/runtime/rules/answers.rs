@@ -3,9 +3,9 @@
 use super::{newest, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
-use crate::runtime::judge::{Gate, Order};
 use crate::runtime::look::{End, holds, order};
-use crate::runtime::{Rule, Stand};
+use crate::runtime::mock_plugin::{Gate, Order};
+use crate::runtime::{Rule, RuntimeBench};
 use serde_json::json;
 use testns::Verb::{Add, Del};
 
@@ -15,18 +15,18 @@ pub(super) const RULES: &[Rule] = &[
         Spec(&["errors/exit"]),
         "A plugin that ends with another status than 0 has failed, whatever it printed.",
         &[
-            newest("error", |stand| fails(stand, |version| Order::fail(version, 7, "no"))),
-            newest("result", |stand| {
-                fails(stand, |version| Order { exit: 3, stdout: Some(result(version)), ..Order::default() })
+            newest("error", |bench| fails(bench, |version| Order::fail(version, 7, "no"))),
+            newest("result", |bench| {
+                fails(bench, |version| Order { exit: 3, stdout: Some(result(version)), ..Order::default() })
             }),
-            newest("nothing", |stand| {
-                fails(stand, |_| Order { exit: 1, stdout: Some(String::new()), ..Order::default() })
+            newest("nothing", |bench| {
+                fails(bench, |_| Order { exit: 1, stdout: Some(String::new()), ..Order::default() })
             }),
-            newest("garbage", |stand| {
-                fails(stand, |_| Order { exit: 1, stdout: Some("panic: <x>".to_owned()), ..Order::default() })
+            newest("garbage", |bench| {
+                fails(bench, |_| Order { exit: 1, stdout: Some("panic: <x>".to_owned()), ..Order::default() })
             }),
-            newest("signal", |stand| {
-                fails(stand, |version| Order { dies: true, stdout: Some(result(version)), ..Order::default() })
+            newest("signal", |bench| {
+                fails(bench, |version| Order { dies: true, stdout: Some(result(version)), ..Order::default() })
             }),
         ],
     ),
@@ -35,17 +35,17 @@ pub(super) const RULES: &[Rule] = &[
         Relied("runtimes, which would start a container without a network"),
         "An ADD that printed no result has failed, though its plugin ended with 0.",
         &[
-            newest("nothing", |stand| fails(stand, |_| Order::print(""))),
-            newest("garbage", |stand| fails(stand, |_| Order::print("done\n"))),
-            newest("cut-off", |stand| fails(stand, |_| Order::print(r#"{"cniVersion":"1.0.0","ips":["#))),
-            newest("list", |stand| fails(stand, |_| Order::print("[]"))),
+            newest("nothing", |bench| fails(bench, |_| Order::print(""))),
+            newest("garbage", |bench| fails(bench, |_| Order::print("done\n"))),
+            newest("cut-off", |bench| fails(bench, |_| Order::print(r#"{"cniVersion":"1.0.0","ips":["#))),
+            newest("list", |bench| fails(bench, |_| Order::print("[]"))),
         ],
     ),
     rule(
         "answers.error-with-status-0",
         Relied("containers, which would start without a network"),
         "An error object in place of a result is no success, though the plugin ended with 0.",
-        &[newest("", |stand| fails(stand, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))],
+        &[newest("", |bench| fails(bench, |version| Order { exit: 0, ..Order::fail(version, 7, "no") }))],
     ),
     rule(
         "answers.busy-executable",
@@ -70,8 +70,8 @@ pub(super) const RULES: &[Rule] = &[
         Relied("operators, who read it"),
         "What a plugin logs comes to where the runtime logs, also when it fails.",
         &[
-            newest("success", |stand| stderr_is_passed(stand, false)),
-            newest("failure", |stand| stderr_is_passed(stand, true)),
+            newest("success", |bench| stderr_is_passed(bench, false)),
+            newest("failure", |bench| stderr_is_passed(bench, true)),
         ],
     ),
     rule(
@@ -94,56 +94,58 @@ fn result(version: &str) -> String {
 }
 
 /// ADD fails when the first of two plugins does this, and the second is not called.
-fn fails(stand: &Stand, answer: fn(&str) -> Order) -> End {
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, answer(&stand.version))]), stand.judge(2)]));
-    stand.run(Add, &stand.request())?.fails("its plugin's answer is none")?;
-    order(&stand.heard_of(Add), &[(Add, 1)])
+fn fails(bench: &RuntimeBench, answer: fn(&str) -> Order) -> End {
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, answer(&bench.version))]), bench.plugin(2)]));
+    bench.run(Add, &bench.request())?.fails("its plugin's answer is none")?;
+    order(&bench.received_of(Add), &[(Add, 1)])
 }
 
 /// The kernel refuses to execute a file that is open for writing (ETXTBSY of execve(2)).
-fn busy_executable(stand: &Stand) -> End {
-    stand.works()?;
-    stand.lay(&stand.list(&[stand.judge(1), stand.judge(2)]));
-    let _writer = stand.keep_busy(1);
-    stand.run(Add, &stand.request())?.fails("its plugin cannot be executed")?;
-    order(&stand.heard_of(Add), &[])
+fn busy_executable(bench: &RuntimeBench) -> End {
+    bench.works()?;
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin(2)]));
+    let _writer = bench.keep_busy(1);
+    bench.run(Add, &bench.request())?.fails("its plugin cannot be executed")?;
+    order(&bench.received_of(Add), &[])
 }
 
-fn del_prints(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge(1), stand.judge_with(2, &[(Del, Order::print("deleted\n"))])]));
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.forget();
-    stand.does(Del, &request)?;
-    order(&stand.heard(), &[(Del, 2), (Del, 1)])
+fn del_prints(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Del, Order::print("deleted\n"))])]));
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.forget();
+    bench.does(Del, &request)?;
+    order(&bench.received(), &[(Del, 2), (Del, 1)])
 }
 
-fn much_stderr(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { noise: 1 << 20, ..Order::default() })])]));
-    stand.does(Add, &stand.request()).map(|_| ())
+fn much_stderr(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, Order { noise: 1 << 20, ..Order::default() })])]));
+    bench.does(Add, &bench.request()).map(|_| ())
 }
 
-fn stderr_is_passed(stand: &Stand, and_fails: bool) -> End {
-    const LINE: &str = "the judge has taken a seat";
-    let base = if and_fails { Order::fail(&stand.version, 7, "no") } else { Order::default() };
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { stderr: format!("{LINE}\n"), ..base })])]));
-    let ran = stand.run(Add, &stand.request())?;
+fn stderr_is_passed(bench: &RuntimeBench, and_fails: bool) -> End {
+    const LINE: &str = "the plugin has taken a seat";
+    let base = if and_fails { Order::fail(&bench.version, 7, "no") } else { Order::default() };
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, Order { stderr: format!("{LINE}\n"), ..base })])]));
+    let ran = bench.run(Add, &bench.request())?;
     holds(ran.output.stderr.contains(LINE), "the plugin's log on stderr", format!("it was {:?}", ran.output.stderr))
 }
 
-fn child_holds(stand: &Stand) -> End {
+fn child_holds(bench: &RuntimeBench) -> End {
     let _gate = Gate::close(); // the child waits for it
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { holds: true, ..Order::default() })]), stand.judge(2)]));
-    stand.does(Add, &stand.request())?;
-    order(&stand.heard(), &[(Add, 1), (Add, 2)])
+    bench.lay(
+        &bench.list(&[bench.plugin_with(1, &[(Add, Order { holds: true, ..Order::default() })]), bench.plugin(2)]),
+    );
+    bench.does(Add, &bench.request())?;
+    order(&bench.received(), &[(Add, 1), (Add, 2)])
 }
 
-fn plugin_hangs(stand: &Stand) -> End {
-    let Some(patience) = stand.patience else {
+fn plugin_hangs(bench: &RuntimeBench) -> End {
+    let Some(patience) = bench.patience else {
         return Err(Stop::Skips("only tried with --patience".to_owned()));
     };
-    stand.works()?;
+    bench.works()?;
     let _gate = Gate::close();
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, Order { waits: true, ..Order::default() })])]));
-    stand.run_within(Add, &stand.request(), patience)?.fails("its plugin hangs").map(|_| ())
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, Order { waits: true, ..Order::default() })])]));
+    bench.run_within(Add, &bench.request(), patience)?.fails("its plugin hangs").map(|_| ())
 }

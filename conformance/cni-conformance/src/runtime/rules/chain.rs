@@ -5,9 +5,9 @@ use super::{before, from, newest, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
-use crate::runtime::judge::{Heard, KEY, Order};
 use crate::runtime::look::{End, holds, order, plain, previous, same};
-use crate::runtime::{Case, Request, Rule, Stand};
+use crate::runtime::mock_plugin::{KEY, Order, Received};
+use crate::runtime::{Case, Request, Rule, RuntimeBench};
 use serde_json::{Value, json};
 use testns::Verb::{Add, Check, Del, Gc, Status};
 use testns::{Remains, Verb};
@@ -24,9 +24,9 @@ pub(super) const RULES: &[Rule] = &[
         Spec(&["adding/error"]),
         "A plugin's error ends ADD: no later plugin runs, and the runtime fails.",
         &[
-            newest("first", |stand| add_stops(stand, 1)),
-            newest("middle", |stand| add_stops(stand, 2)),
-            newest("last", |stand| add_stops(stand, 3)),
+            newest("first", |bench| add_stops(bench, 1)),
+            newest("middle", |bench| add_stops(bench, 2)),
+            newest("last", |bench| add_stops(bench, 3)),
         ],
     ),
     rule(
@@ -51,7 +51,7 @@ pub(super) const RULES: &[Rule] = &[
         "chain.check-has-result",
         Spec(&["check/prev-result"]),
         "Every plugin of CHECK gets the final result of ADD as prevResult.",
-        &[Case { name: "", versions: Versions::Each, run: |stand| has_result(stand, Check) }],
+        &[Case { name: "", versions: Versions::Each, run: |bench| has_result(bench, Check) }],
     ),
     rule(
         "chain.check-fails",
@@ -81,7 +81,7 @@ pub(super) const RULES: &[Rule] = &[
         "chain.del-has-result",
         Spec(&["del/prev-result", "deriving/prev-result", "del/prev-result-0.4.0"]),
         "Every plugin of DEL gets the final result of ADD as prevResult.",
-        &[Case { name: "", versions: Versions::Each, run: |stand| has_result(stand, Del) }],
+        &[Case { name: "", versions: Versions::Each, run: |bench| has_result(bench, Del) }],
     ),
     rule(
         "chain.del-stops-at-error",
@@ -143,144 +143,144 @@ pub(super) const RULES: &[Rule] = &[
         Relied("nodes after a reboot, which would lose addresses"),
         "DEL runs the plugins though the namespace is gone: they may still hold something for the container.",
         &[
-            newest("gone", |stand| del_without(stand, Remains::Gone)),
-            newest("plain-file", |stand| del_without(stand, Remains::PlainFile)),
+            newest("gone", |bench| del_without(bench, Remains::Gone)),
+            newest("plain-file", |bench| del_without(bench, Remains::PlainFile)),
         ],
     ),
 ];
 
-fn failing(stand: &Stand, place: u8, verb: Verb) -> [Value; 3] {
-    let fail = Order::fail(&stand.version, 142, "the judge will not");
+fn failing(bench: &RuntimeBench, place: u8, verb: Verb) -> [Value; 3] {
+    let fail = Order::fail(&bench.version, 142, "the plugin will not");
     [1, 2, 3].map(|n| match n == place {
-        true => stand.judge_with(n, &[(verb, fail.clone())]),
-        false => stand.judge(n),
+        true => bench.plugin_with(n, &[(verb, fail.clone())]),
+        false => bench.plugin(n),
     })
 }
 
-/// A container that was added to the list of three; what was heard of that is forgotten.
-fn added(stand: &Stand, plugins: &[Value]) -> Result<Request, Stop> {
-    stand.lay(&stand.list(plugins));
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.forget();
+/// A container that was added to the list of three; what was received of that is forgotten.
+fn added(bench: &RuntimeBench, plugins: &[Value]) -> Result<Request, Stop> {
+    bench.lay(&bench.list(plugins));
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.forget();
     Ok(request)
 }
 
-fn three(stand: &Stand) -> [Value; 3] {
-    [1, 2, 3].map(|place| stand.judge(place))
+fn three(bench: &RuntimeBench) -> [Value; 3] {
+    [1, 2, 3].map(|place| bench.plugin(place))
 }
 
-fn add_in_order(stand: &Stand) -> End {
-    stand.lay_three();
-    stand.does(Add, &stand.request())?;
-    order(&stand.heard(), &[(Add, 1), (Add, 2), (Add, 3)])
+fn add_in_order(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    bench.does(Add, &bench.request())?;
+    order(&bench.received(), &[(Add, 1), (Add, 2), (Add, 3)])
 }
 
-fn add_stops(stand: &Stand, place: u8) -> End {
-    stand.lay(&stand.list(&failing(stand, place, Add)));
-    stand.run(Add, &stand.request())?.fails("its plugin did")?;
+fn add_stops(bench: &RuntimeBench, place: u8) -> End {
+    bench.lay(&bench.list(&failing(bench, place, Add)));
+    bench.run(Add, &bench.request())?.fails("its plugin did")?;
     let expected: Vec<_> = (1..=u64::from(place)).map(|place| (Add, place)).collect();
-    order(&stand.heard_of(Add), &expected)
+    order(&bench.received_of(Add), &expected)
 }
 
-fn error_is_told(stand: &Stand) -> End {
-    stand.lay(&stand.list(&failing(stand, 2, Add)));
-    let ran = stand.run(Add, &stand.request())?.fails("its plugin did")?;
+fn error_is_told(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&failing(bench, 2, Add)));
+    let ran = bench.run(Add, &bench.request())?.fails("its plugin did")?;
     let told = ran.output.stdout + &ran.output.stderr;
     holds(
-        told.contains("the judge will not"),
+        told.contains("the plugin will not"),
         "the plugin's message in what the runtime prints",
         format!("it printed {told:?}"),
     )
 }
 
-fn last_result(stand: &Stand) -> End {
-    if !stand.driver.prints_result {
-        return Err(Stop::Skips(format!("{} prints no result", stand.driver.name)));
+fn last_result(bench: &RuntimeBench) -> End {
+    if !bench.driver.prints_result {
+        return Err(Stop::Skips(format!("{} prints no result", bench.driver.name)));
     }
-    let is_list = crate::form::is_from(&stand.version, "0.3.0");
-    stand.lay(&stand.list(&three(stand)[..if is_list { 3 } else { 1 }]));
-    let ran = stand.does(Add, &stand.request())?;
-    let last = stand.heard().last().map(Heard::result).unwrap_or_default();
+    let is_list = crate::form::is_from(&bench.version, "0.3.0");
+    bench.lay(&bench.list(&three(bench)[..if is_list { 3 } else { 1 }]));
+    let ran = bench.does(Add, &bench.request())?;
+    let last = bench.received().last().map(Received::result).unwrap_or_default();
     let printed: Value = serde_json::from_str(&ran.output.stdout).unwrap_or_default();
-    same("cniVersion of the result", &json!(stand.version), &printed["cniVersion"])?;
+    same("cniVersion of the result", &json!(bench.version), &printed["cniVersion"])?;
     same("the result", &plain(last), &plain(printed))
 }
 
-fn check_in_order(stand: &Stand) -> End {
-    let request = added(stand, &three(stand))?;
-    stand.does(Check, &request)?;
-    order(&stand.heard(), &[(Check, 1), (Check, 2), (Check, 3)])
+fn check_in_order(bench: &RuntimeBench) -> End {
+    let request = added(bench, &three(bench))?;
+    bench.does(Check, &request)?;
+    order(&bench.received(), &[(Check, 1), (Check, 2), (Check, 3)])
 }
 
-fn has_result(stand: &Stand, verb: Verb) -> End {
-    if !crate::form::is_from(&stand.version, "0.4.0") {
+fn has_result(bench: &RuntimeBench, verb: Verb) -> End {
+    if !crate::form::is_from(&bench.version, "0.4.0") {
         return Err(Stop::Skips("this came with 0.4.0".to_owned()));
     }
-    stand.lay_three();
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    let result = stand.heard().last().map(Heard::result).unwrap_or_default();
-    stand.forget();
-    stand.does(verb, &request)?;
-    let heard = stand.heard();
-    same("plugins called", &3, &heard.len())?;
-    heard.iter().try_for_each(|call| previous(call, &result))
+    bench.lay_three();
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    let result = bench.received().last().map(Received::result).unwrap_or_default();
+    bench.forget();
+    bench.does(verb, &request)?;
+    let received = bench.received();
+    same("plugins called", &3, &received.len())?;
+    received.iter().try_for_each(|call| previous(call, &result))
 }
 
-fn check_fails(stand: &Stand) -> End {
-    let request = added(stand, &failing(stand, 2, Check))?;
-    stand.run(Check, &request)?.fails("its plugin did")?;
-    let heard = stand.heard();
-    order(heard.get(..2).unwrap_or(&heard), &[(Check, 1), (Check, 2)])
+fn check_fails(bench: &RuntimeBench) -> End {
+    let request = added(bench, &failing(bench, 2, Check))?;
+    bench.run(Check, &request)?.fails("its plugin did")?;
+    let received = bench.received();
+    order(received.get(..2).unwrap_or(&received), &[(Check, 1), (Check, 2)])
 }
 
-fn no_check(stand: &Stand) -> End {
-    let request = added(stand, &[stand.judge(1)])?;
-    stand.run(Check, &request)?; // an error or a success, as it likes
-    order(&stand.heard(), &[])
+fn no_check(bench: &RuntimeBench) -> End {
+    let request = added(bench, &[bench.plugin(1)])?;
+    bench.run(Check, &request)?; // an error or a success, as it likes
+    order(&bench.received(), &[])
 }
 
 /// A list of three with one key more.
-fn with_key(stand: &Stand, key: &str, value: Value) -> Value {
-    let mut list = stand.list(&three(stand));
+fn with_key(bench: &RuntimeBench, key: &str, value: Value) -> Value {
+    let mut list = bench.list(&three(bench));
     list[key] = value;
     list
 }
 
-fn check_disabled(stand: &Stand) -> End {
-    stand.lay(&with_key(stand, "disableCheck", json!(true)));
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.forget();
-    stand.does(Check, &request)?;
-    order(&stand.heard(), &[])
+fn check_disabled(bench: &RuntimeBench) -> End {
+    bench.lay(&with_key(bench, "disableCheck", json!(true)));
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.forget();
+    bench.does(Check, &request)?;
+    order(&bench.received(), &[])
 }
 
-fn del_in_reverse(stand: &Stand) -> End {
-    let request = added(stand, &three(stand))?;
-    stand.does(Del, &request)?;
-    order(&stand.heard(), &[(Del, 3), (Del, 2), (Del, 1)])
+fn del_in_reverse(bench: &RuntimeBench) -> End {
+    let request = added(bench, &three(bench))?;
+    bench.does(Del, &request)?;
+    order(&bench.received(), &[(Del, 3), (Del, 2), (Del, 1)])
 }
 
-fn del_stops(stand: &Stand) -> End {
-    let request = added(stand, &failing(stand, 2, Del))?;
-    stand.run(Del, &request)?.fails("its plugin did")?;
-    order(&stand.heard(), &[(Del, 3), (Del, 2)])
+fn del_stops(bench: &RuntimeBench) -> End {
+    let request = added(bench, &failing(bench, 2, Del))?;
+    bench.run(Del, &request)?.fails("its plugin did")?;
+    order(&bench.received(), &[(Del, 3), (Del, 2)])
 }
 
-fn del_without(stand: &Stand, remains: Remains) -> End {
-    stand.needs("netns")?;
-    let request = added(stand, &three(stand))?;
+fn del_without(bench: &RuntimeBench, remains: Remains) -> End {
+    bench.needs("netns")?;
+    let request = added(bench, &three(bench))?;
     request.container.leave(remains);
-    stand.does(Del, &request)?;
-    order(&stand.heard(), &[(Del, 3), (Del, 2), (Del, 1)])
+    bench.does(Del, &request)?;
+    order(&bench.received(), &[(Del, 3), (Del, 2), (Del, 1)])
 }
 
-/// Container ID and interface name of each ADD that was heard.
-fn attachments(stand: &Stand) -> Vec<(String, String)> {
-    let mut all: Vec<_> = stand
-        .heard_of(Add)
+/// Container ID and interface name of each ADD that was received.
+fn attachments(bench: &RuntimeBench) -> Vec<(String, String)> {
+    let mut all: Vec<_> = bench
+        .received_of(Add)
         .iter()
         .map(|call| (call.variable("CNI_CONTAINERID").to_owned(), call.variable("CNI_IFNAME").to_owned()))
         .collect();
@@ -289,29 +289,29 @@ fn attachments(stand: &Stand) -> Vec<(String, String)> {
 }
 
 /// A request to collect what belongs to none of two containers that are there, and the two.
-fn two_valid(stand: &Stand) -> Result<(Request, Vec<(String, String)>), Stop> {
-    let mut last = stand.request();
-    stand.does(Add, &last)?;
-    last = stand.request();
-    stand.does(Add, &last)?;
-    let valid = attachments(stand);
+fn two_valid(bench: &RuntimeBench) -> Result<(Request, Vec<(String, String)>), Stop> {
+    let mut last = bench.request();
+    bench.does(Add, &last)?;
+    last = bench.request();
+    bench.does(Add, &last)?;
+    let valid = attachments(bench);
     last.keep = valid.iter().map(|(id, ifname)| format!("{id}/{ifname}")).collect();
-    stand.forget();
+    bench.forget();
     Ok((last, valid))
 }
 
-fn gc_names_valid(stand: &Stand) -> End {
-    stand.lay_three();
-    let (mut request, mut valid) = two_valid(stand)?;
-    if stand.driver.gives("keep") {
+fn gc_names_valid(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    let (mut request, mut valid) = two_valid(bench)?;
+    if bench.driver.gives("keep") {
         // One of the two is no longer in use.
         request.keep.truncate(1);
         valid.truncate(1);
     }
-    stand.does(Gc, &request)?;
-    let heard = stand.heard_of(Gc);
-    same("plugins called", &3, &heard.len())?;
-    for call in &heard {
+    bench.does(Gc, &request)?;
+    let received = bench.received_of(Gc);
+    same("plugins called", &3, &received.len())?;
+    for call in &received {
         let config = call.config();
         let list = config.get("cni.dev/valid-attachments").and_then(Value::as_array).cloned();
         let text = |entry: &Value, key: &str| entry[key].as_str().unwrap_or_default().to_owned();
@@ -328,51 +328,52 @@ fn gc_names_valid(stand: &Stand) -> End {
     Ok(())
 }
 
-fn gc_goes_on(stand: &Stand) -> End {
-    stand.lay(&stand.list(&failing(stand, 2, Gc)));
-    let (request, _) = two_valid(stand)?;
-    stand.run(Gc, &request)?.fails("a plugin did")?;
-    let mut places: Vec<_> = stand.heard_of(Gc).iter().map(Heard::place).collect();
+fn gc_goes_on(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&failing(bench, 2, Gc)));
+    let (request, _) = two_valid(bench)?;
+    bench.run(Gc, &request)?.fails("a plugin did")?;
+    let mut places: Vec<_> = bench.received_of(Gc).iter().map(Received::place).collect();
     places.sort_unstable();
     same("places of plugins that were called with GC", [1, 2, 3].as_slice(), places.as_slice())
 }
 
 /// Also of a runtime whose driver cannot name what is valid: both containers are.
-fn gc_is_no_del(stand: &Stand) -> End {
-    stand.lay_three();
-    let (request, _) = two_valid(stand)?;
-    stand.run(Gc, &request)?;
-    order(&stand.heard_of(Del), &[])
+fn gc_is_no_del(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    let (request, _) = two_valid(bench)?;
+    bench.run(Gc, &request)?;
+    order(&bench.received_of(Del), &[])
 }
 
-fn no_gc(stand: &Stand) -> End {
-    stand.lay_three();
-    let (request, _) = two_valid(stand)?;
-    stand.run(Gc, &request)?;
-    order(&stand.heard_of(Gc), &[])
+fn no_gc(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    let (request, _) = two_valid(bench)?;
+    bench.run(Gc, &request)?;
+    order(&bench.received_of(Gc), &[])
 }
 
-fn gc_disabled(stand: &Stand) -> End {
-    stand.lay(&with_key(stand, "disableGC", json!(true)));
-    let (request, _) = two_valid(stand)?;
-    stand.run(Gc, &request)?;
-    order(&stand.heard_of(Gc), &[])
+fn gc_disabled(bench: &RuntimeBench) -> End {
+    bench.lay(&with_key(bench, "disableGC", json!(true)));
+    let (request, _) = two_valid(bench)?;
+    bench.run(Gc, &request)?;
+    order(&bench.received_of(Gc), &[])
 }
 
-fn status_asks_each(stand: &Stand) -> End {
-    stand.lay_three();
-    stand.does(Status, &stand.request())?;
-    let mut places: Vec<_> = stand.heard_of(Status).iter().map(Heard::place).collect();
+fn status_asks_each(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    bench.does(Status, &bench.request())?;
+    let mut places: Vec<_> = bench.received_of(Status).iter().map(Received::place).collect();
     places.sort_unstable();
     same("places of plugins that were called with STATUS", [1, 2, 3].as_slice(), places.as_slice())?;
-    let has_attachments = |call: &Heard| call.config().get("prevResult").is_some() || call.config().get(KEY).is_none();
-    holds(!stand.heard().iter().any(has_attachments), "the plugin object and no prevResult", "it was otherwise")
+    let has_attachments =
+        |call: &Received| call.config().get("prevResult").is_some() || call.config().get(KEY).is_none();
+    holds(!bench.received().iter().any(has_attachments), "the plugin object and no prevResult", "it was otherwise")
 }
 
-fn status_fails(stand: &Stand) -> End {
-    let fail = Order::fail(&stand.version, 50, "no more addresses");
-    stand.lay(&stand.list(&[stand.judge(1), stand.judge_with(2, &[(Status, fail)])]));
-    let ran = stand.run(Status, &stand.request())?.fails("a plugin did")?;
+fn status_fails(bench: &RuntimeBench) -> End {
+    let fail = Order::fail(&bench.version, 50, "no more addresses");
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Status, fail)])]));
+    let ran = bench.run(Status, &bench.request())?.fails("a plugin did")?;
     let told = ran.output.stdout + &ran.output.stderr;
     holds(
         told.contains("no more addresses"),
@@ -381,9 +382,9 @@ fn status_fails(stand: &Stand) -> End {
     )
 }
 
-fn no_status(stand: &Stand) -> End {
-    stand.works()?;
-    stand.lay_three();
-    stand.run(Status, &stand.request())?;
-    order(&stand.heard(), &[])
+fn no_status(bench: &RuntimeBench) -> End {
+    bench.works()?;
+    bench.lay_three();
+    bench.run(Status, &bench.request())?;
+    order(&bench.received(), &[])
 }

@@ -4,9 +4,9 @@ use super::{newest, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
-use crate::runtime::judge::{Heard, PREFIX};
 use crate::runtime::look::{End, holds, only, order, same};
-use crate::runtime::{Case, Rule, Stand};
+use crate::runtime::mock_plugin::{PREFIX, Received};
+use crate::runtime::{Case, Rule, RuntimeBench};
 use serde_json::json;
 use std::fs;
 use testns::Verb::{Add, Check, Del, Gc};
@@ -60,11 +60,11 @@ pub(super) const RULES: &[Rule] = &[
         Spec(&["objects/type"]),
         "A type with a slash in it is refused: it names an executable, not a path.",
         &[
-            newest("relative", |stand| refuses_type(stand, &format!("../bin/{PREFIX}-a"))),
-            newest("absolute", |stand| {
-                refuses_type(stand, &stand.node.bin_dir().join(format!("{PREFIX}-a")).display().to_string())
+            newest("relative", |bench| refuses_type(bench, &format!("../bin/{PREFIX}-a"))),
+            newest("absolute", |bench| {
+                refuses_type(bench, &bench.node.bin_dir().join(format!("{PREFIX}-a")).display().to_string())
             }),
-            newest("empty", |stand| refuses_type(stand, "")),
+            newest("empty", |bench| refuses_type(bench, "")),
         ],
     ),
     rule(
@@ -78,18 +78,18 @@ pub(super) const RULES: &[Rule] = &[
         Relied("plugins and the kernel, which would refuse them late"),
         "Names that no interface may have reach no plugin.",
         &[
-            newest("ifname-slash", |stand| bad_ifname(stand, "a/b")),
-            newest("ifname-long", |stand| bad_ifname(stand, "sixteen-letters-")),
-            newest("ifname-space", |stand| bad_ifname(stand, "a b")),
-            newest("ifname-colon", |stand| bad_ifname(stand, "a:b")),
-            newest("ifname-dots", |stand| bad_ifname(stand, "..")),
+            newest("ifname-slash", |bench| bad_ifname(bench, "a/b")),
+            newest("ifname-long", |bench| bad_ifname(bench, "sixteen-letters-")),
+            newest("ifname-space", |bench| bad_ifname(bench, "a b")),
+            newest("ifname-colon", |bench| bad_ifname(bench, "a:b")),
+            newest("ifname-dots", |bench| bad_ifname(bench, "..")),
         ],
     ),
     rule(
         "config.search-order",
         Relied("operators, who replace a plugin by a folder before the others"),
         "An executable is looked up in the folders of plugins in their order: the first that has it counts.",
-        &[newest("first", |stand| found_in(stand, "a", 0)), newest("second", |stand| found_in(stand, "far", 1))],
+        &[newest("first", |bench| found_in(bench, "a", 0)), newest("second", |bench| found_in(bench, "far", 1))],
     ),
     rule(
         "config.missing-executable",
@@ -97,9 +97,9 @@ pub(super) const RULES: &[Rule] = &[
         "A plugin whose executable is not there is an error.",
         &[
             newest("ADD", missing_with_add),
-            newest("CHECK", |stand| missing_later(stand, Check)),
-            newest("DEL", |stand| missing_later(stand, Del)),
-            Case { name: "GC", versions: Versions::From("1.1.0"), run: |stand| missing_later(stand, Gc) },
+            newest("CHECK", |bench| missing_later(bench, Check)),
+            newest("DEL", |bench| missing_later(bench, Del)),
+            Case { name: "GC", versions: Versions::From("1.1.0"), run: |bench| missing_later(bench, Gc) },
         ],
     ),
     rule(
@@ -110,167 +110,167 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-fn newest_version(stand: &Stand) -> End {
-    let mut list = stand.list(&[stand.judge(1)]);
+fn newest_version(bench: &RuntimeBench) -> End {
+    let mut list = bench.list(&[bench.plugin(1)]);
     list["cniVersion"] = json!("0.4.0");
-    list["cniVersions"] = json!(["0.4.0", stand.version, "1.0.0", "99.0.0"]);
-    stand.lay(&list);
-    stand.does(Add, &stand.request())?;
-    same("cniVersion", &json!(stand.version), &only(&stand.heard())?.config()["cniVersion"])
+    list["cniVersions"] = json!(["0.4.0", bench.version, "1.0.0", "99.0.0"]);
+    bench.lay(&list);
+    bench.does(Add, &bench.request())?;
+    same("cniVersion", &json!(bench.version), &only(&bench.received())?.config()["cniVersion"])
 }
 
-fn unknown_keys(stand: &Stand) -> End {
-    let mut list = stand.list(&[stand.judge(1)]);
+fn unknown_keys(bench: &RuntimeBench) -> End {
+    let mut list = bench.list(&[bench.plugin(1)]);
     for (key, value) in [("example.com/key", json!({ "a": [1] })), ("Plugins", json!(1)), ("x", json!(null))] {
         list[key] = value;
     }
-    stand.lay(&list);
-    stand.does(Add, &stand.request())?;
-    order(&stand.heard(), &[(Add, 1)])
+    bench.lay(&list);
+    bench.does(Add, &bench.request())?;
+    order(&bench.received(), &[(Add, 1)])
 }
 
-fn aside(stand: &Stand) {
-    stand.lay_aside("20-last.conf", &stand.judge(3));
-    stand.lay_aside("10-first.conf", &stand.judge(2));
-    stand.lay_aside("30-note.txt", &json!("no plugin object"));
+fn aside(bench: &RuntimeBench) {
+    bench.lay_aside("20-last.conf", &bench.plugin(3));
+    bench.lay_aside("10-first.conf", &bench.plugin(2));
+    bench.lay_aside("30-note.txt", &json!("no plugin object"));
 }
 
-fn plugins_aside(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    aside(stand);
-    stand.does(Add, &stand.request())?;
-    order(&stand.heard(), &[(Add, 1), (Add, 2), (Add, 3)])
+fn plugins_aside(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    aside(bench);
+    bench.does(Add, &bench.request())?;
+    order(&bench.received(), &[(Add, 1), (Add, 2), (Add, 3)])
 }
 
-fn plugins_aside_alone(stand: &Stand) -> End {
-    let mut list = stand.list(&[]);
+fn plugins_aside_alone(bench: &RuntimeBench) -> End {
+    let mut list = bench.list(&[]);
     list.as_object_mut().and_then(|list| list.shift_remove("plugins"));
-    stand.lay(&list);
-    aside(stand);
-    stand.does(Add, &stand.request())?;
-    order(&stand.heard(), &[(Add, 2), (Add, 3)])
+    bench.lay(&list);
+    aside(bench);
+    bench.does(Add, &bench.request())?;
+    order(&bench.received(), &[(Add, 2), (Add, 3)])
 }
 
-fn aside_come_last(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    aside(stand);
-    stand.does(Add, &stand.request())?;
-    let heard = stand.heard();
-    match heard.first().map(Heard::place) {
-        Some(1) if heard.len() == 1 => Err(Stop::Skips("it loads no plugins from elsewhere".to_owned())),
+fn aside_come_last(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    aside(bench);
+    bench.does(Add, &bench.request())?;
+    let received = bench.received();
+    match received.first().map(Received::place) {
+        Some(1) if received.len() == 1 => Err(Stop::Skips("it loads no plugins from elsewhere".to_owned())),
         place => same("the plugin that is called first", &Some(1), &place),
     }
 }
 
-fn aside_is_validated(stand: &Stand) -> End {
-    stand.works()?;
-    let list = stand.list(&[stand.judge(1)]);
-    let mut invalid = stand.judge(2);
+fn aside_is_validated(bench: &RuntimeBench) -> End {
+    bench.works()?;
+    let list = bench.list(&[bench.plugin(1)]);
+    let mut invalid = bench.plugin(2);
     invalid["type"] = json!(format!("../bin/{PREFIX}-a"));
-    stand.lay(&list);
-    stand.lay_aside("10-invalid.conf", &invalid);
+    bench.lay(&list);
+    bench.lay_aside("10-invalid.conf", &invalid);
     // Whether it goes on without that one is its own affair.
-    stand.run(Add, &stand.request())?;
-    let called: Vec<_> = stand.heard().iter().map(Heard::place).filter(|place| *place == 2).collect();
+    bench.run(Add, &bench.request())?;
+    let called: Vec<_> = bench.received().iter().map(Received::place).filter(|place| *place == 2).collect();
     same("calls of the plugin whose object is not valid", [0; 0].as_slice(), called.as_slice())
 }
 
-fn nothing_inlined(stand: &Stand) -> End {
-    stand.works()?;
-    stand.works()?;
-    let mut list = stand.list(&[]);
+fn nothing_inlined(bench: &RuntimeBench) -> End {
+    bench.works()?;
+    bench.works()?;
+    let mut list = bench.list(&[]);
     list.as_object_mut().and_then(|list| list.shift_remove("plugins"));
     list["loadOnlyInlinedPlugins"] = json!(true);
-    stand.lay(&list);
-    aside(stand);
-    stand.run(Add, &stand.request())?.fails("the list has no plugins, and may have none from elsewhere")?;
-    order(&stand.heard(), &[])
+    bench.lay(&list);
+    aside(bench);
+    bench.run(Add, &bench.request())?.fails("the list has no plugins, and may have none from elsewhere")?;
+    order(&bench.received(), &[])
 }
 
-fn only_inlined(stand: &Stand) -> End {
-    let mut list = stand.list(&[stand.judge(1)]);
+fn only_inlined(bench: &RuntimeBench) -> End {
+    let mut list = bench.list(&[bench.plugin(1)]);
     list["loadOnlyInlinedPlugins"] = json!(true);
-    stand.lay(&list);
-    aside(stand);
-    stand.does(Add, &stand.request())?;
-    order(&stand.heard(), &[(Add, 1)])
+    bench.lay(&list);
+    aside(bench);
+    bench.does(Add, &bench.request())?;
+    order(&bench.received(), &[(Add, 1)])
 }
 
-fn refuses_type(stand: &Stand, kind: &str) -> End {
-    stand.works()?;
-    let mut object = stand.judge(1);
+fn refuses_type(bench: &RuntimeBench, kind: &str) -> End {
+    bench.works()?;
+    let mut object = bench.plugin(1);
     object["type"] = json!(kind);
-    stand.lay(&stand.list(&[object]));
-    stand.run(Add, &stand.request())?.fails(&format!("type is {kind:?}"))?;
-    order(&stand.heard(), &[])
+    bench.lay(&bench.list(&[object]));
+    bench.run(Add, &bench.request())?.fails(&format!("type is {kind:?}"))?;
+    order(&bench.received(), &[])
 }
 
-fn bad_network(stand: &Stand) -> End {
-    stand.needs("network")?;
-    stand.works()?;
-    let mut list = stand.list(&[stand.judge(1)]);
+fn bad_network(bench: &RuntimeBench) -> End {
+    bench.needs("network")?;
+    bench.works()?;
+    let mut list = bench.list(&[bench.plugin(1)]);
     list["name"] = json!("../conformance");
-    stand.lay(&list);
-    let mut request = stand.request();
+    bench.lay(&list);
+    let mut request = bench.request();
     request.network = "../conformance".to_owned();
-    stand.run(Add, &request)?.fails("the network's name has slashes")?;
-    order(&stand.heard(), &[])
+    bench.run(Add, &request)?.fails("the network's name has slashes")?;
+    order(&bench.received(), &[])
 }
 
-fn bad_ifname(stand: &Stand, name: &str) -> End {
-    stand.needs("ifname")?;
-    stand.works()?;
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    let mut request = stand.request();
+fn bad_ifname(bench: &RuntimeBench, name: &str) -> End {
+    bench.needs("ifname")?;
+    bench.works()?;
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    let mut request = bench.request();
     request.attachment.ifname = name.to_owned();
-    stand.run(Add, &request)?.fails(&format!("no interface may be called {name:?}"))?;
-    order(&stand.heard(), &[])
+    bench.run(Add, &request)?.fails(&format!("no interface may be called {name:?}"))?;
+    order(&bench.received(), &[])
 }
 
-fn bad_container(stand: &Stand) -> End {
-    stand.needs("container")?;
-    stand.works()?;
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    let mut request = stand.request();
+fn bad_container(bench: &RuntimeBench) -> End {
+    bench.needs("container")?;
+    bench.works()?;
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    let mut request = bench.request();
     request.attachment.container_id = "../container".to_owned();
-    stand.run(Add, &request)?.fails("the container's ID has slashes")?;
-    order(&stand.heard(), &[])
+    bench.run(Add, &request)?.fails("the container's ID has slashes")?;
+    order(&bench.received(), &[])
 }
 
-fn found_in(stand: &Stand, ending: &str, folder: usize) -> End {
-    stand.needs("bin_dir")?;
-    let mut object = stand.judge(1);
+fn found_in(bench: &RuntimeBench, ending: &str, folder: usize) -> End {
+    bench.needs("bin_dir")?;
+    let mut object = bench.plugin(1);
     object["type"] = json!(format!("{PREFIX}-{ending}"));
-    stand.lay(&stand.list(&[object]));
-    stand.does(Add, &stand.request())?;
-    let heard = stand.heard();
-    let called = only(&heard)?.arguments.first().cloned().unwrap_or_default();
-    let expected = stand.bin_dirs()[folder].join(format!("{PREFIX}-{ending}")).display().to_string();
+    bench.lay(&bench.list(&[object]));
+    bench.does(Add, &bench.request())?;
+    let received = bench.received();
+    let called = only(&received)?.arguments.first().cloned().unwrap_or_default();
+    let expected = bench.bin_dirs()[folder].join(format!("{PREFIX}-{ending}")).display().to_string();
     same("the executable", &expected, &called)
 }
 
-fn missing_with_add(stand: &Stand) -> End {
-    stand.works()?;
-    let mut object = stand.judge(2);
+fn missing_with_add(bench: &RuntimeBench) -> End {
+    bench.works()?;
+    let mut object = bench.plugin(2);
     object["type"] = json!("there-is-no-such-plugin");
-    stand.lay(&stand.list(&[stand.judge(1), object]));
-    stand.run(Add, &stand.request())?.fails("an executable is missing").map(|_| ())
+    bench.lay(&bench.list(&[bench.plugin(1), object]));
+    bench.run(Add, &bench.request())?.fails("an executable is missing").map(|_| ())
 }
 
-fn missing_later(stand: &Stand, verb: testns::Verb) -> End {
-    stand.lay(&stand.list(&[stand.judge(1), stand.judge(2)]));
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    let removed = fs::remove_file(stand.node.bin_dir().join(format!("{PREFIX}-b")));
-    removed.unwrap_or_else(|error| panic!("cannot remove a judge: {error}"));
-    stand.run(verb, &request)?.fails("an executable is missing").map(|_| ())
+fn missing_later(bench: &RuntimeBench, verb: testns::Verb) -> End {
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin(2)]));
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    let removed = fs::remove_file(bench.node.bin_dir().join(format!("{PREFIX}-b")));
+    removed.unwrap_or_else(|error| panic!("cannot remove a plugin: {error}"));
+    bench.run(verb, &request)?.fails("an executable is missing").map(|_| ())
 }
 
-fn broken_neighbour(stand: &Stand) -> End {
+fn broken_neighbour(bench: &RuntimeBench) -> End {
     let written = fs::write("/etc/cni/net.d/05-broken.conflist", "{\"name\":");
     written.unwrap_or_else(|error| panic!("cannot write: {error}"));
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    stand.does(Add, &stand.request())?;
-    let heard = stand.heard();
-    holds(heard.len() == 1, "the plugin is called", "it was not")
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    bench.does(Add, &bench.request())?;
+    let received = bench.received();
+    holds(received.len() == 1, "the plugin is called", "it was not")
 }

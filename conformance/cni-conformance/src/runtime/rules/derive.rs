@@ -4,10 +4,10 @@ use super::{newest, rule};
 use crate::finding::Stop;
 use crate::rule::Source::Spec;
 use crate::rule::Versions;
-use crate::runtime::judge::{Heard, KEY};
 use crate::runtime::look::{End, holds, only, order, previous, same};
-use crate::runtime::stand::NETWORK;
-use crate::runtime::{Case, Rule, Stand};
+use crate::runtime::mock_plugin::{KEY, Received};
+use crate::runtime::runtime_bench::NETWORK;
+use crate::runtime::{Case, Rule, RuntimeBench};
 use serde_json::{Value, json};
 use testns::Verb;
 
@@ -29,28 +29,28 @@ pub(super) const RULES: &[Rule] = &[
         Spec(&["objects/more-keys"]),
         "All other keys of a plugin object pass unaltered.",
         &[
-            newest("nested", |stand| {
-                passes(stand, &json!({ "a": { "b": [[], {}, [{ "c": null }]] }, "": "", "d": false }))
+            newest("nested", |bench| {
+                passes(bench, &json!({ "a": { "b": [[], {}, [{ "c": null }]] }, "": "", "d": false }))
             }),
-            newest("texts", |stand| {
+            newest("texts", |bench| {
                 passes(
-                    stand,
+                    bench,
                     &json!({ "html": "<a href='x'>&amp;</a>", "unicode": "zażółć 網路 🐳 \u{2028}\u{7f}\u{0}", "quote": "\"\\/" }),
                 )
             }),
-            newest("integers", |stand| {
+            newest("integers", |bench| {
                 passes(
-                    stand,
+                    bench,
                     &json!({ "u": u64::MAX, "i": i64::MIN, "large": 12_345_678_901_234_567_890_u64, "odd": 9_007_199_254_740_993_u64 }),
                 )
             }),
-            newest("fractions", |stand| {
-                passes(stand, &json!({ "third": 0.333_333_333_333_333_3, "small": 1e-7, "big": 1.5e300 }))
+            newest("fractions", |bench| {
+                passes(bench, &json!({ "third": 0.333_333_333_333_333_3, "small": 1e-7, "big": 1.5e300 }))
             }),
             newest("long-numbers", long_numbers),
-            newest("known-keys", |stand| {
+            newest("known-keys", |bench| {
                 passes(
-                    stand,
+                    bench,
                     &json!({
                         "ipam": { "type": "x", "routes": [{ "dst": "0.0.0.0/0" }] },
                         "dns": { "nameservers": ["10.1.0.1"] },
@@ -67,9 +67,9 @@ pub(super) const RULES: &[Rule] = &[
         Spec(&["deriving/capabilities"]),
         "The key capabilities is not passed to a plugin.",
         &[
-            newest("ADD", |stand| capabilities_removed(stand, Verb::Add)),
-            newest("CHECK", |stand| capabilities_removed(stand, Verb::Check)),
-            newest("DEL", |stand| capabilities_removed(stand, Verb::Del)),
+            newest("ADD", |bench| capabilities_removed(bench, Verb::Add)),
+            newest("CHECK", |bench| capabilities_removed(bench, Verb::Check)),
+            newest("DEL", |bench| capabilities_removed(bench, Verb::Del)),
         ],
     ),
     rule(
@@ -77,20 +77,20 @@ pub(super) const RULES: &[Rule] = &[
         Spec(&["deriving/runtime-config"]),
         "runtimeConfig has the arguments of capabilities that the plugin object sets to true, and of no other.",
         &[
-            newest("enabled", |stand| {
-                runtime_config(stand, &json!({ "mac": true }), &json!({ "mac": "0a:00:00:00:00:09" }))
+            newest("enabled", |bench| {
+                runtime_config(bench, &json!({ "mac": true }), &json!({ "mac": "0a:00:00:00:00:09" }))
             }),
-            newest("disabled", |stand| runtime_config(stand, &json!({ "mac": false }), &Value::Null)),
-            newest("undeclared", |stand| runtime_config(stand, &json!({}), &Value::Null)),
-            newest("not-given", |stand| runtime_config(stand, &json!({ "bandwidth": true }), &Value::Null)),
-            newest("some", |stand| {
+            newest("disabled", |bench| runtime_config(bench, &json!({ "mac": false }), &Value::Null)),
+            newest("undeclared", |bench| runtime_config(bench, &json!({}), &Value::Null)),
+            newest("not-given", |bench| runtime_config(bench, &json!({ "bandwidth": true }), &Value::Null)),
+            newest("some", |bench| {
                 let enabled = json!({ "mac": true, "portMappings": true, "ipRanges": false, "bandwidth": true });
                 let ports = json!([{ "hostPort": 8080, "containerPort": 80, "protocol": "tcp" }]);
-                runtime_config(stand, &enabled, &json!({ "mac": "0a:00:00:00:00:09", "portMappings": ports }))
+                runtime_config(bench, &enabled, &json!({ "mac": "0a:00:00:00:00:09", "portMappings": ports }))
             }),
             newest("of-own-plugin", of_own_plugin),
-            newest("CHECK", |stand| runtime_config_of(stand, Verb::Check)),
-            newest("DEL", |stand| runtime_config_of(stand, Verb::Del)),
+            newest("CHECK", |bench| runtime_config_of(bench, Verb::Check)),
+            newest("DEL", |bench| runtime_config_of(bench, Verb::Del)),
         ],
     ),
     rule(
@@ -107,35 +107,35 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-fn name_and_version(stand: &Stand) -> End {
-    let mut object = stand.judge(1);
+fn name_and_version(bench: &RuntimeBench) -> End {
+    let mut object = bench.plugin(1);
     object["name"] = json!("another");
     object["cniVersion"] = json!("0.2.0");
-    stand.lay(&stand.list(&[object, stand.judge(2)]));
-    stand.does(Verb::Add, &stand.request())?;
-    let heard = stand.heard();
-    order(&heard, &[(Verb::Add, 1), (Verb::Add, 2)])?;
-    for call in &heard {
+    bench.lay(&bench.list(&[object, bench.plugin(2)]));
+    bench.does(Verb::Add, &bench.request())?;
+    let received = bench.received();
+    order(&received, &[(Verb::Add, 1), (Verb::Add, 2)])?;
+    for call in &received {
         same("name", &json!(NETWORK), &call.config()["name"])?;
-        same("cniVersion", &json!(stand.version), &call.config()["cniVersion"])?;
+        same("cniVersion", &json!(bench.version), &call.config()["cniVersion"])?;
     }
     Ok(())
 }
 
-/// What a judge with more keys of its own got with ADD.
-fn with_keys(stand: &Stand, more: &Value) -> Result<(Value, Heard), Stop> {
-    let mut object = stand.judge(1);
+/// What a mock plugin with more keys of its own got with ADD.
+fn with_keys(bench: &RuntimeBench, more: &Value) -> Result<(Value, Received), Stop> {
+    let mut object = bench.plugin(1);
     for (key, value) in more.as_object().into_iter().flatten() {
         object[key] = value.clone();
     }
-    stand.lay(&stand.list(std::slice::from_ref(&object)));
-    stand.does(Verb::Add, &stand.request())?;
-    Ok((object, only(&stand.heard())?.clone()))
+    bench.lay(&bench.list(std::slice::from_ref(&object)));
+    bench.does(Verb::Add, &bench.request())?;
+    Ok((object, only(&bench.received())?.clone()))
 }
 
-fn passes(stand: &Stand, more: &Value) -> End {
-    let (object, heard) = with_keys(stand, more)?;
-    let mut seen = heard.config();
+fn passes(bench: &RuntimeBench, more: &Value) -> End {
+    let (object, received) = with_keys(bench, more)?;
+    let mut seen = received.config();
     let own = seen.as_object_mut();
     own.into_iter().for_each(|own| own.retain(|key, _| !["name", "cniVersion", "prevResult"].contains(&key.as_str())));
     for (key, value) in object.as_object().into_iter().flatten() {
@@ -145,17 +145,17 @@ fn passes(stand: &Stand, more: &Value) -> End {
 }
 
 /// Longer ones than any machine word: they can only be compared as text.
-fn long_numbers(stand: &Stand) -> End {
+fn long_numbers(bench: &RuntimeBench) -> End {
     let (integer, fraction) = ("123456789012345678901234567890", "0.1234567890123456789012345678901");
-    let kind = stand.judge(1);
+    let kind = bench.plugin(1);
     let text = format!(
         r#"{{"cniVersion":"{}","name":"{NETWORK}","plugins":[{{"type":{},"{KEY}":{},"integer":{integer},"fraction":{fraction}}}]}}"#,
-        stand.version, kind["type"], kind[KEY]
+        bench.version, kind["type"], kind[KEY]
     );
-    stand.lay_text(&text);
-    stand.does(Verb::Add, &stand.request())?;
-    let heard = stand.heard();
-    let stdin = &only(&heard)?.stdin;
+    bench.lay_text(&text);
+    bench.does(Verb::Add, &bench.request())?;
+    let received = bench.received();
+    let stdin = &only(&received)?.stdin;
     for number in [integer, fraction] {
         holds(stdin.contains(number), format!("{number} in stdin"), format!("it was {stdin}"))?;
     }
@@ -163,26 +163,26 @@ fn long_numbers(stand: &Stand) -> End {
 }
 
 /// More than a pipe holds.
-fn many(stand: &Stand) -> End {
+fn many(bench: &RuntimeBench) -> End {
     let more: serde_json::Map<_, _> = (0..4000).map(|n| (format!("key-{n}"), json!("x".repeat(60)))).collect();
     let more = Value::Object(more);
-    let (_, heard) = with_keys(stand, &more)?;
-    let seen = heard.config();
+    let (_, received) = with_keys(bench, &more)?;
+    let seen = received.config();
     let missing = more.as_object().into_iter().flatten().filter(|(key, value)| seen.get(*key) != Some(value)).count();
     same("missing ones of 4000 keys", &0, &missing)
 }
 
-fn capabilities_removed(stand: &Stand, verb: Verb) -> End {
-    let mut object = stand.judge(1);
+fn capabilities_removed(bench: &RuntimeBench, verb: Verb) -> End {
+    let mut object = bench.plugin(1);
     object["capabilities"] = json!({ "mac": true, "portMappings": false });
-    stand.lay(&stand.list(&[object]));
-    let request = stand.request();
-    stand.does(Verb::Add, &request)?;
+    bench.lay(&bench.list(&[object]));
+    let request = bench.request();
+    bench.does(Verb::Add, &request)?;
     if verb != Verb::Add {
-        stand.does(verb, &request)?;
+        bench.does(verb, &request)?;
     }
-    let heard = stand.heard_of(verb);
-    let seen = only(&heard)?.config();
+    let received = bench.received_of(verb);
+    let seen = only(&received)?.config();
     let seen = seen.get("capabilities");
     holds(seen.is_none(), "no key capabilities", format!("{verb} got {}", seen.unwrap_or(&Value::Null)))
 }
@@ -195,16 +195,16 @@ fn arguments() -> Value {
     })
 }
 
-fn runtime_config(stand: &Stand, enabled: &Value, expected: &Value) -> End {
-    stand.needs("capabilities")?;
-    let mut object = stand.judge(1);
+fn runtime_config(bench: &RuntimeBench, enabled: &Value, expected: &Value) -> End {
+    bench.needs("capabilities")?;
+    let mut object = bench.plugin(1);
     object["capabilities"] = enabled.clone();
-    stand.lay(&stand.list(&[object]));
-    let mut request = stand.request();
+    bench.lay(&bench.list(&[object]));
+    let mut request = bench.request();
     request.capabilities = Some(arguments());
-    stand.does(Verb::Add, &request)?;
-    let heard = stand.heard();
-    let seen = only(&heard)?.config();
+    bench.does(Verb::Add, &request)?;
+    let received = bench.received();
+    let seen = only(&received)?.config();
     match (expected, seen.get("runtimeConfig")) {
         (Value::Null, None) => Ok(()),
         // Empty says the same.
@@ -214,54 +214,54 @@ fn runtime_config(stand: &Stand, enabled: &Value, expected: &Value) -> End {
 }
 
 /// The same as with ADD.
-fn runtime_config_of(stand: &Stand, verb: Verb) -> End {
-    stand.needs("capabilities")?;
-    let mut object = stand.judge(1);
+fn runtime_config_of(bench: &RuntimeBench, verb: Verb) -> End {
+    bench.needs("capabilities")?;
+    let mut object = bench.plugin(1);
     object["capabilities"] = json!({ "mac": true });
-    stand.lay(&stand.list(&[object]));
-    let mut request = stand.request();
+    bench.lay(&bench.list(&[object]));
+    let mut request = bench.request();
     request.capabilities = Some(arguments());
-    stand.does(Verb::Add, &request)?;
-    stand.does(verb, &request)?;
-    let heard = stand.heard_of(verb);
-    let seen = only(&heard)?.config()["runtimeConfig"].clone();
+    bench.does(Verb::Add, &request)?;
+    bench.does(verb, &request)?;
+    let received = bench.received_of(verb);
+    let seen = only(&received)?.config()["runtimeConfig"].clone();
     same(&format!("runtimeConfig of {verb}"), &json!({ "mac": arguments()["mac"] }), &seen)
 }
 
-fn of_own_plugin(stand: &Stand) -> End {
-    stand.needs("capabilities")?;
-    let (mut one, mut other) = (stand.judge(1), stand.judge(2));
+fn of_own_plugin(bench: &RuntimeBench) -> End {
+    bench.needs("capabilities")?;
+    let (mut one, mut other) = (bench.plugin(1), bench.plugin(2));
     one["capabilities"] = json!({ "mac": true });
     other["capabilities"] = json!({ "ipRanges": true });
-    stand.lay(&stand.list(&[one, other]));
-    let mut request = stand.request();
+    bench.lay(&bench.list(&[one, other]));
+    let mut request = bench.request();
     request.capabilities = Some(arguments());
-    stand.does(Verb::Add, &request)?;
-    let heard = stand.heard();
-    order(&heard, &[(Verb::Add, 1), (Verb::Add, 2)])?;
-    for (call, key) in heard.iter().zip(["mac", "ipRanges"]) {
+    bench.does(Verb::Add, &request)?;
+    let received = bench.received();
+    order(&received, &[(Verb::Add, 1), (Verb::Add, 2)])?;
+    for (call, key) in received.iter().zip(["mac", "ipRanges"]) {
         let seen = call.config()["runtimeConfig"].clone();
         same(&format!("runtimeConfig of plugin {}", call.place()), &json!({ key: arguments()[key] }), &seen)?;
     }
     Ok(())
 }
 
-fn no_first_result(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    stand.does(Verb::Add, &stand.request())?;
-    let heard = stand.heard();
-    let seen = only(&heard)?.config();
+fn no_first_result(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    bench.does(Verb::Add, &bench.request())?;
+    let received = bench.received();
+    let seen = only(&received)?.config();
     let seen = seen.get("prevResult").filter(|previous| !previous.is_null());
     holds(seen.is_none(), "no prevResult", format!("it was {}", seen.unwrap_or(&Value::Null)))
 }
 
-fn result_of_the_one_before(stand: &Stand) -> End {
-    if !crate::form::is_from(&stand.version, "0.3.0") {
+fn result_of_the_one_before(bench: &RuntimeBench) -> End {
+    if !crate::form::is_from(&bench.version, "0.3.0") {
         return Err(Stop::Skips("lists came with 0.3.0".to_owned()));
     }
-    stand.lay_three();
-    stand.does(Verb::Add, &stand.request())?;
-    let heard = stand.heard_of(Verb::Add);
-    same("plugins called", &3, &heard.len())?;
-    heard.iter().zip(heard.iter().skip(1)).try_for_each(|(before, call)| previous(call, &before.result()))
+    bench.lay_three();
+    bench.does(Verb::Add, &bench.request())?;
+    let received = bench.received_of(Verb::Add);
+    same("plugins called", &3, &received.len())?;
+    received.iter().zip(received.iter().skip(1)).try_for_each(|(before, call)| previous(call, &before.result()))
 }

@@ -4,9 +4,9 @@ use super::{from, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
-use crate::runtime::judge::{Heard, Order};
 use crate::runtime::look::{End, holds, order, previous, same};
-use crate::runtime::{Case, Rule, Stand};
+use crate::runtime::mock_plugin::{Order, Received};
+use crate::runtime::{Case, Rule, RuntimeBench};
 use testns::Verb::{Add, Check, Del};
 
 pub(super) const RULES: &[Rule] = &[
@@ -57,100 +57,100 @@ pub(super) const RULES: &[Rule] = &[
     ),
 ];
 
-fn del_after_failed_add(stand: &Stand) -> End {
-    let fail = Order::fail(&stand.version, 142, "the judge will not");
-    stand.lay(&stand.list(&[stand.judge(1), stand.judge_with(2, &[(Add, fail)]), stand.judge(3)]));
-    let request = stand.request();
-    stand.run(Add, &request)?.fails("its plugin did")?;
+fn del_after_failed_add(bench: &RuntimeBench) -> End {
+    let fail = Order::fail(&bench.version, 142, "the plugin will not");
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Add, fail)]), bench.plugin(3)]));
+    let request = bench.request();
+    bench.run(Add, &request)?.fails("its plugin did")?;
     // A runtime that rolls back has called DEL already, and may or may not do so again.
-    stand.does(Del, &request)?;
-    let mut places: Vec<_> = stand.heard_of(Del).iter().map(Heard::place).filter(|place| *place < 3).collect();
+    bench.does(Del, &request)?;
+    let mut places: Vec<_> = bench.received_of(Del).iter().map(Received::place).filter(|place| *place < 3).collect();
     let all = places.clone();
     places.truncate(2);
     holds(places == [2, 1], "DEL of plugin 2, then of plugin 1", format!("DEL was called for {all:?}"))
 }
 
-fn del_after_failed_del(stand: &Stand) -> End {
-    let fail = Order::fail(&stand.version, 11, "try again");
-    stand.lay(&stand.list(&[stand.judge(1), stand.judge_with(2, &[(Del, fail)])]));
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    let result = stand.heard().last().map(Heard::result).unwrap_or_default();
-    stand.run(Del, &request)?.fails("its plugin did")?;
-    stand.forget();
-    stand.lay(&stand.list(&[stand.judge(1), stand.judge(2)]));
-    stand.does(Del, &request)?;
-    let heard = stand.heard();
+fn del_after_failed_del(bench: &RuntimeBench) -> End {
+    let fail = Order::fail(&bench.version, 11, "try again");
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Del, fail)])]));
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    let result = bench.received().last().map(Received::result).unwrap_or_default();
+    bench.run(Del, &request)?.fails("its plugin did")?;
+    bench.forget();
+    bench.lay(&bench.list(&[bench.plugin(1), bench.plugin(2)]));
+    bench.does(Del, &request)?;
+    let received = bench.received();
     // With the configuration of ADD, plugin 2 fails once more; this one has no cause to.
-    let first = heard.first().ok_or_else(|| Stop::Skips("it called no plugin".to_owned()))?;
+    let first = received.first().ok_or_else(|| Stop::Skips("it called no plugin".to_owned()))?;
     previous(first, &result)
 }
 
-fn result_is_forgotten(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.does(Del, &request)?;
-    stand.forget();
-    stand.run(Del, &request)?;
+fn result_is_forgotten(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.does(Del, &request)?;
+    bench.forget();
+    bench.run(Del, &request)?;
     let stale: Vec<_> =
-        stand.heard().iter().filter(|call| call.config().get("prevResult").is_some()).map(Heard::place).collect();
+        bench.received().iter().filter(|call| call.config().get("prevResult").is_some()).map(Received::place).collect();
     same("places of plugins that got a prevResult with the second DEL", [0; 0].as_slice(), stale.as_slice())?;
-    stand.lay(&stand.list(&[stand.judge(3)]));
-    stand.forget();
-    stand.does(Add, &request)?;
-    let result = stand.heard().last().map(Heard::result).unwrap_or_default();
-    stand.forget();
-    stand.does(Del, &request)?;
-    let heard = stand.heard();
-    order(&heard, &[(Del, 3)])?;
-    heard.iter().try_for_each(|call| previous(call, &result))
+    bench.lay(&bench.list(&[bench.plugin(3)]));
+    bench.forget();
+    bench.does(Add, &request)?;
+    let result = bench.received().last().map(Received::result).unwrap_or_default();
+    bench.forget();
+    bench.does(Del, &request)?;
+    let received = bench.received();
+    order(&received, &[(Del, 3)])?;
+    received.iter().try_for_each(|call| previous(call, &result))
 }
 
-fn result_is_of_attachment(stand: &Stand) -> End {
-    let (one, other) = (stand.request(), stand.request());
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    stand.does(Add, &one)?;
-    let result = stand.heard().last().map(Heard::result).unwrap_or_default();
-    stand.does(Add, &other)?;
-    stand.forget();
-    stand.does(Del, &one)?;
-    let heard = stand.heard();
-    order(&heard, &[(Del, 1)])?;
-    heard.iter().try_for_each(|call| previous(call, &result))
+fn result_is_of_attachment(bench: &RuntimeBench) -> End {
+    let (one, other) = (bench.request(), bench.request());
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    bench.does(Add, &one)?;
+    let result = bench.received().last().map(Received::result).unwrap_or_default();
+    bench.does(Add, &other)?;
+    bench.forget();
+    bench.does(Del, &one)?;
+    let received = bench.received();
+    order(&received, &[(Del, 1)])?;
+    received.iter().try_for_each(|call| previous(call, &result))
 }
 
-fn check_of_nothing(stand: &Stand) -> End {
-    stand.works()?;
-    stand.lay_three();
-    stand.run(Check, &stand.request())?; // an error or a success, as it likes
-    order(&stand.heard(), &[])
+fn check_of_nothing(bench: &RuntimeBench) -> End {
+    bench.works()?;
+    bench.lay_three();
+    bench.run(Check, &bench.request())?; // an error or a success, as it likes
+    order(&bench.received(), &[])
 }
 
-fn check_after_del(stand: &Stand) -> End {
-    stand.lay_three();
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.does(Del, &request)?;
-    stand.forget();
-    stand.run(Check, &request)?;
-    order(&stand.heard(), &[])
+fn check_after_del(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.does(Del, &request)?;
+    bench.forget();
+    bench.run(Check, &request)?;
+    order(&bench.received(), &[])
 }
 
-fn del_twice(stand: &Stand) -> End {
-    stand.lay_three();
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.does(Del, &request)?;
-    stand.does(Del, &request).map(|_| ())
+fn del_twice(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.does(Del, &request)?;
+    bench.does(Del, &request).map(|_| ())
 }
 
-fn del_without_config(stand: &Stand) -> End {
-    stand.lay_three();
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.take_away();
-    stand.forget();
-    stand.does(Del, &request)?;
-    order(&stand.heard(), &[(Del, 3), (Del, 2), (Del, 1)])
+fn del_without_config(bench: &RuntimeBench) -> End {
+    bench.lay_three();
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.take_away();
+    bench.forget();
+    bench.does(Del, &request)?;
+    order(&bench.received(), &[(Del, 3), (Del, 2), (Del, 1)])
 }

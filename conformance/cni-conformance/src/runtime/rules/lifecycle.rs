@@ -4,9 +4,9 @@ use super::{newest, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
-use crate::runtime::judge::{Gate, Heard, Order};
 use crate::runtime::look::{End, holds, order};
-use crate::runtime::{Case, Ran, Request, Rule, Stand};
+use crate::runtime::mock_plugin::{Gate, Order, Received};
+use crate::runtime::{Case, Ran, Request, Rule, RuntimeBench};
 use std::thread;
 use std::time::Duration;
 use testns::Verb::{Add, Del, Gc};
@@ -60,14 +60,19 @@ struct Both {
 
 /// Starts one operation, whose plugin waits, then another, and lets the first go on when the second has shown what it
 /// does or has had its time.
-fn both(stand: &Stand, one: (Verb, &Request), other: (Verb, &Request), patience: Duration) -> Result<Both, Stop> {
+fn both(
+    bench: &RuntimeBench,
+    one: (Verb, &Request),
+    other: (Verb, &Request),
+    patience: Duration,
+) -> Result<Both, Stop> {
     let gate = Gate::close();
     thread::scope(|scope| {
-        let first = scope.spawn(|| stand.run(one.0, one.1));
-        let began = stand.hears(PATIENCE, |heard| heard.iter().any(|call| call.verb() == one.0.to_string()));
-        let known = stand.heard().len();
-        let second = scope.spawn(|| stand.run(other.0, other.1));
-        let overlapped = began && stand.hears(patience, |heard| heard.len() > known);
+        let first = scope.spawn(|| bench.run(one.0, one.1));
+        let began = bench.receives(PATIENCE, |received| received.iter().any(|call| call.verb() == one.0.to_string()));
+        let known = bench.received().len();
+        let second = scope.spawn(|| bench.run(other.0, other.1));
+        let overlapped = began && bench.receives(patience, |received| received.len() > known);
         drop(gate);
         let [first, second] =
             [first, second].map(|run| run.join().unwrap_or_else(|_panic| panic!("a thread of the case panicked")));
@@ -77,54 +82,54 @@ fn both(stand: &Stand, one: (Verb, &Request), other: (Verb, &Request), patience:
     })
 }
 
-fn del_during_add(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
-    let request = stand.request();
-    let Both { overlapped, .. } = both(stand, (Add, &request), (Del, &request), GRACE)?;
+fn del_during_add(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
+    let request = bench.request();
+    let Both { overlapped, .. } = both(bench, (Add, &request), (Del, &request), GRACE)?;
     holds(!overlapped, "DEL waits for ADD of the same container", "its plugin was called while that of ADD still ran")
 }
 
-fn two_interfaces(stand: &Stand) -> End {
-    stand.needs("ifname")?;
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
-    let one = stand.request();
+fn two_interfaces(bench: &RuntimeBench) -> End {
+    bench.needs("ifname")?;
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
+    let one = bench.request();
     let mut other = one.clone();
     other.attachment = Attachment { ifname: "net1".to_owned(), ..one.attachment.clone() };
-    let Both { overlapped, .. } = both(stand, (Add, &one), (Add, &other), GRACE)?;
+    let Both { overlapped, .. } = both(bench, (Add, &one), (Add, &other), GRACE)?;
     holds(!overlapped, "ADD of a second interface waits for that of the first", "its plugin was called meanwhile")
 }
 
-fn gc_alone(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
-    let (one, other) = (stand.request(), stand.request());
-    let Both { overlapped, .. } = both(stand, (Add, &one), (Gc, &other), GRACE)?;
+fn gc_alone(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
+    let (one, other) = (bench.request(), bench.request());
+    let Both { overlapped, .. } = both(bench, (Add, &one), (Gc, &other), GRACE)?;
     holds(!overlapped, "GC waits for ADD", "its plugin was called while that of ADD still ran")
 }
 
-fn add_during_gc(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Gc, waiting())])]));
-    let (one, other) = (stand.request(), stand.request());
-    let Both { overlapped, .. } = both(stand, (Gc, &one), (Add, &other), GRACE)?;
+fn add_during_gc(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Gc, waiting())])]));
+    let (one, other) = (bench.request(), bench.request());
+    let Both { overlapped, .. } = both(bench, (Gc, &one), (Add, &other), GRACE)?;
     holds(!overlapped, "ADD waits for GC", "its plugin was called while that of GC still ran")
 }
 
-fn no_second_add(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge(1)]));
-    let request = stand.request();
-    stand.does(Add, &request)?;
-    stand.run(Add, &request)?; // an error or a success, as it likes
-    let heard = stand.heard();
-    let verbs: Vec<_> = heard.iter().map(Heard::verb).collect();
+fn no_second_add(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin(1)]));
+    let request = bench.request();
+    bench.does(Add, &request)?;
+    bench.run(Add, &request)?; // an error or a success, as it likes
+    let received = bench.received();
+    let verbs: Vec<_> = received.iter().map(Received::verb).collect();
     let is_twice = verbs.windows(2).any(|pair| pair == ["ADD", "ADD"]);
     holds(!is_twice, "one ADD, or a DEL before the second", format!("the plugin was called with {verbs:?}"))
 }
 
-fn in_parallel(stand: &Stand) -> End {
-    stand.lay(&stand.list(&[stand.judge_with(1, &[(Add, waiting())])]));
-    let (one, other) = (stand.request(), stand.request());
-    let Both { overlapped, first } = both(stand, (Add, &one), (Add, &other), PATIENCE)?;
+fn in_parallel(bench: &RuntimeBench) -> End {
+    bench.lay(&bench.list(&[bench.plugin_with(1, &[(Add, waiting())])]));
+    let (one, other) = (bench.request(), bench.request());
+    let Both { overlapped, first } = both(bench, (Add, &one), (Add, &other), PATIENCE)?;
     holds(overlapped, "ADD of another container does not wait", "its plugin was not called while the first still ran")?;
     // A runtime that gave the first up, and only then began the second, has not run them side by side.
     first.succeeds()?;
-    order(&stand.heard(), &[(Add, 1), (Add, 1)])
+    order(&bench.received(), &[(Add, 1), (Add, 1)])
 }

@@ -1,25 +1,25 @@
-//! The network's list, of judges, in the folder of configs.
+//! The network's list, of mock plugins, in the folder of configs.
 
-use super::{CONF_DIR, JUDGES, NETWORK, Stand};
-use crate::runtime::judge::{self, Brief, Order};
+use super::{CONF_DIR, MOCK_PLUGINS, NETWORK, RuntimeBench};
+use crate::runtime::mock_plugin::{self, Brief, Order};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::Path;
 use testns::Verb;
 
-impl Stand {
-    /// The plugin object of a judge at a place of the list, from 1.
+impl RuntimeBench {
+    /// The plugin object of a mock plugin at a place of the list, from 1.
     #[must_use]
-    pub fn judge(&self, place: u8) -> Value {
-        self.judge_with(place, &[])
+    pub fn plugin(&self, place: u8) -> Value {
+        self.plugin_with(place, &[])
     }
 
     /// The same with orders.
     #[must_use]
-    pub fn judge_with(&self, place: u8, orders: &[(Verb, Order)]) -> Value {
+    pub fn plugin_with(&self, place: u8, orders: &[(Verb, Order)]) -> Value {
         let orders = orders.iter().map(|(verb, order)| (verb.to_string(), order.clone())).collect();
-        let ending = JUDGES.get(usize::from(place) - 1).unwrap_or(&"a");
-        json!({ "type": format!("{}-{ending}", judge::PREFIX), judge::KEY: Brief { place, orders } })
+        let ending = MOCK_PLUGINS.get(usize::from(place) - 1).unwrap_or(&"a");
+        json!({ "type": format!("{}-{ending}", mock_plugin::PREFIX), mock_plugin::KEY: Brief { place, orders } })
     }
 
     /// A network's list with these plugin objects.
@@ -45,9 +45,9 @@ impl Stand {
         fs::write(&file, list).unwrap_or_else(|error| panic!("cannot write {}: {error}", file.display()));
     }
 
-    /// Lays a list of three judges that succeed.
+    /// Lays a list of three mock plugins that succeed.
     pub fn lay_three(&self) {
-        self.lay(&self.list(&[self.judge(1), self.judge(2), self.judge(3)]));
+        self.lay(&self.list(&[self.plugin(1), self.plugin(2), self.plugin(3)]));
     }
 
     /// Puts a plugin object into the folder of the network's own.

@@ -1,11 +1,11 @@
-//! The words and the environment that the runtime is started with.
+//! The arguments and the environment that the runtime is started with.
 
-use super::{CONF_DIR, Request, STALE, Stand, Variables};
+use super::{CONF_DIR, Request, RuntimeBench, STALE, Variables};
 use crate::finding::Stop;
 use serde_json::Value;
 use testns::Verb;
 
-impl Stand {
+impl RuntimeBench {
     /// What every process of the runtime has in its environment.
     pub(super) fn surroundings(&self) -> Variables {
         vec![
@@ -19,11 +19,11 @@ impl Stand {
         let Some(template) = self.driver.verbs.get(&verb.to_string()) else {
             return Err(Stop::Skips(format!("{} has no {verb}", self.driver.name)));
         };
-        let mut words = self.command.clone();
+        let mut arguments = self.command.clone();
         for word in template {
             match word.contains("{keep}") {
-                true => words.extend(request.keep.iter().map(|keep| word.replace("{keep}", keep))),
-                false => words.push(self.filled(word, Some(request))),
+                true => arguments.extend(request.keep.iter().map(|keep| word.replace("{keep}", keep))),
+                false => arguments.push(self.filled(word, Some(request))),
             }
         }
         let mut environment = self.surroundings();
@@ -34,7 +34,7 @@ impl Stand {
         }
         let set = self.driver.environment.iter().map(|(name, value)| (name.clone(), self.filled(value, Some(request))));
         environment.extend(set.filter(|(_, value)| !value.is_empty()));
-        Ok((words, environment))
+        Ok((arguments, environment))
     }
 
     /// A template with its placeholders filled in; without a request only those that are the same for all.

@@ -1,12 +1,12 @@
-//! What a case for runtimes works with: a throwaway node whose plugins are judges, and runs of the runtime.
+//! What a case for runtimes works with: a throwaway node whose plugins are mock plugins, and runs of the runtime.
 
-mod heard;
+mod command_line;
 mod lists;
-mod words;
+mod received;
 
 use super::daemon::Daemon;
 use super::driver::Driver;
-use super::judge;
+use super::mock_plugin;
 use super::ran::Ran;
 use super::stay::Stay;
 use super::trial::Trial;
@@ -25,8 +25,8 @@ use testns::{Attachment, Container, Node, Output, Verb};
 
 /// Name of the network, unless a case is about names.
 pub(super) const NETWORK: &str = "conformance";
-/// Endings of the names of the judges that are there.
-const JUDGES: [&str; 3] = ["a", "b", "c"];
+/// Endings of the names of the mock plugins that are there.
+const MOCK_PLUGINS: [&str; 3] = ["a", "b", "c"];
 /// What the environment of the runtime has in variables of the protocol that its driver does not set.
 pub(super) const STALE: &str = "stale";
 
@@ -34,8 +34,8 @@ const CONF_DIR: &str = "/etc/cni/net.d";
 
 /// A throwaway node for one case. Threads may share it.
 #[derive(Debug)]
-pub struct Stand {
-    /// The node. Make containers with [`Stand::request`].
+pub struct RuntimeBench {
+    /// The node. Make containers with [`RuntimeBench::request`].
     pub node: Node,
     /// How the runtime is driven.
     pub driver: Driver,
@@ -45,8 +45,8 @@ pub struct Stand {
     pub patience: Option<Duration>,
     command: Vec<String>,
     deadline: Duration,
-    told: Mutex<Told>,
-    /// Runs as long as the stand is there.
+    state: Mutex<State>,
+    /// Runs as long as the bench is there.
     daemon: Option<Daemon>,
 }
 
@@ -54,10 +54,10 @@ pub struct Stand {
 pub(super) type Variables = Vec<(String, String)>;
 
 #[derive(Debug, Default)]
-struct Told {
+struct State {
     containers: usize,
     calls: Vec<CallRecord>,
-    /// Calls of judges that are forgotten, and that are recorded.
+    /// Calls of mock plugins that are forgotten, and that are recorded.
     forgotten: usize,
     recorded: usize,
     /// Runs of ADD that last as long as their containers, by container ID, and how many there were.
@@ -82,8 +82,8 @@ pub struct Request {
     pub keep: Vec<String>,
 }
 
-impl Stand {
-    /// The stand of a trial.
+impl RuntimeBench {
+    /// The bench of a trial.
     ///
     /// # Errors
     /// If it cannot be laid.
@@ -92,39 +92,39 @@ impl Stand {
             let laid = lay_empty(Path::new(folder), "mode=0755");
             laid.map_err(|errno| io::Error::other(format!("cannot lay an empty folder over {folder}: {errno}")))?;
         }
-        judge::install(&node.bin_dir(), kit, &JUDGES)?;
-        judge::install(&node.work_dir().join("more"), kit, &["a", "far"])?;
+        mock_plugin::install(&node.bin_dir(), kit, &MOCK_PLUGINS)?;
+        mock_plugin::install(&node.work_dir().join("more"), kit, &["a", "far"])?;
         fs::create_dir_all(CONF_DIR)?;
         if trial.driver.needs_root {
             let root = node.work_dir().join("root");
             fs::create_dir_all(&root)?;
             fs::copy(kit, root.join("pause"))?;
         }
-        let mut stand = Self {
+        let mut bench = Self {
             node,
             driver: trial.driver.clone(),
             version: trial.version.clone(),
             patience: trial.patience_seconds.map(Duration::from_secs),
             command: trial.command.clone(),
             deadline: Duration::from_secs(trial.call_seconds),
-            told: Mutex::default(),
+            state: Mutex::default(),
             daemon: None,
         };
-        for (path, text) in &stand.driver.files {
-            let path = PathBuf::from(stand.filled(path, None));
+        for (path, text) in &bench.driver.files {
+            let path = PathBuf::from(bench.filled(path, None));
             fs::create_dir_all(path.parent().unwrap_or(Path::new("/")))?;
-            fs::write(path, stand.filled(text, None))?;
+            fs::write(path, bench.filled(text, None))?;
         }
-        for (link, target) in &stand.driver.links {
-            let link = PathBuf::from(stand.filled(link, None));
+        for (link, target) in &bench.driver.links {
+            let link = PathBuf::from(bench.filled(link, None));
             fs::create_dir_all(link.parent().unwrap_or(Path::new("/")))?;
-            symlink(stand.filled(target, None), link)?;
+            symlink(bench.filled(target, None), link)?;
         }
-        if !stand.driver.daemon.is_empty() {
-            let words: Vec<_> = stand.driver.daemon.iter().map(|word| stand.filled(word, None)).collect();
-            stand.daemon = Some(Daemon::start(&words, stand.surroundings(), stand.node.work_dir())?);
+        if !bench.driver.daemon.is_empty() {
+            let arguments: Vec<_> = bench.driver.daemon.iter().map(|word| bench.filled(word, None)).collect();
+            bench.daemon = Some(Daemon::start(&arguments, bench.surroundings(), bench.node.work_dir())?);
         }
-        Ok(stand)
+        Ok(bench)
     }
 
     /// A request for a new container with a new network namespace, interface `eth0`.
@@ -133,9 +133,9 @@ impl Stand {
     /// When the kernel refuses a namespace.
     #[must_use]
     pub fn request(&self) -> Request {
-        let number = self.with_told(|told| {
-            told.containers += 1;
-            told.containers
+        let number = self.with_state(|state| {
+            state.containers += 1;
+            state.containers
         });
         let container = self.node.container_named(&format!("container-{number}"));
         Request {
@@ -148,14 +148,14 @@ impl Stand {
         }
     }
 
-    /// Makes a judge a file of its own that is open for writing as long as what is returned.
+    /// Makes a mock plugin a file of its own that is open for writing as long as what is returned.
     ///
     /// # Panics
     /// When the disk refuses it.
     #[must_use]
-    pub fn keep_busy(&self, judge: usize) -> fs::File {
-        let name = JUDGES.get(judge - 1).copied().unwrap_or_default();
-        let link = self.node.bin_dir().join(format!("{}-{name}", judge::PREFIX));
+    pub fn keep_busy(&self, plugin: usize) -> fs::File {
+        let name = MOCK_PLUGINS.get(plugin - 1).copied().unwrap_or_default();
+        let link = self.node.bin_dir().join(format!("{}-{name}", mock_plugin::PREFIX));
         let (own, real) = (link.with_extension("own"), fs::canonicalize(&link));
         let laid = real.and_then(|real| fs::copy(real, &own)).and_then(|_| fs::rename(&own, &link));
         let opened = laid.and_then(|()| fs::OpenOptions::new().append(true).open(&link));
@@ -193,20 +193,20 @@ impl Stand {
     /// The same with another deadline.
     ///
     /// # Errors
-    /// As [`Stand::run`].
+    /// As [`RuntimeBench::run`].
     pub fn run_within(&self, verb: Verb, request: &Request, deadline: Duration) -> Result<Ran, Stop> {
-        let (words, environment) = self.line(verb, request)?;
-        let mut command = Command::new(words.first().map(String::as_str).unwrap_or_default());
-        command.args(words.iter().skip(1)).env_clear().envs(environment.iter().cloned());
+        let (arguments, environment) = self.line(verb, request)?;
+        let mut command = Command::new(arguments.first().map(String::as_str).unwrap_or_default());
+        command.args(arguments.iter().skip(1)).env_clear().envs(environment.iter().cloned());
         command.current_dir(self.node.work_dir());
         let output = match (self.driver.stays, verb) {
             (true, Verb::Add) => self.stay(command, request, deadline),
             (true, Verb::Del) => self.end_stay(command, request, deadline),
             _ => testns::try_run(command, b"", deadline),
         };
-        self.record(&words, environment, output.as_ref(), deadline);
+        self.record(&arguments, environment, output.as_ref(), deadline);
         match output {
-            Some(output) => Ok(Ran { words, output }),
+            Some(output) => Ok(Ran { arguments, output }),
             None => {
                 let seen = format!("the runtime did not end within {} s", deadline.as_secs());
                 Err(Finding::new(format!("an end of {verb}"), seen).into())
@@ -217,11 +217,11 @@ impl Stand {
     /// The same for a run that has to succeed. ADD does not without the call of a plugin.
     ///
     /// # Errors
-    /// As [`Stand::run`], and a finding if it fails.
+    /// As [`RuntimeBench::run`], and a finding if it fails.
     pub fn does(&self, verb: Verb, request: &Request) -> Result<Ran, Stop> {
-        let known = self.heard_of(verb).len();
+        let known = self.received_of(verb).len();
         let ran = self.run(verb, request)?.succeeds()?;
-        if verb == Verb::Add && self.heard_of(verb).len() == known {
+        if verb == Verb::Add && self.received_of(verb).len() == known {
             return Err(Finding::new(format!("a plugin is called with {verb}"), "none was").into());
         }
         Ok(ran)
@@ -231,9 +231,9 @@ impl Stand {
     /// no plugin is called, a runtime that never does anything is to get no praise.
     ///
     /// # Errors
-    /// As [`Stand::does`].
+    /// As [`RuntimeBench::does`].
     pub fn works(&self) -> Result<(), Stop> {
-        self.lay(&self.list(&[self.judge(1)]));
+        self.lay(&self.list(&[self.plugin(1)]));
         let request = self.request();
         self.does(Verb::Add, &request)?;
         self.does(Verb::Del, &request)?;
@@ -243,25 +243,25 @@ impl Stand {
 
     /// ADD of a runtime whose run lasts as long as the container.
     fn stay(&self, command: Command, request: &Request, deadline: Duration) -> Option<Output> {
-        let number = self.with_told(|told| {
-            told.stayed += 1;
-            told.stayed
+        let number = self.with_state(|state| {
+            state.stayed += 1;
+            state.stayed
         });
         let program = command.get_program().display().to_string();
         let stay = Stay::start(command, self.node.work_dir().join(format!("stderr-{number}")));
         let stay = stay.unwrap_or_else(|error| panic!("cannot run {program}: {error}"));
         let id = request.attachment.container_id.clone();
-        self.with_told(|told| told.stays.insert(id, stay.clone()));
+        self.with_state(|state| state.stays.insert(id, stay.clone()));
         stay.attached(deadline)
     }
 
     /// DEL of one: the end of the run of ADD.
     fn end_stay(&self, command: Command, request: &Request, deadline: Duration) -> Option<Output> {
-        let stay = self.with_told(|told| told.stays.get(&request.attachment.container_id).cloned());
+        let stay = self.with_state(|state| state.stays.get(&request.attachment.container_id).cloned());
         Stay::end(stay, command, deadline)
     }
 
-    fn with_told<T>(&self, work: impl FnOnce(&mut Told) -> T) -> T {
-        work(&mut self.told.lock().unwrap_or_else(PoisonError::into_inner))
+    fn with_state<T>(&self, work: impl FnOnce(&mut State) -> T) -> T {
+        work(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

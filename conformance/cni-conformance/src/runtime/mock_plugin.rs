@@ -1,7 +1,7 @@
-//! The judge: the kit's own plugin, which writes down how it is called and answers as the case orders.
+//! The mock plugin: the kit's own plugin, which writes down how it is called and answers as the case orders.
 //!
 //! It is the kit's executable under names that start with [`PREFIX`]. Its orders are in its plugin object, below
-//! [`KEY`]; what it writes down lies below the stand's work dir.
+//! [`KEY`]; what it writes down lies below the bench's work dir.
 
 use crate::form;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -19,20 +19,20 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// How the names of its executables start.
-pub const PREFIX: &str = "kit-judge";
+pub const PREFIX: &str = "kit-mock";
 /// Its own key in a plugin object: a [`Brief`].
 pub const KEY: &str = "kitJudge";
 
-/// As [`testns::Node::work_dir`] has it: the judge is a process of its own, whom nobody can tell.
-const FOLDER: &str = "/run/testns/judge";
+/// As [`testns::Node::work_dir`] has it: the mock plugin is a process of its own, which cannot be given it.
+const FOLDER: &str = "/run/testns/plugin";
 /// Name under which it is the child that [`Order::holds`] leaves behind.
-const HOLDER: &str = "kit-judge-holder";
+const HOLDER: &str = "kit-mock-holder";
 /// Name under which it is the only process of a container.
 pub const PAUSE: &str = "pause";
 /// How long a runtime may take to end stdin after the plugin's start.
 const STDIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a judge is told in its plugin object.
+/// What a mock plugin is told in its plugin object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brief {
     /// Its place in the list, from 1; decides the address in its results.
@@ -42,7 +42,7 @@ pub struct Brief {
     pub orders: BTreeMap<String, Order>,
 }
 
-/// What a judge does when it is called.
+/// What a mock plugin does when it is called.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Order {
@@ -78,9 +78,9 @@ impl Order {
     }
 }
 
-/// One call, as the judge saw it.
+/// One call, as the mock plugin saw it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Heard {
+pub struct Received {
     /// Its beginning among all beginnings and ends of calls.
     pub began: usize,
     /// Its end among them; `None` if it has not ended.
@@ -106,7 +106,7 @@ pub struct Heard {
     pub exit: u8,
 }
 
-impl Heard {
+impl Received {
     /// `CNI_COMMAND`, or any other variable; empty if it is not set.
     #[must_use]
     pub fn variable(&self, name: &str) -> &str {
@@ -141,11 +141,11 @@ impl Heard {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Line {
-    Start(Box<Heard>),
+    Start(Box<Received>),
     End { began: usize },
 }
 
-/// While it exists, judges that were ordered to wait do.
+/// While it exists, mock plugins that were ordered to wait do.
 #[derive(Debug)]
 pub struct Gate(File);
 
@@ -168,14 +168,14 @@ impl Drop for Gate {
     }
 }
 
-/// Whether an executable of this name is a judge, or something else that [`main`] is.
+/// Whether an executable of this name is a mock plugin, or something else that [`main`] is.
 #[must_use]
 pub fn is_called(called_as: &Path) -> bool {
     let name = called_as.file_name().unwrap_or_default();
     name == PAUSE || name.as_encoded_bytes().starts_with(PREFIX.as_bytes())
 }
 
-/// Puts judges into a folder, under these endings of their names.
+/// Puts mock plugins into a folder, under these endings of their names.
 ///
 /// # Errors
 /// If a link cannot be made.
@@ -189,13 +189,13 @@ pub(crate) fn install(bin_dir: &Path, kit: &Path, endings: &[&str]) -> io::Resul
 ///
 /// # Panics
 /// If they cannot be read.
-pub(crate) fn calls() -> Vec<Heard> {
+pub(crate) fn calls() -> Vec<Received> {
     let text = locked(|| Ok(fs::read_to_string(path("calls")).unwrap_or_default()));
-    let text = text.unwrap_or_else(|error| panic!("cannot read what the judges wrote: {error}"));
-    let mut calls: Vec<Heard> = Vec::new();
+    let text = text.unwrap_or_else(|error| panic!("cannot read what the plugins wrote: {error}"));
+    let mut calls: Vec<Received> = Vec::new();
     for (number, line) in text.lines().enumerate() {
         match serde_json::from_str(line) {
-            Ok(Line::Start(heard)) => calls.push(Heard { began: number, ..*heard }),
+            Ok(Line::Start(received)) => calls.push(Received { began: number, ..*received }),
             Ok(Line::End { began }) => {
                 calls.iter_mut().filter(|call| call.began == began).for_each(|call| call.ended = Some(number));
             }
@@ -235,10 +235,10 @@ pub fn main(called_as: &Path) -> u8 {
         pass_gate();
         return 0;
     }
-    match judge() {
+    match plugin() {
         Ok(status) => status,
         Err(error) => {
-            let error = json!({ "cniVersion": "0.1.0", "code": 5, "msg": format!("the kit's judge: {error}") });
+            let error = json!({ "cniVersion": "0.1.0", "code": 5, "msg": format!("the kit's plugin: {error}") });
             write!(io::stdout(), "{error}").ok();
             1
         }
@@ -258,11 +258,11 @@ fn pause() -> u8 {
     }
 }
 
-fn judge() -> io::Result<u8> {
-    let (mut heard, order) = hear()?;
-    heard.began = locked(|| {
+fn plugin() -> io::Result<u8> {
+    let (mut received, order) = hear()?;
+    received.began = locked(|| {
         let before = fs::read_to_string(path("calls")).unwrap_or_default().lines().count();
-        write_down(&Line::Start(Box::new(heard.clone()))).map(|()| before)
+        write_down(&Line::Start(Box::new(received.clone()))).map(|()| before)
     })?;
     if order.waits {
         pass_gate();
@@ -270,12 +270,12 @@ fn judge() -> io::Result<u8> {
     // A runtime need not listen; its pipe may be closed.
     io::stderr().write_all(order.stderr.as_bytes()).ok();
     io::stderr().write_all("noise\n".repeat(order.noise.div_ceil(6)).as_bytes()).ok();
-    io::stdout().write_all(heard.stdout.as_bytes()).ok();
+    io::stdout().write_all(received.stdout.as_bytes()).ok();
     io::stdout().flush().ok();
     if order.holds {
         Command::new("/proc/self/exe").arg0(HOLDER).stdin(Stdio::null()).stderr(Stdio::null()).spawn()?;
     }
-    locked(|| write_down(&Line::End { began: heard.began }))?;
+    locked(|| write_down(&Line::End { began: received.began }))?;
     if order.dies {
         raise(Signal::SIGKILL)?;
     }
@@ -289,13 +289,13 @@ fn pass_gate() {
 }
 
 /// Takes in everything there is to be known of this call, and thinks of an answer.
-fn hear() -> io::Result<(Heard, Order)> {
+fn hear() -> io::Result<(Received, Order)> {
     let descriptors = descriptors();
     let (stdin, stdin_ended) = read_stdin()?;
     let text = |text: std::ffi::OsString| text.to_string_lossy().into_owned();
     let environment: BTreeMap<_, _> = std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect();
     let netns = environment.get("CNI_NETNS").cloned().unwrap_or_default();
-    let mut heard = Heard {
+    let mut received = Received {
         began: 0,
         ended: None,
         arguments: std::env::args_os().map(text).collect(),
@@ -308,11 +308,11 @@ fn hear() -> io::Result<(Heard, Order)> {
         stdout: String::new(),
         exit: 0,
     };
-    let brief: Brief = heard.config().get(KEY).and_then(|own| Brief::deserialize(own).ok()).unwrap_or_default();
-    let order = brief.orders.get(heard.verb()).cloned().unwrap_or_default();
-    heard.stdout = order.stdout.clone().unwrap_or_else(|| answer(&heard, brief.place));
-    heard.exit = order.exit;
-    Ok((heard, order))
+    let brief: Brief = received.config().get(KEY).and_then(|own| Brief::deserialize(own).ok()).unwrap_or_default();
+    let order = brief.orders.get(received.verb()).cloned().unwrap_or_default();
+    received.stdout = order.stdout.clone().unwrap_or_else(|| answer(&received, brief.place));
+    received.exit = order.exit;
+    Ok((received, order))
 }
 
 /// Reads stdin to its end, if that comes in time.
@@ -353,11 +353,11 @@ pub(crate) fn namespace(path: &Path) -> Option<u64> {
 }
 
 /// What a plugin would print.
-fn answer(heard: &Heard, place: u8) -> String {
-    let config = heard.config();
+fn answer(received: &Received, place: u8) -> String {
+    let config = received.config();
     let version = config["cniVersion"].as_str().unwrap_or("0.1.0");
-    match heard.verb() {
-        "ADD" => add(heard, &config, place, version).to_string(),
+    match received.verb() {
+        "ADD" => add(received, &config, place, version).to_string(),
         "VERSION" => {
             let version = config["cniVersion"].as_str().unwrap_or("1.1.0");
             json!({ "cniVersion": version, "supportedVersions": form::VERSIONS }).to_string()
@@ -367,12 +367,12 @@ fn answer(heard: &Heard, place: u8) -> String {
 }
 
 /// The previous result with one address and one route more.
-fn add(heard: &Heard, config: &Value, place: u8, version: &str) -> Value {
+fn add(received: &Received, config: &Value, place: u8, version: &str) -> Value {
     let own = json!({
         "interfaces": [{
-            "name": heard.variable("CNI_IFNAME"),
+            "name": received.variable("CNI_IFNAME"),
             "mac": "0a:00:00:00:00:01",
-            "sandbox": heard.variable("CNI_NETNS"),
+            "sandbox": received.variable("CNI_NETNS"),
         }],
         "ips": [{ "address": format!("10.{place}.0.2/16"), "gateway": format!("10.{place}.0.1"), "interface": 0 }],
         "routes": [{ "dst": format!("10.{place}.0.0/16") }],

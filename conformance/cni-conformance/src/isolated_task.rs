@@ -1,7 +1,7 @@
-//! What a child process in namespaces of its own is sent for, and how it gets there.
+//! A task for a child process in namespaces of its own.
 //!
-//! The parent writes an `Errand` as JSON to the child's stdin and reads the answer, JSON too, from its stdout. The
-//! child starts twice: [`outside`] enters new namespaces and starts [`inside`], the first process there.
+//! The parent writes an `IsolatedTask` as JSON to the child's stdin and reads the answer, JSON too, from its stdout. The
+//! child starts twice: [`isolate`] enters new namespaces and starts [`run_isolated`], the first process there.
 
 use crate::finding::CallRecord;
 use crate::form;
@@ -20,10 +20,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 use testns::{Attachment, Call, Node, Verb};
 
-/// Word of the command line by which the kit starts itself as a child, still outside.
-pub const OUTSIDE: &str = "errand";
+/// Word of the command line by which the kit starts itself as a child, in the namespaces of its parent.
+pub const ISOLATE: &str = "isolate";
 /// The same, as first process of its own namespaces.
-pub const INSIDE: &str = "errand-inside";
+pub const RUN_ISOLATED: &str = "run-isolated";
 
 /// How long a plugin may take to say its versions.
 const VERSION_DEADLINE: Duration = Duration::from_secs(10);
@@ -40,9 +40,9 @@ fn executable() -> io::Result<PathBuf> {
     EXECUTABLE.get().cloned().map_or_else(std::env::current_exe, Ok)
 }
 
-/// What a child is sent for.
+/// A task.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) enum Errand {
+pub(crate) enum IsolatedTask {
     /// To see what the machine allows: a [`Machine`].
     Look,
     /// To ask an executable for its versions: [`Spoken`].
@@ -75,14 +75,14 @@ pub struct Spoken {
     pub call: CallRecord,
 }
 
-impl Errand {
-    /// Sends a child and waits for its answer.
+impl IsolatedTask {
+    /// Starts a child and waits for its answer.
     ///
     /// # Errors
     /// If it cannot be started, does not end in time or gives no answer, which it explains.
     pub(crate) fn run<T: DeserializeOwned>(&self, own_processes: bool, deadline: Duration) -> io::Result<T> {
         let mut command = Command::new(executable()?);
-        command.args([OUTSIDE, &own_processes.to_string()]);
+        command.args([ISOLATE, &own_processes.to_string()]);
         let Some(output) = testns::try_run(command, &serde_json::to_vec(self)?, deadline) else {
             return Err(io::Error::other(format!("it did not end within {} s", deadline.as_secs())));
         };
@@ -134,31 +134,31 @@ fn ask_versions(subject: &Subject, executable: &str, shown: &Shown) -> Spoken {
     Spoken { versions: versions.map(|version| (*version).to_owned()).collect(), call }
 }
 
-/// The child's `main`, outside: enters new namespaces and starts itself inside.
+/// The child's `main`: enters new namespaces and starts itself again, as their first process.
 ///
 /// # Errors
 /// If namespaces cannot be had or the child cannot be started.
-pub fn outside(own_processes: bool) -> io::Result<ExitCode> {
+pub fn isolate(own_processes: bool) -> io::Result<ExitCode> {
     let kit = std::env::current_exe()?;
     isolate::leave_the_machine(own_processes)?;
     isolate::die_with_parent()?;
     let mut command = Command::new(kit);
-    command.args([INSIDE, &own_processes.to_string()]).stdin(Stdio::inherit()).stdout(Stdio::inherit());
+    command.args([RUN_ISOLATED, &own_processes.to_string()]).stdin(Stdio::inherit()).stdout(Stdio::inherit());
     Ok(match command.status()?.success() {
         true => ExitCode::SUCCESS,
         false => ExitCode::FAILURE, // it has said why
     })
 }
 
-/// The child's `main`, inside: reads the errand, does it, writes the answer.
+/// The child's `main` in its namespaces: reads the task, does it, writes the answer.
 ///
 /// # Errors
 /// If it cannot be done.
-pub fn inside(own_processes: bool) -> io::Result<ExitCode> {
+pub fn run_isolated(own_processes: bool) -> io::Result<ExitCode> {
     isolate::die_with_parent()?;
     isolate::own_mounts(own_processes)?;
-    let errand: Errand = serde_json::from_reader(io::stdin().lock())?;
-    let answer = errand.here(own_processes)?;
+    let task: IsolatedTask = serde_json::from_reader(io::stdin().lock())?;
+    let answer = task.here(own_processes)?;
     let mut stdout = io::stdout().lock();
     serde_json::to_writer(&mut stdout, &answer)?;
     stdout.flush()?;
