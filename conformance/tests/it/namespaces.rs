@@ -1,7 +1,7 @@
 //! The path of a container's namespace leads to another one by now: to the node's, or to another container's.
 
 use crate::bridge::stays;
-use crate::configs::{Attached, bridge, with};
+use crate::configs::{Attached, bridge, v4, with};
 use crate::subjects::{Who, node, ours, reference_or_skip};
 use nix::errno::Errno;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError, mpsc};
 use testns::trace::{Fate, Syscall};
-use testns::{Attachment, Call, Container, Namespace, Node, Verb};
+use testns::{Attachment, Call, Container, Feature, Namespace, Node, Verb};
 
 /// A path that is switched to the node's namespace after a number of system calls.
 struct Swap {
@@ -105,29 +105,38 @@ fn a_path_that_is_swapped_during_a_call_does_not_lead_into_the_node() {
     });
 }
 
-/// `/proc/PID/ns/net` of a container that has ended, whose pid a process of the node has now: the container's namespace
-/// is gone. All else is removed, the address is freed, and nothing of the node is changed.
+/// `/proc/PID/ns/net` of a container that has ended, whose pid a process of the node has now, or a mount of the node's
+/// namespace: the container's is gone. All else is removed, the address is freed, and nothing of the node is changed,
+/// though it has a veth of the interface's name and address that no mark protects.
 #[test]
 fn del_takes_the_nodes_own_namespace_for_one_that_is_gone() {
     let node = node();
-    node.host().add_link("eth0", "bridge");
+    let other = node.remote("other");
+    node.host().add_veth("eth0", &other, "peer");
+    node.host().set_sysctl("net/ipv6/conf/eth0/disable_ipv6", "1");
+    node.host().set_up("lo");
+    std::fs::create_dir_all("/run/netns").unwrap();
+    std::fs::File::create_new("/run/netns/own").unwrap();
+    let bind = nix::mount::MsFlags::MS_BIND;
+    nix::mount::mount(Some("/proc/self/ns/net"), "/run/netns/own", None::<&str>, bind, None::<&str>).unwrap();
     node.remember();
-    for with_result in [true, false] {
+    for (path, with_result) in [("/proc/self/ns/net", true), ("/proc/self/ns/net", false), ("/run/netns/own", true)] {
         let pod = node.container();
         let config = with(config(), json!({"isGateway": true, "ipMasq": true, "macspoofchk": true}));
         let attached = Attached::add(&node, &config, &pod);
-        let elsewhere = at(&pod, "/proc/self/ns/net");
-        let call = Call::new(Verb::Del, &config, &elsewhere);
-        let call = if with_result { call.prev_result(&attached.result) } else { call };
+        let mut result = attached.result.clone();
+        let inside = result["interfaces"].as_array_mut().unwrap().iter_mut().find(|entry| entry["name"] == "eth0");
+        inside.unwrap()["mac"] = json!(node.host().link("eth0").mac);
+        let call = Call::new(Verb::Del, &config, at(&pod, path));
+        let call = if with_result { call.prev_result(&result) } else { call };
         call.run(&node).ok();
         call.run(&node).ok();
         // The kernel's own objects, which appear asynchronously.
         node.assert_as_before_except(|line| stays(line) || line.contains("fe80::"));
+        let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
+        node.call(Verb::Del, lo, at(&node.container(), path)).ok();
+        assert!(node.host().link("lo").up, "{path}");
     }
-    let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
-    node.host().set_up("lo");
-    node.call(Verb::Del, lo, at(&node.container(), "/proc/self/ns/net")).ok();
-    assert!(node.host().link("lo").up);
 }
 
 /// Runs a test with a path such as `/proc/PID/ns/net` of a container.
@@ -198,4 +207,40 @@ fn del_through_the_containers_own_process_finds_what_the_reference_added() {
         Call::new(Verb::Del, &config, at(&pod, path)).prev_result(&attached.result).run(&node).ok();
     });
     assert!(pod.namespace().find_link("eth0").is_none() && node.host().find_link("renamed").is_none());
+}
+
+/// A container that renames its interface keeps neither that nor its address: it is known by its alias, or by the host's
+/// end.
+#[test]
+fn del_finds_a_link_that_the_container_has_renamed() {
+    let master = json!({"master": "uplink", "vlanId": 100});
+    let kinds = [
+        ("bridge", json!({}), None),
+        ("ptp", json!({}), None),
+        ("dummy", json!({}), Some(Feature::Dummy)),
+        ("tap", json!({}), Some(Feature::Tun)),
+        ("macvlan", master.clone(), Some(Feature::Macvlan)),
+        ("ipvlan", master.clone(), Some(Feature::Ipvlan)),
+        ("vlan", master, Some(Feature::Vlan)),
+    ];
+    for (kind, own, feature) in kinds {
+        if !feature.is_none_or(Feature::or_skip) {
+            continue;
+        }
+        let node = node();
+        let outside = node.remote("outside");
+        node.host().add_veth("uplink", &outside, "outside");
+        let pod = node.container();
+        let base = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": v4()});
+        let attached = Attached::add(&node, &with(base, own), &pod);
+        let inside = pod.namespace();
+        inside.set_down("eth0");
+        inside.rename("eth0", "hidden");
+        // Another link of the name is the container's own.
+        inside.add_veth("eth0", &outside, "elsewhere");
+        attached.del().ok();
+        assert!(inside.find_link("hidden").is_none(), "{kind}");
+        assert!(inside.find_link("eth0").is_some() || ["bridge", "ptp"].contains(&kind), "{kind}");
+        assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap(), "{kind}");
+    }
 }

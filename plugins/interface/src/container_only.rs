@@ -1,7 +1,7 @@
 //! A link that exists in the container only: how DEL finds it. The kernel deletes it with its namespace.
 
 use netops::error::Result;
-use netops::link::{self, Place};
+use netops::link::{self, Link, Place};
 use netops::{Kernel, unlink};
 
 use crate::detach::Detaching;
@@ -9,23 +9,28 @@ use crate::{host_veth, veth};
 
 /// Deletes the container's link, if it belongs to the attachment.
 ///
-/// An alias in our form names the attachment. A link without an alias (the reference sets none) is deleted if it is of
-/// this kind and the namespace is known to be the container's.
+/// An alias in our form names the attachment, also where the container has renamed the link. A link without an alias (the
+/// reference sets none) is deleted if it has the interface's name, is of this kind, and the namespace is known to be the
+/// container's.
 ///
 /// # Errors
 /// The link is still there, or could not be read.
 pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let inside = Kernel::in_netns(netns)?;
-    let Some(found) = link::find(&inside, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind) else {
-        return Ok(());
-    };
-    let is_own = match host_veth::is_marked(&found) {
-        true => found.alias.as_deref() == Some(&*host_veth::alias(attachment)),
-        false => veth::is_credible(attachment, prev, netns, &found),
-    };
-    if !is_own {
-        return Ok(());
+    let alias = host_veth::alias(attachment);
+    let is_marked_own = |link: &Link| link.kind.name() == kind && link.alias.as_deref() == Some(&*alias);
+    let place = Place { netns, kernel: &inside };
+    let named = link::find(&inside, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind);
+    match named {
+        Some(named) if is_marked_own(&named) => return unlink::remove_in(place, &named),
+        Some(named) if !host_veth::is_marked(&named) && veth::is_credible(attachment, prev, netns, &named) => {
+            unlink::remove_in(place, &named)?;
+        }
+        Some(_) | None => {}
     }
-    unlink::remove_in(Place { netns, kernel: &inside }, &found)
+    link::list(&inside, None)?
+        .iter()
+        .filter(|link| is_marked_own(link))
+        .try_for_each(|link| unlink::remove_in(place, link))
 }

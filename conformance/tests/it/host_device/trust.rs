@@ -2,9 +2,9 @@
 
 use super::{assert_home, config, device, ip, records};
 use crate::configs::Attached;
-use crate::subjects::{node, reference_or_skip};
+use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::json;
-use testns::{Node, Verb};
+use testns::{Attachment, Node, Verb};
 
 /// By its index and address; and a pair with its other end on the host, by that, whatever its address.
 #[test]
@@ -119,4 +119,68 @@ fn a_name_that_is_taken_meanwhile_is_not_taken_away() {
     node.host().delete_link("dev1");
     attached.del().ok();
     assert_home(&node, "after the name is free");
+}
+
+/// The reference's DEL knows no record of ours. The device may be in use again by then, so it is left as it is.
+#[test]
+fn a_device_that_another_process_brought_home_is_left_as_it_is() {
+    let Some(theirs) = reference_or_skip() else { return };
+    for by_gc in [false, true] {
+        let node = Node::with(&ours());
+        device(&node);
+        let pod = node.container();
+        let attached = Attached::add(&node, &config(json!({})), &pod);
+        node.install(&theirs);
+        attached.del().ok();
+        node.install(&ours());
+        node.host().set_mtu("dev1", 1300);
+        node.remember();
+        if by_gc {
+            let none = config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+            node.call(Verb::Gc, &none, Attachment::none()).ok();
+        } else {
+            attached.del().ok();
+        }
+        node.assert_as_before_except(super::may_stay);
+        assert_eq!(records(), Vec::<String>::new());
+    }
+}
+
+/// A later ADD gives it to the same container; a repeated DEL of the first does not take it from there.
+#[test]
+fn a_record_of_an_earlier_add_takes_nothing_from_the_next() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&ours());
+    device(&node);
+    let pod = node.container();
+    let first = Attached::add(&node, &config(json!({})), &pod);
+    node.install(&theirs);
+    first.del().ok();
+    node.install(&ours());
+    let next = Attached::add(&node, &config(json!({"name": "next"})), &pod);
+    assert_eq!(records().len(), 1);
+    first.del().ok();
+    assert!(pod.namespace().find_link("eth0").is_some() && node.host().find_link("dev1").is_none());
+    next.check().ok();
+    next.del().ok();
+    assert!(node.host().find_link("dev1").is_some());
+}
+
+/// What is no hardware ends with the namespace that it is in. DEL cannot bring it home, and names it.
+#[test]
+fn a_device_that_the_container_moved_on_is_named_in_a_warning() {
+    let node = node();
+    device(&node);
+    let (pod, other) = (node.container(), node.container());
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let there = other.namespace().path().display().to_string();
+    ip(pod.namespace(), &format!("link set eth0 netns {there}"));
+    let reply = attached.del();
+    reply.ok();
+    let said = &reply.output.stderr;
+    assert!(said.contains("WARN the device does not come home") && said.contains(r#"device="dev1""#), "{reply}");
+    assert_eq!(records(), Vec::<String>::new());
+    let repeated = attached.del();
+    repeated.ok();
+    assert!(!repeated.output.stderr.contains("come home"), "{repeated}");
 }

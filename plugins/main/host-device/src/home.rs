@@ -12,7 +12,7 @@ use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, tra
 use netops::{Errno, Kernel, Netns, OpError, pair};
 
 use crate::conf::{Removal, Selector};
-use crate::record::{Device, Record};
+use crate::record::{self, Device, Record};
 
 /// Where the device is now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -21,6 +21,9 @@ pub enum Outcome {
     Home,
     /// It ended with its namespace, as all but hardware does.
     Gone,
+    /// No hardware, and not in its namespace, which is still there: the container has deleted it or moved it on. Where it
+    /// is now it ends with its namespace.
+    Lost,
     /// Hardware that is in a namespace that nothing leads to.
     Away,
 }
@@ -35,10 +38,12 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
     let host = Kernel::host()?;
     let by_path = || Netns::open(Path::new(&record.netns)).ok().filter(|netns| is_recorded(record, netns));
     let opened = if given.is_some_and(|netns| is_recorded(record, netns)) { None } else { by_path() };
+    let has_namespace = opened.is_some() || given.is_some_and(|netns| is_recorded(record, netns));
+    let arriving = arriving(&record.device);
     for netns in given.into_iter().chain(opened.as_ref()) {
         let inside = Kernel::in_netns(netns)?;
         if let Some(link) = find_inside(record, &host, netns, &inside)? {
-            let link = fetch(&link, netns, &inside, &host, &record.device.name, &record.device.name)?;
+            let link = fetch(&link, netns, &inside, &host, &record.device.name, &arriving)?;
             restore(&host, &link, &record.device)?;
             return Ok(Outcome::Home);
         }
@@ -49,18 +54,19 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
             Ok(Outcome::Home)
         }
         None if record.device.is_hardware() => Ok(Outcome::Away),
+        None if has_namespace => Ok(Outcome::Lost),
         None => Ok(Outcome::Gone),
     }
 }
 
-/// Gives a device that is on the host again its name and settings back, unless another process has done so. The kernel returns
-/// hardware under the name that it had in the container, or `devN`, and down.
+/// Gives a device that the kernel has returned to the host its name and settings back. The kernel returns hardware under the
+/// name that it had in the container, or `devN`, with its alias, and down. A device under its own name without that
+/// alias was brought home by another process, such as the reference's DEL, and may be in use again: it is left as it is.
 ///
 /// # Errors
 /// Another link has its name.
 pub fn recover(host: &Kernel, record: &Record, link: &Link) -> Result<()> {
-    let has_addresses = || Before::read(host, link).is_ok_and(|now| !now.addresses.is_empty());
-    if !is_returned(record, link) && (link.up || has_addresses()) {
+    if !is_returned(host, record, link) {
         return Ok(());
     }
     let rename = Settings { name: Some(record.device.name.clone()), ..Settings::default() };
@@ -73,11 +79,24 @@ pub fn recover(host: &Kernel, record: &Record, link: &Link) -> Result<()> {
     restore(host, &link, &record.device)
 }
 
-/// Whether a device on the host is not under its name, or still has the alias of its time in the container.
+/// Whether the kernel has returned a device on the host, or this plugin has not given it all back: it has another name than
+/// its own, or an alias that says so. Under its own name with the alias of its time in the container, the reference's DEL
+/// may have brought it home as well: then its namespace may still be there, or the device be in use.
 #[must_use]
-pub fn is_returned(record: &Record, link: &Link) -> bool {
-    let alias = link.alias.as_deref().unwrap_or_default();
-    link.name != record.device.name || alias != record.device.alias && alias == record.device.name
+pub fn is_returned(host: &Kernel, record: &Record, link: &Link) -> bool {
+    let (device, alias) = (&record.device, link.alias.as_deref().unwrap_or_default());
+    if link.name != device.name || alias == arriving(device) {
+        return true;
+    }
+    let has_addresses = || Before::read(host, link).is_ok_and(|now| !now.addresses.is_empty());
+    let has_namespace = || Netns::open(Path::new(&record.netns)).is_ok_and(|netns| is_recorded(record, &netns));
+    let is_in_use = || link.up || link.master.is_some() || has_addresses();
+    alias == device.name && alias != device.alias && !is_in_use() && !has_namespace()
+}
+
+/// The alias of a device that is home and has not got back all that it had.
+fn arriving(device: &Device) -> String {
+    format!("{}: coming home", device.name)
 }
 
 /// Brings a device home that has no record: the reference made no more than the alias. What the container may have written
@@ -99,6 +118,18 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         Selector::None | Selector::Unknown(_) => false,
     };
     let is_ours = is_selected && link::is_name(&alias) && !host_veth::is_marked(&link) && !link.loopback;
+    let is_recorded = |record: &Record| is_recorded(record, netns) && record.index == Some(link.index);
+    if let Some(record) = record::list()?.into_iter().find(is_recorded) {
+        let [network, container, ifname] = record.names();
+        tracing::warn!(
+            link = link.name,
+            network,
+            container,
+            ifname,
+            "left in the container: another attachment has it"
+        );
+        return Ok(());
+    }
     if !is_ours || !veth::is_credible(attachment, prev, netns, &link) {
         tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
         return Ok(());

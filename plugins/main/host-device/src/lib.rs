@@ -96,6 +96,15 @@ impl InterfacePlugin for HostDevice {
 fn take_home(record: &record::Record, netns: Option<&netops::Netns>) -> Result<(), OpError> {
     match home::bring(record, netns)? {
         Outcome::Home | Outcome::Gone => record::remove(record.names()),
+        Outcome::Lost => {
+            let (device, netns) = (&record.device.name, &record.netns);
+            tracing::warn!(
+                device,
+                netns,
+                "the device does not come home: the container has deleted it, or moved it to a namespace that is not known"
+            );
+            record::remove(record.names())
+        }
         Outcome::Away => {
             let (device, netns) = (&record.device.name, &record.netns);
             tracing::warn!(

@@ -39,14 +39,17 @@ impl State {
 /// The device is not on the host; with `refuseInUse`, code 103: the node uses it.
 pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
     let mut found = device::find(conf, host)?;
-    let record = match &found {
+    // Of a device that is on the host every record is an earlier ADD's: its DEL must not take it from this one.
+    let records = match &found {
         Some(link) => {
-            let is_it = |record: &Record| home::is_on_host(record, link) && is_returned(record, link);
-            record::list().map_err(failed)?.into_iter().find(is_it)
+            let mut records = record::list().map_err(failed)?;
+            records.retain(|record| home::is_on_host(record, link));
+            records.sort_by_key(|record| !is_returned(host, record, link));
+            records
         }
-        None => holder(conf).map_err(failed)?,
+        None => holder(conf).map_err(failed)?.into_iter().collect(),
     };
-    if let Some(record) = record {
+    for record in records {
         let on_host = home::find_on_host(host, &record).map_err(failed)?;
         let Some(link) = on_host else { return Err(device::absent(conf, Some(&record))) };
         home::recover(host, &record, &link).and_then(|()| record::remove(record.names())).map_err(failed)?;
