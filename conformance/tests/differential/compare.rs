@@ -64,6 +64,11 @@ impl Seen<'_> {
         self.difference.line.place.contains(" after ") && self.difference.line.text.contains(words)
     }
 
+    /// Whether an ADD of the reference failed.
+    pub(crate) fn fails_theirs(&self) -> bool {
+        ["pod1 ADD", "pod2 ADD"].iter().any(|place| self.said(Who::Reference, place).is_some_and(Line::fails))
+    }
+
     /// Whether one call succeeded and its counterpart did not.
     pub(crate) fn is_about_success(&self) -> bool {
         let fails = |who| self.said(who, self.difference.line.place).is_some_and(Line::fails);

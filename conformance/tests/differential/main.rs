@@ -41,7 +41,7 @@ use subjects::{has_reference, number};
 const WORKERS: usize = 6;
 
 /// The plugins that the short run compares. The long one also compares those whose last differences are not settled yet.
-const SETTLED: &[&str] = &["bridge", "host-local"];
+const SETTLED: &[&str] = ALL;
 /// The plugins that the long run compares.
 const ALL: &[&str] = &["bridge", "ptp", "macvlan", "host-local"];
 
@@ -103,7 +103,7 @@ fn ours_and_the_references_are_the_same_to_a_node() {
     if has_reference() {
         compare_cases(
             SETTLED,
-            1,
+            number("TEST_SEED", 1),
             number("TEST_CASES", u64::MAX / 2),
             Duration::from_secs(number("TEST_CASES_SECONDS", 20)),
         );
