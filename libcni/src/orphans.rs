@@ -153,3 +153,37 @@ fn own_groups() -> io::Result<BTreeSet<Pid>> {
     }
     Ok(groups)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nix::sys::wait::{Id, WaitPidFlag, waitid};
+    use std::io::Read;
+    use std::os::unix::process::CommandExt;
+    use std::process::Stdio;
+
+    /// When the plugin has ended, its group's number says nothing: another process may have it next.
+    #[test]
+    fn the_group_of_a_plugin_that_has_ended_has_no_members() {
+        let mut plugin = std::process::Command::new("sh")
+            .args(["-c", "sleep 1000 >&- & echo $!; read word"])
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_raw(plugin.id().try_into().unwrap());
+        let id = ProcessId::of(pid).unwrap().unwrap();
+        let mut said = plugin.stdout.take().unwrap();
+        said.read_exact(&mut [0]).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let _inside = runtime.enter();
+        let group = members(&id).unwrap();
+        assert_eq!(group.len(), 1);
+        drop(plugin.stdin.take());
+        waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+        assert_eq!(members(&id).unwrap().len(), 0);
+        group.iter().for_each(|member| member.signal(Signal::KILL));
+        plugin.wait().unwrap();
+    }
+}

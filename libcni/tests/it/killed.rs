@@ -6,6 +6,7 @@ use libcni::{Attachment, Cached};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
 use nix::unistd::{Pid, mkfifo};
 use std::fs::{File, OpenOptions};
 use std::io::{Read, Write};
@@ -363,6 +364,32 @@ fn the_noted_process_is_ended() {
     write_intent(&folder, &attachment, &noted(alike.id()));
     del_only(&folder);
     assert_eq!(alike.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
+}
+
+/// The plugin has ended, and its parent has not waited for it. What it started keeps running, also in its group.
+#[test]
+fn a_plugin_that_has_ended_is_not_ended_with_its_group() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let mut plugin = Command::new("sh")
+        .args(["-c", "sleep 1000 >&- & echo $!; read word"])
+        .process_group(0)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let noted = noted(plugin.id());
+    drop(plugin.stdin.take());
+    let mut daemon = String::new();
+    plugin.stdout.take().unwrap().read_to_string(&mut daemon).unwrap();
+    let daemon = Pid::from_raw(daemon.trim().parse().unwrap());
+    let id = Id::Pid(Pid::from_raw(plugin.id().try_into().unwrap()));
+    waitid(id, WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).unwrap();
+    write_intent(&folder, &own(), &noted);
+    del_only(&folder);
+    let stat = std::fs::read_to_string(format!("/proc/{daemon}/stat")).unwrap();
+    assert!(!stat.contains(") Z "), "{stat}");
+    kill(daemon, Signal::SIGKILL).unwrap();
+    plugin.wait().unwrap();
 }
 
 /// A plugin that links this library runs for the attachment as well, and must not end itself or who called it.
