@@ -14,6 +14,7 @@ mod address_plugins;
 mod bridge;
 mod chained;
 mod dummy;
+mod firewall;
 mod host_device;
 mod host_local;
 mod kinds;

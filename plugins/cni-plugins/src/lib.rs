@@ -11,6 +11,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<bandwidth::Bandwidth>(),
     Entry::of::<bridge::Bridge>(),
     Entry::of::<dummy::Dummy>(),
+    Entry::of::<firewall::Firewall>(),
     Entry::of::<host_device::HostDevice>(),
     Entry::of::<host_local::HostLocal>(),
     Entry::of::<ipvlan::Ipvlan>(),

@@ -193,6 +193,12 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Whether rules keep their notes: the legacy variant's do not.
+    #[must_use]
+    pub fn keeps_notes(&self) -> bool {
+        matches!(self.world, World::Netlink(_))
+    }
+
     /// Whether a chain exists. Costs the same however many rules it has.
     ///
     /// # Errors

@@ -1,0 +1,133 @@
+//! Packets, with a node that forwards nothing by itself, as docker leaves it.
+
+use super::{add, config, on};
+use crate::configs::{Attached, bridge, dual, ip};
+use crate::subjects::each;
+use serde_json::{Value, json};
+use std::time::Duration;
+use testns::{Container, Namespace, Node, Transport, exchange};
+
+const LONG: Duration = Duration::from_secs(10);
+const SHORT: Duration = Duration::from_millis(300);
+
+fn closed(node: &Node) -> bool {
+    if !super::has_iptables() {
+        return false;
+    }
+    for program in ["iptables", "ip6tables"] {
+        on(node, program, &["-P", "FORWARD", "DROP"]);
+    }
+    true
+}
+
+fn remote(node: &Node) -> Namespace {
+    let remote = node.remote("remote");
+    node.host().add_veth("uplink", &remote, "eth0");
+    for (there, here) in [("192.0.2.2/24", "192.0.2.1/24"), ("2001:db8::2/64", "2001:db8::1/64")] {
+        remote.add_address("eth0", there);
+        node.host().add_address("uplink", here);
+    }
+    for net in ["10.7.0.0/24", "10.8.0.0/24"] {
+        remote.add_route(net, "192.0.2.1", "eth0");
+    }
+    remote.add_route("fd07::/64", "2001:db8::1", "eth0");
+    remote.wait_for_addresses();
+    node.host().wait_for_addresses();
+    remote
+}
+
+/// A container of bridge and firewall.
+fn attach<'a>(node: &'a Node, network: &Value, own: Value, pod: &Container) -> Attached<'a> {
+    let made = Attached::add(node, network, pod);
+    let added = add(node, config(own), pod, made.result);
+    pod.namespace().wait_for_addresses();
+    added
+}
+
+fn network() -> Value {
+    bridge(json!({"isDefaultGateway": true, "ipam": dual()}))
+}
+
+fn other_network() -> Value {
+    let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
+    bridge(json!({"name": "other", "bridge": "br1", "isDefaultGateway": true, "ipam": ipam}))
+}
+
+fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
+    exchange(Transport::Tcp, from, (to, ip(address)), LONG).is_ok()
+}
+
+fn is_kept_from(from: &Namespace, to: &Namespace, address: &str) -> bool {
+    exchange(Transport::Tcp, from, (to, ip(address)), SHORT).is_err()
+}
+
+#[test]
+fn a_container_reaches_the_world_and_is_answered() {
+    each(|_, node| {
+        if !closed(node) {
+            return;
+        }
+        let (remote, pod) = (remote(node), node.container());
+        let added = attach(node, &network(), json!({}), &pod);
+        assert!(reaches(pod.namespace(), &remote, "192.0.2.2"));
+        assert!(reaches(pod.namespace(), &remote, "2001:db8::2"));
+        assert!(is_kept_from(&remote, pod.namespace(), "10.7.0.2"), "only answers come in");
+        // The administrator's chain comes first.
+        on(node, "iptables", &["-A", "CNI-ADMIN", "-s", "10.7.0.2", "-j", "DROP"]);
+        assert!(is_kept_from(pod.namespace(), &remote, "192.0.2.2"));
+        on(node, "iptables", &["-F", "CNI-ADMIN"]);
+        added.del().ok();
+        assert!(is_kept_from(pod.namespace(), &remote, "192.0.2.2"));
+        assert!(is_kept_from(pod.namespace(), &remote, "2001:db8::2"));
+    });
+}
+
+#[test]
+fn same_bridge_keeps_the_containers_of_other_bridges_away() {
+    each(|_, node| {
+        if !super::has_iptables() {
+            return;
+        }
+        let (one, two, other) = (node.container(), node.container(), node.container());
+        let policy = json!({"ingressPolicy": "same-bridge"});
+        let remote = remote(node);
+        attach(node, &network(), policy.clone(), &one);
+        attach(node, &network(), policy.clone(), &two);
+        let with_name = |mut policy: Value| {
+            policy["name"] = json!("other");
+            policy
+        };
+        attach(node, &other_network(), with_name(policy), &other);
+        assert!(reaches(one.namespace(), two.namespace(), "10.7.0.3"));
+        assert!(is_kept_from(other.namespace(), one.namespace(), "10.7.0.2"));
+        assert!(is_kept_from(one.namespace(), other.namespace(), "10.8.0.2"));
+        assert!(reaches(one.namespace(), &remote, "192.0.2.2"));
+        assert!(reaches(other.namespace(), &remote, "192.0.2.2"));
+    });
+}
+
+/// The same without a policy: the test above would fail.
+#[test]
+fn an_open_network_is_reached_from_other_bridges() {
+    each(|_, node| {
+        let (one, other) = (node.container(), node.container());
+        attach(node, &network(), json!({}), &one);
+        attach(node, &other_network(), json!({"name": "other"}), &other);
+        assert!(reaches(other.namespace(), one.namespace(), "10.7.0.2"));
+    });
+}
+
+/// The example of the plugin's page.
+#[test]
+fn the_example_of_the_firewall_page_works() {
+    let node = crate::subjects::node();
+    let page = include_str!("../../../../plugins/meta/firewall/README.md");
+    let text = page.split("```json").nth(1).and_then(|rest| rest.split("```").next()).expect("an example");
+    let list: Value = serde_json::from_str(text).unwrap();
+    let pod = node.container();
+    let of = |index: usize| {
+        crate::configs::with(list["plugins"][index].clone(), json!({"cniVersion": "1.0.0", "name": "safe"}))
+    };
+    let made = Attached::add(&node, &of(0), &pod);
+    Attached::add(&node, &crate::configs::with(of(1), json!({"prevResult": made.result})), &pod).check().ok();
+}

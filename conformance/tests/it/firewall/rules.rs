@@ -1,0 +1,174 @@
+//! The rules, as iptables shows them, and whose they are.
+
+use super::{accepting, add, config, has_iptables, isolating, made_up, saved};
+use crate::configs::with;
+use crate::subjects::{node, reference_or_skip, same};
+use serde_json::{Value, json};
+use testns::{Attachment, Node, Subject, Verb};
+
+const BOTH: [&str; 2] = ["10.1.0.2/24", "fd01::2/64"];
+
+/// `iptables-save` and `ip6tables-save` print the same lines in the same order after either's ADD, and after its DEL. The
+/// reference of Debian 12 has one policy, newer ones have two and so another comment.
+#[test]
+fn what_iptables_shows_is_the_references() {
+    if !has_iptables() {
+        return;
+    }
+    for own in [json!({}), json!({"iptablesAdminChainName": "MINE"}), json!({"ingressPolicy": "same-bridge"})] {
+        let (added, _) = same(|node| {
+            let one = add(node, config(own.clone()), &node.container_named("c1"), made_up("cni0", &BOTH));
+            add(node, config(own.clone()), &node.container_named("c2"), made_up("cni0", &["10.1.0.3/24"]));
+            let added = saved(node).replace("same-bridge|isolated", "same-bridge");
+            one.del().ok();
+            (added, accepting(node))
+        });
+        assert!(added.contains("-A CNI-FORWARD -s fd01::2/128 -j ACCEPT"), "{added}");
+    }
+}
+
+#[test]
+fn isolated_containers_get_nothing_from_their_own_bridge() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    add(&node, config(json!({"ingressPolicy": "isolated"})), &node.container(), made_up("cni0", &BOTH[..1]));
+    let rules = isolating(&node, "cni0");
+    let words =
+        |line: &String| line.replace(" -m comment --comment \"CNI firewall plugin rules", "").replace(")\"", ")");
+    let expected = [
+        "-A CNI-ISOLATION-STAGE-1 -i cni0 -o cni0 (ingressPolicy: isolated) -j DROP",
+        "-A CNI-ISOLATION-STAGE-1 -i cni0 ! -o cni0 (ingressPolicy: isolated) -j CNI-ISOLATION-STAGE-2",
+        "-A CNI-ISOLATION-STAGE-2 -o cni0 (ingressPolicy: same-bridge|isolated) -j DROP",
+    ];
+    assert_eq!(rules.iter().map(words).collect::<Vec<_>>(), expected);
+}
+
+/// Either's CHECK and DEL take what the other's ADD made.
+#[test]
+fn either_side_goes_on_with_what_the_other_made() {
+    let Some(reference) = reference_or_skip().filter(|_| has_iptables()) else { return };
+    let sides = [Subject::ours(), reference];
+    for own in [json!({}), json!({"ingressPolicy": "same-bridge"})] {
+        for (first, second) in [(0, 1), (1, 0)] {
+            let node = Node::with(&sides[first]);
+            let added = add(&node, config(own.clone()), &node.container_named("c1"), made_up("cni0", &BOTH));
+            node.install(&sides[second]);
+            added.check().ok();
+            added.del().ok();
+            assert_eq!(accepting(&node), [""; 0]);
+            added.del().ok();
+        }
+    }
+}
+
+/// The reference does nothing then.
+#[test]
+fn del_needs_neither_the_namespace_nor_prev_result() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let added = add(&node, config(json!({})), &pod, made_up("cni0", &BOTH));
+    add(&node, config(json!({})), pod.attachment_as("net1"), made_up("cni0", &["10.1.0.9/24"]));
+    let call = added.call(Verb::Del).without("CNI_NETNS");
+    let call = call.with_config(|config| config.as_object_mut().unwrap().retain(|key, _| key != "prevResult"));
+    call.run(&node).ok();
+    let left = accepting(&node);
+    assert!(left.len() == 2 && left.iter().all(|line| line.contains("10.1.0.9")), "{left:?}");
+    call.run(&node).ok();
+}
+
+/// A container ends without DEL, its address is given to another one, and then its DEL comes.
+#[test]
+fn an_address_that_changed_hands_keeps_its_new_owners_rules() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let (one, two) = (node.container_named("c1"), node.container_named("c2"));
+    let old = add(&node, config(json!({})), &one, made_up("cni0", &BOTH));
+    let new = add(&node, config(json!({})), &two, made_up("cni0", &BOTH));
+    old.del().ok();
+    new.check().ok();
+    assert_eq!(accepting(&node).len(), 4);
+    new.del().ok();
+    assert_eq!(accepting(&node), [""; 0]);
+}
+
+/// ADD again has the addresses of the last one, and changes nothing where they are the same.
+#[test]
+fn add_again_replaces_the_addresses() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    add(&node, config(json!({"ingressPolicy": "same-bridge"})), &pod, made_up("cni0", &BOTH));
+    let first = saved(&node);
+    add(&node, config(json!({"ingressPolicy": "same-bridge"})), &pod, made_up("cni0", &BOTH));
+    assert_eq!(saved(&node), first);
+    let again = add(&node, config(json!({})), &pod, made_up("cni0", &["10.1.0.7/24", "fd01::7/64"]));
+    assert_eq!(accepting(&node).len(), 4);
+    assert!(accepting(&node).iter().all(|line| line.contains("10.1.0.7") || line.contains("fd01::7")));
+    again.check().ok();
+}
+
+/// The reference leaves them for ever.
+#[test]
+fn isolation_ends_with_the_last_container_of_the_bridge() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let policy = |policy: &str| config(json!({"ingressPolicy": policy}));
+    let result = |bridge: &str, last: u8| made_up(bridge, &[&format!("10.1.0.{last}/24")]);
+    let one = add(&node, policy("isolated"), &node.container(), result("cni0", 2));
+    let two = add(&node, policy("same-bridge"), &node.container(), result("cni0", 3));
+    let other = add(&node, policy("same-bridge"), &node.container(), result("cni1", 4));
+    let own_bridge = || isolating(&node, "cni0").iter().any(|line| line.contains("-i cni0 -o cni0"));
+    assert!(isolating(&node, "cni0").len() == 3 && own_bridge());
+    one.del().ok();
+    assert!(isolating(&node, "cni0").len() == 2 && !own_bridge(), "no isolated container is left");
+    two.check().ok();
+    two.del().ok();
+    assert_eq!(isolating(&node, "cni0"), [""; 0]);
+    assert_eq!(isolating(&node, "cni1").len(), 2);
+    other.check().ok();
+}
+
+/// Nothing is made for a policy that does not exist, or a network without a bridge.
+#[test]
+fn a_policy_is_checked_before_any_rule() {
+    let node = node();
+    let pod = node.container();
+    node.remember();
+    let call = |own: Value, previous: Value| {
+        node.call(Verb::Add, with(config(own), json!({"prevResult": previous})), &pod).fails_with(7).msg
+    };
+    let error = call(json!({"ingressPolicy": "closed"}), made_up("cni0", &BOTH));
+    assert!(error.contains(r#"ingressPolicy = "closed""#), "{error}");
+    let error = call(json!({"ingressPolicy": "isolated"}), crate::firewall::made_up("", &BOTH));
+    assert!(error.contains("needs a bridge"), "{error}");
+    node.assert_as_before();
+}
+
+#[test]
+fn gc_keeps_the_rules_of_valid_attachments_and_other_networks() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let of = |name: &str| config(json!({"cniVersion": "1.1.0", "name": name, "ingressPolicy": "same-bridge"}));
+    let result = |bridge: &str, address: &str| with(made_up(bridge, &[address]), json!({"cniVersion": "1.1.0"}));
+    add(&node, of("net"), &node.container_named("c2"), result("cni0", "10.1.0.3/24"));
+    add(&node, of("other"), &node.container_named("c3"), result("cni1", "10.2.0.4/24"));
+    let before = saved(&node);
+    add(&node, of("net"), &node.container_named("c1"), result("cni2", "10.1.0.2/24"));
+    let valid = json!({"cni.dev/valid-attachments": [{"containerID": "c2", "ifname": "eth0"}]});
+    node.call(Verb::Gc, with(of("net"), valid), Attachment::none()).ok();
+    assert_eq!(saved(&node), before);
+    node.call(Verb::Status, of("net"), Attachment::none()).ok();
+}

@@ -1,0 +1,114 @@
+//! firewalld, over D-Bus: an address is a source of a zone.
+//!
+//! rustbus adds a fifth of what zbus does to the executable, and needs no event loop. Its first exchange has no deadline, so
+//! the connection is made on a thread of its own.
+
+use std::net::IpAddr;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use ipnetwork::IpNetwork;
+use rustbus::connection::{Timeout, ll_conn::DuplexConn};
+use rustbus::message_builder::{MarshalledMessage, MessageBuilder, MessageType};
+
+const NAME: &str = "org.fedoraproject.FirewallD1";
+const PATH: &str = "/org/fedoraproject/FirewallD1";
+const ZONE: &str = "org.fedoraproject.FirewallD1.zone";
+const BUS: &str = "org.freedesktop.DBus";
+/// How long the bus has for the connection.
+const CONNECT_DEADLINE: Duration = Duration::from_secs(5);
+/// How long firewalld has for one call: it may load its whole ruleset.
+const CALL_DEADLINE: Duration = Duration::from_secs(30);
+
+/// A running firewalld.
+pub(crate) struct Firewalld(DuplexConn);
+
+/// What is done with a source of a zone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Method {
+    Add,
+    Remove,
+    Query,
+}
+
+/// The answer to a call.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It was done, or the zone has the source.
+    Yes,
+    /// There was nothing to do, or the zone does not have the source.
+    No,
+}
+
+impl Firewalld {
+    /// Connects to the system bus, if there is one, and firewalld is on it.
+    pub(crate) fn find() -> Option<Self> {
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || {
+            let connected = rustbus::get_system_bus_path().and_then(|path| DuplexConn::connect_to_bus(path, false));
+            sender.send(connected).ok();
+        });
+        let connected = match receiver.recv_timeout(CONNECT_DEADLINE) {
+            Ok(connected) => connected,
+            Err(_) => {
+                tracing::warn!(
+                    "the system bus has not answered within {CONNECT_DEADLINE:?}: going on without firewalld"
+                );
+                return None;
+            }
+        };
+        let mut conn = connected.inspect_err(|error| tracing::debug!(%error, "no system bus")).ok()?;
+        conn.send_hello(Timeout::Duration(CONNECT_DEADLINE)).ok()?;
+        let mut found = Self(conn);
+        let mut ask =
+            MessageBuilder::new().call("NameHasOwner").with_interface(BUS).on("/org/freedesktop/DBus").at(BUS).build();
+        ask.body.push_param(NAME).ok()?;
+        let answer = found.exchange(&ask, CONNECT_DEADLINE).ok()?;
+        answer.body.parser().get::<bool>().ok()?.then_some(found)
+    }
+
+    /// Adds, removes or looks for an address in a zone.
+    ///
+    /// # Errors
+    /// The error of firewalld or the bus.
+    pub(crate) fn call(&mut self, method: Method, zone: &str, address: IpAddr) -> Result<Answer, String> {
+        let (member, nothing_to_do) = match method {
+            Method::Add => ("addSource", "ZONE_ALREADY_SET"),
+            Method::Remove => ("removeSource", "UNKNOWN_SOURCE"),
+            Method::Query => ("querySource", "UNKNOWN_SOURCE"),
+        };
+        let mut call = MessageBuilder::new().call(member).with_interface(ZONE).on(PATH).at(NAME).build();
+        let source = IpNetwork::from(address).to_string();
+        call.body.push_param2(zone, source.as_str()).map_err(|error| error.to_string())?;
+        let answer = self.exchange(&call, CALL_DEADLINE)?;
+        if answer.typ == MessageType::Error {
+            let name = answer.dynheader.error_name.clone().unwrap_or_default();
+            let text = answer.body.parser().get::<String>().unwrap_or_default();
+            return if text.contains(nothing_to_do) { Ok(Answer::No) } else { Err(format!("{name}: {text}")) };
+        }
+        match method {
+            Method::Query => match answer.body.parser().get::<bool>() {
+                Ok(true) => Ok(Answer::Yes),
+                Ok(false) => Ok(Answer::No),
+                Err(error) => Err(error.to_string()),
+            },
+            Method::Add | Method::Remove => Ok(Answer::Yes),
+        }
+    }
+
+    fn exchange(&mut self, message: &MarshalledMessage, within: Duration) -> Result<MarshalledMessage, String> {
+        let start = Instant::now();
+        let left = || Timeout::Duration(within.saturating_sub(start.elapsed()));
+        let sent = self.0.send.send_message(message).map_err(|error| error.to_string())?;
+        let serial = sent.write(left()).map_err(|(context, error)| {
+            context.force_finish();
+            error.to_string()
+        })?;
+        loop {
+            let answer = self.0.recv.get_next_message(left()).map_err(|error| error.to_string())?;
+            if answer.dynheader.response_serial == Some(serial) {
+                return Ok(answer);
+            }
+        }
+    }
+}

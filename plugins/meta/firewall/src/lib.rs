@@ -1,0 +1,265 @@
+//! firewall: lets a container's packets pass the node's packet filter.
+//!
+//! | Module | What it has |
+//! |---|---|
+//! | [`conf`] | the keys |
+//! | `rules` | the rules of iptables |
+//! | `firewalld` | sources of a zone, over D-Bus |
+
+pub mod conf;
+
+mod firewalld;
+mod rules;
+
+use std::fmt;
+use std::net::IpAddr;
+
+use chained::{Call, ChainedPlugin, Collecting, Removing, Txn, differs, failed, invalid};
+use cni_spec::{AddResult, Attachment, CniError, Code};
+use filter::iptables::{Table, TableName};
+use filter::{Filter, Names};
+use netops::nft::Family;
+use netops::{Errno, OpError};
+
+use conf::{Backend, Conf, Removal};
+use firewalld::{Answer, Firewalld, Method};
+use rules::{Attached, Isolation};
+
+/// Both families.
+const FAMILIES: [Family; 2] = [Family::Ip, Family::Ip6];
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Firewall;
+
+chained::plugin!(Firewall);
+
+impl ChainedPlugin for Firewall {
+    const NAME: &'static str = "firewall";
+    type Conf = Conf;
+    type Removal = Removal;
+
+    async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+        let conf = &call.conf.own;
+        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
+        let mut firewalld = find_firewalld(conf.backend)?;
+        let search_path = call.raw.search_path();
+        if firewalld.is_none() || conf.policy.is_some() {
+            let mut filter = open(search_path)?;
+            txn.push(Box::new(Remove { attachment: call.attachment.clone(), search_path: search_path.to_owned() }));
+            for family in FAMILIES {
+                let own = of_family(&addresses, family);
+                if own.is_empty() {
+                    continue;
+                }
+                let attached = attached(call, &own, bridge, firewalld.is_none());
+                rules::add(&mut table(&mut filter, family)?, attached).map_err(failed)?;
+                txn.checkpoint().await;
+            }
+        }
+        if let Some(firewalld) = &mut firewalld {
+            for address in addresses {
+                let added = firewalld.call(Method::Add, &conf.zone, address);
+                if added.map_err(|why| not_in_zone("add", address, &conf.zone, &why))? == Answer::Yes {
+                    txn.push(Box::new(Source { address, zone: conf.zone.clone() }));
+                }
+                txn.checkpoint().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+        let conf = &call.conf.own;
+        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
+        let mut firewalld = find_firewalld(conf.backend)?;
+        if firewalld.is_none() || conf.policy.is_some() {
+            let mut filter = open(call.raw.search_path())?;
+            for family in FAMILIES {
+                let own = of_family(&addresses, family);
+                if own.is_empty() {
+                    continue;
+                }
+                let attached = attached(call, &own, bridge, firewalld.is_none());
+                if let Some(how) = rules::check(&mut table(&mut filter, family)?, attached).map_err(failed)? {
+                    return Err(differs(format_args!("the firewall for {}", call.attachment.container_id), how));
+                }
+            }
+        }
+        for address in addresses {
+            let Some(firewalld) = &mut firewalld else { break };
+            let found = firewalld.call(Method::Query, &conf.zone, address);
+            if found.map_err(|why| not_in_zone("find", address, &conf.zone, &why))? == Answer::No {
+                let how = format!("zone {} of firewalld does not have source {address}", conf.zone);
+                return Err(differs(format_args!("the firewall for {}", call.attachment.container_id), how));
+            }
+        }
+        Ok(())
+    }
+
+    async fn del(removing: &Removing<'_, Removal>) -> Vec<CniError> {
+        let Removal { backend, zone } = removing.removal;
+        let addresses = removing.attached.map(|attached| addresses(&attached.result)).unwrap_or_default();
+        let names = Names::from(removing.attachment);
+        let mut errors: Vec<CniError> = each(removing.raw.search_path(), &mut |table, family| {
+            rules::remove(table, names, &of_family(&addresses, family))
+        })
+        .into_iter()
+        .map(failed)
+        .collect();
+        if *backend == Backend::Iptables || addresses.is_empty() {
+            return errors;
+        }
+        // A firewalld that has ended has forgotten its sources.
+        if let Some(mut firewalld) = Firewalld::find() {
+            for address in addresses {
+                let removed = firewalld.call(Method::Remove, zone, address);
+                errors.extend(removed.err().map(|why| not_in_zone("remove", address, zone, &why)));
+            }
+        }
+        errors
+    }
+
+    async fn gc(collecting: &Collecting<'_, Removal>) -> Vec<CniError> {
+        let valid: Vec<Names<'_>> = collecting.valid.iter().map(Names::from).collect();
+        let network = collecting.network.as_str();
+        let errors = each(collecting.raw.search_path(), &mut |table, _| rules::gc(table, network, &valid));
+        errors.into_iter().map(failed).collect()
+    }
+
+    fn status(conf: &Conf, search_path: &str) -> Result<(), CniError> {
+        let firewalld = find_firewalld(conf.backend)?;
+        if firewalld.is_some() && conf.policy.is_none() {
+            return Ok(());
+        }
+        let mut filter = open(search_path)?;
+        let mut table = table(&mut filter, Family::Ip)?;
+        rules::probe(&mut table).map_err(failed)
+    }
+}
+
+fn open(search_path: &str) -> Result<Filter, CniError> {
+    Ok(Filter::open().map_err(failed)?.searching(search_path))
+}
+
+fn table(filter: &mut Filter, family: Family) -> Result<Table<'_>, CniError> {
+    filter.iptables(family, TableName::Filter).map_err(failed)?.ok_or_else(|| {
+        let why = "the kernel has no extensions of iptables for nf_tables, and iptables is not installed; load nft_compat, \
+                   or install iptables";
+        failed(OpError::state("use", format!("backend iptables ({family})"), why))
+    })
+}
+
+/// firewalld, if the packets are to pass by it.
+fn find_firewalld(backend: Backend) -> Result<Option<Firewalld>, CniError> {
+    match backend {
+        Backend::Iptables => Ok(None),
+        Backend::Found => Ok(Firewalld::find()),
+        Backend::Firewalld => Firewalld::find().map(Some).ok_or_else(|| {
+            CniError::new(Code::TRY_AGAIN, "cannot use backend firewalld: it is not on the system bus")
+                .detail("Start firewalld, or use backend iptables.")
+        }),
+    }
+}
+
+fn not_in_zone(verb: &str, address: IpAddr, zone: &str, why: &str) -> CniError {
+    CniError::new(Code::KERNEL, format!("cannot {verb} source {address} in zone {zone} of firewalld: {why}"))
+}
+
+/// As in the reference, all addresses of the result.
+fn addresses(result: &AddResult) -> Vec<IpAddr> {
+    let mut addresses: Vec<IpAddr> = Vec::new();
+    for address in result.ips.iter().map(|ip| ip.address.ip()) {
+        if !addresses.contains(&address) {
+            addresses.push(address);
+        }
+    }
+    addresses
+}
+
+fn of_family(addresses: &[IpAddr], family: Family) -> Vec<IpAddr> {
+    addresses.iter().copied().filter(|address| address.is_ipv4() == (family == Family::Ip)).collect()
+}
+
+/// The bridge that a policy is about: the first interface of the result.
+fn bridge<'a>(call: &'a Call<'_, Conf>) -> Result<Option<&'a str>, CniError> {
+    let Some(policy) = call.conf.own.policy else { return Ok(None) };
+    let first = call.attached.result.interfaces.first();
+    let bridge = first.filter(|entry| entry.sandbox.is_empty() && netops::link::is_name(&entry.name));
+    bridge.map(|entry| Some(entry.name.as_str())).ok_or_else(|| {
+        invalid(format!("ingressPolicy {} needs a bridge as the first interface of prevResult", policy.as_str()))
+            .detail("It is for networks of plugin bridge, which stands before this one in the list.")
+    })
+}
+
+fn attached<'a>(
+    call: &'a Call<'_, Conf>,
+    addresses: &'a [IpAddr],
+    bridge: Option<&'a str>,
+    is_accepted_here: bool,
+) -> Attached<'a> {
+    let conf = &call.conf.own;
+    let isolation = bridge.zip(conf.policy).map(|(bridge, policy)| Isolation { bridge, policy });
+    let names = Names::from(call.attachment);
+    Attached { names, addresses, admin_chain: &conf.admin_chain, isolation, is_accepted_here }
+}
+
+/// Works on both families in each variant of iptables; returns all errors.
+fn each(search_path: &str, work: &mut dyn FnMut(&mut Table<'_>, Family) -> netops::error::Result<()>) -> Vec<OpError> {
+    let mut filter = match Filter::find() {
+        Ok(Some(filter)) => filter.searching(search_path),
+        Ok(None) => return Vec::new(),
+        Err(error) => return vec![error],
+    };
+    let of_family = |family| filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family)).err();
+    let mut errors: Vec<OpError> = FAMILIES.into_iter().filter_map(of_family).collect();
+    // A kernel without IPv6 or nf_tables has no rules of it.
+    errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
+    errors
+}
+
+/// Removes the rules of ADD.
+#[derive(Debug)]
+struct Remove {
+    attachment: Attachment,
+    search_path: String,
+}
+
+impl fmt::Display for Remove {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("firewall rules removed")
+    }
+}
+
+impl chained::Undo for Remove {
+    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
+        let names = Names::from(&self.attachment);
+        let errors = each(&self.search_path, &mut |table, _| rules::remove(table, names, &[]));
+        match errors.first() {
+            None => Ok(()),
+            Some(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Removes a source that ADD has put into a zone.
+#[derive(Debug)]
+struct Source {
+    address: IpAddr,
+    zone: String,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "source {} of zone {} removed", self.address, self.zone)
+    }
+}
+
+impl chained::Undo for Source {
+    fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
+        match Firewalld::find() {
+            None => Ok(()),
+            Some(mut firewalld) => firewalld.call(Method::Remove, &self.zone, self.address).map(drop),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! The rules in iptables' table `filter`, the reference's to the letter.
+//!
+//! ```text
+//! -A FORWARD -m comment --comment "CNI firewall plugin rules" -j CNI-FORWARD
+//! -A CNI-FORWARD -m comment --comment "CNI firewall plugin admin overrides" -j CNI-ADMIN
+//! -A CNI-FORWARD -d 10.1.0.2/32 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+//! -A CNI-FORWARD -s 10.1.0.2/32 -j ACCEPT
+//! ```
+//!
+//! A rule says nothing of its container but the address. A note, which iptables does not show, names the attachment, and
+//! the bridge and policy that it has. So DEL needs no result, an address that changed hands keeps its new owner's rules,
+//! and the rules of a bridge go with its last container.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use filter::iptables::rule::{Rule, Target, is, is_not};
+use filter::iptables::{Edit, Found, NewRule, Table};
+use filter::{Names, Stale};
+use netops::error::Result;
+
+use crate::conf::Policy;
+
+const FORWARD: &str = "FORWARD";
+const OWN: &str = "CNI-FORWARD";
+const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
+const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
+/// Stands between an attachment's note and its bridge.
+const BRIDGE: &str = ", bridge: ";
+/// The number of rules that GC deletes in one transaction.
+const RULES_AT_ONCE: usize = 400;
+
+/// What an attachment's rules let pass.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attached<'a> {
+    pub(crate) names: Names<'a>,
+    /// Of the table's family.
+    pub(crate) addresses: &'a [IpAddr],
+    pub(crate) admin_chain: &'a str,
+    pub(crate) isolation: Option<Isolation<'a>>,
+    /// Whether the addresses are let pass here, and not by firewalld.
+    pub(crate) is_accepted_here: bool,
+}
+
+/// Whose packets do not come to the containers of a bridge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Isolation<'a> {
+    pub(crate) bridge: &'a str,
+    pub(crate) policy: Policy,
+}
+
+impl Attached<'_> {
+    /// The attachment, its bridge and its policy: `…, bridge: cni0 same-bridge`.
+    fn note(&self) -> String {
+        let own = self.names.comment();
+        match self.isolation {
+            Some(Isolation { bridge, policy }) => format!("{own}{BRIDGE}{bridge} {}", policy.as_str()),
+            None => own,
+        }
+    }
+}
+
+/// The bridge and the policy in a note.
+fn isolation_of(note: &str) -> Option<(&str, &str)> {
+    note.rsplit_once(BRIDGE)?.1.rsplit_once(' ')
+}
+
+fn accepts(address: IpAddr) -> [Rule; 2] {
+    let accept = Rule { target: Target::Accept, ..Rule::default() };
+    let to = Rule { destination: is(address.into()), established: true, ..accept.clone() };
+    [to, Rule { source: is(address.into()), ..accept }]
+}
+
+fn commented(text: &str, rule: Rule) -> Rule {
+    Rule { comment: Some(format!("CNI firewall plugin {text}")), ..rule }
+}
+
+fn policy_comment(words: &str, rule: Rule) -> Rule {
+    commented(&format!("rules (ingressPolicy: {words})"), rule)
+}
+
+/// The words of rules that both policies have.
+const EITHER: &str = "same-bridge|isolated";
+
+/// The rules of one bridge with their chains, in the order in which each is put first.
+fn bridge_rules(isolation: Isolation<'_>) -> Vec<(&'static str, Rule)> {
+    let Isolation { bridge, policy } = isolation;
+    let bridge = || bridge.to_owned();
+    let others = Rule { input: is(bridge()), output: is_not(bridge()), ..Rule::jump(STAGE_2) };
+    let own = Rule { input: is(bridge()), output: is(bridge()), target: Target::Drop, ..Rule::default() };
+    let to = Rule { output: is(bridge()), target: Target::Drop, ..Rule::default() };
+    let mut rules = vec![(STAGE_1, policy_comment(policy.as_str(), others))];
+    if policy == Policy::Isolated {
+        rules.push((STAGE_1, policy_comment(policy.as_str(), own)));
+    }
+    rules.push((STAGE_2, policy_comment(EITHER, to)));
+    rules
+}
+
+/// Whether the rule is there, by whichever version of the reference, which have different comments.
+fn is_there(found: &[Found], wanted: &Rule) -> bool {
+    found.iter().any(|found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, wanted)))
+}
+
+fn is_alike(one: &Rule, other: &Rule) -> bool {
+    Rule { comment: None, ..one.clone() } == Rule { comment: None, ..other.clone() }
+}
+
+fn shared_rule(chain: &str, rule: Rule) -> NewRule {
+    NewRule { chain: chain.to_owned(), rule, note: None }
+}
+
+/// Makes the rules; with addresses of an earlier ADD of the attachment they are replaced.
+pub(crate) fn add(table: &mut Table<'_>, attached: Attached<'_>) -> Result<()> {
+    table.change(|table| {
+        let mut edits = Vec::new();
+        if attached.is_accepted_here {
+            edits.extend(accepting(table, attached)?);
+        }
+        if let Some(isolation) = attached.isolation {
+            edits.extend(isolating(table, isolation)?);
+        }
+        Ok(edits)
+    })
+}
+
+fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>> {
+    let mut edits = Vec::new();
+    for chain in [OWN, attached.admin_chain] {
+        edits.extend(table.create_chain_once(chain)?);
+    }
+    edits.extend(table.prepend_once(shared_rule(FORWARD, commented("rules", Rule::jump(OWN))))?);
+    let found = table.list(OWN)?.unwrap_or_default();
+    let admin = commented("admin overrides", Rule::jump(attached.admin_chain));
+    if !found.iter().any(|found| found.rule.as_ref() == Some(&admin)) {
+        edits.push(Edit::Prepend(shared_rule(OWN, admin)));
+    }
+    let (note, owner) = (attached.note(), attached.names.owner());
+    let mut wanted: Vec<Rule> = Vec::new();
+    for rule in attached.addresses.iter().flat_map(|address| accepts(*address)) {
+        if !wanted.contains(&rule) {
+            wanted.push(rule);
+        }
+    }
+    let is_wanted = |found: &Found| found.rule.as_ref().is_some_and(|rule| wanted.contains(rule));
+    let mut kept: Vec<Rule> = Vec::new();
+    for found in found {
+        let is_right = match &found.note {
+            None if table.keeps_notes() => false,
+            None => true,
+            Some(found) => *found == note,
+        };
+        let is_ours = match &found.note {
+            // The reference's, for an address that is the attachment's now.
+            None => is_wanted(&found),
+            Some(note) => owner.owns(Some(note)),
+        };
+        match found.rule.clone().filter(|rule| is_ours && is_right && is_wanted(&found) && !kept.contains(rule)) {
+            Some(rule) => kept.push(rule),
+            None if is_ours => edits.push(Edit::Delete(found)),
+            None => {}
+        }
+    }
+    let missing = wanted.into_iter().filter(|rule| !kept.contains(rule));
+    edits.extend(missing.map(|rule| Edit::Append(NewRule { chain: OWN.to_owned(), rule, note: Some(note.clone()) })));
+    Ok(edits)
+}
+
+fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit>> {
+    let mut edits = Vec::new();
+    for chain in [STAGE_1, STAGE_2] {
+        edits.extend(table.create_chain_once(chain)?);
+    }
+    let jump = policy_comment(EITHER, Rule::jump(STAGE_1));
+    let missing = |found: Option<Vec<Found>>, rule: &Rule| !is_there(&found.unwrap_or_default(), rule);
+    // Behind the jump to CNI-FORWARD in the transaction, so before it in the chain.
+    if missing(table.list(FORWARD)?, &jump) {
+        edits.push(Edit::Prepend(shared_rule(FORWARD, jump)));
+    } else {
+        table.expect_base(FORWARD)?;
+    }
+    for (chain, rule) in bridge_rules(isolation) {
+        if missing(table.list(chain)?, &rule) {
+            edits.push(Edit::Prepend(shared_rule(chain, rule)));
+        }
+    }
+    for chain in [STAGE_1, STAGE_2] {
+        let end = policy_comment(EITHER, Rule { target: Target::Return, ..Rule::default() });
+        if missing(table.list(chain)?, &end) {
+            edits.push(Edit::Append(shared_rule(chain, end)));
+        }
+    }
+    Ok(edits)
+}
+
+/// The first rule that is missing, if any. The reference's are accepted.
+pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Option<String>> {
+    let lacks =
+        |chain: &str, rule: &Rule| Ok(Some(format!("iptables chain {chain} of table filter lacks the rule{rule}")));
+    let mut wanted: Vec<(&str, Rule)> = Vec::new();
+    if attached.is_accepted_here {
+        wanted.push((FORWARD, commented("rules", Rule::jump(OWN))));
+        wanted.push((OWN, commented("admin overrides", Rule::jump(attached.admin_chain))));
+        wanted.extend(attached.addresses.iter().flat_map(|address| accepts(*address)).map(|rule| (OWN, rule)));
+    }
+    if let Some(isolation) = attached.isolation {
+        wanted.push((FORWARD, policy_comment(EITHER, Rule::jump(STAGE_1))));
+        wanted.extend(bridge_rules(isolation));
+    }
+    for chain in [FORWARD, OWN, STAGE_1, STAGE_2] {
+        let mut of_chain = wanted.iter().filter(|(found, _)| *found == chain).map(|(_, rule)| rule).peekable();
+        if of_chain.peek().is_none() {
+            continue;
+        }
+        let found = table.list(chain)?.unwrap_or_default();
+        for rule in of_chain {
+            if !is_there(&found, rule) {
+                return lacks(chain, rule);
+            }
+        }
+    }
+    if !wanted.is_empty() {
+        table.expect_packets(FORWARD)?;
+    }
+    Ok(None)
+}
+
+/// Removes an attachment's rules: those with its note, and the reference's for these addresses.
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAddr]) -> Result<()> {
+    let owner = names.owner();
+    let unnoted: Vec<Rule> = addresses.iter().flat_map(|address| accepts(*address)).collect();
+    table.change(|table| {
+        if !table.has_chain(OWN)? {
+            return Ok(Vec::new());
+        }
+        let found = table.list(OWN)?.unwrap_or_default();
+        let is_ours = |found: &Found| match &found.note {
+            Some(note) => owner.owns(Some(note)),
+            None => found.rule.as_ref().is_some_and(|rule| unnoted.contains(rule)),
+        };
+        let (gone, left): (Vec<_>, Vec<_>) = found.into_iter().partition(is_ours);
+        let mut edits = end_isolation(table, &gone, &left)?;
+        edits.extend(gone.into_iter().map(Edit::Delete));
+        Ok(edits)
+    })
+}
+
+/// Removes the rules of a network's attachments that are not valid. The reference's name no network, so they stay.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<()> {
+    let stale = Stale::new(network, valid);
+    let mut is_over = false;
+    while !is_over {
+        // Guarded by the ruleset's generation: whether a bridge has a container left depends on what others add.
+        table.change(|table| {
+            let found = table.list(OWN)?.unwrap_or_default();
+            let mut count = 0;
+            let (gone, left): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| {
+                let is_gone = stale.has(found.note.as_deref()) && count < RULES_AT_ONCE;
+                count += usize::from(is_gone);
+                is_gone
+            });
+            is_over = count < RULES_AT_ONCE;
+            let mut edits = end_isolation(table, &gone, &left)?;
+            edits.extend(gone.into_iter().map(Edit::Delete));
+            Ok(edits)
+        })?;
+    }
+    Ok(())
+}
+
+/// Removes the rules of bridges whose last container goes, and those of a policy with its last container on the bridge.
+/// While accept rules are left that name no attachment, all stay: they may be a container's on that bridge.
+fn end_isolation(table: &mut Table<'_>, gone: &[Found], left: &[Found]) -> Result<Vec<Edit>> {
+    let isolations = |found: &[Found]| -> BTreeSet<(String, String)> {
+        let notes = found.iter().filter_map(|found| isolation_of(found.note.as_deref()?));
+        notes.map(|(bridge, policy)| (bridge.to_owned(), policy.to_owned())).collect()
+    };
+    let is_unowned =
+        |found: &Found| found.note.is_none() && found.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
+    let (ended, used) = (isolations(gone), isolations(left));
+    if ended.is_empty() || left.iter().any(is_unowned) {
+        return Ok(Vec::new());
+    }
+    let mut edits = Vec::new();
+    for bridge in ended.iter().map(|(bridge, _)| bridge).collect::<BTreeSet<_>>() {
+        let has = |policy: Policy| used.contains(&(bridge.clone(), policy.as_str().to_owned()));
+        let is_used = has(Policy::Isolated) || has(Policy::SameBridge);
+        let all = bridge_rules(Isolation { bridge, policy: Policy::Isolated });
+        for (chain, rule) in all {
+            // Packets within the bridge are dropped for the isolated alone.
+            let is_for_isolated = rule.input.is_some() && rule.target == Target::Drop;
+            if if is_for_isolated { has(Policy::Isolated) } else { is_used } {
+                continue;
+            }
+            edits.extend(table.delete_where(chain, |found| {
+                found.note.is_none() && found.rule.as_ref().is_some_and(|found| is_alike(found, &rule))
+            })?);
+        }
+    }
+    Ok(edits)
+}
+
+/// Whether packets reach the rules.
+///
+/// # Errors
+/// What keeps them from there.
+pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
+    table.expect_packets(FORWARD)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_bridge_and_policy_behind_the_attachment() {
+        let names = Names { network: "n", container: "c", ifname: "eth0" };
+        let isolation = Some(Isolation { bridge: "cni0", policy: Policy::SameBridge });
+        let attached = Attached { names, addresses: &[], admin_chain: "A", isolation, is_accepted_here: true };
+        assert_eq!(isolation_of(&attached.note()), Some(("cni0", "same-bridge")));
+        assert!(names.owner().owns(Some(&attached.note())));
+        assert_eq!(isolation_of(&Attached { isolation: None, ..attached }.note()), None);
+    }
+}
