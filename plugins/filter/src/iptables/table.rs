@@ -11,7 +11,7 @@ use netops::{Errno, OpError};
 use super::executable::{self, Program};
 use super::native::{self, NativeTable, NotNative};
 use super::rule::Rule;
-use super::{decode, encode, parse};
+use super::{decode, encode, parse, xt};
 use crate::{base, race};
 
 /// How long a change is tried again if other processes keep changing the ruleset in between.
@@ -190,6 +190,25 @@ impl<'a> Table<'a> {
             World::Program { text, .. } => Ok(parse::chain(text, chain).map(|rules| {
                 rules.into_iter().map(|(words, rule)| Found { rule, note: None, id: Id::Words(words) }).collect()
             })),
+        }
+    }
+
+    /// Lists the rules of a chain that jump to `target`, or have one of these ports in a list of ports. All other rules with
+    /// a list of ports are left out, before they are decoded: a chain may have a rule for each container of the node.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub fn list_ports(&mut self, chain: &str, target: &str, ports: &[u16]) -> Result<Vec<Found>> {
+        let place = self.nft_chain(chain);
+        match &mut self.world {
+            World::Netlink(nft) => {
+                let is_wanted = |rule: nft::Undecoded<'_>| {
+                    let listed = rule.find_match("multiport");
+                    listed.is_none_or(|info| xt::has_port(info, ports)) || rule.jumps_to(target)
+                };
+                Ok(nft.list_rules_by(&place, is_wanted)?.into_iter().map(Found::from_nft).collect())
+            }
+            World::Program { .. } => Ok(self.list(chain)?.unwrap_or_default()),
         }
     }
 

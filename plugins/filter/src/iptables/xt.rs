@@ -102,6 +102,15 @@ fn put(info: &mut [u8], at: usize, bytes: &[u8]) {
     }
 }
 
+/// Whether a `struct xt_multiport` of any revision may match one of these ports.
+pub(crate) fn has_port(info: &[u8], ports: &[u16]) -> bool {
+    let (Some([_, count]), Some(listed)) = (info.first_chunk(), info.get(2..)) else { return true };
+    let listed = listed.chunks_exact(2).take(usize::from(*count)).map(|port| u16::from_ne_bytes([port[0], port[1]]));
+    // A range or an inversion is decoded: then the rule is none of ours.
+    let is_plain = info.get(32..48).is_some_and(|rest| rest.iter().all(|byte| *byte == 0));
+    !is_plain || listed.into_iter().any(|port| ports.contains(&port))
+}
+
 /// The condition of an iptables match.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Match {

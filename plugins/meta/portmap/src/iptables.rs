@@ -175,8 +175,9 @@ pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<
 fn add_at_once(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
     let mut holders = Vec::new();
     table.change(|table| {
-        let entries = table.list(DNAT)?.unwrap_or_default();
         let (chain, found) = choose_chain(table, pod)?;
+        let ports: Vec<u16> = pod.conf.mappings.iter().map(|mapping| mapping.host_port).collect();
+        let entries = table.list_ports(DNAT, &chain, &ports)?;
         let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
         let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
         let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();

@@ -163,6 +163,39 @@ pub(super) fn comment_of(rule: RawMessage<'_>) -> Option<String> {
     rule.attrs().get(RULE_USERDATA).and_then(parse_comment)
 }
 
+/// A rule as the kernel sends it, for a look before it is decoded.
+#[derive(Debug, Clone, Copy)]
+pub struct Undecoded<'a>(Attrs<'a>);
+
+impl<'a> Undecoded<'a> {
+    pub(super) fn of(rule: RawMessage<'a>) -> Self {
+        Self(rule.attrs().nested(4))
+    }
+
+    /// The data of its expressions with this name of the kernel's.
+    fn expressions(self, name: &str) -> impl Iterator<Item = Attrs<'a>> {
+        let own = self.0.map(|(_, expr)| Attrs(expr));
+        own.filter(move |expr| is_text(expr.get(1), name)).map(|expr| expr.nested(2))
+    }
+
+    /// The structure of its first iptables match with this name.
+    #[must_use]
+    pub fn find_match(self, name: &str) -> Option<&'a [u8]> {
+        self.expressions("match").find(|data| is_text(data.get(1), name))?.get(3)
+    }
+
+    /// Whether it jumps to this chain.
+    #[must_use]
+    pub fn jumps_to(self, chain: &str) -> bool {
+        // The verdict is in the data of an immediate value.
+        self.expressions("immediate").any(|data| is_text(data.nested(2).nested(2).get(2), chain))
+    }
+}
+
+fn is_text(value: Option<&[u8]>, text: &str) -> bool {
+    value.is_some_and(|value| value.strip_suffix(&[0]).unwrap_or(value) == text.as_bytes())
+}
+
 pub(super) fn parse_reply(message: RawMessage<'_>) -> Reply {
     let body = match message.kind {
         NLMSG_ERROR => parse_error(message),
