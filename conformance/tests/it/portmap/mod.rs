@@ -8,9 +8,11 @@ mod rules;
 
 use crate::configs::{Attached, bridge, dual, with};
 use crate::subjects::skip;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd;
 use std::process::Command;
 use std::time::Duration;
 use testns::{Attachment, Namespace, Node};
@@ -84,9 +86,10 @@ fn tcp(from: &Namespace, to: SocketAddr, server: &Namespace, port: u16, within: 
     let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
     let listener = server.enter(|| TcpListener::bind(at(any, port))).unwrap();
     let mut client = from.enter(|| TcpStream::connect_timeout(&to, within)).ok()?;
-    listener.set_nonblocking(true).unwrap();
-    let (mut served, source) = listener.accept().ok()?;
-    served.set_nonblocking(false).unwrap();
+    // The last packet of the handshake may still be under way.
+    let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
+    poll(&mut ready, PollTimeout::try_from(LONG).unwrap()).ok().filter(|count| *count > 0)?;
+    let (mut served, source) = listener.accept().unwrap();
     client.write_all(b"x").unwrap();
     served.set_read_timeout(Some(LONG)).unwrap();
     served.read_exact(&mut [0]).unwrap();
