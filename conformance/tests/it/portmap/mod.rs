@@ -49,6 +49,7 @@ fn map<'a>(node: &'a Node, config: Value, attachment: impl Into<Attachment>, pre
 fn bridged<'a>(node: &'a Node, config: &Value, attachment: impl Into<Attachment>) -> Attached<'a> {
     let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
     let made = Attached::add(node, &network, attachment);
+    testns::Namespace::at(&made.attachment.netns).wait_for_addresses();
     Attached::add(node, &with(config.clone(), json!({"prevResult": made.result})), &made.attachment)
 }
 
