@@ -62,7 +62,7 @@ pub fn die_with_parent() -> io::Result<()> {
     poll(&mut fds, PollTimeout::ZERO)?;
     let broken = fds.iter().filter_map(PollFd::revents).any(|events| events.contains(PollFlags::POLLERR));
     match broken {
-        true => Err(io::Error::other("nobody waits for this trial any more")),
+        true => Err(io::Error::other("no process waits for this trial any more")),
         false => Ok(()),
     }
 }

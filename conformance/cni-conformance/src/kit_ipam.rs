@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Its name: `ipam.type`, and the name of the executable.
 pub const NAME: &str = "kit-ipam";
 
-/// As [`testns::Node::work_dir`] has it: the plugin is a process of its own, whom nobody can tell.
+/// As [`testns::Node::work_dir`] has it: the plugin is a process of its own, which cannot be given it.
 const FOLDER: &str = "/run/testns/kit-ipam";
 
 /// The `ipam` object of a config that uses it, with IPv6 addresses beside those of IPv4 if wanted.

@@ -84,7 +84,7 @@ pub struct Profile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// A link of the node that is up and has a neighbour, to be somebody's master. It has the node's default route.
+    /// A link of the node that is up and has a neighbour, to be the master of another. It has the node's default route.
     Cable {
         /// Its name.
         name: String,
@@ -141,7 +141,7 @@ impl Profile {
         built_in::profiles()
     }
 
-    /// The profile of a config that somebody wrote: the text of a `.conf` (one plugin) or `.conflist`.
+    /// The profile of a user's config: the text of a `.conf` (one plugin) or `.conflist`.
     ///
     /// # Errors
     /// What is wrong with the text.

@@ -20,7 +20,7 @@ pub enum Level {
     Stated,
     /// CONVENTIONS: agreed on beside the specification.
     Convention,
-    /// Written nowhere, but somebody depends on it: texts that runtimes match, the case of keys, exit codes.
+    /// Written nowhere, but others depend on it: texts that runtimes match, the case of keys, exit codes.
     Relied,
     /// Calls that are killed, refused or starved, and hostile input: [`stress`](crate::stress).
     Robustness,

@@ -124,7 +124,7 @@ pub(crate) fn for_pod(node: &Node, stage: &[Stage], pod: &Container, ifname: &st
     prev_result
 }
 
-/// A link of its own: one end of a veth, down and without addresses, as hardware that nobody uses.
+/// A link of its own: one end of a veth, down and without addresses, as unused hardware.
 fn device(node: &Node, name: &str) {
     if node.host().find_link(name).is_some() {
         return; // a name without {n} is one device for all pods

@@ -19,7 +19,7 @@ pub(crate) fn run(net: &Kernel, request: Request) {
     done(net.run(request));
 }
 
-/// Makes a link that nobody asked for, unless it is there.
+/// Makes a link that was not asked for, unless it is there.
 pub(crate) fn make_link(net: &Kernel, name: &str) {
     if done(link::find(net, name)).is_none() {
         run(net, link::create_bridge(name, &Bridge::default()));

@@ -187,7 +187,7 @@ impl Bench {
     }
 }
 
-/// Lines of changes that somebody has to answer for.
+/// Lines of changes that a plugin has to answer for.
 fn lasting(changes: &str) -> Vec<String> {
     let by_kernel = |line: &str| {
         let is_address = line.contains(" address ") && line.contains(" fe80:");
@@ -196,7 +196,7 @@ fn lasting(changes: &str) -> Vec<String> {
         let is_local = line.contains(" table 255 ") && line.contains(" proto 2 ");
         // Comes with the first time that lo is up, and stays.
         let is_lo = line[2..].starts_with("address 127.0.0.1/8 on lo ");
-        // What a link has that nobody gave a qdisc, once it was up.
+        // What a link has without a qdisc of its own, once it was up.
         is_address || is_route || is_local || is_lo || line[2..].starts_with("qdisc noqueue 0 ")
     };
     let file = |line: &str, sign: char| {

@@ -3,7 +3,7 @@
 use super::{Profile, Role, Stage};
 use serde_json::{Value, json};
 
-/// The link that is somebody's master.
+/// The link that is the master of others.
 const UPLINK: &str = "uplink";
 
 /// Where the daemon of `dhcp` listens unless it is told otherwise.
@@ -100,7 +100,7 @@ fn address_plugins() -> Vec<Profile> {
     };
     let dhcp_daemon = Stage::Daemon {
         executable: "dhcp".to_owned(),
-        // A request that nobody answers ends before the deadline of a call.
+        // A request without an answer ends before the deadline of a call.
         arguments: ["daemon", "-socketpath", DHCP_SOCKET, "-timeout", "2s", "-resendmax", "4s"]
             .map(str::to_owned)
             .to_vec(),

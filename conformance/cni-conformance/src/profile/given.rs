@@ -1,4 +1,4 @@
-//! Profiles of configs that somebody wrote.
+//! Profiles of users' configs.
 
 use super::{Profile, Role, Stage};
 use serde_json::{Map, Value, json};

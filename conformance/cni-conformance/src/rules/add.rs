@@ -159,7 +159,7 @@ fn prints_a_result(bench: &Bench) -> Result<(), Stop> {
     }
 }
 
-/// Where the node has the address that the result calls gateway. Elsewhere nobody of the bench would answer.
+/// Where the node has the address that the result calls gateway. Elsewhere nothing of the bench would answer.
 fn reaches_its_gateway(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     let on_node = bench.node.host().addresses();

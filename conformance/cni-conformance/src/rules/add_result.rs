@@ -195,7 +195,7 @@ fn addresses_are_set(bench: &Bench) -> Result<(), Stop> {
                 let seen = format!("the index of {} is beyond the interfaces", ip.address);
                 return Err(Finding::new("an index into interfaces", seen).into());
             }
-            // Before 0.3.0 there is one interface; later it means that nobody knows.
+            // Before 0.3.0 there is one interface; later it means that it is unknown.
             None if attached.parsed.interfaces.is_empty() && attached.pod.namespace().find_link(ifname).is_some() => {
                 (attached.pod.namespace().clone(), ifname)
             }

@@ -123,7 +123,7 @@ fn addresses_differ<'a>(
         for address in pool::addresses(result).into_iter().filter(is_own).filter(is_given) {
             if let Some(other) = owners.insert(address.clone(), pod.id()) {
                 let seen = format!("{other} and {} both have {address}", pod.id());
-                return Err(Finding::new("addresses that nobody else has", seen).into());
+                return Err(Finding::new("addresses that no other has", seen).into());
             }
         }
     }

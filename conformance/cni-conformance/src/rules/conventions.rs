@@ -13,7 +13,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 use testns::{Container, Verb};
 
-/// Hardware addresses that are nobody's: locally administered, unicast.
+/// Unowned hardware addresses: locally administered, unicast.
 const MACS: [&str; 3] = ["0a:11:22:33:44:01", "0a:11:22:33:44:02", "0a:11:22:33:44:03"];
 
 pub(super) const RULES: &[Rule] = &[
@@ -258,7 +258,7 @@ fn bandwidth(bench: &Bench) -> Result<(), Stop> {
     Finding::unless(limits >= 2, "a limit in each direction", format!("{limits} came: {came}"))
 }
 
-/// An address of the profile's first range that nobody would be given by turns, with prefix and without.
+/// An address of the profile's first range that no container would be given by turns, with prefix and without.
 const WANTED: [&str; 2] = ["10.77.40.40/16", "10.77.40.40"];
 
 /// Skips plugins whose config has no range with that address.

@@ -125,7 +125,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "del.bears-what-is-missing",
         source: Source::Spec(&["del/best-effort"]),
-        sentence: "Where somebody removed a part of the attachment by hand, DEL succeeds and removes the rest.",
+        sentence: "Where the administrator removed a part of the attachment, DEL succeeds and removes the rest.",
         roles: Role::ATTACHING,
         proof: Proof::Cases(&[
             newest("interface", |bench| bears(bench, remove_interface)),
@@ -361,7 +361,7 @@ fn bears(bench: &Bench, harm: Harm) -> Result<(), Stop> {
     nothing_left(bench)
 }
 
-/// What a link of another name is, and what belongs to it, nobody can tell.
+/// A link of another name and what belongs to it cannot be attributed.
 fn bears_another_name(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     rename_interface(&attached)?;

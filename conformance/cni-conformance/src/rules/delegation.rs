@@ -140,7 +140,7 @@ struct Upper<'a> {
 
 impl<'a> Upper<'a> {
     fn new(bench: &'a Bench) -> Result<Self, Stop> {
-        let kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+        let kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
         let pod = bench.pod();
         let mut config = bench.config_for(Verb::Add, &pod.attachment());
         config["ipam"] = kit["ipam"].clone();

@@ -334,7 +334,7 @@ fn goes_on(bench: &Bench) -> Result<(), Stop> {
 
 /// A GC in which one attachment is valid, which never was, with the kit's own IPAM plugin as delegate.
 fn with_kit_ipam(bench: &Bench) -> Result<Call, Stop> {
-    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
     config[VALID] = json!([{ "containerID": "nobody", "ifname": "eth0" }]);
     Ok(bench.call_with(Verb::Gc, &config, Attachment::none()))
 }

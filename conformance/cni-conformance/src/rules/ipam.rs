@@ -179,7 +179,7 @@ fn differ(bench: &Bench, attachments: &[Attachment]) -> Result<(), Stop> {
             return Err(Stop::skip(FIXED));
         }
         let twice = new.iter().find(|address| given.contains(address));
-        Finding::unless(twice.is_none(), "an address that nobody has", format!("{new:?} is given after {given:?}"))?;
+        Finding::unless(twice.is_none(), "an address that no other has", format!("{new:?} is given after {given:?}"))?;
         given.extend(new);
     }
     Ok(())

@@ -323,7 +323,7 @@ fn capitalised(bench: &Bench, change: impl FnOnce(&mut Map<String, Value>)) -> R
 }
 
 fn keys_in_any_case(bench: &Bench) -> Result<(), Stop> {
-    // Of the plugin's own part the first level: below may be names that somebody chose.
+    // Of the plugin's own part the first level: below may be names of the user's choice.
     capitalised(bench, |config| {
         if let Some(ipam) = config.get_mut("ipam").and_then(Value::as_object_mut) {
             capitalise(ipam);

@@ -130,7 +130,7 @@ fn dns_is_right(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn dns_of_the_delegate_is_right(bench: &Bench) -> Result<(), Stop> {
-    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+    let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
     let pod = bench.pod();
     for (key, value) in bench.config_for(testns::Verb::Add, &pod.attachment()).as_object().into_iter().flatten() {
         if key != "ipam" {

@@ -88,7 +88,7 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "status.cni-path-is-optional",
         source: Source::Spec(&["status/optional"]),
-        sentence: "STATUS needs no CNI_PATH where there is nobody to delegate to.",
+        sentence: "STATUS needs no CNI_PATH where it delegates to no plugin.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[Case { name: "", versions: STATUS, run: without_cni_path }]),
     },
@@ -155,7 +155,7 @@ fn delegate_missing_code(bench: &Bench) -> Result<(), Stop> {
 
 fn with_ipam(bench: &Bench, ipam: Value) -> Result<Value, Stop> {
     if bench.config_with_kit_ipam().is_none() {
-        return Err(Stop::skip("it delegates to nobody"));
+        return Err(Stop::skip("it delegates to no plugin"));
     }
     let mut config = config(bench);
     config["ipam"] = ipam;
@@ -212,7 +212,7 @@ fn forwards(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn kit_ipam(bench: &Bench) -> Result<Value, Stop> {
-    let kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to nobody"))?;
+    let kit = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
     with_ipam(bench, kit["ipam"].clone())
 }
 

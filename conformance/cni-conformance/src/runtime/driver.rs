@@ -51,7 +51,7 @@ pub struct Driver {
     /// container, is done when that run of ADD has ended.
     #[serde(default)]
     pub stays: bool,
-    /// Rules, starts of their names, or `RULE/CASE`, that do not bind it, and why: what a tool leaves to whoever calls it.
+    /// Rules, starts of their names, or `RULE/CASE`, that do not bind it, and why: what a tool leaves to its caller.
     #[serde(default)]
     pub unbound: BTreeMap<String, String>,
 }
@@ -90,7 +90,7 @@ const PODMAN: &str = include_str!("driver/podman.json");
 /// `ctr run --cni` of containerd 1, with crun in place of runc: that one does not do without cgroups.
 const CTR: &str = include_str!("driver/ctr.json");
 
-/// What this tool leaves to whoever calls it.
+/// What this tool leaves to its caller.
 const CALLERS_DUTIES: [&str; 3] = ["lifecycle.one-at-a-time", "lifecycle.gc-alone", "lifecycle.no-second-add"];
 
 impl Driver {
@@ -129,7 +129,7 @@ impl Driver {
             ("CNI_ARGS", "{args}"),
             ("CAP_ARGS", "{capabilities}"),
         ];
-        let left = "the tool makes one call and leaves this to whoever calls it";
+        let left = "the tool makes one call and leaves this to its caller";
         Self {
             name: "cnitool".to_owned(),
             verbs,

@@ -55,7 +55,7 @@ pub struct Order {
     pub stderr: String,
     /// How many bytes more it logs.
     pub noise: usize,
-    /// It first waits until nobody holds the [`Gate`].
+    /// It first waits until no process holds the [`Gate`].
     pub waits: bool,
     /// It leaves a child behind that holds its stdout.
     pub holds: bool,

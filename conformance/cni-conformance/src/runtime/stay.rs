@@ -37,7 +37,7 @@ impl Stay {
             if let Some(line) = lines.next() {
                 told(&received, |seen| seen.first_line = Some(line));
             }
-            lines.for_each(drop); // so that nobody is held up who prints more
+            lines.for_each(drop); // so that a runtime which prints more is not held up
         });
         let ended = Arc::clone(&seen);
         thread::spawn(move || {

@@ -1,4 +1,4 @@
-//! Beyond the letter: input that somebody wrote to do harm, or that was damaged on its way.
+//! Beyond the letter: input that was written to do harm, or that was damaged on its way.
 //!
 //! The only answers to any of it are a result and an error object, in time, within bounds of memory. On an error
 //! nothing may have changed; on success DEL with the same input takes back what was done.
@@ -333,7 +333,7 @@ fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {
     let there = || WITNESSES.iter().map(|path| (*path, std::fs::read(path).ok())).collect::<Vec<_>>();
     let mut broken = Broken::default();
     // Once without the files, once with: what is not made could still be emptied or removed.
-    for content in [None, Some("a file of somebody else")] {
+    for content in [None, Some("a file of another owner")] {
         for path in WITNESSES {
             match content {
                 Some(content) => {

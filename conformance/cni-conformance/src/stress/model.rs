@@ -1,7 +1,7 @@
 //! Beyond the letter: what a node goes through in months, in minutes.
 //!
 //! Random operations on some containers, calls that are killed, namespaces that vanish, reboots; beside them a model
-//! that knows who should have what. An address is nobody else's while its owner lives, CHECK says what the model says,
+//! that knows who should have what. An address is no other container's while its owner lives, CHECK says what the model says,
 //! and whenever all containers have been removed, nothing of them is left.
 
 mod shrink;
@@ -219,7 +219,7 @@ impl Model<'_> {
             if let Some(other) = state.result()
                 && let Some(address) = pool::addresses(other).iter().find(|address| new.contains(address))
             {
-                return Err(Finding::new("an address that nobody has", format!("{} has {address}", pod.id())).into());
+                return Err(Finding::new("an address that no other has", format!("{} has {address}", pod.id())).into());
             }
         }
         Ok(())

@@ -25,7 +25,7 @@ fn is_not_accused(said: &Said) {
 
 /// It sets the default route itself; so a default route of the kit's own IPAM plugin would clash with it.
 #[test]
-fn the_kits_ipam_gives_no_route_that_nobody_asked_for() {
+fn the_kits_ipam_gives_no_route_that_was_not_asked_for() {
     is_not_accused(&example("pyveth", &["status.is-not-needed", "status.delegate-not-ready"]));
 }
 
@@ -165,7 +165,7 @@ fn a_lost_log_is_no_lost_reservation() {
 
 /// A leak is a finding of its own, and no harm to other containers.
 #[test]
-fn a_leak_harms_nobody() {
+fn a_leak_that_harms_no_other_is_no_finding() {
     let leaks = pool("", "touch /run/pool/trace.$$");
     is_not_accused(&of_pool(&leaks, 200, &["--rule", "del.leaves-others-alone"]));
     of_pool(&leaks, 200, &["--rule", "del.undoes-modifications"]).has(0, &["+ file /run/pool/trace."]);

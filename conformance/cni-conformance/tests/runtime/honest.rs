@@ -14,7 +14,7 @@ fn the_honest_runtime_keeps_every_rule() {
     assert_eq!(untried, Vec::<&str>::new());
 }
 
-/// Many rules say what must not be called, or must fail: nobody is to keep them by idleness.
+/// Many rules say what must not be called, or must fail: no runtime is to keep them by idleness.
 #[test]
 fn a_runtime_that_does_nothing_keeps_no_rule() {
     for program in ["/bin/true", "/bin/false"] {

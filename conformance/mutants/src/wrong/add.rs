@@ -178,7 +178,7 @@ fn calls_otherwise(scene: &Scene) -> Reply {
     reply
 }
 
-/// Ports of other containers are promiscuous from an ADD to the next DEL, or to a GC that finds somebody gone.
+/// Ports of other containers are promiscuous from an ADD to the next DEL, or to a GC that finds a container gone.
 fn opens_others(scene: &Scene) -> Reply {
     let set = |port: &Link, promisc: bool| {
         let settings = Settings { promisc: Some(promisc), ..Settings::default() };

@@ -72,7 +72,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .also(&["check.bears-later-plugins"]),
     Mutant::new("bridge", "check.bears-later-plugins", "wants-its-own-result-back", |scene| {
         match remembered(&scene.attachment()).filter(|_| scene.is(Check)) {
-            Some(result) if result != scene.config()["prevResult"] => scene.refuse(107, "somebody changed the result"),
+            Some(result) if result != scene.config()["prevResult"] => scene.refuse(107, "the result was changed"),
             _ => remembers(scene),
         }
     }),

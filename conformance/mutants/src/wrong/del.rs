@@ -52,7 +52,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "del.bears-that-nothing-was-added", "deletes-what-it-knows-only", |scene| {
         if scene.is(Del) && !memory::has(&scene.attachment()) {
-            return scene.refuse(110, "nobody knows that container");
+            return scene.refuse(110, "that container is unknown");
         }
         let reply = scene.honest();
         if scene.is(Add) {

@@ -91,7 +91,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         match scene.is(Gc) && !valid.all(is_known) {
             true => {
                 drop(scene.honest());
-                scene.refuse(110, "nobody knows that attachment")
+                scene.refuse(110, "that attachment is unknown")
             }
             false => scene.after(Add, || memory::mark(&scene.attachment())),
         }

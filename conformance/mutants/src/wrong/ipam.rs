@@ -36,7 +36,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.after(Add, || side_effect::make_link(&scene.container(), &name))
     }),
     Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |scene| {
-        // Of those that nobody has asked for.
+        // Of those that were not asked for.
         scene.tells(|result| {
             let address = &mut result["ips"][0]["address"];
             if address.as_str().is_some_and(|address| address.starts_with("10.77.0.") || address.starts_with("10.66."))

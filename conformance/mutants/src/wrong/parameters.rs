@@ -13,14 +13,14 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     })
     .also(&["errors.4-names-variables", "relied.missing-variables-text"]),
-    Mutant::new("bridge", "parameters.required-of-del", "deletes-nobody", |scene| {
+    Mutant::new("bridge", "parameters.required-of-del", "deletes-an-unknown-container", |scene| {
         let env = &scene.env;
         match scene.asks(Del) && (env.container_id.is_empty() || env.ifname.is_empty()) {
             true => Reply::default(),
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "parameters.required-of-check", "checks-nobody", |scene| {
+    Mutant::new("bridge", "parameters.required-of-check", "checks-an-unknown-container", |scene| {
         let env = &scene.env;
         match scene.asks(Check) && [&env.container_id, &env.netns, &env.ifname].iter().any(|value| value.is_empty()) {
             true => Reply::default(),

@@ -37,9 +37,11 @@ pub(super) const MUTANTS: &[Mutant] = &[
         true => scene.on_error(|error| error["code"] = json!(5)),
         false => scene.honest(),
     }),
-    Mutant::new("bridge", "status.forwards", "asks-nobody", |scene| match scene.is(Status) && scene.has_kit_ipam() {
-        true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
-        false => scene.honest(),
+    Mutant::new("bridge", "status.forwards", "asks-no-delegate", |scene| {
+        match scene.is(Status) && scene.has_kit_ipam() {
+            true => scene.with_config(|config| config["ipam"] = json!({})).honest(),
+            false => scene.honest(),
+        }
     }),
     Mutant::new("bridge", "status.delegate-not-ready", "asks-and-does-not-listen", |scene| {
         let reply = scene.honest();

@@ -128,7 +128,7 @@ impl Kit {
     pub(crate) fn broken_besides(&self, mutants: &[Mutant]) -> Vec<String> {
         let is_quick = |rule: &&'static Rule| !LONG.iter().any(|family| rule.id.starts_with(family));
         let rules: Vec<_> = rules::all().filter(is_quick).collect();
-        // Of one whose honest plugin nobody has, what is its own fault is not known.
+        // Of one without an honest plugin, what is its own fault is not known.
         let mutants: Vec<&Mutant> = mutants.iter().filter(|mutant| mutant.honest != Honest::Missing).collect();
         let plan = |subject: &str, mutant: &Mutant| self.plan(&self.subject(subject), mutant, rules.clone(), &[]);
         let planned = mutants.iter().flat_map(|mutant| plan(mutant.name, mutant)).collect();

@@ -319,7 +319,7 @@ fn own_namespace(bench: &RuntimeBench, verb: Verb) -> End {
 
 fn no_other_files(bench: &RuntimeBench) -> End {
     let (_, received) = calls(bench, Verb::Add)?;
-    // The runtime may have been born with some: the kit's, from whoever started that.
+    // The runtime may have been born with some: the kit's, from the process that started it.
     let inherited = mock_plugin::descriptors();
     for call in &received {
         let own: Vec<_> = call.descriptors.iter().filter(|open| !inherited.contains(open)).collect();

@@ -154,7 +154,7 @@ fn command(request: &Request, executable: &PathBuf) -> Command {
 
 fn run(request: &Request, executable: PathBuf, config: &str) -> Result<Ended> {
     let told = |error: std::io::Error| error.to_string();
-    // A file, not a pipe: nobody who holds it is waited for.
+    // A file, not a pipe: no process that holds it is waited for.
     let place = format!("{}/stdout-{}", crate::state::FOLDER, std::process::id());
     let by_pipe = is("a-child-holds-stdout");
     let mut command = command(request, &executable);
