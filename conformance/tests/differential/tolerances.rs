@@ -220,6 +220,20 @@ pub(crate) const ALL: &[Tolerance] = &[
         }),
     },
     Tolerance {
+        name: "a taken name is refused before IPAM is asked",
+        row: "A taken interface name is noticed after IPAM has given an address",
+        how: Excuse(|seen| {
+            // The next pod gets the address that the reference has asked for in vain.
+            let is_taken = seen.case.before().any(|command| command.starts_with("ip -n pod1 link add eth0"));
+            let has_address =
+                ["10.7.0.", "10.8.0.", "fd07::"].iter().any(|all| seen.difference.line.text.contains(all));
+            let is_later = seen.difference.line.place == "pod2 ADD" || seen.is_state("");
+            let fails = |who| seen.said(who, "pod1 ADD").is_some_and(Line::fails);
+            let is_refused = fails(Who::Ours) && fails(Who::Reference);
+            seen.case.plugin() == "ptp" && is_taken && is_refused && is_later && has_address
+        }),
+    },
+    Tolerance {
         name: "requested second address",
         row: "A container that asks for an address gets a second one of the same set",
         how: Excuse(|seen| seen.is_only_refused_by(Who::Ours, "ADD", "duplicate allocation is not allowed")),
