@@ -188,7 +188,7 @@ pub(crate) const ALL: &[Tolerance] = &[
     },
     Tolerance {
         name: "IPAM is asked first",
-        row: "A failed ADD has not asked IPAM",
+        row: "The link is made before IPAM is called",
         how: Excuse(|seen| {
             let fails = |place| seen.said(Who::Ours, place).is_some_and(|line| line.fails());
             let is_store = ["/networks 0755", "/data 0755", "/net 0755", "/lock ", "/last_reserved_ip."]
