@@ -3,6 +3,7 @@
 mod bandwidth;
 mod sbr;
 mod tuning;
+mod vrf;
 
 use crate::configs::{Attached, bridge, drop_empty_dns, dual, with};
 use crate::subjects::{node, ours, reference_or_skip};
@@ -19,10 +20,11 @@ pub(crate) struct Scene {
     pub(crate) stays_inside: fn(&str) -> bool,
 }
 
-const SCENES: [Scene; 3] = [
+const SCENES: [Scene; 4] = [
     Scene { plugin: "tuning", config: tuning::full, needs: None, stays_inside: |line| line.contains(" sysctl ") },
     Scene { plugin: "bandwidth", config: bandwidth::full, needs: Some(Feature::Ifb), stays_inside: |_| false },
     Scene { plugin: "sbr", config: sbr::full, needs: None, stays_inside: sbr::stays },
+    Scene { plugin: "vrf", config: vrf::full, needs: Some(Feature::Vrf), stays_inside: vrf::stays },
 ];
 
 /// Those that this kernel can serve.

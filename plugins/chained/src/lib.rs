@@ -9,6 +9,7 @@
 //! | [`site`] | the node and the container's namespace, opened once, when they are needed |
 //! | [`drive`] | the driver of the verbs |
 //! | [`undo`] | how a failed ADD takes its changes back |
+//! | [`lock`] | a lock of the node for what all calls of a plugin share |
 
 pub mod own;
 
@@ -16,12 +17,14 @@ pub mod attached;
 pub mod site;
 
 pub mod drive;
+pub mod lock;
 pub mod undo;
 
 pub use attached::Attached;
 pub use interface::check::differs;
 pub use interface::conf::invalid;
 pub use interface::failed;
+pub use lock::lock;
 pub use own::{Call, ChainedPlugin, Collecting, Removing};
 pub use site::Site;
 pub use skel;

@@ -25,6 +25,7 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<tap::Tap>(),
     Entry::of::<tuning::Tuning>(),
     Entry::of::<vlan::Vlan>(),
+    Entry::of::<vrf::VrfPlugin>(),
 ];
 
 /// The whole `main`.

@@ -276,21 +276,35 @@ pub fn delete_redirect(link: &Link) -> Request {
 /// # Errors
 /// `ENODEV`: the link is gone.
 pub fn find_redirect(net: &Kernel, link: &Link) -> Result<Option<u32>> {
-    let message = RouteNetlinkMessage::GetTrafficFilter(redirection(link));
+    let filters = filters(net, link, redirection(link))?;
+    Ok(filters.iter().flat_map(|message| &message.attributes).find_map(target_in))
+}
+
+/// Whether the link has filters for incoming packets.
+///
+/// # Errors
+/// `ENODEV`: the link is gone.
+pub fn has_filters(net: &Kernel, link: &Link) -> Result<bool> {
+    let mut any = redirection(link);
+    any.header.info = 0;
+    Ok(!filters(net, link, any)?.is_empty())
+}
+
+fn filters(net: &Kernel, link: &Link, like: TcMessage) -> Result<Vec<TcMessage>> {
+    let message = RouteNetlinkMessage::GetTrafficFilter(like);
     let request = Request::new("list", format!("filters of {}", link.name), message)
         .flags(NLM_F_DUMP)
         .wire_name(format!("RTM_GETTFILTER dump dev={}", link.name));
     let answers = match net.call(request) {
         // There is no qdisc for it.
-        Err(error) if matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EINVAL)) => return Ok(None),
+        Err(error) if matches!(error.os_errno(), Some(Errno::ENOENT | Errno::EINVAL)) => return Ok(Vec::new()),
         answers => answers?,
     };
-    let filters = answers.iter().filter_map(|answer| match answer {
+    let filter = |answer| match answer {
         RouteNetlinkMessage::NewTrafficFilter(message) => Some(message),
         _ => None,
-    });
-    let attributes = filters.flat_map(|message| &message.attributes);
-    Ok(attributes.filter_map(target_in).next())
+    };
+    Ok(answers.into_iter().filter_map(filter).collect())
 }
 
 fn target_in(attribute: &TcAttribute) -> Option<u32> {

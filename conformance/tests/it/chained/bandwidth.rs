@@ -21,7 +21,7 @@ pub(super) fn full() -> Value {
     config(json!({"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000}))
 }
 
-/// What DEL leaves, as the reference: it ends with the veth.
+/// What DEL without prevResult, or the reference's, leaves: it ends with the veth.
 pub(crate) fn stays(line: &str) -> bool {
     line.contains(" qdisc ") && line.contains(" on veth")
 }
@@ -161,6 +161,27 @@ fn a_repeated_add_changes_the_limits() {
     Attached::add(&node, &behind(&before, full()), &pod).check().ok();
     let filters = tc(&["filter", "show", "dev", before.host_veth(), "ingress"]);
     assert_eq!(filters.matches("mirred").count(), 1, "{filters}");
+}
+
+#[test]
+fn del_takes_the_limits_from_the_veth() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    node.remember();
+    Attached::add(&node, &behind(&before, full()), &pod).del().ok();
+    node.assert_as_before_except(super::comes_and_goes);
+    // Another process's filter, and its place, stay.
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    let veth = before.host_veth();
+    let filter = ["protocol", "all", "pref", "7", "u32", "match", "u32", "0", "0", "at", "0", "flowid", "1:1"];
+    tc(&[&["filter", "add", "dev", veth, "parent", "ffff:"], &filter[..]].concat());
+    assert!(tc(&["filter", "show", "dev", veth, "ingress"]).contains("pref 7"));
+    attached.del().ok();
+    assert!(tc(&["filter", "show", "dev", veth, "ingress"]).contains("pref 7"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! The bandwidth plugin's keys.
 
 use chained::invalid;
-use cni_spec::{CniError, ConfObject, FromConf};
+use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
 use netops::tc::Tbf;
 use serde::Deserialize;
 
@@ -66,6 +66,13 @@ impl FromConf for Conf {
             ingress: Limit::parse(&format!("{prefix}ingress"), ingress_rate, ingress_burst)?,
             egress: Limit::parse(&format!("{prefix}egress"), egress_rate, egress_burst)?,
         })
+    }
+}
+
+/// DEL knows the node's shaper by the limits, where the config still has them.
+impl FromAnyConf for Conf {
+    fn from_any_conf(object: &ConfObject) -> Self {
+        object.unless_unread(Self::from_conf(object)).unwrap_or_default()
     }
 }
 

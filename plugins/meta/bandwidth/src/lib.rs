@@ -16,7 +16,7 @@ use interface::status::try_out;
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
 use netops::tc::{self, Qdisc, Tbf};
 use netops::txn::NodeUndo;
-use netops::{Errno, Kernel, unlink};
+use netops::{Errno, Kernel, pair, unlink};
 
 use crate::conf::{Conf, Limit};
 
@@ -29,7 +29,7 @@ chained::plugin!(Bandwidth);
 impl ChainedPlugin for Bandwidth {
     const NAME: &'static str = "bandwidth";
     type Conf = Conf;
-    type Removal = ();
+    type Removal = Conf;
 
     async fn add(call: &Call<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
         let Conf { ingress, egress } = call.conf.own;
@@ -83,16 +83,25 @@ impl ChainedPlugin for Bandwidth {
         Ok(())
     }
 
-    /// Removes the ifb. The rest ends with the veth, which the plugin that made it removes next.
-    async fn del(removing: &Removing<'_, ()>) -> Vec<CniError> {
-        let found = Kernel::host().and_then(|host| ifb::find(&host, removing.attachment, removing.attached));
-        match found {
-            Ok(links) => links.iter().filter_map(|link| unlink::remove(link, None).err()).map(failed).collect(),
-            Err(error) => vec![failed(error)],
+    /// Removes the shapers from the veth, if that is there, and then the ifb.
+    async fn del(removing: &Removing<'_, Conf>) -> Vec<CniError> {
+        let look = || {
+            let host = Kernel::host()?;
+            let ifbs = ifb::find(&host, removing.attachment, removing.attached)?;
+            Ok((host, ifbs))
+        };
+        let (host, ifbs) = match look() {
+            Ok(found) => found,
+            Err(error) => return vec![failed(error)],
+        };
+        // The veth is about to be removed, with what is on it.
+        if let Err(error) = unshape(&host, removing, &ifbs) {
+            tracing::warn!(%error, "the veth keeps its limits");
         }
+        ifbs.iter().filter_map(|link| unlink::remove(link, None).err()).map(failed).collect()
     }
 
-    async fn gc(collecting: &Collecting<'_, ()>) -> Vec<CniError> {
+    async fn gc(collecting: &Collecting<'_, Conf>) -> Vec<CniError> {
         let stale = Kernel::host()
             .and_then(|host| host_veth::list_stale_of(&host, &Kind::Ifb, collecting.network, collecting.valid));
         match stale {
@@ -135,6 +144,39 @@ fn shape(host: &Kernel, link: &Link, tbf: Tbf) -> Result<(), CniError> {
         Some(Qdisc::Tbf(_)) => host.run(tc::replace(link, &qdisc)).map_err(failed),
         _ => Err(failed(refused).detail("Another process shapes this link: end that, or give the container no limit.")),
     }
+}
+
+/// Removes from the host's end of the veth what ADD put there: the redirection to one of these links, and a bucket with the
+/// config's numbers.
+fn unshape(host: &Kernel, removing: &Removing<'_, Conf>, ifbs: &[Link]) -> Result<(), CniError> {
+    let Some(veth) = find_veth(host, removing)? else { return Ok(()) };
+    if let Some(limit) = removing.removal.ingress
+        && tc::find_root(host, &veth).map_err(failed)? == Some(Qdisc::Tbf(limit.tbf()))
+    {
+        host.run(tc::delete(&veth, &Qdisc::Tbf(limit.tbf()))).map_err(failed)?;
+    }
+    let target = tc::find_redirect(host, &veth).map_err(failed)?;
+    if target.is_some_and(|target| ifbs.iter().any(|ifb| ifb.index == target)) {
+        host.run(tc::delete_redirect(&veth)).map_err(failed)?;
+        if !tc::has_filters(host, &veth).map_err(failed)? {
+            host.run(tc::delete(&veth, &Qdisc::Ingress)).map_err(failed)?;
+        }
+    }
+    Ok(())
+}
+
+/// The host's end of the container's veth: by our mark, or by the container's end.
+fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link>, CniError> {
+    if let Some(veth) = link::find(host, &host_veth::name(removing.attachment)).map_err(failed)?
+        && host_veth::is_of(removing.attachment, &veth)
+    {
+        return Ok(Some(veth));
+    }
+    let Some(netns) = removing.find_netns()? else { return Ok(None) };
+    let inside = Kernel::in_netns(&netns).map_err(failed)?;
+    let found = link::find(&inside, removing.attachment.ifname.as_str()).map_err(failed)?;
+    let end = |link: Link| pair::find_host_end(host, &inside, &netns, &link);
+    Ok(found.map(end).transpose().map_err(failed)?.flatten())
 }
 
 /// Makes the attachment's ifb. What an earlier ADD of it left is removed first.

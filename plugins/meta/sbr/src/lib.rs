@@ -4,33 +4,23 @@
 pub mod change;
 pub mod conf;
 
-use std::fs::DirBuilder;
 use std::net::IpAddr;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
-use std::time::Duration;
 
-use chained::{Call, ChainedPlugin, Removing, Txn, differs, failed};
+use chained::{Call, ChainedPlugin, Removing, Txn, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, Ip};
-use interface::error::{On, failed_on};
 use interface::pod::Pod;
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link};
-use netops::lock::Lock;
 use netops::route::whole::{self, Whole};
 use netops::route::{self, Route};
 use netops::rule::{self, Listed, Rule};
-use netops::{Kernel, OpError, addr};
+use netops::{Errno, Kernel, addr};
 
 use crate::change::Change;
 use crate::conf::{Conf, Table};
 
 /// The first table that may be chosen, as in the reference.
 const FIRST_TABLE: u32 = 100;
-
-/// Taken while tables are chosen. In a folder of root's: what a container can open, such as its namespace, it could lock for ever.
-const LOCK: &str = "/run/cni/sbr.lock";
-const LOCK_DEADLINE: Duration = Duration::from_secs(10);
 
 /// The sbr plugin.
 #[derive(Debug)]
@@ -50,7 +40,7 @@ impl ChainedPlugin for Sbr {
         }
         let own = &call.conf.own;
         let pod = call.site.pod()?;
-        let _lock = lock()?;
+        let _lock = lock(Self::NAME)?;
         let inside = &pod.inside;
         if let Some(table) = own.table {
             return ips.iter().try_for_each(|ip| direct(inside, txn, ip.address.ip(), table));
@@ -87,12 +77,26 @@ impl ChainedPlugin for Sbr {
             Ok(None) => return Vec::new(),
             Err(error) => return vec![error],
         };
-        match Kernel::in_netns(&netns)
-            .and_then(|inside| rules_to_remove(&inside, removing).map(|rules| (inside, rules)))
-        {
-            Ok((inside, rules)) => rules.iter().filter_map(|rule| remove(&inside, rule).err()).map(failed).collect(),
-            Err(error) => vec![failed(error)],
+        let look = || {
+            let inside = Kernel::in_netns(&netns)?;
+            let link = link::find(&inside, removing.attachment.ifname.as_str())?;
+            let rules = rules_to_remove(&inside, removing, link.as_ref())?;
+            Ok((inside, link, rules))
+        };
+        let (inside, link, rules) = match look() {
+            Ok(found) => found,
+            Err(error) => return vec![failed(error)],
+        };
+        let errors: Vec<CniError> = rules.iter().filter_map(|rule| remove(&inside, rule).err()).map(failed).collect();
+        if let (Some(link), None) = (link, removing.removal.0) {
+            for rule in &rules {
+                // The interface is about to be removed, with its routes.
+                if let Err(error) = move_back(&inside, &link, rule, removing) {
+                    tracing::warn!(%error, "the interface's routes stay where they are");
+                }
+            }
         }
+        errors
     }
 }
 
@@ -101,18 +105,10 @@ fn ips<'a>(call: &Call<'a, Conf>) -> Vec<&'a Ip> {
     call.attached.ips().filter(|ip| ip.interface.is_some()).collect()
 }
 
-fn lock() -> Result<Lock, CniError> {
-    let path = Path::new(LOCK);
-    let folder = path.parent().unwrap_or(path);
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-    let made = made.map_err(|error| OpError::io("create", folder.display().to_string(), &error));
-    made.and_then(|()| Lock::take(path, 0o600, LOCK_DEADLINE)).map_err(|error| failed_on(On::Node, &error))
-}
-
 /// The interface's routes in the main table, those by a gateway first: their order when they are deleted.
 fn routes_of(inside: &Kernel, link: &Link) -> Result<Vec<Whole>, CniError> {
-    let mut routes = whole::list(inside, link.index, false).map_err(failed)?;
-    routes.extend(whole::list(inside, link.index, true).map_err(failed)?);
+    let mut routes = whole::list(inside, link.index, route::MAIN_TABLE, false).map_err(failed)?;
+    routes.extend(whole::list(inside, link.index, route::MAIN_TABLE, true).map_err(failed)?);
     routes.sort_by_key(Whole::is_on_link);
     Ok(routes)
 }
@@ -187,7 +183,7 @@ impl Moving<'_> {
             let route = Route { table: Some(table), ..Route::new(default, Some(gateway), Some(link.index)) };
             match inside.run(route::add_only(&route)) {
                 // Of an earlier ADD.
-                Err(error) if error.os_errno() == Some(netops::Errno::EEXIST) => (),
+                Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
                 done => {
                     // An error may be that of a lost answer.
                     txn.push(Box::new(Change::AddedDefault(route)));
@@ -245,11 +241,15 @@ fn compare(pod: &Pod, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniError> 
 }
 
 /// The rules for addresses of the interface, as it has them and as prevResult has them.
-fn rules_to_remove(inside: &Kernel, removing: &Removing<'_, Table>) -> netops::error::Result<Vec<Rule>> {
+fn rules_to_remove(
+    inside: &Kernel,
+    removing: &Removing<'_, Table>,
+    link: Option<&Link>,
+) -> netops::error::Result<Vec<Rule>> {
     let mut sources: Vec<IpAddr> =
         removing.attached.iter().flat_map(|prev| prev.ips()).map(|ip| ip.address.ip()).collect();
-    if let Some(link) = link::find(inside, removing.attachment.ifname.as_str())? {
-        sources.extend(addr::list(inside, &link)?.into_iter().map(|address| address.net.ip()));
+    if let Some(link) = link {
+        sources.extend(addr::list(inside, link)?.into_iter().map(|address| address.net.ip()));
     }
     let mut rules = Vec::new();
     for ipv6 in [false, true] {
@@ -268,4 +268,34 @@ fn remove(inside: &Kernel, rule: &Rule) -> netops::error::Result<()> {
         Err(error) if !error.is_absent() => Err(error),
         Ok(()) | Err(_) => Ok(()),
     }
+}
+
+/// Moves the interface's routes from a table that no rule uses any more to the main one, so that ADD may follow. A default route
+/// was there only if prevResult has one of the family.
+fn move_back(inside: &Kernel, link: &Link, rule: &Rule, removing: &Removing<'_, Table>) -> netops::error::Result<()> {
+    let is_reserved = matches!(rule.table, 0 | 253..=255);
+    let is_used = |ipv6| -> netops::error::Result<bool> {
+        Ok(rule::list(inside, ipv6)?.iter().any(|other| other.table == Some(rule.table)))
+    };
+    if is_reserved || is_used(false)? || is_used(true)? {
+        return Ok(());
+    }
+    for ipv6 in [false, true] {
+        let mut told = removing.attached.iter().flat_map(|prev| &prev.result.routes);
+        let had_default = told.any(|route| route.is_default() && route.dst.is_ipv6() == ipv6);
+        let mut routes = whole::list(inside, link.index, rule.table, ipv6)?;
+        // On-link routes first: the others' gateways are reached by them.
+        routes.sort_by_key(|route| !route.is_on_link());
+        for route in routes {
+            let is_default = route.dst().is_some_and(|dst| dst.prefix() == 0);
+            if !is_default || had_default {
+                match inside.run(whole::add(&route.in_table(route::MAIN_TABLE))) {
+                    Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
+                    done => done?,
+                }
+            }
+            inside.run(whole::delete(&route))?;
+        }
+    }
+    Ok(())
 }

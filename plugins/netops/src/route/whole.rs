@@ -5,13 +5,13 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
-use super::{MAIN_TABLE, Route, absent_is_empty, read};
+use super::{Route, absent_is_empty, read};
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
 
@@ -95,15 +95,15 @@ impl fmt::Display for Whole {
     }
 }
 
-/// The unicast routes of one family in the main table that leave by this link alone.
+/// The unicast routes of one family in a table that leave by this link alone.
 ///
 /// # Errors
 /// As [`super::list`].
-pub fn list(net: &Kernel, link: u32, ipv6: bool) -> Result<Vec<Whole>> {
+pub fn list(net: &Kernel, link: u32, table: u32, ipv6: bool) -> Result<Vec<Whole>> {
     let mut message = RouteMessage::default();
     message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
     message.header.kind = RouteType::Unicast;
-    message.attributes.push(RouteAttribute::Table(MAIN_TABLE));
+    message.attributes.push(RouteAttribute::Table(table));
     let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
         .flags(NLM_F_DUMP)
         .wire_name("RTM_GETROUTE dump");
@@ -123,6 +123,16 @@ pub fn put(route: &Whole) -> Request {
     route
         .request("put", "RTM_NEWROUTE", RouteNetlinkMessage::NewRoute(route.message.clone()))
         .flags(NLM_F_CREATE | NLM_F_REPLACE)
+}
+
+/// Adds a route where there is none with its destination, table and metric.
+///
+/// # Errors
+/// As [`super::add_only`].
+pub fn add(route: &Whole) -> Request {
+    route
+        .request("add", "RTM_NEWROUTE", RouteNetlinkMessage::NewRoute(route.message.clone()))
+        .flags(NLM_F_CREATE | NLM_F_EXCL)
 }
 
 /// Deletes a route.

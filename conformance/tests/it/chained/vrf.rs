@@ -1,0 +1,139 @@
+//! The vrf plugin.
+
+use super::{behind, bridged};
+use crate::configs::{Attached, with};
+use crate::subjects::node;
+use serde_json::{Value, json};
+use testns::{Attachment, Call, Container, Feature, Verb};
+
+fn config(own: Value) -> Value {
+    with(json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"}), own)
+}
+
+pub(super) fn full() -> Value {
+    config(json!({}))
+}
+
+/// What DEL leaves, as in the reference: the interface is about to go, with what it lost.
+pub(super) fn stays(line: &str) -> bool {
+    line.contains(" route ")
+}
+
+fn vrfs(pod: &Container) -> Vec<String> {
+    pod.namespace().links().into_iter().filter(|link| link.kind == "vrf").map(|link| link.name).collect()
+}
+
+#[test]
+fn the_interface_moves_into_the_vrf_with_addresses_and_routes() {
+    if !Feature::Vrf.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let addresses = pod.namespace().global_addresses("eth0");
+    // The kernel keeps no IPv6 address of a link that joins a VRF.
+    pod.namespace().set_sysctl("net/ipv6/conf/eth0/keep_addr_on_down", "0");
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    assert_eq!(attached.result, before.result);
+    assert_eq!(pod.namespace().link("eth0").master.as_deref(), Some("blue"));
+    assert_eq!(pod.namespace().global_addresses("eth0"), addresses);
+    let routes = pod.namespace().routes();
+    for to in ["0.0.0.0/0", "::/0", "10.7.0.0/24", "fd07::/64"] {
+        assert!(routes.iter().any(|route| route.to == to && route.table == 1), "{to}: {routes:#?}");
+    }
+    attached.check().ok();
+    attached.del().ok();
+    assert_eq!((pod.namespace().link("eth0").master, vrfs(&pod)), (None, vec![]));
+}
+
+#[test]
+fn a_vrf_lives_until_its_last_interface_leaves() {
+    if !Feature::Vrf.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let [one, two] = ["eth0", "net1"].map(|ifname| {
+        let before = bridged(&node, pod.attachment_as(ifname));
+        Attached::add(&node, &behind(&before, full()), pod.attachment_as(ifname))
+    });
+    one.del().ok();
+    two.check().ok();
+    assert_eq!(vrfs(&pod), ["blue"]);
+    two.del().ok();
+    two.del().ok();
+    assert!(vrfs(&pod).is_empty());
+}
+
+#[test]
+fn tables_are_chosen_and_conflicts_are_named() {
+    if !Feature::Vrf.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let call = |ifname: &str, own: Value| {
+        let attachment = pod.attachment_as(ifname);
+        let before = bridged(&node, &attachment);
+        Call::new(Verb::Add, behind(&before, config(own)), &attachment).run(&node)
+    };
+    call("eth0", json!({"table": 7})).ok();
+    let failure = call("net1", json!({"table": 8})).fails_with(103);
+    assert!(failure.msg.ends_with("it is there with table 7, not 8"), "{failure:?}");
+    let failure = call("net2", json!({"vrfname": "red", "table": 7})).fails_with(103);
+    assert!(failure.msg.ends_with("VRF blue has table 7"), "{failure:?}");
+    let failure = call("net3", json!({"vrfname": "eth0"})).fails_with(103);
+    assert!(failure.msg.ends_with("a veth has that name"), "{failure:?}");
+    call("net4", json!({"vrfname": "red"})).ok();
+    assert!(pod.namespace().routes().iter().any(|route| route.table == 1 && route.to == "10.7.0.0/24"));
+    assert_eq!(vrfs(&pod), ["blue", "red"]);
+}
+
+#[test]
+fn an_interface_of_another_vrf_is_refused() {
+    if !Feature::Vrf.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    Attached::add(&node, &behind(&before, full()), &pod);
+    let other = behind(&before, config(json!({"vrfname": "red"})));
+    let failure = Call::new(Verb::Add, other, &pod).run(&node).fails_with(103);
+    assert!(failure.msg.ends_with("it is in blue already"), "{failure:?}");
+    assert_eq!(vrfs(&pod), ["blue"]);
+}
+
+#[test]
+fn check_names_each_difference() {
+    if !Feature::Vrf.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    let differs = |word: &str| {
+        let failure = attached.check().fails_with(107);
+        assert!(failure.msg.ends_with(word), "{word}: {failure:?}");
+    };
+    pod.namespace().set_down("blue");
+    differs("it is down");
+    pod.namespace().clear_master("eth0");
+    differs("it is not in VRF blue");
+    pod.namespace().delete_link("blue");
+    differs("it is not found");
+}
+
+#[test]
+fn status_says_that_the_kernel_has_no_vrf() {
+    let node = node();
+    let status = node.call(Verb::Status, config(json!({"cniVersion": "1.1.0"})), Attachment::none());
+    if Feature::Vrf.is_here() {
+        status.ok();
+    } else {
+        let failure = status.fails_with(50);
+        assert!(failure.details.contains("Load module vrf (CONFIG_NET_VRF)"), "{failure:?}");
+    }
+}

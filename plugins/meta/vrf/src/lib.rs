@@ -1,0 +1,153 @@
+//! The vrf plugin: puts the container's interface into a VRF of the container, a set of interfaces with a routing table of their own.
+
+pub mod conf;
+pub mod member;
+
+use chained::{Call, ChainedPlugin, Removing, Txn, differs, failed, lock};
+use cni_spec::{AddResult, CniError, Code};
+use interface::pod::Pod;
+use interface::status::probe_kind;
+use netops::link::vrf::Vrf;
+use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
+use netops::{Kernel, rule, unlink};
+
+use crate::conf::{Conf, Name};
+use crate::member::{DeleteVrf, Member};
+
+/// The vrf plugin.
+#[derive(Debug)]
+pub struct VrfPlugin;
+
+chained::plugin!(VrfPlugin);
+
+impl ChainedPlugin for VrfPlugin {
+    const NAME: &'static str = "vrf";
+    type Conf = Conf;
+    type Removal = Name;
+
+    async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
+        let pod = call.site.pod()?;
+        let link = call.attached.link(pod)?;
+        let _lock = lock("vrf")?;
+        require_free(&pod.inside, &link, &call.conf.own.name)?;
+        let vrf = ensure_vrf(pod, txn, &call.conf.own)?;
+        txn.checkpoint().await;
+        Member::read(pod, link)?.join(pod, txn, &vrf).await
+    }
+
+    async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
+        let Conf { name, table } = &call.conf.own;
+        let pod = call.site.pod()?;
+        let link = call.attached.link(pod)?;
+        let place = pod.inside.place();
+        let vrf = link::find(&pod.inside, name.as_str()).map_err(failed)?;
+        let (vrf, found) = match vrf.as_ref().map(|vrf| (vrf, &vrf.kind)) {
+            Some((vrf, Kind::Vrf(settings))) => (vrf, settings.table),
+            Some(_) | None => return Err(differs(format!("VRF {name} in {place}"), "it is not found")),
+        };
+        if let Some(table) = table.filter(|table| *table != found) {
+            return Err(differs(format!("VRF {name} in {place}"), format!("its table is {found}, not {table}")));
+        }
+        if link.master != Some(vrf.index) {
+            return Err(differs(format!("link {} in {place}", link.name), format!("it is not in VRF {name}")));
+        }
+        match vrf.up {
+            true => Ok(()),
+            false => Err(differs(format!("VRF {name} in {place}"), "it is down")),
+        }
+    }
+
+    /// Takes the interface out of the VRF, and removes the VRF if it was the last one.
+    async fn del(removing: &Removing<'_, Name>) -> Vec<CniError> {
+        let Some(name) = &removing.removal.0 else { return Vec::new() };
+        let netns = match removing.find_netns() {
+            Ok(Some(netns)) => netns,
+            Ok(None) => return Vec::new(),
+            Err(error) => return vec![error],
+        };
+        // Without the lock a VRF that another ADD is about to use may go; that ADD fails then.
+        let lock = lock("vrf");
+        let mut errors: Vec<CniError> = lock.as_ref().err().cloned().into_iter().collect();
+        let removed =
+            Kernel::in_netns(&netns).and_then(|inside| leave(&inside, name, removing.attachment.ifname.as_str()));
+        errors.extend(removed.err().map(failed));
+        errors
+    }
+
+    fn status(_conf: &Conf, _search_path: &str) -> Result<(), CniError> {
+        probe_kind(Kind::Vrf(Vrf { table: 1 }))
+    }
+}
+
+fn require_free(inside: &Kernel, link: &Link, vrf: &LinkName) -> Result<(), CniError> {
+    let Some(index) = link.master else { return Ok(()) };
+    let master = link::find_index(inside, index).map_err(failed)?;
+    let master = master.map_or_else(|| format!("number {index}"), |master| master.name);
+    let msg = format!("cannot put link {} into VRF {vrf} in {}: it is in {master} already", link.name, inside.place());
+    Err(CniError::new(Code::EXISTS, msg))
+}
+
+/// The VRF of the name, made if it is not there.
+fn ensure_vrf(pod: &Pod, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
+    let Conf { name, table } = conf;
+    let inside = &pod.inside;
+    let cannot =
+        |why: String| Err(CniError::new(Code::EXISTS, format!("cannot use VRF {name} in {}: {why}", inside.place())));
+    if let Some(link) = link::find(inside, name.as_str()).map_err(failed)? {
+        return match (&link.kind, table) {
+            (Kind::Vrf(found), Some(table)) if found.table != *table => {
+                cannot(format!("it is there with table {}, not {table}", found.table))
+            }
+            (Kind::Vrf(_), _) => {
+                let up = Settings { up: Some(true), ..Settings::default() };
+                if link.up { Ok(link) } else { link::set_and_get(inside, &(&link).into(), &up).map_err(failed) }
+            }
+            (kind, _) => cannot(format!("a {kind} has that name")),
+        };
+    }
+    let vrfs = link::list(inside, None).map_err(failed)?;
+    let holder = |table: u32| vrfs.iter().find(|link| matches!(&link.kind, Kind::Vrf(vrf) if vrf.table == table));
+    let table = match table {
+        Some(table) => match holder(*table) {
+            Some(other) => return cannot(format!("VRF {} has table {table}", other.name)),
+            None => *table,
+        },
+        None => free_table(inside, &|table| holder(table).is_some())?,
+    };
+    txn.push(Box::new(DeleteVrf(name.clone())));
+    let new = NewLink { up: true, ..NewLink::new(name, Kind::Vrf(Vrf { table })) };
+    link::create(inside, &new, None).map_err(failed)
+}
+
+/// The lowest table that no VRF has, as in the reference, and that no rule names and no route is in.
+fn free_table(inside: &Kernel, is_taken: &dyn Fn(u32) -> bool) -> Result<u32, CniError> {
+    let mut first = 1;
+    while let Some(table) = rule::free_table(inside, first).map_err(failed)? {
+        if !is_taken(table) {
+            return Ok(table);
+        }
+        first = table.saturating_add(1);
+    }
+    Err(CniError::new(Code::KERNEL, format!("cannot choose a routing table in {}: none is free", inside.place())))
+}
+
+fn leave(inside: &Kernel, vrf: &LinkName, ifname: &str) -> netops::error::Result<()> {
+    let Some(vrf) = link::find(inside, vrf.as_str())?.filter(|link| matches!(link.kind, Kind::Vrf(_))) else {
+        return Ok(());
+    };
+    if let Some(link) = link::find(inside, ifname)?.filter(|link| link.master == Some(vrf.index)) {
+        let free = Settings { master: Some(0), ..Settings::default() };
+        absent_is_done(inside.run(link::set(&(&link).into(), &free)))?;
+    }
+    match link::list(inside, Some(vrf.index))?.is_empty() {
+        true => absent_is_done(inside.run(unlink::request(&(&vrf).into()))),
+        false => Ok(()),
+    }
+}
+
+fn absent_is_done(done: netops::error::Result<()>) -> netops::error::Result<()> {
+    match done {
+        Err(error) if !error.is_absent() => Err(error),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
