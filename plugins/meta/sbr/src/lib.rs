@@ -271,7 +271,7 @@ fn remove(inside: &Kernel, rule: &Rule) -> netops::error::Result<()> {
 }
 
 /// Moves the interface's routes from a table that no rule uses any more to the main one, so that ADD may follow. A default route
-/// was there if prevResult has one of the family; without prevResult it is taken for one that was. Another interface's stays.
+/// was there if prevResult has one of the family; without one of the interface it is taken for one that was. Another interface's stays.
 fn move_back(inside: &Kernel, link: &Link, rule: &Rule, removing: &Removing<'_, Table>) -> netops::error::Result<()> {
     let is_reserved = matches!(rule.table, 0 | 253..=255);
     let is_used = |ipv6| -> netops::error::Result<bool> {
@@ -282,7 +282,8 @@ fn move_back(inside: &Kernel, link: &Link, rule: &Rule, removing: &Removing<'_, 
     }
     for ipv6 in [false, true] {
         let is_default = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
-        let had_default = removing.attached.is_none_or(|prev| prev.result.routes.iter().any(is_default));
+        let told = removing.attached.filter(|prev| prev.interface().is_some());
+        let had_default = told.is_none_or(|prev| prev.result.routes.iter().any(is_default));
         let mut routes = whole::list(inside, link.index, rule.table, ipv6)?;
         // On-link routes first: the others' gateways are reached by them.
         routes.sort_by_key(|route| !route.is_on_link());
