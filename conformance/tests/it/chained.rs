@@ -5,6 +5,8 @@ mod sbr;
 mod tuning;
 mod vrf;
 
+pub(crate) use vrf::is_kernels as is_vrf_rule;
+
 use crate::configs::{Attached, bridge, drop_empty_dns, dual, with};
 use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::{Value, json};

@@ -16,7 +16,12 @@ pub(super) fn full() -> Value {
 
 /// What DEL leaves, as in the reference: the interface is about to go, with what it lost.
 pub(super) fn stays(line: &str) -> bool {
-    line.contains(" route ")
+    line.contains(" route ") || is_kernels(line)
+}
+
+/// The rule that the kernel makes with a namespace's first VRF, and keeps.
+pub(crate) fn is_kernels(line: &str) -> bool {
+    line.contains(" rule 1000: ")
 }
 
 fn vrfs(pod: &Container) -> Vec<String> {

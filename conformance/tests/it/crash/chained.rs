@@ -2,7 +2,7 @@
 
 use super::each_point;
 use super::rollback::{FAILED, Failing, REFUSED, assert_error_object, is_reply};
-use crate::chained::{Scene, behind, bridged, comes_and_goes, scenes, stays_on_node};
+use crate::chained::{Scene, behind, bridged, comes_and_goes, is_vrf_rule, scenes, stays_on_node};
 use crate::configs::with;
 use crate::subjects::node;
 use nix::sys::signal::Signal;
@@ -36,7 +36,8 @@ fn each(scene: Scene, what: &str, is_killed: bool, at: impl Fn(&Call, &testns::N
             assert_error_object(&reply, &point);
         }
         let changes = testns::changes(&inside, &pod.namespace().snapshot());
-        let left: Vec<_> = changes.lines().filter(|line| !is_del || !(scene.stays_inside)(line)).collect();
+        let left: Vec<_> =
+            changes.lines().filter(|line| !is_vrf_rule(line) && (!is_del || !(scene.stays_inside)(line))).collect();
         assert!(left.is_empty(), "{point}: left in the container: {left:#?}");
         let changes = node.changes();
         let cut_off = |line: &str| is_killed && line.contains("/run/cni/") && line.contains("/.");
