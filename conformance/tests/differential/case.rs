@@ -28,7 +28,7 @@ impl Case {
         let mut config = json!({"name": "net", "type": plugin.name});
         set(&mut numbers, &mut config, &keys::version());
         if plugin.is_ipam || !numbers.one_in(12) {
-            set(&mut numbers, &mut config, &keys::ipam());
+            set(&mut numbers, &mut config, &(plugin.ipam)());
         }
         for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(keys::common().iter().map(|key| (key, 8))) {
             // Without an address plugin, keys below `ipam` would make one that has no type.

@@ -20,6 +20,13 @@ const MASTERS: &[&str] = &[
     "ip address add 198.51.100.9/24 dev up1 && ip route add default via 198.51.100.1",
 ];
 
+/// What a node can give away: in use, each with an address and an MTU of its own.
+const DEVICES: &[&str] = &[
+    "sysctl -qw net.ipv6.conf.default.disable_ipv6=1",
+    "for n in 1 2; do ip link add dev$n mtu 1450 address 0a:00:00:00:00:d$n type veth peer name dev$n-peer; done",
+    "for n in 1 2; do ip address add 192.0.$n.9/24 dev dev$n; ip link set dev$n up; ip link set dev$n-peer up; done",
+];
+
 /// One observation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Line {
@@ -55,6 +62,9 @@ pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     let pods = [node.container(), node.container()];
     if case.plugin() == "macvlan" {
         MASTERS.iter().copied().for_each(prepare);
+    }
+    if case.plugin() == "host-device" {
+        DEVICES.iter().copied().for_each(prepare);
     }
     case.before().for_each(prepare);
     let mut course = Course { node: &node, case, lines: Vec::new() };
@@ -100,7 +110,8 @@ impl Course<'_> {
         pod: &Container,
         prev: Option<&Value>,
     ) -> Option<Value> {
-        let call = Call::new(verb, self.case.config(), pod).args(self.case.args()).deadline(DEADLINE);
+        let config = self.case.config().to_string().replace("{pod}", pod.id().trim_start_matches("pod"));
+        let call = Call::new(verb, config, pod).args(self.case.args()).deadline(DEADLINE);
         let call = by(who, self.node, self.case.plugin(), call);
         let call = prev.map_or(call.clone(), |prev| call.prev_result(prev));
         let reply = call.run(self.node);

@@ -5,8 +5,10 @@ use serde_json::{Value, json};
 /// A plugin's name and keys.
 pub(crate) struct Plugin {
     pub(crate) name: &'static str,
-    /// Whether it returns fixed addresses itself, or gets them from host-local.
+    /// Whether it returns addresses itself.
     pub(crate) is_ipam: bool,
+    /// The source of its addresses.
+    pub(crate) ipam: fn() -> Key,
     /// Its own keys.
     pub(crate) keys: Vec<Key>,
 }
@@ -58,11 +60,55 @@ pub(crate) fn plugins() -> Vec<Plugin> {
         key("runtimeConfig.mac", json!(["0a:00:00:00:00:09"]), json!(["01:00:00:00:00:01", "x"])),
     ];
     vec![
-        Plugin { name: "bridge", is_ipam: false, keys: bridge },
-        Plugin { name: "ptp", is_ipam: false, keys: ptp },
-        Plugin { name: "macvlan", is_ipam: false, keys: macvlan() },
-        Plugin { name: "host-local", is_ipam: true, keys: Vec::new() },
+        Plugin { name: "bridge", is_ipam: false, ipam, keys: bridge },
+        Plugin { name: "ptp", is_ipam: false, ipam, keys: ptp },
+        Plugin { name: "macvlan", is_ipam: false, ipam, keys: macvlan() },
+        Plugin { name: "host-device", is_ipam: false, ipam, keys: host_device() },
+        Plugin { name: "host-local", is_ipam: true, ipam, keys: Vec::new() },
+        Plugin { name: "static", is_ipam: true, ipam: fixed, keys: vec![dns_of_ipam()] },
     ]
+}
+
+/// Each node has `dev1` and `dev2`; `{pod}` is the pod's number.
+fn host_device() -> Vec<Key> {
+    vec![
+        key(
+            "device",
+            json!(["dev{pod}", "dev{pod}", "dev{pod}", "dev{pod}", "dev1", "", null]),
+            json!(["absent", 5, "a/b"]),
+        ),
+        key("hwaddr", json!(["0a:00:00:00:00:d{pod}", "0A:00:00:00:00:D{pod}", ""]), json!(["x", 5])),
+        key("kernelpath", json!([""]), json!(["/tmp", "net/dev1", 5])),
+        key("pciBusID", json!([""]), json!(["0000:99:00.1", 5])),
+    ]
+}
+
+/// The addresses of static. Without a prefix one is refused.
+fn fixed() -> Key {
+    let addresses = json!([
+        {"type": "static", "addresses": [{"address": "10.7.0.5/24"}]},
+        {"type": "static", "addresses": [{"address": "10.7.0.5/24", "gateway": "10.7.0.1"}, {"address": "fd07::5/64"}]},
+        {"type": "static", "addresses": [{"address": "203.0.113.9/32", "gateway": "192.0.2.1"}]},
+        {"type": "static", "addresses": [{"address": "10.7.0.5/24"}, {"address": "10.7.0.5/24"}]},
+        {"type": "static", "addresses": [{"address": "fd07::5/64", "gateway": "fd07::1"}, {"address": "fd08::5/64"}]},
+        {"type": "static", "addresses": []},
+        {"type": "static"}
+    ]);
+    let wrong = json!([
+        {}, null, "static",
+        {"type": "static", "addresses": [{"address": "10.7.0.5"}]},
+        {"type": "static", "addresses": [{"address": "10.7.0.5/33"}]},
+        {"type": "static", "addresses": [{"address": "x"}]},
+        {"type": "static", "addresses": [{"address": "10.7.0.5/24", "gateway": "x"}]},
+        {"type": "static", "addresses": [{"gateway": "10.7.0.1"}]},
+        {"type": "static", "addresses": {"address": "10.7.0.5/24"}}
+    ]);
+    key("ipam", addresses, wrong)
+}
+
+fn dns_of_ipam() -> Key {
+    let dns = json!([{}, {"nameservers": ["10.7.0.1"]}, {"domain": "a.b", "search": ["a.b"], "options": ["ndots:5"]}]);
+    key("ipam.dns", dns, json!([5, {"nameservers": "10.7.0.1"}]))
 }
 
 /// Each node has the masters.
@@ -165,6 +211,9 @@ pub(crate) const ARGS: &[&str] = &[
     "IP=10.7.0.5;",
     "IP=10.99.0.1",
     "IP=x",
+    "IP=10.7.0.5/24,fd07::5/64;GATEWAY=10.7.0.1",
+    "IP=10.7.0.8/24;GATEWAY=10.7.0.1,fd07::1",
+    "GATEWAY=10.7.0.1",
     "=",
 ];
 

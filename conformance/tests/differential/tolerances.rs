@@ -162,6 +162,25 @@ pub(crate) const ALL: &[Tolerance] = &[
         how: Excuse(|seen| seen.is_failure("Mac doesn't match")),
     },
     Tolerance {
+        name: "a device that comes home",
+        row: "A device comes home down",
+        how: Excuse(|seen| {
+            // On both sides it is there.
+            let text = &seen.difference.line.text;
+            let device = ["dev1", "dev2"].into_iter().find(|device| {
+                [" ", "/"]
+                    .iter()
+                    .any(|before| [" ", "/"].iter().any(|after| text.contains(&format!("{before}{device}{after}"))))
+            });
+            let is_home = |lines: &[Line], device: &str| {
+                let start = format!("link {device} ");
+                lines.iter().any(|line| line.place == "node after DEL" && line.text.starts_with(&start))
+            };
+            seen.difference.line.place == "node after DEL"
+                && device.is_some_and(|device| is_home(seen.ours, device) && is_home(seen.theirs, device))
+        }),
+    },
+    Tolerance {
         name: "DEL reads only what it needs",
         row: "DEL reads the whole config, and is refused for a type",
         how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "DEL", "")),
