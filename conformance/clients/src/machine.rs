@@ -117,7 +117,7 @@ impl Machine {
     /// A copy under the name of each plugin it has, as `cnitool install` leaves them.
     fn install_ours(&self) {
         let Subject::Multicall(executable) = Subject::ours() else { panic!("ours is one executable") };
-        for name in ["bridge", "host-local", "loopback", "noop"] {
+        for name in ["bridge", "host-device", "host-local", "loopback", "macvlan", "noop", "ptp", "static", "tap"] {
             self.put(name, |path| fs::copy(&executable, path).map(drop));
         }
     }

@@ -63,10 +63,10 @@ pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     if case.plugin() == "macvlan" {
         MASTERS.iter().copied().for_each(prepare);
     }
+    case.before().for_each(prepare);
     if case.plugin() == "host-device" {
         DEVICES.iter().copied().for_each(prepare);
     }
-    case.before().for_each(prepare);
     let mut course = Course { node: &node, case, lines: Vec::new() };
     let [own, others] = &pods;
     let first = course.call("pod1 ADD", who, Verb::Add, own, None);

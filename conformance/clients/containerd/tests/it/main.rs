@@ -8,3 +8,4 @@ mod ctr;
 mod failures;
 mod removal;
 mod times;
+mod types;
