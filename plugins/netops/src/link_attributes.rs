@@ -15,8 +15,9 @@ const AF_BRIDGE: u8 = 7;
 const KIND: u16 = 0x3fff; // NLA_TYPE_MASK
 
 /// `IFLA_ADDRESS`, `IFNAME`, `MTU`, `LINK`, `MASTER`, `TXQLEN`, `OPERSTATE`, `LINKINFO`, `IFALIAS`, `PROMISCUITY`,
-/// `GROUP`, `LINK_NETNSID` (include/uapi/linux/if_link.h): the attributes that [`crate::link::Link`] is made from.
-const LINK_ATTRIBUTES: [u16; 12] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37];
+/// `GROUP`, `LINK_NETNSID`, `PROP_LIST`, `PERM_ADDRESS`, `PARENT_DEV_NAME`, `PARENT_DEV_BUS_NAME`
+/// (include/uapi/linux/if_link.h): the attributes that [`crate::link::Link`] is made from.
+const LINK_ATTRIBUTES: [u16; 16] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37, 52, 54, 56, 57];
 /// `IFLA_AF_SPEC`: in a message of the bridge family a port's VLANs, the only part that is used; otherwise settings by
 /// address family.
 const PORT_ATTRIBUTE: u16 = 26;
@@ -53,7 +54,7 @@ fn link_without_unused(message: &[u8]) -> Option<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::kernel::parse;
-    use crate::link::Link;
+    use crate::link::{Link, Mac};
     use netlink_packet_core::NetlinkMessage;
     use netlink_packet_route::RouteNetlinkMessage;
 
@@ -85,22 +86,39 @@ mod tests {
     #[test]
     fn the_remaining_attributes_decode_to_the_same_link() {
         let bridge: &[u8] = &[11, 0, 1, 0, b'b', b'r', b'i', b'd', b'g', b'e', 0, 0];
-        let attributes: [(u16, &[u8]); 9] = [
+        let number = 5_u32.to_ne_bytes();
+        let attributes: [(u16, &[u8]); 19] = [
             (3, b"cni0\0"),
             (7, &[0; 96]), // statistics
-            (4, &1500_u32.to_ne_bytes()),
+            (4, &1400_u32.to_ne_bytes()),
             (1, &[2, 0, 0, 0, 0, 9]),
+            (5, &number),
+            (10, &number),
+            (13, &number),
             (26 | 1 << 15, &[12, 0, 10, 0, 8, 0, 1, 0, 0, 0, 0, 0]),
             (16, &[6]),
             (18, bridge),
             (20, b"cni:net/pod/eth0\0"),
+            (27, &number),
+            (30, &number),
+            (37, &number),
+            (52 | 1 << 15, &[9, 0, 53, 0, b'e', b'n', b'p', b'3', 0, 0, 0, 0]),
+            (54, &[2, 0, 0, 0, 0, 8]),
+            (56, b"0000:3b:00.1\0"),
+            (57, b"pci\0"),
             (999, b"of a newer kernel"),
         ];
         let message = link(0, &attributes);
         let without = without_unused(&message);
         assert!(without.len() + 100 < message.len(), "{}", without.len());
-        assert_eq!(whole(&without), whole(&message));
-        assert_eq!(whole(&without).alias.as_deref(), Some("cni:net/pod/eth0"));
+        let read = whole(&without);
+        assert_eq!(read, whole(&message));
+        assert_eq!(read.alias.as_deref(), Some("cni:net/pod/eth0"));
+        assert_eq!((read.mtu_bytes, read.peer, read.master, read.tx_queue_len), (1400, Some(5), Some(5), 5));
+        assert_eq!((read.promiscuity, read.group, read.peer_netns_id), (5, 5, Some(5)));
+        assert_eq!(read.parent_device.as_deref(), Some("pci/0000:3b:00.1"));
+        assert_eq!(read.permanent_mac, Some(Mac([2, 0, 0, 0, 0, 8])));
+        assert_eq!(read.alt_names, ["enp3"]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ pub use bridge::{Bridge, create_bridge};
 pub use kind::Kind;
 pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
 pub use new::{NewLink, Place, create};
-pub use settings::{Settings, set};
+pub use settings::{Settings, add_alt_names, delete_alt_names, set};
 pub use transfer::{Before, transfer};
 pub use veth::{Veth, create_free_veth, create_veth};
 
@@ -74,6 +74,12 @@ pub struct Link {
     pub promisc: bool,
     /// Receives all multicast (`IFF_ALLMULTI`).
     pub allmulti: bool,
+    /// Does not resolve addresses (`IFF_NOARP`).
+    pub no_arp: bool,
+    /// Can send to multicast addresses (`IFF_MULTICAST`).
+    pub multicast: bool,
+    /// Further names, which lead to it as its name does (`ip link property add altname`).
+    pub alt_names: Vec<String>,
     /// How many users set it promiscuous, the administrator and its bridge included.
     pub promiscuity: u32,
     /// Length of the transmit queue, in packets.

@@ -2,7 +2,7 @@
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, State,
+    InfoBridgePort, InfoPortData, LinkAttribute, LinkFlags, LinkInfo, LinkMessage, Prop, State,
 };
 
 use super::{Kind, Link, Mac, Port};
@@ -48,6 +48,8 @@ impl From<&LinkMessage> for Link {
             loopback: flags.contains(LinkFlags::Loopback),
             promisc: flags.contains(LinkFlags::Promisc),
             allmulti: flags.contains(LinkFlags::Allmulti),
+            no_arp: flags.contains(LinkFlags::Noarp),
+            multicast: flags.contains(LinkFlags::Multicast),
             ..Link::default()
         };
         let (mut bus, mut device) = ("", "");
@@ -74,6 +76,12 @@ impl From<&LinkMessage> for Link {
                 LinkAttribute::Promiscuity(count) => link.promiscuity = *count,
                 LinkAttribute::Group(group) => link.group = *group,
                 LinkAttribute::TxQueueLen(length) => link.tx_queue_len = *length,
+                LinkAttribute::PropList(properties) => {
+                    link.alt_names.extend(properties.iter().filter_map(|property| match property {
+                        Prop::AltIfName(name) => Some(name.clone()),
+                        _ => None,
+                    }));
+                }
                 LinkAttribute::LinkInfo(infos) => {
                     for info in infos {
                         link.read_info(info);

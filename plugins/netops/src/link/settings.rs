@@ -1,8 +1,8 @@
 //! Changes to a link.
 
-use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED};
+use netlink_packet_core::{DefaultNla, Emitable, NLA_F_NESTED, NLM_F_APPEND, NLM_F_CREATE, NLM_F_EXCL};
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, State};
+use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage, Prop, State};
 
 use super::{Mac, Target};
 use crate::kernel::Request;
@@ -24,6 +24,10 @@ pub struct Settings {
     pub promisc: Option<bool>,
     /// Reception of all multicast.
     pub allmulti: Option<bool>,
+    /// Whether it does not resolve addresses.
+    pub no_arp: Option<bool>,
+    /// Whether it can send to multicast addresses.
+    pub multicast: Option<bool>,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: Option<u32>,
     /// Whether it announces its IPv4 addresses by ARP when it is set up (`net/ipv4/conf/LINK/arp_notify`). Do not use
@@ -47,6 +51,8 @@ pub fn set(target: &Target, settings: &Settings) -> Request {
         (settings.up, LinkFlags::Up, "up"),
         (settings.promisc, LinkFlags::Promisc, "promisc"),
         (settings.allmulti, LinkFlags::Allmulti, "allmulti"),
+        (settings.no_arp, LinkFlags::Noarp, "noarp"),
+        (settings.multicast, LinkFlags::Multicast, "multicast"),
     ];
     for (wanted, flag, name) in flags {
         if let Some(on) = wanted {
@@ -60,6 +66,37 @@ pub fn set(target: &Target, settings: &Settings) -> Request {
         message.attributes.push(attribute);
     }
     Request::new("set", settings.object(&target.name), RouteNetlinkMessage::SetLink(message)).wire_name(wire_name)
+}
+
+/// Adds further names.
+///
+/// # Errors
+/// `EEXIST`: a link of the namespace has one of the names. `EOPNOTSUPP`: the kernel is older than 5.5.
+pub fn add_alt_names(target: &Target, names: &[String]) -> Request {
+    let message = RouteNetlinkMessage::NewLinkProp(with_alt_names(target, names));
+    alt_names("add", "RTM_NEWLINKPROP", target, names, message).flags(NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND)
+}
+
+/// Removes further names.
+///
+/// # Errors
+/// `EINVAL`: one of them is none of the link's.
+pub fn delete_alt_names(target: &Target, names: &[String]) -> Request {
+    let message = RouteNetlinkMessage::DelLinkProp(with_alt_names(target, names));
+    alt_names("delete", "RTM_DELLINKPROP", target, names, message)
+}
+
+fn with_alt_names(target: &Target, names: &[String]) -> LinkMessage {
+    let mut message = target.message();
+    let names = names.iter().cloned().map(Prop::AltIfName).collect();
+    message.attributes.push(LinkAttribute::PropList(names));
+    message
+}
+
+fn alt_names(op: &'static str, kind: &str, target: &Target, names: &[String], message: RouteNetlinkMessage) -> Request {
+    let names = names.join(" ");
+    Request::new(op, format!("further names {names} of link {}", target.name), message)
+        .wire_name(format!("{kind} dev={} {names}", target.name))
 }
 
 impl Settings {
