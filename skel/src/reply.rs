@@ -24,7 +24,9 @@ impl Reply {
     /// Failure: the error object, in the config's version as far as that is known.
     #[must_use]
     pub fn failure(error: &CniError, version: SpecVersion) -> Self {
-        Self { stdout: error.to_json(version).into_bytes(), exit: 1 }
+        let msg = bounded(&error.msg);
+        let details = bounded(&error.details);
+        Self { stdout: CniError { code: error.code, msg, details }.to_json(version).into_bytes(), exit: 1 }
     }
 
     /// Writes stdout; `unsent` handles a result that could not be written. A runtime that closed its end gets no text
@@ -50,6 +52,20 @@ impl Reply {
     }
 }
 
+/// The longest text of an error, in bytes. Runtimes log errors whole, and a config's values may be of any length.
+const TEXT_BYTES_MAX: usize = 4096;
+
+/// The start and the end of a text that is too long: what failed, and why.
+fn bounded(text: &str) -> String {
+    if text.len() <= TEXT_BYTES_MAX {
+        return text.to_owned();
+    }
+    let start = text.floor_char_boundary(TEXT_BYTES_MAX / 2);
+    let end = text.ceil_char_boundary(text.len() - TEXT_BYTES_MAX / 2);
+    let left_out = end - start;
+    format!("{} [{left_out} bytes left out] {}", &text[..start], &text[end..])
+}
+
 /// Writes past std's line buffer, so that a reply goes out in one system call, whole.
 fn write_all(mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -60,4 +76,18 @@ fn write_all(mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_keeps_its_start_and_its_end() {
+        assert_eq!(bounded("short"), "short");
+        let text = bounded(&format!("cannot use key mode = {}: it is none", "ä".repeat(70_000)));
+        assert!(text.len() < TEXT_BYTES_MAX + 100, "{}", text.len());
+        assert!(text.starts_with("cannot use key mode = ää") && text.ends_with("ää: it is none"), "{text}");
+        assert!(text.contains(" bytes left out] "), "{text}");
+    }
 }
