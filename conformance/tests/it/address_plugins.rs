@@ -100,6 +100,24 @@ fn failed_add_releases_the_address_after_the_link() {
     }
 }
 
+/// A container with CAP_NET_ADMIN may rename its link as soon as it is there.
+#[test]
+fn link_that_is_renamed_while_the_address_plugin_runs_fails_add() {
+    let node = plain_node();
+    let path = node.bin_dir().join("witness");
+    let script = format!(
+        "#!/bin/sh\ncat >/dev/null\ncase $CNI_COMMAND in ADD) \
+         nsenter --net=\"$CNI_NETNS\" ip link set eth0 name zz && echo '{}' ;; esac\n",
+        usable()
+    );
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    let pod = node.container();
+    let error = add(&node, &config("bridge", json!({"bridge": "br0"})), &pod).fails_with(100);
+    assert!(error.msg.ends_with("it was renamed zz during ADD"), "{error:?}");
+    assert!(pod.namespace().find_link("zz").is_none());
+}
+
 /// Host-local needs no link, so an ADD that it refuses makes none, not even the bridge.
 #[test]
 fn address_plugin_of_the_suite_is_called_before_anything_is_made() {

@@ -105,6 +105,22 @@ impl<'a> Stage<'a> {
         Ok(found)
     }
 
+    /// Refuses a link that a process of the container has renamed while the address plugin ran.
+    ///
+    /// # Errors
+    /// Code 100: it is gone, or has another name.
+    pub(crate) fn expect_unrenamed(&mut self) -> Result<(), CniError> {
+        let Some(made) = self.container.as_ref().or(self.new_peer.as_ref()) else { return Ok(()) };
+        let link = link::get(&self.pod.inside, &made.into()).map_err(failed)?;
+        if link.name != self.names.container {
+            let (name, place) = (&self.names.container, self.pod.inside.place());
+            let msg = format!("cannot use interface {name} in {place}: it was renamed {} during ADD", link.name);
+            return Err(CniError::new(Code::KERNEL, msg));
+        }
+        self.container = Some(link);
+        Ok(())
+    }
+
     /// Says what the container's link is, for a step that has made or moved it.
     pub fn set_container(&mut self, link: Link) {
         self.container = Some(link);

@@ -56,6 +56,9 @@ async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> 
             make(&plan, &mut stage, plugin, has_filter, Some(Turn::AfterAddresses)).await?;
         }
         let lease = lease::take(ipam, txn).await?;
+        if is_link_first {
+            stage.expect_unrenamed()?;
+        }
         let plan = plugin.plan(lease)?;
         txn.checkpoint().await;
         let made = if is_link_first { Some(Turn::BeforeAddresses) } else { None };

@@ -70,7 +70,7 @@ pub enum Step<O> {
     /// A veth between host and container, the container's end down.
     Veth(Veth),
     /// Any other new link in the container, down.
-    Create(Create),
+    Create(Box<Create>),
     /// The container sends from its Ethernet address only. CHECK knows no address, and compares with the link's.
     SpoofGuard(Option<Mac>),
     /// These addresses leave the node under its own.
@@ -330,7 +330,7 @@ impl<O: OwnStep> Step<O> {
                 if *up { writeln!(f, "ip link set {host} up") } else { Ok(()) }
             }
             Self::Create(create) => {
-                let Create { kind, lower, mtu_bytes, mac } = create;
+                let Create { kind, lower, mtu_bytes, mac } = &**create;
                 let lower = lower.as_ref().map(|(_, lower)| format!(" link {}", lower.name)).unwrap_or_default();
                 let mtu = mtu_bytes.map(|mtu| format!(" mtu {mtu}")).unwrap_or_default();
                 let mac = mac.map(|mac| format!(" address {mac}")).unwrap_or_default();

@@ -37,7 +37,7 @@ impl InterfacePlugin for Dummy {
 
 fn plan(attachment: &Attachment, lease: Option<AddResult>) -> Result<Plan<NoStep>, CniError> {
     let mut plan = Plan::new(attachment, lease, None);
-    plan.push(Step::Create(Create::new(Kind::Dummy)));
+    plan.push(Step::Create(Box::new(Create::new(Kind::Dummy))));
     plan.push_container(Options::default())?;
     Ok(plan)
 }

@@ -114,7 +114,7 @@ fn plan(
     let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
     let lower = state.master.clone().map(|master| (conf.master.side, master));
     let (kind, mtu_bytes, mac) = (Kind::Macvlan(conf.settings), conf.mtu_bytes, state.mac);
-    plan.push(Step::Create(Create { kind, lower, mtu_bytes, mac }));
+    plan.push(Step::Create(Box::new(Create { kind, lower, mtu_bytes, mac })));
     plan.push_container(Options { announce: Announce::Both, ..Options::default() })?;
     Ok(plan)
 }

@@ -102,7 +102,12 @@ fn plan(
 ) -> Result<Plan<NoStep<State>>, CniError> {
     let mut plan = Plan::new(attachment, lease, Some(conf.dns.clone()));
     let lower = state.master.clone().map(|master| (conf.master.side, master));
-    plan.push(Step::Create(Create { kind: Kind::Vlan(conf.settings), lower, mtu_bytes: conf.mtu_bytes, mac: None }));
+    plan.push(Step::Create(Box::new(Create {
+        kind: Kind::Vlan(conf.settings),
+        lower,
+        mtu_bytes: conf.mtu_bytes,
+        mac: None,
+    })));
     plan.push_container(Options::default())?;
     Ok(plan)
 }
