@@ -35,6 +35,37 @@ fn a_renamed_device_comes_home_and_not_the_link_in_its_place() {
     }
 }
 
+/// A further name that a link of the node has, too, would keep the device away; others would lead the node's lookups to it.
+#[test]
+fn further_names_and_flags_of_the_container_do_not_come_home() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    ip(host, "link add uplink0 type veth peer name uplink1");
+    ip(host, "link property add dev dev1 altname dev1name altname dev1other");
+    node.remember();
+    let before = [host.link("dev1").mtu_bytes.to_string(), details(host)];
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let inside = pod.namespace();
+    ip(inside, "link property add dev eth0 altname uplink0 altname tun0");
+    ip(inside, "link property del dev eth0 altname dev1name");
+    ip(inside, "link set eth0 arp off multicast off txqueuelen 1");
+    attached.del().ok();
+    assert_home(&node, "after DEL");
+    assert_eq!([host.link("dev1").mtu_bytes.to_string(), details(host)], before);
+}
+
+/// Flags, queue and further names of the device on the host.
+fn details(host: &testns::Namespace) -> String {
+    let run = || std::process::Command::new("ip").args(["link", "show", "dev", "dev1"]).output();
+    let text = String::from_utf8(host.enter(run).expect("run ip").stdout).expect("text");
+    let mut names: Vec<&str> = text.lines().filter(|line| line.contains("altname")).collect();
+    names.sort_unstable();
+    let first = text.lines().next().expect("a line").split_once(": ").expect("an index").1;
+    [&[first], &names[..]].concat().join("\n")
+}
+
 /// An end of a pair of its own with the device's index, name, alias and address.
 #[test]
 fn a_forged_device_stays_in_the_container() {

@@ -43,6 +43,8 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
     for netns in given.into_iter().chain(opened.as_ref()) {
         let inside = Kernel::in_netns(netns)?;
         if let Some(link) = find_inside(record, &host, netns, &inside)? {
+            drop_foreign_names(&inside, &link, &record.device)?;
+            restore_flags(&inside, &link, &record.device)?;
             let link = fetch(&link, netns, &inside, &host, &record.device.name, &arriving)?;
             restore(&host, &link, &record.device)?;
             return Ok(Outcome::Home);
@@ -69,6 +71,8 @@ pub fn recover(host: &Kernel, record: &Record, link: &Link) -> Result<()> {
     if !is_returned(host, record, link) {
         return Ok(());
     }
+    drop_foreign_names(host, link, &record.device)?;
+    restore_flags(host, link, &record.device)?;
     let rename = Settings { name: Some(record.device.name.clone()), ..Settings::default() };
     let down = Settings { up: Some(false), ..Settings::default() };
     if link.name != record.device.name {
@@ -145,6 +149,27 @@ fn is_on_bus(link: &Link, bus: &str, id: &str) -> bool {
 
 fn is_recorded(record: &Record, netns: &Netns) -> bool {
     netns.identity().numbers() == record.netns_numbers
+}
+
+/// Removes the further names that the container gave the device: one that a link of the host has would keep it away, and
+/// others would lead the node's lookups to it.
+fn drop_foreign_names(net: &Kernel, link: &Link, device: &Device) -> Result<()> {
+    let foreign: Vec<String> = link.alt_names.iter().filter(|name| !device.alt_names.contains(name)).cloned().collect();
+    if foreign.is_empty() {
+        return Ok(());
+    }
+    tracing::warn!(device = device.name, ?foreign, "the container gave the device further names, which are removed");
+    net.run(link::delete_alt_names(&link.into(), &foreign))
+}
+
+/// Gives a device its flags back, before the kernel makes the host's IPv6 settings of it by them.
+fn restore_flags(net: &Kernel, link: &Link, device: &Device) -> Result<()> {
+    let settings = Settings {
+        no_arp: (device.no_arp != link.no_arp).then_some(device.no_arp),
+        multicast: (device.multicast != link.multicast).then_some(device.multicast),
+        ..Settings::default()
+    };
+    if settings == Settings::default() { Ok(()) } else { net.run(link::set(&link.into(), &settings)) }
 }
 
 /// Moves a link of a container to the host: name and alias come with the move.
@@ -248,9 +273,14 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
         mtu_bytes: (device.mtu != link.mtu_bytes).then_some(device.mtu),
         promisc: (device.promisc != link.promisc).then_some(device.promisc),
         allmulti: (device.allmulti != link.allmulti).then_some(device.allmulti),
+        tx_queue_len: (device.tx_queue_len != link.tx_queue_len).then_some(device.tx_queue_len),
         ..Settings::default()
     };
     let mut requests = Vec::new();
+    let missing: Vec<String> = device.alt_names.iter().filter(|name| !link.alt_names.contains(name)).cloned().collect();
+    if !missing.is_empty() {
+        requests.push(link::add_alt_names(&link.into(), &missing));
+    }
     if settings != Settings::default() {
         requests.push(link::set(&link.into(), &settings));
     }

@@ -70,6 +70,14 @@ pub struct Device {
     pub promisc: bool,
     /// Whether it received all multicast.
     pub allmulti: bool,
+    /// Whether it did not resolve addresses.
+    pub no_arp: bool,
+    /// Whether it could send to multicast addresses.
+    pub multicast: bool,
+    /// Length of its transmit queue, in packets.
+    pub tx_queue_len: u32,
+    /// Its further names.
+    pub alt_names: Vec<String>,
     /// The alias that it had.
     pub alias: String,
     /// The link that it was a port of: index and name.
@@ -105,6 +113,10 @@ impl Record {
                 up: link.up,
                 promisc: link.promisc,
                 allmulti: link.allmulti,
+                no_arp: link.no_arp,
+                multicast: link.multicast,
+                tx_queue_len: link.tx_queue_len,
+                alt_names: link.alt_names.clone(),
                 alias: link.alias.clone().unwrap_or_default(),
                 master: master.map(|master| (master.index, master.name.clone())),
                 addresses: addresses.iter().map(|address| (address.net.to_string(), address.nodad)).collect(),
@@ -139,6 +151,10 @@ impl Record {
             up,
             promisc,
             allmulti,
+            no_arp,
+            multicast,
+            tx_queue_len,
+            alt_names,
             alias,
             master,
             addresses,
@@ -148,8 +164,9 @@ impl Record {
             "boot": self.boot, "netns": self.netns, "netns_numbers": self.netns_numbers, "index": self.index,
             "device": {
                 "name": name, "kind": kind, "mac": mac, "permanent_mac": permanent_mac, "parent": parent, "peer": peer,
-                "mtu": mtu, "up": up, "promisc": promisc, "allmulti": allmulti, "alias": alias, "master": master,
-                "addresses": addresses,
+                "mtu": mtu, "up": up, "promisc": promisc, "allmulti": allmulti, "no_arp": no_arp,
+                "multicast": multicast, "tx_queue_len": tx_queue_len, "alt_names": alt_names, "alias": alias,
+                "master": master, "addresses": addresses,
             },
         });
         file::replace(&path(self.names()), format!("{content}\n").as_bytes(), 0o600)
