@@ -179,7 +179,7 @@ mod tests {
         assert_eq!(compare_size(BASE_BYTES + 2 * PLUGIN_BYTES, 2), None);
         assert_eq!(
             compare_size(BASE_BYTES + 2 * PLUGIN_BYTES + 1, 2).unwrap(),
-            "cni-plugins: 3450001 bytes are more than the budget of 3450000 for 2 plugins"
+            "cni-plugins: 3940001 bytes are more than the budget of 3940000 for 2 plugins"
         );
     }
 

@@ -94,8 +94,9 @@ fn no_proc() {
             "cniVersion": "1.0.0",
             "code": 100,
             "msg": "cannot read sysctl net/ipv6/conf/br0/accept_ra: no such file or directory",
-            "details": "ENOENT (2). /proc is not mounted where the plugin runs: mount it (mount -t proc proc /proc). Undone: addresses released."
-        }"#]].assert_eq(&String::from_utf8_lossy(&output.stdout));
+            "details": "ENOENT (2). /proc is not mounted where the plugin runs: mount it (mount -t proc proc /proc)."
+        }"#]]
+    .assert_eq(&String::from_utf8_lossy(&output.stdout));
 }
 
 /// Another process holds the lock and does not release it.

@@ -11,7 +11,7 @@ use crate::engine::Podman;
 use crate::left::assert_nothing_left;
 use crate::networks;
 
-/// podman's default network: bridge of ours; portmap, firewall and tuning of the reference.
+/// podman's default network: bridge, portmap, firewall and tuning, all of the suite.
 #[test]
 fn on_the_default_network_a_container_has_what_the_result_says() {
     let Some(podman) = Podman::or_skip() else { return };

@@ -44,7 +44,7 @@ pub(crate) fn install(maker: Maker) {
     }
     assert_eq!(maker_of("bridge"), maker);
     assert_eq!(maker_of("host-local"), maker);
-    assert_eq!(maker_of("portmap"), Maker::Reference);
+    assert_eq!(maker_of("portmap"), maker);
 }
 
 fn maker_of(plugin: &str) -> Maker {

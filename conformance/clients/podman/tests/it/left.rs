@@ -20,12 +20,15 @@ pub(crate) fn assert_nothing_left(podman: &Podman, cycle: impl Fn(&Podman) -> Ve
     podman.node.assert_as_before_except(is_kept);
 }
 
-/// State that belongs to no container: the last address that host-local gave in a network, empty folders of podman's,
+/// State that belongs to no container: the last address that host-local gave in a network, its lock, empty folders of podman's,
 /// and routes that the kernel makes for an address, some when it gets round to it. The address itself has a line of its
 /// own.
 pub(crate) fn is_kept(line: &str) -> bool {
     let is_local_route = line.contains(" route ") && line.contains(" table 255 ") && line.contains(" proto 2 ");
-    is_local_route || ["/last_reserved_ip.", "/run/cni", "+ folder /run/"].iter().any(|name| line.contains(name))
+    is_local_route
+        || ["/last_reserved_ip.", "/run/cni", "/var/lib/cni/locks", "+ folder /run/"]
+            .iter()
+            .any(|name| line.contains(name))
 }
 
 fn names_one_of(line: &str, theirs: &[String]) -> bool {

@@ -1,4 +1,4 @@
-//! `podman run -p`: the reference's portmap behind the suite's bridge.
+//! `podman run -p`: portmap behind the suite's bridge.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
