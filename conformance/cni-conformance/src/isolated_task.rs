@@ -1,7 +1,7 @@
 //! A task for a child process in namespaces of its own.
 //!
 //! The parent writes an `IsolatedTask` as JSON to the child's stdin and reads the answer, JSON too, from its stdout. The
-//! child starts twice: [`isolate`] enters new namespaces and starts [`run_isolated`], the first process there.
+//! child starts twice: [`isolate()`] enters new namespaces and starts [`run_isolated`], the first process there.
 
 use crate::finding::CallRecord;
 use crate::form;
