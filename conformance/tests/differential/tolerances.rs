@@ -258,6 +258,21 @@ pub(crate) const ALL: &[Tolerance] = &[
         how: Excuse(|seen| seen.is_only_refused_by(Who::Ours, "ADD", "duplicate allocation is not allowed")),
     },
     Tolerance {
+        name: "an address of CNI_ARGS beside one of runtimeConfig",
+        row: "An address in `CNI_ARGS` and another of the same range set",
+        how: Excuse(|seen| {
+            // All that follows such an ADD of the reference differs.
+            let config = seen.case.config();
+            let lists = [&config["runtimeConfig"]["ips"], &config["args"]["cni"]["ips"]];
+            let has_both = seen.case.args().contains("IP=") && lists.iter().any(|list| list.is_array());
+            let is_refused = |place: &&str| {
+                let theirs = seen.said(Who::Reference, place).filter(|line| line.fails());
+                theirs.is_some_and(|line| line.words.contains("failed to allocate all requested IPs"))
+            };
+            has_both && ["pod1 ADD", "pod2 ADD"].iter().any(is_refused)
+        }),
+    },
+    Tolerance {
         name: "ADD all or nothing",
         row: "A failed ADD leaves the veth",
         how: Excuse(|seen| seen.is_state("") && seen.difference.who == Who::Reference && seen.fails_theirs()),
