@@ -6,6 +6,7 @@ use crate::subjects::ours;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 use testns::{Node, Remains, Subject};
 
 /// A node with a network in its configuration folder and nothing installed.
@@ -136,6 +137,7 @@ fn gc_removes_what_has_no_namespace_any_more() {
         tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
     }
     drop(gone.leave(Remains::Gone));
+    tour.node.settle(Duration::from_secs(60));
     let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(format!("10.7.0.{last}")).exists();
     assert!(tour.cnitool(&["gc", "office", "--dry-run"]).contains("would be deleted"));
     assert!(reservation(2) && reservation(3));

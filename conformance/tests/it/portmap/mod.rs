@@ -10,11 +10,11 @@ use crate::configs::{Attached, bridge, dual, with};
 use crate::subjects::skip;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use testns::{Attachment, Namespace, Node};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -81,11 +81,22 @@ fn at(address: &str, port: u16) -> SocketAddr {
     SocketAddr::new(address.parse::<IpAddr>().unwrap(), port)
 }
 
+/// Listens on a port. A process that another test is about to start may still hold the listener of the call before.
+fn listen(server: &Namespace, address: SocketAddr) -> TcpListener {
+    let begin = Instant::now();
+    loop {
+        match server.enter(|| TcpListener::bind(address)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && begin.elapsed() < LONG => std::thread::yield_now(),
+            listener => return listener.unwrap(),
+        }
+    }
+}
+
 /// Connects to an address and sees whether the server on this port of the container answers; returns the client's address
 /// as the server sees it.
 fn tcp(from: &Namespace, to: SocketAddr, server: &Namespace, port: u16, within: Duration) -> Option<IpAddr> {
     let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
-    let listener = server.enter(|| TcpListener::bind(at(any, port))).unwrap();
+    let listener = listen(server, at(any, port));
     let mut client = from.enter(|| TcpStream::connect_timeout(&to, within)).ok()?;
     // The last packet of the handshake may still be under way.
     let mut ready = [PollFd::new(listener.as_fd(), PollFlags::POLLIN)];
