@@ -147,8 +147,8 @@ fn checked(
     let mut conf = plugin.checked(object, version)?;
     conf.net.ipam = conf.net.ipam.filter(|_| plugin.delegates());
     conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(&raw.call, ipam))?;
-    for sentence in object.misspelt() {
-        tracing::warn!(plugin = plugin.name(), network = %object.name(), "{sentence}");
+    for misspelt in object.misspelt() {
+        tracing::warn!(plugin = plugin.name(), network = %object.name(), "{misspelt}");
     }
     Ok(conf)
 }

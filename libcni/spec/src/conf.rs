@@ -10,6 +10,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::cell::RefCell;
+use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 
@@ -29,6 +30,21 @@ pub struct ConfObject {
     version: String,
     ignored: RefCell<Vec<Ignored>>,
     unread: RefCell<Vec<String>>,
+}
+
+/// An unknown key that resembles a known one. Its text is a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Misspelt {
+    /// The key's path, `ipam.subnt`.
+    pub path: String,
+    /// The known key, without its path.
+    pub meant: &'static str,
+}
+
+impl fmt::Display for Misspelt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Key {} is unknown and was ignored: did you mean {}?", self.path, self.meant)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -146,15 +162,14 @@ impl ConfObject {
         json::decode_noting(&self.value, &self.ignored).map_err(|error| self.hint(Self::invalid(&error)))
     }
 
-    /// A sentence for each unknown key that resembles a known one.
+    /// The unknown keys that resemble a known one.
     #[must_use]
-    pub fn misspelt(&self) -> Vec<String> {
-        let sentence = |ignored: &Ignored| {
+    pub fn misspelt(&self) -> Vec<Misspelt> {
+        let resembling = |ignored: &Ignored| {
             let elsewhere = if ignored.path == ignored.key { COMMON_KEYS } else { &[] };
-            let meant = ignored.meant(elsewhere)?;
-            Some(format!("Key {} is unknown and was ignored: did you mean {meant}?", ignored.path))
+            ignored.meant(elsewhere).map(|meant| Misspelt { path: ignored.path.clone(), meant })
         };
-        self.ignored.borrow().iter().filter_map(sentence).take(MISSPELT_MAX).collect()
+        self.ignored.borrow().iter().filter_map(resembling).take(MISSPELT_MAX).collect()
     }
 
     /// Adds [`ConfObject::misspelt`] to an error about the config: a missing key may be a misspelt one. Text that the
@@ -165,7 +180,7 @@ impl ConfObject {
             true => error,
             false => error.detail(sentence),
         };
-        self.misspelt().into_iter().fold(error, add)
+        self.misspelt().iter().map(Misspelt::to_string).fold(error, add)
     }
 
     /// `prevResult`, which must be of the config's version family; `None` if there is none.

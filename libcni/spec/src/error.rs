@@ -121,6 +121,24 @@ impl CniError {
         Self::new(Code::INVALID_CONFIG, format!("cannot use network config: key {key} = {value}: {why}"))
     }
 
+    /// The path of the key that the error is about, `ipam.ranges[0][0].subnet`, if it names one: by `key PATH` in the
+    /// message, as decoding errors and [`CniError::invalid_key`] do, by `cannot use PATH = VALUE`, or by `key PATH` in the
+    /// details.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        fn path<'a>(text: &'a str, ends: &[&str]) -> Option<&'a str> {
+            let end = ends.iter().filter_map(|end| text.find(end)).min()?;
+            text.get(..end).filter(|path| !path.is_empty() && !path.contains(' '))
+        }
+        fn after<'a>(text: &'a str, word: &str) -> Option<&'a str> {
+            text.split_once(word).map(|(_, rest)| rest)
+        }
+        let named = after(&self.msg, "key ").and_then(|text| path(text, &[" = ", " is ", " has ", ": "]));
+        let used = || self.msg.strip_prefix("cannot use ").and_then(|text| path(text, &[" = "]));
+        let detailed = || after(&self.details, "It is key ").and_then(|text| text.strip_suffix('.'));
+        named.or_else(used).or_else(detailed)
+    }
+
     /// Appends a sentence to the details.
     #[must_use]
     pub fn detail(mut self, text: impl AsRef<str>) -> Self {
@@ -196,6 +214,19 @@ mod tests {
         assert_eq!((refused.code, undecodable.code), (Code::INVALID_CONFIG, Code::INVALID_CONFIG));
         assert_eq!(refused.msg, "cannot use network config: key mtu = 0: expected a whole number from 1 to 9000");
         assert_eq!(undecodable.msg, "cannot use network config: key mtu = -1: expected a whole number from 0 to 255");
+    }
+
+    #[test]
+    fn the_key_that_an_error_names() {
+        let key = |msg: &str, details: &str| {
+            CniError::new(Code::INVALID_CONFIG, msg).detail(details).key().map(str::to_owned)
+        };
+        assert_eq!(key("cannot use network config: key a.b[0] = 1: no", "").as_deref(), Some("a.b[0]"));
+        assert_eq!(key("cannot use network config: key vrfname is missing", "").as_deref(), Some("vrfname"));
+        assert_eq!(key("cannot use args.cni.mac = \"x\": no", "").as_deref(), Some("args.cni.mac"));
+        assert_eq!(key("invalid range set 0", "It is key ipam.ranges[0].").as_deref(), Some("ipam.ranges[0]"));
+        assert_eq!(key("plugin ptp needs key ipam", ""), None);
+        assert_eq!(key("cannot use network config: a = b", ""), None);
     }
 
     #[test]
