@@ -3,6 +3,7 @@
 //! A [`NetworkConf`] is a list of plugins. Single-plugin files (`.conf`, `.json`) become lists of one.
 //! [`find`] looks a network up in a folder; [`NetworkConf::parse`] reads one from memory.
 
+use crate::derive::{Added, stdin};
 use crate::error::Error;
 use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, RawObject, decode, shown};
@@ -69,13 +70,12 @@ pub struct Found {
 /// [`Error::NoConfig`] if there is no such file at all, also when there is no folder; [`Error::NoNetwork`] if none
 /// has this name; [`Error::ReadConfig`] if the folder cannot be read.
 pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
-    let files = conf_files(dir, &["conflist", "conf", "json"])?;
+    let files = search_order(dir)?;
     if files.is_empty() {
         return Err(Error::NoConfig { dir: dir.to_owned() });
     }
-    let (lists, singles): (Vec<_>, Vec<_>) = files.into_iter().partition(|path| is_list(path));
     let mut passed_over = Vec::new();
-    for path in lists.into_iter().chain(singles) {
+    for path in files {
         match NetworkConf::read(&path) {
             Ok(network) if network.name == name => return Ok(Found { network, passed_over }),
             Ok(_) => {}
@@ -94,6 +94,17 @@ pub fn find(dir: &Path, name: &str) -> Result<Found, Error> {
 
 /// The end of the error about a list without plugins.
 pub const NO_PLUGINS: &str = "no plugins in list";
+
+/// The files of `dir` in which [`find`] looks for a network, in that order.
+///
+/// # Errors
+/// As [`conf_files`].
+pub fn search_order(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let (mut lists, singles): (Vec<_>, Vec<_>) =
+        conf_files(dir, &["conflist", "conf", "json"])?.into_iter().partition(|path| is_list(path));
+    lists.extend(singles);
+    Ok(lists)
+}
 
 /// The files of `dir` with one of these extensions, exactly so spelled, sorted by name. A missing folder has no files.
 ///
@@ -117,7 +128,9 @@ pub fn conf_files(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, Error
     Ok(files)
 }
 
-fn is_list(path: &Path) -> bool {
+/// Whether a file of this name is read as a list. Other files are a single plugin's config.
+#[must_use]
+pub fn is_list(path: &Path) -> bool {
     path.extension().is_some_and(|extension| extension == "conflist")
 }
 
@@ -206,6 +219,13 @@ impl NetworkConf {
         self.bytes = list.finish();
         self.name = name.to_owned();
         self
+    }
+
+    /// What the plugin at `index` gets on stdin, without what a runtime adds for an attachment. `None`: there is no such
+    /// plugin.
+    #[must_use]
+    pub fn plugin_conf(&self, index: usize) -> Option<Vec<u8>> {
+        Some(stdin(self, self.plugins.get(index)?, &Added::default()))
     }
 
     /// The name, checked because it becomes part of paths and rules.
