@@ -100,11 +100,8 @@ pub(crate) enum Verb {
         #[arg(value_name = "PLUGIN")]
         plugins: Vec<String>,
     },
-    /// Check a configuration: plugins present, version supported; print the capabilities in use
-    Validate {
-        /// Network, by name, or the path of its file (with a /)
-        network: String,
-    },
+    /// Report faults of configurations, with file, line and remedy
+    Validate(Validate),
     /// List the attachments in the cache
     Attachments {
         /// Only those of this network
@@ -139,6 +136,20 @@ pub(crate) struct Whole {
     /// Not used; the reference wants one
     #[arg(hide = true)]
     pub(crate) _netns: Option<String>,
+}
+
+/// What is validated, and how strictly.
+#[derive(Debug, Args)]
+pub(crate) struct Validate {
+    /// Networks, by name, paths of files (with a /), or - for standard input [default: all of the folder]
+    #[arg(value_name = "NETWORK")]
+    pub(crate) networks: Vec<String>,
+    /// Do not look for plugins on this node, nor ask them for their versions
+    #[arg(long)]
+    pub(crate) offline: bool,
+    /// Fail on warnings, too
+    #[arg(long)]
+    pub(crate) strict: bool,
 }
 
 /// What GC keeps.

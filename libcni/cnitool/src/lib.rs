@@ -10,6 +10,7 @@ mod install;
 mod log;
 mod output;
 mod settings;
+mod validating;
 mod verbs;
 
 use args::{Cli, Verb};
@@ -83,7 +84,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Gc(words) => gc::run(&settings, words, output).await,
         Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
-        Verb::Validate { network } => verbs::validate(&settings, network, output).await,
+        Verb::Validate(words) => validating::run(&settings, words, output).await,
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
         Verb::Install(install) => install::run(install, output).await,
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),

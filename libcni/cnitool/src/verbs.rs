@@ -4,8 +4,8 @@ use crate::args::Target;
 use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
+use libcni::Error;
 use libcni::cni_spec::{CniError, Code, PluginType};
-use libcni::{Error, NetworkConf};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 use std::collections::BTreeSet;
@@ -66,20 +66,6 @@ pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -
         return output.json(&json!({ "network": network.name, "cniVersion": network.cni_version, "asked": asked }));
     }
     Ok(())
-}
-
-pub(crate) async fn validate(settings: &Settings, network: &str, output: Output) -> anyhow::Result<()> {
-    let network = settings.network(network)?;
-    let capabilities = settings.runtime.validate(&network).await?;
-    if output.is_json {
-        return output.json(&json!({ "network": network.name, "cniVersion": network.cni_version,
-            "plugins": types(&network), "capabilities": capabilities }));
-    }
-    capabilities.iter().try_for_each(|capability| say(format!("{capability}\n").as_bytes()))
-}
-
-fn types(network: &NetworkConf) -> Vec<&str> {
-    network.plugins.iter().map(|plugin| plugin.plugin_type.as_str()).collect()
 }
 
 /// Asks plugins for their versions. A failure is reported in the plugin's line, and at the end.

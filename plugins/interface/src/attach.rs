@@ -120,9 +120,11 @@ async fn check_by(start: &dyn Start, asked: Asked<'_>) -> Result<(), CniError> {
     look.prefixes()
 }
 
+/// Whether the network has an address plugin, if the plugin needs one.
+///
 /// # Errors
 /// Code 7: the plugin needs an address plugin, and the network has none.
-pub(crate) fn require_ipam<P: InterfacePlugin>(has_ipam: bool) -> Result<(), CniError> {
+pub fn require_ipam<P: InterfacePlugin>(has_ipam: bool) -> Result<(), CniError> {
     match P::IPAM {
         Ipam::Required if !has_ipam => Err(missing_ipam(P::NAME)),
         Ipam::Required | Ipam::Optional => Ok(()),

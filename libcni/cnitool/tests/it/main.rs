@@ -6,4 +6,5 @@ mod gc;
 mod install;
 mod install_cut_off;
 mod tool;
+mod validate;
 mod verbs;

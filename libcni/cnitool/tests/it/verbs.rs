@@ -239,35 +239,6 @@ fn versions_of_all_plugins_or_of_some() {
 }
 
 #[test]
-fn validation_prints_the_capabilities() {
-    let tool = Tool::new();
-    assert_eq!(tool.run(&["validate", "net"]).ok(), "mac\n");
-    expect![[r#"
-        {
-            "network": "net",
-            "cniVersion": "1.1.0",
-            "plugins": [
-                "good"
-            ],
-            "capabilities": [
-                "mac"
-            ]
-        }
-    "#]]
-    .assert_eq(&tool.run(&["--json", "validate", "net"]).ok());
-    tool.write(
-        "net.d/bad.conflist",
-        r#"{"cniVersion":"0.4.0","name":"bad","plugins":[{"type":"good"},{"type":"absent"}]}"#,
-    );
-    expect![[r#"
-        1
-        stdout: 
-        stderr: plugin type="good" failed (version): plugin good does not support config version "0.4.0"; It speaks 1.0.0, 1.1.0.
-        plugin type="absent" failed (version): cannot find plugin absent: executable not found in $DIR/bin; Install absent into one of these folders, or correct the type.
-    "#]].assert_eq(&tool.run(&["validate", "bad"]).shown());
-}
-
-#[test]
 fn verbose_reports_each_call() {
     let tool = Tool::new();
     let ended = tool.run(&["-v", "add", "net", NETNS]);

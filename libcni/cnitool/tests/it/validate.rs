@@ -1,0 +1,184 @@
+//! `cnitool validate`.
+
+use crate::tool::Tool;
+use expect_test::expect;
+use std::io::Write;
+use std::process::Stdio;
+
+#[test]
+fn a_network_without_a_fault() {
+    let tool = Tool::new();
+    expect![[r#"
+        0
+        stdout: note: plugin good is of another make: its keys are not checked
+         --> $DIR/net.d/net.conflist:1:55
+          |
+        1 | {"cniVersion":"1.1.0","name":"net","plugins":[{"type":"good","capabilitie...
+          |                                                       ^^^^^^
+
+        net: no errors ($DIR/net.d/net.conflist: good; capabilities mac)
+
+        stderr: "#]]
+    .assert_eq(&tool.run(&["validate", "net"]).shown());
+}
+
+#[test]
+fn a_fault_is_shown_at_its_place_and_fails() {
+    let tool = Tool::new();
+    tool.write(
+        "net.d/bad.conflist",
+        "{\"cniVersion\":\"0.4.0\",\n \"name\":\"bad\",\n \"plugins\":[{\"type\":\"good\"},\n  {\"type\":\"brigde\"}]}",
+    );
+    expect![[r#"
+        1
+        stdout: error: plugin good does not speak cniVersion 0.4.0
+         --> $DIR/net.d/bad.conflist:3:21
+          |
+        3 |  "plugins":[{"type":"good"},
+          |                     ^^^^^^
+          |
+        help: It speaks 1.0.0, 1.1.0.
+
+        error: cannot find plugin brigde: executable not found in $DIR/bin
+         --> $DIR/net.d/bad.conflist:4:11
+          |
+        4 |   {"type":"brigde"}]}
+          |           ^^^^^^^^
+          |
+        help: Did you mean bridge?
+
+
+        stderr: 2 errors and 0 warnings in 1 file
+    "#]]
+    .assert_eq(&tool.run(&["validate", "bad"]).shown());
+    // Nothing is looked for on the node: both are of another make, and one resembles a known one.
+    expect![[r#"
+        1
+        stdout: note: plugin good is of another make: its keys are not checked
+         --> $DIR/net.d/bad.conflist:3:21
+          |
+        3 |  "plugins":[{"type":"good"},
+          |                     ^^^^^^
+
+        warning: plugin brigde is unknown
+         --> $DIR/net.d/bad.conflist:4:11
+          |
+        4 |   {"type":"brigde"}]}
+          |           ^^^^^^^^
+          |
+        help: Did you mean bridge?
+
+        bad: no errors ($DIR/net.d/bad.conflist: good, brigde)
+
+        stderr: 0 errors and 1 warning in 1 file
+    "#]]
+    .assert_eq(&tool.run(&["validate", "--offline", "--strict", "bad"]).shown());
+    expect![[r#"
+        0
+        stdout: [
+            {
+                "file": "$DIR/net.d/bad.conflist",
+                "network": "bad",
+                "cniVersion": "0.4.0",
+                "plugins": [
+                    "good",
+                    "brigde"
+                ],
+                "capabilities": [],
+                "findings": [
+                    {
+                        "level": "note",
+                        "line": 3,
+                        "column": 21,
+                        "endLine": 3,
+                        "endColumn": 27,
+                        "key": "plugins[0].type",
+                        "message": "plugin good is of another make: its keys are not checked",
+                        "help": ""
+                    },
+                    {
+                        "level": "warning",
+                        "line": 4,
+                        "column": 11,
+                        "endLine": 4,
+                        "endColumn": 19,
+                        "key": "plugins[1].type",
+                        "message": "plugin brigde is unknown",
+                        "help": "Did you mean bridge?"
+                    }
+                ]
+            }
+        ]
+
+        stderr: "#]]
+    .assert_eq(&tool.run(&["--json", "validate", "--offline", "bad"]).shown());
+}
+
+#[test]
+fn all_files_of_the_folder_count_and_a_broken_one_hides_none() {
+    let tool = Tool::new();
+    tool.write("net.d/10-broken.conflist", "{");
+    tool.write("net.d/20-again.conf", r#"{"cniVersion":"1.1.0","name":"net","type":"good"}"#);
+    expect![[r#"
+        1
+        stdout: error: EOF while parsing an object
+         --> $DIR/net.d/10-broken.conflist:1:2
+          |
+        1 | {
+          |  ^
+
+        note: plugin good is of another make: its keys are not checked
+         --> $DIR/net.d/net.conflist:1:55
+          |
+        1 | {"cniVersion":"1.1.0","name":"net","plugins":[{"type":"good","capabilitie...
+          |                                                       ^^^^^^
+
+        warning: network net is in $DIR/net.d/net.conflist, too, which is found first
+         --> $DIR/net.d/20-again.conf:1:30
+          |
+        1 | {"cniVersion":"1.1.0","name":"net","type":"good"}
+          |                              ^^^^^
+          |
+        help: Runtimes never use this file.
+
+        note: plugin good is of another make: its keys are not checked
+         --> $DIR/net.d/20-again.conf:1:43
+          |
+        1 | {"cniVersion":"1.1.0","name":"net","type":"good"}
+          |                                           ^^^^^^
+
+        net: no errors ($DIR/net.d/net.conflist: good; capabilities mac)
+        net: no errors ($DIR/net.d/20-again.conf: good)
+
+        stderr: 1 error and 1 warning in 3 files
+    "#]]
+    .assert_eq(&tool.run(&["validate"]).shown());
+}
+
+#[test]
+fn standard_input_is_a_file_too() {
+    let tool = Tool::new();
+    let mut child =
+        tool.command().args(["validate", "-"]).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    child.stdin.take().unwrap().write_all(br#"{"cniVersion":"1.1.0","name":"x","type":"good"}"#).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success() && text.ends_with("x: no errors (<stdin>: good)\n"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_read_is_named() {
+    let tool = Tool::new();
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot read ./absent.conflist: No such file or directory (os error 2)
+    "#]]
+    .assert_eq(&tool.run(&["validate", "./absent.conflist"]).shown());
+    expect![[r#"
+        1
+        stdout: 
+        stderr: no net configuration with name "absent" in $DIR/net.d
+    "#]]
+    .assert_eq(&tool.run(&["validate", "absent"]).shown());
+}

@@ -1,0 +1,121 @@
+//! A fault: its level, its place, what to do.
+
+use std::fmt;
+use std::ops::Range;
+
+use cni_spec::CniError;
+
+use crate::source::{Part, Source, Tree};
+
+/// How bad a finding is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Level {
+    /// Something that may be as meant.
+    Note,
+    /// Something that is most likely not meant.
+    Warning,
+    /// No container can be attached.
+    Error,
+}
+
+impl Level {
+    /// Its name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Note => "note",
+            Self::Warning => "warning",
+            Self::Error => "error",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A fault in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub level: Level,
+    /// The file's place among the sources.
+    pub file: usize,
+    /// Its bytes in the text.
+    pub span: Range<usize>,
+    /// The key that it is about, `plugins[0].ipam`; may be empty.
+    pub key: String,
+    /// What is wrong, on one line.
+    pub message: String,
+    /// What to do; may be empty.
+    pub help: String,
+}
+
+/// The findings of one file while it is read.
+pub(crate) struct Notes<'a> {
+    file: usize,
+    tree: Tree<'a>,
+    found: Vec<Finding>,
+}
+
+impl<'a> Notes<'a> {
+    pub(crate) fn new(file: usize, source: &'a Source) -> Self {
+        Self { file, tree: source.tree(), found: Vec::new() }
+    }
+
+    pub(crate) fn tree(&self) -> &Tree<'a> {
+        &self.tree
+    }
+
+    /// A finding about the value of a key.
+    pub(crate) fn value(&mut self, level: Level, key: &str, message: impl Into<String>) -> &mut Finding {
+        self.at(level, self.tree.find(key, Part::Value), key, message)
+    }
+
+    /// A finding about a key's name.
+    pub(crate) fn key(&mut self, level: Level, key: &str, message: impl Into<String>) -> &mut Finding {
+        self.at(level, self.tree.find(key, Part::Key), key, message)
+    }
+
+    /// A finding at a place.
+    pub(crate) fn at(
+        &mut self,
+        level: Level,
+        span: Range<usize>,
+        key: &str,
+        message: impl Into<String>,
+    ) -> &mut Finding {
+        let message = message.into();
+        let finding = Finding { level, file: self.file, span, key: key.to_owned(), message, help: String::new() };
+        self.found.push(finding);
+        self.found.last_mut().unwrap_or_else(|| unreachable!("it was pushed"))
+    }
+
+    /// An error of a parser. `base` is the object whose keys it names, such as `plugins[0]`; `part` what of it the error is
+    /// about if it names none, such as `ipam`.
+    pub(crate) fn error(&mut self, base: &str, part: &str, error: &CniError) {
+        let text = error.msg.strip_prefix("cannot use network config: ").unwrap_or(&error.msg);
+        let key = error.key().unwrap_or(part);
+        // A list's own parser puts the plugin before the key.
+        let (base, text) = match text.split_once(": ") {
+            Some((plugin, rest)) if plugin.starts_with("plugins[") && plugin.ends_with(']') => (plugin, rest),
+            _ => (base, text),
+        };
+        self.value(Level::Error, &join(base, key), text).help = error.details.clone();
+    }
+
+    pub(crate) fn into_findings(self) -> Vec<Finding> {
+        self.found
+    }
+}
+
+/// The path of a key in an object.
+pub(crate) fn join(base: &str, key: &str) -> String {
+    match (base, key) {
+        ("", key) => key.to_owned(),
+        (base, "") => base.to_owned(),
+        (base, key) => format!("{base}.{key}"),
+    }
+}

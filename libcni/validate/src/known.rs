@@ -1,0 +1,62 @@
+//! Plugins whose keys can be checked. This crate knows none: who embeds it names those that it has the parsers of.
+
+use std::fmt;
+use std::rc::Rc;
+
+use cni_spec::{CniError, ConfObject, SpecVersion};
+
+/// The place of a plugin in a network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It makes the container's interface.
+    Interface,
+    /// It changes an attachment that an earlier plugin made.
+    Chained,
+    /// It stands in `ipam.type`, and manages addresses.
+    Address,
+    /// Any place in a list.
+    Any,
+}
+
+/// A plugin.
+#[derive(Clone, Copy)]
+pub struct Known {
+    /// Its `type`.
+    pub name: &'static str,
+    /// Its place.
+    pub role: Role,
+    /// The versions it speaks, oldest first.
+    pub versions: &'static [SpecVersion],
+    /// The parser of its keys: code 7 or 2, naming key and value.
+    pub parse: fn(&Rc<ConfObject>, SpecVersion) -> Result<(), CniError>,
+}
+
+impl fmt::Debug for Known {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Known").field("name", &self.name).field("role", &self.role).finish_non_exhaustive()
+    }
+}
+
+/// The plugin of this type.
+pub(crate) fn find<'a>(known: &'a [Known], name: &str) -> Option<&'a Known> {
+    known.iter().find(|one| one.name == name)
+}
+
+/// Of some names the one that `name` resembles: at most two letters differ.
+pub(crate) fn resembling<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    let distance = |one: &&str| strsim::osa_distance(&one.to_lowercase(), &lower);
+    all.into_iter().filter(|one| name.len() > 2 && distance(one) <= 2).min_by_key(distance)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_name_is_meant() {
+        assert_eq!(resembling("brigde", ["bridge", "ptp"]), Some("bridge"));
+        assert_eq!(resembling("vlam", ["ipvlan", "vlan"]), Some("vlan"));
+        assert_eq!(resembling("calico", ["bridge", "vlan"]), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! One file: syntax, the list's keys, each plugin's keys.
+
+use std::rc::Rc;
+
+use cni_spec::{ConfObject, SpecVersion, json};
+use libcni::NetworkConf;
+use libcni::conflist::NO_PLUGINS;
+use serde::de::IgnoredAny;
+
+use crate::chain;
+use crate::finding::{Level, Notes, join};
+use crate::known::{self, Known, Role};
+use crate::source::{Form, Source};
+
+/// The keys of a list.
+const LIST_KEYS: [&str; 7] =
+    ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"];
+
+/// The object of the plugin at `index`, as a path: a single plugin's config is the whole file.
+pub(crate) fn base(source: &Source, index: usize) -> String {
+    if is_single(source) { String::new() } else { format!("plugins[{index}]") }
+}
+
+fn is_single(source: &Source) -> bool {
+    match source.form {
+        Form::List => false,
+        Form::Single => true,
+        Form::Either => {
+            let value = json::parse(source.text.as_bytes()).unwrap_or_default();
+            value.get("plugins").is_none() && json::member(&value, "type").is_some()
+        }
+    }
+}
+
+/// Reads a file as a runtime does. `None`: it has no network that a runtime could use.
+pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> Option<NetworkConf> {
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(&source.text) {
+        let at = if error.is_eof() { source.text.len() } else { source.offset(error.line(), error.column()) };
+        let text = error.to_string();
+        let text = text.split(" at line ").next().unwrap_or_default();
+        let end = source.text[at..].chars().next().map_or(at, |c| at + c.len_utf8());
+        notes.at(Level::Error, at..end, "", text).help = hint_for_syntax(&source.text[at..]).to_owned();
+        return None;
+    }
+    let bytes = source.text.as_bytes();
+    let parsed = if is_single(source) { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
+    if !is_single(source) {
+        misspelt_in_list(notes);
+    }
+    let network = match parsed {
+        Ok(network) => network,
+        Err(error) => {
+            let part = if error.msg.ends_with(NO_PLUGINS) { "plugins" } else { "" };
+            notes.error("", part, &error);
+            if source.form == Form::Single && !notes.tree().keys().iter().all(|(key, _)| *key != "plugins") {
+                notes.key(Level::Note, "plugins", "files with a list of plugins are called *.conflist");
+            }
+            return None;
+        }
+    };
+    let has = |notes: &Notes<'_>, key: &str| notes.tree().keys().iter().any(|(have, _)| *have == key);
+    if source.form == Form::List && !has(notes, "plugins") && has(notes, "type") {
+        notes.value(Level::Error, "", "key plugins is missing").help =
+            "Call the file *.conf if it is a single plugin's.".to_owned();
+        return None;
+    }
+    if !is_single(source) && network.plugins.is_empty() {
+        let text =
+            "key plugins is missing: only plugins of a folder beside the file, of the network's name, are called";
+        notes.value(Level::Warning, "", text);
+    }
+    if let Err(error) = network.network_name() {
+        notes.value(Level::Error, "name", &error.msg).help.clone_from(&error.details);
+    }
+    match network.version() {
+        Ok(version) => plugins(source, &network, version, known, notes),
+        Err(error) => {
+            let key = if has(notes, "cniVersions") { "cniVersions" } else { "cniVersion" };
+            notes.value(Level::Error, key, &error.msg).help.clone_from(&error.details);
+        }
+    }
+    chain::compare(source, &network, known, notes);
+    Some(network)
+}
+
+fn hint_for_syntax(rest: &str) -> &'static str {
+    match rest.chars().next() {
+        Some('}' | ']') => "JSON allows no comma after the last entry.",
+        Some('/' | '#') => "JSON has no comments.",
+        Some('\'') => "JSON has double quotes only.",
+        _ => "",
+    }
+}
+
+/// A list's keys are read in this case only.
+fn misspelt_in_list(notes: &mut Notes<'_>) {
+    let keys: Vec<String> = notes.tree().keys().iter().map(|(key, _)| (*key).to_owned()).collect();
+    for key in keys.iter().filter(|key| !LIST_KEYS.contains(&key.as_str())) {
+        if let Some(meant) = known::resembling(key, LIST_KEYS) {
+            notes.key(Level::Warning, key, format!("key {key} is unknown and is ignored")).help =
+                format!("Did you mean {meant}?");
+        }
+    }
+}
+
+/// Each plugin's own keys, and those of its address plugin.
+fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: &[Known], notes: &mut Notes<'_>) {
+    for (index, plugin) in network.plugins.iter().enumerate() {
+        let base = base(source, index);
+        let Some(bytes) = network.plugin_conf(index) else { continue };
+        let name = plugin.plugin_type.as_str();
+        match known::find(known, name) {
+            Some(known) => keys(&base, &bytes, version, known, notes),
+            None => stranger(&join(&base, "type"), name, known, notes),
+        }
+        let Ok(object) = ConfObject::parse(&bytes) else { continue };
+        let Ok(Some(ipam)) = object.ipam_type() else { continue };
+        let key = join(&base, "ipam.type");
+        match known::find(known, ipam.as_str()) {
+            Some(ipam) if ipam.role == Role::Address => keys(&base, &bytes, version, ipam, notes),
+            Some(other) => {
+                let text = format!("{} is no address plugin", other.name);
+                notes.value(Level::Error, &key, text).help = names(known, Role::Address);
+            }
+            None => stranger(&key, ipam.as_str(), known, notes),
+        }
+    }
+}
+
+fn names(known: &[Known], role: Role) -> String {
+    let names: Vec<&str> = known.iter().filter(|one| one.role == role).map(|one| one.name).collect();
+    format!("Address plugins are {}.", names.join(", "))
+}
+
+fn keys(base: &str, bytes: &[u8], version: SpecVersion, plugin: &Known, notes: &mut Notes<'_>) {
+    // A name that cannot be used has its finding already.
+    let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
+    if let Err(error) = (plugin.parse)(&object, version) {
+        let misspelt: Vec<String> = object.misspelt().iter().map(ToString::to_string).collect();
+        let mut error = error;
+        // They have findings of their own.
+        for sentence in misspelt {
+            error.details = error.details.replace(&sentence, "").trim().to_owned();
+        }
+        notes.error(base, if plugin.role == Role::Address { "ipam" } else { "" }, &error);
+    }
+    for misspelt in object.misspelt() {
+        let text = format!("key {} is unknown and is ignored", misspelt.path);
+        notes.key(Level::Warning, &join(base, &misspelt.path), text).help = format!("Did you mean {}?", misspelt.meant);
+    }
+}
+
+/// A plugin of another make: only its executable can tell whether its keys are right.
+fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
+    match known::resembling(name, known.iter().map(|one| one.name)) {
+        Some(meant) => {
+            notes.value(Level::Warning, key, format!("plugin {name} is unknown")).help =
+                format!("Did you mean {meant}?");
+        }
+        None => {
+            notes.value(Level::Note, key, format!("plugin {name} is of another make: its keys are not checked"));
+        }
+    }
+}

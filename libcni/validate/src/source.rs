@@ -1,0 +1,196 @@
+//! A file, and the place of each key in it.
+
+use std::cmp::Reverse;
+use std::ops::Range;
+
+use jsonc_parser::ast::{ObjectProp, Value};
+use jsonc_parser::common::Ranged;
+use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
+
+/// How a file is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Form {
+    /// A list of plugins: `*.conflist`.
+    List,
+    /// One plugin: `*.conf` and `*.json`.
+    Single,
+    /// The one of both that it looks like: a stream has no name.
+    Either,
+}
+
+/// A file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its path, for people.
+    pub name: String,
+    /// Its text. Bytes that are no UTF-8 are replaced, as a runtime does.
+    pub text: String,
+    /// How it is read.
+    pub form: Form,
+}
+
+impl Source {
+    /// A file of this name and content; its form follows from the name.
+    #[must_use]
+    pub fn file(name: &str, bytes: &[u8]) -> Self {
+        let form = if libcni::conflist::is_list(name.as_ref()) { Form::List } else { Form::Single };
+        Self { form, ..Self::stream(name, bytes) }
+    }
+
+    /// A content without a file name.
+    #[must_use]
+    pub fn stream(name: &str, bytes: &[u8]) -> Self {
+        Self { name: name.to_owned(), text: String::from_utf8_lossy(bytes).into_owned(), form: Form::Either }
+    }
+
+    /// Line and column of a place, both from 1; the column counts characters.
+    #[must_use]
+    pub fn position(&self, at: usize) -> (usize, usize) {
+        let before = self.text.get(..at).unwrap_or(&self.text);
+        let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        (before.matches('\n').count() + 1, before[line_start..].chars().count() + 1)
+    }
+
+    /// The place of a line and a column in bytes, both from 1, as serde_json counts them.
+    pub(crate) fn offset(&self, line: usize, column: usize) -> usize {
+        let starts = std::iter::once(0).chain(self.text.match_indices('\n').map(|(newline, _)| newline + 1));
+        let start = starts.take(line.max(1)).last().unwrap_or(0);
+        let offset = (start + column.saturating_sub(1)).min(self.text.len());
+        (0..=offset).rfind(|at| self.text.is_char_boundary(*at)).unwrap_or(0)
+    }
+
+    /// The places of the keys, if it is JSON.
+    pub(crate) fn tree(&self) -> Tree<'_> {
+        let strict = ParseOptions {
+            allow_comments: false,
+            allow_loose_object_property_names: false,
+            allow_trailing_commas: false,
+            allow_missing_commas: false,
+            allow_single_quoted_strings: false,
+            allow_hexadecimal_numbers: false,
+            allow_unary_plus_numbers: false,
+            ..ParseOptions::default()
+        };
+        let parsed = parse_to_ast(&self.text, &CollectOptions::default(), &strict);
+        Tree(parsed.ok().and_then(|parsed| parsed.value))
+    }
+}
+
+/// A part of a key's entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    Key,
+    Value,
+}
+
+/// Where each key is.
+pub(crate) struct Tree<'a>(Option<Value<'a>>);
+
+impl Tree<'_> {
+    /// The place of `plugins[1].ipam.subnet`, or of the innermost object on the way to it that exists: a missing key has no
+    /// place of its own. Keys are found as plugins find them, in any case, the last of equal ones.
+    pub(crate) fn find(&self, path: &str, part: Part) -> Range<usize> {
+        let Some(root) = &self.0 else { return 0..0 };
+        let (mut node, mut found, mut rest) = (root, opening(root), path);
+        while let Some((key, value, after)) = step(node, rest) {
+            found = match (part, key) {
+                (Part::Key, Some(key)) => key,
+                (Part::Key | Part::Value, _) => place(value),
+            };
+            (node, rest) = (value, after.strip_prefix('.').unwrap_or(after));
+        }
+        found
+    }
+
+    /// The keys of the whole object, and their places.
+    pub(crate) fn keys(&self) -> Vec<(&str, Range<usize>)> {
+        let Some(Value::Object(object)) = &self.0 else { return Vec::new() };
+        object.properties.iter().map(|property| (property.name.as_str(), range(&property.name))).collect()
+    }
+}
+
+/// One step along a path: the place of the key, if it is a key's; the value; the rest of the path. Of keys that contain dots, such as
+/// a sysctl's, the longest counts.
+fn step<'a, 'b, 'c>(node: &'b Value<'a>, path: &'c str) -> Option<(Option<Range<usize>>, &'b Value<'a>, &'c str)> {
+    match node {
+        Value::Object(object) => {
+            let rest = |property: &ObjectProp<'_>| {
+                let quoted = path.strip_prefix('"').unwrap_or(path);
+                let name = property.name.as_str();
+                let (head, rest) = quoted.split_at_checked(name.len())?;
+                let rest = rest.strip_prefix('"').unwrap_or(rest);
+                let is_whole = rest.is_empty() || rest.starts_with(['.', '[']);
+                (head.eq_ignore_ascii_case(name) && is_whole && !name.is_empty()).then_some(rest)
+            };
+            let named = object.properties.iter().filter_map(|property| Some((property, rest(property)?)));
+            let (property, rest) = named.min_by_key(|(property, rest)| (rest.len(), Reverse(property.start())))?;
+            Some((Some(range(&property.name)), &property.value, rest))
+        }
+        Value::Array(array) => {
+            let (index, rest) = path.strip_prefix('[')?.split_once(']')?;
+            Some((None, array.elements.get(index.parse::<usize>().ok()?)?, rest))
+        }
+        _ => None,
+    }
+}
+
+fn range(node: &impl Ranged) -> Range<usize> {
+    node.start()..node.end()
+}
+
+/// A value's place: of objects and lists, which may have many lines, that of the opening bracket.
+fn place(value: &Value<'_>) -> Range<usize> {
+    match value {
+        Value::Object(_) | Value::Array(_) => opening(value),
+        _ => range(value),
+    }
+}
+
+fn opening(value: &Value<'_>) -> Range<usize> {
+    value.start()..value.start() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_found_in_any_case_and_the_last_of_equal_ones() {
+        let text = r#"{"a": {"B": [1, {"c": "first", "C": "é"}]}}"#;
+        let source = Source::file("x.conflist", text.as_bytes());
+        let tree = source.tree();
+        let shown = |path: &str, part| &text[tree.find(path, part)];
+        assert_eq!(shown("a.b[1].c", Part::Value), "\"é\"");
+        assert_eq!(shown("a.b[1].c", Part::Key), "\"C\"");
+        assert_eq!(shown("a.b[0]", Part::Value), "1");
+        assert_eq!(shown("a.b", Part::Value), "[");
+    }
+
+    #[test]
+    fn a_missing_key_is_placed_in_its_object() {
+        let text = r#"{"plugins": [{"type": "bridge"}]}"#;
+        let source = Source::file("x.conflist", text.as_bytes());
+        assert_eq!(source.tree().find("plugins[0].ipam.subnet", Part::Value), 13..14);
+        assert_eq!(source.tree().find("nothing", Part::Key), 0..1);
+        assert_eq!(Source::file("x.conflist", b"{").tree().find("a", Part::Key), 0..0);
+    }
+
+    #[test]
+    fn keys_may_contain_dots() {
+        let text = r#"{"sysctl": {"net": 1, "net.ipv4.x": {"y": 2}}}"#;
+        let source = Source::file("x.conflist", text.as_bytes());
+        for path in ["sysctl.net.ipv4.x.y", r#"sysctl."net.ipv4.x".y"#] {
+            assert_eq!(&text[source.tree().find(path, Part::Value)], "2", "{path}");
+        }
+        assert_eq!(&text[source.tree().find("sysctl.net", Part::Value)], "1");
+    }
+
+    #[test]
+    fn positions_count_characters_and_offsets_bytes() {
+        let source = Source::stream("-", "é\nüb".as_bytes());
+        assert_eq!(source.position(0), (1, 1));
+        assert_eq!(source.position(5), (2, 2));
+        assert_eq!(source.offset(2, 3), 5);
+        assert_eq!(source.offset(9, 9), 6);
+    }
+}
