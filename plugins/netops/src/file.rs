@@ -3,27 +3,27 @@
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{OpError, Result};
 
 /// Writes `content` to `path` and replaces an existing file. Readers see the old file or the new one, even after a
 /// crash of the machine.
 ///
+/// One process at a time may write a path: it writes to [`unfinished`] first, which [`remove`] removes, too.
+///
 /// # Errors
 /// `ENOENT`: the folder does not exist; `ENOSPC`, `EROFS`, `EACCES`. The old file is untouched then.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let failed = |error: &std::io::Error| OpError::io("write", path.display().to_string(), error);
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    // Process and thread make the name unique among running writers. A file left by a dead writer is overwritten.
-    let unique = format!(".{name}.{}.{:?}", std::process::id(), std::thread::current().id());
-    let temporary = folder.join(unique);
+    let temporary = unfinished(path);
     let written = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(true)
         .mode(mode)
+        .custom_flags(O_NOFOLLOW)
         .open(&temporary)
         .and_then(|mut file| {
             file.write_all(content)?;
@@ -37,6 +37,28 @@ pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
         failed(&error)
     })
 }
+
+/// Where [`replace`] writes first: `.NAME.new` in the same folder. A killed writer leaves it, perhaps in part.
+#[must_use]
+pub fn unfinished(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.new"))
+}
+
+/// Removes a file, and what a killed [`replace`] of it left. Neither has to be there.
+///
+/// # Errors
+/// One of them is still there.
+pub fn remove(path: &Path) -> Result<()> {
+    [path, &unfinished(path)].into_iter().try_for_each(|path| match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(OpError::io("remove", path.display().to_string(), &error))
+        }
+        Ok(()) | Err(_) => Ok(()),
+    })
+}
+
+const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
 
 #[cfg(test)]
 mod tests {
@@ -56,5 +78,19 @@ mod tests {
         let mut names: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["state", "sub"]);
+    }
+
+    #[test]
+    fn what_a_killed_writer_left_is_overwritten_and_removed() {
+        let folder = std::env::temp_dir().join(format!("netops-file-left-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("state");
+        std::fs::write(unfinished(&path), "half of a longer text").unwrap();
+        replace(&path, b"whole", 0o600).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"whole");
+        std::fs::write(unfinished(&path), "half").unwrap();
+        remove(&path).unwrap();
+        remove(&path).unwrap();
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
     }
 }

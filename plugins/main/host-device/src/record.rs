@@ -235,23 +235,7 @@ pub fn list() -> Result<Vec<Record>> {
 /// # Errors
 /// It is still there.
 pub fn remove(attachment: [&str; 3]) -> Result<()> {
-    let path = path(attachment);
-    remove_file(&path)?;
-    // `netops::file` writes under this name first.
-    let unfinished = format!(".{}.", path.file_name().unwrap_or_default().display());
-    let entries = std::fs::read_dir(FOLDER).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&unfinished))
-        .try_for_each(|entry| remove_file(&entry.path()))
-}
-
-fn remove_file(path: &Path) -> Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(OpError::io("remove", path.display().to_string(), &error))
-        }
-        _ => Ok(()),
-    }
+    file::remove(&path(attachment))
 }
 
 /// One of an earlier boot is none: devices were back on the host since. Nor is what this version cannot read.

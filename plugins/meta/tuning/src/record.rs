@@ -3,6 +3,7 @@
 //! It has one key more than the reference's, `attachment`, by which GC knows the network. The reference's name of the file joins
 //! container and interface by `_`, which both may contain: the key also shows whose it is.
 
+use std::collections::BTreeSet;
 use std::fs::DirBuilder;
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -191,10 +192,7 @@ fn read(path: &Path) -> Result<Option<Vec<u8>>, CniError> {
 }
 
 fn remove(path: &Path) -> Result<(), CniError> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(refused("remove", path, &error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    file::remove(path).map_err(|error| failed_on(On::Files("dataDir"), &error))
 }
 
 fn refused(op: &'static str, path: &Path, error: &std::io::Error) -> CniError {
@@ -211,13 +209,21 @@ pub fn collect(data_dir: &DataDir, network: &NetworkName, valid: &[Attachment]) 
     let prefix = format!("{network}/");
     let valid: Vec<String> = valid.iter().map(Attachment::to_string).collect();
     let is_stale = |path: &Path| {
-        let kept = read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
+        let is_there = |path: &Path| read(path).ok().flatten().and_then(|bytes| parse(path, &bytes).ok());
+        // That of a killed writer is whole, or has no owner yet.
+        let kept = is_there(path).or_else(|| is_there(&file::unfinished(path)));
         let owner = kept.and_then(|kept| kept.attachment);
         owner.is_some_and(|owner| owner.starts_with(&prefix) && !valid.contains(&owner))
     };
-    let paths =
-        entries.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
-    paths.filter(|path| is_stale(path)).filter_map(|path| remove(&path).err()).collect()
+    let paths: BTreeSet<PathBuf> = entries.flatten().filter_map(|entry| record_of(&entry.path())).collect();
+    paths.iter().filter(|path| is_stale(path)).filter_map(|path| remove(path).err()).collect()
+}
+
+/// The record that a file of the folder is, or is to become.
+fn record_of(path: &Path) -> Option<PathBuf> {
+    let name = path.file_name()?.to_str()?;
+    let finished = name.strip_prefix('.').and_then(|name| name.strip_suffix(".new")).unwrap_or(name);
+    finished.ends_with(".json").then(|| path.with_file_name(finished))
 }
 
 #[cfg(test)]
@@ -243,5 +249,19 @@ mod tests {
         let kept = parse(Path::new("x"), text).unwrap();
         assert_eq!(Value::Object(kept.old.to_object()).to_string().as_bytes(), text);
         assert!(kept.is_of(&Attachment::parse("n", "c", "eth0").unwrap()));
+    }
+
+    #[test]
+    fn gc_also_removes_what_a_killed_writer_left() {
+        let folder = tempfile::tempdir().unwrap();
+        let data_dir = DataDir(folder.path().to_owned());
+        let of = |id: &str| Record::of(&data_dir, &Attachment::parse("n", id, "eth0").unwrap());
+        of("gone").keep(&Old::default()).unwrap();
+        std::fs::rename(of("gone").path(), file::unfinished(of("gone").path())).unwrap();
+        of("valid").keep(&Old::default()).unwrap();
+        let valid = [Attachment::parse("n", "valid", "eth0").unwrap()];
+        assert_eq!(collect(&data_dir, &valid[0].network, &valid), []);
+        let names: Vec<_> = std::fs::read_dir(&data_dir.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(names, ["valid_eth0.json"]);
     }
 }
