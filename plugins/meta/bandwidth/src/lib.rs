@@ -94,8 +94,9 @@ impl ChainedPlugin for Bandwidth {
             Ok(found) => found,
             Err(error) => return vec![failed(error)],
         };
-        // The veth is about to be removed, with what is on it.
-        if let Err(error) = unshape(&host, removing, &ifbs) {
+        let again = |_| unshape(&Kernel::host().map_err(failed)?, removing, &ifbs);
+        // The veth is about to be removed, with what is on it. A passing failure, such as one of memory, is not the end of it.
+        if let Err(error) = unshape(&host, removing, &ifbs).or_else(again) {
             tracing::warn!(%error, "the veth keeps its limits");
         }
         ifbs.iter().filter_map(|link| unlink::remove(link, None).err()).map(failed).collect()
@@ -155,12 +156,19 @@ fn unshape(host: &Kernel, removing: &Removing<'_, Conf>, ifbs: &[Link]) -> Resul
     {
         host.run(tc::delete(&veth, &Qdisc::Tbf(limit.tbf()))).map_err(failed)?;
     }
-    let target = tc::find_redirect(host, &veth).map_err(failed)?;
-    if target.is_some_and(|target| ifbs.iter().any(|ifb| ifb.index == target)) {
+    // 0: the link is gone, by GC.
+    let is_own = |target: u32| target == 0 || ifbs.iter().any(|ifb| ifb.index == target);
+    let has_own = tc::find_redirect(host, &veth).map_err(failed)?.is_some_and(is_own);
+    if has_own {
         host.run(tc::delete_redirect(&veth)).map_err(failed)?;
-        if !tc::has_filters(host, &veth).map_err(failed)? {
-            host.run(tc::delete(&veth, &Qdisc::Ingress)).map_err(failed)?;
-        }
+    }
+    // Without a filter it has no effect: a call that was killed has left it.
+    let may_be_left = has_own || removing.removal.egress.is_some();
+    if may_be_left
+        && tc::find_ingress(host, &veth).map_err(failed)? == Some(Qdisc::Ingress)
+        && !tc::has_filters(host, &veth).map_err(failed)?
+    {
+        host.run(tc::delete(&veth, &Qdisc::Ingress)).map_err(failed)?;
     }
     Ok(())
 }

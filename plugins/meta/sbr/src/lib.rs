@@ -4,6 +4,7 @@
 pub mod change;
 pub mod conf;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use chained::{Call, ChainedPlugin, Removing, Txn, differs, failed, lock};
@@ -51,8 +52,9 @@ impl ChainedPlugin for Sbr {
         let mut first = FIRST_TABLE;
         for ip in &ips {
             let table = table_for(inside, ip.address.ip(), first)?;
-            moving.fill(table, ip)?;
+            // The rule first: DEL finds the table by it. While that is empty, packets take the routes that they took before.
             direct(inside, txn, ip.address.ip(), table)?;
+            moving.fill(table, ip)?;
             first = table.saturating_add(1);
             txn.checkpoint().await;
         }
@@ -87,17 +89,24 @@ impl ChainedPlugin for Sbr {
             Ok(found) => found,
             Err(error) => return vec![failed(error)],
         };
-        let errors: Vec<CniError> = rules.iter().filter_map(|rule| remove(&inside, rule).err()).map(failed).collect();
+        // The rules last: a DEL that is repeated finds the tables by them.
         if let (Some(link), None) = (link, removing.removal.0) {
-            for rule in &rules {
-                // The interface is about to be removed, with its routes.
-                if let Err(error) = move_back(&inside, &link, rule, removing) {
+            for table in tables(&rules) {
+                let back = |inside: &Kernel| move_back(inside, &link, table, &rules, removing);
+                // The interface is about to be removed, with its routes. A passing failure, such as one of memory, is not the end
+                // of it; a connection that has failed may still have an answer to what it was asked.
+                let again = |_| Kernel::in_netns(&netns).and_then(|inside| back(&inside));
+                if let Err(error) = back(&inside).or_else(again) {
                     tracing::warn!(%error, "the interface's routes stay where they are");
                 }
             }
         }
-        errors
+        rules.iter().filter_map(|rule| remove(&inside, rule).err()).map(failed).collect()
     }
+}
+
+fn tables(rules: &[Rule]) -> BTreeSet<u32> {
+    rules.iter().map(|rule| rule.table).collect()
 }
 
 /// The addresses that prevResult has on the interface.
@@ -270,12 +279,23 @@ fn remove(inside: &Kernel, rule: &Rule) -> netops::error::Result<()> {
     }
 }
 
-/// Moves the interface's routes from a table that no rule uses any more to the main one, so that ADD may follow. A default route
-/// was there if prevResult has one of the family; without one of the interface it is taken for one that was. Another interface's stays.
-fn move_back(inside: &Kernel, link: &Link, rule: &Rule, removing: &Removing<'_, Table>) -> netops::error::Result<()> {
-    let is_reserved = matches!(rule.table, 0 | 253..=255);
+/// Moves the interface's routes from a table that no rule but `own` ones uses to the main one, so that ADD may follow. A default
+/// route was there if prevResult has one of the family; without one of the interface it is taken for one that was. Another
+/// interface's stays.
+fn move_back(
+    inside: &Kernel,
+    link: &Link,
+    table: u32,
+    own: &[Rule],
+    removing: &Removing<'_, Table>,
+) -> netops::error::Result<()> {
+    let is_reserved = matches!(table, 0 | 253..=255);
+    let is_own = |rule: &Listed| {
+        !rule.is_narrower
+            && own.iter().any(|own| Some(own.source) == rule.source && own.priority == Some(rule.priority))
+    };
     let is_used = |ipv6| -> netops::error::Result<bool> {
-        Ok(rule::list(inside, ipv6)?.iter().any(|other| other.table == Some(rule.table)))
+        Ok(rule::list(inside, ipv6)?.iter().any(|other| other.table == Some(table) && !is_own(other)))
     };
     if is_reserved || is_used(false)? || is_used(true)? {
         return Ok(());
@@ -284,7 +304,7 @@ fn move_back(inside: &Kernel, link: &Link, rule: &Rule, removing: &Removing<'_, 
         let is_default = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
         let told = removing.attached.filter(|prev| prev.interface().is_some());
         let had_default = told.is_none_or(|prev| prev.result.routes.iter().any(is_default));
-        let mut routes = whole::list(inside, link.index, rule.table, ipv6)?;
+        let mut routes = whole::list(inside, link.index, table, ipv6)?;
         // On-link routes first: the others' gateways are reached by them.
         routes.sort_by_key(|route| !route.is_on_link());
         for route in routes {

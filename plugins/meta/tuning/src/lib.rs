@@ -77,7 +77,8 @@ impl ChainedPlugin for Tuning {
         let record = Record::of(removing.removal, removing.attachment);
         let kept = match record.read() {
             Ok(Some(kept)) => kept,
-            Ok(None) => return Vec::new(),
+            // What a killed ADD was about to write.
+            Ok(None) => return record.remove().err().into_iter().collect(),
             Err(error) => {
                 tracing::warn!(%error, "the interface keeps its settings");
                 Kept::default()
@@ -88,7 +89,8 @@ impl ChainedPlugin for Tuning {
             return Vec::new();
         }
         // The interface is about to be removed by the plugin that made it, or to go home: what cannot be restored is no error.
-        if let Err(error) = restore(removing, &kept.old) {
+        // A passing failure, such as one of memory, is not the end of it.
+        if let Err(error) = restore(removing, &kept.old).or_else(|_| restore(removing, &kept.old)) {
             tracing::warn!(%error, "the interface keeps its settings");
         }
         record.remove().err().into_iter().collect()
