@@ -252,7 +252,9 @@ impl Model<'_> {
     }
 
     fn gc(&mut self) -> Result<(), Stop> {
-        let is_valid = |member: &&Member| member.state.result().is_some();
+        // What a plugin changed in a namespace that the kit laid out, GC may leave to DEL: that of a killed call comes first then.
+        let waits = |member: &Member| !self.can_vanish && matches!(member.state, State::Unknown);
+        let is_valid = |member: &&Member| member.state.result().is_some() || waits(member);
         let valid: Vec<_> = self.members.iter().filter(is_valid).map(|member| member.pod.attachment()).collect();
         for call in self.operator.gc_calls(&valid) {
             self.operator.bench.make(&call)?.succeeds()?;
