@@ -1,6 +1,7 @@
 //! What calls cost while something on the node grows.
 
 mod links;
+mod rules;
 mod store;
 
 use std::sync::Arc;
@@ -23,11 +24,16 @@ pub(crate) enum Dimension {
     Rules,
     /// Links of the host, also while others make and remove some.
     Links,
+    /// Attachments whose masquerade rules are in iptables' table `nat`.
+    Attachments,
+    /// Host ports that lead to other containers.
+    Mappings,
 }
 
 impl Dimension {
     /// Each of them, in the order of the tables.
-    pub(crate) const ALL: [Self; 4] = [Self::Reservations, Self::Pods, Self::Rules, Self::Links];
+    pub(crate) const ALL: [Self; 6] =
+        [Self::Reservations, Self::Pods, Self::Rules, Self::Links, Self::Attachments, Self::Mappings];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -35,6 +41,8 @@ impl Dimension {
             Self::Pods => "pods",
             Self::Rules => "rules",
             Self::Links => "links",
+            Self::Attachments => "attachments",
+            Self::Mappings => "mappings",
         }
     }
 
@@ -45,13 +53,16 @@ impl Dimension {
             Self::Pods => &[0, 10, 100, 1_000],
             Self::Rules => &[0, 100, 1_000, 10_000],
             Self::Links => &[0, 100, 500, 2_000],
+            Self::Attachments => &[0, 100, 1_000],
+            Self::Mappings => &[0, 100, 1_000, 10_000],
         }
     }
 
     fn scene(self) -> Scene {
         match self {
             Self::Reservations => scene::host_local(),
-            Self::Rules => scene::bridge_masq(),
+            Self::Rules | Self::Attachments => scene::bridge_masq(),
+            Self::Mappings => scene::portmap(),
             Self::Pods | Self::Links => scene::bridge(),
         }
     }
@@ -106,6 +117,12 @@ fn grow(contest: &mut Contest, dimension: Dimension, size: usize) -> Result<(), 
             .contenders
             .iter()
             .try_for_each(|contender| contender.station.run(move |node| node.host().crowd_links(size))),
+        Dimension::Attachments => {
+            contest.contenders.iter().try_for_each(|one| one.station.run(move |node| rules::masquerade(node, size))?)
+        }
+        Dimension::Mappings => {
+            contest.contenders.iter().try_for_each(|one| one.station.run(move |node| rules::forward(node, size))?)
+        }
         Dimension::Pods => {
             let there = contest.crowd;
             let pods = contest.add_pods(size.saturating_sub(there))?;

@@ -16,7 +16,7 @@ use crate::{burst, growth, leftover, progress, scene};
 #[command(name = "cargo bench --package bench --")]
 pub(crate) struct Options {
     /// Only these: a scene (version, loopback, host-local, bridge, bridge-masq, bridge-dual, ptp, macvlan, chain), `burst`, or what grows
-    /// (reservations, pods, rules, links); may be repeated
+    /// (reservations, pods, rules, links, attachments, mappings); may be repeated
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,
     /// Pods that each row is measured on

@@ -43,6 +43,8 @@ pub(crate) const IFNAME: &str = "eth0";
 pub(crate) const BRIDGE: &str = "cni0";
 /// The link of the node that macvlans are on.
 pub(crate) const MASTER: &str = "uplink";
+/// The first pod's host port, behind those of other containers.
+const FIRST_PORT: u32 = 20_000;
 /// Chained plugins behind the bridge.
 pub(crate) const NOOPS: usize = 4;
 
@@ -83,6 +85,15 @@ pub(crate) fn bridge() -> Scene {
 /// The same behind masquerade.
 pub(crate) fn bridge_masq() -> Scene {
     bridge_with("bridge-masq", 1, json!({ "ipMasq": true }))
+}
+
+/// portmap with one port, whose number is the pod's own.
+pub(crate) fn portmap() -> Scene {
+    let result = json!({"cniVersion": "1.0.0", "interfaces": [{"name": IFNAME, "sandbox": "/run/netns/pod"}],
+        "ips": [{"address": "10.88.0.2/16", "interface": 0}]});
+    let mapping = json!({"hostPort": FIRST_PORT, "containerPort": 80, "protocol": "tcp"});
+    let own = json!({"runtimeConfig": {"portMappings": [mapping]}, "prevResult": result});
+    plugin("portmap", "portmap", LIFE, 1, own)
 }
 
 /// host-local, called by itself.
@@ -131,9 +142,13 @@ fn with(base: Value, own: Value) -> Value {
 }
 
 impl Scene {
-    /// The stdin of a verb: CHECK and DEL get ADD's result.
-    pub(crate) fn stdin(&self, verb: Verb, result: &Value) -> String {
-        stdin(&self.config, verb, result)
+    /// The stdin of a verb for the pod of a number: CHECK and DEL get ADD's result.
+    pub(crate) fn stdin(&self, verb: Verb, number: u32, result: &Value) -> String {
+        let mut config = self.config.clone();
+        if let Some(port) = config.pointer_mut("/runtimeConfig/portMappings/0/hostPort") {
+            *port = json!(FIRST_PORT + number);
+        }
+        stdin(&config, verb, result)
     }
 
     /// The conflist of a chain.

@@ -14,7 +14,7 @@ use crate::call::{Call, Expect};
 use crate::scene::{self, BRIDGE, IFNAME, Kind, MASTER, NETWORK, NOOPS, Scene, Verb};
 
 /// Everything that the scenes call by name.
-const PLUGINS: [&str; 6] = ["bridge", "host-local", "loopback", "macvlan", "noop", "ptp"];
+const PLUGINS: [&str; 7] = ["bridge", "host-local", "loopback", "macvlan", "noop", "portmap", "ptp"];
 const CNITOOL: &str = "cnitool";
 
 /// Where the executables that `cargo bench` has built are.
@@ -247,7 +247,9 @@ impl Subject {
         match &self.who {
             Who::BareExecs { bin_dir } if index <= NOOPS => Some(bare_exec(bin_dir, scene, verb, pod, index, before)),
             Who::Plugins { bin_dir } if index == 0 => Some(match scene.kind {
-                Kind::Plugin(name) => plugin(bin_dir, name, verb, pod, scene.stdin(verb, &pod.result), scene.addresses),
+                Kind::Plugin(name) => {
+                    plugin(bin_dir, name, verb, pod, scene.stdin(verb, pod.number, &pod.result), scene.addresses)
+                }
                 Kind::Chain => cnitool(bin_dir, verb, pod),
             }),
             Who::Floor { executable, waits } if index == 0 => Some(floor(executable, *waits, scene, verb, pod)),
@@ -278,7 +280,7 @@ fn plugin(bin_dir: &Path, name: &str, verb: Verb, pod: &Pod, stdin: String, addr
 fn bare_exec(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Pod, index: usize, before: &Value) -> Call {
     let place = if verb == Verb::Del { NOOPS - index } else { index };
     if place == 0 {
-        return plugin(bin_dir, "bridge", verb, pod, scene.stdin(verb, &pod.result), scene.addresses);
+        return plugin(bin_dir, "bridge", verb, pod, scene.stdin(verb, pod.number, &pod.result), scene.addresses);
     }
     let mut config = scene::noop_config();
     if verb == Verb::Add {

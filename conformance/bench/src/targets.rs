@@ -83,6 +83,10 @@ pub(crate) const TARGETS: &[Target] = &[
     with_floor(at_most("growth of nftables rules of others, p50", 1.15, "x", |report, who| {
         growth(report, who, "rules")
     })),
+    with_floor(at_most("growth of masqueraded attachments, p50", 1.5, "x", |report, who| {
+        growth(report, who, "attachments")
+    })),
+    at_most("growth of others' host ports, p50", 1.3, "x", |report, who| growth(report, who, "mappings")),
     with_floor(at_most("growth of links on the host, p50", 1.15, "x", |report, who| growth(report, who, "links"))),
     with_floor(at_most("links that come and go beside it, p99 against none", 2.0, "x", churn)),
     with_floor(at_most("peak memory of one call, any of them", 3.0, " MB", |report, who| {
