@@ -1,11 +1,34 @@
 //! Changes a ruleset that other processes change, too: reads it, changes it, and starts again if it has changed in
 //! between.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::Path;
+use std::time::Duration;
+
 use netops::error::Result;
+use netops::lock::Lock;
 use netops::{Errno, OpError};
 
 /// The number of attempts.
 const TRIES: usize = 16;
+/// A folder that only root can change, empty after a boot.
+const FOLDER: &str = "/run/cni";
+/// Only root can open it.
+const QUEUE: &str = "packet-filter.lock";
+/// How long to wait in the queue: each of those before takes some milliseconds.
+const QUEUE_DEADLINE: Duration = Duration::from_secs(30);
+
+/// Takes a turn among the plugins' processes that others have overtaken repeatedly. Without turns, each of many readers
+/// slows the others down, and all but one of them have read in vain. The kernel guards the change itself, so a failure is only
+/// logged.
+pub(crate) fn queue() -> Option<Lock> {
+    let folder = Path::new(FOLDER);
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
+    let made = made.map_err(|error| OpError::io("create", FOLDER, &error));
+    let taken = made.and_then(|()| Lock::take(&folder.join(QUEUE), 0o600, QUEUE_DEADLINE));
+    taken.inspect_err(|error| tracing::warn!(%error, "changing the packet filter out of turn")).ok()
+}
 
 /// Whether the error says that the object appeared or disappeared since it was read.
 pub(crate) fn is_overtaken(error: &OpError) -> bool {

@@ -16,6 +16,8 @@ use crate::{base, race};
 
 /// How long a change is tried again if other processes keep changing the ruleset in between.
 const DEADLINE: Duration = Duration::from_secs(10);
+/// After so many attempts, this process takes turns with the others that no attempt of theirs has got through.
+const TRIES_AT_WILL: usize = 3;
 /// How often a change by the legacy variant's programs is tried: each attempt starts two processes.
 const PROGRAM_TRIES: usize = 5;
 
@@ -334,8 +336,13 @@ impl<'a> Table<'a> {
         look: &mut dyn FnMut(&mut Self) -> Result<Vec<Edit>>,
         is_guarded: bool,
     ) -> Result<()> {
-        let start = Instant::now();
+        let mut start = Instant::now();
+        let mut turn = None;
         for tries in 1.. {
+            if tries == TRIES_AT_WILL + 1 {
+                turn = race::queue();
+                start = Instant::now();
+            }
             let generation = self.begin(tries, is_guarded)?;
             let edits = look(self)?;
             if edits.is_empty() {
@@ -351,6 +358,7 @@ impl<'a> Table<'a> {
                 done => return done,
             }
         }
+        drop(turn);
         Ok(())
     }
 

@@ -10,11 +10,12 @@ use nix::sched::{CloneFlags, setns, unshare};
 
 pub(crate) const ETH0: Names<'static> = Names { network: "office", container: "c1", ifname: "eth0" };
 
-/// Runs a test on a thread that has its own network namespace; so have its threads and children.
-#[expect(clippy::disallowed_methods, reason = "a namespace of the test's own, on a thread that ends there")]
+/// Runs a test on a thread that has its own network namespace and `/run`; so have its threads and children.
+#[expect(clippy::disallowed_methods, reason = "namespaces of the test's own, on a thread that ends there")]
 pub(crate) fn in_netns(test: impl FnOnce() + Send + 'static) {
     let thread = std::thread::spawn(move || {
-        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        unshare(CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS).unwrap();
+        nix::mount::mount(Some("none"), "/run", Some("tmpfs"), nix::mount::MsFlags::empty(), None::<&str>).unwrap();
         test();
     });
     if let Err(panic) = thread.join() {

@@ -37,50 +37,85 @@ impl fmt::Display for Holder {
 pub(crate) type Port = (u8, u16);
 
 /// Looks which rules hold ports of `pod`: those of containers that live, and the ports that only containers hold that are
-/// gone. `rules` come with the name of their container.
+/// gone. `rules` come in their order, with the name of their container.
 pub(crate) fn of_rules<'a>(
     rules: impl Iterator<Item = (&'a Found, String)>,
     pod: &Pod<'_>,
 ) -> (Vec<Holder>, BTreeSet<Port>) {
-    let places = OnceCell::new();
-    let mut addresses: BTreeMap<IpAddr, bool> = BTreeMap::new();
-    let (mut living, mut dead): (Vec<Holder>, BTreeSet<Port>) = (Vec::new(), BTreeSet::new());
-    for (found, name) in rules {
-        let (Some(address), Some(rule)) = (target(found), &found.rule) else { continue };
-        let Some((protocol, port)) = held(rule, pod) else { continue };
-        let lives = *addresses.entry(address).or_insert_with(|| {
-            let places = || places.get_or_init(Places::look);
-            address != pod.address.ip() && places().find(&[address]) != Some(false)
-        });
-        if lives {
-            living.push(Holder { protocol, port, name, address });
-        } else {
-            dead.insert((protocol as u8, port));
-        }
-    }
-    dead.retain(|(protocol, port)| {
-        living.iter().all(|holder| (holder.protocol as u8, holder.port) != (*protocol, *port))
-    });
-    (living, dead)
+    let mut search = Search::new(pod);
+    rules.for_each(|(found, name)| search.take(found, &name));
+    search.end()
 }
 
-/// The same for rules that jump to the containers' chains.
+/// The same for rules that jump to the containers' chains. The first rule of a port decides, so the chains behind a holder
+/// that lives are not read.
 pub(crate) fn in_chains(
     table: &mut Table<'_>,
     entries: &[&Found],
     pod: &Pod<'_>,
 ) -> Result<(Vec<Holder>, BTreeSet<Port>)> {
-    let mut chains: BTreeMap<&str, String> = BTreeMap::new();
+    let mut search = Search::new(pod);
+    let mut read: BTreeSet<&str> = BTreeSet::new();
     for entry in entries {
-        if let Some(chain) = entry.goes_to() {
-            chains.entry(chain).or_insert_with(|| entry.comment().unwrap_or_default());
+        let Some(chain) = entry.goes_to().filter(|chain| !read.contains(chain)) else { continue };
+        if entry.rule.as_ref().is_some_and(|rule| search.is_answered(rule)) {
+            continue;
+        }
+        read.insert(chain);
+        let name = entry.comment().unwrap_or_default();
+        table.list(chain)?.unwrap_or_default().iter().for_each(|found| search.take(found, &name));
+    }
+    Ok(search.end())
+}
+
+struct Search<'a> {
+    pod: &'a Pod<'a>,
+    places: OnceCell<Places>,
+    /// Whether a container lives that has this address.
+    addresses: BTreeMap<IpAddr, bool>,
+    living: Vec<Holder>,
+    dead: BTreeSet<Port>,
+}
+
+impl<'a> Search<'a> {
+    fn new(pod: &'a Pod<'a>) -> Self {
+        let (places, addresses) = (OnceCell::new(), BTreeMap::new());
+        Self { pod, places, addresses, living: Vec::new(), dead: BTreeSet::new() }
+    }
+
+    fn take(&mut self, found: &Found, name: &str) {
+        let Self { pod, places, addresses, living, dead } = self;
+        let (Some(address), Some(rule)) = (target(found), &found.rule) else { return };
+        let Some((protocol, port)) = held(rule, pod) else { return };
+        let lives = *addresses.entry(address).or_insert_with(|| {
+            let places = || places.get_or_init(Places::look);
+            address != pod.address.ip() && places().find(&[address]) != Some(false)
+        });
+        if lives {
+            living.push(Holder { protocol, port, name: name.to_owned(), address });
+        } else {
+            dead.insert((protocol as u8, port));
         }
     }
-    let mut rules = Vec::new();
-    for (chain, name) in chains {
-        rules.extend(table.list(chain)?.unwrap_or_default().into_iter().map(|found| (found, name.clone())));
+
+    fn is_held(&self, (protocol, port): Port) -> bool {
+        self.living.iter().any(|holder| (holder.protocol as u8, holder.port) == (protocol, port))
     }
-    Ok(of_rules(rules.iter().map(|(found, name)| (found, name.clone())), pod))
+
+    /// Whether a living holder is known for all ports of this rule that the pod asks for at any address.
+    fn is_answered(&self, rule: &Rule) -> bool {
+        let Some(protocol) = rule.protocol else { return false };
+        let mut own = self.pod.conf.mappings.iter().filter(|mapping| {
+            mapping.is_for(self.pod.family) && mapping.protocol == protocol && rule.ports.contains(&mapping.host_port)
+        });
+        own.all(|mapping| mapping.destination().is_none() && self.is_held((protocol as u8, mapping.host_port)))
+    }
+
+    fn end(mut self) -> (Vec<Holder>, BTreeSet<Port>) {
+        let dead = std::mem::take(&mut self.dead);
+        let dead = dead.into_iter().filter(|port| !self.is_held(*port)).collect();
+        (self.living, dead)
+    }
 }
 
 /// The port of `pod` that a forwarding rule takes, if it takes any: same protocol and port, and an address of the node that
