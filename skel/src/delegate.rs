@@ -82,13 +82,20 @@ impl<'a> Delegate<'a> {
         self.find().is_ok_and(|found| found.entry.is_some_and(|entry| entry.waits_before_changes))
     }
 
-    /// Whether it runs as a process of its own. Such a plugin may look for the container's link, as the reference's
-    /// dhcp does.
+    /// Whether its ADD may look for the container's link: it is a plugin of this executable that says so, or one that runs
+    /// as a process of its own.
     ///
     /// # Errors
     /// Code 108 if it cannot be found.
-    pub fn is_process(&self) -> Result<bool, CniError> {
-        Ok(self.find()?.entry.is_none())
+    pub fn may_look_for_link(&self) -> Result<bool, CniError> {
+        Ok(self.find()?.entry.is_none_or(|entry| entry.needs_link))
+    }
+
+    /// Whether its DEL sends on the container's link, as dhcp does to release a lease. This goes by the plugin's name,
+    /// whichever make or build its file is of.
+    #[must_use]
+    pub fn releases_by_link(&self) -> bool {
+        plugin::find(self.raw.call.entries, self.plugin.as_str()).is_some_and(|entry| entry.needs_link)
     }
 
     /// ADD. The caller must call [`Delegate::del`] if it or anything after it fails (SPEC 4).

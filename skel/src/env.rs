@@ -79,11 +79,11 @@ impl Environment {
         environment
     }
 
-    /// The log level, from `CNI_LOG`: `error`, `warn` (the default), `info`, `debug` or `trace`.
+    /// The log level, from `CNI_LOG`: `error`, `warn`, `info`, `debug` or `trace`.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
-    pub fn log_level() -> tracing::Level {
-        env::var("CNI_LOG").ok().and_then(|text| text.parse().ok()).unwrap_or(tracing::Level::WARN)
+    pub fn find_log_level() -> Option<tracing::Level> {
+        env::var("CNI_LOG").ok().and_then(|text| text.parse().ok())
     }
 
     /// The verb; `None` for one that the specification does not know.

@@ -47,6 +47,7 @@ pub use cni_spec;
 pub use delegate::Delegate;
 pub use event_loop::EventLoop;
 pub use interrupt::interrupted;
+pub use log::start_at as log_at;
 pub use netns::NetnsPath;
 pub use plugin::{Entry, Plugin};
 pub use reply::Reply;

@@ -10,7 +10,12 @@ use crate::env::Environment;
 
 /// Starts logging to stderr, at the level of `CNI_LOG` and without colours. A second start changes nothing.
 pub(crate) fn start() {
-    let log = Log { level: Environment::log_level(), lines: OnceLock::new() };
+    start_at(Level::WARN);
+}
+
+/// As the plugins log, for a program that is none: at the level of `CNI_LOG`, or at `level` without it.
+pub fn start_at(level: Level) {
+    let log = Log { level: Environment::find_log_level().unwrap_or(level), lines: OnceLock::new() };
     if tracing::subscriber::set_global_default(log).is_err() {
         tracing::debug!("another subscriber is installed already");
     }

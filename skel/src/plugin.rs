@@ -25,6 +25,9 @@ pub trait Plugin: 'static {
     /// Whether its ADD waits only before its first change, so that an ADD that is dropped while it waits has changed
     /// nothing. The interface plugin that it serves in the same process then need not call DEL when it is terminated.
     const WAITS_BEFORE_CHANGES: bool = false;
+    /// Whether it is an address plugin that sends on the container's link. The interface plugin makes the link before ADD
+    /// of it, and removes the link after DEL of it.
+    const NEEDS_LINK: bool = false;
     /// Its own keys, checked: those for ADD, and so for CHECK, which compares with it, and STATUS, which reports
     /// whether ADD would succeed.
     type Conf: FromConf;
@@ -93,6 +96,8 @@ pub struct Entry {
     pub delegates: bool,
     /// Whether a dropped ADD has changed nothing, see [`Plugin::WAITS_BEFORE_CHANGES`].
     pub waits_before_changes: bool,
+    /// Whether it sends on the container's link, see [`Plugin::NEEDS_LINK`].
+    pub needs_link: bool,
     /// The function that answers calls.
     pub handler: Handler,
 }
@@ -119,6 +124,7 @@ impl Entry {
             versions: P::VERSIONS,
             delegates: P::DELEGATES,
             waits_before_changes: P::WAITS_BEFORE_CHANGES,
+            needs_link: P::NEEDS_LINK,
             handler,
         }
     }
@@ -132,7 +138,14 @@ mod tests {
     fn a_file_name_selects_the_longest_entry_that_it_ends_in_or_begins_with() {
         let entry = |name| {
             let handler: Handler = |_| Box::pin(async { Reply::default() });
-            Entry { name, versions: &SpecVersion::ALL, delegates: false, waits_before_changes: false, handler }
+            Entry {
+                name,
+                versions: &SpecVersion::ALL,
+                delegates: false,
+                waits_before_changes: false,
+                needs_link: false,
+                handler,
+            }
         };
         let entries = ["bridge", "local", "host-local", "probe", "probe-ipam"].map(entry);
         let found = |name: &str| find(&entries, name).map(|entry| entry.name);

@@ -48,7 +48,7 @@ async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> 
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
         pod.refuse_taken(&attachment.ifname)?;
         let mut stage = Stage::new(attachment, &pod, &names, txn, search_path);
-        let is_link_first = link_before_ipam && ipam.map_or(Ok(false), Delegate::is_process)?;
+        let is_link_first = link_before_ipam && ipam.map_or(Ok(false), Delegate::may_look_for_link)?;
         let mut has_filter = false;
         if is_link_first {
             let plan = plugin.plan(None)?;

@@ -77,6 +77,11 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
         let held = || if is_gone { Some(Vec::new()) } else { held_by_others(attachment, netns.as_ref()?) };
         errors.extend(remove_rules(filter, attachment, prev, &held, raw.search_path()).into_iter().map(failed));
     }
+    // The release of a DHCP lease goes out by the link. The daemon's error is no reason to keep the link.
+    let releases_first = errors.is_empty() && raw.ipam(net).is_some_and(|ipam| ipam.releases_by_link());
+    if releases_first {
+        errors.extend(raw.release(net).await.err());
+    }
     let held = filter.as_ref().map(AsFd::as_fd);
     let detaching = Detaching { attachment, removal: &(), prev, netns: netns.as_ref(), held };
     errors.extend(remove_link(&detaching).err().map(failed));
@@ -85,7 +90,9 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
         errors.extend(filter.remove_spoof_guard(attachment.into()).err().map(failed));
     }
     match errors.pop() {
+        None if releases_first => Ok(()),
         None => raw.release(net).await,
+        Some(last) if releases_first => CniError::join([errors, vec![last]].concat()).map_or(Ok(()), Err),
         Some(last) => {
             errors.push(last.detail("Its addresses, if it has any, stay held until DEL or GC has removed the rest."));
             CniError::join(errors).map_or(Ok(()), Err)

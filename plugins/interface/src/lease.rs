@@ -20,7 +20,14 @@ pub(crate) async fn take(ipam: Option<&Delegate<'_>>, txn: &Txn<Undo>) -> Result
     txn.forget_last();
     txn.push_last(Undo::Lease);
     match answer {
-        Ok(lease) => Ok(Some(lease)),
+        Ok(lease) => {
+            // Before the link is removed: the release goes out by it.
+            if ipam.releases_by_link() {
+                txn.forget_last();
+                txn.push(Undo::Lease);
+            }
+            Ok(Some(lease))
+        }
         Err(error) => {
             // The rollback releases for a delegate that was killed; for one that answered with an error, DEL is called
             // here (SPEC 4).

@@ -23,6 +23,7 @@ pub const ENTRY: Entry = Entry {
     versions: &SpecVersion::ALL,
     delegates: false,
     waits_before_changes: false,
+    needs_link: false,
     handler: |call| Box::pin(async move { answer(call) }),
 };
 
