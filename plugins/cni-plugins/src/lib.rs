@@ -10,6 +10,7 @@ use std::process::ExitCode;
 pub const ENTRIES: &[Entry] = &[
     Entry::of::<bandwidth::Bandwidth>(),
     Entry::of::<bridge::Bridge>(),
+    Entry::of::<dhcp::Dhcp>(),
     Entry::of::<dummy::Dummy>(),
     Entry::of::<firewall::Firewall>(),
     Entry::of::<host_device::HostDevice>(),
@@ -31,5 +32,6 @@ pub const ENTRIES: &[Entry] = &[
 /// The whole `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    skel::run(ENTRIES)
+    let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+    dhcp::run_if_asked(words).unwrap_or_else(|| skel::run(ENTRIES))
 }

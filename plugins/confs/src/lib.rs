@@ -13,6 +13,7 @@ use validate::{Known, Role};
 pub const ALL: &[Known] = &[
     known::<bandwidth::Bandwidth>(Role::Chained),
     interface::<bridge::Bridge>(),
+    known::<dhcp::Dhcp>(Role::Address),
     interface::<dummy::Dummy>(),
     known::<firewall::Firewall>(Role::Chained),
     interface::<host_device::HostDevice>(),

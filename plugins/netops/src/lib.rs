@@ -16,6 +16,7 @@
 //! | [`rule`] | policy rules: which table a source's packets are routed by |
 //! | [`tc`] | token buckets, and what comes in sent through another link |
 //! | [`watch`] | [`Watch`](watch::Watch): wait for a link to come up, by announcements |
+//! | [`packet`] | UDP on a link without addresses |
 //! | [`sysctl`] | `/proc/sys/net`, in a namespace |
 //! | [`nft`] | a ruleset as data, applied in one transaction |
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
@@ -52,6 +53,8 @@ pub mod rule;
 pub mod tc;
 
 pub mod watch;
+
+pub mod packet;
 
 pub mod sysctl;
 

@@ -1,4 +1,5 @@
-//! The one file with `unsafe`: handing a system call to a child process, and the requests of `/dev/net/tun`.
+//! The one file with `unsafe`: handing a system call to a child process, the requests of `/dev/net/tun`, the address of a
+//! packet socket.
 
 #![expect(unsafe_code, reason = "fork and ioctl have no safe form; see each SAFETY")]
 
@@ -8,6 +9,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use nix::errno::Errno;
 use nix::libc;
 use nix::unistd::Pid;
+use socket2::SockAddr;
 
 /// Sends `bytes` on `socket` from a child process, which ends when the kernel has processed them. The returned pipe
 /// hangs up when the child has ended, for whatever reason.
@@ -63,6 +65,27 @@ unsafe fn keep_only(files: [libc::c_int; 3]) {
                 libc::close(fd);
             }
         }
+    }
+}
+
+/// The address of a link for packet(7) sockets; `protocol` is an `ETH_P_*` (linux/if_ether.h).
+#[expect(clippy::cast_possible_truncation, reason = "a family and the size of a small structure")]
+pub(crate) fn packet_address(index: u32, protocol: u16) -> SockAddr {
+    // SAFETY: `sockaddr_ll` is integers, for which zeroes are valid, and is smaller than the storage, which is aligned
+    // for every kind of address; the length that is returned is its size.
+    let filled = unsafe {
+        SockAddr::try_init(|storage, length| {
+            let address = &mut *storage.cast::<libc::sockaddr_ll>();
+            address.sll_family = libc::AF_PACKET as u16;
+            address.sll_protocol = protocol.to_be();
+            address.sll_ifindex = index.cast_signed();
+            *length = size_of::<libc::sockaddr_ll>() as libc::socklen_t;
+            Ok(())
+        })
+    };
+    match filled {
+        Ok(((), address)) => address,
+        Err(_) => unreachable!("the closure returns no error"),
     }
 }
 

@@ -80,7 +80,7 @@ fn address_plugins() {
         ],
         &expect![[r#"
             error: key ipam.addresses[0].address = "10.1.0.5": expected an address with prefix, a/n
-            error: bridge is no address plugin [Address plugins are host-local, static.]
+            error: bridge is no address plugin [Address plugins are dhcp, host-local, static.]
             warning: plugin host-locl is unknown [Did you mean host-local?]
             note: plugin whereabouts is of another make: its keys are not checked
             error: plugin ptp needs key ipam [Name an address plugin by ipam.type, such as host-local.]"#]],

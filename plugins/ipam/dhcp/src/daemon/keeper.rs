@@ -1,0 +1,447 @@
+//! Keeps one lease: asks for it, renews it, and gives it back. A task each, on one event loop, whose timer wheel is theirs.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::Duration;
+
+use cni_spec::{CniError, Code};
+use netops::packet::LinkUdp;
+use nix::time::{ClockId, clock_gettime};
+use socket2::Socket;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use super::Shared;
+use super::site::{SERVER_PORT, Site, SiteError, send_from_node};
+use crate::lease::Lease;
+use crate::machine::{Actions, Event, Identity, Machine, To};
+use crate::message::Incoming;
+use crate::state::{self, Record, Subject};
+
+/// How long an answer is listened for after a message. A socket that stayed open would keep the namespace alive.
+const LISTENS: Duration = Duration::from_secs(10);
+
+/// The longest time until the clock is looked at again: tokio's stands still while the machine sleeps.
+const LONGEST_NAP: Duration = Duration::from_secs(60 * 60);
+
+/// What another task asks of a keeper.
+#[derive(Debug)]
+pub(super) enum Order {
+    /// Give the lease back, and end.
+    Release(oneshot::Sender<Result<(), String>>),
+    /// The lease, if there is one.
+    Tell(oneshot::Sender<Option<Record>>),
+    /// The lease, if there is one and its link is there.
+    Check(oneshot::Sender<Result<Record, String>>),
+}
+
+/// The outcome of the first request, for ADD.
+pub(super) type First = oneshot::Sender<Result<Lease, CniError>>;
+
+/// A link that messages are exchanged on.
+struct Exchange {
+    site: Site,
+    udp: LinkUdp,
+    /// What receives the answer that `udp` reads, too.
+    renewing: Option<Socket>,
+}
+
+pub(super) struct Keeper {
+    shared: Rc<Shared>,
+    subject: Subject,
+    machine: Machine,
+    exchange: Option<Exchange>,
+    last_sent: Duration,
+    last_error: String,
+    /// The last lease, and when it was asked for.
+    last: Option<(Lease, Duration)>,
+    /// The lease has ended: the link does not have its address any more.
+    is_lost: bool,
+    /// The link was set down, as no server renewed the lease.
+    is_down: bool,
+}
+
+/// Why a keeper ends by itself.
+enum End {
+    Gone(String),
+    NotBound(CniError),
+}
+
+/// Time since the boot, suspension included: leases end whether or not the machine sleeps.
+pub(crate) fn now() -> Duration {
+    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
+}
+
+fn random() -> u32 {
+    getrandom::u32().unwrap_or_else(|_| now().subsec_nanos())
+}
+
+impl Keeper {
+    /// Opens the link, sets it up as the reference's daemon does, and begins.
+    pub(super) fn begin(shared: Rc<Shared>, mut subject: Subject) -> Result<Self, CniError> {
+        let path = shared.flags.on_host(&subject.sandbox.path);
+        let invalid = |why: String| CniError::new(Code::INVALID_NETNS, format!("cannot look for a DHCP server: {why}"));
+        let site = Site::open(&path, &subject.sandbox, &subject.names.ifname).map_err(|error| invalid(error.why()))?;
+        let mac = site.link.mac.ok_or_else(|| invalid(format!("{} has no Ethernet address", site.link.name)))?;
+        let kernel = |error: netops::OpError| CniError::new(Code::KERNEL, error.to_string()).detail(error.details());
+        if !site.link.up {
+            site.set_up(true).map_err(kernel)?;
+        }
+        (subject.mac, subject.index) = (mac.0, site.link.index);
+        let udp = site.listen().map_err(kernel)?;
+        let machine = Machine::new(identity(&shared, &subject), shared.flags.timing, random(), now());
+        Ok(Self { exchange: Some(Exchange { site, udp, renewing: None }), ..Self::with(shared, subject, machine) })
+    }
+
+    /// Goes on with a lease that an earlier daemon held.
+    pub(super) fn resume(shared: Rc<Shared>, record: Record) -> Self {
+        let Record { subject, lease, since_seconds, is_lost, last_error, .. } = record;
+        let since = Duration::from_secs(since_seconds);
+        let (identity, timing) = (identity(&shared, &subject), shared.flags.timing);
+        let machine = match is_lost {
+            true => Machine::new(identity, timing, random(), now()).wanting(lease.address.ip()),
+            false => Machine::resume(identity, timing, random(), lease.clone(), since),
+        };
+        let last = Some((lease, since));
+        Self { last, is_lost, is_down: is_lost, last_error, ..Self::with(shared, subject, machine) }
+    }
+
+    fn with(shared: Rc<Shared>, subject: Subject, machine: Machine) -> Self {
+        let (last_sent, last_error) = (Duration::ZERO, String::new());
+        let (exchange, last, is_lost, is_down) = (None, None, false, false);
+        Self { shared, subject, machine, exchange, last_sent, last_error, last, is_lost, is_down }
+    }
+
+    /// Keeps the lease until it is released, or its link is gone. `first` gets the first lease, or the reason why there is
+    /// none within the time for it; then the keeper ends.
+    pub(super) async fn keep(mut self, mut orders: mpsc::Receiver<Order>, mut first: Option<First>) {
+        let gives_up = now() + self.shared.flags.resend_timeout;
+        let end = loop {
+            let until = match &first {
+                Some(_) => self.machine.wakes().min(gives_up),
+                None => self.machine.wakes(),
+            };
+            let step = tokio::select! {
+                order = orders.recv() => match order {
+                    Some(Order::Release(done)) => {
+                        // Whoever asked may be gone, and the lease is given back all the same.
+                        drop(done.send(self.give_back()));
+                        return;
+                    }
+                    Some(Order::Tell(answer)) => {
+                        drop(answer.send(self.record()));
+                        continue;
+                    }
+                    Some(Order::Check(answer)) => {
+                        drop(answer.send(self.check()));
+                        continue;
+                    }
+                    None => return, // the daemon ends; leases stay for the next one
+                },
+                () = closed(&mut first) => {
+                    tracing::info!(names = ?self.subject.names, "the plugin ended before its lease came");
+                    drop(self.give_back());
+                    return;
+                }
+                () = sleep_until(until) => {
+                    if first.is_some() && now() >= gives_up {
+                        Err(End::NotBound(self.no_server()))
+                    } else if now() >= self.machine.wakes() {
+                        self.wake()
+                    } else {
+                        Ok(None)
+                    }
+                }
+                received = receive(self.exchange.as_ref(), self.last_sent + LISTENS, self.subject.mac) => {
+                    self.take(received)
+                }
+            };
+            match step {
+                Ok(None) => (),
+                Ok(Some(event)) => {
+                    if let Err(end) = self.happened(event, &mut first) {
+                        break end;
+                    }
+                }
+                Err(end) => break end,
+            }
+        };
+        let error = match end {
+            End::NotBound(error) => error,
+            End::Gone(why) => {
+                tracing::info!(names = ?self.subject.names, why, "the link is gone, and its lease is given back");
+                CniError::new(Code::INVALID_NETNS, format!("cannot keep the lease: {why}"))
+            }
+        };
+        drop(self.give_back());
+        if let Some(first) = first.take() {
+            drop(first.send(Err(error)));
+        }
+    }
+
+    fn wake(&mut self) -> Result<Option<Event>, End> {
+        self.open()?;
+        let actions = self.machine.wake(now(), random());
+        self.perform(actions)
+    }
+
+    fn take(&mut self, received: Option<Incoming>) -> Result<Option<Event>, End> {
+        match received {
+            Some(message) => {
+                let actions = self.machine.receive(&message, now(), random());
+                self.perform(actions)
+            }
+            // Nothing came in time, or the link went down: nothing is kept open until the next message.
+            None => {
+                self.close();
+                Ok(None)
+            }
+        }
+    }
+
+    /// Opens the link for an exchange, if it is not open.
+    fn open(&mut self) -> Result<(), End> {
+        if self.exchange.is_some() {
+            return Ok(());
+        }
+        let opened = self.reopen().and_then(|site| {
+            if self.is_down {
+                site.set_up(true).map_err(|error| SiteError::Failed(error.to_string()))?;
+            }
+            let udp = site.listen().map_err(|error| SiteError::Failed(error.to_string()))?;
+            Ok(Exchange { site, udp, renewing: None })
+        });
+        match opened {
+            Ok(exchange) => self.exchange = Some(exchange),
+            Err(SiteError::Gone(why)) => return Err(End::Gone(why)),
+            Err(SiteError::Failed(why)) => self.trouble(why),
+        }
+        Ok(())
+    }
+
+    fn reopen(&self) -> Result<Site, SiteError> {
+        let path: PathBuf = self.shared.flags.on_host(&self.subject.sandbox.path);
+        Site::reopen(&path, &self.subject, self.last.as_ref().map(|(lease, _)| lease))
+    }
+
+    fn close(&mut self) {
+        let Some(Exchange { site, .. }) = self.exchange.take() else { return };
+        if self.is_down
+            && let Err(error) = site.set_up(false)
+        {
+            self.trouble(error.to_string());
+        }
+    }
+
+    fn perform(&mut self, actions: Result<Actions, String>) -> Result<Option<Event>, End> {
+        let Actions { send, event } = actions.map_err(|why| End::NotBound(CniError::new(Code::INVALID_CONFIG, why)))?;
+        if let Some((to, bytes)) = send {
+            self.last_sent = now();
+            if let Err(why) = self.send(to, &bytes) {
+                self.trouble(why);
+            }
+        }
+        Ok(event)
+    }
+
+    fn send(&mut self, to: To, bytes: &[u8]) -> Result<(), String> {
+        let exchange = self.exchange.as_mut().ok_or("the link is not open")?;
+        let all = SocketAddrV4::new(Ipv4Addr::BROADCAST, SERVER_PORT);
+        let (from, to) = match to {
+            To::Anyone => (Ipv4Addr::UNSPECIFIED, all),
+            To::Everyone(from) => (from, all),
+            To::Server { from, server } => match exchange.site.send(from, server, bytes) {
+                Ok(socket) => {
+                    exchange.renewing = Some(socket);
+                    return Ok(());
+                }
+                Err(why) => {
+                    tracing::debug!(why, "the message goes to all stations instead");
+                    (from, SocketAddrV4::new(server, SERVER_PORT))
+                }
+            },
+        };
+        exchange.udp.send(from, to, bytes).map_err(|error| error.to_string())
+    }
+
+    /// What follows from it for the link, the record and ADD.
+    fn happened(&mut self, event: Event, first: &mut Option<First>) -> Result<(), End> {
+        match event {
+            Event::Bound(lease) => self.bound(lease, first),
+            Event::Lost { why, is_refused } => {
+                let names = &self.subject.names;
+                tracing::error!(?names, why, "the lease has ended, and the link loses its address");
+                self.last_error = why;
+                (self.is_lost, self.is_down) = (true, !is_refused);
+                let address = self.last.as_ref().map(|(lease, _)| lease.address);
+                if let (Some(exchange), Some(address)) = (&self.exchange, address)
+                    && let Err(error) = exchange.site.remove_address(address)
+                {
+                    self.trouble(error.to_string());
+                }
+                if self.is_down {
+                    self.close();
+                }
+                self.save();
+                Ok(())
+            }
+        }
+    }
+
+    fn bound(&mut self, lease: Lease, first: &mut Option<First>) -> Result<(), End> {
+        let names = &self.subject.names;
+        tracing::info!(?names, address = %lease.address, server = %lease.server, seconds = lease.seconds, "bound");
+        self.last_error.clear();
+        let old = self.last.as_ref().map(|(lease, _)| lease.address).filter(|_| first.is_none());
+        if let (Some(old), Some(exchange)) = (old, &self.exchange)
+            && (self.is_lost || old != lease.address)
+        {
+            tracing::warn!(?names, %old, new = %lease.address, "the link gets the address of the new lease");
+            let removed = if old == lease.address { Ok(()) } else { exchange.site.remove_address(old) };
+            if let Err(error) = removed.and_then(|()| exchange.site.configure(&lease, self.subject.priority)) {
+                self.trouble(error.to_string());
+            }
+        }
+        (self.is_lost, self.is_down) = (false, false);
+        self.last = self.machine.held().map(|(lease, since)| (lease.clone(), since));
+        self.close();
+        let saved = self.save();
+        let Some(first) = first.take() else { return Ok(()) };
+        if !saved {
+            let msg = format!("cannot keep the lease {}: {}", lease.address, self.last_error);
+            drop(first.send(Err(CniError::new(Code::STATE, msg))));
+            return Err(End::NotBound(CniError::new(Code::STATE, "not saved")));
+        }
+        match first.send(Ok(lease)) {
+            Ok(()) => Ok(()),
+            Err(_) => Err(End::Gone("the plugin ended before its lease came".into())),
+        }
+    }
+
+    /// Releases the lease, if there is one, and forgets it.
+    fn give_back(&mut self) -> Result<(), String> {
+        if let Some((To::Server { from, server }, bytes)) = self.machine.release()
+            && let Err(why) = self.send_release(from, server, &bytes)
+        {
+            let names = &self.subject.names;
+            tracing::warn!(
+                ?names,
+                why,
+                "the server does not learn that the lease is released, and keeps it until it ends"
+            );
+        }
+        self.close();
+        state::remove(&self.shared.folder, &self.subject.names)
+    }
+
+    /// Sends to all stations of a link with the server, as the link may be gone before ARP has an answer; else by the
+    /// namespace's routes; for a link that is gone by the node's.
+    fn send_release(&self, from: Ipv4Addr, server: Ipv4Addr, bytes: &[u8]) -> Result<(), String> {
+        let is_near = self.last.as_ref().is_some_and(|(lease, _)| lease.address.contains(server));
+        match self.reopen() {
+            Ok(site) if is_near => site
+                .listen()
+                .and_then(|udp| udp.send(from, SocketAddrV4::new(server, SERVER_PORT), bytes))
+                .map_err(|error| error.to_string()),
+            Ok(site) => site.send(from, server, bytes).map(drop),
+            Err(error) => {
+                send_from_node(server, bytes).map_err(|sent| format!("{}; from the node: {sent}", error.why()))
+            }
+        }
+    }
+
+    fn check(&self) -> Result<Record, String> {
+        let record = self.record().filter(|record| !record.is_lost);
+        let record = record.ok_or_else(|| match &*self.last_error {
+            "" => "no server has given one yet".to_owned(),
+            error => error.to_owned(),
+        })?;
+        self.reopen().map_err(SiteError::why)?;
+        Ok(record)
+    }
+
+    fn record(&self) -> Option<Record> {
+        let (lease, since) = self.last.clone()?;
+        Some(Record {
+            subject: self.subject.clone(),
+            lease,
+            since_seconds: since.as_secs(),
+            boot: self.shared.boot.clone(),
+            is_lost: self.is_lost,
+            last_error: self.last_error.clone(),
+            is_released: false,
+        })
+    }
+
+    fn save(&mut self) -> bool {
+        let Some(record) = self.record() else { return false };
+        match state::write(&self.shared.folder, &record) {
+            Ok(()) => true,
+            Err(why) => {
+                self.trouble(why);
+                false
+            }
+        }
+    }
+
+    fn trouble(&mut self, why: String) {
+        tracing::warn!(names = ?self.subject.names, why, "the lease is in trouble");
+        self.last_error = why;
+    }
+
+    fn no_server(&self) -> CniError {
+        let within = self.shared.flags.resend_timeout.as_secs();
+        let msg = format!("no DHCP server gave {} an address within {within} s", self.subject.names.ifname);
+        let error = CniError::new(Code::NO_ADDRESS, msg)
+            .detail("Look at the server's log for the client identifier, and whether the link reaches the server.");
+        if self.last_error.is_empty() { error } else { error.detail(&self.last_error) }
+    }
+}
+
+fn identity(shared: &Shared, subject: &Subject) -> Identity {
+    Identity {
+        mac: subject.mac,
+        client_id: subject.client_id.clone(),
+        options: subject.provide.clone(),
+        request: subject.request.clone(),
+        broadcast: shared.flags.broadcast,
+    }
+}
+
+/// Waits for the time since the boot, or less long.
+async fn sleep_until(until: Duration) {
+    tokio::time::sleep_until(Instant::now() + until.saturating_sub(now()).min(LONGEST_NAP)).await;
+}
+
+/// Waits until the plugin that waits for the first lease has ended.
+async fn closed(first: &mut Option<First>) {
+    match first {
+        Some(first) => first.closed().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The next message for the link; `None` when it is time to close the link, or the link cannot receive.
+async fn receive(exchange: Option<&Exchange>, until: Duration, mac: [u8; 6]) -> Option<Incoming> {
+    let Some(Exchange { udp, .. }) = exchange else { return std::future::pending().await };
+    let message = async {
+        loop {
+            match udp.receive().await {
+                Ok(datagram) => {
+                    if let Some(message) = Incoming::decode(&datagram.payload, mac) {
+                        return Some(message);
+                    }
+                }
+                Err(error) => {
+                    tracing::debug!(%error, "the link does not receive");
+                    return None;
+                }
+            }
+        }
+    };
+    tokio::select! {
+        message = message => message,
+        () = sleep_until(until) => None,
+    }
+}

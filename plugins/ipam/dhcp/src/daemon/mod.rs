@@ -1,0 +1,225 @@
+//! The daemon: keeps the leases of all attachments of a node, on one thread.
+//!
+//! Leases outlive it: a [`keeper`] writes each to a file beside the socket, and the next daemon goes on. It holds no
+//! namespace open but while it waits for a server's answer.
+
+pub mod flags;
+mod keeper;
+mod listen;
+mod serve;
+mod site;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
+
+use cni_spec::{CniError, Code};
+use netops::boot::Boot;
+use sd_notify::NotifyState;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{LocalSet, spawn_local};
+
+use crate::lease::Lease;
+use crate::rpc::Names;
+use crate::state::{self, Record, Subject};
+use flags::{Flags, USAGE};
+pub(crate) use keeper::now as since_boot;
+use keeper::{First, Keeper, Order};
+
+/// How long a keeper may take to carry out an order. It only waits for the kernel.
+const ORDER_WITHIN: Duration = Duration::from_secs(10);
+
+/// What all tasks of the daemon use.
+struct Shared {
+    flags: Flags,
+    /// Where the leases are.
+    folder: PathBuf,
+    /// Which boot of the machine this is.
+    boot: String,
+    keepers: RefCell<BTreeMap<Names, Handle>>,
+    next_number: Cell<u64>,
+}
+
+/// A keeper, as others see it. The number tells it from an earlier one of the same attachment.
+struct Handle {
+    number: u64,
+    orders: mpsc::Sender<Order>,
+}
+
+/// Runs `dhcp daemon` until SIGTERM or SIGINT; `words` are those after `daemon`.
+#[must_use]
+pub fn main(words: impl IntoIterator<Item = String>) -> ExitCode {
+    skel::log_at(tracing::Level::INFO);
+    let flags = match Flags::parse(words) {
+        Ok(flags) => flags,
+        Err(why) => {
+            tracing::error!("cannot start the dhcp daemon: {why}\n{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match run(flags) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            tracing::error!("cannot run the dhcp daemon: {why}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(flags: Flags) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| format!("the kernel gave no event loop: {error}"))?;
+    LocalSet::new().block_on(&runtime, async {
+        // Before the socket: a signal that comes now must not leave it behind.
+        let signals = [SignalKind::terminate(), SignalKind::interrupt()].map(signal);
+        let [mut terminate, mut interrupt] = {
+            let [terminate, interrupt] = signals;
+            [terminate.map_err(|error| error.to_string())?, interrupt.map_err(|error| error.to_string())?]
+        };
+        let listening = listen::Listening::open(&flags)?;
+        let folder = state::folder(&flags.on_host(&flags.socket.to_string_lossy()));
+        let boot = Boot::read().map_err(|error| error.to_string())?.id;
+        let (keepers, next_number) = (RefCell::default(), Cell::new(0));
+        let shared = Rc::new(Shared { flags, folder, boot, keepers, next_number });
+        shared.resume()?;
+        spawn_local(accept_all(Rc::clone(&shared), listening.listener()?));
+        if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
+            tracing::warn!(%error, "systemd cannot be notified");
+        }
+        tracing::info!(socket = %listening, leases = shared.keepers.borrow().len(), "the dhcp daemon is ready");
+        tokio::select! {
+            _ = terminate.recv() => (),
+            _ = interrupt.recv() => (),
+        }
+        tracing::info!("the dhcp daemon ends, and leaves the leases to the next one");
+        listening.close();
+        Ok(())
+    })
+}
+
+async fn accept_all(shared: Rc<Shared>, listener: UnixListener) {
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => drop(spawn_local(serve::serve(Rc::clone(&shared), stream))),
+            Err(error) => {
+                // No file or memory is free. The caller waits in the queue until something is.
+                tracing::error!(%error, "cannot accept a call");
+                tokio::time::sleep_until(tokio::time::Instant::now() + Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Goes on with the leases of an earlier daemon; those that DEL has noted are given back.
+    fn resume(self: &Rc<Self>) -> Result<(), String> {
+        for record in state::list(&self.folder)? {
+            let names = record.subject.names.clone();
+            if record.boot != self.boot {
+                tracing::info!(?names, "the lease is of an earlier boot, and is dropped");
+                state::remove(&self.folder, &names)?;
+                continue;
+            }
+            let is_released = record.is_released;
+            self.spawn(Keeper::resume(Rc::clone(self), record), names.clone(), None);
+            if is_released {
+                let shared = Rc::clone(self);
+                spawn_local(async move {
+                    tracing::info!(?names, "the lease is given back, as DEL was called meanwhile");
+                    if let Err(error) = shared.release(&names).await {
+                        tracing::error!(?names, %error, "the lease is not given back");
+                    }
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn spawn(self: &Rc<Self>, keeper: Keeper, names: Names, first: Option<First>) {
+        let (orders, inbox) = mpsc::channel(4);
+        let number = self.next_number.replace(self.next_number.get() + 1);
+        self.keepers.borrow_mut().insert(names.clone(), Handle { number, orders });
+        let shared = Rc::clone(self);
+        spawn_local(async move {
+            keeper.keep(inbox, first).await;
+            let mut keepers = shared.keepers.borrow_mut();
+            if keepers.get(&names).is_some_and(|handle| handle.number == number) {
+                keepers.remove(&names);
+            }
+        });
+    }
+
+    /// The lease that an attachment has, or a new one.
+    async fn add(self: &Rc<Self>, subject: Subject) -> Result<Lease, CniError> {
+        let names = subject.names.clone();
+        if let Ok(Record { subject: held, lease, .. }) = self.check(&names).await {
+            let same = Subject { index: held.index, mac: held.mac, ..subject.clone() };
+            if same == held {
+                return Ok(lease);
+            }
+        }
+        self.release(&names).await?;
+        let keeper = Keeper::begin(Rc::clone(self), subject)?;
+        let (first, outcome) = oneshot::channel();
+        self.spawn(keeper, names, Some(first));
+        outcome
+            .await
+            .unwrap_or_else(|_| Err(CniError::new(Code::INTERRUPTED, "DEL was called while ADD waited for a lease")))
+    }
+
+    async fn release(&self, names: &Names) -> Result<(), CniError> {
+        let (done, outcome) = oneshot::channel();
+        match self.order(names, Order::Release(done), outcome).await {
+            None | Some(Ok(())) => Ok(()),
+            Some(Err(why)) => Err(CniError::new(Code::STATE, format!("cannot forget the lease: {why}"))),
+        }
+    }
+
+    async fn check(&self, names: &Names) -> Result<Record, CniError> {
+        let (answer, outcome) = oneshot::channel();
+        let failed = |why: &str| {
+            let Names { network, container_id, ifname } = names;
+            let msg = format!(
+                "the dhcp daemon has no lease for {ifname} of container {container_id} in network {network}: {why}"
+            );
+            CniError::new(Code::CHECK_FAILED, msg)
+        };
+        match self.order(names, Order::Check(answer), outcome).await {
+            Some(checked) => checked.map_err(|why| failed(&why)),
+            None => Err(failed("none was asked for")),
+        }
+    }
+
+    async fn gc(&self, network: &str, valid: &[Names]) -> Result<(), CniError> {
+        let is_stale = |names: &&Names| names.network == network && !valid.contains(names);
+        let stale: Vec<Names> = self.keepers.borrow().keys().filter(is_stale).cloned().collect();
+        let mut errors = Vec::new();
+        for names in stale {
+            tracing::info!(?names, "the lease of an attachment that is gone is given back");
+            errors.extend(self.release(&names).await.err());
+        }
+        CniError::join(errors).map_or(Ok(()), Err)
+    }
+
+    async fn list(&self) -> Vec<Record> {
+        let all: Vec<Names> = self.keepers.borrow().keys().cloned().collect();
+        let mut records = Vec::new();
+        for names in all {
+            let (answer, outcome) = oneshot::channel();
+            records.extend(self.order(&names, Order::Tell(answer), outcome).await.flatten());
+        }
+        records
+    }
+
+    /// Has a keeper carry out an order; `None` if there is none, or it has ended.
+    async fn order<T>(&self, names: &Names, order: Order, outcome: oneshot::Receiver<T>) -> Option<T> {
+        let orders = self.keepers.borrow().get(names).map(|handle| handle.orders.clone())?;
+        orders.send(order).await.ok()?;
+        tokio::time::timeout(ORDER_WITHIN, outcome).await.ok()?.ok()
+    }
+}

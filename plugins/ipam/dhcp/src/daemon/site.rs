@@ -1,0 +1,181 @@
+//! The link of a lease, in its namespace: opened anew for each exchange, so that the daemon keeps no namespace alive.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::path::Path;
+
+use ipnetwork::{IpNetwork, Ipv4Network};
+use netops::error::Result as OpResult;
+use netops::link::{self, Link, Settings, Target};
+use netops::packet::LinkUdp;
+use netops::{Errno, Kernel, Netns, OpError, addr, route};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::lease::Lease;
+use crate::rpc::Sandbox;
+use crate::state::Subject;
+
+/// The client's UDP port (RFC 2131, 4.1).
+pub(super) const CLIENT_PORT: u16 = 68;
+/// The servers'.
+pub(super) const SERVER_PORT: u16 = 67;
+
+/// A link in an open namespace.
+#[derive(Debug)]
+pub(super) struct Site {
+    netns: Netns,
+    kernel: Kernel,
+    /// The link, as it was when it was opened.
+    pub(super) link: Link,
+}
+
+/// Why there is no link.
+#[derive(Debug)]
+pub(super) enum SiteError {
+    /// The namespace, or the link in it, is gone.
+    Gone(String),
+    /// It could not be looked at.
+    Failed(String),
+}
+
+impl SiteError {
+    /// The sentence in it.
+    #[must_use]
+    pub(super) fn why(self) -> String {
+        match self {
+            Self::Gone(why) | Self::Failed(why) => why,
+        }
+    }
+}
+
+impl Site {
+    /// Opens the link of this name in the namespace that the plugin saw.
+    ///
+    /// # Errors
+    /// [`SiteError`]; the node's own namespace is refused, whatever leads to it.
+    pub(super) fn open(path: &Path, sandbox: &Sandbox, ifname: &str) -> Result<Self, SiteError> {
+        let netns = Netns::open(path).map_err(|error| match error.is_gone() {
+            true => SiteError::Gone(error.to_string()),
+            false => SiteError::Failed(error.to_string()),
+        })?;
+        if netns.identity().numbers() != sandbox.identity {
+            return Err(SiteError::Gone(format!("{} leads to another namespace by now", path.display())));
+        }
+        if netns.is_current().map_err(|error| SiteError::Failed(error.to_string()))? {
+            return Err(SiteError::Failed(format!("{} is the node's own namespace", path.display())));
+        }
+        let kernel = Kernel::in_netns(&netns).map_err(failed)?;
+        let link = link::get(&kernel, &Target::named(ifname)).map_err(|error| match error.is_absent() {
+            true => SiteError::Gone(error.to_string()),
+            false => failed(error),
+        })?;
+        Ok(Self { netns, kernel, link })
+    }
+
+    /// As [`Site::open`], for a lease that is held: the link has to be the one that it was asked for. The kernel may have
+    /// given the namespace's numbers, the link's name and its index to others meanwhile; so the link has to have its
+    /// Ethernet address, or the address of the lease, where another plugin changed the former.
+    ///
+    /// # Errors
+    /// As [`Site::open`].
+    pub(super) fn reopen(path: &Path, subject: &Subject, lease: Option<&Lease>) -> Result<Self, SiteError> {
+        let site = Self::open(path, &subject.sandbox, &subject.names.ifname)?;
+        let has_mac = site.link.mac.is_some_and(|mac| mac.0 == subject.mac);
+        let has_address = || match lease {
+            Some(lease) => site.has(lease.address),
+            None => Ok(false),
+        };
+        if site.link.index == subject.index && (has_mac || has_address().map_err(failed)?) {
+            return Ok(site);
+        }
+        Err(SiteError::Gone(format!("{} is another link by now", subject.names.ifname)))
+    }
+
+    /// Opens a socket for answers of servers, and for messages from a link without address.
+    ///
+    /// # Errors
+    /// As [`LinkUdp::open`].
+    pub(super) fn listen(&self) -> OpResult<LinkUdp> {
+        LinkUdp::open(&self.netns, &self.link, CLIENT_PORT)
+    }
+
+    /// Sends to one server from an address of the link, by the namespace's own routes. The kernel answers a datagram to a
+    /// port that no socket has by an ICMP message to the server: so the socket has to stay open until the answer is here.
+    ///
+    /// # Errors
+    /// The link does not have the address, another program has the port, or the server cannot be reached.
+    pub(super) fn send(&self, from: Ipv4Addr, server: Ipv4Addr, payload: &[u8]) -> Result<Socket, String> {
+        let name = self.link.name.as_bytes();
+        let send = || {
+            let socket = Socket::new(Domain::IPV4, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+            socket.set_reuse_address(true)?;
+            socket.bind_device(Some(name))?;
+            socket.bind(&SocketAddrV4::new(from, CLIENT_PORT).into())?;
+            socket.send_to(payload, &SocketAddrV4::new(server, SERVER_PORT).into())?;
+            Ok(socket)
+        };
+        let sent = self.netns.run(send).map_err(|error| error.to_string())?;
+        sent.map_err(|error: std::io::Error| format!("cannot send to {server}: {error}"))
+    }
+
+    /// Sets the link up or down.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub(super) fn set_up(&self, up: bool) -> OpResult<()> {
+        self.kernel.run(link::set(&(&self.link).into(), &Settings { up: Some(up), ..Settings::default() }))
+    }
+
+    /// Takes an address from the link, and so the routes that depend on it. One that is gone already is no error.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub(super) fn remove_address(&self, address: Ipv4Network) -> OpResult<()> {
+        match self.has(address)? {
+            true => self.kernel.run(addr::delete(&self.link, address.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Gives the link address and routes of a lease, as the interface plugin does at ADD. What is there already stays.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub(super) fn configure(&self, lease: &Lease, priority: u32) -> OpResult<()> {
+        self.set_up(true)?;
+        if !self.has(lease.address)? {
+            let address = addr::Address::from(IpNetwork::from(lease.address));
+            self.kernel.run(addr::add(&self.link, &address))?;
+        }
+        for wanted in lease.result(priority).routes {
+            let gateway = wanted.gw.filter(|gateway| !gateway.is_unspecified());
+            let metric = Some(priority).filter(|&metric| metric > 0);
+            let route = route::Route {
+                scope: wanted.scope,
+                metric,
+                ..route::Route::new(wanted.dst, gateway, Some(self.link.index))
+            };
+            match self.kernel.run(route::add(&route)) {
+                Err(error) if error.os_errno() != Some(Errno::EEXIST) => return Err(error),
+                Ok(()) | Err(_) => (),
+            }
+        }
+        Ok(())
+    }
+
+    fn has(&self, address: Ipv4Network) -> OpResult<bool> {
+        Ok(addr::list(&self.kernel, &self.link)?.iter().any(|found| found.net == address.into()))
+    }
+}
+
+fn failed(error: OpError) -> SiteError {
+    SiteError::Failed(error.to_string())
+}
+
+/// Sends from the node to a server, for a link that is gone.
+///
+/// # Errors
+/// The server cannot be reached.
+pub(super) fn send_from_node(server: Ipv4Addr, payload: &[u8]) -> std::io::Result<()> {
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+    socket.send_to(payload, (server, SERVER_PORT)).map(drop)
+}

@@ -1,0 +1,151 @@
+//! The dhcp address plugin: addresses of the network's own DHCP servers.
+//!
+//! Leases have to be renewed as long as containers live, so a daemon keeps them: `dhcp daemon`, of the same executable. The
+//! plugin asks it over a socket ([`rpc`]). [`machine`] is the client of one link as RFC 2131 has it, without clock, socket
+//! or kernel; [`message`] and [`lease`] are its bytes and what they mean; [`daemon`] is the rest.
+
+pub mod conf;
+pub mod daemon;
+pub mod lease;
+pub mod machine;
+pub mod message;
+pub mod options;
+pub mod rpc;
+pub mod state;
+mod table;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cni_spec::{AddResult, Attachment, CniError, Code};
+use netops::Netns;
+use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
+
+use conf::{Conf, Removal};
+use lease::Lease;
+use rpc::{CallError, Names, Request, Sandbox};
+
+/// The plugin.
+#[derive(Debug)]
+pub struct Dhcp;
+
+/// Runs `dhcp daemon` or `dhcp status`, if the process was started as one of them; `words` are its name and arguments. The
+/// suite's one executable takes `dhcp` as first argument, too.
+#[must_use]
+pub fn run_if_asked(mut words: impl Iterator<Item = String>) -> Option<ExitCode> {
+    let name = words.next()?;
+    let is_dhcp = |name: &str| name == Dhcp::NAME || name.ends_with("-dhcp") || name.starts_with("dhcp-");
+    let mut word = words.next()?;
+    if !Path::new(&name).file_name().is_some_and(|name| is_dhcp(&name.to_string_lossy())) {
+        if word != Dhcp::NAME {
+            return None;
+        }
+        word = words.next()?;
+    }
+    match &*word {
+        "daemon" => Some(daemon::main(words)),
+        "status" => Some(table::main(words)),
+        _ => None,
+    }
+}
+
+/// How long an ADD may wait for a server: longer than the daemon's `-resendtimeout`, which knows why there is no answer.
+const ADD_WITHIN: Duration = Duration::from_secs(210);
+const OTHERS_WITHIN: Duration = Duration::from_secs(20);
+
+impl Plugin for Dhcp {
+    const NAME: &'static str = "dhcp";
+    const DELEGATES: bool = false;
+    const NEEDS_LINK: bool = true;
+    type Conf = Conf;
+    type Removal = Removal;
+
+    async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
+        let conf = &request.conf.own;
+        let provide = options::provided(&conf.provide, &request.raw.parse_args()?)?;
+        let asked = Request::Add {
+            names: names(&request.attachment),
+            sandbox: sandbox(&request.netns)?,
+            client_id: options::client_id(&request.attachment),
+            provide,
+            request: conf.request.clone(),
+            priority: conf.priority,
+        };
+        let answer = rpc::call(&conf.socket, asked, ADD_WITHIN).await?;
+        Ok(decode(answer)?.result(conf.priority))
+    }
+
+    /// Releases the lease. Where no daemon runs, the release is noted for the next one.
+    async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
+        let socket = &request.conf.own.socket;
+        let names = names(&request.attachment);
+        match rpc::call(socket, Request::Del { names: names.clone() }, OTHERS_WITHIN).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Away(away)) => {
+                if state::note_release(&state::folder(socket), &names)? {
+                    tracing::warn!(%away, "the lease is released when the daemon starts");
+                }
+                // A daemon that has started meanwhile may have missed the note.
+                match rpc::call(socket, Request::Del { names }, OTHERS_WITHIN).await {
+                    Ok(_) | Err(CallError::Away(_)) => Ok(()),
+                    Err(CallError::Failed(error)) => Err(error),
+                }
+            }
+            Err(CallError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Compares prevResult with the lease that the daemon holds. Asks no server.
+    async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
+        let asked = Request::Check { names: names(&request.attachment) };
+        let lease = decode(rpc::call(&request.conf.own.socket, asked, OTHERS_WITHIN).await?)?;
+        let prev = request.conf.get_prev_result()?;
+        match prev.ips.iter().any(|ip| ip.address == lease.address.into()) {
+            true => Ok(()),
+            false => {
+                let msg = format!("prevResult does not have the address of the lease, {}", lease.address);
+                Err(CniError::new(Code::CHECK_FAILED, msg))
+            }
+        }
+    }
+
+    async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
+        let socket = &request.conf.own.socket;
+        let (network, valid) = (request.conf.name.to_string(), request.valid.iter().map(names).collect::<Vec<_>>());
+        let asked = Request::Gc { network: network.clone(), valid: valid.clone() };
+        match rpc::call(socket, asked, OTHERS_WITHIN).await {
+            Ok(_) => Ok(()),
+            Err(CallError::Away(_)) => state::note_stale(&state::folder(socket), &network, &valid),
+            Err(CallError::Failed(error)) => Err(error),
+        }
+    }
+
+    async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
+        let answer = rpc::call(&request.conf.own.socket, Request::Status, OTHERS_WITHIN).await;
+        answer.map(drop).map_err(|error| CniError { code: Code::NOT_AVAILABLE, ..error.into() })
+    }
+}
+
+fn names(attachment: &Attachment) -> Names {
+    Names {
+        network: attachment.network.to_string(),
+        container_id: attachment.container_id.to_string(),
+        ifname: attachment.ifname.to_string(),
+    }
+}
+
+fn sandbox(path: &NetnsPath) -> Result<Sandbox, CniError> {
+    let invalid = |why: String| CniError::new(Code::INVALID_NETNS, why);
+    let opened = path
+        .opened()
+        .map_err(|errno| invalid(format!("cannot open network namespace {path}: {}", errno.desc().to_lowercase())))?;
+    let file = opened.try_clone_to_owned().map_err(|error| invalid(error.to_string()))?;
+    let netns = Netns::from_file(file.into(), path.as_str()).map_err(|error| invalid(error.to_string()))?;
+    Ok(Sandbox { path: path.as_str().to_owned(), identity: netns.identity().numbers() })
+}
+
+fn decode(answer: serde_json::Value) -> Result<Lease, CniError> {
+    serde_json::from_value(answer)
+        .map_err(|error| CniError::new(Code::IO, format!("cannot use the lease of the dhcp daemon: {error}")))
+}

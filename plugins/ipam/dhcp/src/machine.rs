@@ -1,0 +1,383 @@
+//! The DHCP client of one link (RFC 2131, 4.4) without clock, socket or kernel: given the time and a server's messages, it
+//! says what to send and what has become of the lease.
+//!
+//! ```text
+//! Selecting -offer-> Requesting -ack-> Bound -T1-> Renewing -T2-> Rebinding -end-> Selecting
+//!     ^------------nak, no answer--------'  ^----------ack----------'
+//! ```
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use crate::lease::{INFINITE, Lease};
+use crate::message::{Incoming, MessageType, Outgoing};
+use crate::options::code;
+
+/// How often a client sends again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timing {
+    /// How long the server that made an offer may take to acknowledge it.
+    pub timeout: Duration,
+    /// The longest pause.
+    pub resend_max: Duration,
+}
+
+impl Default for Timing {
+    /// The reference's.
+    fn default() -> Self {
+        Self { timeout: Duration::from_secs(10), resend_max: Duration::from_secs(62) }
+    }
+}
+
+/// A link that is new drops frames for some tenths of a second: its port of a bridge does not forward yet.
+const NEW_LINK_PAUSES: [Duration; 2] = [Duration::from_millis(300), Duration::from_millis(700)];
+/// The next tries come quickly, too.
+const FAST_TRIES: u32 = 4;
+const FAST_PAUSE: Duration = Duration::from_secs(2);
+/// The pause after them, which doubles.
+const FIRST_PAUSE: Duration = Duration::from_secs(4);
+/// The shortest pause of a renewal.
+const RENEW_PAUSE_MIN: Duration = Duration::from_secs(4);
+
+/// What the client is, to a server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// The link's Ethernet address.
+    pub mac: [u8; 6],
+    /// The client identifier.
+    pub client_id: Vec<u8>,
+    /// Provided options.
+    pub options: Vec<(u8, Vec<u8>)>,
+    /// Requested options.
+    pub request: Vec<u8>,
+    /// Whether servers have to broadcast their answers.
+    pub broadcast: bool,
+}
+
+/// Where a message goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum To {
+    /// To all servers, from 0.0.0.0: the link has no address yet.
+    Anyone,
+    /// To all servers, from the link's address.
+    Everyone(Ipv4Addr),
+    /// To one server, from the link's address.
+    Server {
+        /// The link's address.
+        from: Ipv4Addr,
+        /// The server's.
+        server: Ipv4Addr,
+    },
+}
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The lease is new, or lasts longer.
+    Bound(Lease),
+    /// The lease has ended. A new one is looked for.
+    Lost {
+        /// Why.
+        why: String,
+        /// A server refused to renew it, and may offer another now; else no server answered until its end.
+        is_refused: bool,
+    },
+}
+
+/// What to do now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Actions {
+    /// A message to send.
+    pub send: Option<(To, Vec<u8>)>,
+    /// What has happened.
+    pub event: Option<Event>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Selecting,
+    Requesting { offer: Lease, since: Duration },
+    Bound,
+    Renewing,
+    Rebinding,
+}
+
+/// The client of one link. All times are since the same moment.
+#[derive(Debug)]
+pub struct Machine {
+    identity: Identity,
+    timing: Timing,
+    state: State,
+    /// The lease, and when it was asked for: it counts from then (RFC 2131, 4.4.1).
+    held: Option<(Lease, Duration)>,
+    /// An address to ask for again.
+    wanted: Option<Ipv4Addr>,
+    xid: u32,
+    tries: u32,
+    /// When the exchange began, and when its newest message was sent.
+    began: Duration,
+    sent: Duration,
+    wakes: Duration,
+}
+
+impl Machine {
+    /// A client that looks for a lease. `random` is new for each.
+    #[must_use]
+    pub fn new(identity: Identity, timing: Timing, random: u32, now: Duration) -> Self {
+        let state = State::Selecting;
+        let (held, wanted, tries) = (None, None, 0);
+        Self { identity, timing, state, held, wanted, xid: random, tries, began: now, sent: now, wakes: now }
+    }
+
+    /// A client that has a lease since `since`.
+    #[must_use]
+    pub fn resume(identity: Identity, timing: Timing, random: u32, lease: Lease, since: Duration) -> Self {
+        let wakes = since + seconds(lease.renew_seconds);
+        let (state, wanted) = (State::Bound, Some(lease.address.ip()));
+        Self {
+            identity,
+            timing,
+            state,
+            held: Some((lease, since)),
+            wanted,
+            xid: random,
+            tries: 0,
+            began: since,
+            sent: since,
+            wakes,
+        }
+    }
+
+    /// Asks for this address first.
+    #[must_use]
+    pub fn wanting(self, address: Ipv4Addr) -> Self {
+        Self { wanted: Some(address), ..self }
+    }
+
+    /// The lease, and when it was asked for.
+    #[must_use]
+    pub fn held(&self) -> Option<(&Lease, Duration)> {
+        self.held.as_ref().map(|(lease, since)| (lease, *since))
+    }
+
+    /// The lease, and when it ends.
+    #[must_use]
+    pub fn lease(&self) -> Option<(&Lease, Duration)> {
+        self.held.as_ref().map(|(lease, since)| (lease, *since + seconds(lease.seconds)))
+    }
+
+    /// When [`Machine::wake`] is to be called.
+    #[must_use]
+    pub fn wakes(&self) -> Duration {
+        self.wakes
+    }
+
+    /// Whether a server's message may come.
+    #[must_use]
+    pub fn listens(&self) -> bool {
+        self.state != State::Bound
+    }
+
+    /// The release of the lease, if there is one.
+    #[must_use]
+    pub fn release(&mut self) -> Option<(To, Vec<u8>)> {
+        let (lease, _) = self.held.take()?;
+        let (from, server) = (lease.address.ip(), lease.server);
+        self.next_xid();
+        let message = Outgoing { ciaddr: from, server: Some(server), ..self.outgoing(MessageType::Release, self.sent) };
+        message.encode().ok().map(|bytes| (To::Server { from, server }, bytes))
+    }
+
+    /// It is time. `random` is new for each call.
+    ///
+    /// # Errors
+    /// A message that cannot be written: a provided option's value.
+    pub fn wake(&mut self, now: Duration, random: u32) -> Result<Actions, String> {
+        if self.lease().is_some_and(|(_, end)| now >= end) {
+            let _ended = self.held.take();
+            self.begin(State::Selecting, now);
+            self.wakes = now + jittered(FAST_PAUSE, random);
+            let why = "no server renewed the lease until its end".to_owned();
+            return Ok(Actions { send: None, event: Some(Event::Lost { why, is_refused: false }) });
+        }
+        match (&self.state, &self.held) {
+            (State::Bound, Some(_)) => self.begin(State::Renewing, now),
+            (State::Renewing, Some((lease, since))) if now >= *since + seconds(lease.rebind_seconds) => {
+                self.begin(State::Rebinding, now);
+            }
+            (State::Requesting { since, .. }, _) if now >= *since + self.timing.timeout => {
+                self.begin(State::Selecting, now);
+            }
+            _ => (),
+        }
+        Ok(Actions { send: Some(self.send(now, random)?), event: None })
+    }
+
+    /// A server's message has come.
+    ///
+    /// # Errors
+    /// As [`Machine::wake`].
+    pub fn receive(&mut self, message: &Incoming, now: Duration, random: u32) -> Result<Actions, String> {
+        if message.xid != self.xid {
+            return Ok(Actions::default());
+        }
+        match (message.kind, &self.state) {
+            (MessageType::Offer, State::Selecting) => match Lease::of(message) {
+                Ok(offer) => {
+                    self.state = State::Requesting { offer, since: now };
+                    self.tries = 0;
+                    Ok(Actions { send: Some(self.send(now, random)?), event: None })
+                }
+                Err(why) => {
+                    tracing::warn!(why, "an offer is not taken");
+                    Ok(Actions::default())
+                }
+            },
+            (MessageType::Ack, State::Requesting { .. } | State::Renewing | State::Rebinding) => {
+                Ok(self.acknowledged(message))
+            }
+            (MessageType::Nak, State::Requesting { offer, .. })
+                if message.address(code::SERVER) == Some(offer.server) =>
+            {
+                self.wanted = None;
+                // Not at once: a server that refuses what it offers would be asked without end.
+                self.begin(State::Selecting, now);
+                self.wakes = now + jittered(FAST_PAUSE, random);
+                Ok(Actions::default())
+            }
+            (MessageType::Nak, State::Renewing | State::Rebinding) => {
+                let server = message.address(code::SERVER);
+                if self.state == State::Renewing && self.held.as_ref().map(|(lease, _)| lease.server) != server {
+                    return Ok(Actions::default()); // only the server that was asked
+                }
+                let text = message.sentence(code::MESSAGE).unwrap_or_else(|| "no reason given".into());
+                let _refused = self.held.take();
+                self.wanted = None;
+                self.begin(State::Selecting, now);
+                let why = format!("a server refused to renew the lease: {text}");
+                let event = Some(Event::Lost { why, is_refused: true });
+                Ok(Actions { send: Some(self.send(now, random)?), event })
+            }
+            _ => Ok(Actions::default()),
+        }
+    }
+
+    fn acknowledged(&mut self, message: &Incoming) -> Actions {
+        let lease = match Lease::of(message) {
+            Ok(lease) => lease,
+            Err(why) => {
+                tracing::warn!(why, "an acknowledgement is not taken");
+                return Actions::default();
+            }
+        };
+        // Of two servers that answer a request, only the chosen one has the address.
+        if matches!(&self.state, State::Requesting { offer, .. } if offer.server != lease.server) {
+            return Actions::default();
+        }
+        self.wanted = Some(lease.address.ip());
+        self.wakes = self.sent + seconds(lease.renew_seconds);
+        self.held = Some((lease.clone(), self.sent));
+        self.state = State::Bound;
+        Actions { send: None, event: Some(Event::Bound(lease)) }
+    }
+
+    fn begin(&mut self, state: State, now: Duration) {
+        self.state = state;
+        self.next_xid();
+        (self.tries, self.began, self.wakes) = (0, now, now);
+    }
+
+    /// A late answer to an earlier exchange is none to this one.
+    fn next_xid(&mut self) {
+        self.xid = self.xid.wrapping_add(1);
+    }
+
+    fn send(&mut self, now: Duration, random: u32) -> Result<(To, Vec<u8>), String> {
+        let request = self.outgoing(MessageType::Request, now);
+        let (to, message) = match (&self.state, &self.held) {
+            (State::Requesting { offer, .. }, _) => {
+                let (requested, server) = (Some(offer.address.ip()), Some(offer.server));
+                (To::Anyone, Outgoing { requested, server, ..request })
+            }
+            (State::Renewing | State::Bound, Some((lease, _))) => {
+                let from = lease.address.ip();
+                (To::Server { from, server: lease.server }, Outgoing { ciaddr: from, broadcast: false, ..request })
+            }
+            (State::Rebinding, Some((lease, _))) => {
+                let from = lease.address.ip();
+                (To::Everyone(from), Outgoing { ciaddr: from, ..request })
+            }
+            _ => {
+                let discover = self.outgoing(MessageType::Discover, now);
+                (To::Anyone, Outgoing { requested: self.wanted, ..discover })
+            }
+        };
+        let bytes = message.encode()?;
+        self.sent = now;
+        self.wakes = now + self.pause(now, random);
+        self.tries += 1;
+        Ok((to, bytes))
+    }
+
+    fn outgoing(&self, kind: MessageType, now: Duration) -> Outgoing<'_> {
+        let Identity { mac, client_id, options, request, broadcast } = &self.identity;
+        let secs = now.saturating_sub(self.began).as_secs().min(u16::MAX.into());
+        Outgoing {
+            kind,
+            xid: self.xid,
+            secs: u16::try_from(secs).unwrap_or(u16::MAX),
+            mac: *mac,
+            ciaddr: Ipv4Addr::UNSPECIFIED,
+            broadcast: *broadcast,
+            requested: None,
+            server: None,
+            client_id,
+            options,
+            request,
+        }
+    }
+
+    /// How long the message that is now sent is waited for.
+    fn pause(&self, now: Duration, random: u32) -> Duration {
+        // RFC 2131, 4.4.5: half of what is left until the next state.
+        let until = match (&self.state, &self.held) {
+            (State::Renewing, Some((lease, since))) => Some(*since + seconds(lease.rebind_seconds)),
+            (State::Rebinding, Some((lease, since))) => Some(*since + seconds(lease.seconds)),
+            _ => None,
+        };
+        if let Some(until) = until {
+            let left = until.saturating_sub(now);
+            return left.min((left / 2).max(RENEW_PAUSE_MIN));
+        }
+        let is_new = self.state == State::Selecting && self.wanted.is_none();
+        let tries = match usize::try_from(self.tries).ok().and_then(|tries| NEW_LINK_PAUSES.get(tries)) {
+            Some(pause) if is_new => return *pause,
+            _ if is_new => self.tries.saturating_sub(2),
+            _ => self.tries,
+        };
+        let pause = match tries.checked_sub(FAST_TRIES) {
+            None => FAST_PAUSE,
+            Some(slow) => FIRST_PAUSE.saturating_mul(2u32.saturating_pow(slow)).min(self.timing.resend_max),
+        };
+        let pause = jittered(pause, random);
+        match &self.state {
+            State::Requesting { since, .. } => pause.min((*since + self.timing.timeout).saturating_sub(now)),
+            _ => pause,
+        }
+    }
+}
+
+/// A second more or less: clients that started together do not stay in step.
+fn jittered(pause: Duration, random: u32) -> Duration {
+    (pause + Duration::from_millis(u64::from(random % 2001))).saturating_sub(Duration::from_secs(1))
+}
+
+fn seconds(seconds: u32) -> Duration {
+    match seconds {
+        INFINITE => Duration::from_secs(u64::MAX >> 8),
+        seconds => Duration::from_secs(seconds.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

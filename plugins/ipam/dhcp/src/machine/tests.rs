@@ -1,0 +1,146 @@
+use super::*;
+
+const MAC: [u8; 6] = [2, 0, 0, 0, 0, 5];
+const SERVER: u8 = 1;
+
+fn at(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+fn machine() -> Machine {
+    let identity = Identity {
+        mac: MAC,
+        client_id: b"\0c/n/eth0".to_vec(),
+        options: Vec::new(),
+        request: vec![3, 1],
+        broadcast: false,
+    };
+    Machine::new(identity, Timing::default(), 7, at(0))
+}
+
+/// The kind of what is sent, where to, and its number.
+fn sent(actions: &Actions) -> Option<(u8, To, u32)> {
+    let (to, bytes) = actions.send.as_ref()?;
+    let kind = bytes.windows(3).find(|option| option[..2] == [53, 1])?[2];
+    Some((kind, *to, u32::from_be_bytes(bytes[4..8].try_into().unwrap())))
+}
+
+/// A message of the server 10.0.0.`server` for 10.0.0.`address`: a lease of 100 s.
+fn said(kind: MessageType, server: u8, address: u8, xid: u32) -> Incoming {
+    let mut bytes = vec![0; 240];
+    bytes[..4].copy_from_slice(&[2, 1, 6, 0]);
+    bytes[4..8].copy_from_slice(&xid.to_be_bytes());
+    bytes[16..20].copy_from_slice(&[10, 0, 0, address]);
+    bytes[28..34].copy_from_slice(&MAC);
+    bytes[236..].copy_from_slice(&[99, 130, 83, 99]);
+    bytes.extend([53, 1, u8::from(kind), 54, 4, 10, 0, 0, server, 51, 4, 0, 0, 0, 100, 1, 4, 255, 255, 255, 0]);
+    bytes.extend([56, 4, b'b', b'u', b's', b'y', 255]);
+    Incoming::decode(&bytes, MAC).unwrap()
+}
+
+/// A client that is bound to 10.0.0.9 since second 0.
+fn bound() -> Machine {
+    let mut machine = machine();
+    let (_, _, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
+    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    let done = machine.receive(&said(MessageType::Ack, SERVER, 9, xid), at(0), 0).unwrap();
+    assert!(matches!(done.event, Some(Event::Bound(_))), "{done:?}");
+    machine
+}
+
+#[test]
+fn first_offer_is_requested_of_its_server() {
+    let mut machine = machine();
+    let (kind, to, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
+    assert_eq!((kind, to), (1, To::Anyone));
+    let requested = machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    assert_eq!(sent(&requested), Some((3, To::Anyone, xid)));
+    // A second offer, an acknowledgement of another server and one to another exchange change nothing.
+    for ignored in [
+        said(MessageType::Offer, 2, 10, xid),
+        said(MessageType::Ack, 2, 10, xid),
+        said(MessageType::Nak, 2, 10, xid),
+        said(MessageType::Ack, SERVER, 9, xid + 1),
+    ] {
+        assert_eq!(machine.receive(&ignored, at(0), 0).unwrap(), Actions::default());
+    }
+    let done = machine.receive(&said(MessageType::Ack, SERVER, 9, xid), at(1), 0).unwrap();
+    assert!(matches!(done.event, Some(Event::Bound(_))));
+    assert_eq!(machine.wakes(), at(50), "it counts from the request, not from the answer");
+}
+
+#[test]
+fn silent_servers_are_asked_quickly_then_ever_more_slowly() {
+    let mut machine = machine();
+    let mut pauses = Vec::new();
+    let mut now = at(0);
+    for _ in 0..12 {
+        machine.wake(now, 1000).unwrap(); // a jitter of zero
+        pauses.push((machine.wakes() - now).as_millis());
+        now = machine.wakes();
+    }
+    let expected = [300, 700, 2000, 2000, 2000, 2000, 4000, 8000, 16000, 32000, 62000, 62000];
+    assert_eq!(pauses, expected);
+}
+
+#[test]
+fn offer_that_is_not_acknowledged_is_given_up_after_the_timeout() {
+    let mut machine = machine();
+    let (_, _, xid) = sent(&machine.wake(at(0), 1000).unwrap()).unwrap();
+    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 1000).unwrap();
+    let mut kinds = Vec::new();
+    while machine.wakes() <= at(10) {
+        kinds.extend(sent(&machine.wake(machine.wakes(), 1000).unwrap()).map(|(kind, _, _)| kind));
+    }
+    assert!(kinds.starts_with(&[3, 3, 3]) && kinds.contains(&1), "{kinds:?}");
+}
+
+#[test]
+fn lease_is_renewed_with_its_server_then_with_any() {
+    let mut machine = bound();
+    let (from, server) = (Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 1));
+    let (kind, to, xid) = sent(&machine.wake(at(50), 0).unwrap()).unwrap();
+    assert_eq!((kind, to), (3, To::Server { from, server }));
+    let (_, to, later) = sent(&machine.wake(at(85), 0).unwrap()).unwrap();
+    assert_eq!(to, To::Everyone(from));
+    assert_ne!(xid, later);
+    let done = machine.receive(&said(MessageType::Ack, 2, 9, later), at(86), 0).unwrap();
+    assert!(matches!(done.event, Some(Event::Bound(_))));
+    assert_eq!(machine.wakes(), at(135));
+}
+
+#[test]
+fn another_servers_refusal_ends_no_renewal() {
+    let mut machine = bound();
+    let (_, _, xid) = sent(&machine.wake(at(50), 0).unwrap()).unwrap();
+    assert_eq!(machine.receive(&said(MessageType::Nak, 2, 0, xid), at(50), 0).unwrap(), Actions::default());
+    let lost = machine.receive(&said(MessageType::Nak, SERVER, 0, xid), at(50), 0).unwrap();
+    let why = "a server refused to renew the lease: busy".to_owned();
+    assert_eq!(lost.event, Some(Event::Lost { why, is_refused: true }));
+    assert_eq!(sent(&lost).map(|(kind, to, _)| (kind, to)), Some((1, To::Anyone)));
+    assert!(machine.held().is_none() && machine.release().is_none());
+}
+
+#[test]
+fn lease_ends_and_is_looked_for_again() {
+    let mut machine = bound();
+    machine.wake(at(50), 0).unwrap();
+    let lost = machine.wake(at(100), 1000).unwrap();
+    assert!(matches!(lost, Actions { send: None, event: Some(Event::Lost { is_refused: false, .. }) }), "{lost:?}");
+    assert_eq!(machine.wakes(), at(102));
+    let again = machine.wake(at(102), 0).unwrap();
+    let (_, bytes) = again.send.as_ref().unwrap();
+    assert_eq!(sent(&again).map(|(kind, _, _)| kind), Some(1));
+    assert!(bytes.windows(6).any(|option| option == [50, 4, 10, 0, 0, 9]), "it asks for the same address");
+}
+
+#[test]
+fn infinite_lease_needs_no_renewal() {
+    let mut machine = machine();
+    let (_, _, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
+    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    let mut ack = said(MessageType::Ack, SERVER, 9, xid);
+    ack.set(code::LEASE_SECONDS, vec![0xff; 4]);
+    machine.receive(&ack, at(0), 0).unwrap();
+    assert!(machine.wakes() > at(1 << 40));
+}

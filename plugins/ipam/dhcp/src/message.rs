@@ -1,0 +1,307 @@
+//! DHCP messages (RFC 2131) as bytes: what the client sends, and what it takes of a server's answer.
+//!
+//! An answer is anybody's bytes. Only the options that are used are decoded, each by itself: a malformed one counts as
+//! absent, and does not cost the whole message.
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+
+use dhcproto::v4::borrowed::{DhcpOptionIterator, Message as Borrowed};
+use dhcproto::v4::{DhcpOption, Flags, Message, Opcode, OptionCode, UnknownOption};
+use dhcproto::{Decodable, Decoder, Encodable};
+
+use crate::options::code;
+
+pub use dhcproto::v4::MessageType;
+
+/// The largest message that the client takes, in bytes: an Ethernet frame without IP and UDP headers.
+pub const BYTES_MAX: u16 = 1472;
+
+/// Servers and relays of old drop shorter messages (RFC 1542, 2.1).
+const BYTES_MIN: usize = 300;
+
+/// A message to a server.
+#[derive(Debug, Clone)]
+pub struct Outgoing<'a> {
+    /// Its kind.
+    pub kind: MessageType,
+    /// The number of the exchange.
+    pub xid: u32,
+    /// Seconds since the exchange began.
+    pub secs: u16,
+    /// The link's Ethernet address.
+    pub mac: [u8; 6],
+    /// The client's address, if the link has it and answers ARP.
+    pub ciaddr: Ipv4Addr,
+    /// The answer is to be broadcast.
+    pub broadcast: bool,
+    /// The address asked for.
+    pub requested: Option<Ipv4Addr>,
+    /// The server that is meant.
+    pub server: Option<Ipv4Addr>,
+    /// The client identifier.
+    pub client_id: &'a [u8],
+    /// Options with their values, which replace those above.
+    pub options: &'a [(u8, Vec<u8>)],
+    /// The options asked for.
+    pub request: &'a [u8],
+}
+
+impl Outgoing<'_> {
+    /// The message's bytes. Values longer than 255 bytes are split (RFC 3396).
+    ///
+    /// # Errors
+    /// A value that no message can hold.
+    pub fn encode(&self) -> Result<Vec<u8>, String> {
+        let mut message = Message::new_with_id(
+            self.xid,
+            self.ciaddr,
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::UNSPECIFIED,
+            Ipv4Addr::UNSPECIFIED,
+            &self.mac,
+        );
+        message.set_opcode(Opcode::BootRequest).set_secs(self.secs);
+        if self.broadcast {
+            message.set_flags(Flags::default().set_broadcast());
+        }
+        let mut values: BTreeMap<u8, Vec<u8>> = BTreeMap::new();
+        values.insert(code::CLIENT_ID, self.client_id.to_vec());
+        values.extend(self.requested.map(|address| (code::REQUESTED_ADDRESS, address.octets().to_vec())));
+        values.extend(self.server.map(|address| (code::SERVER, address.octets().to_vec())));
+        if matches!(self.kind, MessageType::Discover | MessageType::Request) {
+            values.insert(code::MESSAGE_BYTES_MAX, BYTES_MAX.to_be_bytes().to_vec());
+            if !self.request.is_empty() {
+                values.insert(code::REQUEST_LIST, self.request.to_vec());
+            }
+        }
+        values.extend(self.options.iter().cloned());
+        let options = message.opts_mut();
+        options.insert(DhcpOption::MessageType(self.kind));
+        for (code, value) in values {
+            options.insert(DhcpOption::Unknown(UnknownOption::new(OptionCode::from(code), value)));
+        }
+        let mut bytes = message.to_vec().map_err(|error| error.to_string())?;
+        bytes.resize(bytes.len().max(BYTES_MIN), 0);
+        Ok(bytes)
+    }
+}
+
+/// A server's message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Incoming {
+    /// Its kind.
+    pub kind: MessageType,
+    /// The number of the exchange.
+    pub xid: u32,
+    /// The client's address.
+    pub yiaddr: Ipv4Addr,
+    options: BTreeMap<u8, Vec<u8>>,
+}
+
+impl Incoming {
+    /// Decodes an answer to `mac`; `None` if it is none.
+    #[must_use]
+    pub fn decode(bytes: &[u8], mac: [u8; 6]) -> Option<Self> {
+        let message = Borrowed::new(bytes).ok()?;
+        // The crate's `chaddr` trusts the length that the message states, which may lie beyond its end.
+        let is_for = bytes.get(2).copied() == Some(6) && bytes.get(28..34) == Some(&mac);
+        if message.opcode() != Opcode::BootReply || !is_for {
+            return None;
+        }
+        let mut options = BTreeMap::new();
+        collect(&mut options, message.opts());
+        // RFC 2131, 4.1: options, then file, then sname.
+        let overload = options.get(&code::OVERLOAD).and_then(|value| value.first()).copied().unwrap_or_default();
+        let (file, sname) = (bytes.get(108..236), bytes.get(44..108));
+        for (bit, field) in [(1, file), (2, sname)] {
+            if let Some(field) = field.filter(|_| overload & bit != 0) {
+                collect(&mut options, DhcpOptionIterator::new(field));
+            }
+        }
+        let kind = options.get(&code::MESSAGE_TYPE)?;
+        let [kind] = **kind else { return None };
+        Some(Self { kind: MessageType::from(kind), xid: message.xid(), yiaddr: message.yiaddr(), options })
+    }
+
+    /// An option's value.
+    #[must_use]
+    pub fn find(&self, code: u8) -> Option<&[u8]> {
+        self.options.get(&code).map(Vec::as_slice)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set(&mut self, code: u8, value: Vec<u8>) {
+        self.options.insert(code, value);
+    }
+
+    /// An option that is one address.
+    #[must_use]
+    pub fn address(&self, code: u8) -> Option<Ipv4Addr> {
+        let octets: [u8; 4] = self.find(code)?.try_into().ok()?;
+        Some(octets.into())
+    }
+
+    /// An option that is a list of addresses; those before a torn one count.
+    #[must_use]
+    pub fn addresses(&self, code: u8) -> Vec<Ipv4Addr> {
+        let value = self.find(code).unwrap_or_default();
+        value.as_chunks::<4>().0.iter().map(|&octets| Ipv4Addr::from(octets)).collect()
+    }
+
+    /// An option that is a number of 32 bits.
+    #[must_use]
+    pub fn number(&self, code: u8) -> Option<u32> {
+        self.find(code)?.try_into().ok().map(u32::from_be_bytes)
+    }
+
+    /// An option that is a text. Control characters, which could forge lines of a log or a `resolv.conf`, make it none.
+    #[must_use]
+    pub fn text(&self, code: u8) -> Option<String> {
+        let value = self.find(code)?;
+        let text = std::str::from_utf8(value).ok()?.trim_end_matches('\0');
+        (!text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace())).then(|| text.to_owned())
+    }
+
+    /// An option that is a sentence for people. Control characters become spaces.
+    #[must_use]
+    pub fn sentence(&self, code: u8) -> Option<String> {
+        let text = String::from_utf8_lossy(self.find(code)?).replace(char::is_control, " ");
+        Some(text.trim().to_owned()).filter(|text| !text.is_empty())
+    }
+
+    /// The domains to search (RFC 3397, compressed as RFC 1035 has it). The crate's decoder of this option returns errors;
+    /// those of some others panic on a value of another length.
+    #[must_use]
+    pub fn search(&self) -> Vec<String> {
+        let Some(value) = self.find(code::DOMAIN_SEARCH) else { return Vec::new() };
+        let option = [&[code::DOMAIN_SEARCH, u8::try_from(value.len()).unwrap_or(u8::MAX)], value].concat();
+        match DhcpOption::decode(&mut Decoder::new(&option)) {
+            Ok(DhcpOption::DomainSearch(names)) => {
+                names.iter().map(|name| name.to_string().trim_end_matches('.').to_owned()).collect()
+            }
+            Ok(_) | Err(_) => Vec::new(),
+        }
+    }
+}
+
+/// Adds options; the values of one that comes again are joined (RFC 3396).
+fn collect(options: &mut BTreeMap<u8, Vec<u8>>, found: DhcpOptionIterator<'_>) {
+    for option in found {
+        options.entry(option.code().into()).or_default().extend_from_slice(option.data());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Lease;
+    use proptest::prelude::*;
+
+    const MAC: [u8; 6] = [2, 0, 0, 0, 0, 5];
+
+    fn discover() -> Outgoing<'static> {
+        Outgoing {
+            kind: MessageType::Discover,
+            xid: 7,
+            secs: 3,
+            mac: MAC,
+            ciaddr: Ipv4Addr::UNSPECIFIED,
+            broadcast: true,
+            requested: None,
+            server: None,
+            client_id: b"\0c1/net/eth0",
+            options: &[],
+            request: &[3, 1],
+        }
+    }
+
+    /// An answer with these options, and others in `file` and `sname`.
+    fn answer(options: &[u8], file: &[u8], sname: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; 240];
+        bytes[..4].copy_from_slice(&[2, 1, 6, 0]);
+        bytes[16..20].copy_from_slice(&[10, 0, 0, 9]);
+        bytes[28..34].copy_from_slice(&MAC);
+        bytes[44..44 + sname.len()].copy_from_slice(sname);
+        bytes[108..108 + file.len()].copy_from_slice(file);
+        bytes[236..].copy_from_slice(&[99, 130, 83, 99]);
+        bytes.extend_from_slice(options);
+        bytes
+    }
+
+    #[test]
+    fn message_has_the_options_in_order_and_the_least_size() {
+        let bytes = discover().encode().unwrap();
+        assert_eq!(bytes.len(), 300);
+        assert_eq!(bytes[..12], [1, 1, 6, 0, 0, 0, 0, 7, 0, 3, 0x80, 0]);
+        let read: Vec<(u8, Vec<u8>)> = Borrowed::new(&bytes)
+            .unwrap()
+            .opts()
+            .map(|option| (option.code().into(), option.data().to_vec()))
+            .collect();
+        let codes: Vec<u8> = read.iter().map(|(code, _)| *code).collect();
+        assert_eq!(codes, [53, 55, 57, 61]);
+        assert_eq!(read[3].1, b"\0c1/net/eth0");
+    }
+
+    #[test]
+    fn provided_options_replace_the_plugins_own() {
+        let options = [(code::CLIENT_ID, b"\x01abc".to_vec()), (code::HOST_NAME, b"web".to_vec())];
+        let bytes = Outgoing { options: &options, ..discover() }.encode().unwrap();
+        let message = Borrowed::new(&bytes).unwrap();
+        let ids: Vec<Vec<u8>> =
+            message.opts().filter(|o| u8::from(o.code()) == 61).map(|o| o.data().to_vec()).collect();
+        assert_eq!(ids, [b"\x01abc"]);
+    }
+
+    #[test]
+    fn overloaded_fields_and_repeated_options_are_joined() {
+        let bytes =
+            answer(&[53, 1, 2, 52, 1, 3, 12, 2, b'a', b'b', 255], &[3, 4, 10, 0, 0, 1, 255], &[12, 1, b'c', 255]);
+        let answer = Incoming::decode(&bytes, MAC).unwrap();
+        assert_eq!(answer.kind, MessageType::Offer);
+        assert_eq!(answer.addresses(code::ROUTERS), [Ipv4Addr::new(10, 0, 0, 1)]);
+        assert_eq!(answer.text(code::HOST_NAME).as_deref(), Some("abc"));
+    }
+
+    #[test]
+    fn domains_are_decompressed() {
+        let value = *b"\x03eng\x05apple\x03com\0\x09marketing\xc0\x04";
+        let option = [&[119, 27], &value[..]].concat();
+        let bytes = answer(&[&[53, 1, 5], &*option, &[255]].concat(), &[], &[]);
+        let answer = Incoming::decode(&bytes, MAC).unwrap();
+        assert_eq!(answer.search(), ["eng.apple.com", "marketing.apple.com"]);
+    }
+
+    #[test]
+    fn answers_to_others_and_requests_are_none() {
+        let bytes = answer(&[53, 1, 5, 255], &[], &[]);
+        assert!(Incoming::decode(&bytes, MAC).is_some());
+        assert!(Incoming::decode(&bytes, [2, 0, 0, 0, 0, 6]).is_none());
+        assert!(Incoming::decode(&discover().encode().unwrap(), MAC).is_none());
+        let mut long = bytes.clone();
+        long[2] = 255; // a hardware address beyond the end of the message
+        assert!(Incoming::decode(&long, MAC).is_none());
+    }
+
+    #[test]
+    fn text_with_control_characters_is_none() {
+        let bytes = answer(&[53, 1, 5, 15, 3, b'a', b'\n', b'b', 255], &[], &[]);
+        assert_eq!(Incoming::decode(&bytes, MAC).unwrap().text(code::DOMAIN), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_panic(options in proptest::collection::vec(any::<u8>(), 0..400), overload in 0u8..4) {
+            let search = [&[119, 40], options.get(..40).unwrap_or(&[0; 40])].concat();
+            let mut bytes = answer(&[&[53, 1, 5, 52, 1, overload], &*search].concat(), &options[..options.len().min(128)], &[]);
+            bytes.extend_from_slice(&options);
+            if let Some(answer) = Incoming::decode(&bytes, MAC) {
+                let address = |code| (answer.address(code), answer.addresses(code), answer.number(code));
+                (0..=255).for_each(|code| drop((address(code), answer.text(code), answer.sentence(code))));
+                drop((answer.search(), Lease::of(&answer)));
+            }
+            drop(Incoming::decode(&options, MAC));
+        }
+    }
+}

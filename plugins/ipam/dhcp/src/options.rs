@@ -1,0 +1,207 @@
+//! DHCP options by name and number (RFC 2132), and those that a network's config provides and requests.
+
+use cni_spec::{Attachment, CniArgs, CniError, Code};
+use serde::Deserialize;
+
+/// Longest value of a provided option, in bytes, as in the reference.
+pub const VALUE_BYTES_MAX: usize = 255;
+
+/// Longest client identifier behind its type byte, in bytes.
+const CLIENT_ID_BYTES_MAX: usize = 254;
+
+/// Numbers of the options that this plugin reads or writes.
+pub mod code {
+    /// Subnet mask.
+    pub const SUBNET_MASK: u8 = 1;
+    /// Routers.
+    pub const ROUTERS: u8 = 3;
+    /// Domain name servers.
+    pub const NAME_SERVERS: u8 = 6;
+    /// The client's name.
+    pub const HOST_NAME: u8 = 12;
+    /// The client's domain.
+    pub const DOMAIN: u8 = 15;
+    /// The link's MTU.
+    pub const MTU: u8 = 26;
+    /// Classful static routes.
+    pub const STATIC_ROUTES: u8 = 33;
+    /// The address that the client asks for.
+    pub const REQUESTED_ADDRESS: u8 = 50;
+    /// Lease time.
+    pub const LEASE_SECONDS: u8 = 51;
+    /// Which of `file` and `sname` hold options, too.
+    pub const OVERLOAD: u8 = 52;
+    /// The kind of message.
+    pub const MESSAGE_TYPE: u8 = 53;
+    /// The server's address.
+    pub const SERVER: u8 = 54;
+    /// The options that the client asks for.
+    pub const REQUEST_LIST: u8 = 55;
+    /// Why a server refuses.
+    pub const MESSAGE: u8 = 56;
+    /// Largest message that the client takes.
+    pub const MESSAGE_BYTES_MAX: u8 = 57;
+    /// T1.
+    pub const RENEW_SECONDS: u8 = 58;
+    /// T2.
+    pub const REBIND_SECONDS: u8 = 59;
+    /// The client's make.
+    pub const VENDOR_CLASS: u8 = 60;
+    /// The client's identifier.
+    pub const CLIENT_ID: u8 = 61;
+    /// The client's class.
+    pub const USER_CLASS: u8 = 77;
+    /// Domain search list (RFC 3397).
+    pub const DOMAIN_SEARCH: u8 = 119;
+    /// Classless static routes (RFC 3442).
+    pub const CLASSLESS_ROUTES: u8 = 121;
+}
+
+/// The names that the reference knows. Any other option is a number.
+const NAMES: [(&str, u8); 6] = [
+    ("dhcp-client-identifier", code::CLIENT_ID),
+    ("subnet-mask", code::SUBNET_MASK),
+    ("routers", code::ROUTERS),
+    ("host-name", code::HOST_NAME),
+    ("user-class", code::USER_CLASS),
+    ("vendor-class-identifier", code::VENDOR_CLASS),
+];
+
+/// What is requested unless an entry of `request` says `skipDefault`. The reference requests the first two.
+const REQUESTED: [u8; 5] = [code::ROUTERS, code::SUBNET_MASK, code::NAME_SERVERS, code::DOMAIN, code::DOMAIN_SEARCH];
+
+/// An entry of `provide`.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Provided {
+    /// Name or number.
+    pub option: String,
+    /// Its value.
+    pub value: String,
+    /// The key of `CNI_ARGS` that has its value, if `value` is empty.
+    pub from_arg: String,
+}
+
+/// An entry of `request`.
+#[derive(Debug, Clone, Default, Deserialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Requested {
+    /// Name or number; may be empty beside `skipDefault`.
+    pub option: String,
+    /// Only what `request` names is requested.
+    pub skip_default: bool,
+}
+
+/// The number of an option.
+///
+/// # Errors
+/// Code 7: it is neither a known name nor a number from 1 to 254.
+pub fn number(key: &str, text: &str) -> Result<u8, CniError> {
+    if let Some((_, number)) = NAMES.iter().find(|(name, _)| *name == text) {
+        return Ok(*number);
+    }
+    let known: Vec<&str> = NAMES.iter().map(|(name, _)| *name).collect();
+    text.parse().ok().filter(|number| (1..=254).contains(number)).ok_or_else(|| {
+        CniError::new(Code::INVALID_CONFIG, format!("cannot use key {key} = {text:?}: it is no DHCP option"))
+            .detail(format!("Use a number from 1 to 254, or one of {}.", known.join(", ")))
+    })
+}
+
+/// The options of `provide` with their values.
+///
+/// # Errors
+/// Code 7: an unknown option, a value that is too long, or one that `CNI_ARGS` do not have.
+pub fn provided(provide: &[Provided], args: &CniArgs) -> Result<Vec<(u8, Vec<u8>)>, CniError> {
+    provide
+        .iter()
+        .map(|entry| {
+            let number = number("ipam.provide.option", &entry.option)?;
+            let value = match (&*entry.value, &*entry.from_arg) {
+                ("", "") => "",
+                ("", key) => args.find(key).ok_or_else(|| {
+                    let msg = format!("cannot provide DHCP option {}: CNI_ARGS has no {key}", entry.option);
+                    CniError::new(Code::INVALID_CONFIG, msg).detail("The runtime sets what ipam.provide.fromArg names.")
+                })?,
+                (value, _) => value,
+            };
+            if value.len() > VALUE_BYTES_MAX {
+                let msg = format!(
+                    "cannot provide DHCP option {}: its value has {} bytes, at most {VALUE_BYTES_MAX} are possible",
+                    entry.option,
+                    value.len()
+                );
+                return Err(CniError::new(Code::INVALID_CONFIG, msg));
+            }
+            Ok((number, value.as_bytes().to_vec()))
+        })
+        .collect()
+}
+
+/// The numbers of the options to request.
+///
+/// # Errors
+/// Code 7: an unknown option.
+pub fn requested(request: &[Requested]) -> Result<Vec<u8>, CniError> {
+    let skips = request.iter().any(|entry| entry.skip_default);
+    let mut numbers = if skips { Vec::new() } else { REQUESTED.to_vec() };
+    for entry in request.iter().filter(|entry| !entry.option.is_empty()) {
+        let number = number("ipam.request.option", &entry.option)?;
+        if !numbers.contains(&number) {
+            numbers.push(number);
+        }
+    }
+    Ok(numbers)
+}
+
+/// The client identifier of an attachment, with its type byte 0 (RFC 2132, 9.14): servers know the lease by it.
+#[must_use]
+pub fn client_id(attachment: &Attachment) -> Vec<u8> {
+    let text = format!("{}/{}/{}", attachment.container_id, attachment.network, attachment.ifname);
+    let text = &text.as_bytes()[..text.len().min(CLIENT_ID_BYTES_MAX)];
+    [&[0], text].concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn option_is_a_name_or_a_number() {
+        assert_eq!(number("k", "routers").unwrap(), 3);
+        assert_eq!(number("k", "121").unwrap(), 121);
+        for bad in ["", "0", "255", "256", "-1", "gateway"] {
+            let error = number("ipam.request.option", bad).unwrap_err();
+            assert!(error.msg.starts_with(&format!("cannot use key ipam.request.option = {bad:?}: ")), "{error}");
+        }
+    }
+
+    #[test]
+    fn skip_default_leaves_what_is_named() {
+        let entry = |option: &str, skip_default| Requested { option: option.into(), skip_default };
+        assert_eq!(requested(&[]).unwrap(), REQUESTED);
+        assert_eq!(requested(&[entry("121", false), entry("routers", false)]).unwrap(), [3, 1, 6, 15, 119, 121]);
+        assert_eq!(requested(&[entry("33", false), entry("", true)]).unwrap(), [33]);
+    }
+
+    #[test]
+    fn value_is_literal_or_of_the_arguments() {
+        let args = CniArgs::parse("K8S_POD_NAME=web-0").unwrap();
+        let entry = |value: &str, from_arg: &str| Provided {
+            option: "host-name".into(),
+            value: value.into(),
+            from_arg: from_arg.into(),
+        };
+        assert_eq!(provided(&[entry("a", "K8S_POD_NAME")], &args).unwrap(), [(12, b"a".to_vec())]);
+        assert_eq!(provided(&[entry("", "K8S_POD_NAME")], &args).unwrap(), [(12, b"web-0".to_vec())]);
+        assert!(provided(&[entry("", "OTHER")], &args).unwrap_err().msg.contains("CNI_ARGS has no OTHER"));
+        assert!(provided(&[entry(&"x".repeat(256), "")], &args).unwrap_err().msg.contains("256 bytes"));
+    }
+
+    #[test]
+    fn client_identifier_has_254_bytes_at_most() {
+        let attachment = Attachment::parse("net", "c1", "eth0").unwrap();
+        assert_eq!(client_id(&attachment), b"\0c1/net/eth0");
+        let long = Attachment::parse("net", &"c".repeat(255), "eth0").unwrap();
+        assert_eq!(client_id(&long).len(), 255);
+    }
+}

@@ -1,0 +1,188 @@
+//! What plugin and daemon say to each other: one request and one reply, each a line of JSON, on a stream socket.
+//!
+//! The reference's daemon speaks HTTP and answers our line with `HTTP/1.1 400 Bad Request`; the reference's plugin begins with
+//! `CONNECT`, and our daemon answers that with an HTTP error. So neither waits for the other, and both say why.
+
+use std::io;
+use std::path::Path;
+use std::time::Duration;
+
+use cni_spec::{CniError, Code};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+/// The version of this protocol.
+pub const VERSION: u32 = 1;
+
+/// The longest line that is read, in bytes.
+pub const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// How long the daemon may take beyond the time that a lease may take.
+const ANSWER_MARGIN: Duration = Duration::from_secs(10);
+
+/// The first bytes of an answer of the reference's daemon.
+const HTTP: &str = "HTTP/";
+
+/// Which attachment; the three parts of it, checked by the plugin.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, PartialOrd, Ord)]
+#[serde(rename_all = "camelCase")]
+pub struct Names {
+    /// The network.
+    pub network: String,
+    /// The container.
+    pub container_id: String,
+    /// Its interface.
+    pub ifname: String,
+}
+
+/// A namespace as the plugin has opened it: the daemon opens the path again, and has to find the same one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Sandbox {
+    /// Its path.
+    pub path: String,
+    /// Device and inode.
+    pub identity: [u64; 2],
+}
+
+/// What the daemon is asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "verb", rename_all_fields = "camelCase")]
+pub enum Request {
+    /// A lease for a link, or the one that it has.
+    Add {
+        /// Whose.
+        names: Names,
+        /// Where the link is.
+        sandbox: Sandbox,
+        /// Client identifier (option 61).
+        client_id: Vec<u8>,
+        /// Options with their values.
+        provide: Vec<(u8, Vec<u8>)>,
+        /// Options to ask for.
+        request: Vec<u8>,
+        /// The metric of the routes.
+        priority: u32,
+    },
+    /// Whether the lease is held.
+    Check {
+        /// Whose.
+        names: Names,
+    },
+    /// The lease is released.
+    Del {
+        /// Whose.
+        names: Names,
+    },
+    /// Leases of the network are released except those of valid attachments.
+    Gc {
+        /// The network.
+        network: String,
+        /// The attachments that stay.
+        valid: Vec<Names>,
+    },
+    /// Whether the daemon is ready.
+    Status,
+    /// All leases: a list of [`crate::state::Record`].
+    List,
+}
+
+/// A request with the protocol's version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Envelope {
+    /// [`VERSION`].
+    pub cni_dhcp: u32,
+    /// The request.
+    #[serde(flatten)]
+    pub request: Request,
+}
+
+/// The daemon's answer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Answer {
+    /// What was asked for.
+    Done(Value),
+    /// Why not.
+    Failed {
+        /// One of the suite's codes.
+        code: u32,
+        /// What failed, and why.
+        msg: String,
+        /// What to do.
+        details: String,
+    },
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum CallError {
+    /// No daemon listens: the socket is missing, or nothing has it open.
+    Away(CniError),
+    /// Any other.
+    Failed(CniError),
+}
+
+impl From<CallError> for CniError {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Away(error) | CallError::Failed(error) => error,
+        }
+    }
+}
+
+/// Asks the daemon. `within` is how long it may need for the work itself.
+///
+/// # Errors
+/// [`CallError::Away`]; the daemon's own error; what is on the socket is another daemon.
+pub async fn call(socket: &Path, request: Request, within: Duration) -> Result<Value, CallError> {
+    match tokio::time::timeout(within + ANSWER_MARGIN, exchange(socket, request)).await {
+        Ok(answer) => answer,
+        Err(_elapsed) => {
+            let why = format!("it has not answered within {:?}", within + ANSWER_MARGIN);
+            Err(CallError::Failed(failed(socket, Code::TIMEOUT, why)))
+        }
+    }
+}
+
+async fn exchange(socket: &Path, request: Request) -> Result<Value, CallError> {
+    let mut stream = UnixStream::connect(socket).await.map_err(|error| {
+        let advice = "Start `dhcp daemon`, or set ipam.daemonSocketPath to where it listens.";
+        let away = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
+        let error = failed(socket, Code::TRY_AGAIN, error.to_string()).detail(advice);
+        if away { CallError::Away(error) } else { CallError::Failed(error) }
+    })?;
+    let broken = |error: io::Error| CallError::Failed(failed(socket, Code::IO, error.to_string()));
+    let line = line(&Envelope { cni_dhcp: VERSION, request }).map_err(|error| broken(error.into()))?;
+    stream.write_all(&line).await.map_err(broken)?;
+    let mut answer = String::new();
+    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut answer).await.map_err(broken)?;
+    if answer.starts_with(HTTP) {
+        let error = failed(socket, Code::DELEGATE, "it is the reference plugins' daemon".into());
+        return Err(CallError::Failed(error.detail("Stop it, and start `dhcp daemon` of this suite.")));
+    }
+    if answer.is_empty() {
+        return Err(CallError::Failed(failed(socket, Code::IO, "it closed the connection".into())));
+    }
+    match serde_json::from_str(&answer) {
+        Ok(Answer::Done(value)) => Ok(value),
+        Ok(Answer::Failed { code, msg, details }) => {
+            Err(CallError::Failed(CniError::new(Code(code), msg).detail(details)))
+        }
+        Err(error) => Err(broken(error.into())),
+    }
+}
+
+/// A value as a line of the protocol.
+pub(crate) fn line(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(value)?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+fn failed(socket: &Path, code: Code, why: String) -> CniError {
+    CniError::new(code, format!("cannot ask the dhcp daemon at {}: {why}", socket.display()))
+}

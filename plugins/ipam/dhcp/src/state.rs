@@ -1,0 +1,170 @@
+//! Leases in files, one each: what the daemon needs to go on after its own end, and where DEL notes a release when no
+//! daemon runs.
+//!
+//! The folder belongs to the daemon of one socket and lies beside it, on a file system that ends with the boot, as the
+//! containers do. Only root can read it.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use cni_spec::{CniError, Code};
+use netops::file;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::lease::Lease;
+use crate::rpc::{Names, Sandbox};
+
+const SUFFIX: &str = "json";
+
+/// What a lease is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// Whose.
+    pub names: Names,
+    /// Where the link is.
+    pub sandbox: Sandbox,
+    /// The link's index there; 0 until it is known.
+    pub index: u32,
+    /// The link's Ethernet address when the lease was asked for.
+    pub mac: [u8; 6],
+    /// Client identifier.
+    pub client_id: Vec<u8>,
+    /// Options with their values.
+    pub provide: Vec<(u8, Vec<u8>)>,
+    /// Options to ask for.
+    pub request: Vec<u8>,
+    /// The metric of its routes.
+    pub priority: u32,
+}
+
+/// A lease, and what it is for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// What it is for.
+    pub subject: Subject,
+    /// The lease, or the last one.
+    pub lease: Lease,
+    /// When it was asked for, in seconds since the boot.
+    pub since_seconds: u64,
+    /// The boot.
+    pub boot: String,
+    /// The lease has ended, and another is looked for.
+    pub is_lost: bool,
+    /// What went wrong last; empty if nothing did.
+    pub last_error: String,
+    /// DEL was called while no daemon ran.
+    pub is_released: bool,
+}
+
+/// The folder of the daemon that listens on `socket`.
+#[must_use]
+pub fn folder(socket: &Path) -> PathBuf {
+    let mut name = socket.as_os_str().to_owned();
+    name.push(".leases");
+    name.into()
+}
+
+/// The file of an attachment: a hash, as the three names may be longer together than a file's name.
+#[must_use]
+pub fn path(folder: &Path, names: &Names) -> PathBuf {
+    let Names { network, container_id, ifname } = names;
+    let hash = Sha256::digest(format!("{network}/{container_id}/{ifname}"));
+    let digits: String = hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    folder.join(digits).with_extension(SUFFIX)
+}
+
+/// Creates the folder, if it is missing.
+///
+/// # Errors
+/// It cannot be created.
+pub fn create(folder: &Path) -> Result<(), String> {
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed("create", folder, &error))
+}
+
+/// Writes a record; all of it or nothing.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(folder: &Path, record: &Record) -> Result<(), String> {
+    create(folder)?;
+    let bytes = serde_json::to_vec(record).map_err(|error| error.to_string())?;
+    file::replace(&path(folder, &record.subject.names), &bytes, 0o600).map_err(|error| error.to_string())
+}
+
+/// Removes a record, if it is there.
+///
+/// # Errors
+/// The file cannot be removed.
+pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
+    let path = path(folder, names);
+    match fs::remove_file(&path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, &error)),
+        Ok(()) | Err(_) => Ok(()),
+    }
+}
+
+/// All records that can be read. The others are logged and stay.
+///
+/// # Errors
+/// The folder cannot be read; one that is missing is empty.
+pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries.map_err(|error| failed("read", folder, &error))?,
+    };
+    let mut records = Vec::new();
+    for entry in entries {
+        let path = entry.map_err(|error| failed("read", folder, &error))?.path();
+        if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
+            continue;
+        }
+        match read(&path) {
+            Ok(record) => records.push(record),
+            Err(why) => tracing::warn!(why, "a lease is passed over"),
+        }
+    }
+    Ok(records)
+}
+
+fn read(path: &Path) -> Result<Record, String> {
+    let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
+    serde_json::from_slice(&bytes).map_err(|error| format!("cannot read {}: {error}", path.display()))
+}
+
+/// Notes that an attachment's lease is to be released; false if there is none.
+///
+/// # Errors
+/// Code 106: the note cannot be written, so the lease would be renewed by the next daemon.
+pub fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
+    let path = path(folder, names);
+    if !path.exists() {
+        return Ok(false);
+    }
+    note(folder, read(&path).map_err(state_error)?).map(|()| true)
+}
+
+/// Notes that the leases of a network are to be released except those of valid attachments.
+///
+/// # Errors
+/// As [`note_release`].
+pub fn note_stale(folder: &Path, network: &str, valid: &[Names]) -> Result<(), CniError> {
+    let is_stale = |record: &Record| record.subject.names.network == network && !valid.contains(&record.subject.names);
+    list(folder).map_err(state_error)?.into_iter().filter(is_stale).try_for_each(|record| note(folder, record))
+}
+
+fn note(folder: &Path, record: Record) -> Result<(), CniError> {
+    write(folder, &Record { is_released: true, ..record }).map_err(state_error)
+}
+
+fn state_error(why: String) -> CniError {
+    CniError::new(Code::STATE, format!("cannot note that a lease is to be released: {why}"))
+}
+
+fn failed(what: &str, path: &Path, error: &io::Error) -> String {
+    format!("cannot {what} {}: {error}", path.display())
+}

@@ -1,0 +1,82 @@
+//! `dhcp status`: the leases of a running daemon, a line each.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cni_spec::CniError;
+use skel::Reply;
+
+use crate::conf::SOCKET;
+use crate::lease::INFINITE;
+use crate::rpc::{self, Request};
+use crate::state::Record;
+
+const WITHIN: Duration = Duration::from_secs(20);
+
+const HEAD: [&str; 10] =
+    ["NETWORK", "CONTAINER", "INTERFACE", "ADDRESS", "SERVER", "STATE", "T1", "T2", "EXPIRES", "LAST ERROR"];
+
+/// Prints the table; `words` may be `-socketpath PATH`.
+pub(crate) fn main(mut words: impl Iterator<Item = String>) -> ExitCode {
+    skel::log_at(tracing::Level::WARN);
+    let socket = match (words.next().as_deref(), words.next()) {
+        (None, _) => PathBuf::from(SOCKET),
+        (Some("-socketpath" | "--socketpath"), Some(path)) => path.into(),
+        _ => {
+            tracing::error!("usage: dhcp status [-socketpath PATH]");
+            return ExitCode::from(2);
+        }
+    };
+    match ask(&socket) {
+        Ok(records) => Reply::success(table(&records, crate::daemon::since_boot())).send(),
+        Err(error) => {
+            tracing::error!("{}", error.msg);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn ask(socket: &std::path::Path) -> Result<Vec<Record>, CniError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| CniError::new(cni_spec::Code::IO, error.to_string()))?;
+    let answer = runtime.block_on(rpc::call(socket, Request::List, WITHIN))?;
+    serde_json::from_value(answer).map_err(|error| CniError::new(cni_spec::Code::DECODING, error.to_string()))
+}
+
+/// Columns as wide as their widest text. Times are from now; those that have passed are `now`.
+fn table(records: &[Record], now: Duration) -> String {
+    let head = HEAD.map(str::to_owned);
+    let rows: Vec<[String; 10]> = std::iter::once(head).chain(records.iter().map(|record| row(record, now))).collect();
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
+    let line = |row: &[String; 10]| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+fn row(record: &Record, now: Duration) -> [String; 10] {
+    let Record { subject, lease, since_seconds, is_lost, last_error, .. } = record;
+    let at = |seconds: u32| match seconds {
+        _ if *is_lost => "-".to_owned(),
+        INFINITE => "never".to_owned(),
+        seconds => match (since_seconds + u64::from(seconds)).saturating_sub(now.as_secs()) {
+            0 => "now".to_owned(),
+            left => format!("{left}s"),
+        },
+    };
+    [
+        subject.names.network.clone(),
+        subject.names.container_id.clone(),
+        subject.names.ifname.clone(),
+        if *is_lost { "-".to_owned() } else { lease.address.to_string() },
+        lease.server.to_string(),
+        if *is_lost { "lost".to_owned() } else { "bound".to_owned() },
+        at(lease.renew_seconds),
+        at(lease.rebind_seconds),
+        at(lease.seconds),
+        last_error.clone(),
+    ]
+}

@@ -1,0 +1,131 @@
+//! ADD, CHECK, DEL, GC and STATUS, over bridge and macvlan.
+
+use serde_json::json;
+use testns::{Call, Feature, Verb};
+
+use crate::lan::{Lan, SERVER, bridge, has, macvlan};
+
+const OPTIONS: [&str; 4] = [
+    "--dhcp-option=option:dns-server,10.8.0.3",
+    "--dhcp-option=option:domain-name,example.org",
+    "--dhcp-option=option:domain-search,a.example.org,b.example.org",
+    "--dhcp-option=option:static-route,172.16.0.0,10.8.0.7",
+];
+
+#[test]
+fn container_gets_address_routes_and_dns_of_the_server() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let mut configs = vec![bridge(json!({}))];
+    if Feature::Macvlan.or_skip() {
+        configs.push(macvlan(json!({})));
+    }
+    for config in configs {
+        let lan = Lan::new();
+        let mut server = lan.dnsmasq(&OPTIONS);
+        let _daemon = lan.daemon(&[]);
+        let pod = lan.node.container();
+        let result = lan.node.call(Verb::Add, &config, &pod).ok();
+        let address = result["ips"][0]["address"].as_str().unwrap().to_owned();
+        assert!(address.starts_with("10.8.0.") && address.ends_with("/24"), "{result}");
+        assert_eq!(result["ips"][0]["gateway"], SERVER);
+        assert_eq!(result["routes"], json!([{"dst": "0.0.0.0/0", "gw": SERVER}]), "option 33 was not asked for");
+        // As with the reference's macvlan, its own key `dns` counts alone.
+        if config["type"] == "bridge" {
+            let search = json!(["a.example.org", "b.example.org"]);
+            assert_eq!(result["dns"], json!({"nameservers": ["10.8.0.3"], "domain": "example.org", "search": search}));
+        }
+        assert_eq!(pod.namespace().global_addresses("eth0"), [&*address]);
+        pod.namespace().ping(SERVER.parse::<std::net::Ipv4Addr>().unwrap());
+
+        let status = lan.status();
+        assert!(status.contains("pod1") && status.contains(&address) && status.contains("bound"), "{status}");
+        Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).ok();
+        lan.node.call(Verb::Del, &config, &pod).ok();
+        server.wait_for("DHCPRELEASE");
+        assert!(lan.leases().is_empty());
+        lan.node.call(Verb::Del, &config, &pod).ok();
+        Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).fails();
+    }
+}
+
+#[test]
+fn provided_and_requested_options_reach_the_server() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&OPTIONS);
+    let _daemon = lan.daemon(&[]);
+    let mut config = bridge(json!({
+        "provide": [
+            {"option": "host-name", "fromArg": "K8S_POD_NAME"},
+            {"option": "60", "value": "maker"},
+            {"option": "user-class", "value": "lab"},
+        ],
+        "request": [{"option": "33"}, {"option": "routers"}, {"option": "subnet-mask", "skipDefault": true}],
+        "priority": 300,
+    }));
+    config["cniVersion"] = "1.1.0".into(); // the first that has a route's priority
+    let pod = lan.node.container();
+    let result = Call::new(Verb::Add, &config, &pod).args("IgnoreUnknown=1;K8S_POD_NAME=web-0").run(&lan.node).ok();
+    let routes = json!([
+        {"dst": "172.16.0.0/16", "gw": "10.8.0.7", "priority": 300}, {"dst": "0.0.0.0/0", "gw": SERVER, "priority": 300},
+    ]);
+    assert_eq!(result["routes"], routes);
+    server.wait_for("vendor class: maker");
+    server.wait_for("user class: lab");
+    server.wait_for("client provides name: web-0");
+    server.wait_for("DHCPACK");
+    let error = Call::new(Verb::Add, &config, &lan.node.container()).run(&lan.node).fails_with(7);
+    assert!(error.msg.contains("CNI_ARGS has no K8S_POD_NAME"), "{error:?}");
+}
+
+#[test]
+fn add_that_gets_no_address_leaves_nothing() {
+    let lan = Lan::new();
+    let _daemon = lan.daemon(&["-resendtimeout", "3s"]);
+    lan.node.remember();
+    let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(105);
+    assert!(error.msg.contains("no DHCP server gave eth0 an address within 3 s"), "{error:?}");
+    assert!(lan.leases().is_empty());
+    assert!(!lan.status().contains("pod"));
+}
+
+#[test]
+fn add_and_status_without_the_daemon_say_how_to_start_it() {
+    let lan = Lan::new();
+    let pod = lan.node.container();
+    let error = lan.node.call(Verb::Add, bridge(json!({})), &pod).fails_with(11);
+    assert!(error.msg.starts_with("cannot ask the dhcp daemon at /run/cni/dhcp.sock: "), "{error:?}");
+    assert!(pod.namespace().find_link("eth0").is_none());
+    let config =
+        json!({"cniVersion": "1.1.0", "name": "net", "type": "bridge", "bridge": "br0", "ipam": {"type": "dhcp"}});
+    lan.node.call(Verb::Status, &config, &pod).fails_with(50);
+    let _daemon = lan.daemon(&[]);
+    lan.node.call(Verb::Status, &config, &pod).ok();
+}
+
+#[test]
+fn gc_releases_the_leases_of_attachments_that_are_gone() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let _server = lan.dnsmasq(&[]);
+    let mut daemon = lan.daemon(&[]);
+    let mut config = bridge(json!({}));
+    config["cniVersion"] = "1.1.0".into();
+    let pods = [lan.node.container(), lan.node.container()];
+    for pod in &pods {
+        lan.node.call(Verb::Add, &config, pod).ok();
+    }
+    config["cni.dev/valid-attachments"] = json!([{"containerID": pods[0].id(), "ifname": "eth0"}]);
+    // Not by way of the bridge: it collects no addresses as long as links such as the node's own may be containers'.
+    Call::new(Verb::Gc, &config, &pods[0]).plugin("dhcp").run(&lan.node).ok();
+    daemon.wait_for("the lease of an attachment that is gone is given back");
+    let leases = lan.leases();
+    assert_eq!(leases.len(), 1);
+    assert_eq!(leases[0]["subject"]["names"]["containerId"], pods[0].id());
+}

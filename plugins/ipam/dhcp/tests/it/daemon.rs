@@ -1,0 +1,123 @@
+//! The daemon's own life: leases outlive it.
+
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+use testns::{Call, Verb};
+
+use crate::lan::{Lan, bridge, has};
+use crate::process::Process;
+
+#[test]
+fn next_daemon_goes_on_with_the_leases() {
+    if !has("dnsmasq") {
+        return;
+    }
+    for signal in [Signal::SIGTERM, Signal::SIGKILL] {
+        let lan = Lan::new();
+        let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,3s", "--dhcp-option=option:T2,30s"]);
+        let mut daemon = lan.daemon(&[]);
+        let (pod, config) = (lan.node.container(), bridge(json!({})));
+        let result = lan.node.call(Verb::Add, &config, &pod).ok();
+        server.wait_for("DHCPACK");
+        daemon.end(signal);
+        assert_eq!(lan.socket().exists(), signal == Signal::SIGKILL);
+        let mut daemon = lan.daemon(&[]);
+        assert!(daemon.wait_for("is ready").contains("leases=1"));
+        Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).ok();
+        server.wait_for("DHCPREQUEST");
+        server.wait_for("DHCPACK");
+        daemon.wait_for("bound");
+        lan.node.call(Verb::Del, &config, &pod).ok();
+        server.wait_for("DHCPRELEASE");
+    }
+}
+
+#[test]
+fn del_without_the_daemon_succeeds_and_the_next_one_gives_the_lease_up() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&[]);
+    let mut daemon = lan.daemon(&[]);
+    let (pod, config) = (lan.node.container(), bridge(json!({})));
+    lan.node.call(Verb::Add, &config, &pod).ok();
+    server.wait_for("DHCPACK");
+    daemon.end(Signal::SIGTERM);
+    lan.node.call(Verb::Del, &config, &pod).ok();
+    lan.node.call(Verb::Del, &config, &pod).ok();
+    assert_eq!(lan.leases()[0]["isReleased"], true);
+    // The link is gone; the node has a way to the server itself.
+    lan.node.host().add_address("br0", "10.8.0.40/24");
+    let mut daemon = lan.daemon(&[]);
+    daemon.wait_for("the lease is given back, as DEL was called meanwhile");
+    server.wait_for("DHCPRELEASE");
+    lan.node.host().wait_for("the lease to be forgotten", |_| lan.leases().is_empty());
+}
+
+#[test]
+fn second_daemon_on_a_socket_is_refused() {
+    let lan = Lan::new();
+    let pid_file = lan.node.work_dir().join("pid");
+    let first = lan.daemon(&["-pidfile", pid_file.to_str().unwrap()]);
+    assert_eq!(std::fs::read_to_string(&pid_file).unwrap(), first.id().to_string());
+    let mut second = Process::spawn(lan.daemon_command(&[]));
+    assert_eq!(second.exit_code(), Some(1));
+    assert!(second.rest().contains("another daemon listens on /run/cni/dhcp.sock"));
+    assert!(lan.status().starts_with("NETWORK"));
+    let mut third = Process::spawn(lan.daemon_command(&["-nope"]));
+    assert_eq!(third.exit_code(), Some(2));
+}
+
+#[test]
+fn file_that_is_no_socket_is_not_removed() {
+    let lan = Lan::new();
+    std::fs::create_dir_all("/run/cni").unwrap();
+    std::fs::write(lan.socket(), "mine").unwrap();
+    let mut daemon = Process::spawn(lan.daemon_command(&[]));
+    assert_eq!(daemon.exit_code(), Some(1));
+    assert!(daemon.rest().contains("it is no socket"));
+    assert_eq!(std::fs::read_to_string(lan.socket()).unwrap(), "mine");
+}
+
+#[test]
+fn garbage_on_the_socket_does_no_harm() {
+    let lan = Lan::new();
+    let _daemon = lan.daemon(&[]);
+    let long = vec![b'a'; 2 << 20];
+    for garbage in [&b""[..], b"\n", b"{}\n", b"\xff\xfe\n", b"{\"cniDhcp\":9,\"verb\":\"status\"}\n", &long] {
+        let mut stream = UnixStream::connect(lan.socket()).unwrap();
+        stream.write_all(garbage).ok(); // the daemon may end the connection first
+        stream.shutdown(std::net::Shutdown::Write).ok();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).ok();
+        assert!(answer.is_empty() || answer.starts_with("{\"failed\":"), "{answer}");
+    }
+    assert!(lan.status().starts_with("NETWORK"));
+}
+
+/// A caller that is killed while it waits leaves no lease behind.
+#[test]
+fn plugin_that_ends_while_it_waits_gets_no_lease() {
+    let lan = Lan::new();
+    let mut daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    pod.namespace().add_link("eth0", "bridge");
+    let metadata = std::fs::metadata(pod.namespace().path()).unwrap();
+    let identity = std::os::unix::fs::MetadataExt::ino(&metadata);
+    let device = std::os::unix::fs::MetadataExt::dev(&metadata);
+    let request = json!({
+        "cniDhcp": 1, "verb": "add",
+        "names": {"network": "net", "containerId": pod.id(), "ifname": "eth0"},
+        "sandbox": {"path": pod.namespace().path(), "identity": [device, identity]},
+        "clientId": [0, 1], "provide": [], "request": [1], "priority": 0,
+    });
+    let mut stream = UnixStream::connect(lan.socket()).unwrap();
+    writeln!(stream, "{request}").unwrap();
+    drop(stream);
+    daemon.wait_for("the plugin ended before its lease came");
+    assert!(lan.leases().is_empty());
+}

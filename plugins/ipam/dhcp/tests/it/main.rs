@@ -1,0 +1,13 @@
+//! Plugin and daemon against real DHCP servers, each in a throwaway namespace.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
+#![allow(missing_docs, reason = "a test's name is its documentation")]
+
+mod lan;
+mod process;
+
+mod attach;
+mod daemon;
+mod lose;
+mod reference;
+mod renew;

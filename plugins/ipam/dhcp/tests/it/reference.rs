@@ -1,0 +1,96 @@
+//! The reference's plugin and daemon beside ours.
+
+use std::process::Command;
+
+use serde_json::json;
+use testns::{Node, Subject, Verb};
+
+use crate::lan::{Lan, bridge, has};
+use crate::process::Process;
+
+const REFERENCE: &str = "/usr/lib/cni/dhcp";
+
+fn is_here() -> bool {
+    let is_here = std::path::Path::new(REFERENCE).exists();
+    if !is_here {
+        testns::skip("reference", "the reference's dhcp is not installed");
+    }
+    is_here
+}
+
+fn reference_daemon(node: &Node, flags: &[&str]) -> Process {
+    let mut command = Command::new(REFERENCE);
+    command.arg("daemon").args(flags);
+    std::fs::create_dir_all("/run/cni").unwrap();
+    let daemon = Process::spawn(command);
+    let socket = flags.last().map_or("/run/cni/dhcp.sock", |socket| *socket);
+    node.host().wait_for("the reference's daemon", |_| std::os::unix::net::UnixStream::connect(socket).is_ok());
+    daemon
+}
+
+#[test]
+fn plugin_names_the_references_daemon() {
+    if !is_here() {
+        return;
+    }
+    let lan = Lan::new();
+    let _daemon = reference_daemon(&lan.node, &[]);
+    let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(108);
+    assert!(error.msg.ends_with("it is the reference plugins' daemon"), "{error:?}");
+}
+
+#[test]
+fn the_references_plugin_gets_an_end_from_our_daemon() {
+    if !is_here() {
+        return;
+    }
+    let lan = Lan::new();
+    let _daemon = lan.daemon(&[]);
+    lan.node.install_one(&Subject::Folder("/usr/lib/cni".into()), "dhcp");
+    let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails();
+    assert!(error.msg.contains("another suite's dhcp daemon"), "{error:?}");
+}
+
+/// One server, the same config: the same result but for DNS, which the reference loses.
+#[test]
+fn result_is_the_references() {
+    if !is_here() || !has("dnsmasq") {
+        return;
+    }
+    let options = [
+        "--dhcp-option=option:dns-server,10.8.0.3",
+        "--dhcp-option=option:static-route,172.16.0.0,10.8.0.7",
+        "--dhcp-option=121,10.20.0.0/16,10.8.0.9,0.0.0.0/0,10.8.0.1",
+    ];
+    let ipams = [
+        json!({}),
+        json!({"request": [{"option": "33"}]}),
+        json!({"request": [{"option": "121"}]}),
+        json!({"provide": [{"option": "dhcp-client-identifier", "value": "me"}]}),
+    ];
+    for ipam in ipams {
+        let mut results = Vec::new();
+        for is_ours in [true, false] {
+            let lan = Lan::new();
+            let mut server = lan.dnsmasq(&options);
+            let _daemon = if is_ours {
+                lan.daemon(&[])
+            } else {
+                lan.node.install_one(&Subject::Folder("/usr/lib/cni".into()), "dhcp");
+                reference_daemon(&lan.node, &[])
+            };
+            let mut config = bridge(ipam.clone());
+            config["name"] = "net".into();
+            config["ipam"]["routes"] = json!(null);
+            let mut result = lan.node.call(Verb::Add, &config, &lan.node.container_named("same")).ok();
+            server.wait_for("DHCPACK");
+            let id = server.wait_for("sent size:");
+            assert!(!id.is_empty());
+            for key in ["dns", "interfaces"] {
+                result.as_object_mut().unwrap().remove(key);
+            }
+            results.push(result);
+        }
+        assert_eq!(results[0], results[1], "{ipam}");
+    }
+}

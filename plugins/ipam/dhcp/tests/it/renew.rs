@@ -1,0 +1,77 @@
+//! Renewal, rebinding, and a server that gives another address.
+
+use serde_json::json;
+use testns::Verb;
+
+use crate::lan::{Lan, bridge, has};
+
+/// T1 after two seconds, T2 after four.
+const SOON: [&str; 2] = ["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"];
+
+fn soon() -> [&'static str; 2] {
+    SOON
+}
+
+#[test]
+fn lease_is_renewed_at_t1() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&soon());
+    let _daemon = lan.daemon(&[]);
+    lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    let given = server.wait_for("DHCPACK");
+    // Without a DISCOVER in between: the client asks for what it has.
+    let renewed = server.wait_for("DHCPREQUEST");
+    let address = given.split_whitespace().find(|word| word.starts_with("10.8.0.")).unwrap();
+    assert!(renewed.contains(address), "{given} {renewed}");
+    server.wait_for("DHCPACK");
+}
+
+#[test]
+fn lease_is_rebound_with_another_server() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&soon());
+    let mut daemon = lan.daemon(&[]);
+    lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    server.wait_for("DHCPACK");
+    server.end(nix::sys::signal::Signal::SIGTERM);
+    daemon.wait_for("bound");
+    // Another machine, which knows the same leases.
+    lan.server.delete_address("lan0", "10.8.0.1/24");
+    lan.server.add_address("lan0", "10.8.0.2/24");
+    let mut other = lan.dnsmasq(&soon());
+    other.wait_for("DHCPREQUEST");
+    other.wait_for("DHCPACK");
+    assert!(daemon.wait_for("bound").contains("server=10.8.0.2"));
+}
+
+#[test]
+fn address_that_a_server_refuses_is_replaced_by_the_one_it_gives() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&soon());
+    let mut daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
+    server.wait_for("DHCPACK");
+    server.end(nix::sys::signal::Signal::SIGTERM);
+    std::fs::remove_file(lan.node.work_dir().join("dnsmasq.leases")).unwrap();
+    let mut server = lan.dnsmasq_for("10.8.0.200,10.8.0.209,255.255.255.0,2m", &[]);
+    server.wait_for("DHCPNAK");
+    server.wait_for("DHCPACK");
+    daemon.wait_for("the lease has ended, and the link loses its address");
+    daemon.wait_for("the link gets the address of the new lease");
+    pod.namespace().wait_for("the new address", |namespace| {
+        let addresses = namespace.global_addresses("eth0");
+        addresses.len() == 1 && addresses[0].starts_with("10.8.0.20")
+    });
+    pod.namespace().ping(std::net::Ipv4Addr::new(10, 8, 0, 1));
+    assert_eq!(lan.leases().len(), 1);
+}
