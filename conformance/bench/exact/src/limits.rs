@@ -11,6 +11,8 @@ use crate::{Metric, Seen};
 const BASE_BYTES: u64 = 3_800_000;
 /// Bytes that a plugin may add, on average: its keys, its plan and its steps. Dispatch and drivers are compiled once.
 const PLUGIN_BYTES: u64 = 70_000;
+/// Bytes of dhcp beyond those of a plugin: a daemon, and the crate that has every option of DHCP (583 kB in all, November 2026).
+const DAEMON_BYTES: u64 = 530_000;
 
 /// Upper limits by call and metric.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -128,7 +130,7 @@ impl Limits {
 /// Compares the size of the executable that is all plugins with its budget, which grows with their number.
 #[must_use]
 pub fn compare_size(bytes: u64, plugins: usize) -> Option<String> {
-    let budget = BASE_BYTES + PLUGIN_BYTES * u64::try_from(plugins).unwrap_or(u64::MAX);
+    let budget = BASE_BYTES + DAEMON_BYTES + PLUGIN_BYTES * u64::try_from(plugins).unwrap_or(u64::MAX);
     (bytes > budget)
         .then(|| format!("cni-plugins: {bytes} bytes are more than the budget of {budget} for {plugins} plugins"))
 }
@@ -176,10 +178,10 @@ mod tests {
 
     #[test]
     fn a_plugin_has_a_size_budget() {
-        assert_eq!(compare_size(BASE_BYTES + 2 * PLUGIN_BYTES, 2), None);
+        assert_eq!(compare_size(BASE_BYTES + DAEMON_BYTES + 2 * PLUGIN_BYTES, 2), None);
         assert_eq!(
-            compare_size(BASE_BYTES + 2 * PLUGIN_BYTES + 1, 2).unwrap(),
-            "cni-plugins: 3940001 bytes are more than the budget of 3940000 for 2 plugins"
+            compare_size(BASE_BYTES + DAEMON_BYTES + 2 * PLUGIN_BYTES + 1, 2).unwrap(),
+            "cni-plugins: 4470001 bytes are more than the budget of 4470000 for 2 plugins"
         );
     }
 
