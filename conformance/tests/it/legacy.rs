@@ -10,7 +10,7 @@ use crate::configs::{Attached, bridge, dual};
 use crate::subjects::{ours, reference_or_skip, same, skip};
 
 /// Whether this machine has the legacy variant; prints that the test is skipped if not.
-fn has_legacy() -> bool {
+pub(crate) fn has_legacy() -> bool {
     if !Path::new("/usr/sbin/iptables-legacy").exists() || !Path::new("/etc/alternatives").is_dir() {
         skip("no legacy variant of iptables among the node's alternatives");
         return false;
@@ -18,14 +18,14 @@ fn has_legacy() -> bool {
     true
 }
 
-fn sh(node: &Node, commands: &str) -> String {
+pub(crate) fn sh(node: &Node, commands: &str) -> String {
     let output = node.host().enter(|| Command::new("/bin/sh").args(["-ec", commands]).output()).unwrap();
     assert!(output.status.success(), "{commands}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// Selects a variant as `update-alternatives --set iptables /usr/sbin/iptables-VARIANT` does, on this node only.
-fn choose(node: &Node, variant: &str) {
+pub(crate) fn choose(node: &Node, variant: &str) {
     let names = ["", "-save", "-restore"].map(|kind| {
         format!("for f in iptables ip6tables; do ln -s /usr/sbin/$f-{variant}{kind} /etc/alternatives/$f{kind}; done")
     });
@@ -33,7 +33,7 @@ fn choose(node: &Node, variant: &str) {
 }
 
 /// The rules of all tables of a variant, without times and counters.
-fn saved(node: &Node, variant: &str) -> Vec<String> {
+pub(crate) fn saved(node: &Node, variant: &str) -> Vec<String> {
     let text = sh(node, &format!("/usr/sbin/iptables-{variant}-save 2>&1; /usr/sbin/ip6tables-{variant}-save 2>&1"));
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned()).collect()

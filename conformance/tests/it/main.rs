@@ -15,6 +15,7 @@ mod bridge;
 mod chained;
 mod dummy;
 mod firewall;
+mod foreign_rules;
 mod host_device;
 mod host_local;
 mod kinds;

@@ -20,9 +20,33 @@ pub(crate) fn chains(text: &str) -> impl Iterator<Item = &str> {
     text.lines().filter_map(|line| line.strip_prefix(':')?.split(' ').next())
 }
 
-/// The argument of `-j`, which is the last option except those of the target itself.
+/// The argument of `-j`. What a comment says is none.
 pub(crate) fn jump(words: &str) -> Option<&str> {
-    words.rsplit_once(" -j ")?.1.split(' ').next()
+    argument(words, "-j")
+}
+
+/// The argument of an option of one letter, unless it is in quotes or the comment's only word.
+fn argument<'a>(words: &'a str, option: &str) -> Option<&'a str> {
+    let mut words = raw_words(words);
+    while let Some(word) = words.next() {
+        match word {
+            "--comment" => drop(words.next()),
+            word if word == option => return words.next(),
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The words of a line as they stand there, with quotes and backslashes.
+fn raw_words(line: &str) -> impl Iterator<Item = &str> {
+    let (mut is_quoted, mut is_escaped) = (false, false);
+    line.split(move |character| {
+        let is_end = character == ' ' && !is_quoted;
+        is_quoted ^= character == '"' && !is_escaped;
+        is_escaped = is_quoted && character == '\\' && !is_escaped;
+        is_end
+    })
 }
 
 /// The argument of `--comment`.
@@ -34,7 +58,7 @@ pub(crate) fn comment(words: &str) -> Option<String> {
 /// Counts a chain's rules and the rules that jump to it or (`-g`) go to it.
 pub(crate) fn count_uses(text: &str, name: &str) -> usize {
     let rules = text.lines().filter_map(|line| line.strip_prefix("-A "));
-    let goes_there = |words: &str| words.ends_with(&format!(" -g {name}")) || jump(words) == Some(name);
+    let goes_there = |words: &str| argument(words, "-g").or_else(|| jump(words)) == Some(name);
     rules.filter(|words| words.split(' ').next() == Some(name) || goes_there(words)).count()
 }
 
@@ -132,4 +156,28 @@ pub(crate) fn split_words(line: &str) -> Vec<String> {
     }
     words.extend(word);
     words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As `iptables-save` prints them: what an administrator's comment says is no option.
+    #[test]
+    fn comments_are_no_options() {
+        let cases = [
+            (r#"CNI-A -m comment --comment "see -j CNI-B here" -j ACCEPT"#, Some("ACCEPT"), "see -j CNI-B here"),
+            (r#"CNI-A -m comment --comment "see -j CNI-B here""#, None, "see -j CNI-B here"),
+            (r#"CNI-A -m comment --comment -j -j CNI-C"#, Some("CNI-C"), "-j"),
+            (r#"CNI-A -m comment --comment "5\" -j CNI-B \\" -j CNI-C"#, Some("CNI-C"), r#"5" -j CNI-B \"#),
+            (r#"CNI-A -m comment --comment "O\'Hara, Zürich" -j CNI-C"#, Some("CNI-C"), "O'Hara, Zürich"),
+            (r#"CNI-A -m comment --comment "" -j LOG --log-prefix "x -j CNI-B ""#, Some("LOG"), ""),
+        ];
+        for (words, expected, says) in cases {
+            assert_eq!((jump(words), comment(words).as_deref()), (expected, Some(says)), "{words}");
+        }
+        let save = "*nat\n:CNI-A - [0:0]\n-A CNI-A -m comment --comment \"a -g CNI-B\"\n-A CNI-A -g CNI-B\n\
+                    -A CNI-A -m comment --comment \"a -j CNI-B b\" -j RETURN\n-A CNI-A -j CNI-B\nCOMMIT\n";
+        assert_eq!(count_uses(save, "CNI-B"), 2);
+    }
 }
