@@ -99,6 +99,25 @@ impl Barred {
         excluded.or_else(|| self.gateways.contains(&address).then_some(address))
     }
 
+    /// How many addresses of the span may be given.
+    #[must_use]
+    pub fn count_allowed(&self, span: Span) -> u128 {
+        let (mut count, mut at) = (0, Some(span.first));
+        while let Some(address) = at.filter(|address| span.contains(*address)) {
+            at = match self.end(address) {
+                Some(end) => end.next(),
+                None => {
+                    let barred = self.excluded.iter().map(|span| span.first).chain(self.gateways.iter().copied());
+                    let stop = barred.filter(|barred| span.contains(*barred) && *barred > address).min();
+                    let after = stop.map_or(span.last.bits.saturating_add(1), |stop| stop.bits);
+                    count += after - address.bits;
+                    stop
+                }
+            };
+        }
+        count
+    }
+
     /// Whether `address` is some range's gateway.
     #[must_use]
     pub fn is_gateway(&self, address: Address) -> bool {

@@ -5,12 +5,13 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use cni_spec::{ContainerId, IfName, NetworkName, json};
+use cni_spec::{CniError, Code, ConfObject, ContainerId, FromConf, IfName, NetworkName, json};
 use serde::Deserialize;
 
 use crate::address::Address;
-use crate::conf::DATA_DIR;
-use crate::store::read;
+use crate::conf::{Conf, DATA_DIR};
+use crate::range::Span;
+use crate::store::{Content, read};
 
 /// A reserved address, as in its file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,6 +41,88 @@ pub fn folder(network: &NetworkName, ipam: &str) -> Option<PathBuf> {
     (keys.plugin == "host-local").then(|| Path::new(data_dir).join(network.as_str()))
 }
 
+/// A file of a network's folder that holds an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Held {
+    /// The address.
+    pub address: IpAddr,
+    /// Its container, and its interface except in files of the older form; `None`: an operator wrote the file.
+    pub holder: Option<(ContainerId, Option<IfName>)>,
+    /// When the file was written.
+    pub written: SystemTime,
+}
+
+/// All addresses that a folder holds, in order. Takes no lock and changes nothing. A missing folder holds none.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut held = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let Some(address) = entry.file_name().to_str().and_then(Address::from_file_name) else { continue };
+        // One that is gone meanwhile holds nothing, nor does an empty one.
+        let (Some(content), Ok(meta)) = (read(&entry.path()), entry.metadata()) else { continue };
+        if content == Content::Debris {
+            continue;
+        }
+        let holder = content.attachment().and_then(|(container, ifname)| {
+            let ifname = ifname.map(IfName::parse).transpose().ok()?;
+            Some((ContainerId::parse(container).ok()?, ifname))
+        });
+        held.push((address, Held { address: address.ip(), holder, written: meta.modified()? }));
+    }
+    held.sort_unstable_by_key(|(address, _)| *address);
+    Ok(held.into_iter().map(|(_, held)| held).collect())
+}
+
+/// How many addresses of a range are given.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The range set's place: a container gets an address of each.
+    pub set: usize,
+    /// The first address.
+    pub first: IpAddr,
+    /// The last address.
+    pub last: IpAddr,
+    /// How many addresses containers may get: all but gateways and excluded ones.
+    pub total: u128,
+    /// How many of these are held.
+    pub used: u128,
+}
+
+/// The ranges of a plugin's config, and how many of their addresses the folder holds.
+///
+/// # Errors
+/// Code 7: ADD refuses the config; code 106: the folder cannot be read.
+pub fn usage(object: &ConfObject) -> Result<Vec<Usage>, CniError> {
+    let conf = Conf::from_conf(object)?;
+    let folder = &conf.place.folder;
+    let unreadable = |error| CniError::new(Code::STATE, format!("cannot read store {}: {error}", folder.display()));
+    let held: Vec<Address> =
+        list_held(folder).map_err(unreadable)?.into_iter().map(|held| Address::from(held.address)).collect();
+    let range = |set: usize, span: Span| {
+        let used = held.iter().filter(|held| span.contains(**held) && conf.barred.end(**held).is_none()).count();
+        Usage {
+            set,
+            first: span.first.ip(),
+            last: span.last.ip(),
+            total: conf.barred.count_allowed(span),
+            used: used as u128,
+        }
+    };
+    let ranges = conf
+        .sets
+        .iter()
+        .enumerate()
+        .flat_map(|(set, ranges)| ranges.ranges().iter().map(move |range| (set, range.span())));
+    Ok(ranges.map(|(set, span)| range(set, span)).collect())
+}
+
 /// The reservations that GC could release in a folder. Takes no lock and changes nothing: files appear complete. A
 /// missing folder has none, and a file that names no owner is none.
 ///
@@ -63,4 +146,52 @@ pub fn list(folder: &Path) -> io::Result<Vec<Reservation>> {
         found.push(Reservation { address: address.ip(), container_id, ifname, written: meta.modified()? });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage_of(folder: &Path, ipam: &str) -> String {
+        let text = format!(
+            r#"{{"name":"n","cniVersion":"1.0.0","ipam":{{"type":"host-local","dataDir":{folder:?},{ipam}}}}}"#
+        );
+        let usage = usage(&ConfObject::parse(text.as_bytes()).unwrap()).unwrap();
+        let line = |one: &Usage| format!("{} {}-{} {}/{}", one.set, one.first, one.last, one.used, one.total);
+        usage.iter().map(line).collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn gateways_and_excluded_addresses_are_not_free() {
+        let folder = tempfile::tempdir().unwrap();
+        let network = folder.path().join("n");
+        std::fs::create_dir(&network).unwrap();
+        for (name, content) in [
+            ("10.1.0.1", "operator"),
+            ("10.1.0.2", "c1\r\neth0"),
+            ("10.1.0.9", "an operator's note"),
+            ("10.1.0.10", ""),
+            ("10.9.0.1", "c2\r\neth0"),
+            ("last_reserved_ip.0", "10.1.0.2"),
+        ] {
+            std::fs::write(network.join(name), content).unwrap();
+        }
+        // 14 addresses; .1 is the gateway, .4 to .7 are excluded.
+        let ipam = r#""subnet":"10.1.0.0/28","exclude":["10.1.0.4/30","10.1.0.5/32"]"#;
+        assert_eq!(usage_of(folder.path(), ipam), "0 10.1.0.1-10.1.0.14 2/9");
+        let held = list_held(&network).unwrap();
+        let shown: Vec<_> = held.iter().map(|held| (held.address.to_string(), held.holder.is_some())).collect();
+        let held = |address: &str, has_holder| (address.to_owned(), has_holder);
+        assert_eq!(
+            shown,
+            [held("10.1.0.1", true), held("10.1.0.2", true), held("10.1.0.9", false), held("10.9.0.1", true)]
+        );
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_holds_nothing() {
+        let ipam = r#""ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]]"#;
+        let usage = usage_of(Path::new("/nonexistent"), ipam);
+        assert_eq!(usage, "0 10.1.0.1-10.1.0.254 0/253\n1 fd00::1-fd00::ffff:ffff:ffff:ffff 0/18446744073709551614");
+    }
 }
