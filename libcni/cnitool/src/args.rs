@@ -107,6 +107,9 @@ pub(crate) enum Verb {
         /// Only those of this network
         network: Option<String>,
     },
+    /// Show the addresses of networks that use host-local
+    #[command(subcommand)]
+    Ipam(Ipam),
     /// Put plugins and cnitool into a folder, all or none of them
     Install(Install),
     /// Print a completion script
@@ -150,6 +153,26 @@ pub(crate) struct Validate {
     /// Fail on warnings, too
     #[arg(long)]
     pub(crate) strict: bool,
+}
+
+/// What is shown of addresses.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Ipam {
+    /// List the addresses that are held: by which container, since when, and whether it lives
+    List(Shown),
+    /// Count the addresses that are held and free, by range
+    Free(Shown),
+}
+
+/// Of which networks, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Shown {
+    /// Networks, by name, or paths of their files (with a /) [default: all of the folder]
+    #[arg(value_name = "NETWORK")]
+    pub(crate) networks: Vec<String>,
+    /// Print comma-separated values
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) csv: bool,
 }
 
 /// What GC keeps.

@@ -138,7 +138,7 @@ fn survey(gc: &Gc, network: &NetworkConf, cached: &[Cached], valid: &[Attachment
 }
 
 #[expect(clippy::disallowed_methods, reason = "PATH, as a plugin's caller has it")]
-fn node() -> inventory::Node {
+pub(crate) fn node() -> inventory::Node {
     inventory::Node { search_path: std::env::var("PATH").unwrap_or_default() }
 }
 

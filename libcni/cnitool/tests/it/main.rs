@@ -5,6 +5,7 @@ mod features;
 mod gc;
 mod install;
 mod install_cut_off;
+mod ipam;
 mod tool;
 mod validate;
 mod verbs;

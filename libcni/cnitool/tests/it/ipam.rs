@@ -1,0 +1,97 @@
+//! `cnitool ipam`.
+
+use crate::tool::Tool;
+use expect_test::expect;
+use std::fs::File;
+use std::time::{Duration, SystemTime};
+
+/// A network of two ranges; two addresses are a container's, one an operator's.
+fn tool() -> Tool {
+    let tool = Tool::new();
+    let dir = tool.path("data");
+    let list = serde_json::json!({"cniVersion": "1.1.0", "name": "pods", "plugins": [{"type": "bridge", "ipam": {
+        "type": "host-local", "dataDir": dir,
+        "ranges": [[{"subnet": "10.1.0.0/28"}], [{"subnet": "fd00::/64", "rangeEnd": "fd00::10"}]]}}]});
+    tool.write("net.d/pods.conflist", &list.to_string());
+    for (address, content) in [("10.1.0.2", "c1\r\neth0"), ("fd00::2", "c1\r\neth0"), ("10.1.0.9", "printer, \"old\"")]
+    {
+        let path = tool.write(&format!("data/pods/{address}"), content);
+        let file = File::options().write(true).open(path).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000)).unwrap();
+    }
+    tool
+}
+
+#[test]
+fn held_addresses_are_listed_with_their_holders() {
+    let tool = tool();
+    expect![[r#"
+        0
+        stdout: NETWORK  ADDRESS   CONTAINER  IFNAME  SINCE                 LIFE
+        pods     10.1.0.2  c1         eth0    2023-11-14T22:13:20Z  gone
+        pods     10.1.0.9  -          -       2023-11-14T22:13:20Z  reserved by hand
+        pods     fd00::2   c1         eth0    2023-11-14T22:13:20Z  gone
+
+        stderr: "#]]
+    .assert_eq(&tool.run(&["ipam", "list"]).shown());
+    expect![[r#"
+        0
+        stdout: network,address,container,ifname,since,life
+        pods,10.1.0.2,c1,eth0,2023-11-14T22:13:20Z,gone
+        pods,10.1.0.9,,,2023-11-14T22:13:20Z,reserved by hand
+        pods,fd00::2,c1,eth0,2023-11-14T22:13:20Z,gone
+
+        stderr: "#]]
+    .assert_eq(&tool.run(&["ipam", "list", "pods", "--csv"]).shown().replace('\r', ""));
+    expect![[r#"
+        0
+        stdout: [
+            {
+                "network": "pods",
+                "address": "10.1.0.2",
+                "container": "c1",
+                "ifname": "eth0",
+                "since": "2023-11-14T22:13:20Z",
+                "life": "gone"
+            },
+            {
+                "network": "pods",
+                "address": "10.1.0.9",
+                "container": null,
+                "ifname": null,
+                "since": "2023-11-14T22:13:20Z",
+                "life": "reserved by hand"
+            },
+            {
+                "network": "pods",
+                "address": "fd00::2",
+                "container": "c1",
+                "ifname": "eth0",
+                "since": "2023-11-14T22:13:20Z",
+                "life": "gone"
+            }
+        ]
+
+        stderr: "#]]
+    .assert_eq(&tool.run(&["--json", "ipam", "list", "pods"]).shown());
+}
+
+#[test]
+fn free_addresses_are_counted() {
+    let tool = tool();
+    expect![[r#"
+        0
+        stdout: NETWORK  SET  FIRST     LAST       TOTAL  USED  FREE
+        pods     0    10.1.0.1  10.1.0.14  13     2     11
+        pods     1    fd00::1   fd00::10   15     1     14
+
+        stderr: "#]]
+    .assert_eq(&tool.run(&["ipam", "free"]).shown());
+    assert_eq!(tool.run(&["ipam", "free", "net"]).ok(), "");
+    expect![[r#"
+        1
+        stdout: 
+        stderr: no net configuration with name "absent" in $DIR/net.d
+    "#]]
+    .assert_eq(&tool.run(&["ipam", "free", "absent"]).shown());
+}
