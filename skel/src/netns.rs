@@ -1,6 +1,7 @@
 //! `CNI_NETNS`, opened once: the path may lead to another namespace during a call.
 
 use nix::errno::Errno;
+use std::cell::OnceCell;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsFd;
@@ -17,6 +18,7 @@ use std::rc::Rc;
 pub struct NetnsPath {
     path: String,
     opened: Rc<Result<File, Errno>>,
+    is_own: Rc<OnceCell<bool>>,
 }
 
 impl NetnsPath {
@@ -31,7 +33,7 @@ impl NetnsPath {
         let flags = nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY;
         let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
         let opened = opened.map_err(|error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EINVAL)));
-        Some(Self { path: path.to_owned(), opened: Rc::new(opened) })
+        Some(Self { path: path.to_owned(), opened: Rc::new(opened), is_own: Rc::default() })
     }
 
     /// The path as the runtime sent it; results repeat it as `sandbox`.
@@ -48,12 +50,15 @@ impl NetnsPath {
         self.opened.as_ref().as_ref().map(AsFd::as_fd).map_err(|errno| *errno)
     }
 
-    /// Whether it is the namespace of this process, whose main thread does all the work.
+    /// Whether it is the namespace of this process, whose main thread does all the work. Neither changes during a call,
+    /// so a delegate in this process is answered without a second look.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        let own = Path::new("/proc/self/ns/net").metadata().ok();
-        let opened = self.opened.as_ref().as_ref().ok().and_then(|file| file.metadata().ok());
-        own.zip(opened).is_some_and(|(own, opened)| (own.dev(), own.ino()) == (opened.dev(), opened.ino()))
+        *self.is_own.get_or_init(|| {
+            let own = Path::new("/proc/self/ns/net").metadata().ok();
+            let opened = self.opened.as_ref().as_ref().ok().and_then(|file| file.metadata().ok());
+            own.zip(opened).is_some_and(|(own, opened)| (own.dev(), own.ino()) == (opened.dev(), opened.ino()))
+        })
     }
 }
 

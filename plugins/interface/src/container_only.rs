@@ -1,7 +1,7 @@
 //! A link that exists in the container only: how DEL finds it. The kernel deletes it with its namespace.
 
 use netops::error::Result;
-use netops::link::{self, Link, Place};
+use netops::link::{self, Link};
 use netops::{Kernel, unlink};
 
 use crate::detach::Detaching;
@@ -17,20 +17,19 @@ use crate::{host_veth, veth};
 /// The link is still there, or could not be read.
 pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     let Detaching { attachment, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
-    let inside = Kernel::in_netns(netns)?;
+    let container = Kernel::in_netns(netns)?;
     let alias = host_veth::alias(attachment);
     let is_marked_own = |link: &Link| link.kind.name() == kind && link.alias.as_deref() == Some(&*alias);
-    let place = Place { netns, kernel: &inside };
-    let named = link::find(&inside, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind);
+    let named = link::find(&container, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind);
     match named {
-        Some(named) if is_marked_own(&named) => return unlink::remove_in(place, &named),
+        Some(named) if is_marked_own(&named) => return unlink::remove_in(netns, container, &named),
         Some(named) if !host_veth::is_marked(&named) && veth::is_credible(attachment, prev, netns, &named) => {
-            unlink::remove_in(place, &named)?;
+            unlink::remove_in(netns, Kernel::in_netns(netns)?, &named)?;
         }
         Some(_) | None => {}
     }
-    link::list(&inside, None)?
+    link::list(&container, None)?
         .iter()
         .filter(|link| is_marked_own(link))
-        .try_for_each(|link| unlink::remove_in(place, link))
+        .try_for_each(|link| unlink::remove_in(netns, Kernel::in_netns(netns)?, link))
 }

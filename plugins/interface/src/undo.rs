@@ -8,10 +8,9 @@ use std::fmt;
 
 use cni_spec::{Attachment, CniError, Code};
 use filter::Known;
-use netops::OpError;
-use netops::link::{Link, Place};
+use netops::link::Link;
 use netops::txn::{Failed, NodeUndo, Undoer, Why};
-use netops::unlink;
+use netops::{Kernel, OpError, unlink};
 use skel::Delegate;
 
 use crate::pod::Pod;
@@ -85,8 +84,9 @@ impl Undoer for AddUndoer<'_> {
             }
             Undo::Node(change) => change.run(&self.pod.host).map_err(|error| error.to_string()),
             Undo::ContainerLink(link) => {
-                let Pod { netns, inside, .. } = self.pod;
-                unlink::remove_in(Place { netns, kernel: inside }, link).map_err(|error| error.to_string())
+                let netns = &self.pod.netns;
+                let removed = Kernel::in_netns(netns).and_then(|net| unlink::remove_in(netns, net, link));
+                removed.map_err(|error| error.to_string())
             }
             Undo::Own(own) => own.run(self.pod),
         };

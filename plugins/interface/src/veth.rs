@@ -107,7 +107,7 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result
     let Detaching { attachment, prev, netns, held, .. } = *detaching;
     let host = Kernel::host()?;
     match find(&host, attachment, Hints { prev, unmarked, netns })? {
-        Some(link) => unlink::remove(&link, held),
+        Some(link) => unlink::remove_by(host, &link, held),
         None => Ok(()),
     }
 }
@@ -187,18 +187,17 @@ fn find_in_container(
     prev: Option<&AddResult>,
     netns: &Netns,
 ) -> Result<Option<Link>> {
-    let inside = Kernel::in_netns(netns)?;
-    let Some(container) = link::find(&inside, attachment.ifname.as_str())?.filter(|link| link.kind == Kind::Veth)
-    else {
+    let there = Kernel::in_netns(netns)?;
+    let Some(container) = link::find(&there, attachment.ifname.as_str())?.filter(|link| link.kind == Kind::Veth) else {
         return Ok(None);
     };
-    match pair::find_host_end(host, &inside, netns, &container)? {
+    match pair::find_host_end(host, &there, netns, &container)? {
         Some(end) if host_veth::is_of(attachment, &end) => Ok(Some(end)),
         Some(end) if host_veth::is_marked(&end) => Ok(None),
         _ if !is_credible(attachment, prev, netns, &container) => Ok(None),
         Some(end) => Ok(Some(end)),
         // Its other end is not the node's. What is the container's is deleted there, by its index there.
-        None => match inside.run(unlink::request(&(&container).into())) {
+        None => match there.run(unlink::request(&(&container).into())) {
             Err(error) if !error.is_absent() => Err(error),
             Ok(()) | Err(_) => Ok(None),
         },

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use nix::time::{ClockId, clock_gettime};
 
 use crate::error::{OpError, Result};
+use crate::file;
 
 /// A boot of the machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,7 +23,7 @@ impl Boot {
     /// `ENOENT`: no `/proc` is mounted.
     pub fn read() -> Result<Self> {
         let path = "/proc/sys/kernel/random/boot_id";
-        let id = std::fs::read_to_string(path).map_err(|error| OpError::io("read", path, &error))?.trim().to_owned();
+        let id = file::read_small(path).map_err(|error| OpError::io("read", path, &error))?.trim().to_owned();
         // The value of /proc/uptime, by one system call instead of five.
         let clock = "the time since the machine's start";
         let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|errno| OpError::errno("read", clock, errno))?;

@@ -1,7 +1,7 @@
-//! Files that are written completely or not at all.
+//! Files that are written completely or not at all, and small ones of the kernel's.
 
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{Error, ErrorKind, Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -60,9 +60,33 @@ pub fn remove(path: &Path) -> Result<()> {
 
 const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
 
+/// A file in `/proc` that the kernel writes into one read, of less than 1 KiB: three system calls instead of seven.
+///
+/// # Errors
+/// As `open(2)` and `read(2)`; `InvalidData`: it is longer, or no text.
+pub(crate) fn read_small(path: impl AsRef<Path>) -> std::io::Result<String> {
+    let mut bytes = [0; 1024];
+    let length = File::open(path)?.read(&mut bytes)?;
+    match bytes.get(..length).filter(|_| length < bytes.len()).map(str::from_utf8) {
+        Some(Ok(text)) => Ok(text.to_owned()),
+        Some(Err(_)) | None => Err(Error::from(ErrorKind::InvalidData)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_file_is_read_whole_or_not_at_all() {
+        assert_eq!(read_small("/proc/self/comm").unwrap(), std::fs::read_to_string("/proc/self/comm").unwrap());
+        let path = std::env::temp_dir().join(format!("netops-small-{}", std::process::id()));
+        for (length, is_small) in [(0, true), (1023, true), (1024, false), (5000, false)] {
+            std::fs::write(&path, "x".repeat(length)).unwrap();
+            assert_eq!(read_small(&path).ok(), is_small.then(|| "x".repeat(length)));
+        }
+        std::fs::remove_file(path).unwrap();
+    }
 
     #[test]
     fn the_old_file_survives_a_failure_and_nothing_is_left_beside_it() {

@@ -17,6 +17,8 @@ use nix::libc;
 use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
 
+use crate::file;
+
 /// The record lives no longer than the processes: this folder is empty after a boot.
 const FOLDER: &str = "/run/cni";
 
@@ -112,7 +114,7 @@ impl Helper {
 
 /// The start time of a process: field 22 of its `stat`, after the name, which may contain anything (proc_pid_stat(5)).
 fn started(pid: Pid) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let stat = file::read_small(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 

@@ -177,12 +177,30 @@ impl Kernel {
     }
 
     fn exchange(&self, requests: &[Request]) -> Vec<Outcome> {
-        let first = self.sequence.get().wrapping_add(1);
-        let count = u32::try_from(requests.len()).unwrap_or(u32::MAX);
-        self.sequence.set(self.sequence.get().wrapping_add(count));
+        let first = self.next_sequence(u32::try_from(requests.len()).unwrap_or(u32::MAX));
         let mut exchange = Exchange::new(requests, first, &self.place);
         let received = self.send(requests, first).and_then(|()| self.collect(&mut exchange));
         exchange.finish(&received.err().map_or(Cause::Timeout(DEADLINE), cause_of))
+    }
+
+    /// The first of as many unused numbers of requests.
+    pub(crate) fn next_sequence(&self, count: u32) -> u32 {
+        let last = self.sequence.get();
+        self.sequence.set(last.wrapping_add(count));
+        last.wrapping_add(1)
+    }
+
+    /// From now on the kernel's announcements to a group arrive between the answers: for a connection that is used for
+    /// nothing else afterwards.
+    pub(crate) fn listen(&mut self, group: u32) -> Result<()> {
+        let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
+        let joined = self.socket.add_membership(group).map_err(errno);
+        joined.map_err(|errno| OpError::errno("open", "a netlink socket", errno).at(&self.place))
+    }
+
+    /// As [`receive`].
+    pub(crate) fn receive(&self, buffer: &mut Vec<u8>, flags: MsgFlags) -> std::result::Result<(), Errno> {
+        receive(&self.socket, buffer, flags)
     }
 
     fn send(&self, requests: &[Request], first: u32) -> std::result::Result<(), Errno> {

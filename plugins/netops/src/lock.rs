@@ -80,17 +80,17 @@ fn open(path: &Path, bits: u32) -> Result<File> {
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(bits).custom_flags(O_NOFOLLOW | O_NONBLOCK);
     let file = options.open(path).map_err(|error| failed(&error))?;
-    if !file.metadata().map_err(|error| failed(&error))?.is_file() {
+    let metadata = file.metadata().map_err(|error| failed(&error))?;
+    if !metadata.is_file() {
         return Err(OpError::state("open", object(path), "it is no regular file"));
     }
-    close_to_others(&file).map_err(|error| failed(&error))?;
+    close_to_others(&file, metadata.mode()).map_err(|error| failed(&error))?;
     Ok(file)
 }
 
 /// Removes the permissions of other users from a lock file; a copy of its folder may have added them. A process that
 /// can open the file could block every call.
-fn close_to_others(file: &File) -> std::io::Result<()> {
-    let mode = file.metadata()?.mode();
+fn close_to_others(file: &File, mode: u32) -> std::io::Result<()> {
     if mode & OTHERS == 0 {
         return Ok(());
     }

@@ -22,9 +22,9 @@ use nix::sys::socket::MsgFlags;
 use crate::answer::{Answer, Frames};
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
-use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode, open_socket, receive};
-use crate::link::{self, Link, Place, Target};
-use crate::netns::HOST;
+use crate::kernel::{DEADLINE, Kernel, READ_BYTES, Request, encode};
+use crate::link::{self, Link, Target};
+use crate::netns::Netns;
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
 
@@ -57,20 +57,29 @@ pub fn request(target: &Target) -> Request {
 /// # Errors
 /// As the kernel refuses; [`Cause::Timeout`] after [`DEADLINE`].
 pub fn remove(link: &Link, held: Option<BorrowedFd<'_>>) -> Result<()> {
-    match remove_by_helper(None, link, &request(&link.into()), held)? {
+    remove_by(Kernel::host()?, link, held)
+}
+
+/// As [`remove`], by a connection to the caller's own namespace, which is not used afterwards: announcements arrive on it.
+///
+/// # Errors
+/// As [`remove`].
+pub fn remove_by(net: Kernel, link: &Link, held: Option<BorrowedFd<'_>>) -> Result<()> {
+    match remove_by_helper(net, link, held)? {
         true => Ok(()),
         false => remove_in_line(&Kernel::host()?, link),
     }
 }
 
-/// As [`remove`], in another namespace: for a link of a container that has no end on the host.
+/// As [`remove_by`], in another namespace: for a link of a container that has no end on the host. `net` is a connection to
+/// `netns`.
 ///
 /// # Errors
 /// As [`remove`].
-pub fn remove_in(place: Place<'_>, link: &Link) -> Result<()> {
-    match remove_by_helper(Some(place), link, &request(&link.into()), None)? {
+pub fn remove_in(netns: &Netns, net: Kernel, link: &Link) -> Result<()> {
+    match remove_by_helper(net, link, None)? {
         true => Ok(()),
-        false => remove_in_line(place.kernel, link),
+        false => remove_in_line(&Kernel::in_netns(netns)?, link),
     }
 }
 
@@ -96,60 +105,38 @@ fn remove_in_line(net: &Kernel, link: &Link) -> Result<()> {
 }
 
 /// Whether a helper process deleted the link. If false, the link may still exist.
-fn remove_by_helper(
-    place: Option<Place<'_>>,
-    link: &Link,
-    request: &Request,
-    held: Option<BorrowedFd<'_>>,
-) -> Result<bool> {
+fn remove_by_helper(mut net: Kernel, link: &Link, held: Option<BorrowedFd<'_>>) -> Result<bool> {
     let Some(turn) = Turn::find() else { return Ok(false) };
-    tracing::debug!(request = request.wire_name, "{} {}", request.op, request.object);
-    let name = place.map_or(HOST, |place| place.kernel.place());
-    let open = |errno| OpError::errno("open", "a netlink socket", errno).at(name);
-    let socket = match place {
-        None => open_socket(DEADLINE),
-        Some(place) => place.netns.run(|| open_socket(DEADLINE))?,
-    }
-    .map_err(open)?;
-    let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
-    let mut listening = Listening { socket, place, link, request };
-    listening.socket.add_membership(RTNLGRP_LINK).map_err(errno).map_err(open)?;
-    let bytes = encode(std::slice::from_ref(request), 1);
-    match crate::raw::send_from_child(listening.socket.as_fd(), &bytes, held) {
+    let request = &request(&link.into());
+    tracing::debug!(place = net.place(), request = request.wire_name, "{} {}", request.op, request.object);
+    net.listen(RTNLGRP_LINK)?;
+    let bytes = encode(std::slice::from_ref(request), net.next_sequence(1));
+    match crate::raw::send_from_child(net.as_fd(), &bytes, held) {
         Err(_no_process) => Ok(false),
         Ok((pid, end)) => {
             turn.note(pid);
-            listening.until_gone(end.as_fd())
+            Listening { net, link, request }.until_gone(end.as_fd())
         }
     }
 }
 
 struct Listening<'a> {
-    socket: netlink_sys::Socket,
-    place: Option<Place<'a>>,
+    net: Kernel,
     link: &'a Link,
     request: &'a Request,
 }
 
 impl Listening<'_> {
     fn error(&self, cause: Cause) -> OpError {
-        self.request.error(self.place.map_or(HOST, |place| place.kernel.place()), cause)
-    }
-
-    fn look(&self) -> Result<Option<Link>> {
-        match self.place {
-            None => link::find_index(&Kernel::host()?, self.link.index),
-            Some(place) => link::find_index(place.kernel, self.link.index),
-        }
+        self.request.error(self.net.place(), cause)
     }
 
     /// Whether the removal was announced or acknowledged before the child ended.
-    fn until_gone(&mut self, child: BorrowedFd<'_>) -> Result<bool> {
+    fn until_gone(&self, child: BorrowedFd<'_>) -> Result<bool> {
         let mut buffer = Vec::with_capacity(READ_BYTES);
         let end = Instant::now() + DEADLINE;
         loop {
-            let mut files =
-                [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN), PollFd::new(child, PollFlags::empty())];
+            let mut files = [PollFd::new(self.net.as_fd(), PollFlags::POLLIN), PollFd::new(child, PollFlags::empty())];
             match poll(&mut files, until(end)) {
                 Ok(0) => return Err(self.error(Cause::Timeout(DEADLINE))),
                 Ok(_) => {
@@ -168,16 +155,14 @@ impl Listening<'_> {
     }
 
     /// Reads all messages in the socket.
-    fn read(&mut self, buffer: &mut Vec<u8>) -> Result<bool> {
+    fn read(&self, buffer: &mut Vec<u8>) -> Result<bool> {
         loop {
-            match receive(&self.socket, buffer, MsgFlags::MSG_DONTWAIT) {
+            match self.net.receive(buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(()) if self.says_gone(buffer)? => return Ok(true),
                 Ok(()) | Err(Errno::EINTR) => (),
                 Err(Errno::EAGAIN) => return Ok(false),
                 // The kernel dropped announcements.
-                Err(Errno::ENOBUFS) if self.look()?.is_none() => {
-                    return Ok(true);
-                }
+                Err(Errno::ENOBUFS) if link::find_index(&self.net, self.link.index)?.is_none() => return Ok(true),
                 Err(Errno::ENOBUFS) => (),
                 Err(errno) => return Err(self.error(Cause::Kernel { errno, extended_ack: None })),
             }

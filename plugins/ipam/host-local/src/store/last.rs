@@ -43,7 +43,7 @@ pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
 /// link in its place is replaced by a file: its target is not for this plugin to write.
 pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<()> {
     let open = || open(folder, set, OpenOptions::new().create(true).truncate(false).mode(0o600));
-    let file = match open() {
+    let (file, length) = match open() {
         Err(error) if is_link(&error) => {
             tracing::warn!(set, "last_reserved_ip is a link: a file replaces it");
             fs::remove_file(folder.join(name(set)))?;
@@ -52,7 +52,7 @@ pub(super) fn write(folder: &Path, set: usize, address: Address) -> io::Result<(
         opened => opened?,
     };
     let text = address.to_string();
-    if file.metadata()?.len() > text.len() as u64 {
+    if length > text.len() as u64 {
         file.set_len(text.len() as u64)?;
     }
     file.write_all_at(text.as_bytes(), 0)
@@ -69,15 +69,17 @@ fn is_link(error: &io::Error) -> bool {
 /// The file that is there cannot be written.
 pub(super) fn needs_room(folder: &Path, set: usize) -> io::Result<bool> {
     match open(folder, set, &mut OpenOptions::new()) {
-        Ok(file) => Ok(file.metadata()?.len() == 0),
+        Ok((_, length)) => Ok(length == 0),
         Err(error) if error.kind() == io::ErrorKind::NotFound || is_link(&error) => Ok(true),
         Err(error) => Err(error),
     }
 }
 
-fn open(folder: &Path, set: usize, options: &mut OpenOptions) -> io::Result<File> {
+/// The file and its length in bytes.
+fn open(folder: &Path, set: usize, options: &mut OpenOptions) -> io::Result<(File, u64)> {
     let file = options.write(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(folder.join(name(set)))?;
-    if file.metadata()?.is_file() { Ok(file) } else { Err(no_file()) }
+    let metadata = file.metadata()?;
+    if metadata.is_file() { Ok((file, metadata.len())) } else { Err(no_file()) }
 }
 
 fn no_file() -> io::Error {
