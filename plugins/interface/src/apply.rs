@@ -87,7 +87,7 @@ impl<'a> Stage<'a> {
             Side::Container => &mut self.container,
         };
         if let (Side::Container, None) = (side, &slot) {
-            *slot = Some(link::get(&self.pod.inside, &Target::named(&self.names.container)).map_err(failed)?);
+            *slot = Some(link::get(&self.pod.container, &Target::named(&self.names.container)).map_err(failed)?);
         }
         slot.as_ref().ok_or_else(|| {
             CniError::new(Code::KERNEL, format!("cannot use link {}: no step has made it", self.names.host))
@@ -111,9 +111,9 @@ impl<'a> Stage<'a> {
     /// Code 100: it is gone, or has another name.
     pub(crate) fn expect_unrenamed(&mut self) -> Result<(), CniError> {
         let Some(made) = self.container.as_ref().or(self.new_peer.as_ref()) else { return Ok(()) };
-        let link = link::get(&self.pod.inside, &made.into()).map_err(failed)?;
+        let link = link::get(&self.pod.container, &made.into()).map_err(failed)?;
         if link.name != self.names.container {
-            let (name, place) = (&self.names.container, self.pod.inside.place());
+            let (name, place) = (&self.names.container, self.pod.container.place());
             let msg = format!("cannot use interface {name} in {place}: it was renamed {} during ADD", link.name);
             return Err(CniError::new(Code::KERNEL, msg));
         }
@@ -170,7 +170,7 @@ impl<'a> Stage<'a> {
                     (None, Some(peer)) => peer.into(),
                     _ => self.link(Side::Container)?.into(),
                 };
-                let link = link::run_and_get(&self.pod.inside, requests, &target).map_err(failed)?;
+                let link = link::run_and_get(&self.pod.container, requests, &target).map_err(failed)?;
                 self.container = Some(link);
                 Ok(())
             }
@@ -187,7 +187,7 @@ impl<'a> Stage<'a> {
 
     /// Makes a link in the container, with the attachment's mark, by which DEL knows it from another of its name.
     fn create(&mut self, create: &Create) -> Result<(), CniError> {
-        let Pod { host, inside, netns } = self.pod;
+        let Pod { host, container, netns } = self.pod;
         let name = LinkName::parse(&self.names.container).map_err(|error| conf::invalid(error.to_string()))?;
         let new = NewLink {
             lower: create.lower.as_ref().map(|(_, lower)| lower.index),
@@ -197,8 +197,8 @@ impl<'a> Stage<'a> {
             ..NewLink::new(&name, create.kind.clone())
         };
         let made = match create.lower {
-            Some((Side::Host, _)) => link::create(host, &new, Some(Place { netns, kernel: inside })),
-            Some((Side::Container, _)) | None => link::create(inside, &new, None),
+            Some((Side::Host, _)) => link::create(host, &new, Some(Place { netns, kernel: container })),
+            Some((Side::Container, _)) | None => link::create(container, &new, None),
         };
         let link = match made {
             Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
@@ -207,7 +207,7 @@ impl<'a> Stage<'a> {
             }
             Err(error) => {
                 // The error may be that of a lost answer: then the link is there, which ADD has seen to be new.
-                let there = link::find(inside, name.as_str()).ok().flatten();
+                let there = link::find(container, name.as_str()).ok().flatten();
                 let is_ours = |link: &Link| link.kind.name() == create.kind.name() && !host_veth::is_marked(link);
                 there.filter(is_ours).into_iter().for_each(|link| self.txn.push(Undo::ContainerLink(link)));
                 return Err(stacked::explain(error, create, self.pod));
@@ -232,7 +232,7 @@ impl<'a> Stage<'a> {
         }
         let (watch, net) = match side {
             Side::Host => (Watch::host(), &pod.host),
-            Side::Container => (Watch::in_netns(&pod.netns), &pod.inside),
+            Side::Container => (Watch::in_netns(&pod.netns), &pod.container),
         };
         watch.map_err(failed)?.until_up(net, &link, UP_DEADLINE).await.map_err(failed)?;
         Ok(())
@@ -319,8 +319,8 @@ impl Step<OwnIndex> {
             }
             Self::AwaitUp(side) => stage.await_up(*side).await,
             Self::AwaitAddresses(addresses) => {
-                let Pod { netns, inside, .. } = stage.pod;
-                container::settle(inside, netns, stage.link(Side::Container)?, addresses).await.map_err(failed)
+                let Pod { netns, container, .. } = stage.pod;
+                container::settle(container, netns, stage.link(Side::Container)?, addresses).await.map_err(failed)
             }
             Self::Forward { ipv6: false } => sysctl::forward_ipv4().map_err(failed),
             Self::Forward { ipv6: true } => sysctl::forward_ipv6().map_err(failed),

@@ -125,8 +125,8 @@ impl<'a> Look<'a> {
         match &mut self.container {
             Some(link) => Ok(link),
             none @ None => {
-                let object = format!("interface {} in {}", self.entry.name, self.pod.inside.place());
-                let link = link::find(&self.pod.inside, &self.entry.name).map_err(failed)?;
+                let object = format!("interface {} in {}", self.entry.name, self.pod.container.place());
+                let link = link::find(&self.pod.container, &self.entry.name).map_err(failed)?;
                 Ok(none.insert(link.ok_or_else(|| differs(&object, "it is not found"))?))
             }
         }
@@ -137,7 +137,7 @@ impl<'a> Look<'a> {
     /// # Errors
     /// Code 107.
     pub fn kind(&mut self, kind: &str) -> Result<(), CniError> {
-        let object = format!("interface {} in {}", self.entry.name, self.pod.inside.place());
+        let object = format!("interface {} in {}", self.entry.name, self.pod.container.place());
         let entry = self.entry;
         let link = self.container()?;
         if link.kind.name() != kind {
@@ -153,7 +153,7 @@ impl<'a> Look<'a> {
         let link = self.container()?;
         match stacked::difference(create, link, pod, entry.mtu)? {
             None => Ok(()),
-            Some(how) => Err(differs(format!("interface {} in {}", entry.name, pod.inside.place()), how)),
+            Some(how) => Err(differs(format!("interface {} in {}", entry.name, pod.container.place()), how)),
         }
     }
 
@@ -163,10 +163,10 @@ impl<'a> Look<'a> {
     /// Code 107: there is none.
     pub fn host_link(&mut self) -> Result<&Link, CniError> {
         if self.host_link.is_none() {
-            let Pod { host, netns, inside } = self.pod;
+            let Pod { host, netns, container: there } = self.pod;
             let container = self.container()?;
             let object = format!("host end of {}", container.name);
-            let peer = pair::find_host_end(host, inside, netns, container).map_err(failed)?;
+            let peer = pair::find_host_end(host, there, netns, container).map_err(failed)?;
             let peer = peer.ok_or_else(|| differs(&object, "it is not found"))?;
             if self.entry_of(&peer).is_none() {
                 return Err(differs(&object, format!("it is {}, which prevResult does not have", peer.name)));
@@ -203,7 +203,7 @@ impl<'a> Look<'a> {
     }
 
     fn up(&mut self, side: Side) -> Result<(), CniError> {
-        let place = self.pod.inside.place().to_owned();
+        let place = self.pod.container.place().to_owned();
         let link = self.link(side)?;
         let object = match side {
             Side::Host => format!("link {}", link.name),
@@ -276,18 +276,18 @@ impl<'a> Look<'a> {
         let [ipv4_routes, ipv6_routes] = &mut self.routes;
         match if ipv6 { ipv6_routes } else { ipv4_routes } {
             Some(routes) => Ok(routes),
-            none @ None => Ok(none.insert(route::list(&self.pod.inside, None, None, ipv6).map_err(failed)?)),
+            none @ None => Ok(none.insert(route::list(&self.pod.container, None, None, ipv6).map_err(failed)?)),
         }
     }
 
     /// Compares the addresses on a link with those that were given to it. Others may have been added since.
     fn addresses(&mut self, side: Side, wanted: &[Address]) -> Result<(), CniError> {
-        let Pod { host, inside, .. } = self.pod;
+        let Pod { host, container, .. } = self.pod;
         let link = self.link(side)?.clone();
         let found = match (side, &mut self.addresses) {
             (Side::Host, _) => addr::list(host, &link).map_err(failed)?,
             (Side::Container, Some(found)) => std::mem::take(found),
-            (Side::Container, None) => addr::list(inside, &link).map_err(failed)?,
+            (Side::Container, None) => addr::list(container, &link).map_err(failed)?,
         };
         let missing = wanted.iter().find(|wanted| !found.iter().any(|address| address.net == wanted.net));
         if side == Side::Container {

@@ -121,11 +121,11 @@ fn remove_rules(
 /// once.
 #[must_use]
 pub fn held_by_others(attachment: &Attachment, netns: &Netns) -> Option<Vec<IpAddr>> {
-    let inside = Kernel::in_netns(netns).ok()?;
+    let container = Kernel::in_netns(netns).ok()?;
     let (mut own, mut others) = (Vec::new(), Vec::new());
-    for link in link::list(&inside, None).ok()? {
+    for link in link::list(&container, None).ok()? {
         let held = if link.name == attachment.ifname.as_str() { &mut own } else { &mut others };
-        held.extend(addr::list(&inside, &link).ok()?.into_iter().map(|address| address.net.ip()));
+        held.extend(addr::list(&container, &link).ok()?.into_iter().map(|address| address.net.ip()));
     }
     others.retain(|address| !own.contains(address));
     Some(others)

@@ -17,7 +17,7 @@ pub struct Pod {
     /// The container's namespace.
     pub netns: Netns,
     /// The container.
-    pub inside: Kernel,
+    pub container: Kernel,
 }
 
 impl Pod {
@@ -27,8 +27,8 @@ impl Pod {
     /// As [`open_netns`]; also the kernel's error if the caller may not enter the namespace.
     pub fn open(netns: &NetnsPath) -> Result<Self, CniError> {
         let netns = open_netns(netns)?;
-        let inside = Kernel::in_netns(&netns).map_err(failed)?;
-        Ok(Self { host: Kernel::host().map_err(failed)?, netns, inside })
+        let container = Kernel::in_netns(&netns).map_err(failed)?;
+        Ok(Self { host: Kernel::host().map_err(failed)?, netns, container })
     }
 
     /// Refuses an interface name that the container already has. ADD calls this before it changes anything or calls
@@ -37,11 +37,11 @@ impl Pod {
     /// # Errors
     /// Code 103 naming the link's kind.
     pub fn refuse_taken(&self, ifname: &IfName) -> Result<(), CniError> {
-        match link::find(&self.inside, ifname.as_str()).map_err(failed)? {
+        match link::find(&self.container, ifname.as_str()).map_err(failed)? {
             None => Ok(()),
             Some(link) => {
                 let kind = if link.kind == Kind::None { "link" } else { link.kind.name() };
-                let place = self.inside.place();
+                let place = self.container.place();
                 Err(CniError::new(
                     Code::EXISTS,
                     format!("cannot create interface {ifname} in {place}: a {kind} of that name already exists"),

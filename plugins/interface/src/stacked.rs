@@ -42,7 +42,7 @@ impl Wanted {
     /// # Errors
     /// It is not there; the error names those that are. Code 107 for CHECK.
     pub fn find(&self, verb: Verb, pod: &Pod) -> Result<Option<Link>, CniError> {
-        let net = if self.side == Side::Host { &pod.host } else { &pod.inside };
+        let net = if self.side == Side::Host { &pod.host } else { &pod.container };
         match (&self.name, verb) {
             (None, Verb::Check) => Ok(None),
             (None, Verb::Add) => by_default_route(net).map(Some),
@@ -234,7 +234,7 @@ pub(crate) fn difference(
     let Some((side, lower)) = &create.lower else { return Ok(None) };
     let is_on = match side {
         Side::Host => {
-            found.peer == Some(lower.index) && pair::is_other_end_on_host(found, &pod.inside).map_err(failed)?
+            found.peer == Some(lower.index) && pair::is_other_end_on_host(found, &pod.container).map_err(failed)?
         }
         Side::Container => found.peer == Some(lower.index) && found.peer_netns_id.is_none(),
     };
@@ -309,11 +309,11 @@ fn list_holders(pod: &Pod, side: Side, lower: &Link, is_meant: impl Fn(&Link) ->
         }
     };
     if side == Side::Container {
-        look(&pod.inside, true);
+        look(&pod.container, true);
         return holders;
     }
     look(&pod.host, true);
-    look(&pod.inside, false);
+    look(&pod.container, false);
     let own = pod.netns.identity();
     let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
     let others = entries.filter_map(|entry| Netns::open(entry.path()).ok()).filter(|netns| netns.identity() != own);

@@ -41,11 +41,11 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
     let has_namespace = opened.is_some() || given.is_some_and(|netns| is_recorded(record, netns));
     let arriving = arriving(&record.device);
     for netns in given.into_iter().chain(opened.as_ref()) {
-        let inside = Kernel::in_netns(netns)?;
-        if let Some(link) = find_inside(record, &host, netns, &inside)? {
-            drop_foreign_names(&inside, &link, &record.device)?;
-            restore_flags(&inside, &link, &record.device)?;
-            let link = fetch(&link, netns, &inside, &host, &record.device.name, &arriving)?;
+        let container = Kernel::in_netns(netns)?;
+        if let Some(link) = find_inside(record, &host, netns, &container)? {
+            drop_foreign_names(&container, &link, &record.device)?;
+            restore_flags(&container, &link, &record.device)?;
+            let link = fetch(&link, netns, &container, &host, &record.device.name, &arriving)?;
             restore(&host, &link, &record.device)?;
             return Ok(Outcome::Home);
         }
@@ -110,8 +110,8 @@ fn arriving(device: &Device) -> String {
 /// It is not home.
 pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
     let Detaching { attachment, removal, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
-    let inside = Kernel::in_netns(netns)?;
-    let Some(link) = link::find(&inside, attachment.ifname.as_str())? else { return Ok(()) };
+    let container = Kernel::in_netns(netns)?;
+    let Some(link) = link::find(&container, attachment.ifname.as_str())? else { return Ok(()) };
     let alias = link.alias.clone().unwrap_or_default();
     let is_selected = match removal.0.selector() {
         Selector::Name(name) => name.as_str() == alias,
@@ -138,7 +138,7 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
         return Ok(());
     }
-    fetch(&link, netns, &inside, &Kernel::host()?, &alias, "").map(drop)
+    fetch(&link, netns, &container, &Kernel::host()?, &alias, "").map(drop)
 }
 
 /// A virtio device is one of its own on another bus, below the PCI device; kernels before 5.14 say nothing.
@@ -173,28 +173,28 @@ fn restore_flags(net: &Kernel, link: &Link, device: &Device) -> Result<()> {
 }
 
 /// Moves a link of a container to the host: name and alias come with the move.
-fn fetch(link: &Link, netns: &Netns, inside: &Kernel, host: &Kernel, name: &str, alias: &str) -> Result<Link> {
+fn fetch(link: &Link, netns: &Netns, container: &Kernel, host: &Kernel, name: &str, alias: &str) -> Result<Link> {
     let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
     let home =
         LinkName::parse(name).map_err(|error| OpError::state("move", format!("link {name}"), error.to_string()))?;
-    let (from, to) = (Place { netns, kernel: inside }, Place { netns: &own, kernel: host });
+    let (from, to) = (Place { netns, kernel: container }, Place { netns: &own, kernel: host });
     transfer(link, from, to, &home, Some(alias))
 }
 
-fn find_inside(record: &Record, host: &Kernel, netns: &Netns, inside: &Kernel) -> Result<Option<Link>> {
+fn find_inside(record: &Record, host: &Kernel, netns: &Netns, container: &Kernel) -> Result<Option<Link>> {
     // An index says something only in the namespace that it counts in.
     let index = record.index.filter(|_| is_recorded(record, netns));
     let is_it = |link: &Link| match is_hardware_of(&record.device, link) {
         Some(is_it) => Ok(is_it),
-        None => is_virtual_of(record, index, host, netns, inside, link),
+        None => is_virtual_of(record, index, host, netns, container, link),
     };
-    let indexed = index.map(|index| link::find_index(inside, index)).transpose()?.flatten();
+    let indexed = index.map(|index| link::find_index(container, index)).transpose()?.flatten();
     if let Some(link) = indexed
         && is_it(&link)?
     {
         return Ok(Some(link));
     }
-    for link in link::list(inside, None)? {
+    for link in link::list(container, None)? {
         if is_it(&link)? {
             return Ok(Some(link));
         }
@@ -218,7 +218,7 @@ fn is_virtual_of(
     index: Option<u32>,
     host: &Kernel,
     netns: &Netns,
-    inside: &Kernel,
+    container: &Kernel,
     link: &Link,
 ) -> Result<bool> {
     let device = &record.device;
@@ -226,7 +226,7 @@ fn is_virtual_of(
         return Ok(false);
     }
     if let (Kind::Veth, Some(peer)) = (&link.kind, device.peer) {
-        let end = pair::find_host_end(host, inside, netns, link)?;
+        let end = pair::find_host_end(host, container, netns, link)?;
         return Ok(end.is_some_and(|end| end.index == peer));
     }
     if device.peer.is_some_and(|lower| link.peer != Some(lower) || link.peer_netns_id.is_none()) {

@@ -111,7 +111,7 @@ impl OwnStep for Move {
 
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         let Some(before) = &state.before else { return Ok(()) };
-        let Pod { host, netns, inside } = stage.pod;
+        let Pod { host, netns, container } = stage.pod;
         let name = LinkName::parse(&self.ifname).map_err(|error| invalid(error.to_string()))?;
         let own = Netns::current()
             .map_err(|error| failed(OpError::state("open", "the host's namespace", error.to_string())))?;
@@ -119,7 +119,7 @@ impl OwnStep for Move {
         // Both before the move: killed at any moment, the node knows whose the device is.
         stage.txn.push(Undo::Own(Box::new(GoHome(record.clone()))));
         record.write().map_err(failed)?;
-        let (from, to) = (Place { netns: &own, kernel: host }, Place { netns, kernel: inside });
+        let (from, to) = (Place { netns: &own, kernel: host }, Place { netns, kernel: container });
         // The reference finds the device's own name in the alias.
         let moved = transfer(&before.link, from, to, &name, Some(&before.link.name)).map_err(failed)?;
         record.index = Some(moved.index);

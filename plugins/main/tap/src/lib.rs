@@ -35,7 +35,7 @@ impl InterfacePlugin for Tap {
             Verb::Check => Ok(None),
             Verb::Add => {
                 if let Some(bridge) = &conf.bridge {
-                    step::find_bridge(&call.pod.inside, bridge)?;
+                    step::find_bridge(&call.pod.container, bridge)?;
                 }
                 Ok(keys::requested_mac(call.raw, conf.requested_mac)?.or(conf.mac))
             }

@@ -54,9 +54,9 @@ impl OwnStep for CreateTap {
 
     async fn apply(&self, stage: &mut Stage<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
         let Self { ifname, alias, mac, conf } = self;
-        let Pod { netns, inside, .. } = stage.pod;
+        let Pod { netns, container, .. } = stage.pod;
         let name = LinkName::parse(ifname).map_err(|error| invalid(error.to_string()))?;
-        let master = conf.bridge.as_ref().map(|bridge| find_bridge(inside, bridge)).transpose()?;
+        let master = conf.bridge.as_ref().map(|bridge| find_bridge(container, bridge)).transpose()?;
         let tap = tun::Tap {
             name: &name,
             multi_queue: conf.multi_queue,
@@ -67,7 +67,7 @@ impl OwnStep for CreateTap {
             mac: *mac,
             alias: Some(alias),
         };
-        let place = Place { netns, kernel: inside };
+        let place = Place { netns, kernel: container };
         let link = match &conf.selinux_context {
             None => tun::create_tap(place, &tap).map_err(failed)?,
             Some(context) => selinux::create_tap(place, &tap, context, stage.search_path)?,
@@ -79,10 +79,10 @@ impl OwnStep for CreateTap {
 
     fn check(&self, look: &mut Look<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
         look.kind("tun")?;
-        let inside = &look.pod.inside;
+        let container = &look.pod.container;
         let conf = &self.conf;
         let link = look.container()?.clone();
-        let object = format!("interface {} in {}", link.name, inside.place());
+        let object = format!("interface {} in {}", link.name, container.place());
         let Kind::Tun(Tun { is_tap, multi_queue, owner, group, .. }) = link.kind else { return Ok(()) };
         let differences = [
             (!is_tap, "it is a tun, not a tap".to_owned()),
@@ -95,7 +95,7 @@ impl OwnStep for CreateTap {
             return Err(differs(object, how));
         }
         let Some(bridge) = &conf.bridge else { return Ok(()) };
-        match link.master.map(|master| link::find_index(inside, master)).transpose().map_err(failed)?.flatten() {
+        match link.master.map(|master| link::find_index(container, master)).transpose().map_err(failed)?.flatten() {
             Some(master) if master.name == *bridge => Ok(()),
             Some(_) | None => Err(differs(object, format!("it is no port of bridge {bridge}"))),
         }
@@ -110,13 +110,13 @@ fn words(id: Option<u32>) -> String {
 ///
 /// # Errors
 /// Code 7: the container has no such link, or it is no bridge.
-pub fn find_bridge(inside: &Kernel, name: &str) -> Result<Link, CniError> {
+pub fn find_bridge(container: &Kernel, name: &str) -> Result<Link, CniError> {
     let refused =
         |why: String| CniError { code: Code::INVALID_CONFIG, ..invalid(format_args!("key bridge = {name:?}: {why}")) };
-    match link::find(inside, name).map_err(failed)? {
+    match link::find(container, name).map_err(failed)? {
         Some(link) if link.kind.is_bridge() => Ok(link),
-        Some(link) => Err(refused(format!("it is a {} in {}, not a bridge", link.kind, inside.place()))),
-        None => Err(refused(format!("{} has no such link", inside.place()))
+        Some(link) => Err(refused(format!("it is a {} in {}, not a bridge", link.kind, container.place()))),
+        None => Err(refused(format!("{} has no such link", container.place()))
             .detail("The bridge is one in the container, which an earlier plugin or the image makes.")),
     }
 }

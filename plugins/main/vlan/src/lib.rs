@@ -80,7 +80,7 @@ impl InterfacePlugin for Vlan {
         if let (Some(master), Verb::Add) = (&master, call.verb) {
             stacked::refuse_mtu_above(master, conf.mtu_bytes)?;
             // A VLAN of a master that is down cannot be set up (ENETDOWN).
-            stacked::require_up(master, if conf.master.side == Side::Host { &pod.host } else { &pod.inside })?;
+            stacked::require_up(master, if conf.master.side == Side::Host { &pod.host } else { &pod.container })?;
         }
         Ok(State { master })
     }

@@ -36,10 +36,10 @@ impl Undo for Change {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
         let pod = site.pod().map_err(|error| error.to_string())?;
         let done = match self {
-            Self::AddedRule(rule) => pod.inside.run(rule::delete(rule)),
-            Self::AddedDefault(route) => pod.inside.run(route::delete(route)),
-            Self::Copied(route) => pod.inside.run(whole::delete(route)),
-            Self::Deleted(route) => pod.inside.run(whole::put(route)),
+            Self::AddedRule(rule) => pod.container.run(rule::delete(rule)),
+            Self::AddedDefault(route) => pod.container.run(route::delete(route)),
+            Self::Copied(route) => pod.container.run(whole::delete(route)),
+            Self::Deleted(route) => pod.container.run(whole::put(route)),
         };
         match done {
             Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EEXIST) => Err(error.to_string()),

@@ -42,7 +42,7 @@ impl ChainedPlugin for Sbr {
         let own = &call.conf.own;
         let pod = call.site.pod()?;
         let _lock = lock(Self::NAME)?;
-        let inside = &pod.inside;
+        let inside = &pod.container;
         if let Some(table) = own.table {
             return ips.iter().try_for_each(|ip| direct(inside, txn, ip.address.ip(), table));
         }
@@ -230,7 +230,7 @@ fn clear_main(inside: &Kernel, txn: &Txn, own: &Conf, ips: &[&Ip], routes: &[Who
 }
 
 fn compare(pod: &Pod, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniError> {
-    let inside = &pod.inside;
+    let inside = &pod.container;
     let address = ip.address.ip();
     let place = || format!("routing in {}", inside.place());
     let found = find_rule(inside, address, own.table)?;

@@ -48,7 +48,7 @@ impl ChainedPlugin for Tuning {
             txn.checkpoint().await;
             txn.push(Box::new(Untune { old, link: link.clone() }));
             let requests = parts(&wanted).iter().map(|part| link::set(&(&link).into(), part)).collect();
-            pod.inside.run_all(requests).map_err(failed)?;
+            pod.container.run_all(requests).map_err(failed)?;
         }
         if let Some(entry) = call.attached.place().and_then(|place| result.interfaces.get_mut(place)) {
             if let Some(mac) = wanted.mac {
@@ -162,7 +162,7 @@ impl fmt::Display for Untune {
 impl Undo for Untune {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
         let pod = site.pod().map_err(|error| error.to_string())?;
-        match set(&pod.inside, &self.link, &self.old) {
+        match set(&pod.container, &self.link, &self.old) {
             Err(error) if !error.is_absent() => Err(error.to_string()),
             Ok(()) | Err(_) => Ok(()),
         }

@@ -29,7 +29,7 @@ impl ChainedPlugin for VrfPlugin {
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
         let _lock = lock("vrf")?;
-        require_free(&pod.inside, &link, &call.conf.own.name)?;
+        require_free(&pod.container, &link, &call.conf.own.name)?;
         let vrf = ensure_vrf(pod, txn, &call.conf.own)?;
         txn.checkpoint().await;
         Member::read(pod, link)?.join(pod, txn, &vrf).await
@@ -39,8 +39,8 @@ impl ChainedPlugin for VrfPlugin {
         let Conf { name, table } = &call.conf.own;
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
-        let place = pod.inside.place();
-        let vrf = link::find(&pod.inside, name.as_str()).map_err(failed)?;
+        let place = pod.container.place();
+        let vrf = link::find(&pod.container, name.as_str()).map_err(failed)?;
         let (vrf, found) = match vrf.as_ref().map(|vrf| (vrf, &vrf.kind)) {
             Some((vrf, Kind::Vrf(settings))) => (vrf, settings.table),
             Some(_) | None => return Err(differs(format!("VRF {name} in {place}"), "it is not found")),
@@ -90,7 +90,7 @@ fn require_free(inside: &Kernel, link: &Link, vrf: &LinkName) -> Result<(), CniE
 /// The VRF of the name, made if it is not there.
 fn ensure_vrf(pod: &Pod, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
     let Conf { name, table } = conf;
-    let inside = &pod.inside;
+    let inside = &pod.container;
     let cannot =
         |why: String| Err(CniError::new(Code::EXISTS, format!("cannot use VRF {name} in {}: {why}", inside.place())));
     if let Some(link) = link::find(inside, name.as_str()).map_err(failed)? {

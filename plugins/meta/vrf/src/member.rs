@@ -33,7 +33,7 @@ impl Member {
     /// # Errors
     /// As the kernel refuses.
     pub fn read(pod: &Pod, link: Link) -> Result<Self, CniError> {
-        let inside = &pod.inside;
+        let inside = &pod.container;
         let is_global = |address: &Address| matches!(address.net.ip(), IpAddr::V6(ip) if !ip.is_unicast_link_local());
         let mut addresses = addr::list(inside, &link).map_err(failed)?;
         addresses.retain(is_global);
@@ -57,13 +57,13 @@ impl Member {
         let mut watch = Watch::in_netns(&pod.netns).map_err(failed)?;
         let master = Settings { master: Some(vrf.index), ..Settings::default() };
         txn.push(Box::new(Leave(self.clone())));
-        pod.inside.run(link::set(&(&self.link).into(), &master)).map_err(failed)?;
-        let lost = self.restore_addresses(&pod.inside).map_err(failed)?;
+        pod.container.run(link::set(&(&self.link).into(), &master)).map_err(failed)?;
+        let lost = self.restore_addresses(&pod.container).map_err(failed)?;
         if !lost.is_empty() {
             // The routes by gateways need those of the addresses.
             watch.until_announced(&self.link, &lost, DEADLINE).await.map_err(failed)?;
         }
-        pod.inside.run_all(routes.iter().map(whole::put).collect()).map_err(failed)
+        pod.container.run_all(routes.iter().map(whole::put).collect()).map_err(failed)
     }
 
     /// Adds the addresses that the interface has lost, usable at once: they were looked for before. Returns them.
@@ -94,7 +94,7 @@ impl fmt::Display for Leave {
 
 impl Undo for Leave {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let inside = &site.pod().map_err(|error| error.to_string())?.inside;
+        let inside = &site.pod().map_err(|error| error.to_string())?.container;
         let free = Settings { master: Some(0), ..Settings::default() };
         let done = inside
             .run(link::set(&(&self.0.link).into(), &free))
@@ -119,7 +119,7 @@ impl fmt::Display for DeleteVrf {
 
 impl Undo for DeleteVrf {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
-        let inside = &site.pod().map_err(|error| error.to_string())?.inside;
+        let inside = &site.pod().map_err(|error| error.to_string())?.container;
         let found = link::find(inside, self.0.as_str()).map_err(|error| error.to_string())?;
         let Some(vrf) = found.filter(|link| matches!(link.kind, Kind::Vrf(_))) else { return Ok(()) };
         match inside.run(unlink::request(&(&vrf).into())) {
