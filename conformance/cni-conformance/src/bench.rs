@@ -46,7 +46,7 @@ pub struct Bench {
 #[derive(Debug, Clone)]
 struct Pod {
     container: Container,
-    /// The interface of which `prev_result` tells.
+    /// The interface that `prev_result` has.
     ifname: String,
     /// In the newest form.
     prev_result: Option<Value>,
@@ -214,7 +214,7 @@ impl Bench {
     /// # Errors
     /// A finding if it did not end in time.
     pub fn record(&self, call: &Call, output: Option<&Output>) -> Result<Answer, Stop> {
-        let record = CallRecord::new(call.told(&self.node), output, self.call_deadline, &self.shown);
+        let record = CallRecord::new(call.invocation(&self.node), output, self.call_deadline, &self.shown);
         held(&self.calls).push(record.clone());
         let basis = rules::basis(record.verb(), self.profile.role);
         match record.exit {
@@ -275,7 +275,7 @@ fn find(pods: &[Pod], attachment: &Attachment) -> Option<usize> {
     exact.or_else(|| pods.iter().position(|pod| is_of(&pod)))
 }
 
-/// A case that panicked with a lock in its hand is over; what it left can still be told.
+/// A case that panicked with a lock in its hand is over; what it left can still be reported.
 fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

@@ -28,7 +28,7 @@ pub struct Options {
     /// Network config to test with, .conf or .conflist; else each known executable is tested with a built-in one
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// What kind of plugin the config is of, where that cannot be told from it
+    /// What kind of plugin the config is of, where it does not show that
     #[arg(long, requires = "config")]
     role: Option<Role>,
     /// Folder in which a plugin finds others to delegate to, beside its own

@@ -99,7 +99,7 @@ fn explain(name: &str) -> Result<(), String> {
     let all: Vec<(Asked, Vec<&str>)> = plugins.chain(runtimes).collect();
     let exact = all.iter().any(|(rule, _)| rule.id == name);
     let is_meant = |rule: &&(Asked, Vec<&str>)| if exact { rule.0.id == name } else { rule.0.id.starts_with(name) };
-    let meant: Vec<_> = all.iter().filter(is_meant).map(|(rule, cases)| told(rule, cases)).collect();
+    let meant: Vec<_> = all.iter().filter(is_meant).map(|(rule, cases)| described(rule, cases)).collect();
     if meant.is_empty() {
         let names: Vec<_> = all.iter().map(|(rule, _)| rule.id.as_str()).collect();
         return Err(cli::unknown("rule", name, &names));
@@ -108,11 +108,11 @@ fn explain(name: &str) -> Result<(), String> {
     printed.or_else(unread).map_err(|error| format!("cannot write to stdout: {error}"))
 }
 
-fn told(rule: &Asked, cases: &[&str]) -> String {
+fn described(rule: &Asked, cases: &[&str]) -> String {
     let roles: Vec<_> = rule.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
-    let mut told = format!("{}: {}, {}\n  {}\n", rule.id, rule.level, rule.section, rule.sentence);
-    told += &format!("  binds:  {}\n", roles.join(", "));
-    told += &match (&rule.untestable, cases) {
+    let mut text = format!("{}: {}, {}\n  {}\n", rule.id, rule.level, rule.section, rule.sentence);
+    text += &format!("  binds:  {}\n", roles.join(", "));
+    text += &match (&rule.untestable, cases) {
         (Some(why), _) => format!("  tried:  not at all: {why}\n"),
         (None, [""]) => "  tried:  by one case\n".to_owned(),
         (None, cases) => format!("  tried:  by --case {}\n", cases.join(", ")),
@@ -122,7 +122,7 @@ fn told(rule: &Asked, cases: &[&str]) -> String {
         Level::Robustness => "stress",
         _ => "plugin",
     };
-    told + &format!("  alone:  {} {command} ... --rule {} --report terminal\n", report::program(), rule.id)
+    text + &format!("  alone:  {} {command} ... --rule {} --report terminal\n", report::program(), rule.id)
 }
 
 fn status(outcome: Outcome) -> ExitCode {

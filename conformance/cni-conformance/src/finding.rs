@@ -128,14 +128,14 @@ pub struct CallRecord {
 }
 
 impl CallRecord {
-    /// A call as [`testns::Call::told`] tells it, and what came of it; `None` if it did not end within `deadline`.
+    /// A call as [`testns::Call::invocation`] gives it, and what came of it; `None` if it did not end within `deadline`.
     pub(crate) fn new(
-        told: (PathBuf, Vec<(String, String)>, String),
+        invocation: (PathBuf, Vec<(String, String)>, String),
         output: Option<&Output>,
         deadline: Duration,
         shown: &Shown,
     ) -> Self {
-        let (executable, environment, stdin) = told;
+        let (executable, environment, stdin) = invocation;
         // The executable itself, not the link to it on the bench.
         let executable = fs::read_link(&executable).unwrap_or(executable);
         let text = |of: fn(&Output) -> &String| output.map(|output| of(output).clone()).unwrap_or_default();

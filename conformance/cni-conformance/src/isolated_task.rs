@@ -126,7 +126,8 @@ fn ask_versions(subject: &Subject, executable: &str, shown: &Shown) -> Spoken {
     let call = Call::new(Verb::Version, json!({ "cniVersion": newest }), Attachment::none());
     let call = call.plugin(executable).deadline(VERSION_DEADLINE);
     let reply = call.try_run(&node);
-    let call = CallRecord::new(call.told(&node), reply.as_ref().map(|reply| &reply.output), VERSION_DEADLINE, shown);
+    let call =
+        CallRecord::new(call.invocation(&node), reply.as_ref().map(|reply| &reply.output), VERSION_DEADLINE, shown);
     let answer: Value = serde_json::from_str(&call.stdout).unwrap_or_default();
     let listed: Vec<_> =
         answer["supportedVersions"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();

@@ -207,11 +207,11 @@ pub struct Order {
     pub notes: Vec<String>,
 }
 
-/// Runs all trials. `told` hears how many there are, then what happens.
+/// Runs all trials. `on_news` hears how many there are, then what happens.
 ///
 /// # Errors
 /// Why nothing can be tested.
-pub fn run(order: Order, mut told: impl FnMut(usize, News<'_>)) -> Result<Run, String> {
+pub fn run(order: Order, mut on_news: impl FnMut(usize, News<'_>)) -> Result<Run, String> {
     let (start, began) = (Instant::now(), SystemTime::now());
     let Order { pairs, wanted, side_by_side, deadline, command, mut notes } = order;
     let machine = look()?;
@@ -237,7 +237,7 @@ pub fn run(order: Order, mut told: impl FnMut(usize, News<'_>)) -> Result<Run, S
     notes.extend(candidates.iter().filter(is_mute).map(|Candidate { subject, profile, .. }| {
         format!("{} of {} speaks no version with which it could be tested", profile.name, subject.label)
     }));
-    reports.extend(schedule::run(planned, &machine, side_by_side, deadline, |news| told(count, news)));
+    reports.extend(schedule::run(planned, &machine, side_by_side, deadline, |news| on_news(count, news)));
     let Wanted { rules, seed, .. } = wanted;
     Ok(Run { rules, subjects, reports, machine, notes, command, seed, began, took: start.elapsed() })
 }

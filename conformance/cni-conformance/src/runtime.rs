@@ -1,6 +1,6 @@
 //! Tests of runtimes: the kit installs mock plugins, and checks how they are called.
 //!
-//! A [`Driver`] says, as data, how a runtime is told to do something; a [`RuntimeBench`] is a throwaway node with
+//! A [`Driver`] says, as data, how a runtime is made to do something; a [`RuntimeBench`] is a throwaway node with
 //! [mock plugins](mock_plugin) in its plugin folder. A case lays a network of mock plugins, has the runtime do its work, and
 //! looks at what the mock plugins wrote down: arguments, environment, stdin, order. The [`rules`] are rows like those for
 //! plugins, and the reports are the same.

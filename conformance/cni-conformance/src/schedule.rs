@@ -115,22 +115,22 @@ pub enum News<'a> {
     Nothing,
 }
 
-/// Runs trials, `side_by_side` at a time, and tells of each as it starts and ends.
+/// Runs trials, `side_by_side` at a time, and reports each as it starts and ends.
 ///
 /// The reports come back in the order of the trials. A finding that is another rule's, as its
 /// [basis](crate::finding::Finding::basis) is broken by the same profile with the same version, is left to that one:
-/// where no ADD succeeds, nothing is known of most rules, and it is told once that none does.
+/// where no ADD succeeds, nothing is known of most rules, and it is reported once that none does.
 pub fn run(
     planned: Vec<Planned>,
     machine: &Machine,
     side_by_side: usize,
     deadline: Duration,
-    told: impl FnMut(News<'_>),
+    on_news: impl FnMut(News<'_>),
 ) -> Vec<Report> {
     let named = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
     let work =
         |Planned { trial, skip }: Planned| skip.map_or_else(|| trial.run(machine, deadline), |why| trial.skipped(why));
-    let mut reports = all(named, side_by_side, work, |report| &report.verdict, told);
+    let mut reports = all(named, side_by_side, work, |report| &report.verdict, on_news);
     leave_to_basis(&mut reports);
     reports
 }
@@ -164,16 +164,16 @@ fn leave_to_basis(reports: &mut [Report]) {
     }
 }
 
-/// After which time it is told that nothing happens.
+/// After which time it is reported that nothing happens.
 const TICK: Duration = Duration::from_secs(1);
 
-/// Does all of some work that has names, so many at a time, and tells of each; what came of it, in the order of the work.
+/// Does all of some work that has names, so many at a time, and reports each; what came of it, in the order of the work.
 pub(crate) fn all<W: Send, R: Send>(
     named: Vec<(String, W)>,
     side_by_side: usize,
     work: impl Fn(W) -> R + Sync,
     verdict: fn(&R) -> &Verdict,
-    mut told: impl FnMut(News<'_>),
+    mut on_news: impl FnMut(News<'_>),
 ) -> Vec<R> {
     let mut done: Vec<Option<R>> = named.iter().map(|_| None).collect();
     let queue: Mutex<VecDeque<(usize, (String, W))>> = Mutex::new(named.into_iter().enumerate().collect());
@@ -196,10 +196,10 @@ pub(crate) fn all<W: Send, R: Send>(
         loop {
             match events.recv_timeout(TICK) {
                 Err(RecvTimeoutError::Disconnected) => return,
-                Err(RecvTimeoutError::Timeout) => told(News::Nothing),
-                Ok((name, None)) => told(News::Starts(&name)),
+                Err(RecvTimeoutError::Timeout) => on_news(News::Nothing),
+                Ok((name, None)) => on_news(News::Starts(&name)),
                 Ok((name, Some((index, one)))) => {
-                    told(News::Ends(&name, verdict(&one)));
+                    on_news(News::Ends(&name, verdict(&one)));
                     if let Some(place) = done.get_mut(index) {
                         *place = Some(one);
                     }

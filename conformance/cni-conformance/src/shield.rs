@@ -32,11 +32,11 @@ pub(crate) fn raise() -> io::Result<()> {
         match mount(none, &place, none, flags, none) {
             // Under another mount, or behind a folder that is closed.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT | Errno::EACCES | Errno::ENOTDIR) => {}
-            Err(errno) => return Err(told(&place, "make it read-only", errno)),
+            Err(errno) => return Err(refused(&place, "make it read-only", errno)),
         }
     }
     for folder in SCRATCH.map(Path::new).into_iter().filter(|folder| folder.is_dir()) {
-        lay_empty(folder, "mode=1777").map_err(|errno| told(folder, "lay an empty folder over it", errno))?;
+        lay_empty(folder, "mode=1777").map_err(|errno| refused(folder, "lay an empty folder over it", errno))?;
     }
     Ok(())
 }
@@ -58,7 +58,7 @@ pub(crate) fn own_folder(folder: &Path) -> io::Result<()> {
         lay_anew(above).map_err(|error| io::Error::other(format!("cannot lay {} anew: {error}", above.display())))?;
         fs::create_dir_all(folder)?;
     }
-    lay_empty(folder, "mode=0755").map_err(|errno| told(folder, "lay an empty folder over it", errno))
+    lay_empty(folder, "mode=0755").map_err(|errno| refused(folder, "lay an empty folder over it", errno))
 }
 
 /// Lays a folder to which can be added over one that is there; what that has is in it too, as it was.
@@ -82,11 +82,11 @@ fn lay_anew(folder: &Path) -> io::Result<()> {
     fs::remove_dir(&was)
 }
 
-fn told(place: &Path, what: &str, errno: Errno) -> io::Error {
+fn refused(place: &Path, what: &str, errno: Errno) -> io::Error {
     io::Error::other(format!("cannot keep {} from harm: {what}: {errno}", place.display()))
 }
 
-/// Whether a plugin was told that it may not write somewhere.
+/// Whether a plugin was refused: it may not write somewhere.
 pub(crate) fn has_stopped(text: &str) -> bool {
     text.to_ascii_lowercase().contains(REFUSAL)
 }

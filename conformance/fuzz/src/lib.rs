@@ -19,7 +19,7 @@ mod plugins;
 mod result;
 mod runtime;
 mod stdin;
-mod words;
+mod values;
 
 /// A decoder and what must hold of it.
 #[derive(Debug, Clone, Copy)]
@@ -28,17 +28,17 @@ pub struct Target {
     pub name: &'static str,
     /// Panics if something does not hold for these bytes.
     pub run: fn(&[u8]),
-    /// Words that its input is made of, for variations that a random byte would not find.
-    pub words: &'static [&'static str],
+    /// Parts that its input is made of, for variations that a random byte would not find.
+    pub tokens: &'static [&'static str],
 }
 
 /// Declares [`TARGETS`] and gives each function a public name.
 macro_rules! targets {
-    ($($module:ident::$name:ident $words:expr;)*) => {
+    ($($module:ident::$name:ident $tokens:expr;)*) => {
         $(pub use $module::$name;)*
 
         /// Every decoder.
-        pub const TARGETS: &[Target] = &[$(Target { name: stringify!($name), run: $name, words: $words }),*];
+        pub const TARGETS: &[Target] = &[$(Target { name: stringify!($name), run: $name, tokens: $tokens }),*];
     };
 }
 
@@ -210,13 +210,13 @@ targets! {
     plugins::control_file &["\"ReportResult\":", "\"reporterror\":", "\"CmdArgs\":", "{}", "null", "\"\"", "-1", "256", "[]", ","];
     plugins::environment &["\n", "ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "..", "/", "true", ":"];
     plugins::iptables_save &["-A ", "-s ", "-d ", "-j ", "! ", "--comment ", "\"", "\\", " ", "\n", "\r", ":CNI-30c3d21661b09680d9d23573 "];
-    words::names &[".", "..", "/", ":", "\0", "\n", "\u{a0}", "\u{2028}", "0123456789abcdef"];
-    words::version &[".", "0", "1.1.0", "4294967296", "+1", "-", " "];
-    words::address &["/", ".", ":", "::", "::ffff:", "%eth0", "0", "00", "/0", "/33", "/129", "/+8", "255.255.255.255"];
-    words::cni_args &[";", "=", "IgnoreUnknown=1", "IgnoreUnknown=TRUE", "IP=10.0.0.1", "K8S_POD_NAME="];
+    values::names &[".", "..", "/", ":", "\0", "\n", "\u{a0}", "\u{2028}", "0123456789abcdef"];
+    values::version &[".", "0", "1.1.0", "4294967296", "+1", "-", " "];
+    values::address &["/", ".", ":", "::", "::ffff:", "%eth0", "0", "00", "/0", "/33", "/129", "/+8", "255.255.255.255"];
+    values::cni_args &[";", "=", "IgnoreUnknown=1", "IgnoreUnknown=TRUE", "IP=10.0.0.1", "K8S_POD_NAME="];
     netlink::netlink_read &["\0", "\u{10}\0\0\0", "\u{4}\0", "\u{8}\0", "\u{1}\0\0\0", "\u{7f}"];
     netlink::netlink_objects &["\0", "\u{1}", "\u{7f}"];
-    netlink::kernel_words &["/", ".", "..", "\n", "\0", ":", "-", "0a", "->", "FLOCK", " ", "fe:00:12"];
+    netlink::kernel_values &["/", ".", "..", "\n", "\0", ":", "-", "0a", "->", "FLOCK", " ", "fe:00:12"];
     nft::nft_replies &["\0", "\u{4}\0", "\u{8}\0", "meta\0", "cmp\0", "lookup\0", "bitwise\0", "masq\0", "immediate\0"];
     kubelet::quantity &["-", "+", ".", "0", "9", "1e9", "E-", "e99999999999", "Ki", "Ei", "n", "u", "m", "k", "00000000000000000000"];
     kubelet::manifests &["apiVersion: v1\n", "kind: Pod\n", "metadata:\n", "  name: ", "spec:\n", "---\n", "&a ", "*a", "!!binary ", "<<: ", "{", "}", "[", "]", ", ", ": ", "null", "\"", "containers:", "ports:", "hostPort:", "\u{feff}"];
@@ -224,5 +224,5 @@ targets! {
     kit::kit_config NETWORK;
     kit::kit_mounts &[" ", "\n", "\\040", "\\777", "\\", "rw", "nosuid", ",", "/", " - "];
     kit::kit_netlink &["\0", "\u{10}\0\0\0", "\u{4}\0", "\u{3}\0", "\u{2}\0", "\u{1}\0\0\0", "\u{7f}"];
-    words::error_object &["\"code\":", "\"msg\":", "\"details\":", "null", "0", "999", "4294967296", "\"\"", "\\n"];
+    values::error_object &["\"code\":", "\"msg\":", "\"details\":", "null", "0", "999", "4294967296", "\"\"", "\\n"];
 }

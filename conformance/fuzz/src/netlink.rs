@@ -101,7 +101,7 @@ fn as_read(route: &Route) -> Route {
 }
 
 /// Hardware addresses, sysctl keys, and `/proc/locks`.
-pub fn kernel_words(data: &[u8]) {
+pub fn kernel_values(data: &[u8]) {
     let text = &*hold::text(data);
     if let Ok(mac) = text.parse::<Mac>() {
         assert_eq!(mac.to_string().parse::<Mac>().expect("it prints what it reads"), mac);

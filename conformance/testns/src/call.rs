@@ -140,7 +140,7 @@ impl Call {
     /// When neither the config nor the call names a plugin.
     #[must_use]
     #[track_caller]
-    pub fn told(&self, node: &Node) -> (PathBuf, Vec<(String, String)>, String) {
+    pub fn invocation(&self, node: &Node) -> (PathBuf, Vec<(String, String)>, String) {
         (self.executable(node), self.variables(node), self.config.clone())
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct Call {
 impl Call {
     /// A call of a plugin.
     pub(crate) fn of_plugin(call: &testns::Call, node: &Node) -> Self {
-        let (executable, environment, stdin) = call.told(node);
+        let (executable, environment, stdin) = call.invocation(node);
         Self { executable, arguments: Vec::new(), environment, stdin }
     }
 

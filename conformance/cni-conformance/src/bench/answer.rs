@@ -97,9 +97,9 @@ impl Answer {
         if let Some(signal) = self.signal() {
             return Err(Finding::new("an error", format!("signal {signal} ended it, stderr {stderr:?}")).into());
         }
-        let told = || format!("it {}", self.printed());
+        let printed = || format!("it {}", self.printed());
         let Ok(object) = serde_json::from_str::<Value>(stdout) else {
-            return Err(Finding::new("an error object on stdout", told()).based_on(self.error_object).into());
+            return Err(Finding::new("an error object on stdout", printed()).based_on(self.error_object).into());
         };
         let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
         match (object.get("code").and_then(Value::as_u64), text("msg")) {
@@ -107,7 +107,7 @@ impl Answer {
                 let details = text("details").unwrap_or_default();
                 Ok(ErrorObject { code, msg, details, object })
             }
-            _ => Err(Finding::new("an error object with code and msg", told()).based_on(self.error_object).into()),
+            _ => Err(Finding::new("an error object with code and msg", printed()).based_on(self.error_object).into()),
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn json_is_told_as_it_is() {
-        let told = |stdout: &str, stderr: &str| {
+        let shown = |stdout: &str, stderr: &str| {
             let record = CallRecord {
                 exit: Some(1),
                 stdout: stdout.to_owned(),
@@ -211,8 +211,8 @@ mod tests {
             };
             Answer::new(record, None, "1.1.0").printed()
         };
-        assert_eq!(told("{\n  \"code\": 7 }", ""), r#"printed {"code":7}"#);
-        assert_eq!(told("", "no\n"), r#"printed nothing, and on stderr "no\n""#);
-        assert_eq!(told("panic: x", ""), r#"printed "panic: x""#);
+        assert_eq!(shown("{\n  \"code\": 7 }", ""), r#"printed {"code":7}"#);
+        assert_eq!(shown("", "no\n"), r#"printed nothing, and on stderr "no\n""#);
+        assert_eq!(shown("panic: x", ""), r#"printed "panic: x""#);
     }
 }

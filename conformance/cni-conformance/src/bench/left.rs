@@ -128,7 +128,7 @@ impl Bench {
             };
             let left = PROCESS_PATIENCE.saturating_sub(start.elapsed());
             let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::ZERO);
-            poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout).ok(); // what is left is told anyway
+            poll(&mut [PollFd::new(fd.as_fd(), PollFlags::POLLIN)], timeout).ok(); // what is left is reported anyway
         }
     }
 
@@ -151,7 +151,7 @@ impl Bench {
         lines.iter().map(|line| format!("{line}\n")).collect()
     }
 
-    /// Whether a line tells that what the kit itself had laid on the node for a container went with its namespace.
+    /// Whether a line says that what the kit itself had laid on the node for a container went with its namespace.
     fn is_of_gone_stage(&self, line: &str) -> bool {
         let gone = self.pods().into_iter().enumerate().filter(|(_, pod)| !is_namespace(pod.namespace().path()));
         let mut links = gone.map(|(index, _)| stage::host_veth(index + 1));

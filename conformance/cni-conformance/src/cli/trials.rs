@@ -1,4 +1,4 @@
-//! Options of `plugin` and of `runtime`: which rules, how often, how long, and where that is told.
+//! Options of `plugin` and of `runtime`: which rules, how often, how long, and where that is reported.
 
 use super::unknown;
 use crate::report::Target;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::thread;
 use std::time::Duration;
 
-/// How many trials a processor gets unless it is told: with fewer it idles while they wait for links to come up and
+/// How many trials a processor gets by default: with fewer it idles while they wait for links to come up and
 /// namespaces to end, and more only take each other's time.
 const JOBS_PER_PROCESSOR: usize = 3;
 
@@ -78,7 +78,7 @@ impl Trials {
         self.jobs.map_or(processors * JOBS_PER_PROCESSOR, usize::from)
     }
 
-    /// Tells which trials took longest, out of names and milliseconds, if that was asked for.
+    /// Reports which trials took longest, out of names and milliseconds, if that was asked for.
     pub(crate) fn tell_slowest(&self, trials: impl Iterator<Item = (String, u64)>) {
         let mut trials: Vec<_> = trials.collect();
         trials.sort_by_key(|(_, milliseconds)| std::cmp::Reverse(*milliseconds));

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// The link that is the master of others.
 const UPLINK: &str = "uplink";
 
-/// Where the daemon of `dhcp` listens unless it is told otherwise.
+/// Where the daemon of `dhcp` listens by default.
 const DHCP_SOCKET: &str = "/run/cni/dhcp.sock";
 
 pub(super) fn profiles() -> Vec<Profile> {

@@ -227,10 +227,10 @@ mod tests {
     #[test]
     fn an_error_names_line_and_key() {
         let bad = |text: &str| parse(text).unwrap_err();
-        let told = bad("{\n \"config\": { \"type\": \"mine\" },\n \"roll\": \"ipam\"\n}");
-        assert!(told.starts_with("line 3, key \"roll\": unknown field"), "{told}");
-        let told = bad("{\n \"config\": { \"type\": \"mine\" },\n \"role\": 7\n}");
-        assert!(told.starts_with("line 3, key \"role\": "), "{told}");
+        let error = bad("{\n \"config\": { \"type\": \"mine\" },\n \"roll\": \"ipam\"\n}");
+        assert!(error.starts_with("line 3, key \"roll\": unknown field"), "{error}");
+        let error = bad("{\n \"config\": { \"type\": \"mine\" },\n \"role\": 7\n}");
+        assert!(error.starts_with("line 3, key \"role\": "), "{error}");
         for (text, place) in [
             ("{\"role\": \"interface\"}", "line 1, key \"config\": missing field"),
             ("{\n\"config\": {} }", "line 2, key \"config\": it has no ipam.type"),
@@ -250,8 +250,8 @@ mod tests {
             ),
             ("{\n\"config\": ", "line 2, key \"config\": EOF"),
         ] {
-            let told = bad(text);
-            assert!(told.starts_with(place), "{told}\nnot {place}");
+            let error = bad(text);
+            assert!(error.starts_with(place), "{error}\nnot {place}");
         }
     }
 }

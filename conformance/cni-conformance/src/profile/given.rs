@@ -9,7 +9,7 @@ pub(super) fn profile(name: &str, text: &str, role: Option<Role>) -> Result<Prof
     of_config(name, &config, role)
 }
 
-/// The profile of a config, with what can be told from that.
+/// The profile of a config, with what that shows.
 pub(super) fn of_config(name: &str, config: &Value, role: Option<Role>) -> Result<Profile, String> {
     let plugins: Vec<Value> = match config.get("plugins") {
         None if config.is_object() => vec![config.clone()],

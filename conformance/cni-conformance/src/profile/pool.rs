@@ -46,7 +46,7 @@ impl Profile {
         true
     }
 
-    /// How many attachments its config has addresses for, if that can be told.
+    /// How many attachments its config has addresses for, if that is known.
     pub(crate) fn capacity(&self) -> Option<usize> {
         match &self.pool {
             Some(given) => given.addresses,

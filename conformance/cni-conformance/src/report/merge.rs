@@ -32,7 +32,7 @@ impl Options {
     }
 }
 
-/// All that some documents say. Labels that two of them give to different things are told apart by a number.
+/// All that some documents say. Labels that two of them give to different things are distinguished by a number.
 #[must_use]
 pub fn merged(documents: Vec<Document>) -> Document {
     let mut all = Document { format: FORMAT.to_owned(), version: VERSION, ..Document::default() };

@@ -135,7 +135,7 @@ impl Sum {
 #[derive(Debug, Clone)]
 pub(super) struct Failure<'a> {
     pub(super) rule: &'a Asked,
-    /// The one that is told in full.
+    /// The one that is reported in full.
     pub(super) first: &'a Tried,
     /// The others.
     pub(super) also: Vec<&'a Tried>,
@@ -159,8 +159,8 @@ impl Failure<'_> {
             });
             by_profile[place].1.push(&trial.cni_version);
         }
-        let told = by_profile.into_iter().map(|(profile, versions)| format!("{profile} {}", versions.join(" ")));
-        told.collect::<Vec<_>>().join(", ")
+        let texts = by_profile.into_iter().map(|(profile, versions)| format!("{profile} {}", versions.join(" ")));
+        texts.collect::<Vec<_>>().join(", ")
     }
 }
 

@@ -9,7 +9,7 @@ use crate::trial::Verdict;
 use anstyle::{AnsiColor, Style};
 use std::fmt::Write;
 
-/// How many calls of a failure are told; of more, the first few and the last.
+/// How many calls of a failure are shown; of more, the first few and the last.
 const CALLS: usize = 12;
 
 /// The report for lines of that width; without a width prose is not wrapped. Its styles are for an `anstream` to keep
@@ -43,8 +43,8 @@ pub(super) fn text(document: &Document, width: Option<usize>) -> String {
     out
 }
 
-/// How many failures of a level the summary tells of.
-const TOLD: usize = 10;
+/// How many failures of a level the summary shows.
+const SHOWN: usize = 10;
 
 /// The sums, then for each rule that is broken, and each that could not be tried, where that was first seen.
 pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
@@ -53,18 +53,18 @@ pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
     for level in LEVELS {
         let rules = document.rules.iter().filter(|rule| rule.level == level);
         let first: Vec<_> = rules.filter_map(|rule| failures(document, rule).into_iter().next()).collect();
-        first.iter().take(TOLD).for_each(|failure| tell_briefly(&mut out, failure, width));
-        if first.len() > TOLD {
-            let more = format!("{} more of this level: --report terminal tells of them", first.len() - TOLD);
+        first.iter().take(SHOWN).for_each(|failure| tell_briefly(&mut out, failure, width));
+        if first.len() > SHOWN {
+            let more = format!("{} more of this level: --report terminal shows them", first.len() - SHOWN);
             prose(&mut out, "", &more, width);
             out.push('\n');
         }
     }
     let skipped = document.trials.iter().filter(|trial| Mark::of(trial) == Mark::Skip).count();
     if skipped > 0 {
-        let told =
-            format!("{} say nothing of the subject: --report terminal tells why", text::plural(skipped, "trial"));
-        prose(&mut out, "", &told, width);
+        let sentence =
+            format!("{} say nothing of the subject: --report terminal shows why", text::plural(skipped, "trial"));
+        prose(&mut out, "", &sentence, width);
     }
     ends(&mut out, document, width);
     out
@@ -150,7 +150,7 @@ fn by_profile(document: &Document, width: usize) -> Table {
             let column = Column { subject: subject.label.clone(), profile: Some(profile.to_owned()) };
             let sums = LEVELS.map(|level| Sum::of(document, &column, level));
             let total = |of: fn(&Sum) -> usize| sums.iter().map(of).sum::<usize>();
-            told([total(|sum| sum.pass), total(|sum| sum.fail), total(|sum| sum.broken), total(|sum| sum.skip)])
+            described([total(|sum| sum.pass), total(|sum| sum.fail), total(|sum| sum.broken), total(|sum| sum.skip)])
         });
         table.row(std::iter::once((text::one_line(profile), Style::new())).chain(cells));
     }
@@ -165,14 +165,14 @@ fn levels(document: &Document, width: usize) -> Table {
     for level in LEVELS {
         let sums: Vec<_> = columns.iter().map(|column| Sum::of(document, column, level)).collect();
         if sums.iter().any(|sum| *sum != Sum::default()) {
-            let cells = sums.iter().map(|sum| told([sum.pass, sum.fail, sum.broken, sum.skip]));
+            let cells = sums.iter().map(|sum| described([sum.pass, sum.fail, sum.broken, sum.skip]));
             table.row(std::iter::once((level.to_string(), BOLD)).chain(cells));
         }
     }
     table
 }
 
-fn told([pass, fail, broken, skip]: [usize; 4]) -> (String, Style) {
+fn described([pass, fail, broken, skip]: [usize; 4]) -> (String, Style) {
     let words = [(pass, "kept"), (fail, "BROKEN"), (broken, "not tried"), (skip, "skipped")];
     let words: Vec<_> =
         words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
@@ -306,7 +306,7 @@ fn ends(out: &mut String, document: &Document, width: Option<usize>) {
             prose(out, "note: ", note, width);
         }
         let seconds = std::time::Duration::from_millis(run.milliseconds).as_secs_f64();
-        let told = format!(
+        let sentence = format!(
             "{} {}: {seconds:.1} s on Linux {}, seed {}, cni-conformance {}",
             run.subjects.join(", "),
             run.began,
@@ -314,7 +314,7 @@ fn ends(out: &mut String, document: &Document, width: Option<usize>) {
             run.seed,
             run.kit
         );
-        prose(out, "", &told, width);
+        prose(out, "", &sentence, width);
     }
     let mut counts = String::new();
     for mark in [Mark::Pass, Mark::Fail, Mark::Skip, Mark::Broken] {

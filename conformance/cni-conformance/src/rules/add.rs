@@ -135,8 +135,8 @@ const NOT_IPAM: &[Role] = &[Role::Interface, Role::Chained, Role::List];
 fn makes_the_interface(bench: &Bench) -> Result<(), Stop> {
     let attached = Attached::add(bench)?;
     if bench.profile.role != Role::Chained && attached.made_in_pod().is_empty() {
-        let told = attached.parsed.interfaces.iter().find(|told| told.sandbox.is_some());
-        let adjusted = told.is_some_and(|told| attached.pod.namespace().find_link(&told.name).is_some());
+        let reported = attached.parsed.interfaces.iter().find(|reported| reported.sandbox.is_some());
+        let adjusted = reported.is_some_and(|reported| attached.pod.namespace().find_link(&reported.name).is_some());
         return match adjusted || !form::is_from(&bench.version, "0.3.0") {
             true => Err(skip("it adjusts an interface that every container has")),
             false => Err(Finding::new("an interface in the container", "ADD made none").into()),

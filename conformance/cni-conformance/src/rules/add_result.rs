@@ -106,7 +106,7 @@ fn find(attached: &Attached<'_>, interface: &Interface) -> Result<Link, Stop> {
     })
 }
 
-/// Looks at each interface of a result that tells something, in the place where it should be.
+/// Looks at each interface of a result that has values, in the place where it should be.
 fn compare<T: PartialEq + std::fmt::Display>(
     bench: &Bench,
     what: &str,
@@ -127,7 +127,7 @@ fn compare<T: PartialEq + std::fmt::Display>(
         compared += 1;
     }
     match compared {
-        0 => Err(skip(&format!("its result tells no {what}"))),
+        0 => Err(skip(&format!("its result has no {what}"))),
         _ => Ok(()),
     }
 }

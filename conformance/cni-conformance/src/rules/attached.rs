@@ -1,4 +1,4 @@
-//! An attachment that a case looks at: what ADD told, what it made, and whether CHECK and DEL see it.
+//! An attachment that a case looks at: what ADD reported, what it made, and whether CHECK and DEL see it.
 
 use crate::bench::{Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
@@ -93,8 +93,7 @@ impl<'a> Attached<'a> {
 
     /// The same, before something else is asked: skips if it fails, which is `check.passes-after-add`'s.
     pub(super) fn has_to_check(&self) -> Result<(), Stop> {
-        self.checks()
-            .map_err(|_failed| skip("its CHECK does not pass right after ADD, so that nothing can be told from it"))
+        self.checks().map_err(|_failed| skip("its CHECK does not pass right after ADD, so that it shows nothing"))
     }
 
     /// CHECK with the result of ADD; one of the plugins has to object.

@@ -177,7 +177,7 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[check("", notices_missing_shaping)]),
     },
     Rule {
-        id: "check.tells-what-it-knows",
+        id: "check.reports-what-it-knows",
         source: Source::Spec(&["check/unreachable"]),
         sentence: "CHECK is an error when the plugin is aware that the container is generally unreachable.",
         roles: NOT_IPAM,
@@ -375,7 +375,7 @@ fn notices(bench: &Bench, harm: Harm) -> Result<(), Stop> {
 fn notices_a_lost_reservation(bench: &Bench) -> Result<(), Stop> {
     let operator = Operator::with_pool(bench, 1);
     if !operator.is_pooled() {
-        return Err(skip("the kit does not know how to make its pool small, so that a reservation could be told"));
+        return Err(skip("the kit does not know how to make its pool small, so that a reservation could be seen"));
     }
     let second = bench.pod();
     let attached = Attached::of(bench, bench.pod(), |pod| operator.add(pod))?;
@@ -398,7 +398,7 @@ fn notices_a_lost_reservation(bench: &Bench) -> Result<(), Stop> {
         Ok(None)
     };
     if objection()?.is_some() {
-        return Err(skip("its CHECK does not pass right after ADD, so that nothing can be told from it"));
+        return Err(skip("its CHECK does not pass right after ADD, so that it shows nothing"));
     }
     lose_files(&attached)?;
     match objection()? {

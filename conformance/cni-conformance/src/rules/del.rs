@@ -216,7 +216,7 @@ fn bears_that_nothing_was_ever_done(bench: &Bench) -> Result<(), Stop> {
 }
 
 /// A plugin that refuses each DEL without prevResult breaks `del.needs-no-prev-result`, which is no MUST, and nothing can
-/// be told from such a DEL.
+/// be concluded from such a DEL.
 fn for_want_of_a_result(bench: &Bench, stop: Stop) -> Stop {
     let Ok(attached) = Attached::add(bench) else {
         return stop;
@@ -235,15 +235,15 @@ enum Parsed {
     NoResult,
 }
 
-fn del(bench: &Bench, remains: Remains, told: Parsed) -> Result<(), Stop> {
-    if matches!(told, Parsed::All) && !form::is_from(&bench.version, "0.4.0") {
+fn del(bench: &Bench, remains: Remains, given: Parsed) -> Result<(), Stop> {
+    if matches!(given, Parsed::All) && !form::is_from(&bench.version, "0.4.0") {
         return Err(skip("before 0.4.0 there is no prevResult on DEL"));
     }
     let pod = pod_of_before(bench)?;
     bench.remember();
     let result = again(bench.add(&pod))?;
     let attachment = pod.leave(remains);
-    match told {
+    match given {
         Parsed::All => bench.del(&attachment, &result)?,
         Parsed::NoResult => del_without_result(bench, &attachment)?,
     }

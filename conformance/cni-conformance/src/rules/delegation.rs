@@ -439,8 +439,8 @@ fn route_attributes(bench: &Bench) -> Result<(), Stop> {
     let result = upper.add()?;
     let routes = upper.pod.namespace().routes();
     for route in &wanted {
-        let told = result["routes"].as_array().is_some_and(|routes| routes.contains(route));
-        Finding::unless(told, format!("the route {route} in the result"), format!("it is {result}"))?;
+        let has_route = result["routes"].as_array().is_some_and(|routes| routes.contains(route));
+        Finding::unless(has_route, format!("the route {route} in the result"), format!("it is {result}"))?;
         let number = |key: &str| route[key].as_u64().unwrap_or_default();
         let is_it = |has: &&testns::Route| Some(has.to.as_str()) == route["dst"].as_str();
         let seen = |has: &testns::Route| [has.mtu_bytes, has.advmss_bytes, has.metric, has.table].map(u64::from);

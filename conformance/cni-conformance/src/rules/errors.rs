@@ -346,7 +346,7 @@ fn missing_is_code_4(bench: &Bench) -> Result<(), Stop> {
 /// start with one; nor what is closed for reading, which some languages take for empty.
 fn unreadable_stdin(bench: &Bench) -> Result<(), Stop> {
     let call: Call = bench.call_with(Verb::Add, "", &bench.pod());
-    let (executable, variables, _) = call.told(&bench.node);
+    let (executable, variables, _) = call.invocation(&bench.node);
     let unreadable = File::open("/proc/self/mem");
     let unreadable = unreadable.map_err(|error| Stop::skip(format!("cannot open /proc/self/mem: {error}")))?;
     let mut command = Command::new(executable);

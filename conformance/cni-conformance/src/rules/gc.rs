@@ -283,8 +283,8 @@ fn succeeds_without_attachments(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn succeeds_with_unknown_ones(bench: &Bench) -> Result<(), Stop> {
-    let nobody = |id: &str| Attachment { container_id: id.to_owned(), netns: String::new(), ifname: "eth0".to_owned() };
-    bench.gc(&[nobody("nobody-1"), nobody("nobody-2")])
+    let stale = |id: &str| Attachment { container_id: id.to_owned(), netns: String::new(), ifname: "eth0".to_owned() };
+    bench.gc(&[stale("stale-1"), stale("stale-2")])
 }
 
 fn succeeds_twice(bench: &Bench) -> Result<(), Stop> {
@@ -305,7 +305,7 @@ fn forwards(bench: &Bench) -> Result<(), Stop> {
     let calls = bench.ipam().calls();
     let lists: Vec<Value> =
         calls.iter().filter(|call| call.verb == "GC").map(|call| call.config()[VALID].clone()).collect();
-    let expected = json!([{ "containerID": "nobody", "ifname": "eth0" }]);
+    let expected = json!([{ "containerID": "stale", "ifname": "eth0" }]);
     Finding::unless(
         !lists.is_empty() && lists.iter().all(|list| *list == expected),
         "GC of the IPAM plugin, with the list",
@@ -335,7 +335,7 @@ fn goes_on(bench: &Bench) -> Result<(), Stop> {
 /// A GC in which one attachment is valid, which never was, with the kit's own IPAM plugin as delegate.
 fn with_kit_ipam(bench: &Bench) -> Result<Call, Stop> {
     let mut config = bench.config_with_kit_ipam().ok_or_else(|| Stop::skip("it delegates to no plugin"))?;
-    config[VALID] = json!([{ "containerID": "nobody", "ifname": "eth0" }]);
+    config[VALID] = json!([{ "containerID": "stale", "ifname": "eth0" }]);
     Ok(bench.call_with(Verb::Gc, &config, Attachment::none()))
 }
 

@@ -64,7 +64,7 @@ pub(super) const RULES: &[Rule] = &[
         proof: Proof::Cases(&[
             newest("namespace-alive", del_releases),
             newest("namespace-gone", del_releases_of_a_gone_one),
-            newest("no-namespace-told", del_releases_of_an_untold_one),
+            newest("no-namespace-given", del_releases_of_an_untold_one),
         ]),
     },
     Rule {

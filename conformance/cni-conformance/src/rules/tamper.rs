@@ -37,8 +37,12 @@ pub(super) fn set_interface_down(attached: &Attached<'_>) -> Result<&'static str
 /// It gets another hardware address.
 pub(super) fn change_mac(attached: &Attached<'_>) -> Result<&'static str, Stop> {
     let interface = attached.interface()?;
-    let told = attached.parsed.interfaces.iter().find(|told| told.sandbox.is_some() && told.name == interface.name);
-    match told.and_then(|told| told.mac.as_ref()) {
+    let reported = attached
+        .parsed
+        .interfaces
+        .iter()
+        .find(|reported| reported.sandbox.is_some() && reported.name == interface.name);
+    match reported.and_then(|reported| reported.mac.as_ref()) {
         // It follows the master's, and cannot be set.
         Some(_) if interface.kind == "ipvlan" => Err(skip("an ipvlan has no hardware address of its own")),
         Some(_) => {

@@ -57,7 +57,7 @@ pub(super) const RULES: &[Rule] = &[
         source: Source::Spec(&["versions/highest"]),
         sentence: "Of the versions of a network the highest that runtime and plugin know is used.",
         roles: Role::ALL,
-        proof: Proof::Untestable("the runtime chooses: a plugin is told one version; `runtime` tries it"),
+        proof: Proof::Untestable("the runtime chooses: a plugin gets one version; `runtime` tries it"),
     },
 ];
 

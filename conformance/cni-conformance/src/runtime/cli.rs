@@ -170,11 +170,11 @@ impl Options {
                 plugins: Vec::new(),
             }],
             rules: rules.iter().map(|rule| Asked::new(rule)).collect(),
-            trials: tried.into_iter().map(|tried| self.told(order, tried)).collect(),
+            trials: tried.into_iter().map(|tried| self.described(order, tried)).collect(),
         }
     }
 
-    fn told(&self, order: &Order, tried: Tried) -> report::Tried {
+    fn described(&self, order: &Order, tried: Tried) -> report::Tried {
         let Tried { trial, verdict, calls, milliseconds } = tried;
         let is_worth_it = matches!(verdict, Verdict::Fail(_) | Verdict::Broken { .. });
         report::Tried {

@@ -88,15 +88,15 @@ mod tests {
 
     #[test]
     fn one_that_ends_before_it_is_ready_is_told_with_its_log() {
-        let told = start("echo no such option >&2").unwrap_err();
-        assert!(told.contains("ended before it was ready") && told.contains("no such option"), "{told}");
+        let error = start("echo no such option >&2").unwrap_err();
+        assert!(error.contains("ended before it was ready") && error.contains("no such option"), "{error}");
     }
 
     #[test]
     fn one_that_says_it_is_ready_is_waited_for() {
         let folder = tempfile::tempdir().unwrap();
         let (gate, path) = (folder.path().join("gate"), folder.path().to_owned());
-        // What it is told to run stays until it is killed; the test speaks in its place.
+        // What it has to run stays until it is killed; the test speaks in its place.
         let speaker = std::thread::spawn(move || {
             let notify = path.join("notify");
             let watch = nix::sys::inotify::Inotify::init(nix::sys::inotify::InitFlags::IN_CLOEXEC).unwrap();

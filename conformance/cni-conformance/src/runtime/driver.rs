@@ -1,4 +1,4 @@
-//! How a runtime is told to do something: command lines and variables with placeholders, as data.
+//! How a runtime is made to do something: command lines and variables with placeholders, as data.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Driver {
     /// The newest.
     #[serde(default = "newest")]
     pub newest: String,
-    /// Folders of the machine that it writes to, wherever it is told to: empty ones of its own lie over them.
+    /// Folders of the machine that it writes to, whatever its options are: empty ones of its own lie over them.
     #[serde(default)]
     pub folders: Vec<String>,
     /// Files that it needs, by path, with their text: placeholders in both.
@@ -118,7 +118,7 @@ impl Driver {
         ]
         .map(|(verb, arguments)| (verb.to_owned(), arguments))
         .into();
-        // The reference's passes no list of what is valid, whatever it is told.
+        // The reference's passes no list of what is valid, whatever its options are.
         if gc_keeps {
             verbs.insert("GC".to_owned(), arguments(&["gc", "{network}", "--keep={keep}"]));
         }

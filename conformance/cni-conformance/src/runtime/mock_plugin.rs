@@ -32,7 +32,7 @@ pub const PAUSE: &str = "pause";
 /// How long a runtime may take to end stdin after the plugin's start.
 const STDIN_PATIENCE: Duration = Duration::from_secs(10);
 
-/// What a mock plugin is told in its plugin object.
+/// What a mock plugin finds in its plugin object.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Brief {
     /// Its place in the list, from 1; decides the address in its results.
@@ -245,7 +245,7 @@ pub fn main(called_as: &Path) -> u8 {
     }
 }
 
-/// The only process of a container: it says that it is there, and ends when it is told to.
+/// The only process of a container: it says that it is there, and ends when it is asked to.
 fn pause() -> u8 {
     // The first process of a namespace gets no signal whose handler is the default one (pid_namespaces(7)); it can take it in.
     let mut end = SigSet::empty();

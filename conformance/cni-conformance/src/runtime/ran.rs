@@ -21,7 +21,7 @@ impl Ran {
         match self.output.code() {
             0 => Ok(self),
             code => Err(Finding::new(
-                format!("{} succeeds", self.told()),
+                format!("{} succeeds", self.described()),
                 format!("it ended with {code}: {}", self.output.stderr.trim()),
             )
             .into()),
@@ -38,11 +38,11 @@ impl Ran {
             code if code > 128 => format!("it ended with {code}"),
             _ => return Ok(self),
         };
-        Err(Finding::new(format!("{} fails: {why}", self.told()), end).into())
+        Err(Finding::new(format!("{} fails: {why}", self.described()), end).into())
     }
 
     /// Its arguments without the folder of the program.
-    fn told(&self) -> String {
+    fn described(&self) -> String {
         let program = self.arguments.first().and_then(|program| program.rsplit('/').next()).unwrap_or_default();
         std::iter::once(program).chain(self.arguments.iter().skip(1).map(String::as_str)).collect::<Vec<_>>().join(" ")
     }

@@ -35,14 +35,14 @@ impl Stay {
         thread::spawn(move || {
             let mut lines = stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).lines()).map_while(Result::ok);
             if let Some(line) = lines.next() {
-                told(&received, |seen| seen.first_line = Some(line));
+                notify(&received, |seen| seen.first_line = Some(line));
             }
             lines.for_each(drop); // so that a runtime which prints more is not held up
         });
         let ended = Arc::clone(&seen);
         thread::spawn(move || {
             let status = child.wait().unwrap_or_default();
-            told(&ended, |seen| seen.status = Some(status));
+            notify(&ended, |seen| seen.status = Some(status));
         });
         Ok(Self { seen, stderr, start })
     }
@@ -89,7 +89,7 @@ impl Stay {
     }
 }
 
-fn told(seen: &(Mutex<Seen>, Condvar), change: impl FnOnce(&mut Seen)) {
+fn notify(seen: &(Mutex<Seen>, Condvar), change: impl FnOnce(&mut Seen)) {
     change(&mut seen.0.lock().unwrap_or_else(PoisonError::into_inner));
     seen.1.notify_all();
 }

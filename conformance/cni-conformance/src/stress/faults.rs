@@ -178,10 +178,10 @@ fn is_on_disk(call: &Syscall) -> bool {
     }
 }
 
-/// The answer of a call, unless what failed was telling it.
-fn told<'a>(traced: &Traced, answer: &'a Answer) -> Option<&'a Answer> {
-    let tells = |call: &Syscall| matches!(call.name().as_str(), "write" | "writev") && call.arguments[0] <= 2;
-    Some(answer).filter(|_| !traced.hit.as_ref().is_some_and(tells))
+/// The answer of a call, unless the call that failed was to print it.
+fn unless_unprinted<'a>(traced: &Traced, answer: &'a Answer) -> Option<&'a Answer> {
+    let is_of_printing = |call: &Syscall| matches!(call.name().as_str(), "write" | "writev") && call.arguments[0] <= 2;
+    Some(answer).filter(|_| !traced.hit.as_ref().is_some_and(is_of_printing))
 }
 
 /// Goes through the points of ADD or DEL of each plugin: `each` hears of the point, and the answer if it is one.
@@ -204,7 +204,7 @@ fn each_point(
             bench.forget_calls();
             let (traced, answer) = scene.disturb(verb, index, Some((point, fault.fate)))?;
             let at = At { what: &what, point, hit: traced.hit.as_ref() };
-            each(&at, told(&traced, &answer))?;
+            each(&at, unless_unprinted(&traced, &answer))?;
         }
     }
     Ok(())

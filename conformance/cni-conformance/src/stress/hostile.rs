@@ -69,8 +69,8 @@ pub(super) const RULES: &[Rule] = &[
 const BATCH: usize = 16;
 /// How many have one of their own.
 const ALONE: usize = 4;
-/// How many broken inputs a finding tells of.
-const TOLD: usize = 12;
+/// How many broken inputs a finding shows.
+const SHOWN: usize = 12;
 
 /// What lies beside the folders of the node is empty and can be written to, so that a plugin that follows a path out of
 /// its folders is seen.
@@ -165,7 +165,7 @@ struct Broken {
 }
 
 impl Broken {
-    /// Tells of an input; the calls of one that is as it should be are forgotten.
+    /// Reports an input; the calls of one that is as it should be are forgotten.
     fn tell(&mut self, bench: &Bench, name: &str, answered: Result<Answer, String>) -> bool {
         self.tried += 1;
         match answered {
@@ -187,8 +187,8 @@ impl Broken {
         if inputs.is_empty() {
             return Ok(());
         }
-        let told: Vec<_> = inputs.iter().take(TOLD).map(String::as_str).collect();
-        let seen = format!("{} of {tried} inputs had another answer; {}", inputs.len(), told.join("; "));
+        let shown: Vec<_> = inputs.iter().take(SHOWN).map(String::as_str).collect();
+        let seen = format!("{} of {tried} inputs had another answer; {}", inputs.len(), shown.join("; "));
         Err(Finding::new(expected, seen).into())
     }
 }
@@ -267,8 +267,8 @@ fn named(scene: &Scene<'_>, verb: Verb) -> Vec<Input<RawCall>> {
     let mut calls = Vec::new();
     for variable in ["CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS", "CNI_ARGS", "CNI_PATH", "CNI_COMMAND"] {
         for name in input::hostile_names() {
-            let told = shortened(&String::from_utf8_lossy(&name));
-            let what = format!("{verb}, {variable}={told:?}");
+            let shown = shortened(&String::from_utf8_lossy(&name));
+            let what = format!("{verb}, {variable}={shown:?}");
             calls.push(Input::new(what, call().variable(variable, OsString::from_vec(name))));
         }
     }
@@ -365,7 +365,7 @@ fn changes_nothing(bench: &Bench, inputs: impl Fn(&Value) -> Vec<Input<Vec<u8>>>
     scene.operator.serves_again(&scene.pod)?;
     let inputs = thinned(inputs(&scene.config), 3, bench);
     bench.remember();
-    // The first ones alone: what comes with the first refusal and then stays cannot be told from what a success leaves.
+    // The first ones alone: what comes with the first refusal and then stays looks like what a success leaves.
     let (first, rest) = inputs.split_at(inputs.len().min(ALONE));
     for batch in first.chunks(1).chain(rest.chunks(BATCH)) {
         let of_batch = trace(&scene, batch)?;

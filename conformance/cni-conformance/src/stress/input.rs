@@ -1,4 +1,4 @@
-//! Inputs that no honest runtime would send. Each has a name by which a finding tells it.
+//! Inputs that no honest runtime would send. Each has a name by which a finding reports it.
 
 use serde_json::{Value, json};
 

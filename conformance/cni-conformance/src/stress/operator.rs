@@ -46,7 +46,7 @@ impl<'a> Operator<'a> {
         // Before 0.4.0 runtimes had no result by the time of DEL.
         let prev_result = prev_result.filter(|_| verb != Verb::Del || form::is_from(&self.bench.version, "0.4.0"));
         let call = self.bench.call_plugin(index, verb, attachment, prev_result);
-        let (_, _, stdin) = call.told(&self.bench.node);
+        let (_, _, stdin) = call.invocation(&self.bench.node);
         let mut config = serde_json::from_str(&stdin).unwrap_or_default();
         if let Some(addresses) = self.pool {
             self.bench.profile.resize(&mut config, addresses);

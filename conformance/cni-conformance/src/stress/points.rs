@@ -28,7 +28,7 @@ impl Share {
     }
 }
 
-/// A point as a finding tells it.
+/// A point as a finding reports it.
 pub(crate) struct At<'a> {
     pub(crate) what: &'a str,
     pub(crate) point: usize,

@@ -49,7 +49,7 @@ impl RawCall {
                 None => recorded.without(&name),
             };
         }
-        let (executable, environment, _) = recorded.told(&bench.node);
+        let (executable, environment, _) = recorded.invocation(&bench.node);
         let mut command = Command::new("/bin/sh");
         command.args(["-c", BOUND_FIRST]).arg(executable).arg(ADDRESS_SPACE_KIB.to_string());
         command.env_clear().envs(environment);

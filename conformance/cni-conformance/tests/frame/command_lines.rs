@@ -66,7 +66,7 @@ fn rules_are_listed() {
     some.has_not("del.leaves-nothing");
 }
 
-/// A plugin with a finding that is told anew by its own command.
+/// A plugin with a finding that is made anew by its own command.
 fn leaking() -> Bin {
     let leak = "ADD) touch /run/left.$CNI_CONTAINERID; echo '{\"cniVersion\":\"1.0.0\"}' ;;\nNEVER)";
     Bin::with("loopback", &HONEST.replace("ADD)", leak))

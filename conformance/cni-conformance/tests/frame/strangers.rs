@@ -51,7 +51,7 @@ fn stdin_is_nothing_that_an_interpreter_refuses() {
     is_not_accused(&example("iflabel", &["errors.5-io"]));
 }
 
-/// A chained plugin is told its capability and gets the prevResult of its profile.
+/// A chained plugin gets its capability and gets the prevResult of its profile.
 #[test]
 fn a_profile_has_capabilities_and_a_prev_result() {
     is_not_accused(&example("iflabel", &["add.prints-a-result", "del.undoes-modifications", "check.passes-after-add"]));

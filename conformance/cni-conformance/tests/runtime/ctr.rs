@@ -60,11 +60,11 @@ fn a_program_that_is_missing_is_told_at_once() {
     let driver = r#"{"name":"x","verbs":{"ADD":[],"DEL":[]},"programs":["there-is-no-such-daemon"]}"#;
     std::fs::write(&file, driver).unwrap();
     let output = run(&["--driver", file.to_str().unwrap(), "--", "/bin/sh"]);
-    let told = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     assert_eq!(
-        (output.status.code(), told.contains("there-is-no-such-daemon, which x needs")),
+        (output.status.code(), stderr.contains("there-is-no-such-daemon, which x needs")),
         (Some(2), true),
-        "{told}"
+        "{stderr}"
     );
 }
 
@@ -76,6 +76,6 @@ fn a_daemon_that_does_not_start_is_told() {
     std::fs::write(&file, driver).unwrap();
     let words = ["--rule", "chain.add-in-order", "--driver", file.to_str().unwrap(), "--", "/bin/sh"];
     let output = run(&words);
-    let told = String::from_utf8_lossy(&output.stdout);
-    assert_eq!((output.status.code(), told.contains("no such option")), (Some(3), true), "{told}");
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    assert_eq!((output.status.code(), stdout.contains("no such option")), (Some(3), true), "{stdout}");
 }

@@ -57,7 +57,7 @@ const FAULTS: &[(&str, &[&str])] = &[
         ],
     ),
     ("chain.add-stops-at-error", &["answers.error-with-status-0", "answers.no-result", "answers.status-counts"]),
-    ("chain.error-is-told", &[]),
+    ("chain.error-is-reported", &[]),
     ("chain.add-gives-last-result", &[]),
     ("chain.check-in-order", &["chain.check-fails"]),
     ("chain.check-has-result", &[]),

@@ -37,13 +37,13 @@ impl Checked {
     /// Each report that neither passed nor was skipped, for a person.
     pub(crate) fn failures(&self) -> String {
         let is_it = |trial: &&Value| !["pass", "skip"].contains(&trial["verdict"].as_str().unwrap());
-        let told = |trial: &Value| {
+        let described = |trial: &Value| {
             format!(
                 "{} {} {}: {} but {} {}\n",
                 trial["rule"], trial["case"], trial["cni_version"], trial["expected"], trial["seen"], trial["why"]
             )
         };
-        self.trials.iter().filter(is_it).map(told).collect()
+        self.trials.iter().filter(is_it).map(described).collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! Variations of seeds: small damage, as a cut, a doubled part, a part of another seed, a word of the format.
+//! Variations of seeds: small damage, as a cut, a doubled part, a part of another seed, a token of the format.
 
 /// An endless supply, the same for the same name.
 pub(crate) struct Variations {
@@ -37,15 +37,15 @@ impl Variations {
         start..start + length
     }
 
-    pub(crate) fn next(&mut self, seeds: &[Vec<u8>], words: &[&str]) -> Vec<u8> {
+    pub(crate) fn next(&mut self, seeds: &[Vec<u8>], tokens: &[&str]) -> Vec<u8> {
         let mut bytes = self.pick(seeds).cloned().unwrap_or_default();
         for _ in 0..=self.below(4) {
-            self.damage(&mut bytes, seeds, words);
+            self.damage(&mut bytes, seeds, tokens);
         }
         bytes
     }
 
-    fn damage(&mut self, bytes: &mut Vec<u8>, seeds: &[Vec<u8>], words: &[&str]) {
+    fn damage(&mut self, bytes: &mut Vec<u8>, seeds: &[Vec<u8>], tokens: &[&str]) {
         let stretch = self.stretch(bytes);
         let at = self.below(bytes.len());
         match self.below(8) {
@@ -60,12 +60,12 @@ impl Variations {
                 drop(bytes.splice(stretch, other[part].iter().copied()));
             }
             3 => {
-                let word = self.pick(words).copied().unwrap_or_default();
-                drop(bytes.splice(stretch, word.bytes()));
+                let token = self.pick(tokens).copied().unwrap_or_default();
+                drop(bytes.splice(stretch, token.bytes()));
             }
             4 => {
-                let word = self.pick(words).copied().unwrap_or_default();
-                drop(bytes.splice(stretch.start..stretch.start, word.bytes()));
+                let token = self.pick(tokens).copied().unwrap_or_default();
+                drop(bytes.splice(stretch.start..stretch.start, token.bytes()));
             }
             5 => bytes.truncate(at),
             6 => {

@@ -45,7 +45,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
         scene.after(Gc, || {
             // Rules of the delegate count its calls.
-            if scene.config()[VALID][0]["containerID"] == json!("nobody") {
+            if scene.config()[VALID][0]["containerID"] == json!("stale") {
                 return;
             }
             let others = scene.with_config(|config| config["name"] = json!("another"));
@@ -59,7 +59,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "gc.prints-nothing", "tells-what-it-collected", |scene| {
+    Mutant::new("bridge", "gc.prints-nothing", "reports-what-it-collected", |scene| {
         let reply = scene.honest();
         match scene.is(Gc) && reply.exit == 0 {
             true => Reply::success(r#"{"removed":0}"#),

@@ -227,7 +227,7 @@ impl Careless {
 
     /// Makes the call in the process's PID namespace.
     fn run(&self, call: &Call, node: &Node) -> Output {
-        let (executable, variables, stdin) = call.told(node);
+        let (executable, variables, stdin) = call.invocation(node);
         let mut nsenter = Command::new("nsenter");
         nsenter.args(["--pid", "--mount", "--target", &self.pid().to_string()]).arg(executable).envs(variables);
         testns::run(nsenter, stdin.as_bytes(), Duration::from_secs(20))

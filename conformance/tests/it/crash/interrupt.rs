@@ -58,7 +58,7 @@ fn add_that_waits_for_the_store_ends_at_once() {
     let lock = File::open("/var/lib/cni/networks/net/lock").unwrap();
     lock.lock().unwrap();
     let pod = node.container();
-    let (executable, variables, config) = PLAIN.add(&pod).variable("CNI_LOG", "info").told(&node);
+    let (executable, variables, config) = PLAIN.add(&pod).variable("CNI_LOG", "info").invocation(&node);
     let mut command = Command::new(executable);
     command.env_clear().envs(variables).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();

@@ -10,7 +10,7 @@ fn pods_come_up_ping_each_other_and_leave_nothing() {
     scene.write_manifest("web.yaml", &format!("{}---\n{}", pod("web", ""), pod("agent", "hostNetwork: true")));
     let mut program = scene.start();
     program.wait_for_all(["pod default/web: Running", "pod default/agent: Running in the node's network pid="]);
-    scene.write_pod("client", "hostname: somebody");
+    scene.write_pod("client", "hostname: custom");
     let client = program.wait_for("pod default/client: Running");
     let web = program.seen.iter().find(|line| line.starts_with("pod default/web: Running")).unwrap().clone();
     assert!(web.contains(" networks=pods:eth0 "), "{web}");
@@ -19,7 +19,7 @@ fn pods_come_up_ping_each_other_and_leave_nothing() {
     web_ns.ping(address_in(&client));
     // lo is up, by the pod's own address as well.
     web_ns.ping(address_in(&web));
-    assert_eq!(hostname(pid_in(&client)), "somebody");
+    assert_eq!(hostname(pid_in(&client)), "custom");
     assert_eq!(hostname(pid_in(&web)), "web");
     assert!(program.terminate().success(), "{}", program.text());
     program_lines_end_with_gone(&program.seen, &["web", "agent", "client"]);
@@ -175,8 +175,8 @@ fn a_program_can_be_run_in_a_pod() {
     let of_pod = fs::read_link(format!("/proc/{pid}/ns/net")).unwrap();
     assert_eq!(String::from_utf8_lossy(&namespace.stdout).trim(), of_pod.to_string_lossy());
     assert_eq!(exec(&["default/web", "sh", "-c", "exit 7"]).status.code(), Some(7));
-    let nobody = exec(&["nobody", "true"]);
-    assert_eq!(String::from_utf8_lossy(&nobody.stderr), "static-pods: there is no pod nobody; there is default/web\n");
+    let absent = exec(&["absent", "true"]);
+    assert_eq!(String::from_utf8_lossy(&absent.stderr), "static-pods: there is no pod absent; there is default/web\n");
 }
 
 fn exec(arguments: &[&str]) -> String {
@@ -189,7 +189,7 @@ fn exec(arguments: &[&str]) -> String {
 #[test]
 fn a_program_in_a_pod_is_in_all_of_its_namespaces() {
     let scene = Scene::new();
-    scene.write_pod("web", "hostname: somebody");
+    scene.write_pod("web", "hostname: custom");
     let mut program = scene.start();
     let pid = pid_in(&program.wait_for("pod default/web: Running"));
     let kinds = ["net", "uts", "ipc", "pid"];
@@ -197,7 +197,7 @@ fn a_program_in_a_pod_is_in_all_of_its_namespaces() {
     let paths = kinds.map(|kind| format!("/proc/self/ns/{kind}"));
     let arguments: Vec<&str> = ["web", "readlink"].into_iter().chain(paths.iter().map(String::as_str)).collect();
     assert_eq!(exec(&arguments).lines().collect::<Vec<_>>(), of_pod);
-    assert_eq!(exec(&["web", "cat", "/proc/sys/kernel/hostname"]), "somebody\n");
+    assert_eq!(exec(&["web", "cat", "/proc/sys/kernel/hostname"]), "custom\n");
 }
 
 /// The file is the pod's alone, and goes with it.

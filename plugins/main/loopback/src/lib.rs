@@ -28,7 +28,7 @@ impl Plugin for Loopback {
         let prev = request.conf.prev_result()?;
         let net = open_kernel(&request.netns)?;
         let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
-        // `lo` gets its own addresses when it goes up: what is there and is none of them can be told before.
+        // `lo` gets its own addresses when it goes up: what is there and is none of them can be known before.
         own_addresses(&net, &lo)?;
         let addresses = match set_up(&net, &lo).and_then(|()| own_addresses(&net, &lo)) {
             Ok(addresses) => addresses,

@@ -302,8 +302,8 @@ fn move_back(
     }
     for ipv6 in [false, true] {
         let is_default = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
-        let told = removing.attached.filter(|prev| prev.interface().is_some());
-        let had_default = told.is_none_or(|prev| prev.result.routes.iter().any(is_default));
+        let known = removing.attached.filter(|prev| prev.interface().is_some());
+        let had_default = known.is_none_or(|prev| prev.result.routes.iter().any(is_default));
         let mut routes = whole::list(inside, link.index, table, ipv6)?;
         // On-link routes first: the others' gateways are reached by them.
         routes.sort_by_key(|route| !route.is_on_link());

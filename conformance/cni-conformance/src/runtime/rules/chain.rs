@@ -1,5 +1,5 @@
 //! SPEC 3: adding, checking, deleting an attachment, collecting garbage, asking for the status. In which order plugins
-//! run, what stops them, and what they are told of the result.
+//! run, what stops them, and what they learn of the result.
 
 use super::{before, from, newest, rule};
 use crate::finding::Stop;
@@ -30,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         ],
     ),
     rule(
-        "chain.error-is-told",
+        "chain.error-is-reported",
         Spec(&["adding/error"]),
         "The caller learns code and message of a plugin's error.",
         &[from("0.3.0", error_is_told)],
@@ -92,7 +92,7 @@ pub(super) const RULES: &[Rule] = &[
     rule(
         "chain.gc-names-valid-attachments",
         Spec(&["gc/list"]),
-        "GC tells every plugin, below cni.dev/valid-attachments, the container ID and interface name of each \
+        "GC gives every plugin, below cni.dev/valid-attachments, the container ID and interface name of each \
          attachment that is still in use, and of no other.",
         &[from("1.1.0", gc_names_valid)],
     ),
@@ -186,11 +186,11 @@ fn add_stops(bench: &RuntimeBench, place: u8) -> End {
 fn error_is_told(bench: &RuntimeBench) -> End {
     bench.lay(&bench.list(&failing(bench, 2, Add)));
     let ran = bench.run(Add, &bench.request())?.fails("its plugin did")?;
-    let told = ran.output.stdout + &ran.output.stderr;
+    let printed = ran.output.stdout + &ran.output.stderr;
     holds(
-        told.contains("the plugin will not"),
+        printed.contains("the plugin will not"),
         "the plugin's message in what the runtime prints",
-        format!("it printed {told:?}"),
+        format!("it printed {printed:?}"),
     )
 }
 
@@ -374,11 +374,11 @@ fn status_fails(bench: &RuntimeBench) -> End {
     let fail = Order::fail(&bench.version, 50, "no more addresses");
     bench.lay(&bench.list(&[bench.plugin(1), bench.plugin_with(2, &[(Status, fail)])]));
     let ran = bench.run(Status, &bench.request())?.fails("a plugin did")?;
-    let told = ran.output.stdout + &ran.output.stderr;
+    let printed = ran.output.stdout + &ran.output.stderr;
     holds(
-        told.contains("no more addresses"),
+        printed.contains("no more addresses"),
         "the plugin's message in what the runtime prints",
-        format!("it printed {told:?}"),
+        format!("it printed {printed:?}"),
     )
 }
 

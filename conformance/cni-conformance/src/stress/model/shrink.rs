@@ -81,7 +81,7 @@ mod tests {
         let (least, ()) = fewest((0..100).collect(), fails, Duration::from_secs(60)).unwrap();
         assert_eq!(least, [7, 70]);
         assert!(fewest(vec![1, 2], fails, Duration::from_secs(60)).is_none());
-        // Out of time, all of it is told.
+        // Out of time, all of it is reported.
         assert_eq!(fewest((0..100).collect(), fails, Duration::ZERO).unwrap().0.len(), 100);
     }
 }

@@ -153,13 +153,13 @@ fn command(request: &Request, executable: &PathBuf) -> Command {
 }
 
 fn run(request: &Request, executable: PathBuf, config: &str) -> Result<Ended> {
-    let told = |error: std::io::Error| error.to_string();
+    let as_text = |error: std::io::Error| error.to_string();
     // A file, not a pipe: no process that holds it is waited for.
     let place = format!("{}/stdout-{}", crate::state::FOLDER, std::process::id());
     let by_pipe = is("a-child-holds-stdout");
     let mut command = command(request, &executable);
     command.stdin(Stdio::piped());
-    command.stdout(if by_pipe { Stdio::piped() } else { Stdio::from(File::create(&place).map_err(told)?) });
+    command.stdout(if by_pipe { Stdio::piped() } else { Stdio::from(File::create(&place).map_err(as_text)?) });
     command.stderr(match () {
         () if is("stderr-is-passed") => Stdio::null(),
         () if is("much-stderr") => Stdio::piped(),
@@ -169,7 +169,7 @@ fn run(request: &Request, executable: PathBuf, config: &str) -> Result<Ended> {
     if is("busy-executable") && child.as_ref().is_err_and(|error| error.kind() == ErrorKind::ExecutableFileBusy) {
         return Ok(Ended { is_success: true, code: Some(0), stdout: "{}".to_owned() });
     }
-    let mut child = child.map_err(told)?;
+    let mut child = child.map_err(as_text)?;
     if let Some(mut stdin) = child.stdin.take() {
         stdin.write_all(config.as_bytes()).ok(); // it may end without reading
     }
@@ -182,11 +182,11 @@ fn run(request: &Request, executable: PathBuf, config: &str) -> Result<Ended> {
         kill(pid, Signal::SIGKILL).ok();
         format!("{} did not end in time", executable.display())
     })?;
-    let status = status.map_err(told)?;
+    let status = status.map_err(as_text)?;
     let mut text = String::new();
     match stdout {
         Some(mut pipe) => drop(pipe.read_to_string(&mut text)),
-        None => text = fs::read_to_string(&place).map_err(told)?,
+        None => text = fs::read_to_string(&place).map_err(as_text)?,
     }
     if let Some(mut pipe) = stderr {
         let mut log = String::new();
@@ -200,19 +200,19 @@ fn run(request: &Request, executable: PathBuf, config: &str) -> Result<Ended> {
 fn answer(request: &Request, ended: Ended) -> Result<Value> {
     let printed: Option<Value> = serde_json::from_str(&ended.stdout).ok().filter(Value::is_object);
     let is_error = printed.as_ref().is_some_and(|value| value.get("code").is_some());
-    let told = || format!("plugin failed with {:?}: {}", ended.code, ended.stdout);
+    let failed = || format!("plugin failed with {:?}: {}", ended.code, ended.stdout);
     if !ended.is_success {
         let is_believed = is("status-counts") && printed.is_some() && !is_error;
-        return printed.filter(|_| is_believed).ok_or_else(told);
+        return printed.filter(|_| is_believed).ok_or_else(failed);
     }
     if request.verb != "ADD" {
         let is_wrong = is("del-prints-what-it-likes") && !ended.stdout.is_empty() && printed.is_none();
-        return if is_wrong { Err(told()) } else { Ok(json!({})) };
+        return if is_wrong { Err(failed()) } else { Ok(json!({})) };
     }
     match printed {
-        Some(_) if is_error && !is("error-with-status-0") => Err(told()),
+        Some(_) if is_error && !is("error-with-status-0") => Err(failed()),
         Some(result) => Ok(result),
         None if is("no-result") => Ok(json!({})),
-        None => Err(told()),
+        None => Err(failed()),
     }
 }

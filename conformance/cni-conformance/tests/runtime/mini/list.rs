@@ -34,8 +34,8 @@ impl List {
     }
 
     fn parse(text: &str, folder: &Path) -> Result<Self> {
-        let told = |error: serde_json::Error| error.to_string();
-        let raw: Plugin = serde_json::from_str(text).map_err(told)?;
+        let as_text = |error: serde_json::Error| error.to_string();
+        let raw: Plugin = serde_json::from_str(text).map_err(as_text)?;
         let value = |key: &str| raw.get(key).and_then(|raw| serde_json::from_str::<Value>(raw.get()).ok());
         let text = |key: &str| value(key).and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default();
         if is("unknown-keys") && raw.keys().any(|key| !KEYS.contains(&key.as_str())) {
@@ -44,7 +44,7 @@ impl List {
         let mut list = Self {
             name: text("name"),
             version: text("cniVersion"),
-            plugins: serde_json::from_str(raw.get("plugins").map_or("[]", |raw| raw.get())).map_err(told)?,
+            plugins: serde_json::from_str(raw.get("plugins").map_or("[]", |raw| raw.get())).map_err(as_text)?,
             keys: raw.keys().filter_map(|key| Some((key.clone(), value(key)?))).collect(),
         };
         let offered = list.keys.get("cniVersions").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -56,7 +56,7 @@ impl List {
             for file in files(&folder.join(&list.name), "conf") {
                 let text = fs::read_to_string(file).map_err(|error| error.to_string())?;
                 let place = if is("aside-come-last") { 0 } else { list.plugins.len() };
-                list.plugins.insert(place, serde_json::from_str(&text).map_err(told)?);
+                list.plugins.insert(place, serde_json::from_str(&text).map_err(as_text)?);
             }
         } else if list.plugins.is_empty() {
             return Err("there are no plugins".to_owned());

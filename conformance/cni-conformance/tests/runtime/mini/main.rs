@@ -15,7 +15,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What goes wrong is told in one line.
+/// What goes wrong is reported in one line.
 type Result<T> = std::result::Result<T, String>;
 
 /// What the runtime is to do, and with what.
@@ -55,7 +55,7 @@ fn main() -> ExitCode {
             ExitCode::SUCCESS
         }
         Err(error) => {
-            let hidden = is("error-is-told") && request.verb == "ADD";
+            let hidden = is("error-is-reported") && request.verb == "ADD";
             writeln!(std::io::stderr(), "mini: {}", if hidden { "it failed" } else { &error }).ok();
             ExitCode::FAILURE
         }
@@ -82,22 +82,22 @@ fn run(request: &Request) -> Result<String> {
 
 /// GC excludes all else, and a container's operations exclude each other.
 fn locks(request: &Request) -> Result<(Option<File>, Option<File>)> {
-    let told = |error: std::io::Error| error.to_string();
-    std::fs::create_dir_all(state::FOLDER).map_err(told)?;
-    let file = |name: &str| File::create(Path::new(state::FOLDER).join(name)).map_err(told);
+    let as_text = |error: std::io::Error| error.to_string();
+    std::fs::create_dir_all(state::FOLDER).map_err(as_text)?;
+    let file = |name: &str| File::create(Path::new(state::FOLDER).join(name)).map_err(as_text);
     let all = file("lock")?;
     match request.verb.as_str() {
         "GC" if is("gc-alone") => return Ok((None, None)),
         "STATUS" => return Ok((None, None)),
-        "GC" => all.lock().map_err(told)?,
-        _ if is("containers-in-parallel") => all.lock().map_err(told)?,
-        _ => all.lock_shared().map_err(told)?,
+        "GC" => all.lock().map_err(as_text)?,
+        _ if is("containers-in-parallel") => all.lock().map_err(as_text)?,
+        _ => all.lock_shared().map_err(as_text)?,
     }
     let own = match request.verb == "GC" || is("one-at-a-time") || request.container.contains('/') {
         true => None,
         false => Some(file(&format!("lock-{}", request.container))?),
     };
-    own.as_ref().map_or(Ok(()), File::lock).map_err(told)?;
+    own.as_ref().map_or(Ok(()), File::lock).map_err(as_text)?;
     Ok((Some(all), own))
 }
 
