@@ -28,7 +28,7 @@ const ENTRIES: &[Entry] =
 
 const TUNING: Entry = Entry::of::<tuning::Tuning>();
 
-// The suite has none of these yet. Given neither MTU nor sysctls, `tuning` is a plugin that does nothing: as good a
+// The suite has none of these yet. Told neither MTU nor sysctls, `tuning` is a plugin that does nothing: as good a
 // mutant as any of what sets something up.
 const PORTMAP: Entry = Entry { name: "portmap", ..TUNING };
 const BANDWIDTH: Entry = Entry { name: "bandwidth", ..TUNING };
