@@ -2,6 +2,7 @@
 
 mod faults;
 mod firewalld;
+mod native;
 mod packets;
 mod rules;
 

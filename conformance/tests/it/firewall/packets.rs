@@ -37,27 +37,27 @@ fn remote(node: &Node) -> Namespace {
 }
 
 /// A container of bridge and firewall.
-fn attach<'a>(node: &'a Node, network: &Value, own: Value, pod: &Container) -> Attached<'a> {
+pub(super) fn attach<'a>(node: &'a Node, network: &Value, own: Value, pod: &Container) -> Attached<'a> {
     let made = Attached::add(node, network, pod);
     let added = add(node, config(own), pod, made.result);
     pod.namespace().wait_for_addresses();
     added
 }
 
-fn network() -> Value {
+pub(super) fn network() -> Value {
     bridge(json!({"isDefaultGateway": true, "ipam": dual()}))
 }
 
-fn other_network() -> Value {
+pub(super) fn other_network() -> Value {
     let ipam = json!({"type": "host-local", "subnet": "10.8.0.0/24"});
     bridge(json!({"name": "other", "bridge": "br1", "isDefaultGateway": true, "ipam": ipam}))
 }
 
-fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
+pub(super) fn reaches(from: &Namespace, to: &Namespace, address: &str) -> bool {
     exchange(Transport::Tcp, from, (to, ip(address)), LONG).is_ok()
 }
 
-fn is_kept_from(from: &Namespace, to: &Namespace, address: &str) -> bool {
+pub(super) fn is_kept_from(from: &Namespace, to: &Namespace, address: &str) -> bool {
     exchange(Transport::Tcp, from, (to, ip(address)), SHORT).is_err()
 }
 

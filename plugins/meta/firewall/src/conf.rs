@@ -25,6 +25,8 @@ pub enum Backend {
     Iptables,
     /// A zone of firewalld.
     Firewalld,
+    /// Rules in table `cni_firewall` of nf_tables, for nodes without iptables.
+    Nftables,
 }
 
 /// `ingressPolicy`: whose packets may come to the container.
@@ -69,6 +71,7 @@ fn backend(word: &str) -> Backend {
     match word {
         "iptables" => Backend::Iptables,
         "firewalld" => Backend::Firewalld,
+        "nftables" => Backend::Nftables,
         _ => Backend::Found,
     }
 }
@@ -80,7 +83,7 @@ fn or(text: String, default: &str) -> String {
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
         let keys: Keys = object.decode()?;
-        if !matches!(&*keys.backend, "" | "iptables" | "firewalld") {
+        if !matches!(&*keys.backend, "" | "iptables" | "firewalld" | "nftables") {
             tracing::warn!(
                 backend = keys.backend,
                 "the backend is unknown: firewalld is used if it runs, else iptables"

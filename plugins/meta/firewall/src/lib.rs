@@ -53,7 +53,7 @@ impl ChainedPlugin for Firewall {
                     continue;
                 }
                 let attached = attached(call, &own, bridge, firewalld.is_none());
-                rules::add(&mut table(&mut filter, family)?, attached).map_err(failed)?;
+                rules::add(&mut table(&mut filter, conf.backend, family)?, attached).map_err(failed)?;
                 txn.checkpoint().await;
             }
         }
@@ -81,7 +81,9 @@ impl ChainedPlugin for Firewall {
                     continue;
                 }
                 let attached = attached(call, &own, bridge, firewalld.is_none());
-                if let Some(how) = rules::check(&mut table(&mut filter, family)?, attached).map_err(failed)? {
+                if let Some(how) =
+                    rules::check(&mut table(&mut filter, conf.backend, family)?, attached).map_err(failed)?
+                {
                     return Err(differs(format_args!("the firewall for {}", call.attachment.container_id), how));
                 }
             }
@@ -107,7 +109,7 @@ impl ChainedPlugin for Firewall {
         .into_iter()
         .map(failed)
         .collect();
-        if *backend == Backend::Iptables || addresses.is_empty() {
+        if matches!(backend, Backend::Iptables | Backend::Nftables) || addresses.is_empty() {
             return errors;
         }
         // A firewalld that has ended has forgotten its sources.
@@ -133,7 +135,7 @@ impl ChainedPlugin for Firewall {
             return Ok(());
         }
         let mut filter = open(search_path)?;
-        let mut table = table(&mut filter, Family::Ip)?;
+        let mut table = table(&mut filter, conf.backend, Family::Ip)?;
         rules::probe(&mut table).map_err(failed)
     }
 }
@@ -142,10 +144,13 @@ fn open(search_path: &str) -> Result<Filter, CniError> {
     Ok(Filter::open().map_err(failed)?.searching(search_path))
 }
 
-fn table(filter: &mut Filter, family: Family) -> Result<Table<'_>, CniError> {
+fn table(filter: &mut Filter, backend: Backend, family: Family) -> Result<Table<'_>, CniError> {
+    if backend == Backend::Nftables {
+        return Ok(filter.native(rules::native(family)));
+    }
     filter.iptables(family, TableName::Filter).map_err(failed)?.ok_or_else(|| {
         let why = "the kernel has no extensions of iptables for nf_tables, and iptables is not installed; load nft_compat, \
-                   or install iptables";
+                   install iptables, or use backend nftables";
         failed(OpError::state("use", format!("backend iptables ({family})"), why))
     })
 }
@@ -153,7 +158,7 @@ fn table(filter: &mut Filter, family: Family) -> Result<Table<'_>, CniError> {
 /// firewalld, if the packets are to pass by it.
 fn find_firewalld(backend: Backend) -> Result<Option<Firewalld>, CniError> {
     match backend {
-        Backend::Iptables => Ok(None),
+        Backend::Iptables | Backend::Nftables => Ok(None),
         Backend::Found => Ok(Firewalld::find()),
         Backend::Firewalld => Firewalld::find().map(Some).ok_or_else(|| {
             CniError::new(Code::TRY_AGAIN, "cannot use backend firewalld: it is not on the system bus")
@@ -204,15 +209,18 @@ fn attached<'a>(
     Attached { names, addresses, admin_chain: &conf.admin_chain, isolation, is_accepted_here }
 }
 
-/// Works on both families in each variant of iptables; returns all errors.
+/// Works on both families in each variant of iptables and in our own table; returns all errors.
 fn each(search_path: &str, work: &mut dyn FnMut(&mut Table<'_>, Family) -> netops::error::Result<()>) -> Vec<OpError> {
     let mut filter = match Filter::find() {
         Ok(Some(filter)) => filter.searching(search_path),
         Ok(None) => return Vec::new(),
         Err(error) => return vec![error],
     };
-    let of_family = |family| filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family)).err();
-    let mut errors: Vec<OpError> = FAMILIES.into_iter().filter_map(of_family).collect();
+    let mut errors: Vec<OpError> = Vec::new();
+    for family in FAMILIES {
+        errors.extend(filter.each_iptables(family, TableName::Filter, &mut |table| work(table, family)).err());
+        errors.extend(work(&mut filter.native(rules::native(family)), family).err());
+    }
     // A kernel without IPv6 or nf_tables has no rules of it.
     errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
     errors

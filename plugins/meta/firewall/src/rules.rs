@@ -15,9 +15,10 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use filter::iptables::rule::{Rule, Target, is, is_not};
-use filter::iptables::{Edit, Found, NewRule, Table};
+use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
 use filter::{Names, Stale};
 use netops::error::Result;
+use netops::nft::{self, BaseChain, Family, Hook};
 
 use crate::conf::Policy;
 
@@ -29,6 +30,12 @@ const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
 const BRIDGE: &str = ", bridge: ";
 /// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
+
+/// The table of backend nftables, with the same chains and rules.
+pub(crate) fn native(family: Family) -> NativeTable {
+    const BASE_CHAINS: &[(&str, BaseChain)] = &[(FORWARD, BaseChain::filter(Hook::Forward))];
+    NativeTable { table: nft::Table::new(family, "cni_firewall"), base_chains: BASE_CHAINS }
+}
 
 /// What an attachment's rules let pass.
 #[derive(Debug, Clone, Copy)]
@@ -195,8 +202,8 @@ fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit
 
 /// The first rule that is missing, if any. The reference's are accepted.
 pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Option<String>> {
-    let lacks =
-        |chain: &str, rule: &Rule| Ok(Some(format!("iptables chain {chain} of table filter lacks the rule{rule}")));
+    let place = table.to_string();
+    let lacks = |chain: &str, rule: &Rule| Ok(Some(format!("chain {chain} of table {place} lacks the rule{rule}")));
     let mut wanted: Vec<(&str, Rule)> = Vec::new();
     if attached.is_accepted_here {
         wanted.push((FORWARD, commented("rules", Rule::jump(OWN))));

@@ -1,0 +1,52 @@
+//! Backend nftables: the same chains and rules in a table of our own.
+
+use super::packets::{attach, is_kept_from, network, other_network, reaches};
+use super::saved;
+use crate::configs::with;
+use crate::subjects::node;
+use serde_json::{Value, json};
+use testns::{Attachment, Node, Verb};
+
+fn listed(node: &Node) -> Vec<String> {
+    let mut lines = node.host().nft();
+    lines.retain(|line| line.contains("\"cni_firewall\"") && line.starts_with("nft rule ") && line.contains("id: "));
+    lines
+}
+
+#[test]
+fn same_bridge_by_nftables_needs_no_iptables_and_leaves_no_rule() {
+    let node = node();
+    let (one, two, other) = (node.container(), node.container(), node.container());
+    let own = |name: &str| json!({"name": name, "backend": "nftables", "ingressPolicy": "same-bridge"});
+    let all = [
+        attach(&node, &network(), own("net"), &one),
+        attach(&node, &network(), own("net"), &two),
+        attach(&node, &other_network(), own("other"), &other),
+    ];
+    all.iter().for_each(|attached| drop(attached.check().ok()));
+    assert!(!saved(&node).contains("CNI-"), "{}", saved(&node));
+    assert!(reaches(one.namespace(), two.namespace(), "10.7.0.3"));
+    assert!(is_kept_from(other.namespace(), one.namespace(), "10.7.0.2"));
+    assert!(is_kept_from(one.namespace(), other.namespace(), "10.8.0.2"));
+    // A second ADD changes nothing; DEL and GC find the rules by their notes.
+    let before = listed(&node);
+    super::add(&node, super::config(own("net")), &all[0].attachment, all[0].result.clone());
+    assert_eq!(listed(&node), before);
+    let bare = |config: &Value| {
+        let mut config = config.clone();
+        config.as_object_mut().unwrap().remove("prevResult");
+        config
+    };
+    for _ in 0..2 {
+        node.call(Verb::Del, bare(&all[0].config), &all[0].attachment).ok();
+    }
+    all[0].check().fails_with(107);
+    all[1].check().ok();
+    let gc = json!({"cniVersion": "1.1.0", "prevResult": null, "cni.dev/valid-attachments": []});
+    for attached in [&all[1], &all[2]] {
+        node.call(Verb::Gc, with(attached.config.clone(), gc.clone()), Attachment::none()).ok();
+    }
+    assert_eq!(listed(&node), [""; 0]);
+    let left = node.host().nft();
+    assert!(!left.iter().any(|line| line.contains("\"cni_firewall\"") && line.contains("br0")), "{left:#?}");
+}
