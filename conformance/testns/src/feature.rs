@@ -9,6 +9,7 @@ use std::thread;
 use nix::sched::CloneFlags;
 
 use crate::cable::try_link;
+use crate::tc::try_qdisc;
 
 /// Something that a kernel may lack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +30,13 @@ pub enum Feature {
     Ifb,
     /// tun and tap links: `/dev/net/tun` is there and may be opened.
     Tun,
+    /// Queues of kind `fq_codel`.
+    FqCodel,
 }
 
 impl Feature {
     /// Each of them.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Vlan,
         Self::BridgeVlanFiltering,
         Self::Ipvlan,
@@ -42,6 +45,7 @@ impl Feature {
         Self::Vrf,
         Self::Ifb,
         Self::Tun,
+        Self::FqCodel,
     ];
 
     /// Whether this kernel has it, tested in a namespace of its own.
@@ -91,6 +95,7 @@ impl Feature {
             Self::Vrf => try_link("vrf", None, &[(1, one_u32)]),
             Self::Ifb => try_link("ifb", None, &[]),
             Self::Tun => File::options().read(true).write(true).open("/dev/net/tun").is_ok(),
+            Self::FqCodel => try_qdisc("fq_codel"),
         }
     }
 }
@@ -106,6 +111,7 @@ impl fmt::Display for Feature {
             Self::Vrf => "vrf",
             Self::Ifb => "ifb",
             Self::Tun => "tun",
+            Self::FqCodel => "fq_codel",
         })
     }
 }

@@ -1,15 +1,18 @@
 //! Queueing disciplines as the kernel shows them.
 
 use nix::errno::Errno;
+use nix::libc;
 
 use crate::Namespace;
 use crate::link::{name_of, names};
 use crate::must::Must;
-use crate::netlink::{Attributes, Socket, u32_at};
+use crate::netlink::{Attributes, Body, Socket, u32_at};
 
+const RTM_NEWQDISC: u16 = 36;
 const RTM_DELQDISC: u16 = 37;
 const RTM_GETQDISC: u16 = 38;
 const TCMSG: usize = 20;
+const TC_H_ROOT: u32 = 0xffff_ffff;
 
 impl Namespace {
     /// Takes the queueing disciplines from a link, those of ingress too, so that it has what a new one has.
@@ -18,7 +21,6 @@ impl Namespace {
     /// When there is no such link, or the kernel refuses.
     #[track_caller]
     pub fn clear_qdiscs(&self, link: &str) {
-        const TC_H_ROOT: u32 = 0xffff_ffff;
         const TC_H_INGRESS: u32 = 0xffff_fff1;
         let index = self.link(link).index;
         for parent in [TC_H_ROOT, TC_H_INGRESS] {
@@ -31,6 +33,15 @@ impl Namespace {
             }
         }
     }
+}
+
+/// Whether the kernel puts a queueing discipline of that kind on the loopback link of the thread's namespace.
+pub(crate) fn try_qdisc(kind: &str) -> bool {
+    const TCA_KIND: u16 = 1;
+    const LOOPBACK: u32 = 1;
+    let message = [0, LOOPBACK, 0, TC_H_ROOT, 0].map(u32::to_ne_bytes).concat();
+    let body = Body(message).string(TCA_KIND, kind);
+    Socket::route().request(RTM_NEWQDISC, libc::NLM_F_CREATE | libc::NLM_F_EXCL, &body.0).is_ok()
 }
 
 /// Queueing disciplines of the thread's namespace, a line each.

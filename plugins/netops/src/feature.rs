@@ -25,6 +25,8 @@ pub enum Feature {
     Tun,
     /// Token bucket filters.
     Tbf,
+    /// A queue for each flow, which drops what has waited for too long.
+    FqCodel,
     /// Filters for incoming packets.
     Ingress,
     /// Filters that match fields of the packet (u32) and redirect it to another link (mirred).
@@ -47,6 +49,7 @@ impl Feature {
             Self::Ifb => Some("ifb"),
             Self::Tun => Some("tun"),
             Self::Tbf => Some("sch_tbf"),
+            Self::FqCodel => Some("sch_fq_codel"),
             Self::Ingress => Some("sch_ingress"),
             Self::Redirect => Some("cls_u32 and act_mirred"),
         }
@@ -67,6 +70,7 @@ impl Feature {
             Self::Ifb => "CONFIG_IFB",
             Self::Tun => "CONFIG_TUN",
             Self::Tbf => "CONFIG_NET_SCH_TBF",
+            Self::FqCodel => "CONFIG_NET_SCH_FQ_CODEL",
             Self::Ingress => "CONFIG_NET_SCH_INGRESS",
             Self::Redirect => "CONFIG_NET_CLS_U32, CONFIG_NET_ACT_MIRRED",
         }

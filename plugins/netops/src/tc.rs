@@ -39,6 +39,17 @@ impl Tbf {
         let ticks = u128::from(u32::try_from(burst_us).unwrap_or(u32::MAX)) * 125 / 8;
         Self { rate_bytes, limit_bytes: limit, buffer_ticks: u32::try_from(ticks).unwrap_or(u32::MAX) }
     }
+
+    /// Whether the numbers are those of [`Tbf::new`] for this latency, whatever rate and burst are.
+    #[must_use]
+    pub fn is_for(&self, latency_us: u32) -> bool {
+        let without_burst = Self::new(self.rate_bytes, 0, latency_us).limit_bytes;
+        // A limit of the largest number does not show the burst.
+        self.limit_bytes == u32::MAX
+            || self.limit_bytes.checked_sub(without_burst).is_some_and(|burst_bytes| {
+                burst_bytes > 0 && Self::new(self.rate_bytes, burst_bytes, latency_us) == *self
+            })
+    }
 }
 
 const MICROSECONDS: u128 = 1_000_000;
@@ -48,9 +59,11 @@ const MICROSECONDS: u128 = 1_000_000;
 pub enum Qdisc {
     /// A token bucket filter, for outgoing packets.
     Tbf(Tbf),
+    /// Below the token bucket filter: a queue for each flow, which drops what has waited for too long.
+    FqCodel,
     /// The attachment point of filters for incoming packets.
     Ingress,
-    /// Another kind, by the kernel's name: `noqueue`, `fq_codel`.
+    /// Another kind, by the kernel's name, or one with another handle than [`add`] gives: `noqueue`, `htb`.
     Other(String),
 }
 
@@ -60,6 +73,7 @@ impl Qdisc {
     pub fn kind(&self) -> &str {
         match self {
             Self::Tbf(_) => TBF,
+            Self::FqCodel => FQ_CODEL,
             Self::Ingress => INGRESS,
             Self::Other(kind) => kind,
         }
@@ -69,13 +83,20 @@ impl Qdisc {
         let mut message = TcMessage::with_index(link.index.cast_signed());
         (message.header.handle, message.header.parent) = match self {
             Self::Ingress => (TcHandle { major: TcHandle::INGRESS.major, minor: 0 }, TcHandle::INGRESS),
-            Self::Tbf(_) | Self::Other(_) => (TcHandle { major: 1, minor: 0 }, TcHandle::ROOT),
+            // The kernel gives it a handle.
+            Self::FqCodel => (TcHandle::UNSPEC, BELOW),
+            Self::Tbf(_) | Self::Other(_) => (OWN, TcHandle::ROOT),
         };
         message
     }
 }
 
+/// The root's handle, `1:`.
+const OWN: TcHandle = TcHandle { major: 1, minor: 0 };
+/// The only class of a token bucket filter: the parent of the queue below it.
+const BELOW: TcHandle = TcHandle { major: 1, minor: 1 };
 const TBF: &str = "tbf";
+const FQ_CODEL: &str = "fq_codel";
 const INGRESS: &str = "ingress";
 const TCA_TBF_PARMS: u16 = 1; // include/uapi/linux/pkt_sched.h
 const TCA_TBF_RATE64: u16 = 4;
@@ -85,7 +106,7 @@ const RATE_AT: usize = 8;
 const LIMIT_AT: usize = 24;
 const BUFFER_AT: usize = 28;
 
-/// Adds a qdisc to a link: `ingress` as `ffff:`, any other as the root `1:`.
+/// Adds a qdisc to a link: `ingress` as `ffff:`, `fq_codel` below the token bucket filter, any other as the root `1:`.
 ///
 /// # Errors
 /// `EEXIST`: the link already has one that was configured. [`crate::error::Cause::Unsupported`]: the kernel lacks the
@@ -117,6 +138,7 @@ fn put(op: &'static str, link: &Link, qdisc: &Qdisc, flag: u16) -> Request {
     .wire_name(format!("RTM_NEWQDISC dev={} kind={}", link.name, qdisc.kind()));
     match qdisc {
         Qdisc::Tbf(_) => request.needs(Feature::Tbf),
+        Qdisc::FqCodel => request.needs(Feature::FqCodel),
         Qdisc::Ingress => request.needs(Feature::Ingress),
         Qdisc::Other(_) => request,
     }
@@ -185,6 +207,14 @@ pub fn find_root(net: &Kernel, link: &Link) -> Result<Option<Qdisc>> {
     find(net, link, TcHandle::ROOT)
 }
 
+/// The queue below the token bucket filter.
+///
+/// # Errors
+/// As [`find_root`].
+pub fn find_below(net: &Kernel, link: &Link) -> Result<Option<Qdisc>> {
+    find(net, link, BELOW)
+}
+
 /// The ingress qdisc, where filters for incoming packets are attached.
 ///
 /// # Errors
@@ -223,7 +253,8 @@ fn read(message: &TcMessage) -> Option<Qdisc> {
     });
     match (kind, options) {
         (INGRESS, _) => Some(Qdisc::Ingress),
-        (TBF, Some(TcOption::Other(nest))) => {
+        (FQ_CODEL, _) if message.header.parent == BELOW => Some(Qdisc::FqCodel),
+        (TBF, Some(TcOption::Other(nest))) if message.header.handle == OWN => {
             let mut bytes = vec![0; nest.value_len()];
             nest.emit_value(&mut bytes);
             Tbf::read(&bytes).map(Qdisc::Tbf)
@@ -261,23 +292,35 @@ pub fn redirect_all(link: &Link, to: &Link) -> Request {
     .wire_name(format!("RTM_NEWTFILTER dev={} kind=u32 action=mirred to={}", link.name, to.name))
 }
 
-/// Deletes the filter of [`redirect_all`]; those of other preferences stay.
-///
-/// # Errors
-/// `ENOENT`, `EINVAL`: there is none.
-pub fn delete_redirect(link: &Link) -> Request {
-    let message = RouteNetlinkMessage::DelTrafficFilter(redirection(link));
-    Request::new("delete", format!("filter of {}", link.name), message)
-        .wire_name(format!("RTM_DELTFILTER dev={} pref={PREFERENCE}", link.name))
+/// A filter as [`redirect_all`] makes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Redirect {
+    /// The index of the link that packets are sent to, 0 if that is gone.
+    pub to: u32,
+    handle: TcHandle,
 }
 
-/// The link that the filter of [`redirect_all`] sends packets to: its index, 0 if it is gone.
+/// Deletes this filter. Others stay, of its preference, too.
+///
+/// # Errors
+/// `ENOENT`, `EINVAL`: it is gone.
+pub fn delete_redirect(link: &Link, redirect: &Redirect) -> Request {
+    let mut message = redirection(link);
+    message.header.handle = redirect.handle;
+    Request::new("delete", format!("filter of {}", link.name), RouteNetlinkMessage::DelTrafficFilter(message))
+        .wire_name(format!("RTM_DELTFILTER dev={} pref={PREFERENCE} to={}", link.name, redirect.to))
+}
+
+/// The filters as [`redirect_all`] makes, in the order in which packets come to them.
 ///
 /// # Errors
 /// `ENODEV`: the link is gone.
-pub fn find_redirect(net: &Kernel, link: &Link) -> Result<Option<u32>> {
-    let filters = filters(net, link, redirection(link))?;
-    Ok(filters.iter().flat_map(|message| &message.attributes).find_map(target_in))
+pub fn list_redirects(net: &Kernel, link: &Link) -> Result<Vec<Redirect>> {
+    let redirect = |message: &TcMessage| {
+        let to = message.attributes.iter().find_map(target_in)?;
+        Some(Redirect { to, handle: message.header.handle })
+    };
+    Ok(filters(net, link, redirection(link))?.iter().filter_map(redirect).collect())
 }
 
 /// Whether the link has filters for incoming packets.

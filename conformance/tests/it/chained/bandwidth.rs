@@ -295,6 +295,7 @@ fn only_a_veth_of_the_node_is_shaped() {
     assert!(ifbs(&node).is_empty());
 }
 
+/// The reference says `file exists`; so it is, whatever kind and handle the other shaper has.
 #[test]
 fn another_processs_shaper_stays() {
     if !Feature::Ifb.or_skip() {
@@ -304,9 +305,158 @@ fn another_processs_shaper_stays() {
     let pod = node.container();
     let before = bridged(&node, &pod);
     let veth = before.host_veth();
-    tc(&["qdisc", "add", "dev", veth, "root", "handle", "1:", "htb"]);
+    // Without the packets that were counted.
+    let shown = || tc(&["qdisc", "show", "dev", veth]).split(" direct_packets").next().unwrap_or_default().to_owned();
+    for theirs in [
+        &["handle", "1:", "htb"][..],
+        &["handle", "1:", "tbf", "rate", "1mbit", "burst", "10kb", "latency", "50ms"],
+        &["handle", "1:", "tbf", "rate", "8mbit", "burst", "100kb", "limit", "100kb"],
+        &["handle", "7:", "tbf", "rate", "8mbit", "burst", "100000", "latency", "25ms"],
+    ] {
+        tc(&[&["qdisc", "add", "dev", veth, "root"], theirs].concat());
+        let there = shown();
+        let failure = Call::new(Verb::Add, behind(&before, full()), &pod).run(&node).fails_with(103);
+        assert!(failure.details.contains("Another process shapes this link"), "{failure:?}");
+        assert_eq!(shown(), there);
+        assert!(ifbs(&node).is_empty());
+        node.call(Verb::Del, full(), &pod).ok();
+        assert_eq!(shown(), there);
+        tc(&["qdisc", "del", "dev", veth, "root"]);
+    }
+    Attached::add(&node, &behind(&before, full()), &pod).check().ok();
+}
+
+/// They would not be reached any more, or keep packets from the limit.
+#[test]
+fn another_processs_filters_stay_in_effect() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let veth = before.host_veth();
+    for preference in ["1", "7"] {
+        tc(&["qdisc", "add", "dev", veth, "ingress"]);
+        let filter =
+            ["protocol", "all", "pref", preference, "u32", "match", "u32", "0", "0", "at", "0", "flowid", "1:7"];
+        tc(&[&["filter", "add", "dev", veth, "parent", "ffff:"], &filter[..]].concat());
+        let there = tc(&["filter", "show", "dev", veth, "ingress"]);
+        assert!(there.contains(&format!("pref {preference} ")), "{there}");
+        let failure = Call::new(Verb::Add, behind(&before, full()), &pod).run(&node).fails_with(103);
+        assert!(failure.details.contains("Another process filters what comes in"), "{failure:?}");
+        assert!(!tc(&["qdisc", "show", "dev", veth]).contains("tbf") && ifbs(&node).is_empty());
+        node.call(Verb::Del, full(), &pod).ok();
+        assert_eq!(tc(&["filter", "show", "dev", veth, "ingress"]), there);
+        tc(&["qdisc", "del", "dev", veth, "ingress"]);
+    }
+    // A place without filters is as good as none.
+    tc(&["qdisc", "add", "dev", veth, "ingress"]);
+    Attached::add(&node, &behind(&before, full()), &pod).check().ok();
+}
+
+/// A repeated ADD that fails leaves the limit of the first one.
+#[test]
+fn a_repeated_add_that_fails_leaves_the_limits_as_they_were() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let own = config(json!({"ingressRate": 16_000, "ingressBurst": 80_000}));
+    let attached = Attached::add(&node, &behind(&before, own), &pod);
+    let veth = before.host_veth();
+    tc(&["qdisc", "add", "dev", veth, "clsact"]);
     let failure = Call::new(Verb::Add, behind(&before, full()), &pod).run(&node).fails_with(103);
-    assert!(failure.details.contains("Another process shapes this link"), "{failure:?}");
-    let shown = tc(&["qdisc", "show", "dev", veth]);
-    assert!(shown.contains("htb 1:") && !shown.contains("ingress") && ifbs(&node).is_empty(), "{shown}");
+    assert!(failure.details.contains("Another process filters what comes in"), "{failure:?}");
+    attached.check().ok();
+    assert!(tc(&["qdisc", "show", "dev", veth]).contains("clsact"));
+}
+
+/// How long a small packet of another flow takes while others send all they can, in milliseconds: the middle of some.
+fn delay_under_load(from: &Namespace, to: &Namespace, address: IpAddr) -> u128 {
+    const DEADLINE: Duration = Duration::from_secs(20);
+    // Each has about 120 kB on the way, and then has to wait: the queue of 525 kB is nearly full, and drops nothing.
+    const BUSY: usize = 4;
+    let bind = |port: u16| UdpSocket::bind((address, port)).expect("bind");
+    let (bulk, probes) = to.enter(|| (bind(7001), bind(7002)));
+    let senders = || (0..=BUSY).map(|_| UdpSocket::bind(("0.0.0.0", 0)).expect("bind")).collect::<Vec<_>>();
+    let senders = from.enter(senders);
+    bulk.set_read_timeout(Some(DEADLINE)).expect("a deadline");
+    probes.set_read_timeout(Some(DEADLINE)).expect("a deadline");
+    let (prober, busy) = senders.split_first().expect("sockets");
+    let is_done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for sender in busy {
+            scope.spawn(|| {
+                while !is_done.load(Ordering::Relaxed) {
+                    sender.send_to(&[0; 1300], (address, 7001)).ok();
+                }
+            });
+        }
+        let mut buffer = [0; 2048];
+        // The burst, and then the queue, twice.
+        let mut passed = 0;
+        while passed < 1_500_000 {
+            passed += bulk.recv(&mut buffer).expect("a packet");
+        }
+        let mut delay = || {
+            let sent = Instant::now();
+            prober.send_to(&[0; 8], (address, 7002)).expect("a small packet on its way");
+            probes.recv(&mut buffer).expect("the small packet");
+            sent.elapsed().as_millis()
+        };
+        let mut delays: Vec<u128> = (0..7).map(|_| delay()).collect();
+        is_done.store(true, Ordering::Relaxed);
+        testns::note(&format!("DELAYS to {address}: {delays:?} ms"));
+        delays.sort_unstable();
+        delays[delays.len() / 2]
+    })
+}
+
+/// Why the key is there: a burst of half a megabyte at a megabyte per second may fill a queue of half a second, and every
+/// other flow waits behind it.
+#[test]
+fn key_queue_keeps_the_delay_of_other_flows_short() {
+    if !Feature::Ifb.or_skip() || !Feature::FqCodel.or_skip() {
+        return;
+    }
+    let delays = ["fifo", "fq_codel"].map(|queue| {
+        let node = node();
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let limits = json!({"ingressRate": 8_000_000, "ingressBurst": 4_000_000, "egressRate": 8_000_000,
+            "egressBurst": 4_000_000, "queue": queue});
+        let attached = Attached::add(&node, &behind(&before, config(limits)), &pod);
+        let to_pod = delay_under_load(node.host(), pod.namespace(), ip("10.7.0.2"));
+        let from_pod = delay_under_load(pod.namespace(), node.host(), ip("10.7.0.1"));
+        attached.check().ok();
+        let other = with(attached.config.clone(), json!({"queue": "fq_codel", "prevResult": attached.result}));
+        let check = Call::new(Verb::Check, other, &pod).run(&node);
+        assert_eq!(check.output.code() == 0, queue == "fq_codel", "{check}");
+        attached.del().ok();
+        [to_pod, from_pod]
+    });
+    testns::note(&format!("DELAY [to, from] the pod in ms: {:?} with fifo, {:?} with fq_codel", delays[0], delays[1]));
+    for (fifo, fq_codel) in delays[0].into_iter().zip(delays[1]) {
+        assert!(fifo > 200 && fq_codel * 3 < fifo, "{delays:?}");
+    }
+}
+
+/// A kernel without the kind: the error says which module it lacks, and nothing is changed.
+#[test]
+fn key_queue_on_a_kernel_without_it_names_the_module() {
+    if !Feature::Ifb.or_skip() || Feature::FqCodel.is_here() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    node.remember();
+    let own = with(full(), json!({"queue": "fq_codel"}));
+    let failure = Call::new(Verb::Add, behind(&before, own.clone()), &pod).run(&node).fails();
+    assert!(failure.details.contains("sch_fq_codel"), "{failure:?}");
+    node.assert_as_before_except(super::comes_and_goes);
+    node.call(Verb::Status, with(own, json!({"cniVersion": "1.1.0"})), Attachment::none()).fails_with(50);
 }

@@ -15,6 +15,19 @@ pub struct Conf {
     pub ingress: Option<Limit>,
     /// Of packets from the container.
     pub egress: Option<Limit>,
+    /// What waits in both directions.
+    pub queue: Queue,
+}
+
+/// What holds packets that wait for the bucket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Queue {
+    /// One queue, as in the reference. It may be as long as the burst.
+    #[default]
+    Fifo,
+    /// A queue for each flow, kept short.
+    FqCodel,
 }
 
 /// A limit of one direction. At least a byte per second, and a burst of a byte.
@@ -31,6 +44,7 @@ struct Wire {
     ingress_burst: Option<u64>,
     egress_rate: Option<u64>,
     egress_burst: Option<u64>,
+    queue: Queue,
     runtime_config: RuntimeConfig,
 }
 
@@ -65,6 +79,7 @@ impl FromConf for Conf {
         Ok(Self {
             ingress: Limit::parse(&format!("{prefix}ingress"), ingress_rate, ingress_burst)?,
             egress: Limit::parse(&format!("{prefix}egress"), egress_rate, egress_burst)?,
+            queue: wire.queue,
         })
     }
 }
@@ -100,6 +115,12 @@ impl Limit {
         Tbf::new(self.rate_bytes, self.burst_bytes, LATENCY_US)
     }
 
+    /// Whether a shaper may be ours or the reference's: it has the same latency.
+    #[must_use]
+    pub fn may_have_made(found: &Tbf) -> bool {
+        found.is_for(LATENCY_US)
+    }
+
     /// Whether packets of a link with this MTU never fit into the bucket.
     #[must_use]
     pub fn is_below(self, mtu_bytes: u32) -> bool {
@@ -117,11 +138,12 @@ mod tests {
         let mut all = json!({"name": "n"});
         all.as_object_mut().unwrap().extend(own.as_object().unwrap().clone());
         match Conf::from_conf(&ConfObject::parse(all.to_string().as_bytes()).unwrap()) {
-            Ok(Conf { ingress, egress }) => {
+            Ok(Conf { ingress, egress, queue: Queue::Fifo }) => {
                 let text =
                     |limit: Option<Limit>| limit.map_or("-".into(), |l| format!("{}/{}", l.rate_bytes, l.burst_bytes));
                 format!("{} {}", text(ingress), text(egress))
             }
+            Ok(other) => format!("{other:?}"),
             Err(error) => error.msg.replace("cannot use network config: key ", ""),
         }
     }
@@ -135,6 +157,19 @@ mod tests {
         let own = json!({"ingressRate": 8, "ingressBurst": 8, "runtimeConfig": runtime});
         assert_eq!(read(&own), "1/1 -");
         assert_eq!(read(&json!({"ingressRate": 0, "runtimeConfig": runtime})), "- -");
+    }
+
+    /// An administrator's shaper, whose queue has another length.
+    #[test]
+    fn a_shaper_is_known_by_its_latency() {
+        for (rate_bits, burst_bits) in [(8, 8), (8_000_000, 800_000), (999_999, 12_345), (1 << 30, 0x7fff_ffff)] {
+            let ours = Limit::parse("ingress", rate_bits, burst_bits).unwrap().unwrap().tbf();
+            assert!(Limit::may_have_made(&ours), "{ours:?}");
+            let other = Tbf { limit_bytes: ours.limit_bytes + 1500, ..ours };
+            assert!(!Limit::may_have_made(&other), "{other:?}");
+            let other = Tbf { buffer_ticks: ours.buffer_ticks / 2, ..ours };
+            assert!(!Limit::may_have_made(&other), "{other:?}");
+        }
     }
 
     #[test]
@@ -152,6 +187,7 @@ mod tests {
                 json!({"runtimeConfig": {"bandwidth": {"egressRate": 8}}}),
                 "runtimeConfig.bandwidth.egressRate = 8: it needs key runtimeConfig.bandwidth.egressBurst",
             ),
+            (json!({"queue": "sfq"}), "queue = \"sfq\": unknown variant `sfq`, expected `fifo` or `fq_codel`"),
             (json!({"ingressRate": -1}), "ingressRate = -1: expected a whole number from 0 to 18446744073709551615"),
         ] {
             assert_eq!(read(&own), expected);

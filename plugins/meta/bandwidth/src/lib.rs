@@ -14,11 +14,11 @@ use interface::host_veth;
 use interface::pod::Pod;
 use interface::status::try_out;
 use netops::link::{self, Kind, Link, LinkName, NewLink, Settings};
-use netops::tc::{self, Qdisc, Tbf};
+use netops::tc::{self, Qdisc, Redirect, Tbf};
 use netops::txn::NodeUndo;
 use netops::{Errno, Kernel, pair, unlink};
 
-use crate::conf::{Conf, Limit};
+use crate::conf::{Conf, Limit, Queue};
 
 /// The bandwidth plugin.
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl ChainedPlugin for Bandwidth {
     type Removal = Conf;
 
     async fn add(call: &Call<'_, Conf>, txn: &Txn, result: &mut AddResult) -> Result<(), CniError> {
-        let Conf { ingress, egress } = call.conf.own;
+        let Conf { ingress, egress, queue } = call.conf.own;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
@@ -40,17 +40,20 @@ impl ChainedPlugin for Bandwidth {
         let veth = call.attached.host_end(pod)?;
         if let Some(limit) = ingress {
             warn_if_small("ingressBurst", limit, &veth);
-            txn.push(Box::new(DeleteQdisc { link: veth.clone(), qdisc: Qdisc::Tbf(limit.tbf()) }));
-            shape(&pod.host, &veth, limit.tbf())?;
+            shape(&pod.host, txn, &veth, limit.tbf())?;
+            set_queue(&pod.host, &veth, queue)?;
         }
         txn.checkpoint().await;
         if let Some(limit) = egress {
             warn_if_small("egressBurst", limit, &veth);
-            let ifb = create_ifb(call, pod, txn, &veth)?;
-            shape(&pod.host, &ifb, limit.tbf())?;
+            let stale = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
+            let replaced = prepare(&pod.host, txn, &veth, &stale)?;
+            let ifb = create_ifb(call, pod, txn, &veth, &stale)?;
+            pod.host.run(tc::add(&ifb, &Qdisc::Tbf(limit.tbf()))).map_err(failed)?;
+            set_queue(&pod.host, &ifb, queue)?;
             let up = Settings { up: Some(true), ..Settings::default() };
             pod.host.run(link::set(&(&ifb).into(), &up)).map_err(failed)?;
-            redirect(&pod.host, txn, &veth, &ifb)?;
+            redirect(&pod.host, &veth, &ifb, &replaced)?;
             let mac = ifb.mac.map(|mac| mac.to_string()).unwrap_or_default();
             result.interfaces.push(Interface { name: ifb.name, mac, ..Interface::default() });
         }
@@ -58,25 +61,25 @@ impl ChainedPlugin for Bandwidth {
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
-        let Conf { ingress, egress } = call.conf.own;
+        let Conf { ingress, egress, queue } = call.conf.own;
         if ingress.is_none() && egress.is_none() {
             return Ok(());
         }
         let pod = call.site.pod()?;
         let veth = call.attached.host_end(pod)?;
         if let Some(limit) = ingress {
-            compare(&pod.host, &veth, limit)?;
+            compare(&pod.host, &veth, limit, queue)?;
         }
         if let Some(limit) = egress {
             let found = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
             let [name, _] = ifb::names(call.attachment);
             let ifb = found.into_iter().next().ok_or_else(|| differs(format!("ifb {name}"), "it is not found"))?;
-            compare(&pod.host, &ifb, limit)?;
+            compare(&pod.host, &ifb, limit, queue)?;
             if !ifb.up {
                 return Err(differs(format!("ifb {}", ifb.name), "it is down"));
             }
-            let to = tc::find_redirect(&pod.host, &veth).map_err(failed)?;
-            if to != Some(ifb.index) {
+            let redirects = tc::list_redirects(&pod.host, &veth).map_err(failed)?;
+            if redirects.first().is_none_or(|first| first.to != ifb.index) {
                 return Err(differs(format!("link {}", veth.name), format!("its packets do not go to {}", ifb.name)));
             }
         }
@@ -118,6 +121,9 @@ impl ChainedPlugin for Bandwidth {
             let (Ok(one), Ok(other)) = (one, other) else { return Ok(()) };
             let ifb = link::create(host, &NewLink::new(&one, Kind::Ifb), None)?;
             host.run(tc::add(&ifb, &Qdisc::Tbf(limit.tbf())))?;
+            if conf.queue == Queue::FqCodel {
+                host.run(tc::add(&ifb, &Qdisc::FqCodel))?;
+            }
             if conf.egress.is_some() {
                 let veth = link::create(host, &NewLink::new(&other, Kind::Ifb), None)?;
                 host.run_all(vec![tc::add(&veth, &Qdisc::Ingress), tc::redirect_all(&veth, &ifb)])?;
@@ -134,16 +140,31 @@ fn warn_if_small(key: &str, limit: Limit, veth: &Link) {
     }
 }
 
-/// Puts a bucket on a link. One that an earlier ADD put there is changed.
-fn shape(host: &Kernel, link: &Link, tbf: Tbf) -> Result<(), CniError> {
-    let qdisc = Qdisc::Tbf(tbf);
-    let refused = match host.run(tc::add(link, &qdisc)) {
+/// Puts a bucket on the veth. One that an earlier ADD put there is changed; another process's stays, as in the reference.
+fn shape(host: &Kernel, txn: &Txn, veth: &Link, tbf: Tbf) -> Result<(), CniError> {
+    let undo = |before| txn.push(Box::new(Unshape { link: veth.clone(), made: tbf, before }));
+    let refused = match host.run(tc::add(veth, &Qdisc::Tbf(tbf))) {
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
-        done => return done.map_err(failed),
+        done => {
+            // The answer may be lost.
+            undo(None);
+            return done.map_err(failed);
+        }
     };
-    match tc::find_root(host, link).map_err(failed)? {
-        Some(Qdisc::Tbf(_)) => host.run(tc::replace(link, &qdisc)).map_err(failed),
+    match tc::find_root(host, veth).map_err(failed)? {
+        Some(Qdisc::Tbf(found)) if Limit::may_have_made(&found) => {
+            undo(Some(found));
+            host.run(tc::replace(veth, &Qdisc::Tbf(tbf))).map_err(failed)
+        }
         _ => Err(failed(refused).detail("Another process shapes this link: end that, or give the container no limit.")),
+    }
+}
+
+/// What waits below a bucket. The kernel's own queue is the default.
+fn set_queue(host: &Kernel, link: &Link, queue: Queue) -> Result<(), CniError> {
+    match queue {
+        Queue::Fifo => Ok(()),
+        Queue::FqCodel => host.run(tc::replace(link, &Qdisc::FqCodel)).map_err(failed),
     }
 }
 
@@ -156,14 +177,10 @@ fn unshape(host: &Kernel, removing: &Removing<'_, Conf>, ifbs: &[Link]) -> Resul
     {
         host.run(tc::delete(&veth, &Qdisc::Tbf(limit.tbf()))).map_err(failed)?;
     }
-    // 0: the link is gone, by GC.
-    let is_own = |target: u32| target == 0 || ifbs.iter().any(|ifb| ifb.index == target);
-    let has_own = tc::find_redirect(host, &veth).map_err(failed)?.is_some_and(is_own);
-    if has_own {
-        host.run(tc::delete_redirect(&veth)).map_err(failed)?;
-    }
+    let own = own_redirects(host, &veth, ifbs)?;
+    host.run_all(own.iter().map(|redirect| tc::delete_redirect(&veth, redirect)).collect()).map_err(failed)?;
     // Without a filter it has no effect: a call that was killed has left it.
-    let may_be_left = has_own || removing.removal.egress.is_some();
+    let may_be_left = !own.is_empty() || removing.removal.egress.is_some();
     if may_be_left
         && tc::find_ingress(host, &veth).map_err(failed)? == Some(Qdisc::Ingress)
         && !tc::has_filters(host, &veth).map_err(failed)?
@@ -171,6 +188,13 @@ fn unshape(host: &Kernel, removing: &Removing<'_, Conf>, ifbs: &[Link]) -> Resul
         host.run(tc::delete(&veth, &Qdisc::Ingress)).map_err(failed)?;
     }
     Ok(())
+}
+
+/// The redirections at the veth to these links, or to one that is gone, by GC.
+fn own_redirects(host: &Kernel, veth: &Link, ifbs: &[Link]) -> Result<Vec<Redirect>, CniError> {
+    let mut all = tc::list_redirects(host, veth).map_err(failed)?;
+    all.retain(|redirect| redirect.to == 0 || ifbs.iter().any(|ifb| ifb.index == redirect.to));
+    Ok(all)
 }
 
 /// The host's end of the container's veth: by our mark, or by the container's end.
@@ -187,11 +211,11 @@ fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link
     Ok(found.map(end).transpose().map_err(failed)?.flatten())
 }
 
-/// Makes the attachment's ifb. What an earlier ADD of it left is removed first.
-fn create_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link) -> Result<Link, CniError> {
+/// Makes the attachment's ifb. Those that an earlier ADD of it left are removed first.
+fn create_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Link, CniError> {
     let host = &pod.host;
-    for stale in ifb::find(host, call.attachment, Some(call.attached)).map_err(failed)? {
-        unlink::remove(&stale, None).map_err(failed)?;
+    for stale in stale {
+        unlink::remove(stale, None).map_err(failed)?;
     }
     let name = ifb::free_name(host, call.attachment).map_err(failed)?;
     let name = LinkName::parse(&name).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
@@ -211,33 +235,46 @@ fn create_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link) -> Resul
     Ok(ifb)
 }
 
-/// Sends all that comes in at the veth to the ifb. What an earlier ADD, whose ifb is gone, left there is replaced; filters of
-/// other preferences stay.
-fn redirect(host: &Kernel, txn: &Txn, veth: &Link, ifb: &Link) -> Result<(), CniError> {
-    match host.run(tc::add(veth, &Qdisc::Ingress)) {
-        Ok(()) => txn.push(Box::new(DeleteQdisc { link: veth.clone(), qdisc: Qdisc::Ingress })),
-        Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
-            if tc::find_ingress(host, veth).map_err(failed)? != Some(Qdisc::Ingress) {
-                return Err(failed(error).detail("Another process filters what comes in at this link."));
-            }
-            match host.run(tc::delete_redirect(veth)) {
-                Err(error) if !error.is_absent() => return Err(failed(error)),
-                Ok(()) | Err(_) => (),
-            }
+/// Makes the place for the redirection. Returns the redirections of an earlier ADD, which the new one replaces.
+///
+/// Another process's filters would not be reached any more, or keep packets from the limit: where there are some, the veth is
+/// left alone, as by the reference.
+fn prepare(host: &Kernel, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Vec<Redirect>, CniError> {
+    let refused = match host.run(tc::add(veth, &Qdisc::Ingress)) {
+        Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
+        done => {
+            // The answer may be lost.
+            txn.push(Box::new(DeleteIngress(veth.clone())));
+            return done.map(|()| Vec::new()).map_err(failed);
         }
-        Err(error) => {
-            txn.push(Box::new(DeleteQdisc { link: veth.clone(), qdisc: Qdisc::Ingress }));
-            return Err(failed(error));
-        }
+    };
+    let own = own_redirects(host, veth, stale)?;
+    let is_free = tc::find_ingress(host, veth).map_err(failed)? == Some(Qdisc::Ingress)
+        && (!own.is_empty() || !tc::has_filters(host, veth).map_err(failed)?);
+    if is_free {
+        return Ok(own);
     }
-    host.run(tc::redirect_all(veth, ifb)).map_err(failed)
+    let hint = "Another process filters what comes in at this link: end that, or give the container no egress limit.";
+    Err(failed(refused).detail(hint))
 }
 
-fn compare(host: &Kernel, link: &Link, limit: Limit) -> Result<(), CniError> {
+/// Sends all that comes in at the veth to the ifb, in place of earlier redirections.
+fn redirect(host: &Kernel, veth: &Link, ifb: &Link, replaced: &[Redirect]) -> Result<(), CniError> {
+    let mut requests: Vec<_> = replaced.iter().map(|redirect| tc::delete_redirect(veth, redirect)).collect();
+    requests.push(tc::redirect_all(veth, ifb));
+    host.run_all(requests).map_err(failed)
+}
+
+fn compare(host: &Kernel, link: &Link, limit: Limit, queue: Queue) -> Result<(), CniError> {
     let differs = |how: String| Err(differs(format!("link {}", link.name), how));
     let Tbf { rate_bytes, limit_bytes, buffer_ticks } = limit.tbf();
     match tc::find_root(host, link).map_err(failed)? {
-        Some(Qdisc::Tbf(found)) if found == limit.tbf() => Ok(()),
+        Some(Qdisc::Tbf(found)) if found == limit.tbf() => match queue {
+            Queue::FqCodel if tc::find_below(host, link).map_err(failed)? != Some(Qdisc::FqCodel) => {
+                differs("its bucket has no fq_codel below".to_owned())
+            }
+            Queue::Fifo | Queue::FqCodel => Ok(()),
+        },
         Some(Qdisc::Tbf(found)) => differs(format!(
             "its bucket has rate {} limit {} buffer {}, not rate {rate_bytes} limit {limit_bytes} buffer {buffer_ticks}",
             found.rate_bytes, found.limit_bytes, found.buffer_ticks
@@ -246,25 +283,55 @@ fn compare(host: &Kernel, link: &Link, limit: Limit) -> Result<(), CniError> {
     }
 }
 
+/// Gives the veth back the bucket that it had.
 #[derive(Debug)]
-struct DeleteQdisc {
+struct Unshape {
     link: Link,
-    qdisc: Qdisc,
+    made: Tbf,
+    before: Option<Tbf>,
 }
 
-impl fmt::Display for DeleteQdisc {
+impl fmt::Display for Unshape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "qdisc {} of {} deleted", self.qdisc.kind(), self.link.name)
+        let how = if self.before.is_some() { "as before" } else { "deleted" };
+        write!(f, "qdisc tbf of {} {how}", self.link.name)
     }
 }
 
-impl Undo for DeleteQdisc {
+impl Undo for Unshape {
+    fn run(&self, site: &Site<'_>) -> Result<(), String> {
+        let host = &site.pod().map_err(|error| error.to_string())?.host;
+        let undone = match self.before {
+            Some(before) => host.run(tc::replace(&self.link, &Qdisc::Tbf(before))),
+            None => match tc::find_root(host, &self.link) {
+                Ok(Some(found)) if found == Qdisc::Tbf(self.made) => host.run(tc::delete(&self.link, &found)),
+                found => found.map(drop),
+            },
+        };
+        unless_absent(undone)
+    }
+}
+
+#[derive(Debug)]
+struct DeleteIngress(Link);
+
+impl fmt::Display for DeleteIngress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "qdisc ingress of {} deleted", self.0.name)
+    }
+}
+
+impl Undo for DeleteIngress {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
         let pod = site.pod().map_err(|error| error.to_string())?;
-        match pod.host.run(tc::delete(&self.link, &self.qdisc)) {
-            // EINVAL: it was not made, or the link is gone.
-            Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EINVAL) => Err(error.to_string()),
-            Ok(()) | Err(_) => Ok(()),
-        }
+        unless_absent(pod.host.run(tc::delete(&self.0, &Qdisc::Ingress)))
+    }
+}
+
+/// `EINVAL`: it was not made, or the link is gone.
+fn unless_absent(done: netops::error::Result<()>) -> Result<(), String> {
+    match done {
+        Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EINVAL) => Err(error.to_string()),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
