@@ -28,8 +28,8 @@ const ENTRIES: &[Entry] =
 
 const TUNING: Entry = Entry::of::<tuning::Tuning>();
 
-// The suite has none of these yet. Told neither MTU nor sysctls, `tuning` is a plugin that does nothing: as good a
-// mutant as any of what sets something up.
+// Without MTU and sysctls this crate's `tuning` does nothing: it stands in for plugins that set something up, as mutants
+// that do not. The honest ones are the reference's.
 const PORTMAP: Entry = Entry { name: "portmap", ..TUNING };
 const BANDWIDTH: Entry = Entry { name: "bandwidth", ..TUNING };
 

@@ -67,3 +67,10 @@ fn push(result: &mut Value, list: &str, entry: Value) {
         None => result[list] = Value::from(vec![entry]),
     }
 }
+
+/// Sets a key of an object in a result that has that object.
+fn put(result: &mut Value, object: &str, key: &str, value: Value) {
+    if let Some(object) = result.pointer_mut(object) {
+        object[key] = value;
+    }
+}

@@ -1,6 +1,6 @@
 //! ADD: what it makes, and when it refuses.
 
-use super::at_once;
+use super::{at_once, put};
 use crate::{Mutant, Scene, memory, side_effect};
 use netops::link::{self, Link, Settings, Target};
 use netops::sysctl;
@@ -56,7 +56,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["ips"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "makes-up-a-mac", |scene| {
-        scene.on(Add, |result| result["interfaces"][0]["mac"] = json!("0a:99:99:99:99:99"))
+        scene.on(Add, |result| put(result, "/interfaces/0", "mac", json!("0a:99:99:99:99:99")))
     })
     .with(&["macs"]),
     Mutant::new("tuning", "add.passes-unknown-keys-on", "drops-what-it-does-not-know", |scene| {

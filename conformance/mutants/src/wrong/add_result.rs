@@ -1,6 +1,6 @@
 //! What the result of ADD promises.
 
-use super::push;
+use super::{push, put};
 use crate::{Mutant, side_effect};
 use ipnetwork::IpNetwork;
 use serde_json::json;
@@ -21,10 +21,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     Mutant::new("bridge", "add.result-mac-is-the-links", "tells-another-mac", |scene| {
-        scene.tells(|result| result["interfaces"][2]["mac"] = json!("0a:00:00:00:00:07"))
+        scene.tells(|result| put(result, "/interfaces/2", "mac", json!("0a:00:00:00:00:07")))
     }),
     Mutant::new("bridge", "add.result-mtu-is-the-links", "tells-another-mtu", |scene| {
-        scene.tells(|result| result["interfaces"][2]["mtu"] = json!(9000))
+        scene.tells(|result| put(result, "/interfaces/2", "mtu", json!(9000)))
     }),
     Mutant::new("bridge", "add.result-addresses-are-set", "tells-another-prefix", |scene| {
         scene.tells(|result| {
@@ -40,7 +40,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     Mutant::new("bridge", "add.result-gateway-is-within-reach", "tells-a-gateway-elsewhere", |scene| {
-        scene.tells(|result| result["ips"][0]["gateway"] = json!("203.0.113.254"))
+        scene.tells(|result| put(result, "/ips/0", "gateway", json!("203.0.113.254")))
     }),
     Mutant::new("bridge", "add.result-routes-are-set", "tells-of-a-route-that-is-not-there", |scene| {
         scene.tells(|result| push(result, "routes", json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1" })))

@@ -1,6 +1,6 @@
 //! IPAM plugins.
 
-use super::says;
+use super::{put, says};
 use crate::{Mutant, Scene, side_effect};
 use serde_json::json;
 use skel::Reply;
@@ -19,7 +19,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["requested"])
     .also(&["conventions.cni-args-ip"]),
     Mutant::new("host-local", "ipam.abbreviated-result", "tells-an-index-of-an-interface", |scene| {
-        scene.tells(|result| result["ips"][0]["interface"] = json!(0))
+        scene.tells(|result| put(result, "/ips/0", "interface", json!(0)))
     })
     .also(&["results.form", "results.ips"]),
     Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |scene| {

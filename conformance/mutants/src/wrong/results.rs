@@ -1,5 +1,6 @@
 //! The form of results.
 
+use super::put;
 use crate::Mutant;
 use serde_json::json;
 use skel::cni_spec::Command::Add;
@@ -19,17 +20,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["add.result-has-all-addresses", "results.ips"]),
     Mutant::new("bridge", "results.interfaces", "tells-half-a-mac", |scene| {
-        scene.tells(|result| result["interfaces"][1]["mac"] = json!("0a:00:00"))
+        scene.tells(|result| put(result, "/interfaces/1", "mac", json!("0a:00:00")))
     })
     .also(&["add.result-mac-is-the-links", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.ips", "names-an-interface-that-is-not-there", |scene| {
-        scene.tells(|result| result["ips"][0]["interface"] = json!(7))
+        scene.tells(|result| put(result, "/ips/0", "interface", json!(7)))
     })
     .also(&["add.passes-prev-result-on", "add.result-addresses-are-set", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.routes", "tells-no-prefix-of-a-route", |scene| {
-        scene.tells(|result| result["routes"][0]["dst"] = json!("0.0.0.0"))
+        scene.tells(|result| put(result, "/routes/0", "dst", json!("0.0.0.0")))
     })
     .also(&["add.passes-prev-result-on", "add.result-has-all-routes", "add.result-routes-are-set", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),

@@ -62,7 +62,7 @@ impl Kit {
         schedule::trials(&candidate, &wanted, self.machine)
     }
 
-    /// The trials of a mutant's rule with the honest plugin. The suite has not all plugins: the reference's stand in.
+    /// The trials of a mutant's rule with the honest plugin: the reference's where this crate's does nothing.
     fn plan_honest(&self, mutant: &Mutant) -> Vec<Planned> {
         let mut subject = self.subject(HONEST[usize::from(mutant.apart)]);
         if needs_reference(mutant) {
@@ -168,7 +168,7 @@ fn is_broken(reports: &ByRule, rule: &str, profile: &str) -> bool {
 /// Rules that are left out there: families in which each takes seconds.
 const LONG: [&str; 1] = ["concurrency."];
 
-/// Whether the suite does not have the plugin yet.
+/// Whether this crate's plugin of that name does nothing.
 fn needs_reference(mutant: &Mutant) -> bool {
     ["portmap", "bandwidth"].contains(&mutant.profile)
 }
