@@ -30,6 +30,10 @@ impl Case {
         if plugin.is_ipam || !numbers.one_in(12) {
             set(&mut numbers, &mut config, &(plugin.ipam)());
         }
+        // Without a device there is nothing to compare but refusals.
+        if plugin.name == "host-device" && !numbers.one_in(8) {
+            set(&mut numbers, &mut config, &plugin.keys[0]);
+        }
         for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(keys::common().iter().map(|key| (key, 8))) {
             // Without an address plugin, keys below `ipam` would make one that has no type.
             if numbers.one_in(one_in) && (config["ipam"].is_object() || !key.path.starts_with("ipam.")) {
