@@ -15,7 +15,8 @@ use crate::{burst, growth, leftover, progress, scene};
 #[derive(Debug, Parser)]
 #[command(name = "cargo bench --package bench --")]
 pub(crate) struct Options {
-    /// Only these: a scene (version, loopback, host-local, bridge, bridge-masq, bridge-dual, ptp, macvlan, chain), `burst`, or what grows
+    /// Only these: a scene (version, loopback, host-local, bridge, bridge-masq, bridge-dual, ptp, macvlan, chain, full-chain,
+    /// full-chain-ports), `burst`, or what grows
     /// (reservations, pods, rules, links, attachments, mappings); may be repeated
     #[arg(long, value_name = "ROW")]
     only: Vec<String>,

@@ -13,6 +13,8 @@ pub(crate) struct Scene {
     /// How many addresses ADD has to report.
     pub(crate) addresses: usize,
     pub(crate) verbs: &'static [Verb],
+    /// Of a chain: the configs of the plugins behind the first.
+    pub(crate) behind: Vec<Value>,
 }
 
 /// Which executables take part.
@@ -20,7 +22,7 @@ pub(crate) struct Scene {
 pub(crate) enum Kind {
     /// One interface plugin of this name, perhaps with an IPAM plugin.
     Plugin(&'static str),
-    /// `cnitool` with a bridge and four noops behind it.
+    /// `cnitool` with a bridge and others behind it.
     Chain,
 }
 
@@ -45,8 +47,12 @@ pub(crate) const BRIDGE: &str = "cni0";
 pub(crate) const MASTER: &str = "uplink";
 /// The first pod's host port, behind those of other containers.
 const FIRST_PORT: u32 = 20_000;
-/// Chained plugins behind the bridge.
+/// Noops behind the bridge of [`CHAIN`].
 pub(crate) const NOOPS: usize = 4;
+/// What a chain costs by itself.
+pub(crate) const CHAIN: &str = "chain";
+/// The chain of most nodes, with a mapped port.
+const PORTS: &str = "full-chain-ports";
 
 const V4: &str = "10.88.0.0/16";
 const V6: &str = "fd00:88::/64";
@@ -74,6 +80,9 @@ pub(crate) fn all() -> Vec<Scene> {
         plugin("ptp", "ptp", LIFE, 1, json!({ "ipam": routed() })),
         plugin("macvlan", "macvlan", LIFE, 1, json!({ "master": MASTER, "ipam": routed() })),
         chain(),
+        full_chain("full-chain", LIFE),
+        // With mapped ports CHECK of the reference fails.
+        full_chain(PORTS, &[Verb::Add, Verb::Del]),
     ]
 }
 
@@ -103,8 +112,25 @@ pub(crate) fn host_local() -> Scene {
 
 fn chain() -> Scene {
     // A noop answers `{}`, so there is nothing that CHECK could compare with.
-    Scene { name: "chain", kind: Kind::Chain, verbs: &[Verb::Add, Verb::Del], ..bridge() }
+    let behind = vec![json!({ "type": "noop" }); NOOPS];
+    Scene { name: CHAIN, kind: Kind::Chain, verbs: &[Verb::Add, Verb::Del], behind, ..bridge() }
 }
+
+/// The chain of most nodes. Mapped ports are in [`Scene::capabilities`].
+fn full_chain(name: &'static str, verbs: &'static [Verb]) -> Scene {
+    let behind = json!([
+        { "type": "portmap", "capabilities": { "portMappings": true } },
+        { "type": "firewall", "backend": "iptables" },
+        { "type": "tuning", "mtu": 1400, "sysctl": { "net.core.somaxconn": "500" } },
+        { "type": "bandwidth", "ingressRate": RATE_BITS, "ingressBurst": RATE_BITS, "egressRate": RATE_BITS,
+          "egressBurst": RATE_BITS },
+    ]);
+    let behind = behind.as_array().cloned().unwrap_or_default();
+    Scene { name, kind: Kind::Chain, verbs, behind, ..bridge_masq() }
+}
+
+/// Of a full chain, where nothing is sent.
+const RATE_BITS: u32 = 80_000_000;
 
 fn bridge_with(name: &'static str, addresses: usize, own: Value) -> Scene {
     let base = json!({ "bridge": BRIDGE, "isDefaultGateway": true, "ipam": ipam() });
@@ -114,7 +140,7 @@ fn bridge_with(name: &'static str, addresses: usize, own: Value) -> Scene {
 fn plugin(name: &'static str, plugin: &'static str, verbs: &'static [Verb], addresses: usize, own: Value) -> Scene {
     // The newest version that the reference of Debian 12 speaks.
     let base = json!({ "cniVersion": "1.0.0", "name": NETWORK, "type": plugin });
-    Scene { name, kind: Kind::Plugin(plugin), config: with(base, own), addresses, verbs }
+    Scene { name, kind: Kind::Plugin(plugin), config: with(base, own), addresses, verbs, behind: Vec::new() }
 }
 
 fn ipam() -> Value {
@@ -158,8 +184,21 @@ impl Scene {
             keys.shift_remove("cniVersion");
             keys.shift_remove("name");
         }
-        let plugins: Vec<_> = std::iter::once(first).chain((0..NOOPS).map(|_| json!({ "type": "noop" }))).collect();
+        let plugins: Vec<_> = std::iter::once(&first).chain(&self.behind).collect();
         json!({ "cniVersion": "1.0.0", "name": NETWORK, "plugins": plugins })
+    }
+
+    /// The plugins of a chain, and its address plugin.
+    pub(crate) fn executables(&self) -> impl Iterator<Item = &str> {
+        let plugins = [&self.config, &self.config["ipam"]].into_iter().chain(&self.behind);
+        plugins.filter_map(|plugin| plugin["type"].as_str())
+    }
+
+    /// What a runtime tells the chain of one pod: ports of the node that no other pod has.
+    pub(crate) fn capabilities(&self, pod: u32) -> Option<Value> {
+        let port = 20_000 + pod % 40_000;
+        (self.name == PORTS)
+            .then(|| json!({ "portMappings": [{ "hostPort": port, "containerPort": 80, "protocol": "tcp" }] }))
     }
 }
 

@@ -14,7 +14,8 @@ use crate::call::{Call, Expect};
 use crate::scene::{self, BRIDGE, IFNAME, Kind, MASTER, NETWORK, NOOPS, Scene, Verb};
 
 /// Everything that the scenes call by name.
-const PLUGINS: [&str; 7] = ["bridge", "host-local", "loopback", "macvlan", "noop", "portmap", "ptp"];
+const PLUGINS: [&str; 10] =
+    ["bridge", "bandwidth", "firewall", "host-local", "loopback", "macvlan", "noop", "portmap", "ptp", "tuning"];
 const CNITOOL: &str = "cnitool";
 
 /// Where the executables that `cargo bench` has built are.
@@ -147,7 +148,9 @@ impl Staging {
     /// There is no plugin in it, or it cannot be copied.
     pub(crate) fn folder(&self, name: &str, folder: &Path) -> Result<Subject, String> {
         let file = |name: &str| Some(folder.join(name)).filter(|path| path.is_file());
-        let cnitool = file(CNITOOL);
+        // The reference has none that is installed; what a chain of plugins costs is asked by the same one then.
+        let ours = Some(self.0.path().join("ours").join(CNITOOL)).filter(|path| path.is_file());
+        let cnitool = file(CNITOOL).or(ours);
         if let Some(multicall) = file("cni-plugins") {
             return self.multicall(name, &multicall, cnitool.as_deref());
         }
@@ -205,8 +208,10 @@ impl Subject {
     pub(crate) fn takes_part(&self, scene: &Scene, verb: Verb) -> bool {
         match (&self.who, scene.kind) {
             (Who::Plugins { bin_dir }, Kind::Plugin(name)) => bin_dir.join(name).is_file(),
-            (Who::Plugins { bin_dir }, Kind::Chain) => bin_dir.join(CNITOOL).is_file(),
-            (Who::BareExecs { .. }, kind) => kind == Kind::Chain,
+            (Who::Plugins { bin_dir }, Kind::Chain) => {
+                scene.executables().chain([CNITOOL]).all(|name| bin_dir.join(name).is_file())
+            }
+            (Who::BareExecs { .. }, _) => scene.name == scene::CHAIN,
             (Who::Floor { .. }, Kind::Plugin("bridge" | "loopback" | "macvlan" | "ptp")) => {
                 matches!(verb, Verb::Add | Verb::Del)
             }
@@ -250,7 +255,7 @@ impl Subject {
                 Kind::Plugin(name) => {
                     plugin(bin_dir, name, verb, pod, scene.stdin(verb, pod.number, &pod.result), scene.addresses)
                 }
-                Kind::Chain => cnitool(bin_dir, verb, pod),
+                Kind::Chain => cnitool(bin_dir, scene, verb, pod),
             }),
             Who::Floor { executable, waits } if index == 0 => Some(floor(executable, *waits, scene, verb, pod)),
             Who::Empty { executable } if index == 0 => Some(Call::new(executable.clone(), Expect::Nothing)),
@@ -290,14 +295,18 @@ fn bare_exec(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Pod, index: usize,
     Call { expect: Expect::Object, ..call }
 }
 
-fn cnitool(bin_dir: &Path, verb: Verb, pod: &Pod) -> Call {
+fn cnitool(bin_dir: &Path, scene: &Scene, verb: Verb, pod: &Pod) -> Call {
     let expect = if verb == Verb::Add { Expect::Object } else { Expect::Nothing };
-    Call::new(bin_dir.join(CNITOOL), expect)
+    let call = Call::new(bin_dir.join(CNITOOL), expect)
         .argument(verb.name().to_lowercase())
         .argument(NETWORK)
         .argument(&pod.attachment.netns)
         .variable("CNI_PATH", bin_dir.display().to_string())
-        .variable("CNI_IFNAME", IFNAME)
+        .variable("CNI_IFNAME", IFNAME);
+    match scene.capabilities(pod.number) {
+        Some(capabilities) => call.variable("CAP_ARGS", capabilities.to_string()),
+        None => call,
+    }
 }
 
 fn floor(executable: &Path, waits: bool, scene: &Scene, verb: Verb, pod: &Pod) -> Call {

@@ -96,13 +96,27 @@ pub(crate) const TARGETS: &[Target] = &[
     with_floor(at_most("growth of links on the host, p50", 1.15, "x", |report, who| growth(report, who, "links"))),
     with_floor(at_most("links that come and go beside it, p99 against none", 2.0, "x", churn)),
     with_floor(at_most("peak memory of one call, any of them", 3.0, " MB", |report, who| {
-        let plugins = report.rows.iter().filter(|row| row.subject == who && row.scene != "chain");
+        let plugins = report.rows.iter().filter(|row| row.subject == who && !row.scene.contains("chain"));
         let peaks = plugins.filter_map(|row| Some(row.outcome.figures()?.counts?.peak_kib));
         peaks.max().map(|kib| kib as f64 * 1024.0 / 1e6)
     })),
     at_most("cnitool ADD of bridge and four noops against five bare execs, p50", 1.3, "x", |report, who| {
         ratio(p50(report, "chain", "ADD", who), p50(report, "chain", "ADD", "five execs"))
     }),
+    at_most(
+        "chain of bridge, portmap, firewall, tuning, bandwidth: ADD, p50, against the reference",
+        0.12,
+        "x",
+        |report, who| full_chain(report, who, "ADD"),
+    ),
+    at_most("the same, ADD, p50", 10.0, " ms", |report, who| p50(report, "full-chain", "ADD", who)),
+    at_most("the same, ADD with a mapped port, p50", 10.0, " ms", |report, who| {
+        p50(report, "full-chain-ports", "ADD", who)
+    }),
+    at_most("the same, CHECK, p50, against the reference", 0.13, "x", |report, who| full_chain(report, who, "CHECK")),
+    at_most("the same, CHECK, p50", 6.0, " ms", |report, who| p50(report, "full-chain", "CHECK", who)),
+    at_most("the same, DEL, p50, against the reference", 0.06, "x", |report, who| full_chain(report, who, "DEL")),
+    at_most("the same, DEL, p50", 14.0, " ms", |report, who| p50(report, "full-chain", "DEL", who)),
 ];
 
 type Measure = fn(&Report, &str) -> Option<f64>;
@@ -154,6 +168,10 @@ fn counts(report: &Report, who: &str, scene: &str, verb: &str) -> Option<Counts>
 
 fn ratio(value: Option<f64>, base: Option<f64>) -> Option<f64> {
     value.zip(base).filter(|(_, base)| *base > 0.0).map(|(value, base)| value / base)
+}
+
+fn full_chain(report: &Report, who: &str, verb: &str) -> Option<f64> {
+    ratio(p50(report, "full-chain", verb, who), p50(report, "full-chain", verb, "reference"))
 }
 
 fn more_with_masquerade(report: &Report, who: &str, verb: &str) -> Option<f64> {

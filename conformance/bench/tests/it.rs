@@ -35,11 +35,22 @@ fn rows(report: &Value, list: &str, outcome: &str) -> Vec<String> {
 #[test]
 fn every_scene_is_measured_for_everybody_who_takes_part() {
     let folder = tempfile::tempdir().unwrap();
-    let arguments: Vec<_> =
-        ["version", "loopback", "host-local", "bridge", "bridge-masq", "bridge-dual", "ptp", "macvlan", "chain"]
-            .into_iter()
-            .flat_map(|scene| ["--only", scene])
-            .collect();
+    let arguments: Vec<_> = [
+        "version",
+        "loopback",
+        "host-local",
+        "bridge",
+        "bridge-masq",
+        "bridge-dual",
+        "ptp",
+        "macvlan",
+        "chain",
+        "full-chain",
+        "full-chain-ports",
+    ]
+    .into_iter()
+    .flat_map(|scene| ["--only", scene])
+    .collect();
     let (output, report) = bench(&arguments, folder.path());
     let stdout = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{stdout}");
@@ -53,6 +64,8 @@ fn every_scene_is_measured_for_everybody_who_takes_part() {
     let bridges: Vec<_> = bridges.iter().flat_map(|scene| of_bridge.map(|row| format!("{scene} {row}"))).collect();
     expected.extend(bridges.iter().map(String::as_str));
     expected.extend(["chain ADD five execs", "chain ADD ours", "chain DEL five execs", "chain DEL ours"]);
+    expected.extend(["full-chain ADD ours", "full-chain CHECK ours", "full-chain DEL ours"]);
+    expected.extend(["full-chain-ports ADD ours", "full-chain-ports DEL ours"]);
     assert_eq!(rows(&report, "rows", "measured"), expected, "{stdout}");
 
     for row in report["rows"].as_array().unwrap() {
