@@ -95,7 +95,7 @@ impl<'a> Notes<'a> {
 
     /// An error of a parser. `base` is the object whose keys it names, such as `plugins[0]`; `part` what of it the error is
     /// about if it names none, such as `ipam`.
-    pub(crate) fn error(&mut self, base: &str, part: &str, error: &CniError) {
+    pub(crate) fn error(&mut self, base: &str, part: &str, error: &CniError) -> &mut Finding {
         let text = error.msg.strip_prefix("cannot use network config: ").unwrap_or(&error.msg);
         let key = error.key().unwrap_or(part);
         // A list's own parser puts the plugin before the key.
@@ -103,7 +103,11 @@ impl<'a> Notes<'a> {
             Some((plugin, rest)) if plugin.starts_with("plugins[") && plugin.ends_with(']') => (plugin, rest),
             _ => (base, text),
         };
-        self.value(Level::Error, &join(base, key), text).help = error.details.clone();
+        // The finding has the place.
+        let text = text.split(" at line ").next().unwrap_or(text);
+        let finding = self.value(Level::Error, &join(base, key), text);
+        finding.help.clone_from(&error.details);
+        finding
     }
 
     pub(crate) fn into_findings(self) -> Vec<Finding> {

@@ -85,6 +85,7 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
 
 fn hint_for_syntax(rest: &str) -> &'static str {
     match rest.chars().next() {
+        Some('\u{feff}') => "The file begins with a byte order mark: save it as UTF-8 without one.",
         Some('}' | ']') => "JSON allows no comma after the last entry.",
         Some('/' | '#') => "JSON has no comments.",
         Some('\'') => "JSON has double quotes only.",
@@ -109,15 +110,18 @@ fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: 
         let base = base(source, index);
         let Some(bytes) = network.plugin_conf(index) else { continue };
         let name = plugin.plugin_type.as_str();
-        match known::find(known, name) {
-            Some(known) => keys(&base, &bytes, version, known, notes),
-            None => stranger(&join(&base, "type"), name, known, notes),
-        }
+        let Some(own) = known::find(known, name) else {
+            // It may give its address plugin another config than it has here.
+            stranger(&join(&base, "type"), name, known, notes);
+            continue;
+        };
+        let has_more = !plugin.capabilities.is_empty();
+        keys(&base, &bytes, version, (own, has_more), notes);
         let Ok(object) = ConfObject::parse(&bytes) else { continue };
         let Ok(Some(ipam)) = object.ipam_type() else { continue };
         let key = join(&base, "ipam.type");
         match known::find(known, ipam.as_str()) {
-            Some(ipam) if ipam.role == Role::Address => keys(&base, &bytes, version, ipam, notes),
+            Some(ipam) if ipam.role == Role::Address => keys(&base, &bytes, version, (ipam, has_more), notes),
             Some(other) => {
                 let text = format!("{} is no address plugin", other.name);
                 notes.value(Level::Error, &key, text).help = names(known, Role::Address);
@@ -132,17 +136,22 @@ fn names(known: &[Known], role: Role) -> String {
     format!("Address plugins are {}.", names.join(", "))
 }
 
-fn keys(base: &str, bytes: &[u8], version: SpecVersion, plugin: &Known, notes: &mut Notes<'_>) {
+/// `has_more`: a runtime adds what the plugin's capabilities ask for, so that something that is missing may be there then.
+fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Known, bool), notes: &mut Notes<'_>) {
     // A name that cannot be used has its finding already.
     let Ok(object) = ConfObject::parse(bytes).map(Rc::new) else { return };
-    if let Err(error) = (plugin.parse)(&object, version) {
-        let misspelt: Vec<String> = object.misspelt().iter().map(ToString::to_string).collect();
-        let mut error = error;
-        // They have findings of their own.
-        for sentence in misspelt {
-            error.details = error.details.replace(&sentence, "").trim().to_owned();
+    if let Err(mut error) = (plugin.parse)(&object, version) {
+        for misspelt in object.misspelt() {
+            // It has a finding of its own.
+            error.details = error.details.replace(&misspelt.to_string(), "").trim().to_owned();
         }
-        notes.error(base, if plugin.role == Role::Address { "ipam" } else { "" }, &error);
+        let part = if plugin.role == Role::Address { "ipam" } else { "" };
+        let is_missing = error.key().is_none();
+        let finding = notes.error(base, part, &error);
+        if has_more && is_missing {
+            finding.level = Level::Note;
+            finding.message = format!("{}, unless a runtime gives it", finding.message);
+        }
     }
     for misspelt in object.misspelt() {
         let text = format!("key {} is unknown and is ignored", misspelt.path);

@@ -18,16 +18,41 @@ pub fn text(source: &Source, finding: &Finding, has_colour: bool) -> String {
         Level::Note => Title::NOTE,
     };
     let span = finding.span.start.min(source.text.len())..finding.span.end.min(source.text.len());
-    let snippet = Snippet::source(source.text.as_str()).path(source.name.as_str()).fold(true);
+    // A file may come from anywhere: nothing of it may act on a terminal.
+    let (text, name) = (displayable(&source.text), visible(&source.name));
+    let (message, help) = (visible(&finding.message), visible(&finding.help));
+    let snippet = Snippet::source(text.as_str()).path(name.as_str()).fold(true);
     let mut groups = vec![
-        Group::with_title(title.primary_title(finding.message.as_str()))
+        Group::with_title(title.primary_title(message.as_str()))
             .element(snippet.annotation(AnnotationKind::Primary.span(span))),
     ];
-    if !finding.help.is_empty() {
-        groups.push(Group::with_title(Title::HELP.secondary_title(finding.help.as_str())));
+    if !help.is_empty() {
+        groups.push(Group::with_title(Title::HELP.secondary_title(help.as_str())));
     }
     let renderer = if has_colour { Renderer::styled() } else { Renderer::plain() };
     format!("{}\n", renderer.term_width(COLUMNS).decor_style(DecorStyle::Ascii).render(&groups))
+}
+
+/// Whether a terminal may act on it: controls, marks of direction, and what has no width.
+fn acts(c: char) -> bool {
+    let marks = ['\u{ad}', '\u{61c}', '\u{180e}', '\u{feff}'];
+    let is_mark = matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}');
+    c.is_control() || is_mark || marks.contains(&c)
+}
+
+/// One line of text, in which what acts is escaped.
+fn visible(text: &str) -> String {
+    text.chars().map(|c| if acts(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
+}
+
+/// Text of the same length in bytes, in which what acts is replaced, but for what the renderer replaces itself.
+fn displayable(text: &str) -> String {
+    let replace = |c: char| match c.len_utf8() {
+        2 if acts(c) => '·',
+        3 if acts(c) => char::REPLACEMENT_CHARACTER,
+        _ => c,
+    };
+    text.chars().map(replace).collect()
 }
 
 /// A file with its network and its findings.
@@ -48,4 +73,25 @@ pub fn json(report: &Report, file: usize) -> Value {
     });
     json!({"file": source.name, "network": network.map(|conf| &conf.name), "cniVersion": network.map(|conf| &conf.cni_version),
         "plugins": types, "capabilities": capabilities, "findings": report.of_file(file).map(finding).collect::<Vec<_>>()})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::validate;
+
+    #[test]
+    fn nothing_of_a_file_acts_on_a_terminal() {
+        let json = "{\"name\": \"\\u001b]0;x\\u0007\\u009b2J\\u202e\", \"plugins\": [{\"type\": \"\u{9b}\u{202e}\u{1b}[2J\"}]}";
+        let report = validate(vec![Source::file("a\u{1b}b.conflist", json.as_bytes())], &[]);
+        assert!(!report.findings.is_empty());
+        for finding in &report.findings {
+            let text = text(&report.sources[0], finding, false);
+            assert!(!text.chars().any(|c| c != '\n' && acts(c)), "{text:?}");
+        }
+        let raw = Source::stream("-", "{\"name\": \"a\u{9b}b\u{202e}\u{feff}c\", \"plugins\": 1}".as_bytes());
+        let report = validate(vec![raw], &[]);
+        let text = text(&report.sources[0], &report.findings[0], false);
+        assert!(!text.chars().any(|c| c != '\n' && acts(c)), "{text:?}");
+    }
 }

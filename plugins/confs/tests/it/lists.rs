@@ -15,6 +15,7 @@ fn syntax() {
             "{\"name\": \"a\"«»",
             "«»",
             "{} «x»",
+            "«\u{feff}»{}",
         ],
         &expect![[r#"
             error: key must be a string [JSON allows no comma after the last entry.]
@@ -23,7 +24,8 @@ fn syntax() {
             error: expected `,` or `}`
             error: EOF while parsing an object
             error: EOF while parsing a value
-            error: trailing characters"#]],
+            error: trailing characters
+            error: expected value [The file begins with a byte order mark: save it as UTF-8 without one.]"#]],
     );
 }
 
@@ -46,7 +48,7 @@ fn keys_of_the_list() {
             r#"«{»"cniVersion": "1.0.0", "name": "a", "type": "loopback"}"#,
         ],
         &expect![[r#"
-            error: cannot parse network config: invalid type: sequence, expected a JSON object at line 1 column 0
+            error: cannot parse network config: invalid type: sequence, expected a JSON object
             error: missing network name
             error: invalid characters found in network name [a b]
             error: incompatible CNI versions: network a has cniVersion "1.2.0" [Known are 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0.]
