@@ -1,6 +1,6 @@
 //! The daemon: keeps the leases of all attachments of a node, on one thread.
 //!
-//! Leases outlive it: a [`keeper`] writes each to a file beside the socket, and the next daemon goes on. It holds no
+//! Leases outlive it: a keeper writes each to a file beside the socket, and the next daemon goes on. It holds no
 //! namespace open but while it waits for a server's answer.
 
 pub mod flags;
