@@ -136,6 +136,8 @@ impl Conf {
 /// The parts of a key. As for sysctl(8), the separator is the one that comes first; dots and slashes change places where
 /// that is the dot, so that `net.ipv4.conf.eth0/100.x` is of link `eth0.100`.
 fn parts(name: &str) -> Vec<String> {
+    // As a path below /proc/sys.
+    let name = name.strip_prefix('/').unwrap_or(name);
     match name.find(['.', '/']).and_then(|place| name.get(place..=place)) {
         Some(".") => name.split('.').map(|part| part.replace('/', ".")).collect(),
         _ => name.split('/').map(str::to_owned).collect(),
@@ -236,6 +238,7 @@ mod tests {
         for (own, ifname, expected) in [
             (json!({"net.core.somaxconn": "5"}), "eth0", "sysctl net/core/somaxconn=5"),
             (json!({"net/ipv4/conf/IFNAME/x": "5"}), "eth0.7", "sysctl net/ipv4/conf/eth0.7/x=5"),
+            (json!({"/net/core/x": "5"}), "eth0", "sysctl net/core/x=5"),
             (json!({"net.ipv4.conf.IFNAME.x": "5"}), "eth0.7", "sysctl net/ipv4/conf/eth0.7/x=5"),
             (json!({"net.ipv4.conf.a/7.x": "5"}), "eth0", "sysctl net/ipv4/conf/a.7/x=5"),
         ] {
@@ -245,15 +248,7 @@ mod tests {
 
     #[test]
     fn only_keys_of_the_containers_network_are_taken_and_each_once() {
-        let bad = [
-            "kernel.hostname",
-            "net",
-            "",
-            "net/../kernel/hostname",
-            "net/core/../../kernel/hostname",
-            "/net/core/x",
-            "net..x",
-        ];
+        let bad = ["kernel.hostname", "net", "", "net/../kernel/hostname", "net/core/../../kernel/hostname", "net..x"];
         for name in bad {
             let text = sysctls(&json!({"sysctl": {name: "1"}}), "eth0");
             assert!(text.starts_with("cannot use network config: key sysctl."), "{name}: {text}");

@@ -20,7 +20,7 @@ use netops::Kernel;
 use netops::link::{self, Link, Settings};
 
 use crate::conf::{Conf, DataDir};
-use crate::record::{Kept, Old, Record};
+use crate::record::{Old, Record};
 
 /// The tuning plugin.
 #[derive(Debug)]
@@ -79,9 +79,13 @@ impl ChainedPlugin for Tuning {
             Ok(Some(kept)) => kept,
             // What a killed ADD was about to write.
             Ok(None) => return record.remove().err().into_iter().collect(),
+            // As the reference, DEL does not fail for ever where there is no record to be used.
             Err(error) => {
                 tracing::warn!(%error, "the interface keeps its settings");
-                Kept::default()
+                if let Err(error) = record.remove() {
+                    tracing::warn!(%error, "left");
+                }
+                return Vec::new();
             }
         };
         if !kept.is_of(removing.attachment) {

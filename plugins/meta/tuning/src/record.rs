@@ -22,6 +22,7 @@ use crate::conf::DataDir;
 const BYTES_MAX: u64 = 4096;
 
 const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
+const O_NONBLOCK: i32 = 0o4_000;
 
 /// The file of one attachment.
 #[derive(Debug, Clone)]
@@ -183,8 +184,12 @@ fn parse(path: &Path, bytes: &[u8]) -> Result<Kept, CniError> {
 fn read(path: &Path) -> Result<Option<Vec<u8>>, CniError> {
     let mut options = std::fs::OpenOptions::new();
     let mut bytes = Vec::new();
-    let opened = options.read(true).custom_flags(O_NOFOLLOW).open(path);
-    match opened.and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)) {
+    let opened = options.read(true).custom_flags(O_NOFOLLOW | O_NONBLOCK).open(path);
+    let regular = opened.and_then(|file| match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(std::io::Error::other("it is no regular file")),
+    });
+    match regular.and_then(|file| file.take(BYTES_MAX).read_to_end(&mut bytes)) {
         Ok(_) => Ok(Some(bytes)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(refused("read", path, &error)),
@@ -263,5 +268,16 @@ mod tests {
         assert_eq!(collect(&data_dir, &valid[0].network, &valid), []);
         let names: Vec<_> = std::fs::read_dir(&data_dir.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         assert_eq!(names, ["valid_eth0.json"]);
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_an_error_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let record = Record::of(&DataDir(folder.path().to_owned()), &Attachment::parse("n", "c", "eth0").unwrap());
+        nix::unistd::mkfifo(record.path(), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(record.read().unwrap_err().msg.contains("no regular file"));
+        record.remove().unwrap();
+        std::fs::create_dir(record.path()).unwrap();
+        assert!(record.read().unwrap_err().msg.contains("no regular file"));
     }
 }
