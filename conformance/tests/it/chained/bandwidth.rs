@@ -158,7 +158,11 @@ fn a_repeated_add_changes_the_limits() {
     attached.check().ok();
     // DEL leaves what ends with the veth; an ADD after it works all the same.
     attached.del().ok();
-    Attached::add(&node, &behind(&before, full()), &pod).check().ok();
+    let once = Attached::add(&node, &behind(&before, full()), &pod);
+    once.check().ok();
+    // Behind its own result it adds no second entry of the ifb.
+    let again = Attached::add(&node, &behind(&once, full()), &pod);
+    assert_eq!(again.result["interfaces"], once.result["interfaces"]);
     let filters = tc(&["filter", "show", "dev", before.host_veth(), "ingress"]);
     assert_eq!(filters.matches("mirred").count(), 1, "{filters}");
 }

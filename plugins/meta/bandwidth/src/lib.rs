@@ -55,7 +55,12 @@ impl ChainedPlugin for Bandwidth {
             pod.host.run(link::set(&(&ifb).into(), &up)).map_err(failed)?;
             redirect(&pod.host, &veth, &ifb, &replaced)?;
             let mac = ifb.mac.map(|mac| mac.to_string()).unwrap_or_default();
-            result.interfaces.push(Interface { name: ifb.name, mac, ..Interface::default() });
+            let own = Interface { name: ifb.name, mac, ..Interface::default() };
+            // After a repeated ADD prevResult has it already; addresses refer to interfaces by their places.
+            match result.interfaces.iter_mut().find(|entry| entry.name == own.name && entry.sandbox.is_empty()) {
+                Some(entry) => *entry = own,
+                None => result.interfaces.push(own),
+            }
         }
         Ok(())
     }
