@@ -27,6 +27,7 @@ mod portmap;
 mod ptp;
 mod stacked;
 mod tap;
+mod veth;
 
 mod cnitool;
 mod concurrency;

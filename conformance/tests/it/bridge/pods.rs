@@ -1,47 +1,29 @@
 //! Pods get addresses on a bridge and reach each other.
 
 use super::stays;
-use crate::configs::{Attached, addresses, bridge, dual, ip, v4, v6};
+use crate::configs::{Attached, bridge, dual, ip};
 use crate::subjects::each;
+use crate::veth;
 use serde_json::{Value, json};
 use testns::{Attachment, Namespace, Verb};
 
-/// Two pods reach each other and the gateway by each address; after DEL nothing of them is left.
-fn pods_reach_each_other(ipam: Value, first: &[&str], second: &[&str], gateways: &[&str]) {
-    each(|_, node| {
-        let config = bridge(json!({"isGateway": true, "ipam": ipam}));
-        let (one, two) = (node.container(), node.container());
-        let attached = [Attached::add(node, &config, &one), Attached::add(node, &config, &two)];
-        assert_eq!(addresses(&attached[0].result), first);
-        assert_eq!(addresses(&attached[1].result), second);
-        for (pod, expected) in [(&one, first), (&two, second)] {
-            assert_eq!(pod.namespace().global_addresses("eth0"), expected);
-        }
-        for (pod, others) in [(&one, second), (&two, first)] {
-            let others = others.iter().map(|address| address.split('/').next().unwrap());
-            others.chain(gateways.iter().copied()).for_each(|other| pod.namespace().ping(ip(other)));
-        }
-        attached.iter().for_each(|attached| drop(attached.check().ok()));
-        attached.iter().for_each(|attached| drop(attached.del().ok()));
-        assert!(one.namespace().find_link("eth0").is_none());
-        node.assert_as_before_except(stays);
-    });
+fn config(ipam: Value) -> Value {
+    bridge(json!({"isGateway": true, "ipam": ipam}))
 }
 
 #[test]
 fn two_pods_reach_each_other_and_the_gateway_over_ipv4() {
-    pods_reach_each_other(v4(), &["10.7.0.2/24"], &["10.7.0.3/24"], &["10.7.0.1"]);
+    veth::pods_reach_each_other_over_ipv4(config);
 }
 
 #[test]
 fn two_pods_reach_each_other_and_the_gateway_over_ipv6() {
-    pods_reach_each_other(v6(), &["fd07::2/64"], &["fd07::3/64"], &["fd07::1"]);
+    veth::pods_reach_each_other_over_ipv6(config);
 }
 
 #[test]
 fn two_pods_reach_each_other_and_the_gateway_over_both() {
-    let (one, two) = (["10.7.0.2/24", "fd07::2/64"], ["10.7.0.3/24", "fd07::3/64"]);
-    pods_reach_each_other(dual(), &one, &two, &["10.7.0.1", "fd07::1"]);
+    veth::pods_reach_each_other_over_both(config);
 }
 
 /// Two addresses of one family work like one of each. The reference reports the second gateway as a conflict.

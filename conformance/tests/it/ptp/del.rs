@@ -3,49 +3,28 @@
 use super::ptp;
 use crate::bridge::stays;
 use crate::configs::{Attached, dual, first_ip, with};
-use crate::subjects::{each, node};
+use crate::subjects::node;
+use crate::veth;
 use serde_json::{Value, json};
-use std::fs::File;
 use testns::{Call, Remains, Verb};
 
 fn full(own: Value) -> Value {
     ptp(with(json!({"ipMasq": true, "ipam": dual()}), own))
 }
 
-/// SPEC 2, DEL: repeated calls succeed, and so do those of what was never added.
 #[test]
-fn del_twice_and_of_what_was_never_added_succeeds() {
-    each(|_, node| {
-        node.call(Verb::Del, full(json!({})), &node.container()).ok();
-        let attached = Attached::add(node, &full(json!({})), &node.container());
-        attached.del().ok();
-        attached.del().ok();
-        Call::new(Verb::Del, &attached.config, &attached.attachment).run(node).ok(); // and without prevResult
-        node.assert_as_before_except(stays);
-    });
+fn del_twice_succeeds() {
+    veth::del_twice_succeeds(&full(json!({})));
 }
 
-/// SPEC 2, DEL: the namespace may be alive, gone, a plain file or not named, with and without prevResult. Nothing is left
-/// even while something else keeps the namespace, and with it the veth, alive.
+#[test]
+fn del_of_what_was_never_added_succeeds() {
+    veth::del_of_what_was_never_added_succeeds(&full(json!({})));
+}
+
 #[test]
 fn del_needs_neither_the_namespace_nor_prev_result() {
-    for remains in Remains::ALL {
-        for with_result in [true, false] {
-            let node = node();
-            let pod = node.container();
-            let mut attached = Attached::add(&node, &full(json!({})), &pod);
-            let _held = File::open(pod.namespace().path()).unwrap();
-            attached.attachment = pod.leave(remains);
-            let without = Call::new(Verb::Del, &attached.config, &attached.attachment);
-            let call = if with_result { attached.call(Verb::Del) } else { without };
-            call.run(&node).ok();
-            call.run(&node).ok();
-            let changes = node.changes();
-            let left = changes.lines().find(|line| !stays(line));
-            assert!(left.is_none(), "{remains:?}, prevResult {with_result}: {changes}");
-            assert!(node.host().find_link(attached.host_veth()).is_none());
-        }
-    }
+    veth::del_needs_neither_the_namespace_nor_prev_result(&full(json!({})));
 }
 
 /// DEL reads no key of its own: a config that ADD refuses is good enough.

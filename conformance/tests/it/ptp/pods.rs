@@ -2,47 +2,30 @@
 
 use super::{fixed, ptp, state};
 use crate::bridge::stays;
-use crate::configs::{Attached, addresses, dual, ip, v4, v6, with};
+use crate::configs::{Attached, dual, ip, v4, with};
 use crate::subjects::{each, node, same};
+use crate::veth;
 use serde_json::{Value, json};
 use std::time::Duration;
 use testns::{Transport, exchange};
 
-/// Two pods reach each other, the gateway and the node, and are torn down without a trace.
-fn pods_reach_each_other(ipam: Value, first: &[&str], second: &[&str], gateways: &[&str]) {
-    each(|_, node| {
-        let config = ptp(json!({"ipam": ipam}));
-        let (one, two) = (node.container(), node.container());
-        let attached = [Attached::add(node, &config, &one), Attached::add(node, &config, &two)];
-        assert_eq!(addresses(&attached[0].result), first);
-        assert_eq!(addresses(&attached[1].result), second);
-        let plain = |address: &&str| ip(address.split('/').next().unwrap());
-        for (pod, own, others) in [(&one, first, second), (&two, second, first)] {
-            assert_eq!(pod.namespace().global_addresses("eth0"), own);
-            others.iter().chain(gateways).for_each(|other| pod.namespace().ping(plain(other)));
-            own.iter().for_each(|own| node.host().ping(plain(own)));
-        }
-        attached.iter().for_each(|attached| drop(attached.check().ok()));
-        attached.iter().for_each(|attached| drop(attached.del().ok()));
-        assert!(one.namespace().find_link("eth0").is_none());
-        node.assert_as_before_except(stays);
-    });
+fn config(ipam: Value) -> Value {
+    ptp(json!({"ipam": ipam}))
 }
 
 #[test]
 fn two_pods_reach_each_other_and_the_gateway_over_ipv4() {
-    pods_reach_each_other(v4(), &["10.7.0.2/24"], &["10.7.0.3/24"], &["10.7.0.1"]);
+    veth::pods_reach_each_other_over_ipv4(config);
 }
 
 #[test]
 fn two_pods_reach_each_other_and_the_gateway_over_ipv6() {
-    pods_reach_each_other(v6(), &["fd07::2/64"], &["fd07::3/64"], &["fd07::1"]);
+    veth::pods_reach_each_other_over_ipv6(config);
 }
 
 #[test]
 fn two_pods_reach_each_other_and_the_gateway_over_both() {
-    let (one, two) = (["10.7.0.2/24", "fd07::2/64"], ["10.7.0.3/24", "fd07::3/64"]);
-    pods_reach_each_other(dual(), &one, &two, &["10.7.0.1", "fd07::1"]);
+    veth::pods_reach_each_other_over_both(config);
 }
 
 /// Addresses, routes and what goes where are the reference's.
