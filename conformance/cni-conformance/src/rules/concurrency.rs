@@ -66,10 +66,14 @@ fn at_once(bench: &Bench, count: usize) -> Result<(), Stop> {
     let pods: Vec<_> = (0..count).map(|_| bench.pod()).collect();
     bench.remember_node();
     all_through(&operator, &pods)?;
-    match leaves {
-        true => Ok(()),
-        false => operator.nothing_is_left(&format!("ADD, CHECK and DEL of {count} containers at once")),
+    if leaves || bench.left_behind().is_empty() {
+        return Ok(());
     }
+    // What a plugin makes once, when calls first get into each other's way, such as a file to lock, is no container's: more
+    // containers do not leave more of it.
+    bench.remember_node();
+    all_through(&operator, &pods)?;
+    operator.nothing_is_left(&format!("ADD, CHECK and DEL of {count} containers at once, for the second time"))
 }
 
 /// How many containers at once are fair: no more than the pool has addresses for, and than this machine can serve in
