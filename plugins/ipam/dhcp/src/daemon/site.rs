@@ -68,6 +68,10 @@ impl Site {
             true => SiteError::Gone(error.to_string()),
             false => failed(error),
         })?;
+        // The loopback link's address is zero: no server could answer.
+        if link.mac.is_none_or(|mac| mac.0 == [0; 6]) {
+            return Err(SiteError::Failed(format!("link {ifname} in {} has no Ethernet address", path.display())));
+        }
         Ok(Self { netns, kernel, link })
     }
 
