@@ -13,12 +13,13 @@ use netops::OpError;
 use netops::lock::Lock;
 
 const FOLDER: &str = "/run/cni";
-const DEADLINE: Duration = Duration::from_secs(10);
+/// Each of those that wait before takes some milliseconds; on an emulated processor a second.
+const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Takes the lock of a plugin, `/run/cni/PLUGIN.lock`.
 ///
 /// # Errors
-/// Code 11: another process held it for 10 s; code 100: it cannot be made.
+/// Code 11: another process held it for 30 s; code 100: it cannot be made.
 pub fn lock(plugin: &str) -> Result<Lock, CniError> {
     let folder = Path::new(FOLDER);
     let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
