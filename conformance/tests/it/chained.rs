@@ -228,12 +228,13 @@ fn what_both_make_is_the_same() {
     }
 }
 
-/// 64 containers at once; 16 on a machine whose processor is emulated.
+/// 64 containers at once. On a machine whose processor is emulated, 16 of the plugin that only its kernel can serve.
 #[test]
 fn many_containers_are_served_at_once() {
     let command_line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
-    let count = if command_line.contains(testns::THROWAWAY_MACHINE) { 16 } else { 64 };
-    for scene in scenes() {
+    let is_emulated = command_line.contains(testns::THROWAWAY_MACHINE);
+    let count = if is_emulated { 16 } else { 64 };
+    for scene in scenes().filter(|scene| !is_emulated || scene.plugin == "vrf") {
         let node = node();
         let pods: Vec<Container> = (0..count).map(|_| node.container()).collect();
         let befores: Vec<Attached<'_>> = pods.iter().map(|pod| bridged(&node, pod)).collect();
