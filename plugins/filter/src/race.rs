@@ -1,9 +1,6 @@
 //! Changes a ruleset that other processes change, too: reads it, changes it, and starts again if it has changed in
 //! between.
 
-use std::fs::DirBuilder;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::Path;
 use std::time::Duration;
 
 use netops::error::Result;
@@ -12,10 +9,8 @@ use netops::{Errno, OpError};
 
 /// The number of attempts.
 const TRIES: usize = 16;
-/// A folder that only root can change, empty after a boot.
-const FOLDER: &str = "/run/cni";
-/// Only root can open it.
-const QUEUE: &str = "packet-filter.lock";
+/// The lock of the node that stands for a turn.
+const QUEUE: &str = "packet-filter";
 /// How long to wait in the queue: each of those before takes some milliseconds.
 const QUEUE_DEADLINE: Duration = Duration::from_secs(30);
 
@@ -23,10 +18,7 @@ const QUEUE_DEADLINE: Duration = Duration::from_secs(30);
 /// slows the others down, and all but one of them have read in vain. The kernel guards the change itself, so a failure is only
 /// logged.
 pub(crate) fn queue() -> Option<Lock> {
-    let folder = Path::new(FOLDER);
-    let made = DirBuilder::new().recursive(true).mode(0o755).create(folder);
-    let made = made.map_err(|error| OpError::io("create", FOLDER, &error));
-    let taken = made.and_then(|()| Lock::take(&folder.join(QUEUE), 0o600, QUEUE_DEADLINE));
+    let taken = Lock::of_node(QUEUE, QUEUE_DEADLINE);
     taken.inspect_err(|error| tracing::warn!(%error, "changing the packet filter out of turn")).ok()
 }
 

@@ -18,9 +18,7 @@ use nix::sys::signal::kill;
 use nix::unistd::{Pid, geteuid, getpid};
 
 use crate::file;
-
-/// The record lives no longer than the processes: this folder is empty after a boot.
-const FOLDER: &str = "/run/cni";
+use crate::lock::FOLDER;
 
 /// The right to start a helper. No other process has it until this value is dropped.
 pub(crate) struct Turn {

@@ -3,9 +3,9 @@
 //! Waiting has a deadline and does not poll: a thread sleeps in the kernel until the lock is free. The error at the
 //! deadline names the holder.
 
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -15,6 +15,10 @@ use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
 use crate::error::{Cause, Held, OpError, Result};
 
 const REQUEST: &str = "flock LOCK_EX";
+
+/// The suite's files of the node that need not outlive a boot. What a container can open, such as its own namespace, it
+/// could lock for ever; this folder is root's.
+pub(crate) const FOLDER: &str = "/run/cni";
 
 /// The permission bits of users other than owner and group.
 const OTHERS: u32 = 0o007;
@@ -33,6 +37,17 @@ impl Lock {
     /// [`Cause::Held`] after `deadline`, naming the holder; `ENOENT`: the folder does not exist; `EROFS`, `EACCES`.
     pub fn take(path: &Path, bits: u32, deadline: Duration) -> Result<Self> {
         Self::take_on(open(path, bits)?, path, deadline)
+    }
+
+    /// Takes a lock of the node, `/run/cni/NAME.lock`, for what calls would choose alike at the same time, such as a
+    /// routing table.
+    ///
+    /// # Errors
+    /// As [`Lock::take`]; the folder cannot be created.
+    pub fn of_node(name: &str, deadline: Duration) -> Result<Self> {
+        let made = DirBuilder::new().recursive(true).mode(0o755).create(FOLDER);
+        made.map_err(|error| OpError::io("create", FOLDER, &error))?;
+        Self::take(&Path::new(FOLDER).join(format!("{name}.lock")), 0o600, deadline)
     }
 
     /// Takes the lock as [`Lock::take`] does, without waiting; `None` if another process holds it.
