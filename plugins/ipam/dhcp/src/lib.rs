@@ -76,15 +76,17 @@ impl Plugin for Dhcp {
         Ok(decode(answer)?.result(conf.priority))
     }
 
-    /// Releases the lease. Where no daemon runs, the release is noted for the next one.
+    /// Releases the lease. Where no daemon of ours runs, the release is noted for the next one: DEL of a node that is
+    /// half upgraded does not depend on the reference's daemon, which keeps its own leases until it is stopped.
     async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
         let socket = &request.conf.own.socket;
         let names = names(&request.attachment);
         match rpc::call(socket, Request::Del { names: names.clone() }, OTHERS_WITHIN).await {
             Ok(_) => Ok(()),
             Err(CallError::Away(away)) => {
-                if state::note_release(&state::folder(socket), &names)? {
-                    tracing::warn!(%away, "the lease is released when the daemon starts");
+                match state::note_release(&state::folder(socket), &names)? {
+                    true => tracing::warn!(%away, "the lease is released when the daemon starts"),
+                    false => tracing::warn!(%away, "no lease is recorded for this attachment"),
                 }
                 // A daemon that has started meanwhile may have missed the note.
                 match rpc::call(socket, Request::Del { names }, OTHERS_WITHIN).await {

@@ -120,7 +120,7 @@ pub enum Answer {
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum CallError {
-    /// No daemon listens: the socket is missing, or nothing has it open.
+    /// No daemon of ours listens: the socket is missing, nothing has it open, or it is the reference's.
     Away(CniError),
     /// Any other.
     Failed(CniError),
@@ -162,7 +162,7 @@ async fn exchange(socket: &Path, request: Request) -> Result<Value, CallError> {
     BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut answer).await.map_err(broken)?;
     if answer.starts_with(HTTP) {
         let error = failed(socket, Code::DELEGATE, "it is the reference plugins' daemon".into());
-        return Err(CallError::Failed(error.detail("Stop it, and start `dhcp daemon` of this suite.")));
+        return Err(CallError::Away(error.detail("Stop it, and start `dhcp daemon` of this suite.")));
     }
     if answer.is_empty() {
         return Err(CallError::Failed(failed(socket, Code::IO, "it closed the connection".into())));

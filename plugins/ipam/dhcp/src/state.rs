@@ -96,16 +96,12 @@ pub fn write(folder: &Path, record: &Record) -> Result<(), String> {
     file::replace(&path(folder, &record.subject.names), &bytes, 0o600).map_err(|error| error.to_string())
 }
 
-/// Removes a record, if it is there.
+/// Removes a record, and what a killed writer of it left, if they are there.
 ///
 /// # Errors
 /// The file cannot be removed.
 pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
-    let path = path(folder, names);
-    match fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove", &path, &error)),
-        Ok(()) | Err(_) => Ok(()),
-    }
+    file::remove(&path(folder, names)).map_err(|error| error.to_string())
 }
 
 /// All records that can be read. The others are logged and stay.

@@ -39,6 +39,26 @@ fn plugin_names_the_references_daemon() {
     assert!(error.msg.ends_with("it is the reference plugins' daemon"), "{error:?}");
 }
 
+/// An upgrade that is half done: DEL neither fails for ever nor loses a lease of ours that is still recorded.
+#[test]
+fn del_and_gc_succeed_while_the_references_daemon_is_on_the_socket() {
+    if !is_here() || !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&[]);
+    let pod = lan.node.container();
+    let daemon = lan.daemon(&[]);
+    lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
+    drop(daemon);
+    let reference = reference_daemon(&lan.node, &[]);
+    lan.node.call(Verb::Del, bridge(json!({})), &pod).ok();
+    lan.node.call(Verb::Gc, bridge(json!({"cni.dev/valid-attachments": []})), &pod).ok();
+    drop(reference);
+    let _daemon = lan.daemon(&[]);
+    server.wait_for("DHCPRELEASE");
+}
+
 #[test]
 fn the_references_plugin_gets_an_end_from_our_daemon() {
     if !is_here() {
