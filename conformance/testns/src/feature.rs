@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Once, OnceLock};
 use std::thread;
 
 use nix::sched::CloneFlags;
@@ -121,6 +121,18 @@ impl fmt::Display for Feature {
 /// The line is `SKIP name: why`, for CI to list: a skip is no pass.
 pub fn skip(name: &str, why: &str) {
     note(&format!("SKIP {name}: {why}"));
+}
+
+/// Writes each panic as [`note`] does, too: the harness shows what it has captured only when all tests have ended.
+pub fn note_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            note(&format!("PANIC {}: {info}", std::thread::current().name().unwrap_or_default()));
+            before(info);
+        }));
+    });
 }
 
 /// Writes a line to stderr, past the capture of the test harness.

@@ -58,7 +58,7 @@ pub use address::{Address, Neighbour};
 pub use built::{cnitool, plugins};
 pub use call::{Call, Failure, Reply, Verb};
 pub use container::{Attachment, Container, Remains};
-pub use feature::{Feature, note, skip};
+pub use feature::{Feature, note, note_panics, skip};
 pub use link::{Link, Port, PortVlan};
 pub use mounts::{THROWAWAY_MACHINE, THROWAWAY_PROCESS};
 pub use namespace::Namespace;

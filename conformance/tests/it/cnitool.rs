@@ -6,6 +6,7 @@ use crate::subjects::ours;
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 use testns::{Node, Remains, Subject};
 
@@ -13,19 +14,29 @@ use testns::{Node, Remains, Subject};
 struct Tour {
     node: Node,
     bin_dir: PathBuf,
+    /// The network's subnet, without its last byte. No other test has it: GC looks for addresses in the namespaces of all
+    /// processes, so also in those of tests that run beside this one.
+    subnet: String,
 }
 
 impl Tour {
     fn new() -> Self {
+        static COUNT: AtomicU8 = AtomicU8::new(0);
+        let subnet = format!("10.207.{}", COUNT.fetch_add(1, Ordering::Relaxed));
         let node = Node::with(&ours());
         let bin_dir = node.work_dir().join("opt-cni-bin");
         std::fs::create_dir_all(&bin_dir).unwrap();
         std::fs::create_dir_all("/etc/cni/net.d").unwrap();
         let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
             {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
-             "ipam": {"type": "host-local", "subnet": "10.7.0.0/24"}}]});
+             "ipam": {"type": "host-local", "subnet": format!("{subnet}.0/24")}}]});
         std::fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
-        Self { node, bin_dir }
+        Self { node, bin_dir, subnet }
+    }
+
+    /// An address of the network.
+    fn address(&self, last: u8) -> String {
+        format!("{}.{last}", self.subnet)
     }
 
     fn run(&self, executable: &Path, words: &[&str]) -> Output {
@@ -85,7 +96,7 @@ fn a_plugin_that_is_overwritten_changes_no_other() {
     std::fs::copy("/bin/true", tour.bin_dir.join("loopback")).unwrap();
     let pod = tour.node.container();
     tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
-    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
+    assert_eq!(pod.namespace().global_addresses("eth0"), [tour.address(2) + "/24"]);
 }
 
 /// A foreign file is replaced only on request, and then a copy is kept.
@@ -117,13 +128,13 @@ fn the_tour_works_on_the_installed_set() {
     tour.cnitool(&["validate", "office"]);
     tour.cnitool(&["status", "office"]);
     let result: Value = serde_json::from_str(&tour.cnitool(&["add", "office", &netns])).unwrap();
-    assert_eq!(result["ips"][0]["address"], "10.7.0.2/24");
-    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24"]);
+    assert_eq!(result["ips"][0]["address"], tour.address(2) + "/24");
+    assert_eq!(pod.namespace().global_addresses("eth0"), [tour.address(2) + "/24"]);
     tour.cnitool(&["check", "office", &netns]);
     let attachments: Value = serde_json::from_str(&tour.cnitool(&["attachments", "--json"])).unwrap();
     assert_eq!(attachments.as_array().map(Vec::len), Some(1), "{attachments}");
     tour.cnitool(&["del", "office", &netns]);
-    assert!(!Path::new("/var/lib/cni/networks/office/10.7.0.2").exists());
+    assert!(!Path::new("/var/lib/cni/networks/office").join(tour.address(2)).exists());
     assert_eq!(tour.cnitool(&["attachments", "--json"]).trim(), "[]");
 }
 
@@ -138,7 +149,7 @@ fn gc_removes_what_has_no_namespace_any_more() {
     }
     drop(gone.leave(Remains::Gone));
     tour.node.settle(Duration::from_secs(60));
-    let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(format!("10.7.0.{last}")).exists();
+    let reservation = |last: u8| Path::new("/var/lib/cni/networks/office").join(tour.address(last)).exists();
     assert!(tour.cnitool(&["gc", "office", "--dry-run"]).contains("would be deleted"));
     assert!(reservation(2) && reservation(3));
     tour.cnitool(&["gc", "office"]);
@@ -162,19 +173,20 @@ fn the_debug_log_has_a_line_for_each_step() {
         let missing: Vec<_> = steps.iter().filter(|step| !log.lines().any(|line| line.contains(**step))).collect();
         assert!(missing.is_empty(), "{missing:?} is not in\n{log}");
     };
+    let (gateway, first) = (tour.address(1), tour.address(2));
     steps(
         "add",
         &[
             "create bridge cni0",
             "create veth",
-            "reserved address=10.7.0.2",
-            "add address 10.7.0.2/24 on eth0",
+            &format!("reserved address={first}"),
+            &format!("add address {first}/24 on eth0"),
             "write sysctl",
-            "add address 10.7.0.1/24 on cni0",
+            &format!("add address {gateway}/24 on cni0"),
             "create nft rule",
         ],
     );
-    steps("del", &["released address=10.7.0.2", "delete nft", "delete link veth"]);
+    steps("del", &[&format!("released address={first}"), "delete nft", "delete link veth"]);
 }
 
 /// README's commands from the installation to DEL, verbatim; only the build has been done before, and the folder of

@@ -21,6 +21,7 @@ impl Who {
 
 /// The suite's plugins.
 pub(crate) fn ours() -> Subject {
+    testns::note_panics();
     Subject::ours()
 }
 

@@ -69,7 +69,7 @@ fn folder() -> &'static Path {
 
 fn reservations() -> Vec<PathBuf> {
     let paths = std::fs::read_dir(folder()).unwrap().map(|entry| entry.unwrap().path());
-    paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("10.7.")).collect()
+    paths.filter(|path| path.file_name().unwrap().to_str().unwrap().starts_with("10.")).collect()
 }
 
 fn make_old(path: &Path) {
@@ -115,7 +115,7 @@ fn a_pod_without_alias_is_kept_by_its_address() {
     assert!(!before.is_empty());
     std::fs::remove_file(&reservations()[0]).unwrap();
     let dry = tour.verdicts(&["--dry-run"]);
-    assert!(dry.contains("would be kept") && dry.contains("masquerade of 10.7.0.2"), "{dry}");
+    assert!(dry.contains("would be kept") && dry.contains(&format!("masquerade of {}", tour.address(2))), "{dry}");
     tour.gc(&[]);
     assert_eq!(entries(), before);
     drop(pod);
@@ -127,10 +127,10 @@ fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
     let tour = Tour::installed_set();
     let pod = tour.node.container();
     std::fs::create_dir_all(folder()).unwrap();
-    std::fs::write(folder().join("10.7.0.11"), format!("{}\r\neth0", pod.id())).unwrap();
+    std::fs::write(folder().join(tour.address(11)), format!("{}\r\neth0", pod.id())).unwrap();
     make_old(&reservations()[0]);
     let process = Process::in_pod(&pod);
-    for words in ["link add eth0 type bridge", "address add 10.7.0.11/24 dev eth0"] {
+    for words in ["link add eth0 type bridge", &format!("address add {}/24 dev eth0", tour.address(11))] {
         pod.namespace().enter(|| assert!(Command::new("ip").args(words.split(' ')).status().unwrap().success()));
     }
     tour.gc(&[]);
@@ -146,12 +146,12 @@ fn a_pod_with_no_link_on_the_node_is_kept_by_its_address() {
 fn what_is_younger_than_a_minute_is_kept() {
     let tour = Tour::installed_set();
     std::fs::create_dir_all(folder()).unwrap();
-    std::fs::write(folder().join("10.7.0.9"), "c9\r\neth0").unwrap();
+    std::fs::write(folder().join(tour.address(9)), "c9\r\neth0").unwrap();
     let done = tour.gc(&[]);
     assert!(stderr(&done).contains("younger than a minute") && reservations().len() == 1, "{done:?}");
     make_old(&reservations()[0]);
     let dry = tour.verdicts(&["--dry-run"]);
-    assert!(dry.contains("would be deleted") && dry.contains("address 10.7.0.9"), "{dry}");
+    assert!(dry.contains("would be deleted") && dry.contains(&format!("address {}", tour.address(9))), "{dry}");
     assert_eq!(reservations().len(), 1);
     tour.gc(&[]);
     assert_eq!(reservations().len(), 0);
@@ -243,6 +243,6 @@ fn a_kept_container_keeps_all_its_interfaces() {
     let netns = pod.namespace().path().display().to_string();
     tour.cnitool(&["add", "office", &netns, "--container-id", "both", "--ifname", "net1"]);
     tour.gc(&["--keep", "both"]);
-    assert_eq!(pod.namespace().global_addresses("net1"), ["10.7.0.2/24"]);
+    assert_eq!(pod.namespace().global_addresses("net1"), [tour.address(2) + "/24"]);
     tour.cnitool(&["check", "office", &netns, "--container-id", "both", "--ifname", "net1"]);
 }
