@@ -37,7 +37,7 @@ enum Peer {
 
 const NOTHING: fn(&str) -> bool = |_| false;
 
-const SCENES: [Scene; 7] = [
+pub(crate) const SCENES: [Scene; 7] = [
     Scene {
         plugin: "tuning",
         config: tuning::full,

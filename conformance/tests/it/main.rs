@@ -23,6 +23,7 @@ mod loopback;
 mod masquerade;
 mod namespaces;
 mod noop;
+mod orphans;
 mod portmap;
 mod ptp;
 mod stacked;

@@ -142,6 +142,11 @@ impl Filter {
         }
     }
 
+    /// Closes the connection as [`Nft::close`] does: for DEL and GC, when all else is done.
+    pub fn close(self) {
+        self.nft.close();
+    }
+
     /// Removes the masquerade rules of an attachment, ours and the reference plugins', in either backend.
     ///
     /// Absence is no error. Continues after errors and returns them all. After a deletion, closing the connection waits

@@ -1,10 +1,10 @@
-//! Starts at most one helper process on a node.
+//! Starts a few helper processes at most on a node.
 //!
 //! A helper makes a slow system call for a plugin and may outlive it; it then becomes a child of PID 1 (or of the
 //! nearest subreaper). Some PID 1 never wait for children that they did not start. Without a limit every helper would
-//! stay there as a zombie until the node runs out of pids. So the last helper is recorded in a file, and no other is
-//! started until it is gone: the plugin makes the call itself and waits. A helper is identified by its pid, its start
-//! time and its PID namespace.
+//! stay there as a zombie until the node runs out of pids. So each helper is recorded in a file, and there are
+//! [`HELPERS`] of these: while all of them name helpers that exist, the plugin makes the call itself and waits. A helper
+//! is identified by its pid, its start time and its PID namespace.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -20,19 +20,28 @@ use nix::unistd::{Pid, geteuid, getpid};
 use crate::file;
 use crate::lock::FOLDER;
 
+/// How many helpers there can be: as many as DEL of a usual chain starts (bandwidth, firewall, portmap, bridge), each of
+/// which exists for 20 ms.
+const HELPERS: u8 = 4;
+
 /// The right to start a helper. No other process has it until this value is dropped.
 pub(crate) struct Turn {
     note: File,
 }
 
 impl Turn {
-    /// Takes the turn. `None`: the last helper still exists, in whatever state, or that cannot be determined.
+    /// Takes a turn. `None`: all helpers still exist, in whatever state, or that cannot be determined.
     pub(crate) fn find() -> Option<Self> {
         // The pids in the /proc of another PID namespace belong to other processes.
         if std::fs::read_link("/proc/self").ok()?.as_os_str() != OsStr::new(&getpid().to_string()) {
             return None;
         }
-        let note = open(Path::new(FOLDER)).ok()?;
+        let namespace = std::fs::metadata("/proc/self/ns/pid").ok()?.ino();
+        (0..HELPERS).find_map(|number| Self::take(namespace, number))
+    }
+
+    fn take(namespace: u64, number: u8) -> Option<Self> {
+        let note = open(Path::new(FOLDER), namespace, number).ok()?;
         let meta = note.metadata().ok()?;
         // Only a folder that no other user has made, can lock or can change.
         if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
@@ -57,8 +66,10 @@ impl Turn {
 }
 
 /// Opens the record, one for each PID namespace.
-fn open(folder: &Path) -> std::io::Result<File> {
-    let path: PathBuf = folder.join(format!("helper.{}", std::fs::metadata("/proc/self/ns/pid")?.ino()));
+/// The record of a helper: `helper.NAMESPACE`, then `helper.NAMESPACE.1` and so on.
+fn open(folder: &Path, namespace: u64, number: u8) -> std::io::Result<File> {
+    let suffix = if number == 0 { String::new() } else { format!(".{number}") };
+    let path: PathBuf = folder.join(format!("helper.{namespace}{suffix}"));
     let open = || {
         let mut options = OpenOptions::new();
         options

@@ -3,7 +3,7 @@
 //! Waiting has a deadline and does not poll: a thread sleeps in the kernel until the lock is free. The error at the
 //! deadline names the holder.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -90,6 +90,13 @@ impl Lock {
     }
 }
 
+/// The process that holds the lock on an existing file, as `process PID (NAME)`; `None`: there is no file, or no lock on it.
+/// Takes no lock and opens no file.
+#[must_use]
+pub fn find_holder(path: &Path) -> Option<String> {
+    holder_of(&path.metadata().ok()?)
+}
+
 fn open(path: &Path, bits: u32) -> Result<File> {
     let failed = |error: &std::io::Error| OpError::io("open", object(path), error).request("open O_CREAT");
     let mut options = OpenOptions::new();
@@ -159,21 +166,20 @@ const LOOKS: usize = 10;
 
 /// The holder of the lock, from `/proc/locks` and `/proc/PID/comm`.
 fn holder(file: &File) -> String {
-    let unknown = || "another process".to_owned();
-    let Ok(stat) = file.metadata() else {
-        return unknown();
-    };
+    let found = file.metadata().ok().and_then(|stat| holder_of(&stat));
+    found.unwrap_or_else(|| "another process".to_owned())
+}
+
+fn holder_of(stat: &Metadata) -> Option<String> {
     let device = stat.dev();
     let id = format!("{:02x}:{:02x}:{}", nix::sys::stat::major(device), nix::sys::stat::minor(device), stat.ino());
     let look = || holder_in(&std::fs::read_to_string("/proc/locks").unwrap_or_default(), &id);
-    let Some(pid) = (0..LOOKS).find_map(|_| look()) else {
-        return unknown();
-    };
+    let pid = (0..LOOKS).find_map(|_| look())?;
     let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-    match comm.trim() {
+    Some(match comm.trim() {
         "" => format!("process {pid}"),
         comm => format!("process {pid} ({comm})"),
-    }
+    })
 }
 
 /// The pid in a line such as `1: FLOCK  ADVISORY  WRITE 4711 fe:00:1234 0 EOF`; `->` marks waiting processes.

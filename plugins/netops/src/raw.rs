@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::libc;
@@ -39,6 +40,30 @@ pub(crate) fn send_from_child(
                 libc::_exit(0)
             }
             pid => Ok((Pid::from_raw(pid), read_end)),
+        }
+    }
+}
+
+/// Holds `file` open in a child process for `duration`, less than a second; then the child ends, which closes the file.
+///
+/// The child keeps nothing else open, as with [`send_from_child`].
+///
+/// # Errors
+/// `EAGAIN`, `ENOMEM`: no further process is possible.
+pub(crate) fn hold_in_child(file: BorrowedFd<'_>, duration: Duration) -> Result<Pid, Errno> {
+    let kept = [file.as_raw_fd(), -1, -1];
+    let duration = libc::timespec { tv_sec: 0, tv_nsec: duration.subsec_nanos().into() };
+    // SAFETY: as in `send_from_child`: the child calls those of `keep_only`, nanosleep and _exit only, on a descriptor
+    // that is open, and never returns from this block. `duration` is a live local; a null pointer asks for no remainder.
+    unsafe {
+        match libc::fork() {
+            -1 => Err(Errno::last()),
+            0 => {
+                keep_only(kept);
+                libc::nanosleep(&raw const duration, std::ptr::null_mut());
+                libc::_exit(0)
+            }
+            pid => Ok(Pid::from_raw(pid)),
         }
     }
 }

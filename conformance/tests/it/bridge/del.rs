@@ -6,10 +6,7 @@ use crate::subjects::{each, node};
 use crate::veth;
 use serde_json::{Value, json};
 use std::fs::File;
-use std::io::Read;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-use testns::{Call, Node, Output, Remains, Verb};
+use testns::{Call, Remains, Verb};
 
 fn full(own: Value) -> Value {
     let base = json!({"isGateway": true, "ipMasq": true, "macspoofchk": true, "ipam": dual()});
@@ -177,68 +174,6 @@ fn a_host_veth_of_another_name_is_found_by_its_alias() {
     let _held = File::open(pod.namespace().path()).unwrap();
     Call::new(Verb::Del, &second.config, pod.leave(Remains::EmptyPath)).run(&node).ok();
     assert!(node.host().find_link(second.host_veth()).is_none());
-}
-
-/// A process that never waits for its children, as PID 1 of a PID namespace.
-struct Careless(Child);
-
-impl Careless {
-    fn new() -> Self {
-        let mut unshare = Command::new("unshare");
-        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", "echo; exec sleep 1000"]);
-        let mut child = unshare.stdout(Stdio::piped()).spawn().unwrap();
-        // This line reports that it has started.
-        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
-        Self(child)
-    }
-
-    fn pid(&self) -> u32 {
-        let [pid] = children(self.0.id())[..] else { panic!("unshare has one child") };
-        pid
-    }
-
-    /// Makes the call in the process's PID namespace.
-    fn run(&self, call: &Call, node: &Node) -> Output {
-        let (executable, variables, stdin) = call.invocation(node);
-        let mut nsenter = Command::new("nsenter");
-        nsenter.args(["--pid", "--mount", "--target", &self.pid().to_string()]).arg(executable).envs(variables);
-        testns::run(nsenter, stdin.as_bytes(), Duration::from_secs(20))
-    }
-}
-
-impl Drop for Careless {
-    fn drop(&mut self) {
-        self.0.kill().ok();
-        self.0.wait().ok();
-    }
-}
-
-/// The children of this process, zombies included.
-fn children(parent: u32) -> Vec<u32> {
-    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
-    let parent_of = |pid: u32| -> Option<u32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
-    };
-    all.filter(|pid| parent_of(*pid) == Some(parent)).collect()
-}
-
-/// A container whose PID 1 does not wait for orphans: it must not run out of pids.
-#[test]
-fn where_pid_1_waits_for_no_child_at_most_one_is_left() {
-    let node = node();
-    let careless = Careless::new();
-    for own in [json!({}), json!({"ipMasq": true, "ipMasqBackend": "nftables"})] {
-        for _ in 0..3 {
-            let attached = Attached::add(&node, &bridge(own.clone()), &node.container());
-            let output = careless.run(&attached.call(Verb::Del), &node);
-            assert_eq!(output.code(), 0, "{output:?}");
-            assert!(node.host().find_link(attached.host_veth()).is_none());
-            let left = children(careless.pid());
-            assert!(left.len() <= 1, "{left:?}");
-        }
-    }
-    node.assert_as_before_except(stays);
 }
 
 /// prevResult has the form of the config's version; the oldest forms have no interfaces.

@@ -223,6 +223,7 @@ fn each(search_path: &str, work: &mut dyn FnMut(&mut Table<'_>, Family) -> netop
     }
     // A kernel without IPv6 or nf_tables has no rules of it.
     errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
+    filter.close();
     errors
 }
 

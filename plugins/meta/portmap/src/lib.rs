@@ -240,6 +240,7 @@ fn each(
     errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
     // A client that keeps sending to a container that is gone must reach the next one.
     forget_flows(&forwarded);
+    filter.close();
     errors
 }
 

@@ -17,6 +17,8 @@ use super::transaction::{
 };
 use super::wire::{Header, RawMessage, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
+use crate::helper::Turn;
+use crate::raw::hold_in_child;
 
 /// The kernel fills at most 32 KiB of a dump at once (`netlink_dump`).
 const RECEIVE_LEN: usize = 64 * 1024;
@@ -40,12 +42,15 @@ pub(super) fn open_socket() -> std::io::Result<Socket> {
     Ok(socket)
 }
 
+/// Longer than the kernel's grace period usually is. A helper that closes earlier would wait with the ruleset locked.
+const GRACE: Duration = Duration::from_millis(50);
+
 /// A connection to nf_tables of the namespace it was opened in.
 ///
 /// Two costs determine how to use it (measured on Linux 6.18, where a request takes 5 to 50 us):
 /// - **Closing the socket after a transaction that deleted an object waits for the kernel's grace period, 10 to 25
-///   ms.** Keep it open until other work is done. Removing links takes as long, and their helper can hold the socket
-///   ([`crate::unlink::remove`]).
+///   ms.** Removing links takes as long, and their helper can hold the socket ([`crate::unlink::remove`]); without
+///   links, a helper holds it ([`Nft::close`]).
 /// - **A refused transaction costs a grace period too**, inside [`Nft::commit`] and while the ruleset is locked for all
 ///   processes. Read first and then change; do not use a refusal as a test.
 #[derive(Debug)]
@@ -66,6 +71,16 @@ impl Nft {
         let place = place.into();
         let socket = open_socket().map_err(|e| OpError::io("open", "an nf_tables socket", &e).at(&*place))?;
         Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
+    }
+
+    /// Closes the connection and does not wait for the kernel's grace period, if a helper process can hold it open until
+    /// that is over: for a caller that has deleted objects and ends now. Objects that another process has deleted would
+    /// make it wait, too.
+    pub fn close(self) {
+        let Some(turn) = Turn::find() else { return };
+        if let Ok(helper) = hold_in_child(self.as_fd(), GRACE) {
+            turn.note(helper);
+        }
     }
 
     /// Commits a transaction: all of it or nothing.

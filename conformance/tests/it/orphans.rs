@@ -1,0 +1,91 @@
+//! What calls leave to PID 1.
+
+use crate::bridge::stays;
+use crate::chained::{SCENES, behind, bridged};
+use crate::configs::{Attached, bridge};
+use crate::subjects::node;
+use serde_json::json;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+use testns::{Call, Node, Output, Verb};
+
+/// How many helpers there are at most.
+const HELPERS: usize = 4;
+
+/// A process that never waits for its children, as PID 1 of a PID namespace.
+struct Careless(Child);
+
+impl Careless {
+    fn new() -> Self {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--fork", "--mount-proc", "--kill-child", "sh", "-c", "echo; exec sleep 1000"]);
+        let mut child = unshare.stdout(Stdio::piped()).spawn().unwrap();
+        // This line reports that it has started.
+        child.stdout.as_mut().unwrap().read_exact(&mut [0]).unwrap();
+        Self(child)
+    }
+
+    fn pid(&self) -> u32 {
+        let [pid] = children(self.0.id())[..] else { panic!("unshare has one child") };
+        pid
+    }
+
+    /// Makes the call in the process's PID namespace.
+    fn run(&self, call: &Call, node: &Node) -> Output {
+        let (executable, variables, stdin) = call.invocation(node);
+        let mut nsenter = Command::new("nsenter");
+        nsenter.args(["--pid", "--mount", "--target", &self.pid().to_string()]).arg(executable).envs(variables);
+        testns::run(nsenter, stdin.as_bytes(), Duration::from_secs(20))
+    }
+}
+
+impl Drop for Careless {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+/// The children of this process, zombies included.
+fn children(parent: u32) -> Vec<u32> {
+    let all = std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let parent_of = |pid: u32| -> Option<u32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    };
+    all.filter(|pid| parent_of(*pid) == Some(parent)).collect()
+}
+
+/// A container whose PID 1 does not wait for orphans: it must not run out of pids.
+#[test]
+fn where_pid_1_waits_for_no_child_four_are_left_at_most() {
+    let node = node();
+    let careless = Careless::new();
+    for own in [json!({}), json!({"ipMasq": true, "ipMasqBackend": "nftables"})] {
+        for _ in 0..HELPERS {
+            let attached = Attached::add(&node, &bridge(own.clone()), &node.container());
+            let output = careless.run(&attached.call(Verb::Del), &node);
+            assert_eq!(output.code(), 0, "{output:?}");
+            assert!(node.host().find_link(attached.host_veth()).is_none());
+            let left = children(careless.pid());
+            assert!(left.len() <= HELPERS, "{left:?}");
+        }
+    }
+    assert_eq!(children(careless.pid()).len(), HELPERS);
+    node.assert_as_before_except(stays);
+}
+
+/// Plugins that have rules on the node and no link there.
+#[test]
+fn del_of_rules_leaves_the_wait_for_the_kernel_to_a_helper() {
+    for scene in SCENES.into_iter().filter(|scene| ["firewall", "portmap"].contains(&scene.plugin)) {
+        let node = node();
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
+        let careless = Careless::new();
+        assert_eq!(careless.run(&attached.call(Verb::Del), &node).code(), 0);
+        assert_eq!(children(careless.pid()).len(), 1, "{}", scene.plugin);
+    }
+}
