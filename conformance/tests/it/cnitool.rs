@@ -1,5 +1,6 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
+mod doctor;
 mod gc;
 
 use crate::subjects::ours;

@@ -12,6 +12,14 @@ Exit codes:
   2    the command line is wrong
   130  interrupted by SIGINT, 143 by SIGTERM; an ADD was rolled back";
 
+const DOCTOR_EXIT_CODES: &str = "\
+Exit codes:
+  0    no faults, or notes only
+  1    doctor itself failed; stderr says why
+  2    the command line is wrong
+  3    there are warnings
+  4    there are errors";
+
 /// Adds containers to CNI networks, removes them, and installs plugins.
 #[derive(Debug, Parser)]
 #[command(name = "cnitool", version, after_help = EXIT_CODES, max_term_width = 100)]
@@ -102,6 +110,9 @@ pub(crate) enum Verb {
     },
     /// Report faults of configurations, with file, line and remedy
     Validate(Validate),
+    /// Look for faults of the node's network: what is left over, damaged, nearly full, or in the way
+    #[command(after_help = DOCTOR_EXIT_CODES)]
+    Doctor(Doctor),
     /// List the attachments in the cache
     Attachments {
         /// Only those of this network
@@ -153,6 +164,14 @@ pub(crate) struct Validate {
     /// Fail on warnings, too
     #[arg(long)]
     pub(crate) strict: bool,
+}
+
+/// What doctor does.
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// Remove what cannot belong to a container that lives, after showing it; then look again
+    #[arg(long)]
+    pub(crate) fix: bool,
 }
 
 /// What is shown of addresses.

@@ -12,7 +12,8 @@ use std::time::{Duration, Instant};
 /// How long a namespace may take to end after its last name is gone: sockets in it are freed a moment later.
 const MOMENT: Duration = Duration::from_secs(1);
 
-pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Output) -> anyhow::Result<()> {
+/// Without `output` nothing is printed of what was kept and deleted.
+pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Option<Output>) -> anyhow::Result<()> {
     let network = settings.network(&gc.whole.network)?;
     if network.disable_gc {
         tracing::warn!("network {} says disableGC: nothing is deleted", network.name);
@@ -31,13 +32,15 @@ pub(crate) async fn run(settings: &Settings, gc: &Gc, output: Output) -> anyhow:
     let keep = survey.keep().map_err(|found| nameless(&network, found));
     let plan = Plan { network: &network, cached: &cached, survey: &survey };
     let Some(collection) = collection else {
-        output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
+        if let Some(output) = output {
+            output.table(&plan.table(&valid, ["would be kept", "would be deleted"]))?;
+        }
         return keep.map(drop);
     };
     valid.extend(keep?);
     report_kept(&network, &survey);
     let outcome = collection.gc(&valid).await;
-    if outcome.is_ok() {
+    if let Some(output) = output.filter(|_| outcome.is_ok()) {
         output.table(&plan.table(&valid, ["kept", "deleted"]))?;
     }
     Ok(outcome?)

@@ -5,6 +5,7 @@
 
 mod args;
 mod attachments;
+mod doctor;
 mod gc;
 mod install;
 mod ipam;
@@ -64,7 +65,7 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
     let _too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
     let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let kind = tokio::select! {
-        outcome = &mut work => return outcome.map(|()| ExitCode::SUCCESS),
+        outcome = &mut work => return outcome,
         _ = int.recv() => SignalKind::interrupt(),
         _ = term.recv() => SignalKind::terminate(),
     };
@@ -75,14 +76,15 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
     Ok(ExitCode::from(SIGNALLED + u8::try_from(kind.as_raw_value()).unwrap_or(0)))
 }
 
-async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::Result<()> {
+async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::Result<ExitCode> {
     let settings = Settings::new(&cli.common, cancellation);
     match &cli.verb {
+        Verb::Doctor(words) => return doctor::run(&settings, words, output).await,
         Verb::Add(target) => verbs::add(&settings, target).await,
         Verb::Check(target) => verbs::check(&settings, target).await,
         Verb::Del(target) => verbs::del(&settings, target).await,
         Verb::Forget(target) => gc::forget(&settings, target).await,
-        Verb::Gc(words) => gc::run(&settings, words, output).await,
+        Verb::Gc(words) => gc::run(&settings, words, Some(output)).await,
         Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
         Verb::Validate(words) => validating::run(&settings, words, output).await,
@@ -96,4 +98,5 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
             say(&script)
         }
     }
+    .map(|()| ExitCode::SUCCESS)
 }

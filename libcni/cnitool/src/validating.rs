@@ -6,12 +6,9 @@ use crate::settings::Settings;
 use anyhow::{Context, bail};
 use libcni::cni_spec::json;
 use libcni::conflist;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 use validate::{Level, Report, Source, executables, render, validate};
-
-/// A config is a few kilobytes; a stream that never ends is none.
-const BYTES_MAX: u64 = 16 << 20;
 
 pub(crate) async fn run(settings: &Settings, words: &Validate, output: Output) -> anyhow::Result<()> {
     let mut report = validate(sources(settings, &words.networks)?, confs::ALL);
@@ -77,10 +74,7 @@ fn sources(settings: &Settings, words: &[String]) -> anyhow::Result<Vec<Source>>
 
 fn source(settings: &Settings, word: &str) -> anyhow::Result<Source> {
     if word == "-" {
-        let mut bytes = Vec::new();
-        let read = io::stdin().take(BYTES_MAX).read_to_end(&mut bytes);
-        read.context("cannot read standard input")?;
-        return Ok(Source::stream("<stdin>", &bytes));
+        return Source::read_stream("<stdin>", io::stdin()).context("cannot read standard input");
     }
     if word.contains('/') {
         return read(Path::new(word));
@@ -102,8 +96,5 @@ fn name(source: &Source) -> Option<String> {
 }
 
 fn read(path: &Path) -> anyhow::Result<Source> {
-    let file = std::fs::File::open(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let mut bytes = Vec::new();
-    file.take(BYTES_MAX).read_to_end(&mut bytes).with_context(|| format!("cannot read {}", path.display()))?;
-    Ok(Source::file(&path.display().to_string(), &bytes))
+    Source::read(path).with_context(|| format!("cannot read {}", path.display()))
 }

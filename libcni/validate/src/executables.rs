@@ -1,6 +1,9 @@
 //! Whether this node has the plugins, and the versions they speak.
 
-use cni_spec::{PluginType, json};
+use std::io;
+use std::path::Path;
+
+use cni_spec::{PluginType, SUITE_MARK, json};
 use futures::future::join_all;
 use libcni::Runtime;
 
@@ -8,6 +11,14 @@ use crate::Report;
 use crate::finding::{Finding, Level, Notes, join};
 use crate::known::{Known, resembling};
 use crate::network::base;
+
+/// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
+///
+/// # Errors
+/// As `open(2)` and `read(2)`.
+pub fn is_of_this_suite(file: &Path) -> io::Result<bool> {
+    Ok(memchr::memmem::find(&std::fs::read(file)?, SUITE_MARK.as_bytes()).is_some())
+}
 
 /// Asks each plugin of each network for its versions, all at the same time, and adds what is wrong to the report.
 pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {

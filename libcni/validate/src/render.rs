@@ -40,8 +40,9 @@ fn acts(c: char) -> bool {
     c.is_control() || is_mark || marks.contains(&c)
 }
 
-/// One line of text, in which what acts is escaped.
-fn visible(text: &str) -> String {
+/// One line of text, in which all that a terminal may act on is escaped.
+#[must_use]
+pub fn visible(text: &str) -> String {
     text.chars().map(|c| if acts(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 

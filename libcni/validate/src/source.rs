@@ -1,7 +1,10 @@
 //! A file, and the place of each key in it.
 
 use std::cmp::Reverse;
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::Range;
+use std::path::Path;
 
 use jsonc_parser::ast::{ObjectProp, Value};
 use jsonc_parser::common::Ranged;
@@ -29,7 +32,32 @@ pub struct Source {
     pub form: Form,
 }
 
+/// A config is a few kilobytes; a stream that never ends is none.
+const BYTES_MAX: u64 = 16 << 20;
+
+fn bytes(stream: impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    stream.take(BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 impl Source {
+    /// Reads a file, at most 16 MiB of it.
+    ///
+    /// # Errors
+    /// As `open(2)` and `read(2)`.
+    pub fn read(path: &Path) -> io::Result<Self> {
+        Ok(Self::file(&path.display().to_string(), &bytes(File::open(path)?)?))
+    }
+
+    /// Reads a stream, at most 16 MiB of it.
+    ///
+    /// # Errors
+    /// As `read(2)`.
+    pub fn read_stream(name: &str, stream: impl Read) -> io::Result<Self> {
+        Ok(Self::stream(name, &bytes(stream)?))
+    }
+
     /// A file of this name and content; its form follows from the name.
     #[must_use]
     pub fn file(name: &str, bytes: &[u8]) -> Self {

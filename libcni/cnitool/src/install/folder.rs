@@ -1,11 +1,12 @@
 //! The target folder of an installation.
 
-use super::source::{FOR_TESTS, is_ours};
+use super::source::FOR_TESTS;
 use super::{Action, Item};
 use anyhow::{Context, anyhow, bail};
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use validate::executables::is_of_this_suite;
 
 /// The folder of replaced foreign files.
 pub(super) const REPLACED: &str = ".replaced";
@@ -79,7 +80,7 @@ impl Folder {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Standing::Absent,
             Err(error) => return Err(error).with_context(failed),
             Ok(meta) if meta.is_dir() => bail!("cannot install {}: a folder is in its place", path.display()),
-            Ok(meta) if meta.is_file() && is_ours(&path).with_context(failed)? => Standing::Ours,
+            Ok(meta) if meta.is_file() && is_of_this_suite(&path).with_context(failed)? => Standing::Ours,
             Ok(_) => Standing::Foreign,
         };
         Ok(Item { name, standing, action })

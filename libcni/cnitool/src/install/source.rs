@@ -1,10 +1,11 @@
 //! The source of the executables.
 
 use anyhow::{Context, bail};
-use libcni::cni_spec::{PluginType, SUITE_MARK};
+use libcni::cni_spec::PluginType;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use validate::executables::is_of_this_suite;
 
 /// The name of the executable that contains all plugins.
 const CNI_PLUGINS: &str = "cni-plugins";
@@ -59,7 +60,8 @@ impl Source {
 /// `cni-plugins` beside `cnitool`; in an installation any plugin, as each file contains all of them.
 fn beside(cnitool: &Path) -> PathBuf {
     let built = cnitool.with_file_name(CNI_PLUGINS);
-    let is_plugin = |path: &&PathBuf| path.as_path() != cnitool && path.is_file() && is_ours(path).unwrap_or(false);
+    let is_plugin =
+        |path: &&PathBuf| path.as_path() != cnitool && path.is_file() && is_of_this_suite(path).unwrap_or(false);
     let installed = || {
         let entries = std::fs::read_dir(cnitool.parent()?).ok()?;
         let mut paths: Vec<_> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
@@ -70,7 +72,7 @@ fn beside(cnitool: &Path) -> PathBuf {
 }
 
 fn check_ours(file: &Path) -> anyhow::Result<()> {
-    match is_ours(file) {
+    match is_of_this_suite(file) {
         Ok(true) => Ok(()),
         Ok(false) => bail!("cannot install {}: it is no executable of this suite", file.display()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => bail!(
@@ -101,46 +103,4 @@ fn list(plugins: &Path) -> anyhow::Result<Vec<String>> {
         PluginType::parse(name).with_context(failed)?;
     }
     Ok(names)
-}
-
-/// Whether a file has the suite's mark among its bytes.
-pub(super) fn is_ours(file: &Path) -> io::Result<bool> {
-    Ok(contains(&std::fs::read(file)?, SUITE_MARK.as_bytes()))
-}
-
-/// Horspool's search: examines one byte of each window, and mostly skips the whole window.
-fn contains(text: &[u8], word: &[u8]) -> bool {
-    let Some((_, head)) = word.split_last() else { return true };
-    let mut step = [word.len(); 256];
-    for (index, byte) in head.iter().enumerate() {
-        step[usize::from(*byte)] = head.len() - index;
-    }
-    let mut at = 0;
-    while let Some(window) = text.get(at..at + word.len()) {
-        if window == word {
-            return true;
-        }
-        at += step[usize::from(window[head.len()])];
-    }
-    false
-}
-
-#[cfg(test)]
-mod tests {
-    use super::contains;
-
-    #[test]
-    fn a_word_is_found_wherever_it_is() {
-        for (text, word, want) in [
-            ("abcabd", "abd", true),
-            ("abd", "abd", true),
-            ("xxabdxx", "abd", true),
-            ("aabab", "abb", false),
-            ("ab", "abd", false),
-            ("", "a", false),
-            ("aaaaab", "aab", true),
-        ] {
-            assert_eq!(contains(text.as_bytes(), word.as_bytes()), want, "{word} in {text}");
-        }
-    }
 }

@@ -147,6 +147,37 @@ pub(crate) fn in_legacy(search_path: &str, family: Family, name: TableName) -> R
     Ok(None)
 }
 
+/// Which variants of iptables have rules.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Variants {
+    /// nf_tables: tables `filter`, `nat`, `mangle` or `raw` of family `ip` or `ip6`.
+    pub nft: bool,
+    /// The legacy tables.
+    pub legacy: bool,
+}
+
+/// Looks for rules in both variants. `search_path` is `PATH`, for the program that reads the legacy tables.
+///
+/// # Errors
+/// The refusal of the kernel; the error of the program.
+pub fn variants_with_rules(search_path: &str) -> Result<Variants> {
+    let mut found = Variants::default();
+    let mut nft = Nft::open("the host")?;
+    for family in FAMILIES {
+        for table in ["filter", "nat", "mangle", "raw"].map(|name| netops::nft::Table::new(family, name)) {
+            // A chain that is used has a rule, or another one's rule leads to it.
+            found.nft |= nft.list_chains(&table)?.iter().any(|chain| chain.uses > 0);
+        }
+        let Names { legacy_save, .. } = names(family);
+        if !loaded(family).is_empty()
+            && let Some(save) = executable::find(search_path, &[legacy_save])
+        {
+            found.legacy |= has_rules(&executable::save_all(&save)?);
+        }
+    }
+    Ok(found)
+}
+
 /// The names of the tables that the legacy variant has used, one per line. Without its modules the file does not exist.
 fn loaded(family: Family) -> String {
     fs::read_to_string(names(family).tables).unwrap_or_default()

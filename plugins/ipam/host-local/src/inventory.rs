@@ -3,7 +3,7 @@
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use cni_spec::{CniError, Code, ConfObject, ContainerId, FromConf, IfName, NetworkName, json};
 use serde::Deserialize;
@@ -78,6 +78,44 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
     }
     held.sort_unstable_by_key(|(address, _)| *address);
     Ok(held.into_iter().map(|(_, held)| held).collect())
+}
+
+/// What is wrong with a file of a network's folder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flaw {
+    /// Its name is an address, and it names no owner: its writer died before it wrote.
+    Empty,
+    /// What a killed writer of a file has left.
+    Unfinished,
+}
+
+/// The damaged files of a folder that are at least a minute old, in order: an ADD may be about to finish a younger one.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn flaws(folder: &Path) -> io::Result<Vec<(PathBuf, Flaw)>> {
+    const OLD: Duration = Duration::from_secs(60);
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let (name, path) = entry.map(|entry| (entry.file_name(), entry.path()))?;
+        let name = name.to_string_lossy();
+        let is_empty = || Address::from_file_name(&name).is_some() && read(&path) == Some(Content::Debris);
+        let flaw = match name.starts_with('.') {
+            true => Flaw::Unfinished,
+            false if is_empty() => Flaw::Empty,
+            false => continue,
+        };
+        let age = path.symlink_metadata().and_then(|meta| meta.modified()).map(|written| written.elapsed());
+        if age.is_ok_and(|age| age.is_ok_and(|age| age > OLD)) {
+            found.push((path, flaw));
+        }
+    }
+    found.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+    Ok(found)
 }
 
 /// How many addresses of a range are given.

@@ -1,0 +1,352 @@
+//! `cnitool doctor`: each kind of damage is found and named, what is left over is removed on request, and a container that
+//! lives loses nothing.
+
+use super::Tour;
+use serde_json::{Value, json};
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, SystemTime};
+use testns::{Container, Remains};
+
+/// A node with a container that lives, and whatever damage.
+struct Ward {
+    tour: Tour,
+    pod: Container,
+}
+
+fn store() -> PathBuf {
+    "/var/lib/cni/networks/office".into()
+}
+
+fn make_old(path: &Path) {
+    let hour_ago = SystemTime::now() - Duration::from_secs(3600);
+    File::options().write(true).open(path).unwrap().set_modified(hour_ago).unwrap();
+}
+
+fn write_old(path: &Path, content: &str) {
+    fs::write(path, content).unwrap();
+    make_old(path);
+}
+
+fn run(words: &str) {
+    let mut parts = words.split(' ');
+    assert!(Command::new(parts.next().unwrap()).args(parts).status().unwrap().success(), "{words}");
+}
+
+impl Ward {
+    fn new() -> Self {
+        let tour = Tour::new();
+        assert!(tour.install(&[]).status.success());
+        let pod = tour.node.container();
+        tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+        make_old(&store().join(tour.address(2)));
+        Self { tour, pod }
+    }
+
+    fn doctor(&self, more: &[&str]) -> (i32, Vec<Value>) {
+        let words = [&["doctor", "--json"], more].concat();
+        let output = self.tour.run(&self.tour.bin_dir.join("cnitool"), &words);
+        let findings = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        (output.status.code().unwrap(), findings)
+    }
+
+    /// A second container of the network, which is gone without DEL.
+    fn lose_a_container(&self) {
+        let pod = self.tour.node.container();
+        self.tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
+        make_old(&store().join(self.tour.address(3)));
+        drop(pod.leave(Remains::Gone));
+        self.tour.node.settle(Duration::from_secs(60));
+    }
+
+    fn cached_entry_of(&self, pod: &Container) -> PathBuf {
+        let netns = pod.namespace().path().display().to_string();
+        let mut entries = fs::read_dir("/var/lib/cni/results").unwrap().map(|entry| entry.unwrap().path());
+        entries.find(|path| fs::read_to_string(path).unwrap().contains(&netns)).unwrap()
+    }
+
+    fn edit_network(&self, edit: impl FnOnce(&mut Value)) {
+        let path = "/etc/cni/net.d/10-office.conflist";
+        let mut network: Value = serde_json::from_slice(&fs::read(path).unwrap()).unwrap();
+        edit(&mut network);
+        fs::write(path, network.to_string()).unwrap();
+    }
+
+    #[track_caller]
+    fn assert_pod_is_whole(&self) {
+        self.tour.cnitool(&["check", "office", &self.pod.namespace().path().display().to_string()]);
+    }
+}
+
+/// What happened to the node, the kind of the finding, the exit code of doctor, and what of the finding names it.
+type Damage = (&'static str, fn(&Ward), &'static str, i32, &'static str);
+
+const WARNING: i32 = 3;
+const ERROR: i32 = 4;
+
+/// What `--fix` mends.
+const LEFT_OVER: [Damage; 6] = [
+    ("a container is gone without DEL", Ward::lose_a_container, "leftover", WARNING, "address 10."),
+    (
+        "the cache has forgotten a container that is gone",
+        |ward| {
+            ward.lose_a_container();
+            let living = ward.cached_entry_of(&ward.pod);
+            let entries = fs::read_dir("/var/lib/cni/results").unwrap().map(|entry| entry.unwrap().path());
+            let others: Vec<_> = entries.filter(|path| *path != living).collect();
+            assert_eq!(others.len(), 1);
+            fs::remove_file(&others[0]).unwrap();
+        },
+        "leftover",
+        WARNING,
+        "address 10.",
+    ),
+    (
+        "a reservation of a container that never was",
+        |ward| write_old(&store().join(ward.tour.address(77)), "c77\r\neth0"),
+        "leftover",
+        WARNING,
+        "c77/eth0",
+    ),
+    (
+        "a container is gone without DEL, and so is its reservation",
+        |ward| {
+            ward.lose_a_container();
+            fs::remove_file(store().join(ward.tour.address(3))).unwrap();
+        },
+        "leftover",
+        WARNING,
+        "masquerade of 10.",
+    ),
+    (
+        "the cache was restored from a backup",
+        |ward| {
+            let pod = ward.tour.node.container();
+            let netns = pod.namespace().path().display().to_string();
+            ward.tour.cnitool(&["add", "office", &netns]);
+            let entry = ward.cached_entry_of(&pod);
+            let backup = fs::read(&entry).unwrap();
+            ward.tour.cnitool(&["del", "office", &netns]);
+            drop(pod.leave(Remains::Gone));
+            fs::write(entry, backup).unwrap();
+        },
+        "leftover",
+        WARNING,
+        "only in the cache",
+    ),
+    (
+        "an empty reservation",
+        |ward| write_old(&store().join(ward.tour.address(9)), ""),
+        "damaged-reservation",
+        WARNING,
+        ".9",
+    ),
+];
+
+/// What an operator has to decide on.
+const OTHERS: [Damage; 12] = [
+    (
+        "a configuration that no runtime can use",
+        |_| fs::write("/etc/cni/net.d/20-bad.conflist", r#"{"cniVersion": "1.0.0", "name": "bad""#).unwrap(),
+        "config",
+        ERROR,
+        "line 1",
+    ),
+    (
+        "a configuration behind another of the same name",
+        |_| {
+            let copied = fs::copy("/etc/cni/net.d/10-office.conflist", "/etc/cni/net.d/20-office.conflist");
+            copied.unwrap();
+        },
+        "config",
+        WARNING,
+        "20-office",
+    ),
+    (
+        "a plugin is missing",
+        |ward| ward.edit_network(|network| network["plugins"].as_array_mut().unwrap().push(json!({"type": "absent"}))),
+        "not-ready",
+        ERROR,
+        "absent",
+    ),
+    (
+        "a plugin of another make",
+        |ward| {
+            ward.edit_network(|network| network["plugins"].as_array_mut().unwrap().push(json!({"type": "foreign"})));
+            let script = "#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || echo '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.1.0\"]}'\n";
+            fs::write(ward.tour.bin_dir.join("foreign"), script).unwrap();
+            run(&format!("chmod +x {}", ward.tour.bin_dir.join("foreign").display()));
+        },
+        "mixed-makes",
+        0,
+        "foreign",
+    ),
+    (
+        "a cache entry is damaged",
+        |_| fs::write("/var/lib/cni/results/office-c5-eth0", "{").unwrap(),
+        "unreadable-entry",
+        WARNING,
+        "office-c5-eth0",
+    ),
+    (
+        "a killed process has left an unfinished file",
+        |_| write_old(&store().join(".last_reserved_ip.0.new"), "10"),
+        "unfinished",
+        0,
+        ".last_reserved_ip.0.new",
+    ),
+    (
+        "a range is nearly full",
+        |ward| {
+            for last in 10..=250 {
+                write_old(&store().join(ward.tour.address(last)), "an operator's");
+            }
+        },
+        "range-full",
+        WARNING,
+        "242 of 253",
+    ),
+    (
+        "a range is full",
+        |ward| {
+            for last in 3..=254 {
+                write_old(&store().join(ward.tour.address(last)), "an operator's");
+            }
+        },
+        "range-full",
+        ERROR,
+        "253 of 253",
+    ),
+    ("forwarding is off", |_| run("sysctl -qw net.ipv4.ip_forward=0"), "forwarding-off", ERROR, "net.ipv4.ip_forward"),
+    (
+        "the MTU is above that of the way out",
+        |ward| {
+            for words in [
+                "ip link add out mtu 1400 type bridge",
+                "ip address add 192.168.7.2/24 dev out",
+                "ip link set out up",
+                "ip route add default via 192.168.7.1",
+            ] {
+                run(words);
+            }
+            ward.edit_network(|network| network["plugins"][0]["mtu"] = json!(1500));
+        },
+        "mtu",
+        WARNING,
+        "1400",
+    ),
+    (
+        "both variants of iptables have rules",
+        |_| run("iptables-legacy -t filter -A FORWARD -s 203.0.113.1 -j DROP"),
+        "two-rulesets",
+        WARNING,
+        "legacy",
+    ),
+    (
+        "the folder of configurations is no folder",
+        |_| {
+            fs::rename("/etc/cni/net.d", "/etc/cni/away").unwrap();
+            fs::write("/etc/cni/net.d", "").unwrap();
+        },
+        "unseen",
+        WARNING,
+        "/etc/cni/net.d",
+    ),
+];
+
+/// The level of a note does not fail monitoring.
+fn is_found(ward: &Ward, (name, _, kind, code, text): Damage, more: &[&str]) {
+    let (exit, findings) = ward.doctor(more);
+    let found = findings.iter().find(|finding| finding["kind"] == kind && finding.to_string().contains(text));
+    assert!(found.is_some(), "{name}: {findings:#?}");
+    assert_eq!(exit, code, "{name}: {findings:#?}");
+}
+
+#[test]
+fn a_node_without_faults_has_no_finding() {
+    let ward = Ward::new();
+    assert_eq!(ward.doctor(&[]), (0, Vec::new()));
+    let shown = ward.tour.cnitool(&["doctor"]);
+    assert_eq!(shown, "no faults found\n");
+}
+
+#[test]
+fn what_is_left_over_is_found_and_removed_on_request() {
+    for damage in LEFT_OVER {
+        let ward = Ward::new();
+        ward.tour.node.remember();
+        damage.1(&ward);
+        is_found(&ward, damage, &[]);
+        assert_eq!(ward.doctor(&["--fix"]), (0, Vec::new()), "{}", damage.0);
+        ward.assert_pod_is_whole();
+        ward.tour.node.assert_as_before_except(|line| {
+            crate::chained::comes_and_goes(line) || line.contains("last_reserved_ip") || line.contains("/run/")
+        });
+    }
+}
+
+#[test]
+fn what_only_an_operator_can_decide_on_is_found_and_left_alone() {
+    for damage in OTHERS {
+        if damage.2 == "two-rulesets" && !Path::new("/usr/sbin/iptables-legacy").exists() {
+            testns::skip(damage.0, "iptables-legacy is not installed");
+            continue;
+        }
+        let ward = Ward::new();
+        damage.1(&ward);
+        ward.tour.node.remember();
+        is_found(&ward, damage, &[]);
+        is_found(&ward, damage, &["--fix"]);
+        ward.tour.node.assert_as_before_except(|line| crate::chained::comes_and_goes(line) || line.contains("/run/"));
+    }
+}
+
+/// An ADD of another runtime may be under way, or a container of it may live.
+#[test]
+fn what_may_live_is_kept() {
+    let ward = Ward::new();
+    let other = ward.tour.node.container();
+    let netns = other.namespace().path().display().to_string();
+    ward.tour.cnitool(&["--cache-dir", "/run/podman/cni", "add", "office", &netns]);
+    make_old(&store().join(ward.tour.address(3)));
+    fs::write(store().join(ward.tour.address(50)), "c50\r\neth0").unwrap();
+    fs::write(store().join(ward.tour.address(51)), "").unwrap();
+    ward.tour.node.remember();
+    assert_eq!(ward.doctor(&["--fix"]), (0, Vec::new()));
+    ward.tour.node.assert_as_before_except(crate::chained::comes_and_goes);
+}
+
+#[test]
+fn a_lock_that_is_held_for_long_is_found_with_its_holder() {
+    let ward = Ward::new();
+    let lock = File::open(store().join("lock")).unwrap();
+    lock.lock().unwrap();
+    let (_, findings) = ward.doctor(&[]);
+    let found =
+        findings.iter().find(|finding| finding["kind"] == "lock-held").unwrap_or_else(|| panic!("{findings:#?}"));
+    assert!(found["what"].as_str().unwrap().contains(&format!("process {}", std::process::id())), "{found}");
+}
+
+/// Names of files and texts of plugins come from anywhere.
+#[test]
+fn nothing_that_is_shown_acts_on_a_terminal() {
+    let ward = Ward::new();
+    fs::write("/var/lib/cni/results/office-c5\u{1b}[2J-eth0", "{").unwrap();
+    let output = ward.tour.run(&ward.tour.bin_dir.join("cnitool"), &["doctor"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(text.contains("unreadable-entry") && !text.contains('\u{1b}'), "{text:?}");
+}
+
+#[test]
+fn each_kind_is_shown_with_its_consequence_and_what_to_do() {
+    let ward = Ward::new();
+    ward.lose_a_container();
+    let output = ward.tour.run(&ward.tour.bin_dir.join("cnitool"), &["doctor"]);
+    let text = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[0], "warning[leftover]: network office: 1 attachment of containers that are gone");
+    assert!(lines[1].starts_with("  | ") && lines[1].contains(&ward.tour.address(3)), "{text}");
+    assert!(lines[2].starts_with("  Their addresses"), "{text}");
+    assert_eq!(&lines[3..], ["  help: cnitool gc office"]);
+}

@@ -1,0 +1,101 @@
+//! What is on the node or in the cache, and whose container is gone.
+
+use std::collections::BTreeMap;
+
+use libcni::inventory::{Inventory, Life, OnNode};
+use libcni::{AttachmentId, Cached, Namespace, NetworkConf};
+
+use crate::{Finding, Fix, Kind, Level, Node};
+
+/// Looks at each network: at its own attachments, those that the node has without the cache, and those that the cache has
+/// without the node. Networks that only the cache knows are looked at as ADD found them.
+pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<Finding>) {
+    let listing = match node.runtime.cache().list(None) {
+        Ok(listing) => listing,
+        Err(error) => {
+            findings.push(Kind::unseen(None, "the cache", &error));
+            libcni::cache::Listing::default()
+        }
+    };
+    if !listing.passed_over.is_empty() {
+        let what = format!("{} of the cache cannot be read", count(listing.passed_over.len(), "file"));
+        let mut finding = Kind::UnreadableEntry.finding(Level::Warning, None, what);
+        finding.evidence = listing.passed_over.iter().map(ToString::to_string).collect();
+        "Remove them, if no other program needs them; garbage collection removes what they stood for."
+            .clone_into(&mut finding.remedy);
+        findings.push(finding);
+    }
+    let mut cached: BTreeMap<&str, Vec<&Cached>> = BTreeMap::new();
+    for entry in &listing.cached {
+        cached.entry(entry.network.as_str()).or_default().push(entry);
+    }
+    for network in networks {
+        let cached = cached.remove(&*network.name).unwrap_or_default();
+        look_at(node, network, true, &cached, findings);
+    }
+    for (name, cached) in cached {
+        // Each has the configuration of its own ADD; the last one knows the network best.
+        match cached.iter().rev().find_map(|entry| entry.network_conf().ok()) {
+            Some(network) => look_at(node, &network, false, &cached, findings),
+            None => findings.push(Kind::unseen(Some(name), &format!("network {name}"), &"it has no configuration")),
+        }
+    }
+}
+
+fn look_at(node: Node<'_>, network: &NetworkConf, has_file: bool, cached: &[&Cached], findings: &mut Vec<Finding>) {
+    let name = &*network.name;
+    let known: Vec<AttachmentId> = cached.iter().map(|entry| entry.attachment.id.clone()).collect();
+    let on_node = match node.inventory.list(network, &known) {
+        Ok(on_node) => on_node,
+        Err(error) => {
+            findings.push(Kind::unseen(Some(name), &format!("what network {name} has on the node"), &error));
+            return;
+        }
+    };
+    let has_namespace = |id: &AttachmentId| {
+        let entry = cached.iter().find(|entry| entry.attachment.id == *id);
+        entry.is_some_and(|entry| Namespace::of(&entry.attachment.netns) != Namespace::Gone)
+    };
+    let mut left: Vec<String> = on_node
+        .iter()
+        .filter(|found| found.life == Life::Gone && !found.id.as_ref().is_some_and(has_namespace))
+        .map(|found| format!("{}: {}", name_of(found), found.objects.join(", ")))
+        .collect();
+    let is_on_node = |id: &AttachmentId| on_node.iter().any(|found| found.id.as_ref() == Some(id));
+    let only_cached = known.iter().filter(|id| !is_on_node(id) && !has_namespace(id));
+    left.extend(only_cached.map(|id| format!("{}/{}: only in the cache", id.container_id, id.ifname)));
+    if !left.is_empty() {
+        let what = format!("{} of containers that are gone", count(left.len(), "attachment"));
+        let mut finding = Kind::Leftover.finding(Level::Warning, Some(name), what);
+        finding.evidence = left;
+        (finding.remedy, finding.fix) = remedy(network, has_file);
+        findings.push(finding);
+    }
+    let undecided: Vec<&OnNode> = on_node.iter().filter(|found| found.life == Life::Unknown).collect();
+    if !undecided.is_empty() {
+        let what = format!("{} of which it cannot be determined whether containers live", undecided.len());
+        let mut finding = Kind::Undecided.finding(Level::Note, Some(name), what);
+        finding.evidence = undecided.iter().map(|it| format!("{}: {}", name_of(it), it.objects.join(", "))).collect();
+        finding.remedy = format!("cnitool gc {name} --keep CONTAINER for those that live, --force for the others");
+        findings.push(finding);
+    }
+}
+
+/// GC is known from version 1.1.0 on; before, each attachment needs a DEL, which needs only its names.
+fn remedy(network: &NetworkConf, has_file: bool) -> (String, Option<Fix>) {
+    let name = network.name.clone();
+    let has_gc = !network.disable_gc && network.version().is_ok_and(libcni::cni_spec::SpecVersion::has_gc);
+    match (has_file, has_gc) {
+        (true, true) => (format!("cnitool gc {name}"), Some(Fix::Collect { network: name })),
+        _ => (format!("cnitool del {name} /run/netns/gone --container-id CONTAINER --ifname IFNAME"), None),
+    }
+}
+
+/// Container and interface, as far as the mark names them.
+fn name_of(found: &OnNode) -> String {
+    found.id.as_ref().map_or("unnamed".to_owned(), |id| format!("{}/{}", id.container_id, id.ifname))
+}
+
+pub(crate) fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}

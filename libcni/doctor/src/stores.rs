@@ -1,0 +1,123 @@
+//! host-local's folders: damaged files, ranges, locks.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni_spec::ConfObject;
+use host_local::inventory::{self, Flaw, Usage};
+use libcni::NetworkConf;
+use netops::lock;
+
+use crate::attachments::count;
+use crate::{Finding, Fix, Kind, Level};
+
+/// A lock that is held for longer is worth a finding: an ADD holds it for about a millisecond.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The share of a range above which it counts as nearly full, in percent.
+const NEARLY_FULL_PERCENT: u128 = 90;
+
+pub(crate) async fn look(networks: &[NetworkConf], findings: &mut Vec<Finding>) {
+    let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
+    for network in networks {
+        for folder in folders(network) {
+            flaws(network, &folder, findings);
+            locks.insert(folder.join("lock"));
+        }
+        for object in objects(network) {
+            match inventory::usage(&object) {
+                Ok(ranges) => findings.extend(ranges.iter().filter_map(|range| full(network, range))),
+                Err(error) => findings.push(Kind::unseen(
+                    Some(&network.name),
+                    &format!("the ranges of network {}", network.name),
+                    &error,
+                )),
+            }
+        }
+    }
+    held(&locks, findings).await;
+}
+
+fn folders(network: &NetworkConf) -> Vec<PathBuf> {
+    let Ok(name) = network.network_name() else { return Vec::new() };
+    let of_plugin = |plugin: &libcni::PluginObject| inventory::folder(&name, plugin.find("ipam")?);
+    network.plugins.iter().filter_map(of_plugin).collect()
+}
+
+/// The objects of plugins whose addresses are host-local's.
+fn objects(network: &NetworkConf) -> impl Iterator<Item = ConfObject> + '_ {
+    let is_its = |index: &usize| {
+        let ipam = network.plugins[*index].find("ipam").and_then(|ipam| cni_spec::json::parse(ipam.as_bytes()).ok());
+        ipam.is_some_and(|ipam| {
+            cni_spec::json::member(&ipam, "type").and_then(serde_json::Value::as_str) == Some("host-local")
+        })
+    };
+    let parse = |index| ConfObject::parse(&network.plugin_conf(index)?).ok();
+    (0..network.plugins.len()).filter(is_its).filter_map(parse)
+}
+
+fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {
+    let name = Some(&*network.name);
+    let found = match inventory::flaws(folder) {
+        Ok(found) => found,
+        Err(error) => {
+            findings.push(Kind::unseen(name, &folder.display().to_string(), &error));
+            return;
+        }
+    };
+    let of = |flaw: Flaw| found.iter().filter(move |(_, one)| *one == flaw).map(|(path, _)| path.display().to_string());
+    let fix = Fix::Collect { network: network.name.clone() };
+    let empty: Vec<String> = of(Flaw::Empty).collect();
+    if !empty.is_empty() {
+        let what = format!("{} that name no container", count(empty.len(), "reservation"));
+        let mut finding = Kind::DamagedReservation.finding(Level::Warning, name, what);
+        finding.evidence = empty;
+        finding.remedy = format!("cnitool gc {}", network.name);
+        finding.fix = Some(fix);
+        findings.push(finding);
+    }
+    let unfinished: Vec<String> = of(Flaw::Unfinished).collect();
+    if !unfinished.is_empty() {
+        let what = format!("{} that a killed process has not finished", count(unfinished.len(), "file"));
+        let mut finding = Kind::Unfinished.finding(Level::Note, name, what);
+        finding.remedy = format!("rm {}", unfinished.join(" "));
+        finding.evidence = unfinished;
+        findings.push(finding);
+    }
+}
+
+fn full(network: &NetworkConf, range: &Usage) -> Option<Finding> {
+    let Usage { first, last, total, used, .. } = range;
+    if used.saturating_mul(100) < total.saturating_mul(NEARLY_FULL_PERCENT) {
+        return None;
+    }
+    let level = if used >= total { Level::Error } else { Level::Warning };
+    let what = format!("{used} of {total} addresses of {first} to {last} are held");
+    let mut finding = Kind::RangeFull.finding(level, Some(&network.name), what);
+    finding.remedy =
+        format!("cnitool ipam list {0} shows who holds them; cnitool gc {0} frees what is left over", network.name);
+    Some(finding)
+}
+
+/// Locks that one process holds now and a second later.
+async fn held(locks: &BTreeSet<PathBuf>, findings: &mut Vec<Finding>) {
+    let look = || locks.iter().filter_map(|path| Some((path, lock::find_holder(path)?))).collect::<Vec<_>>();
+    let before = look();
+    if before.is_empty() {
+        return;
+    }
+    wait(PATIENCE).await;
+    let after = look();
+    for (path, holder) in before.into_iter().filter(|held| after.contains(held)) {
+        let what = format!("lock {} is held by {holder} for more than {} s", path.display(), PATIENCE.as_secs());
+        let mut finding = Kind::LockHeld.finding(Level::Warning, None, what);
+        "Look at what that process waits for; its end releases the lock.".clone_into(&mut finding.remedy);
+        findings.push(finding);
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the time itself is what is asked for")]
+async fn wait(duration: Duration) {
+    tokio::time::sleep(duration).await;
+}
