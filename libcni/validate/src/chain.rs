@@ -61,7 +61,7 @@ pub(crate) fn compare(source: &Source, network: &NetworkConf, known: &[Known], n
 
 fn capabilities(base: &str, value: &Value, wanted: &[String], notes: &mut Notes<'_>) {
     for name in wanted.iter().filter(|name| !CAPABILITIES.contains(&name.as_str())) {
-        if let Some(meant) = known::resembling(name, CAPABILITIES) {
+        if let Some(meant) = json::resembling(name, CAPABILITIES) {
             let key = join(base, &format!("capabilities.{name}"));
             notes.key(Level::Warning, &key, format!("no runtime knows capability {name}")).help =
                 format!("Did you mean {meant}?");

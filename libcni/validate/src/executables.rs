@@ -9,7 +9,7 @@ use libcni::Runtime;
 
 use crate::Report;
 use crate::finding::{Finding, Level, Notes, join};
-use crate::known::{Known, resembling};
+use crate::known::Known;
 use crate::network::base;
 
 /// Whether a file is an executable of this suite: it has the suite's mark among its bytes.
@@ -48,7 +48,7 @@ pub async fn look(report: &mut Report, runtime: &Runtime, known: &[Known]) {
             }
             Err(error) => {
                 let error = error.cni_error().cloned().unwrap_or_else(|| error.to_cni_error());
-                let meant = resembling(plugin.as_str(), known.iter().map(|one| one.name));
+                let meant = json::resembling(plugin.as_str(), known.iter().map(|one| one.name));
                 let finding = notes.value(Level::Error, key, &error.msg);
                 finding.help = match meant.filter(|meant| *meant != plugin.as_str()) {
                     Some(meant) => format!("Did you mean {meant}?"),

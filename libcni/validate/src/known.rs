@@ -41,22 +41,3 @@ impl fmt::Debug for Known {
 pub(crate) fn find<'a>(known: &'a [Known], name: &str) -> Option<&'a Known> {
     known.iter().find(|one| one.name == name)
 }
-
-/// Of some names the one that `name` resembles: at most two letters differ.
-pub(crate) fn resembling<'a>(name: &str, all: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let lower = name.to_lowercase();
-    let distance = |one: &&str| strsim::osa_distance(&one.to_lowercase(), &lower);
-    all.into_iter().filter(|one| name.len() > 2 && distance(one) <= 2).min_by_key(distance)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_nearest_name_is_meant() {
-        assert_eq!(resembling("brigde", ["bridge", "ptp"]), Some("bridge"));
-        assert_eq!(resembling("vlam", ["ipvlan", "vlan"]), Some("vlan"));
-        assert_eq!(resembling("calico", ["bridge", "vlan"]), None);
-    }
-}

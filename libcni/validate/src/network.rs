@@ -97,7 +97,7 @@ fn hint_for_syntax(rest: &str) -> &'static str {
 fn misspelt_in_list(notes: &mut Notes<'_>) {
     let keys: Vec<String> = notes.tree().keys().iter().map(|(key, _)| (*key).to_owned()).collect();
     for key in keys.iter().filter(|key| !LIST_KEYS.contains(&key.as_str())) {
-        if let Some(meant) = known::resembling(key, LIST_KEYS) {
+        if let Some(meant) = json::resembling(key, LIST_KEYS) {
             notes.key(Level::Warning, key, format!("key {key} is unknown and is ignored")).help =
                 format!("Did you mean {meant}?");
         }
@@ -161,7 +161,7 @@ fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Kn
 
 /// A plugin of another make: only its executable can tell whether its keys are right.
 fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
-    match known::resembling(name, known.iter().map(|one| one.name)) {
+    match json::resembling(name, known.iter().map(|one| one.name)) {
         Some(meant) => {
             notes.value(Level::Warning, key, format!("plugin {name} is unknown")).help =
                 format!("Did you mean {meant}?");
