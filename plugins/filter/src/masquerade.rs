@@ -5,8 +5,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::{IpNetwork, Ipv4Network, Ipv6Network};
 use netops::error::Result;
 use netops::nft::{
-    BaseChain, Chain, ChainType, Change, Cmp, Expr, Family, Hook, Name, Nft, Rule, Side, Table, Transaction, Verdict,
-    address_in, load_address, nfproto_is, normalised,
+    BaseChain, Chain, ChainInfo, ChainType, Change, Cmp, Expr, Family, Hook, Name, Nft, Rule, Side, Table, Transaction,
+    Verdict, address_in, load_address, nfproto_is, normalised,
 };
 use netops::{Errno, OpError};
 
@@ -200,12 +200,13 @@ pub(crate) fn gc(nft: &mut Nft, stale: &Stale) -> Result<()> {
 }
 
 fn delete(nft: &mut Nft, is_to_go: impl Fn(&str) -> bool) -> Result<()> {
-    for table in BOTH.iter().chain(&EACH) {
-        // A single use is the `goto` to it, so it has no rules. That is usual if another backend is in use, and costs one
-        // request.
-        if nft.find_chain(&checks(table))?.is_none_or(|chain| chain.uses <= 1) {
-            continue;
-        }
+    let [both] = &BOTH;
+    let [ipv4, ipv6] = &EACH;
+    let tables = [both, ipv4, ipv6];
+    let found = nft.find_chains(tables.map(checks).each_ref())?;
+    // A single use is the `goto` to it, so it has no rules. That is usual if another backend is in use.
+    let has_rules = |found: &Option<ChainInfo>| found.as_ref().is_some_and(|chain| chain.uses > 1);
+    for (table, _) in tables.into_iter().zip(found).filter(|(_, found)| has_rules(found)) {
         race::retry(|| {
             let rules = rules_with(nft, table, &is_to_go)?;
             nft.commit_in_parts(Transaction::new(rules.into_iter().map(Change::DeleteRule).collect()))

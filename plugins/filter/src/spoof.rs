@@ -194,13 +194,14 @@ struct FoundChain {
 
 impl Chains {
     fn find(nft: &mut Nft, iface: &Chain, mac: &Chain) -> Result<Self> {
-        let mut find = |chain: &Chain| -> Result<Option<FoundChain>> {
-            let Some(ChainInfo { uses, .. }) = nft.find_chain(chain)? else { return Ok(None) };
+        let [found_iface, found_mac] = nft.find_chains([iface, mac])?;
+        let mut with_rules = |chain: &Chain, found: Option<ChainInfo>| -> Result<Option<FoundChain>> {
+            let Some(ChainInfo { uses, .. }) = found else { return Ok(None) };
             let rules = nft.list_rules(chain)?;
             let jumps = usize::try_from(uses).unwrap_or(usize::MAX).saturating_sub(rules.len());
             Ok(Some(FoundChain { chain: chain.clone(), rules, jumps }))
         };
-        Ok(Self { iface: find(iface)?, mac: find(mac)? })
+        Ok(Self { iface: with_rules(iface, found_iface)?, mac: with_rules(mac, found_mac)? })
     }
 
     fn is_absent(&self) -> bool {

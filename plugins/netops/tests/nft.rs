@@ -110,6 +110,24 @@ table inet t {
 }
 
 #[test]
+fn chains_are_found_together_with_or_without_their_tables() {
+    in_netns(|| {
+        let mut nft = Nft::open("the host").unwrap();
+        nft.commit(&ruleset()).unwrap();
+        let absent = Table::new(Family::Bridge, "absent").chain("known");
+        let other = TABLE.chain("other");
+        let found = nft.find_chains([&absent, &known(), &other, &absent]).unwrap();
+        assert_eq!(found.map(|chain| chain.map(|chain| chain.uses)), [None, Some(2), None, None]);
+        assert_eq!(nft.list_rules(&known()).unwrap().len(), 2);
+        // An answer that was not read is not another question's.
+        let long = TABLE.chain("x".repeat(1000));
+        assert!(nft.find_chains([&long, &known()]).is_err());
+        assert_eq!(nft.find_chain(&other).unwrap(), None);
+        assert_eq!(nft.generation().unwrap(), nft.generation().unwrap());
+    });
+}
+
+#[test]
 fn what_was_written_is_read() {
     in_netns(|| {
         let mut nft = Nft::open("the host").unwrap();

@@ -149,8 +149,12 @@ pub(crate) fn remove(nft: &mut Nft, attachment: Names<'_>, known: Known<'_>) -> 
 }
 
 fn take_out(table: &mut Table<'_>, attachment: Names<'_>, known: Known<'_>) -> Result<()> {
-    let Err(error) = table.change(|table| removals(table, attachment, known, false)) else { return Ok(()) };
     let chain = attachment.iptables_chain();
+    // Most attachments have none, which one request shows.
+    if !table.has_chain(&chain)? {
+        return Ok(());
+    }
+    let Err(error) = table.change(|table| removals(table, attachment, known, false)) else { return Ok(()) };
     match observe(table, &chain)? {
         Some(seen) if is_used_elsewhere(table, &chain, &seen)? => {
             table.change(|table| removals(table, attachment, known, true))

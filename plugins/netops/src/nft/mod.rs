@@ -8,6 +8,7 @@ pub mod conntrack;
 mod expr;
 mod extension;
 mod object;
+mod query;
 mod reply;
 mod socket;
 mod statement;

@@ -1,4 +1,4 @@
-//! The socket: sends transactions, receives single objects and dumps.
+//! The socket: sends transactions and requests, receives answers and dumps.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -9,12 +9,9 @@ use nix::errno::Errno;
 use nix::sys::socket::{MsgFlags, setsockopt, sockopt};
 use nix::sys::time::TimeVal;
 
-use super::extension::ExtensionKind;
-use super::object::{Chain, Element, Family, Rule, Set, Table};
-use super::reply::{Body, ChainInfo, Part, Reply, TableInfo, Undecoded, comment_of, parse_replies, parse_reply};
-use super::transaction::{
-    DUMP, GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE, REQUEST, Transaction, encode_key,
-};
+use super::object::Family;
+use super::reply::{Body, Part, Reply, parse_replies, parse_reply};
+use super::transaction::{DUMP, REQUEST, Transaction};
 use super::wire::{Header, RawMessage, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
 use crate::helper::Turn;
@@ -56,7 +53,7 @@ const GRACE: Duration = Duration::from_millis(50);
 #[derive(Debug)]
 pub struct Nft {
     socket: Socket,
-    place: String,
+    pub(super) place: String,
     seq: u32,
     buffer: Vec<u8>,
 }
@@ -150,8 +147,8 @@ impl Nft {
         }
     }
 
-    /// Commits any number of independent changes, up to [`MAX_CHANGES`] at once.
     /// Commits any number of independent changes, at most [`MAX_CHANGES`] at once.
+    ///
     /// # Errors
     /// As [`Nft::commit`]; the parts before the refused one are done.
     pub fn commit_in_parts(&mut self, transaction: Transaction) -> Result<()> {
@@ -165,194 +162,7 @@ impl Nft {
         }
     }
 
-    /// The ruleset's generation, for [`Transaction::if_still`].
-    ///
-    /// # Errors
-    /// `EOPNOTSUPP`, `EPERM` and the like: nf_tables cannot be used.
-    pub fn generation(&mut self) -> Result<u32> {
-        let object = "the nft ruleset's generation";
-        let found = self.get(
-            GETGEN,
-            Family::Inet,
-            &object,
-            |_| {},
-            |body| match body {
-                Body::Generation(generation) => Some(generation),
-                _ => None,
-            },
-        )?;
-        found.ok_or_else(|| OpError::errno("get", object, Errno::ENOENT).at(&*self.place))
-    }
-
-    /// Finds a table.
-    ///
-    /// # Errors
-    /// Any error except absence.
-    pub fn find_table(&mut self, table: &Table) -> Result<Option<TableInfo>> {
-        let object = format_args!("nft table {table}");
-        self.get(
-            GETTABLE,
-            table.family,
-            &object,
-            |w| w.text(1, &table.name),
-            |body| match body {
-                Body::Table(table) => Some(table),
-                _ => None,
-            },
-        )
-    }
-
-    /// Finds a chain.
-    ///
-    /// # Errors
-    /// Any error except absence.
-    pub fn find_chain(&mut self, chain: &Chain) -> Result<Option<ChainInfo>> {
-        let object = format_args!("nft chain {} {}", chain.table, chain.name);
-        let ask = |w: &mut Writer| {
-            w.text(1, &chain.table.name);
-            w.text(3, &chain.name);
-        };
-        self.get(GETCHAIN, chain.table.family, &object, ask, |body| match body {
-            Body::Chain(chain) => Some(chain),
-            _ => None,
-        })
-    }
-
-    /// Finds the rule of a chain with this handle. The kernel never reuses handles.
-    ///
-    /// # Errors
-    /// Any error except absence of the rule, chain or table.
-    pub fn find_rule(&mut self, chain: &Chain, handle: u64) -> Result<Option<Rule>> {
-        let family = chain.table.family;
-        let object = format_args!("nft rule {} {} handle {handle}", chain.table, chain.name);
-        let ask = |w: &mut Writer| {
-            w.text(1, &chain.table.name);
-            w.text(2, &chain.name);
-            w.attr(3, &handle.to_be_bytes());
-        };
-        self.get(GETRULE, family, &object, ask, |body| match body {
-            Body::Rule(rule) => Some(rule.of(family)),
-            _ => None,
-        })
-    }
-
-    /// Whether nf_tables rules can use this iptables extension on this kernel.
-    ///
-    /// # Errors
-    /// `EPERM` and the like: nf_tables cannot be used.
-    pub fn has_extension(&mut self, family: Family, kind: ExtensionKind, name: &str, revision: u32) -> Result<bool> {
-        let object = format_args!("iptables extension {name} rev {revision}");
-        // enum nfnl_compat_attributes.
-        let ask = |w: &mut Writer| {
-            w.text(1, name);
-            w.be32(2, revision);
-            w.be32(3, kind as u32);
-        };
-        let found = self.get(GETCOMPAT, family, &object, ask, |body| match body {
-            Body::Other(GETCOMPAT) => Some(()),
-            _ => None,
-        });
-        match found {
-            Ok(found) => Ok(found.is_some()),
-            // ENOENT and the like: the kernel has no such subsystem, or the revision is too new.
-            Err(error)
-                if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Finds the element of `set` with the key of `element`.
-    ///
-    /// # Errors
-    /// Any error except absence of the element, set or table.
-    pub fn find_element(&mut self, set: &Set, element: &Element) -> Result<Option<Element>> {
-        let object = format_args!("nft element {element}");
-        let ask = |w: &mut Writer| {
-            w.text(1, &set.table.name);
-            encode_key(element, w);
-        };
-        self.get(GETSETELEM, set.table.family, &object, ask, |body| match body {
-            Body::Elements(elements) => elements.into_iter().find_map(|found| found.of(set)),
-            _ => None,
-        })
-    }
-
-    /// Lists the elements of a set; empty if the set does not exist.
-    ///
-    /// # Errors
-    /// Any error except absence; a timeout if other processes kept changing the ruleset.
-    pub fn list_elements(&mut self, set: &Set) -> Result<Vec<Element>> {
-        let object = format_args!("elements of nft set {} {}", set.table, set.name);
-        let ask = |w: &mut Writer| {
-            w.text(1, &set.table.name);
-            w.text(2, &set.name);
-        };
-        let parts = self.list(GETSETELEM, set.table.family, &object, ask, |body| match body {
-            Body::Elements(elements) => Some(elements),
-            _ => None,
-        })?;
-        Ok(parts.into_iter().flatten().filter_map(|element| element.of(set)).collect())
-    }
-
-    /// Lists the chains of a table; empty if the table does not exist.
-    ///
-    /// # Errors
-    /// As [`Nft::list_elements`].
-    pub fn list_chains(&mut self, table: &Table) -> Result<Vec<ChainInfo>> {
-        let object = format_args!("chains of nft table {table}");
-        let ask = |w: &mut Writer| w.text(1, &table.name);
-        // Kernels ignore the table here and dump the whole family.
-        self.list(GETCHAIN, table.family, &object, ask, |body| match body {
-            Body::Chain(chain) if chain.table == table.name => Some(chain),
-            _ => None,
-        })
-    }
-
-    /// Lists the rules of a chain; empty if the chain does not exist.
-    ///
-    /// # Errors
-    /// As [`Nft::list_elements`].
-    pub fn list_rules(&mut self, chain: &Chain) -> Result<Vec<Rule>> {
-        self.list_rules_where(chain, |_| true)
-    }
-
-    /// Lists the rules of a chain whose comment `is_wanted` accepts; empty if the chain does not exist. The other rules
-    /// cost the kernel as much, but are not decoded here.
-    ///
-    /// # Errors
-    /// As [`Nft::list_elements`].
-    pub fn list_rules_where(&mut self, chain: &Chain, is_wanted: impl Fn(Option<&str>) -> bool) -> Result<Vec<Rule>> {
-        let is_wanted = |message: RawMessage<'_>| message.kind != NEWRULE || is_wanted(comment_of(message).as_deref());
-        self.list_rules_of(chain, is_wanted)
-    }
-
-    /// Lists the rules of a chain that `is_wanted` accepts; empty if the chain does not exist. The other rules cost the
-    /// kernel as much, but are not decoded here, which costs several times as much.
-    ///
-    /// # Errors
-    /// As [`Nft::list_elements`].
-    pub fn list_rules_by(&mut self, chain: &Chain, is_wanted: impl Fn(Undecoded<'_>) -> bool) -> Result<Vec<Rule>> {
-        let is_wanted = |message: RawMessage<'_>| message.kind != NEWRULE || is_wanted(Undecoded::of(message));
-        self.list_rules_of(chain, is_wanted)
-    }
-
-    fn list_rules_of(&mut self, chain: &Chain, is_wanted: impl Fn(RawMessage<'_>) -> bool) -> Result<Vec<Rule>> {
-        let family = chain.table.family;
-        let object = format_args!("rules of nft chain {} {}", chain.table, chain.name);
-        let ask = |w: &mut Writer| {
-            w.text(1, &chain.table.name);
-            w.text(2, &chain.name);
-        };
-        self.list_where(GETRULE, family, &object, ask, is_wanted, |body| match body {
-            Body::Rule(rule) if rule.table == chain.table.name && rule.chain == chain.name => Some(rule.of(family)),
-            _ => None,
-        })
-    }
-
-    fn get<T>(
+    pub(super) fn get<T>(
         &mut self,
         kind: u16,
         family: Family,
@@ -361,6 +171,16 @@ impl Nft {
         pick: impl Fn(Body) -> Option<T>,
     ) -> Result<Option<T>> {
         let seq = self.request(kind, 0, family, object, ask)?;
+        self.receive_answer(seq, object, pick)
+    }
+
+    /// Receives the answer to one request for one object; `None` if the object does not exist.
+    pub(super) fn receive_answer<T>(
+        &mut self,
+        seq: u32,
+        object: &dyn Display,
+        pick: impl Fn(Body) -> Option<T>,
+    ) -> Result<Option<T>> {
         loop {
             let replies = self.receive("get", MsgFlags::empty())?.unwrap_or_default();
             match replies.into_iter().find(|reply| reply.seq == seq).map(|reply| reply.body) {
@@ -374,7 +194,7 @@ impl Nft {
         }
     }
 
-    fn list<T>(
+    pub(super) fn list<T>(
         &mut self,
         kind: u16,
         family: Family,
@@ -385,7 +205,7 @@ impl Nft {
         self.list_where(kind, family, object, ask, |_| true, pick)
     }
 
-    fn list_where<T>(
+    pub(super) fn list_where<T>(
         &mut self,
         kind: u16,
         family: Family,
@@ -451,13 +271,30 @@ impl Nft {
         object: &dyn Display,
         ask: impl FnOnce(&mut Writer),
     ) -> Result<u32> {
-        self.seq = self.seq.wrapping_add(1);
-        let (flags, family, seq) = (flags | REQUEST, family as u8, self.seq);
         let mut w = Writer::default();
-        w.message(Header { kind, flags, seq, family, res_id: 0 }, ask);
-        let bytes = w.finish().ok_or_else(|| self.too_long())?;
-        self.send(&bytes, "get").map_err(|e| OpError { object: object.to_string(), ..e })?;
+        let seq = self.write_request(&mut w, kind, flags, family, ask);
+        self.send_requests(w, object)?;
         Ok(seq)
+    }
+
+    /// Writes one more request; its answer has the returned number.
+    pub(super) fn write_request(
+        &mut self,
+        w: &mut Writer,
+        kind: u16,
+        flags: u16,
+        family: Family,
+        ask: impl FnOnce(&mut Writer),
+    ) -> u32 {
+        self.seq = self.seq.wrapping_add(1);
+        w.message(Header { kind, flags: flags | REQUEST, seq: self.seq, family: family as u8, res_id: 0 }, ask);
+        self.seq
+    }
+
+    /// Sends the requests that were written; an error names `object`.
+    pub(super) fn send_requests(&self, w: Writer, object: &dyn Display) -> Result<()> {
+        let bytes = w.finish().ok_or_else(|| self.too_long())?;
+        self.send(&bytes, "get").map_err(|e| OpError { object: object.to_string(), ..e })
     }
 
     /// Lets one `send` take a large transaction. Without the privilege to exceed the node's limit

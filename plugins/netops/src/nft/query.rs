@@ -1,0 +1,217 @@
+//! What can be asked of nf_tables: single objects by name, key or handle, and dumps.
+
+use nix::errno::Errno;
+
+use super::extension::ExtensionKind;
+use super::object::{Chain, Element, Family, Rule, Set, Table};
+use super::reply::{Body, ChainInfo, TableInfo, Undecoded, comment_of};
+use super::socket::Nft;
+use super::transaction::{GETCHAIN, GETCOMPAT, GETGEN, GETRULE, GETSETELEM, GETTABLE, NEWRULE, encode_key};
+use super::wire::{RawMessage, Writer};
+use crate::error::{OpError, Result};
+
+impl Nft {
+    /// The ruleset's generation, for [`Transaction::if_still`].
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`, `EPERM` and the like: nf_tables cannot be used.
+    pub fn generation(&mut self) -> Result<u32> {
+        let object = "the nft ruleset's generation";
+        let found = self.get(
+            GETGEN,
+            Family::Inet,
+            &object,
+            |_| {},
+            |body| match body {
+                Body::Generation(generation) => Some(generation),
+                _ => None,
+            },
+        )?;
+        found.ok_or_else(|| OpError::errno("get", object, Errno::ENOENT).at(&*self.place))
+    }
+
+    /// Finds a table.
+    ///
+    /// # Errors
+    /// Any error except absence.
+    pub fn find_table(&mut self, table: &Table) -> Result<Option<TableInfo>> {
+        let object = format_args!("nft table {table}");
+        self.get(
+            GETTABLE,
+            table.family,
+            &object,
+            |w| w.text(1, &table.name),
+            |body| match body {
+                Body::Table(table) => Some(table),
+                _ => None,
+            },
+        )
+    }
+
+    /// Finds a chain.
+    ///
+    /// # Errors
+    /// Any error except absence.
+    pub fn find_chain(&mut self, chain: &Chain) -> Result<Option<ChainInfo>> {
+        let [found] = self.find_chains([chain])?;
+        Ok(found)
+    }
+
+    /// Finds several chains, with one send.
+    ///
+    /// # Errors
+    /// The first error except absence.
+    pub fn find_chains<const N: usize>(&mut self, chains: [&Chain; N]) -> Result<[Option<ChainInfo>; N]> {
+        let objects = chains.map(|chain| format!("nft chain {} {}", chain.table, chain.name));
+        let mut w = Writer::default();
+        let asked = chains.map(|chain| {
+            self.write_request(&mut w, GETCHAIN, 0, chain.table.family, |w| {
+                w.text(1, &chain.table.name);
+                w.text(3, &chain.name);
+            })
+        });
+        self.send_requests(w, &objects.join(", "))?;
+        let mut all = [const { None }; N];
+        for ((found, object), seq) in all.iter_mut().zip(&objects).zip(asked) {
+            *found = self.receive_answer(seq, object, |body| match body {
+                Body::Chain(chain) => Some(chain),
+                _ => None,
+            })?;
+        }
+        Ok(all)
+    }
+
+    /// Finds the rule of a chain with this handle. The kernel never reuses handles.
+    ///
+    /// # Errors
+    /// Any error except absence of the rule, chain or table.
+    pub fn find_rule(&mut self, chain: &Chain, handle: u64) -> Result<Option<Rule>> {
+        let family = chain.table.family;
+        let object = format_args!("nft rule {} {} handle {handle}", chain.table, chain.name);
+        let ask = |w: &mut Writer| {
+            w.text(1, &chain.table.name);
+            w.text(2, &chain.name);
+            w.attr(3, &handle.to_be_bytes());
+        };
+        self.get(GETRULE, family, &object, ask, |body| match body {
+            Body::Rule(rule) => Some(rule.of(family)),
+            _ => None,
+        })
+    }
+
+    /// Whether nf_tables rules can use this iptables extension on this kernel.
+    ///
+    /// # Errors
+    /// `EPERM` and the like: nf_tables cannot be used.
+    pub fn has_extension(&mut self, family: Family, kind: ExtensionKind, name: &str, revision: u32) -> Result<bool> {
+        let object = format_args!("iptables extension {name} rev {revision}");
+        // enum nfnl_compat_attributes.
+        let ask = |w: &mut Writer| {
+            w.text(1, name);
+            w.be32(2, revision);
+            w.be32(3, kind as u32);
+        };
+        let found = self.get(GETCOMPAT, family, &object, ask, |body| match body {
+            Body::Other(GETCOMPAT) => Some(()),
+            _ => None,
+        });
+        match found {
+            Ok(found) => Ok(found.is_some()),
+            // ENOENT and the like: the kernel has no such subsystem, or the revision is too new.
+            Err(error)
+                if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EOPNOTSUPP | Errno::EPROTONOSUPPORT)) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Finds the element of `set` with the key of `element`.
+    ///
+    /// # Errors
+    /// Any error except absence of the element, set or table.
+    pub fn find_element(&mut self, set: &Set, element: &Element) -> Result<Option<Element>> {
+        let object = format_args!("nft element {element}");
+        let ask = |w: &mut Writer| {
+            w.text(1, &set.table.name);
+            encode_key(element, w);
+        };
+        self.get(GETSETELEM, set.table.family, &object, ask, |body| match body {
+            Body::Elements(elements) => elements.into_iter().find_map(|found| found.of(set)),
+            _ => None,
+        })
+    }
+
+    /// Lists the elements of a set; empty if the set does not exist.
+    ///
+    /// # Errors
+    /// Any error except absence; a timeout if other processes kept changing the ruleset.
+    pub fn list_elements(&mut self, set: &Set) -> Result<Vec<Element>> {
+        let object = format_args!("elements of nft set {} {}", set.table, set.name);
+        let ask = |w: &mut Writer| {
+            w.text(1, &set.table.name);
+            w.text(2, &set.name);
+        };
+        let parts = self.list(GETSETELEM, set.table.family, &object, ask, |body| match body {
+            Body::Elements(elements) => Some(elements),
+            _ => None,
+        })?;
+        Ok(parts.into_iter().flatten().filter_map(|element| element.of(set)).collect())
+    }
+
+    /// Lists the chains of a table; empty if the table does not exist.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_chains(&mut self, table: &Table) -> Result<Vec<ChainInfo>> {
+        let object = format_args!("chains of nft table {table}");
+        let ask = |w: &mut Writer| w.text(1, &table.name);
+        // Kernels ignore the table here and dump the whole family.
+        self.list(GETCHAIN, table.family, &object, ask, |body| match body {
+            Body::Chain(chain) if chain.table == table.name => Some(chain),
+            _ => None,
+        })
+    }
+
+    /// Lists the rules of a chain; empty if the chain does not exist.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_rules(&mut self, chain: &Chain) -> Result<Vec<Rule>> {
+        self.list_rules_where(chain, |_| true)
+    }
+
+    /// Lists the rules of a chain whose comment `is_wanted` accepts; empty if the chain does not exist. The other rules
+    /// cost the kernel as much, but are not decoded here.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_rules_where(&mut self, chain: &Chain, is_wanted: impl Fn(Option<&str>) -> bool) -> Result<Vec<Rule>> {
+        let is_wanted = |message: RawMessage<'_>| message.kind != NEWRULE || is_wanted(comment_of(message).as_deref());
+        self.list_rules_of(chain, is_wanted)
+    }
+
+    /// Lists the rules of a chain that `is_wanted` accepts; empty if the chain does not exist. The other rules cost the
+    /// kernel as much, but are not decoded here, which costs several times as much.
+    ///
+    /// # Errors
+    /// As [`Nft::list_elements`].
+    pub fn list_rules_by(&mut self, chain: &Chain, is_wanted: impl Fn(Undecoded<'_>) -> bool) -> Result<Vec<Rule>> {
+        let is_wanted = |message: RawMessage<'_>| message.kind != NEWRULE || is_wanted(Undecoded::of(message));
+        self.list_rules_of(chain, is_wanted)
+    }
+
+    fn list_rules_of(&mut self, chain: &Chain, is_wanted: impl Fn(RawMessage<'_>) -> bool) -> Result<Vec<Rule>> {
+        let family = chain.table.family;
+        let object = format_args!("rules of nft chain {} {}", chain.table, chain.name);
+        let ask = |w: &mut Writer| {
+            w.text(1, &chain.table.name);
+            w.text(2, &chain.name);
+        };
+        self.list_where(GETRULE, family, &object, ask, is_wanted, |body| match body {
+            Body::Rule(rule) if rule.table == chain.table.name && rule.chain == chain.name => Some(rule.of(family)),
+            _ => None,
+        })
+    }
+}
