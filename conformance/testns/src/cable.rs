@@ -157,6 +157,17 @@ impl Namespace {
         self.change_link(link, &what, |body| body.attribute(IFLA_IFALIAS, alias.as_bytes()));
     }
 
+    /// Moves a link to another namespace, where it is down and has no addresses.
+    ///
+    /// # Panics
+    /// When there is none, or its name is taken there.
+    #[track_caller]
+    pub fn move_link(&self, link: &str, other: &Self) {
+        let target = File::open(other.path()).must(format_args!("open {}", other.path().display()));
+        let what = format!("move {link} to another namespace");
+        self.change_link(link, &what, |body| body.attribute(IFLA_NET_NS_FD, &target.as_raw_fd().to_ne_bytes()));
+    }
+
     #[track_caller]
     fn change_link(&self, link: &str, what: &str, attributes: impl FnOnce(Body) -> Body) {
         let body = attributes(Body(link_header(self.link(link).index, false)));

@@ -9,6 +9,7 @@ use nix::sys::socket::{MsgFlags, recv, send};
 use socket2::{Domain, SockFilter, Socket, Type};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::task::coop::consume_budget;
 
 use crate::error::{OpError, Result};
 use crate::link::{Link, Mac};
@@ -73,7 +74,7 @@ impl LinkUdp {
         send(self.fd.get_ref().as_raw_fd(), &frame, MsgFlags::empty()).map(drop).map_err(failed)
     }
 
-    /// The next datagram.
+    /// The next datagram. A flood of them leaves time for the other tasks of the thread.
     ///
     /// # Errors
     /// `ENETDOWN`: the link went down or is gone.
@@ -81,6 +82,8 @@ impl LinkUdp {
         let failed = |errno| OpError::errno("receive", "a datagram", errno);
         let mut buffer = vec![0; FRAME_BYTES_MAX];
         loop {
+            // A socket that is never empty would keep this loop from yielding.
+            consume_budget().await;
             let mut ready = self.fd.readable().await.map_err(|error| OpError::io("receive", "a datagram", &error))?;
             match recv(self.fd.get_ref().as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
                 Ok(length) => {

@@ -12,6 +12,10 @@ use crate::options::code;
 /// Of a server that does not say, in seconds, as in the reference.
 const LEASE_SECONDS: u32 = 60 * 60;
 
+/// The shortest lease that is taken, in seconds: its T1 is after a second, so that no server causes more than one exchange a
+/// second.
+const LEASE_SECONDS_MIN: u32 = 2;
+
 /// `RT_SCOPE_LINK` (linux/rtnetlink.h).
 const SCOPE_LINK: u8 = 253;
 
@@ -55,23 +59,35 @@ impl Lease {
     /// What it lacks, or why its address can be no client's.
     pub fn of(message: &Incoming) -> Result<Self, String> {
         let address = message.yiaddr;
-        if address.is_unspecified() || address.is_loopback() || address.is_multicast() || address.is_broadcast() {
-            return Err(format!("the server gives address {address}, which no client can have"));
+        let no_client = || format!("the server gives address {address}, which no client can have");
+        if !is_a_hosts(address) {
+            return Err(no_client());
         }
         let mask = message.address(code::SUBNET_MASK).ok_or("the server gives no subnet mask")?;
         let prefix = u32::from(mask).leading_ones();
         if u32::from(mask).checked_shl(prefix).unwrap_or(0) != 0 || prefix == 0 {
             return Err(format!("the server gives subnet mask {mask}, which is none"));
         }
-        let address = u8::try_from(prefix).ok().and_then(|prefix| Ipv4Network::new(address, prefix).ok());
-        let address = address.ok_or_else(|| format!("the server gives subnet mask {mask}, which is none"))?;
-        let seconds = message.number(code::LEASE_SECONDS).filter(|&seconds| seconds > 0).unwrap_or(LEASE_SECONDS);
+        let network = u8::try_from(prefix).ok().and_then(|prefix| Ipv4Network::new(address, prefix).ok());
+        let network = network.ok_or_else(|| format!("the server gives subnet mask {mask}, which is none"))?;
+        if network.prefix() < 31 && (address == network.network() || address == network.broadcast()) {
+            return Err(no_client());
+        }
+        // The daemon sends to it, also from the node.
+        let server = message.address(code::SERVER).ok_or("the server does not give its address")?;
+        if !is_a_hosts(server) || server == address {
+            return Err(format!("the server gives {server} as its own address, and {address} as the client's"));
+        }
+        let seconds = message.number(code::LEASE_SECONDS).unwrap_or(LEASE_SECONDS);
+        if seconds < LEASE_SECONDS_MIN {
+            return Err(format!("the server gives a lease of {seconds} s, which ends before it can be renewed"));
+        }
         let (renew_seconds, rebind_seconds) =
             times(seconds, message.number(code::RENEW_SECONDS), message.number(code::REBIND_SECONDS));
         Ok(Self {
-            address,
-            server: message.address(code::SERVER).ok_or("the server does not give its address")?,
-            routers: message.addresses(code::ROUTERS),
+            address: network,
+            server,
+            routers: message.addresses(code::ROUTERS).into_iter().filter(|&router| is_a_hosts(router)).collect(),
             classless_routes: message.find(code::CLASSLESS_ROUTES).and_then(classless),
             static_routes: classful(&message.addresses(code::STATIC_ROUTES)),
             name_servers: message.addresses(code::NAME_SERVERS),
@@ -130,6 +146,11 @@ impl Lease {
             ..AddResult::default()
         }
     }
+}
+
+/// Whether it can be the address of one host of a network.
+fn is_a_hosts(address: Ipv4Addr) -> bool {
+    address.octets()[0] != 0 && !address.is_loopback() && !address.is_multicast() && !address.is_broadcast()
 }
 
 /// T1 and T2 (RFC 2131, 4.4.5). Times of the server that do not lie within the lease are replaced by the reference's: a half,
@@ -243,6 +264,6 @@ mod tests {
         assert_eq!(times(100, Some(90), Some(20)), (20, 20));
         assert_eq!(times(100, Some(0), Some(200)), (50, 85));
         assert_eq!(times(INFINITE, Some(1), Some(2)), (INFINITE, INFINITE));
-        assert_eq!(times(1, None, None), (0, 1));
+        assert_eq!(times(LEASE_SECONDS_MIN, None, None), (1, 2));
     }
 }

@@ -82,6 +82,11 @@ pub enum Event {
         /// A server refused to renew it, and may offer another now; else no server answered until its end.
         is_refused: bool,
     },
+    /// An offer or acknowledgement that cannot be used. At most one for each message that is sent: a server may send many.
+    Unusable {
+        /// Why.
+        why: String,
+    },
 }
 
 /// What to do now.
@@ -118,6 +123,8 @@ pub struct Machine {
     began: Duration,
     sent: Duration,
     wakes: Duration,
+    /// Something unusable was received since then.
+    has_unusable: bool,
 }
 
 impl Machine {
@@ -126,7 +133,8 @@ impl Machine {
     pub fn new(identity: Identity, timing: Timing, random: u32, now: Duration) -> Self {
         let state = State::Selecting;
         let (held, wanted, tries) = (None, None, 0);
-        Self { identity, timing, state, held, wanted, xid: random, tries, began: now, sent: now, wakes: now }
+        let (xid, began, sent, wakes) = (random, now, now, now);
+        Self { identity, timing, state, held, wanted, xid, tries, began, sent, wakes, has_unusable: false }
     }
 
     /// A client that has a lease since `since`.
@@ -145,6 +153,7 @@ impl Machine {
             began: since,
             sent: since,
             wakes,
+            has_unusable: false,
         }
     }
 
@@ -183,7 +192,7 @@ impl Machine {
     pub fn release(&mut self) -> Option<(To, Vec<u8>)> {
         let (lease, _) = self.held.take()?;
         let (from, server) = (lease.address.ip(), lease.server);
-        self.next_xid();
+        self.next_xid(0);
         let message = Outgoing { ciaddr: from, server: Some(server), ..self.outgoing(MessageType::Release, self.sent) };
         message.encode().ok().map(|bytes| (To::Server { from, server }, bytes))
     }
@@ -195,18 +204,18 @@ impl Machine {
     pub fn wake(&mut self, now: Duration, random: u32) -> Result<Actions, String> {
         if self.lease().is_some_and(|(_, end)| now >= end) {
             let _ended = self.held.take();
-            self.begin(State::Selecting, now);
+            self.begin(State::Selecting, now, random);
             self.wakes = now + jittered(FAST_PAUSE, random);
             let why = "no server renewed the lease until its end".to_owned();
             return Ok(Actions { send: None, event: Some(Event::Lost { why, is_refused: false }) });
         }
         match (&self.state, &self.held) {
-            (State::Bound, Some(_)) => self.begin(State::Renewing, now),
+            (State::Bound, Some(_)) => self.begin(State::Renewing, now, random),
             (State::Renewing, Some((lease, since))) if now >= *since + seconds(lease.rebind_seconds) => {
-                self.begin(State::Rebinding, now);
+                self.begin(State::Rebinding, now, random);
             }
             (State::Requesting { since, .. }, _) if now >= *since + self.timing.timeout => {
-                self.begin(State::Selecting, now);
+                self.begin(State::Selecting, now, random);
             }
             _ => (),
         }
@@ -228,10 +237,7 @@ impl Machine {
                     self.tries = 0;
                     Ok(Actions { send: Some(self.send(now, random)?), event: None })
                 }
-                Err(why) => {
-                    tracing::warn!(why, "an offer is not taken");
-                    Ok(Actions::default())
-                }
+                Err(why) => Ok(self.unusable(why)),
             },
             (MessageType::Ack, State::Requesting { .. } | State::Renewing | State::Rebinding) => {
                 Ok(self.acknowledged(message))
@@ -241,7 +247,7 @@ impl Machine {
             {
                 self.wanted = None;
                 // Not at once: a server that refuses what it offers would be asked without end.
-                self.begin(State::Selecting, now);
+                self.begin(State::Selecting, now, random);
                 self.wakes = now + jittered(FAST_PAUSE, random);
                 Ok(Actions::default())
             }
@@ -253,7 +259,7 @@ impl Machine {
                 let text = message.sentence(code::MESSAGE).unwrap_or_else(|| "no reason given".into());
                 let _refused = self.held.take();
                 self.wanted = None;
-                self.begin(State::Selecting, now);
+                self.begin(State::Selecting, now, random);
                 let why = format!("a server refused to renew the lease: {text}");
                 let event = Some(Event::Lost { why, is_refused: true });
                 Ok(Actions { send: Some(self.send(now, random)?), event })
@@ -265,10 +271,7 @@ impl Machine {
     fn acknowledged(&mut self, message: &Incoming) -> Actions {
         let lease = match Lease::of(message) {
             Ok(lease) => lease,
-            Err(why) => {
-                tracing::warn!(why, "an acknowledgement is not taken");
-                return Actions::default();
-            }
+            Err(why) => return self.unusable(why),
         };
         // Of two servers that answer a request, only the chosen one has the address.
         if matches!(&self.state, State::Requesting { offer, .. } if offer.server != lease.server) {
@@ -281,15 +284,20 @@ impl Machine {
         Actions { send: None, event: Some(Event::Bound(lease)) }
     }
 
-    fn begin(&mut self, state: State, now: Duration) {
+    fn unusable(&mut self, why: String) -> Actions {
+        let is_first = !std::mem::replace(&mut self.has_unusable, true);
+        Actions { send: None, event: is_first.then_some(Event::Unusable { why }) }
+    }
+
+    fn begin(&mut self, state: State, now: Duration, random: u32) {
         self.state = state;
-        self.next_xid();
+        self.next_xid(random);
         (self.tries, self.began, self.wakes) = (0, now, now);
     }
 
-    /// A late answer to an earlier exchange is none to this one.
-    fn next_xid(&mut self) {
-        self.xid = self.xid.wrapping_add(1);
+    /// A late answer to an earlier exchange is none to this one, and stations that saw its number do not know the next.
+    fn next_xid(&mut self, random: u32) {
+        self.xid = self.xid.wrapping_add(random | 1);
     }
 
     fn send(&mut self, now: Duration, random: u32) -> Result<(To, Vec<u8>), String> {
@@ -313,7 +321,7 @@ impl Machine {
             }
         };
         let bytes = message.encode()?;
-        self.sent = now;
+        (self.sent, self.has_unusable) = (now, false);
         self.wakes = now + self.pause(now, random);
         self.tries += 1;
         Ok((to, bytes))

@@ -16,8 +16,11 @@ use tokio::net::UnixStream;
 /// The version of this protocol.
 pub const VERSION: u32 = 1;
 
-/// The longest line that is read, in bytes.
+/// The longest request that is read, in bytes.
 pub const LINE_BYTES_MAX: u64 = 1 << 20;
+
+/// The longest answer that is read, in bytes: a list of some ten thousand leases.
+const ANSWER_BYTES_MAX: u64 = 1 << 26;
 
 /// How long the daemon may take beyond the time that a lease may take.
 const ANSWER_MARGIN: Duration = Duration::from_secs(10);
@@ -159,7 +162,7 @@ async fn exchange(socket: &Path, request: Request) -> Result<Value, CallError> {
     let line = line(&Envelope { cni_dhcp: VERSION, request }).map_err(|error| broken(error.into()))?;
     stream.write_all(&line).await.map_err(broken)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(LINE_BYTES_MAX)).read_line(&mut answer).await.map_err(broken)?;
+    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer).await.map_err(broken)?;
     if answer.starts_with(HTTP) {
         let error = failed(socket, Code::DELEGATE, "it is the reference plugins' daemon".into());
         return Err(CallError::Away(error.detail("Stop it, and start `dhcp daemon` of this suite.")));

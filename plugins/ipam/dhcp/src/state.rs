@@ -6,11 +6,12 @@
 
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use cni_spec::{CniError, Code};
 use netops::file;
+use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -81,9 +82,14 @@ pub fn path(folder: &Path, names: &Names) -> PathBuf {
 /// Creates the folder, if it is missing.
 ///
 /// # Errors
-/// It cannot be created.
+/// It cannot be created, or it is another user's: the socket's folder may be one that others can write.
 pub fn create(folder: &Path) -> Result<(), String> {
-    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed("create", folder, &error))
+    DirBuilder::new().recursive(true).mode(0o700).create(folder).map_err(|error| failed("create", folder, &error))?;
+    let found = fs::symlink_metadata(folder).map_err(|error| failed("read", folder, &error))?;
+    match found.is_dir() && found.uid() == geteuid().as_raw() && found.mode() & 0o022 == 0 {
+        true => Ok(()),
+        false => Err(format!("cannot use {}: other users may change it; remove it", folder.display())),
+    }
 }
 
 /// Writes a record; all of it or nothing.

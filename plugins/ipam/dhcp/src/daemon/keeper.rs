@@ -269,6 +269,10 @@ impl Keeper {
     fn happened(&mut self, event: Event, first: &mut Option<First>) -> Result<(), End> {
         match event {
             Event::Bound(lease) => self.bound(lease, first),
+            Event::Unusable { why } => {
+                self.trouble(why);
+                Ok(())
+            }
             Event::Lost { why, is_refused } => {
                 let names = &self.subject.names;
                 tracing::error!(?names, why, "the lease has ended, and the link loses its address");

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use cni_spec::{CniError, Code};
 use netops::boot::Boot;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -71,7 +72,18 @@ pub fn main(words: impl IntoIterator<Item = String>) -> ExitCode {
     }
 }
 
+/// The kernel's limit for a process is 1024 files unless it asks for more, and an exchange has four open: after a server's
+/// absence all leases look for it at once.
+fn allow_files() {
+    let raised =
+        getrlimit(Resource::RLIMIT_NOFILE).and_then(|(_, most)| setrlimit(Resource::RLIMIT_NOFILE, most, most));
+    if let Err(error) = raised {
+        tracing::warn!(%error, "the limit of open files stays");
+    }
+}
+
 fn run(flags: Flags) -> Result<(), String> {
+    allow_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("the kernel gave no event loop: {error}"))?;
     LocalSet::new().block_on(&runtime, async {

@@ -89,7 +89,9 @@ impl Lan {
     pub(crate) fn leases(&self) -> Vec<Value> {
         let Ok(entries) = std::fs::read_dir("/run/cni/dhcp.sock.leases") else { return Vec::new() };
         let files = entries.map(|entry| entry.unwrap().path()).filter(|path| path.extension().is_some());
-        files.map(|path| serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()).collect()
+        // One that is removed meanwhile is none.
+        let texts = files.filter_map(|path| std::fs::read(path).ok());
+        texts.map(|text| serde_json::from_slice(&text).unwrap()).collect()
     }
 
     /// Starts the daemon, and waits until it reports to be ready.

@@ -5,9 +5,12 @@
 
 mod lan;
 mod process;
+mod server;
 
 mod attach;
 mod daemon;
+mod hostile;
 mod lose;
 mod reference;
 mod renew;
+mod socket;

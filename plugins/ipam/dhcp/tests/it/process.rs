@@ -21,7 +21,7 @@ pub(crate) struct Process {
 
 impl Process {
     pub(crate) fn spawn(mut command: Command) -> Self {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let lines = lines(child.stderr.take().unwrap());
         Self { child, lines, seen: Vec::new() }
     }

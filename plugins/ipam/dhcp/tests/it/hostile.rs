@@ -1,0 +1,283 @@
+//! Servers, neighbours and containers that mean harm.
+
+use std::net::Ipv4Addr;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use testns::{Container, Verb};
+
+use crate::lan::{Lan, SERVER, bridge};
+use crate::server::{ACK, Answer, Asked, CLIENTS, DISCOVER, NAK, OFFER, REQUEST, Server, socket};
+
+const GOOD: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 77);
+
+/// A server that answers with what `answers` adds to the exchange of [`GOOD`], before it; and all that it is asked.
+fn server(lan: &Lan, mut bad: impl FnMut(&Asked) -> Vec<Answer> + Send + 'static) -> (Server, Receiver<Asked>) {
+    let (asks, asked) = channel();
+    let server = Server::start(lan, move |message| {
+        let mut answers = bad(&message);
+        match message.kind {
+            DISCOVER => answers.push(message.answer(OFFER)),
+            REQUEST => answers.push(message.answer(ACK)),
+            _ => (),
+        }
+        asks.send(message).ok();
+        answers.iter().map(Answer::bytes).collect()
+    });
+    (server, asked)
+}
+
+/// Offers, or acknowledgements, that no client can use.
+fn unusable(asked: &Asked, kind: u8) -> Vec<Answer> {
+    let answer = asked.answer(kind);
+    let mut all = Vec::new();
+    for address in ["0.0.0.0", "0.1.2.3", "255.255.255.255", "224.0.0.9", "127.0.0.1", "10.8.0.0", "10.8.0.255", SERVER]
+    {
+        all.push(Answer { yiaddr: address.parse().unwrap(), ..answer.clone() });
+    }
+    let options: [(u8, Option<&[u8]>); 13] = [
+        (1, None),
+        (1, Some(&[255, 0, 255, 0])),
+        (1, Some(&[0, 0, 0, 0])),
+        (1, Some(&[255])),
+        (51, Some(&[0, 0, 0, 0])),
+        (51, Some(&[0, 0, 0, 1])),
+        (53, None),
+        (53, Some(&[])),
+        (54, None),
+        (54, Some(&[0, 0, 0, 0])),
+        (54, Some(&[127, 0, 0, 1])),
+        (54, Some(&[224, 0, 0, 1])),
+        (54, Some(&[255, 255, 255, 255])),
+    ];
+    let others = Ipv4Addr::new(10, 8, 0, 66);
+    let to_other = |answer: Answer| Answer { yiaddr: others, ..answer };
+    all.extend(options.map(|(code, value)| to_other(answer.clone()).with(code, value)));
+    all.push(to_other(Answer { op: 1, ..answer.clone() }));
+    all.push(to_other(Answer { xid: [9; 4], ..answer.clone() }));
+    all.push(to_other(Answer { mac: [2; 6], ..answer }));
+    all
+}
+
+#[test]
+fn answers_that_no_client_can_use_are_passed_over() {
+    let lan = Lan::new();
+    let (_server, asked) = server(&lan, |asked| match asked.kind {
+        DISCOVER => unusable(asked, OFFER),
+        REQUEST => unusable(asked, ACK),
+        _ => Vec::new(),
+    });
+    let mut daemon = lan.daemon(&[]);
+    let result = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    assert_eq!(result["ips"][0]["address"], format!("{GOOD}/24"));
+    let asked: Vec<Asked> = asked.try_iter().collect();
+    let wanted: Vec<Ipv4Addr> =
+        asked.iter().filter(|asked| asked.kind == REQUEST).filter_map(|asked| asked.wanted).collect();
+    assert!(!wanted.is_empty() && wanted.iter().all(|&wanted| wanted == GOOD), "{wanted:?}");
+    let log = daemon.end(nix::sys::signal::Signal::SIGTERM);
+    let lines = log.lines().filter(|line| line.contains("the server gives")).count();
+    assert!((1..=asked.len()).contains(&lines), "one line for a message of ours, not for each of theirs:\n{log}");
+}
+
+#[test]
+fn add_says_what_is_wrong_with_the_only_offer() {
+    let lan = Lan::new();
+    let _server =
+        Server::start(&lan, |asked| vec![Answer { yiaddr: Ipv4Addr::BROADCAST, ..asked.answer(OFFER) }.bytes()]);
+    let _daemon = lan.daemon(&["-resendtimeout", "2s"]);
+    let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(105);
+    assert!(error.details.contains("the server gives address 255.255.255.255, which no client can have"), "{error:?}");
+}
+
+/// Answers of two servers, answers twice, late ones, and a refusal of a server that was not asked.
+#[test]
+fn only_the_chosen_server_acknowledges_or_refuses() {
+    let lan = Lan::new();
+    let other: Option<&[u8]> = Some(&[10, 8, 0, 2]);
+    let mut earlier: Option<Asked> = None;
+    let (_server, _asked) = server(&lan, move |asked| {
+        let wrong = |answer: Answer| Answer { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer };
+        let late = earlier.replace(asked.clone()).map(|earlier| wrong(earlier.answer(ACK)).with(54, other));
+        let mut answers = match asked.kind {
+            // It acknowledges before it is asked.
+            DISCOVER => vec![wrong(asked.answer(ACK)), asked.answer(OFFER)],
+            REQUEST => vec![asked.answer(NAK).with(54, other), asked.answer(NAK).with(54, None), asked.answer(OFFER)],
+            _ => Vec::new(),
+        };
+        answers.extend(late);
+        answers
+    });
+    let _daemon = lan.daemon(&[]);
+    let result = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    assert_eq!(result["ips"][0]["address"], format!("{GOOD}/24"));
+    assert_eq!(result["ips"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn server_that_refuses_what_it_offers_is_asked_once_a_second_at_most() {
+    let lan = Lan::new();
+    let (asks, asked) = channel();
+    let _server = Server::start(&lan, move |message| {
+        let answers = match message.kind {
+            DISCOVER => vec![message.answer(OFFER).bytes()],
+            _ => vec![message.answer(NAK).bytes(); 20],
+        };
+        asks.send(message.kind).ok();
+        answers
+    });
+    let _daemon = lan.daemon(&["-resendtimeout", "4s"]);
+    lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(105);
+    let discovers = asked.try_iter().filter(|&kind| kind == DISCOVER).count();
+    assert!((1..=5).contains(&discovers), "{discovers}");
+}
+
+/// T1 of 0 s, T1 behind T2, both behind the end, and a lease of two seconds, which is the shortest.
+#[test]
+fn no_server_makes_a_client_renew_more_than_once_a_second() {
+    let lan = Lan::new();
+    let (asks, asked) = channel();
+    let _server = Server::start(&lan, move |message| {
+        let kind = if message.kind == DISCOVER { OFFER } else { ACK };
+        asks.send((message.kind, Instant::now())).ok();
+        let short: Option<&[u8]> = Some(&[0, 0, 0, 2]);
+        let answer = message.answer(kind).with(51, short).with(58, Some(&[0; 4])).with(59, Some(&[0, 0, 0, 9]));
+        vec![answer.bytes(), answer.bytes()]
+    });
+    let mut daemon = lan.daemon(&[]);
+    lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    for _ in 0..4 {
+        daemon.wait_for("bound");
+    }
+    let times: Vec<Instant> = asked.try_iter().filter(|(kind, _)| *kind == REQUEST).map(|(_, time)| time).collect();
+    let shortest = times.windows(2).map(|pair| pair[1] - pair[0]).min();
+    assert!(shortest > Some(Duration::from_millis(800)), "{shortest:?}");
+}
+
+/// The largest that a frame holds. Its routes reach the container, or the plugin's error says why not; nothing else changes.
+#[test]
+fn enormous_options_are_taken_whole() {
+    let lan = Lan::new();
+    let routes: Vec<u8> = (0..230u8).flat_map(|number| [24, 172, 16, number, 10, 8, 0, 1]).take(1120).collect();
+    let (_server, _asked) = server(&lan, move |asked| {
+        let kind = if asked.kind == DISCOVER { OFFER } else { ACK };
+        // Also overload that names fields without options, and a search list that points at itself.
+        let answer = asked.answer(kind).with(121, Some(&routes)).with(52, Some(&[3])).with(119, Some(&[0xc0, 0]));
+        vec![answer.with(15, Some(b"a\nnameserver 1.1.1.1"))]
+    });
+    let _daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    let config = bridge(json!({"request": [{"option": "121"}]}));
+    let result = lan.node.call(Verb::Add, &config, &pod).ok();
+    assert_eq!(result["routes"].as_array().map(Vec::len), Some(140));
+    assert_eq!(result["dns"], json!(null));
+    assert_eq!(pod.namespace().routes().iter().filter(|route| format!("{route:?}").contains("172.16.")).count(), 140);
+    assert!(lan.status().contains(pod.id()));
+}
+
+/// Random bytes, and random changes of a good answer, while the client waits.
+#[test]
+fn garbage_on_the_network_does_no_harm() {
+    let lan = Lan::new();
+    let _daemon = lan.daemon(&[]);
+    let mut seed = 1u32;
+    let mut random = move || {
+        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        seed >> 8
+    };
+    let mut left = 2;
+    let _server = Server::start(&lan, move |asked| {
+        let kind = if asked.kind == DISCOVER { OFFER } else { ACK };
+        let good = asked.answer(kind).bytes();
+        if asked.kind == DISCOVER && left > 0 {
+            left -= 1;
+            let length = good.len();
+            return (0..300)
+                .map(|_| {
+                    let mut bytes = good.clone();
+                    bytes[4] ^= 1; // of no exchange, so that whatever it says is not taken
+                    for _ in 0..random() % 20 {
+                        let at = 8 + usize::try_from(random()).unwrap() % (length - 8);
+                        bytes[at] = random().to_le_bytes()[0];
+                    }
+                    bytes.truncate(usize::try_from(random()).unwrap() % length);
+                    bytes
+                })
+                .collect();
+        }
+        vec![good]
+    });
+    let result = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    assert_eq!(result["ips"][0]["address"], format!("{GOOD}/24"));
+}
+
+/// Any container of the network can send to the port of all others.
+#[test]
+fn flood_at_one_link_does_not_stop_the_daemon() {
+    let lan = Lan::new();
+    let mut daemon = lan.daemon(&["-resendtimeout", "4s"]);
+    let pod = lan.node.container();
+    let flood = lan.server.enter(|| socket(0));
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(std::sync::atomic::Ordering::Relaxed) {
+                flood.send_to(&[0; 300], CLIENTS).ok();
+            }
+        });
+        let add = scope.spawn(|| lan.node.call(Verb::Add, bridge(json!({})), &pod).fails_with(105));
+        for _ in 0..5 {
+            let start = Instant::now();
+            assert!(lan.status().starts_with("NETWORK"));
+            assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+        }
+        add.join().unwrap();
+        is_over.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    daemon.end(nix::sys::signal::Signal::SIGTERM);
+}
+
+/// What a container with CAP_NET_ADMIN can do with its link.
+#[test]
+fn link_that_its_container_takes_away_costs_only_its_own_lease() {
+    type Harm = fn(&Lan, &Container);
+    let harms: [Harm; 4] = [
+        |_, pod| pod.namespace().rename("eth0", "mine"),
+        |_, pod| pod.namespace().delete_link("eth0"),
+        |lan, pod| pod.namespace().move_link("eth0", &lan.node.remote("elsewhere")),
+        |_, pod| {
+            pod.namespace().delete_link("eth0");
+            pod.namespace().add_link("eth0", "bridge"); // another one of that name
+        },
+    ];
+    for harm in harms {
+        let lan = Lan::new();
+        let t1: Option<&[u8]> = Some(&[0, 0, 0, 2]);
+        let (asks, asked) = channel();
+        let mut macs = Vec::new();
+        let _server = Server::start(&lan, move |message| {
+            let number = macs.iter().position(|&mac| mac == message.mac).unwrap_or(macs.len());
+            if number == macs.len() {
+                macs.push(message.mac);
+            }
+            let kind = if message.kind == DISCOVER { OFFER } else { ACK };
+            let yiaddr = Ipv4Addr::new(10, 8, 0, 100 + u8::try_from(number).unwrap());
+            let answer = Answer { yiaddr, ..message.answer(kind).with(58, t1) };
+            asks.send(message).ok();
+            vec![answer.bytes()]
+        });
+        let mut daemon = lan.daemon(&[]);
+        let [victim, other] = [lan.node.container(), lan.node.container()];
+        let result = lan.node.call(Verb::Add, bridge(json!({})), &other).ok();
+        lan.node.call(Verb::Add, bridge(json!({})), &victim).ok();
+        harm(&lan, &victim);
+        daemon.wait_for("the link is gone, and its lease is given back");
+        lan.node.host().wait_for("the lease to be forgotten", |_| lan.leases().len() == 1);
+        assert_eq!(lan.leases()[0]["subject"]["names"]["containerId"], other.id());
+        while asked.recv_timeout(Duration::from_secs(10)).unwrap().ciaddr == Ipv4Addr::UNSPECIFIED {}
+        testns::Call::new(Verb::Check, bridge(json!({})), &other).prev_result(&result).run(&lan.node).ok();
+        lan.node.call(Verb::Del, bridge(json!({})), &victim).ok();
+        lan.node.call(Verb::Del, bridge(json!({})), &other).ok();
+        assert!(lan.leases().is_empty());
+    }
+}

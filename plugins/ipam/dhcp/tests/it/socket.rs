@@ -1,0 +1,200 @@
+//! The daemon's socket: who reaches it, what it survives there, and other ways to get one.
+
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use serde_json::json;
+use testns::{Call, Verb};
+
+use crate::lan::{Lan, bridge, has};
+use crate::process::Process;
+
+const LEASES: &str = "/run/cni/dhcp.sock.leases";
+
+fn mode(path: impl AsRef<Path>) -> u32 {
+    std::fs::symlink_metadata(path).unwrap().mode() & 0o7777
+}
+
+#[test]
+fn only_root_reaches_socket_and_leases() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    // As another component may have made it, and with the mask of a careless service.
+    std::fs::create_dir_all("/run/cni").unwrap();
+    std::fs::set_permissions("/run/cni", PermissionsExt::from_mode(0o755)).unwrap();
+    let mut server = lan.dnsmasq(&[]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(lan.node.bin_dir().join("dhcp")).arg("daemon");
+    let mut daemon = Process::spawn(shell);
+    daemon.wait_for("is ready");
+    lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    server.wait_for("DHCPACK");
+    assert_eq!((mode(lan.socket()) & 0o077, mode(LEASES)), (0, 0o700));
+    for entry in std::fs::read_dir(LEASES).unwrap() {
+        assert_eq!(mode(entry.unwrap().path()), 0o600);
+    }
+}
+
+/// A socket in a folder that others can write: they may have made what lies beside it.
+#[test]
+fn folder_of_leases_that_others_can_change_is_refused() {
+    let lan = Lan::new();
+    let folder = lan.node.work_dir().join("theirs");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::create_dir_all("/run/cni").unwrap();
+    let attempts: [fn(&Path); 2] = [
+        |folder| symlink(folder, LEASES).unwrap(),
+        |_| {
+            std::fs::create_dir(LEASES).unwrap();
+            std::fs::set_permissions(LEASES, PermissionsExt::from_mode(0o777)).unwrap();
+        },
+    ];
+    for attempt in attempts {
+        attempt(&folder);
+        let mut daemon = Process::spawn(lan.daemon_command(&[]));
+        assert_eq!(daemon.exit_code(), Some(1));
+        assert!(daemon.rest().contains("other users may change it; remove it"));
+        assert!(std::fs::remove_file(LEASES).or_else(|_| std::fs::remove_dir_all(LEASES)).is_ok());
+    }
+}
+
+/// Each idle connection holds a file open; the limit that a shell or a container engine sets is far lower.
+#[test]
+fn idle_connections_and_half_lines_keep_no_caller_waiting() {
+    let (_, most) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, most, most).unwrap();
+    let lan = Lan::new();
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "ulimit -Sn 256; exec \"$@\"", "sh"]).arg(lan.node.bin_dir().join("dhcp")).arg("daemon");
+    let mut daemon = Process::spawn(shell);
+    daemon.wait_for("is ready");
+    let idle: Vec<UnixStream> = (0..1000)
+        .map(|number| {
+            let mut stream = UnixStream::connect(lan.socket()).unwrap();
+            if number % 2 == 0 {
+                stream.write_all(b"{\"cniDhcp\":1,").unwrap();
+            }
+            stream
+        })
+        .collect();
+    let start = Instant::now();
+    assert!(lan.status().starts_with("NETWORK"));
+    assert!(start.elapsed() < Duration::from_secs(5), "{:?}", start.elapsed());
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.id())).unwrap();
+    let rss = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap().trim();
+    let kib: u64 = rss.trim_end_matches(" kB").parse().unwrap();
+    assert!(kib < 64 << 10, "1000 idle connections take {rss}");
+    drop(idle);
+}
+
+/// systemd's way: the socket is another process's, and outlives the daemon.
+#[test]
+fn socket_that_systemd_passes_is_used_and_left() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
+    std::fs::create_dir_all("/run/cni").unwrap();
+    let listener = UnixListener::bind(lan.socket()).unwrap();
+    let activate = |flags: &[&str]| {
+        let mut shell = Command::new("sh");
+        let script = "exec 3<&0 0</dev/null; LISTEN_PID=$$ LISTEN_FDS=1 exec \"$@\"";
+        shell.args(["-c", script, "sh"]).arg(lan.node.bin_dir().join("dhcp")).arg("daemon").args(flags);
+        shell.stdin(Stdio::from(std::os::fd::OwnedFd::from(listener.try_clone().unwrap())));
+        Process::spawn(shell)
+    };
+    let mut daemon = activate(&[]);
+    assert!(daemon.wait_for("is ready").contains("leases=0"));
+    let (pod, config) = (lan.node.container(), bridge(json!({})));
+    let result = lan.node.call(Verb::Add, &config, &pod).ok();
+    server.wait_for("DHCPACK");
+    let mut second = activate(&[]);
+    assert_eq!(second.exit_code(), Some(1), "the lock holds for a socket of systemd, too");
+    daemon.end(Signal::SIGTERM);
+    assert!(lan.socket().exists());
+    // A call meanwhile waits in the queue of the socket.
+    std::thread::scope(|scope| {
+        let check = scope.spawn(|| Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).ok());
+        let mut daemon = activate(&[]);
+        assert!(daemon.wait_for("is ready").contains("leases=1"));
+        check.join().unwrap();
+        server.wait_for("DHCPACK");
+        lan.node.call(Verb::Del, &config, &pod).ok();
+    });
+    server.wait_for("DHCPRELEASE");
+}
+
+/// As from an image: the node's files are elsewhere, and the daemon's own `/run` has none of them.
+#[test]
+fn daemon_in_a_mount_namespace_of_its_own_finds_the_nodes_files() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
+    let pod = lan.node.container(); // its namespace's mount is there before the daemon's copy
+    std::fs::create_dir_all("/run/cni").unwrap();
+    let host = Path::new("/mnt");
+    let mut unshare = Command::new("unshare");
+    let script = "mount --rbind / \"$0\" && mount -t tmpfs none /run && exec \"$@\" -hostprefix \"$0\"";
+    unshare.args(["--mount", "--propagation", "private", "sh", "-c", script]).arg(host);
+    let executable = lan.node.bin_dir().join("dhcp");
+    unshare.arg(host.join(executable.strip_prefix("/").unwrap())).arg("daemon");
+    let mut daemon = Process::spawn(unshare);
+    daemon.wait_for("is ready");
+    lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
+    server.wait_for("DHCPACK");
+    assert_eq!(lan.leases().len(), 1, "its leases are beside the node's socket");
+    server.wait_for("DHCPREQUEST"); // renewed
+    server.wait_for("DHCPACK");
+    daemon.end(Signal::SIGTERM);
+    // DEL notes the release where the next daemon looks.
+    lan.node.call(Verb::Del, bridge(json!({})), &pod).ok();
+    assert_eq!(lan.leases()[0]["isReleased"], true);
+}
+
+/// The file is replaced while the daemon runs, and the plugin is newer than the daemon for a time.
+#[test]
+fn leases_go_on_after_an_upgrade_of_the_executable() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"]);
+    let installed = lan.node.work_dir().join("dhcp");
+    let install = || {
+        let new = installed.with_extension("new");
+        // By another process: a test that forks now would inherit the open file, which cannot run meanwhile.
+        let copied = Command::new("cp").arg("--dereference").arg(lan.node.bin_dir().join("dhcp")).arg(&new).status();
+        assert!(copied.unwrap().success());
+        std::fs::rename(new, &installed).unwrap();
+    };
+    let start = || {
+        let mut command = Command::new(&installed);
+        command.arg("daemon");
+        Process::spawn(command)
+    };
+    install();
+    let mut daemon = start();
+    daemon.wait_for("is ready");
+    let (pod, config) = (lan.node.container(), bridge(json!({})));
+    let result = lan.node.call(Verb::Add, &config, &pod).ok();
+    server.wait_for("DHCPACK");
+    install();
+    server.wait_for("DHCPREQUEST"); // the old daemon goes on
+    daemon.end(Signal::SIGTERM);
+    let mut daemon = start();
+    assert!(daemon.wait_for("is ready").contains("leases=1"));
+    server.wait_for("DHCPREQUEST");
+    server.wait_for("DHCPACK");
+    Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).ok();
+}
