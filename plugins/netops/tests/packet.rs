@@ -1,7 +1,5 @@
 //! Packet sockets, in throwaway namespaces.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
-
 use std::cell::Cell;
 use std::net::UdpSocket;
 use std::task::Poll;

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -56,8 +56,17 @@ impl Process {
         self.seen.join("\n")
     }
 
+    /// Waits for the end: a process that goes on is a failure.
+    #[track_caller]
     pub(crate) fn exit_code(&mut self) -> Option<i32> {
-        self.child.wait().unwrap().code()
+        let start = Instant::now();
+        loop {
+            match self.lines.recv_timeout(PATIENCE.saturating_sub(start.elapsed())) {
+                Ok(line) => self.seen.push(line),
+                Err(RecvTimeoutError::Disconnected) => return self.child.wait().unwrap().code(),
+                Err(RecvTimeoutError::Timeout) => panic!("it has not ended:\n{}", self.seen.join("\n")),
+            }
+        }
     }
 
     pub(crate) fn id(&self) -> u32 {
