@@ -89,4 +89,6 @@ fn dummy_without_the_module_leaves_nothing() {
     assert!(error.details.contains("Load module dummy"), "{error:?}");
     assert!(error.details.contains("addresses released"), "{error:?}");
     assert!(pod.namespace().find_link("eth0").is_none());
+    let error = node.call(Verb::Status, config(), testns::Attachment::none()).fails_with(50);
+    assert!(error.details.contains("Load module dummy"), "{error:?}");
 }

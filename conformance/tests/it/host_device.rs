@@ -106,12 +106,14 @@ fn host_device_answers_as_the_reference() {
 #[test]
 fn a_device_that_one_gave_the_other_checks_and_takes_back() {
     let Some(theirs) = reference_or_skip() else { return };
-    for (first, second) in [(ours(), theirs.clone()), (theirs.clone(), ours())] {
+    let pairs = [(ours(), theirs.clone()), (theirs.clone(), ours())];
+    for ((first, second), by_address) in pairs.into_iter().flat_map(|pair| [(pair.clone(), false), (pair, true)]) {
         let node = Node::with(&theirs);
         node.install(&first);
         device(&node);
         let pod = node.container();
-        let attached = Attached::add(&node, &config(json!({})), &pod);
+        let by_address = by_address.then(|| json!({"device": "", "hwaddr": node.host().link("dev1").mac}));
+        let attached = Attached::add(&node, &config(by_address.unwrap_or(json!({}))), &pod);
         node.install(&second);
         attached.check().ok();
         attached.del().ok();
@@ -145,18 +147,27 @@ fn a_device_comes_home_by_any_del() {
     }
 }
 
-/// The kernel returns hardware under the name that it had in the container; other links end with the namespace.
+/// The kernel returns hardware under the name that it had in the container; other links end with the namespace. DEL finds it,
+/// and so does GC.
 #[test]
 fn a_device_that_the_kernel_returned_gets_back_what_it_had() {
     for remains in [Remains::Gone, Remains::PlainFile] {
-        let node = node();
-        device(&node);
-        let pod = node.container();
-        let config = config(json!({}));
-        Attached::add(&node, &config, &pod);
-        return_to_host(&pod, "eth0");
-        node.call(Verb::Del, &config, pod.leave(remains)).ok();
-        assert_home(&node, &format!("{remains:?}"));
+        for by_gc in [false, true] {
+            let node = node();
+            device(&node);
+            let pod = node.container();
+            let config = config(json!({"cniVersion": "1.1.0"}));
+            Attached::add(&node, &config, &pod);
+            return_to_host(&pod, "eth0");
+            let attachment = pod.leave(remains);
+            if by_gc {
+                let none = with(config, json!({"cni.dev/valid-attachments": []}));
+                node.call(Verb::Gc, none, Attachment::none()).ok();
+            } else {
+                node.call(Verb::Del, &config, attachment).ok();
+            }
+            assert_home(&node, &format!("{remains:?}, by GC {by_gc}"));
+        }
     }
 }
 
@@ -224,6 +235,15 @@ fn status_reports_a_device_that_nothing_has() {
     let pod = node.container();
     Attached::add(&node, &config(json!({})), &pod);
     status().ok();
+    // The device has ended with the container's namespace, and no DEL has come yet.
+    pod.leave(Remains::Gone);
+    node.host().wait_for("the kernel to end the namespace", |host| host.links().len() == 1);
+    let error = status().fails_with(50);
+    let gone = "network net is not available: cannot find device dev1 on the host: container ";
+    assert!(
+        error.msg.starts_with(gone) && error.msg.ends_with(", which had it as eth0 by network net, is gone"),
+        "{error:?}"
+    );
 }
 
 #[test]

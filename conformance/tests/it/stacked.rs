@@ -352,6 +352,23 @@ fn vlan_packets_pass_between_the_ends_of_one_vlan() {
     }
 }
 
+/// When ADD returns, the container's addresses answer the first request from the other end of the VLAN.
+#[test]
+fn vlan_addresses_answer_when_add_returns() {
+    if !Feature::Vlan.or_skip() {
+        return;
+    }
+    let (node, outside) = node();
+    let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
+    let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
+    Attached::add(&node, &VLAN.config(far), beyond);
+    let pod = node.container();
+    let attached = Attached::add(&node, &VLAN.config(json!({})), &pod);
+    for to in addresses(&attached.result).iter().map(|address| address.split('/').next().unwrap()) {
+        assert!(outside.pings(ip(to), std::time::Duration::ZERO), "{to} does not answer");
+    }
+}
+
 fn far_addresses() -> Value {
     let (v4, v6) = (
         json!({"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.100"}),
@@ -387,17 +404,16 @@ fn vlan_of_a_master_that_is_down_is_refused() {
     node.assert_as_before();
 }
 
-/// The default route's interface: IPv4's, else IPv6's.
-#[test]
-fn macvlan_without_a_master_is_on_the_default_routes_interface() {
-    if !Feature::Macvlan.or_skip() {
-        return;
-    }
-    let config = without(MACVLAN.config(json!({})), "master");
+/// The default route's interface: IPv4's, else IPv6's. STATUS of ipvlan does not ask for one, as a chain may have another
+/// master.
+fn without_a_master_it_is_on_the_default_routes_interface(plugin: Plugin) {
+    let config = without(plugin.config(json!({})), "master");
     let (node, outside) = node();
     let refused = node.call(Verb::Add, &config, &node.container()).fails();
     assert_eq!(refused.msg, "cannot find a master on the host: key master is not set, and there is no default route");
-    status(&node, config.clone()).fails_with(50);
+    if plugin.name == "macvlan" {
+        status(&node, config.clone()).fails_with(50);
+    }
     node.host().add_veth("second", &outside, "second");
     node.host().add_address("second", "fd0a::2/64");
     node.host().add_route("::/0", "fd0a::1", "second");
@@ -412,6 +428,20 @@ fn macvlan_without_a_master_is_on_the_default_routes_interface() {
     node.host().add_address("uplink", "192.0.2.2/24");
     node.host().add_route("0.0.0.0/0", "192.0.2.1", "uplink");
     assert_eq!(add(), Some(node.host().link("uplink").index));
+}
+
+#[test]
+fn macvlan_without_a_master_is_on_the_default_routes_interface() {
+    if Feature::Macvlan.or_skip() {
+        without_a_master_it_is_on_the_default_routes_interface(MACVLAN);
+    }
+}
+
+#[test]
+fn ipvlan_without_a_master_is_on_the_default_routes_interface() {
+    if Feature::Ipvlan.or_skip() {
+        without_a_master_it_is_on_the_default_routes_interface(IPVLAN);
+    }
 }
 
 #[test]

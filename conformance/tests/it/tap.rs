@@ -225,6 +225,25 @@ fn tap_del_leaves_another_networks_link_and_needs_no_namespace() {
     node.assert_as_before_except(stays);
 }
 
+/// A node without module tun has no such file.
+#[test]
+fn status_of_tap_names_the_missing_device() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let mount = |words: &[&str]| std::process::Command::new("mount").args(words).status().expect("run mount");
+    assert!(mount(&["-t", "tmpfs", "tmpfs", "/dev/net"]).success());
+    let config = config(json!({}));
+    let error = node.call(Verb::Status, &config, Attachment::none()).fails_with(50);
+    assert!(error.details.contains("Load module tun"), "{error:?}");
+    let pod = node.container();
+    let error = node.call(Verb::Add, &config, &pod).fails_with(101);
+    assert!(error.details.contains("Load module tun"), "{error:?}");
+    assert!(pod.namespace().find_link("eth0").is_none());
+    node.assert_as_before_except(|line| stays(line) || line.contains("folder /run/mount"));
+}
+
 #[test]
 fn a_label_needs_selinux() {
     let node = node();

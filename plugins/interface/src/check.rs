@@ -1,6 +1,8 @@
 //! CHECK's way through a plan: the node compared with each step, and with the result that ADD gave.
 
-use cni_spec::{AddResult, Attachment, CniError, Code, Interface};
+use std::net::IpAddr;
+
+use cni_spec::{AddResult, Attachment, CniError, Code, Interface, Ip};
 use filter::Filter;
 use ipnetwork::IpNetwork;
 use netops::addr::{self, Address};
@@ -238,6 +240,7 @@ impl<'a> Look<'a> {
     /// Compares the routes of a side with those that were made, each in its own table.
     fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
         let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
+        let others = self.gateways_of_others();
         for ipv6 in [false, true] {
             let mut wanted = wanted.iter().filter(|wanted| wanted.dst.is_ipv6() == ipv6).peekable();
             let found = match side {
@@ -245,11 +248,18 @@ impl<'a> Look<'a> {
                 Side::Container => self.container_routes(ipv6)?,
                 Side::Host => &route::list(&self.pod.host, Some(index), None, ipv6).map_err(failed)?,
             };
-            if let Some(missing) = wanted.find(|wanted| !found.iter().any(|route| same(wanted, route))) {
+            if let Some(missing) = wanted.find(|wanted| !found.iter().any(|route| same(wanted, &others, route))) {
                 return Err(differs(format!("link {name}"), format!("route {missing} is not found")));
             }
         }
         Ok(())
+    }
+
+    /// The gateways of other interfaces in the result: its routes do not say whose they are, and one without a gateway may have
+    /// been an earlier plugin's.
+    fn gateways_of_others(&self) -> Vec<IpAddr> {
+        let is_own = |ip: &&Ip| ip.interface.and_then(|index| self.prev.interfaces.get(index)) == Some(self.entry);
+        self.prev.ips.iter().filter(|ip| !is_own(ip)).filter_map(|ip| ip.gateway).collect()
     }
 
     /// Looks for a route to the prefix of each of the container's addresses, when all steps were compared.
@@ -354,8 +364,10 @@ fn is_subnet(net: IpNetwork) -> bool {
 }
 
 /// Whether `found` is the route that was `wanted`. A default route may have got another next hop since.
-fn same(wanted: &Route, found: &Route) -> bool {
+fn same(wanted: &Route, others: &[IpAddr], found: &Route) -> bool {
     let table = wanted.table.unwrap_or(MAIN_TABLE);
-    let gateway = wanted.dst.prefix() == 0 || wanted.gateway.is_none() || wanted.gateway == found.gateway;
+    let is_of_another = found.gateway.is_some_and(|gateway| others.contains(&gateway));
+    let gateway =
+        wanted.dst.prefix() == 0 || wanted.gateway.is_none() || wanted.gateway == found.gateway || is_of_another;
     wanted.dst == found.dst && found.table == Some(table) && gateway
 }

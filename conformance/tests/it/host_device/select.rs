@@ -9,10 +9,11 @@ use std::path::Path;
 use std::process::Command;
 use testns::{Call, Node, Verb};
 
+/// A config whose selecting keys are these alone.
 fn selected(own: Value) -> Value {
-    let mut config = with(config(json!({})), own);
+    let mut config = config(json!({}));
     config.as_object_mut().expect("an object").remove("device");
-    config
+    with(config, own)
 }
 
 /// A folder of the node's sysfs with these devices: name, and folder of their interface.
@@ -51,6 +52,47 @@ fn a_device_by_pci_and_by_virtio() {
         goes_and_comes(&node, &selected(by_runtime));
         let error = node.call(Verb::Add, selected(json!({"pciBusID": "0000:98:00.0"})), &node.container()).fails();
         assert_eq!(error.msg, "cannot find network device of PCI device 0000:98:00.0 on the host");
+    }
+}
+
+/// The folder of a device below `/sys/devices`, whose `net` has the interface.
+#[test]
+fn a_device_by_its_kernel_path() {
+    let node = node();
+    device(&node);
+    bus("/sys/devices/system", "card7", "net/dev1");
+    goes_and_comes(&node, &selected(json!({"kernelpath": "/sys/devices/system/card7"})));
+    let absent = selected(json!({"kernelpath": "/sys/devices/system/card8"}));
+    let error = node.call(Verb::Add, absent, &node.container()).fails();
+    assert_eq!(error.msg, "cannot find network device of /sys/devices/system/card8 on the host");
+}
+
+/// A subfunction, which only a device plugin names.
+#[test]
+fn a_device_by_its_place_on_the_auxiliary_bus() {
+    let node = node();
+    device(&node);
+    bus("/sys/bus", "auxiliary/devices/mlx5_core.sf.4", "net/dev1");
+    let own = json!({"pciBusID": "0000:98:00.0", "runtimeConfig": {"deviceID": "mlx5_core.sf.4"}});
+    goes_and_comes(&node, &selected(own));
+}
+
+/// The first key that is set selects: the others may name what is not there.
+#[test]
+fn the_first_key_that_is_set_selects() {
+    let node = node();
+    device(&node);
+    let mac = node.host().link("dev1").mac;
+    let all = json!({"device": "dev1", "hwaddr": mac, "kernelpath": "/sys/devices/x", "pciBusID": "0000:98:00.0"});
+    goes_and_comes(&node, &selected(all.clone()));
+    goes_and_comes(&node, &selected(with(all.clone(), json!({"device": ""}))));
+    for (key, own) in [
+        ("device dev9", json!({"device": "dev9"})),
+        ("device with address 0a:00:00:00:00:99", json!({"device": "", "hwaddr": "0a:00:00:00:00:99"})),
+        ("network device of /sys/devices/x", json!({"device": "", "hwaddr": ""})),
+    ] {
+        let error = node.call(Verb::Add, selected(with(all.clone(), own)), &node.container()).fails();
+        assert_eq!(error.msg, format!("cannot find {key} on the host"));
     }
 }
 

@@ -1,6 +1,8 @@
 //! What all interface plugins but bridge have in common: a table of them, and each test by that table.
 
+mod add;
 mod at_once;
+mod check;
 mod del;
 mod packets;
 mod service;

@@ -77,6 +77,28 @@ fn addresses_of_one_subnet_and_single_ones_work() {
     }
 }
 
+/// Two addresses are a subnet: the container's and the gateway's. Several subnets of a family each have their own gateway.
+#[test]
+fn the_smallest_subnets_and_several_of_a_family_have_packets() {
+    for all in [
+        fixed(&[("10.7.0.4/31", "10.7.0.5"), ("fd07::4/127", "fd07::5")]),
+        fixed(&[("fd07::4/64", "fd07::1"), ("fd08::4/64", "fd08::1")]),
+        fixed(&[("10.7.0.4/24", "10.7.0.1"), ("10.8.0.4/24", "10.8.0.1"), ("fd07::4/64", "fd07::1")]),
+    ] {
+        let node = node();
+        let pod = node.container();
+        let attached = Attached::add(&node, &ptp(json!({"cniVersion": "1.1.0", "ipMasq": true, "ipam": all})), &pod);
+        for entry in all["addresses"].as_array().unwrap() {
+            let text = |key: &str| entry[key].as_str().unwrap().split('/').next().unwrap();
+            pod.namespace().ping(ip(text("gateway")));
+            node.host().ping(ip(text("address")));
+        }
+        attached.check().ok();
+        attached.del().ok();
+        node.assert_as_before_except(stays);
+    }
+}
+
 /// When ADD returns, both ends have carrier, and no address is looked for any more.
 #[test]
 fn addresses_answer_when_add_returns() {

@@ -90,6 +90,7 @@ impl FromConf for Conf {
         let ipam = net.ipam.ok_or_else(|| object.hint(missing()))?;
         let configured = ipam.addresses.iter().enumerate().map(|(index, keys)| {
             let address = parse(&format!("ipam.addresses[{index}].address"), &keys.address)?;
+            refuse_mix(&format!("ipam.addresses[{index}].gateway"), keys.gateway, "address", address)?;
             Ok(StaticAddress { address, gateway: keys.gateway })
         });
         let addresses = match (&*net.args.cni.ips, &*net.runtime_config.ips) {
@@ -97,6 +98,9 @@ impl FromConf for Conf {
             (ips, []) => Addresses::Runtime(parse_all("args.cni.ips", ips)?),
             (_, ips) => Addresses::Runtime(parse_all("runtimeConfig.ips", ips)?),
         };
+        for (index, route) in ipam.routes.iter().enumerate() {
+            refuse_mix(&format!("ipam.routes[{index}].gw"), route.gw, "dst", route.dst)?;
+        }
         let version = object.version_text();
         let is_old = version.is_empty() || SpecVersion::find(version).is_some_and(|it| it.family() == Family::V02);
         let one_of_a_family = is_old.then(|| if version.is_empty() { "0.1.0" } else { version }.to_owned());
@@ -118,6 +122,17 @@ fn parse(key: &str, text: &str) -> Result<IpNetwork, CniError> {
     parsed.map_err(|_parse_error| {
         CniError::invalid_key(key, format_args!("{text:?}"), "expected an address with prefix, a/n")
     })
+}
+
+/// A gateway of one family for addresses of the other.
+fn refuse_mix(key: &str, gateway: Option<IpAddr>, of: &str, network: IpNetwork) -> Result<(), CniError> {
+    match gateway.filter(|gateway| gateway.is_ipv4() != network.is_ipv4()) {
+        None => Ok(()),
+        Some(gateway) => {
+            let why = format!("{of} {network} is of the other family");
+            Err(CniError::invalid_key(key, format_args!("\"{gateway}\""), &why))
+        }
+    }
 }
 
 impl Conf {
@@ -241,6 +256,27 @@ mod tests {
             "",
             expect![[
                 r#"7 cannot use network config: key runtimeConfig.ips[0] = "10.0.0.2": expected an address with prefix, a/n"#
+            ]],
+        );
+        check(
+            r#""ipam": {"addresses": [{"address": "10.0.0.2/24"}, {"address": "10.0.0.3/24", "gateway": "fd00::1"}]}"#,
+            "",
+            expect![[
+                r#"7 cannot use network config: key ipam.addresses[1].gateway = "fd00::1": address 10.0.0.3/24 is of the other family"#
+            ]],
+        );
+        check(
+            r#""ipam": {"addresses": [{"address": "10.0.0.2/24"}], "routes": [{"dst": "::/0", "gw": "10.0.0.1"}]}"#,
+            "",
+            expect![[
+                r#"7 cannot use network config: key ipam.routes[0].gw = "10.0.0.1": dst ::/0 is of the other family"#
+            ]],
+        );
+        check(
+            r#""ipam": {"addresses": [{"address": "10.0.0.2/24", "gateway": "x"}]}"#,
+            "",
+            expect![[
+                r#"7 cannot use network config: key ipam.addresses[0].gateway = "x": "x" is no IP address (invalid IP address syntax)"#
             ]],
         );
         check(r#""bridge": "b""#, "", expect!["7 IPAM config missing 'ipam' key"]);

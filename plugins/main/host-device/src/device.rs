@@ -10,6 +10,7 @@ use netops::link::{self, Before, Link};
 use netops::route::{self, Route};
 
 use crate::conf::{Conf, Selector};
+use crate::home;
 use crate::record::Record;
 
 /// The device that the config selects, if it is on the host. With several on one PCI device the first by name, as the reference
@@ -45,16 +46,21 @@ fn first_entry(folder: &Path) -> Option<String> {
     entries.filter_map(|entry| entry.file_name().into_string().ok()).min()
 }
 
-/// That the device is not on the host, and which container has it, if the node knows.
+/// That the device is not on the host, and which container has it or had it, if the node knows.
 #[must_use]
 pub fn absent(conf: &Conf, holder: Option<&Record>) -> CniError {
     let msg = format!("cannot find {} on the host", conf.selector());
     match holder {
-        Some(Record { container_id, network, ifname, .. }) => CniError::new(
+        Some(record @ Record { container_id, network, ifname, .. }) if home::has_namespace(record) => CniError::new(
             Code::KERNEL,
             format!("{msg}: container {container_id} has it as {ifname} by network {network}"),
         )
         .detail("DEL of that attachment brings it home."),
+        Some(Record { container_id, network, ifname, .. }) => CniError::new(
+            Code::KERNEL,
+            format!("{msg}: container {container_id}, which had it as {ifname} by network {network}, is gone"),
+        )
+        .detail("The kernel returns hardware when the container's namespace has ended, and deletes other links."),
         None => CniError::new(Code::KERNEL, msg)
             .detail("Look at the node's links (ip link): the key may be wrong, or a container may have the device."),
     }

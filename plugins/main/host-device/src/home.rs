@@ -93,9 +93,14 @@ pub fn is_returned(host: &Kernel, record: &Record, link: &Link) -> bool {
         return true;
     }
     let has_addresses = || Before::read(host, link).is_ok_and(|now| !now.addresses.is_empty());
-    let has_namespace = || Netns::open(Path::new(&record.netns)).is_ok_and(|netns| is_recorded(record, &netns));
     let is_in_use = || link.up || link.master.is_some() || has_addresses();
-    alias == device.name && alias != device.alias && !is_in_use() && !has_namespace()
+    alias == device.name && alias != device.alias && !is_in_use() && !has_namespace(record)
+}
+
+/// Whether the path of ADD still leads to the namespace that the device was moved into.
+#[must_use]
+pub fn has_namespace(record: &Record) -> bool {
+    Netns::open(Path::new(&record.netns)).is_ok_and(|netns| is_recorded(record, &netns))
 }
 
 /// The alias of a device that is home and has not got back all that it had.

@@ -84,9 +84,12 @@ impl InterfacePlugin for HostDevice {
             return Ok(());
         }
         let host = Kernel::host().map_err(failed)?;
-        match device::find(conf, &host)? {
-            Some(_) => Ok(()),
-            None => step::holder(conf).map_err(failed)?.map(drop).ok_or_else(|| device::absent(conf, None)),
+        if device::find(conf, &host)?.is_some() {
+            return Ok(());
+        }
+        match step::holder(conf).map_err(failed)? {
+            Some(record) if home::has_namespace(&record) => Ok(()),
+            holder => Err(device::absent(conf, holder.as_ref())),
         }
     }
 }

@@ -1,0 +1,235 @@
+//! ADD: each version of the specification, what earlier plugins and the runtime ask for, layer 2, and where links are made.
+
+use super::{Kind, Place, each_kind, held};
+use crate::configs::{Attached, VERSIONS, addresses, dual, with};
+use serde_json::{Value, json};
+use testns::{Call, Container, Namespace, Remains, Verb};
+
+/// From 0.4.0 on there is CHECK, and before it a result has no room for several interfaces.
+fn each_version_works(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    for version in VERSIONS {
+        let pod = node.container();
+        let attached = Attached::add(&node, &kind.config(0, json!({"cniVersion": version})), &pod);
+        assert_eq!(attached.result["cniVersion"], version);
+        assert_eq!(pod.namespace().global_addresses("eth0").len(), 2);
+        if version >= "0.4.0" {
+            attached.check().ok();
+        }
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+    }
+    node.assert_as_before_except(|line| kind.stays(line));
+}
+
+/// `CNI_ARGS`, `args.cni.ips` and `runtimeConfig.ips` reach the address plugin.
+fn addresses_are_those_that_the_runtime_asks_for(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let list = |all: [&str; 2]| json!({"ips": all});
+    let by_args = json!({"args": {"cni": list(["10.7.0.61", "fd07::61"])}});
+    let by_runtime = json!({"runtimeConfig": list(["10.7.0.62/24", "fd07::62/64"])});
+    for (own, args, expected) in [
+        (json!({}), "IgnoreUnknown=1;IP=10.7.0.60", ["10.7.0.60/24", "fd07::2/64"]),
+        (by_args, "", ["10.7.0.61/24", "fd07::61/64"]),
+        (by_runtime, "", ["10.7.0.62/24", "fd07::62/64"]),
+    ] {
+        let pod = node.container();
+        let config = kind.config(0, own);
+        let result = Call::new(Verb::Add, &config, &pod).args(args).run(&node).ok();
+        assert_eq!(addresses(&result), expected);
+        assert_eq!(pod.namespace().global_addresses("eth0"), expected);
+        Call::new(Verb::Del, &config, &pod).prev_result(&result).args(args).run(&node).ok();
+        assert_eq!(held(), Vec::<String>::new());
+    }
+}
+
+/// What an earlier plugin made stands before the own interface, and keeps its addresses and routes. CHECK takes them for its
+/// own, as routes of a result do not say whose they are: by whichever gateway they go.
+fn prev_result_is_passed_on(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let pod = node.container();
+    let beyond = node.remote("beyond");
+    pod.namespace().add_veth("net9", &beyond, "other");
+    pod.namespace().add_address("net9", "192.0.2.9/24");
+    pod.namespace().add_route("198.51.100.0/24", "192.0.2.1", "net9");
+    let earlier = json!({
+        "cniVersion": "1.1.0",
+        "interfaces": [{"name": "net9", "sandbox": pod.attachment().netns}],
+        "ips": [{"interface": 0, "address": "192.0.2.9/24", "gateway": "192.0.2.1"}],
+        "routes": [{"dst": "198.51.100.0/24"}],
+    });
+    let ipam = with(dual(), json!({"routes": [{"dst": "203.0.113.0/24"}]}));
+    let attached = Attached::add(&node, &kind.config(0, json!({"prevResult": earlier, "ipam": ipam})), &pod);
+    let Value::Array(interfaces) = &attached.result["interfaces"] else { panic!("{}", attached.result) };
+    assert_eq!(interfaces[0], earlier["interfaces"][0]);
+    assert_eq!(interfaces.last().unwrap()["name"], "eth0");
+    let own = interfaces.len() - 1;
+    let indices: Vec<_> = attached.result["ips"].as_array().unwrap().iter().map(|ip| &ip["interface"]).collect();
+    assert_eq!(indices, [&json!(0), &json!(own), &json!(own)]);
+    assert_eq!(addresses(&attached.result), ["192.0.2.9/24", "10.7.0.2/24", "fd07::2/64"]);
+    assert_eq!(attached.result["routes"], json!([{"dst": "198.51.100.0/24"}, {"dst": "203.0.113.0/24"}]));
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.7.0.2/24", "fd07::2/64"]);
+    attached.check().ok();
+    for to in ["198.51.100.0/24", "203.0.113.0/24"] {
+        pod.namespace().delete_route(to);
+        assert!(attached.check().fails_with(107).msg.contains(to));
+        let (gateway, link) = if to.starts_with("198") { ("192.0.2.1", "net9") } else { ("10.7.0.1", "eth0") };
+        pod.namespace().add_route(to, gateway, link);
+    }
+    attached.del().ok();
+    assert!(pod.namespace().find_link("net9").is_some());
+    node.assert_as_before_except(|line| kind.stays(line));
+}
+
+/// ptp's `dns` replaces IPAM's; dummy has IPAM's only; with the others only the config's counts.
+fn name_service_is_the_references(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let file = node.work_dir().join("resolv.conf");
+    std::fs::write(&file, "nameserver 10.7.0.53\n").unwrap();
+    let ipam = with(dual(), json!({"resolvConf": file}));
+    let (of_ipam, of_config) = (json!({"nameservers": ["10.7.0.53"]}), json!({"nameservers": ["10.7.0.54"]}));
+    let [without, with_key] = match kind.name {
+        "ptp" => [of_ipam, of_config.clone()],
+        "dummy" => [of_ipam.clone(), of_ipam],
+        _ => [json!({}), of_config.clone()],
+    };
+    for (own, expected) in [(json!({}), without), (json!({"dns": of_config}), with_key)] {
+        let pod = node.container();
+        let attached = Attached::add(&node, &kind.config(0, with(own, json!({"ipam": ipam}))), &pod);
+        let dns = attached.result.get("dns").cloned().unwrap_or(json!({}));
+        assert_eq!(dns, expected);
+        attached.del().ok();
+    }
+}
+
+/// Without an address plugin the interface is up and has no address.
+fn without_ipam_it_is_layer_2(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    for ipam in [json!({}), Value::Null] {
+        let pod = node.container();
+        let attached = Attached::add(&node, &kind.config(0, json!({"ipam": ipam})), &pod);
+        let link = pod.namespace().link("eth0");
+        assert_eq!((link.up, pod.namespace().global_addresses("eth0")), (true, vec![]));
+        assert_eq!(attached.result["interfaces"].as_array().map(Vec::len), Some(1));
+        assert_eq!(attached.result.get("ips"), None);
+        attached.check().ok();
+        pod.namespace().set_down("eth0");
+        attached.check().fails_with(107);
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none());
+        assert_eq!(held(), Vec::<String>::new());
+    }
+    node.assert_as_before_except(|line| kind.stays(line));
+}
+
+fn it_needs_an_address_plugin(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    for verb in [Verb::Add, Verb::Status] {
+        let config = kind.config(0, json!({"ipam": {}}));
+        let error = Call::new(verb, config, &node.container()).run(&node).fails_with(7);
+        assert_eq!(error.msg, format!("cannot use network config: plugin {} needs key ipam", kind.name));
+    }
+    node.assert_as_before();
+}
+
+/// A namespace numbers links in the order in which they are made, and never gives a number twice: so of a link that was
+/// made elsewhere and moved a gap is left there, and of one with a name for the time being one in the container.
+fn the_link_is_made_in_the_container(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let pod = node.container();
+    let before = [next_index(node.host()), next_index(pod.namespace())];
+    let attached = Attached::add(&node, &kind.config(0, json!({})), &pod);
+    assert_eq!(pod.namespace().link("eth0").index, before[1] + 1);
+    assert_eq!(next_index(pod.namespace()), before[1] + 2);
+    // One end of a pair is the node's.
+    let of_node = u32::from(kind.place == Place::Pair);
+    assert_eq!(next_index(node.host()), before[0] + of_node + 1);
+    attached.del().ok();
+}
+
+/// The number of a link that is made and removed again.
+fn next_index(namespace: &Namespace) -> u32 {
+    namespace.add_link("trial", "bridge");
+    let index = namespace.link("trial").index;
+    namespace.delete_link("trial");
+    index
+}
+
+/// Wherever ADD is killed, a link that is there has its final name, address and MTU.
+fn the_link_is_made_with_name_address_and_mtu(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let own = json!({"mac": "0a:00:00:00:00:07", "mtu": 1400, "ipam": {}});
+    let config = kind.config(0, own);
+    let mut found = 0;
+    for n in 1.. {
+        let pod = node.container();
+        let traced = Call::new(Verb::Add, &config, &pod).kill_before(&node, n);
+        let Some(hit) = traced.hit else { break };
+        found += assert_whole(&pod, &format!("killed before {hit}"));
+        Call::new(Verb::Del, &config, &pod).run(&node).ok();
+        pod.leave(Remains::Gone);
+    }
+    assert!(found > 0, "no point of ADD has the link");
+}
+
+/// The number of links.
+fn assert_whole(pod: &Container, point: &str) -> usize {
+    let links: Vec<_> = pod.namespace().links().into_iter().filter(|link| link.name != "lo").collect();
+    for link in &links {
+        assert_eq!((&*link.name, &*link.mac, link.mtu_bytes), ("eth0", "0a:00:00:00:00:07", 1400), "{point}");
+    }
+    links.len()
+}
+
+each_kind! {
+    ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+    (each_version_works addresses_are_those_that_the_runtime_asks_for name_service_is_the_references)
+}
+
+/// ipvlan's result has the one interface, as the reference's.
+mod chain {
+    use super::super::each_kind;
+    use super::prev_result_is_passed_on;
+
+    each_kind! {
+        ptp: PTP, macvlan: MACVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+        (prev_result_is_passed_on)
+    }
+}
+
+mod layer_2 {
+    use super::super::each_kind;
+    use super::without_ipam_it_is_layer_2;
+
+    each_kind! {
+        macvlan: MACVLAN, host_device: HOST_DEVICE, tap: TAP;
+        (without_ipam_it_is_layer_2)
+    }
+}
+
+mod required {
+    use super::super::each_kind;
+    use super::it_needs_an_address_plugin;
+
+    each_kind! {
+        ptp: PTP, vlan: VLAN, dummy: DUMMY;
+        (it_needs_an_address_plugin)
+    }
+}
+
+mod place {
+    use super::super::each_kind;
+    use super::the_link_is_made_in_the_container;
+
+    each_kind! {
+        ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, tap: TAP, dummy: DUMMY;
+        (the_link_is_made_in_the_container)
+    }
+}
+
+mod whole {
+    use super::super::each_kind;
+    use super::the_link_is_made_with_name_address_and_mtu;
+
+    each_kind! { macvlan: MACVLAN; (the_link_is_made_with_name_address_and_mtu) }
+}
