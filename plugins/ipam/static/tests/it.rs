@@ -57,6 +57,30 @@ fn add_answers_as_the_reference() {
     }
 }
 
+/// The reference passes them on.
+#[test]
+fn a_mix_of_families_is_refused() {
+    let mixed = [
+        json!({"ipam": {"addresses": [{"address": "10.0.0.2/24", "gateway": "fd00::1"}]}}),
+        json!({"ipam": {"addresses": [{"address": "fd00::2/64"}], "routes": [{"dst": "::/0", "gw": "10.0.0.1"}]}}),
+    ];
+    let node = Node::with(&Subject::ours());
+    let pod = node.container();
+    for (keys, key) in mixed.iter().zip(["ipam.addresses[0].gateway = \"fd00::1\"", "ipam.routes[0].gw = \"10.0.0.1\""])
+    {
+        for verb in [Verb::Add, Verb::Status] {
+            let error = node.call(verb, config("1.1.0", keys), &pod).fails_with(7);
+            assert!(error.msg.contains(key), "{error:?}");
+        }
+        node.call(Verb::Del, config("1.1.0", keys), &pod).ok();
+    }
+    let Some(reference) = Subject::find_reference() else {
+        return testns::skip("a_mix_of_families_is_refused", "no reference plugins in /usr/lib/cni");
+    };
+    let calls = mixed.map(|keys| (config("1.0.0", &keys), ""));
+    assert!(answers(&reference, &calls).iter().all(Option::is_some));
+}
+
 /// ADD by one, CHECK and DEL by the other; an interface plugin of either side delegates to the other's.
 #[test]
 fn each_checks_and_deletes_what_the_other_added() {
