@@ -54,6 +54,27 @@ fn a_pod_of_type_macvlan_comes_and_goes() {
 }
 
 #[test]
+fn a_pod_of_type_ipvlan_comes_and_goes() {
+    if Feature::Ipvlan.or_skip() {
+        a_pod_comes_and_goes("ipvlan", json!({"master": "uplink"}), true);
+    }
+}
+
+#[test]
+fn a_pod_of_type_vlan_comes_and_goes() {
+    if Feature::Vlan.or_skip() {
+        a_pod_comes_and_goes("vlan", json!({"master": "uplink", "vlanId": 100}), false);
+    }
+}
+
+#[test]
+fn a_pod_of_type_dummy_comes_and_goes() {
+    if Feature::Dummy.or_skip() {
+        a_pod_comes_and_goes("dummy", json!({}), false);
+    }
+}
+
+#[test]
 fn a_pod_of_type_host_device_comes_and_goes() {
     a_pod_comes_and_goes("host-device", json!({"device": "dev0"}), true);
 }
