@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use serde_json::json;
-use testns::{Node, Subject, Verb};
+use testns::{Call, Node, Subject, Verb};
 
 use crate::lan::{Lan, bridge, has};
 use crate::process::Process;
@@ -51,10 +51,18 @@ fn del_and_gc_succeed_while_the_references_daemon_is_on_the_socket() {
     let daemon = lan.daemon(&[]);
     lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
     drop(daemon);
+    // The reference's does not start over a socket that is there.
+    std::fs::remove_file("/run/cni/dhcp.sock").ok();
     let reference = reference_daemon(&lan.node, &[]);
     lan.node.call(Verb::Del, bridge(json!({})), &pod).ok();
-    lan.node.call(Verb::Gc, bridge(json!({"cni.dev/valid-attachments": []})), &pod).ok();
+    let mut config = bridge(json!({}));
+    config["cniVersion"] = "1.1.0".into();
+    config["cni.dev/valid-attachments"] = json!([]);
+    Call::new(Verb::Gc, &config, &pod).plugin("dhcp").run(&lan.node).ok();
     drop(reference);
+    assert_eq!(lan.leases()[0]["isReleased"], true);
+    // The link is gone; the node has a way to the server itself.
+    lan.node.host().add_address("br0", "10.8.0.40/24");
     let _daemon = lan.daemon(&[]);
     server.wait_for("DHCPRELEASE");
 }
