@@ -2,9 +2,9 @@
 //!
 //! A helper makes a slow system call for a plugin and may outlive it; it then becomes a child of PID 1 (or of the
 //! nearest subreaper). Some PID 1 never wait for children that they did not start. Without a limit every helper would
-//! stay there as a zombie until the node runs out of pids. So each helper is recorded in a file, and there are
-//! [`HELPERS`] of these: while all of them name helpers that exist, the plugin makes the call itself and waits. A helper
-//! is identified by its pid, its start time and its PID namespace.
+//! stay there as a zombie until the node runs out of pids. So the helpers are recorded in a file, and while
+//! [`HELPERS`] of them exist, the plugin makes the call itself and waits. A helper is identified by its pid, its start
+//! time and its PID namespace.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -22,54 +22,51 @@ use crate::lock::FOLDER;
 
 /// How many helpers there can be: as many as DEL of a usual chain starts (bandwidth, firewall, portmap, bridge), each of
 /// which exists for 20 ms.
-const HELPERS: u8 = 4;
+const HELPERS: usize = 4;
 
 /// The right to start a helper. No other process has it until this value is dropped.
 pub(crate) struct Turn {
-    note: File,
+    record: File,
+    /// The helpers that exist.
+    others: Vec<Helper>,
 }
 
 impl Turn {
-    /// Takes a turn. `None`: all helpers still exist, in whatever state, or that cannot be determined.
+    /// Takes the turn. `None`: [`HELPERS`] still exist, in whatever state, or that cannot be determined.
     pub(crate) fn find() -> Option<Self> {
         // The pids in the /proc of another PID namespace belong to other processes.
         if std::fs::read_link("/proc/self").ok()?.as_os_str() != OsStr::new(&getpid().to_string()) {
             return None;
         }
-        let namespace = std::fs::metadata("/proc/self/ns/pid").ok()?.ino();
-        (0..HELPERS).find_map(|number| Self::take(namespace, number))
-    }
-
-    fn take(namespace: u64, number: u8) -> Option<Self> {
-        let note = open(Path::new(FOLDER), namespace, number).ok()?;
-        let meta = note.metadata().ok()?;
+        let record = open(Path::new(FOLDER)).ok()?;
+        let meta = record.metadata().ok()?;
         // Only a folder that no other user has made, can lock or can change.
         if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
             return None;
         }
         // Called by its full path: std's method of the same name has another contract.
-        fs2::FileExt::try_lock_exclusive(&note).ok()?;
-        let mut text = [0; 64];
-        let length = note.read_at(&mut text, 0).ok()?;
-        Helper::parse(text.get(..length)?).is_none_or(Helper::is_gone).then_some(Self { note })
+        fs2::FileExt::try_lock_exclusive(&record).ok()?;
+        let mut text = [0; HELPERS * Helper::TEXT_BYTES_MAX];
+        let length = record.read_at(&mut text, 0).ok()?;
+        let recorded = text.get(..length)?.split_inclusive(|byte| *byte == b'\n');
+        let others: Vec<Helper> = recorded.map(Helper::parse).filter(|helper| !helper.is_gone()).collect();
+        (others.len() < HELPERS).then_some(Self { record, others })
     }
 
-    /// Records the helper that was started in this turn. The next turn can begin after the helper's end.
+    /// Records the helper that was started in this turn.
     pub(crate) fn note(self, pid: Pid) {
         // Without a start time, any process with the same pid counts as the helper.
-        let started = started(pid).unwrap_or(UNKNOWN);
-        let text = format!("{pid} {started}\n");
-        if let Err(error) = self.note.set_len(0).and_then(|()| self.note.write_all_at(text.as_bytes(), 0)) {
+        let helper = Helper { pid, started: started(pid).unwrap_or(UNKNOWN) };
+        let lines: String =
+            self.others.iter().chain([&helper]).map(|Helper { pid, started }| format!("{pid} {started}\n")).collect();
+        if let Err(error) = self.record.set_len(0).and_then(|()| self.record.write_all_at(lines.as_bytes(), 0)) {
             tracing::warn!(%error, "cannot note a helper process");
         }
     }
 }
 
-/// Opens the record, one for each PID namespace.
-/// The record of a helper: `helper.NAMESPACE`, then `helper.NAMESPACE.1` and so on.
-fn open(folder: &Path, namespace: u64, number: u8) -> std::io::Result<File> {
-    let suffix = if number == 0 { String::new() } else { format!(".{number}") };
-    let path: PathBuf = folder.join(format!("helper.{namespace}{suffix}"));
+fn open(folder: &Path) -> std::io::Result<File> {
+    let path: PathBuf = folder.join(format!("helper.{}", std::fs::metadata("/proc/self/ns/pid")?.ino()));
     let open = || {
         let mut options = OpenOptions::new();
         options
@@ -101,15 +98,15 @@ struct Helper {
 }
 
 impl Helper {
-    /// `None` for an empty record. A damaged record stands for a helper that may exist.
-    fn parse(text: &[u8]) -> Option<Self> {
-        if text.is_empty() {
-            return None;
-        }
-        let parts = std::str::from_utf8(text).ok().and_then(|text| text.trim_end().split_once(' '));
+    /// Two numbers in decimal, a space and a newline.
+    const TEXT_BYTES_MAX: usize = 11 + 1 + 20 + 1;
+
+    /// A damaged line stands for a helper that may exist.
+    fn parse(line: &[u8]) -> Self {
+        let parts = std::str::from_utf8(line).ok().and_then(|text| text.trim_end().split_once(' '));
         let parsed = parts.and_then(|(pid, started)| Some((pid.parse().ok()?, started.parse().ok()?)));
         let (pid, started) = parsed.filter(|(pid, _)| *pid > 0).unwrap_or((getpid().as_raw(), UNKNOWN));
-        Some(Self { pid: Pid::from_raw(pid), started })
+        Self { pid: Pid::from_raw(pid), started }
     }
 
     fn is_gone(self) -> bool {
@@ -154,11 +151,10 @@ mod tests {
 
     #[test]
     fn a_damaged_record_stands_for_a_running_helper() {
-        assert_eq!(Helper::parse(b""), None);
         let helper = Helper { pid: Pid::from_raw(12), started: 345 };
-        assert_eq!(Helper::parse(b"12 345\n"), Some(helper));
+        assert_eq!(Helper::parse(b"12 345\n"), helper);
         for damaged in [&b"12"[..], b"-1 5\n", b"0 5\n", b"\0\0\0\0", b"12 345 6\n", b"99999999999 1\n"] {
-            assert!(!Helper::parse(damaged).unwrap().is_gone(), "{damaged:?}");
+            assert!(!Helper::parse(damaged).is_gone(), "{damaged:?}");
         }
     }
 }
