@@ -251,3 +251,68 @@ fn an_interface_without_addresses_is_passed_on() {
     );
     attached.check().ok();
 }
+
+/// The kernel does not say who made a rule; its table does.
+#[test]
+fn an_administrators_rule_of_the_same_source_stays() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    // One to a table of his own, one to the main table, which has the default route by the address's gateway.
+    ip_route(&pod, &["rule", "add", "from", "10.7.0.2", "lookup", "200"]);
+    ip_route(&pod, &["route", "add", "default", "via", "10.7.0.9", "table", "200"]);
+    ip_route(&pod, &["-6", "rule", "add", "from", "fd07::2", "lookup", "main"]);
+    let inside = pod.namespace().snapshot();
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    assert_eq!(rules(pod.namespace()).len(), 4, "{:?}", rules(pod.namespace()));
+    assert!(ip_route(&pod, &["route", "show", "table", "100"]).contains("default via 10.7.0.1 dev eth0"));
+    attached.check().ok();
+    attached.del().ok();
+    assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+    // The reference's DEL takes every rule of the source. Ours does where none is recognised: it leaves none of ADD's.
+    attached.del().ok();
+    assert!(rules(pod.namespace()).is_empty());
+}
+
+/// An interface's default route of prevResult need not be in the main table, and goes there only if it was.
+#[test]
+fn dels_in_any_order_bring_the_main_table_back() {
+    for order in [[0, 1], [1, 0]] {
+        let node = node();
+        let pod = node.container();
+        let mut networks = [bridged(&node, &pod), second(&node, &pod)];
+        let routes = networks[1].result["routes"].as_array_mut().unwrap();
+        routes.extend([json!({"dst": "0.0.0.0/0", "gw": "10.8.0.1"}), json!({"dst": "::/0", "gw": "fd08::1"})]);
+        // Both interfaces are in one subnet more, with a route each.
+        ip_route(&pod, &["route", "add", "203.0.113.0/24", "dev", "eth0"]);
+        ip_route(&pod, &["route", "append", "203.0.113.0/24", "dev", "net1"]);
+        let inside = pod.namespace().snapshot();
+        let configs = [full(), config(json!({"name": "second"}))];
+        let attachments = [pod.attachment_as("eth0"), pod.attachment_as("net1")];
+        let mut attached: Vec<_> = (0..2)
+            .map(|at| Attached::add(&node, &behind(&networks[at], configs[at].clone()), attachments[at].clone()))
+            .map(Some)
+            .collect();
+        for at in order {
+            attached[at].take().unwrap().del().ok();
+        }
+        assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "", "{order:?}");
+    }
+}
+
+/// The kernel's replacement of a route looks at destination and metric only.
+#[test]
+fn source_hints_leave_another_interfaces_route_to_the_subnet_alone() {
+    let node = node();
+    let pod = node.container();
+    bridged(&node, &pod);
+    let before = second(&node, &pod);
+    ip_route(&pod, &["route", "del", "10.8.0.0/24", "dev", "net1"]);
+    ip_route(&pod, &["route", "add", "10.8.0.0/24", "dev", "eth0"]);
+    ip_route(&pod, &["route", "append", "10.8.0.0/24", "dev", "net1"]);
+    let own = config(json!({"name": "second", "addSourceHints": true}));
+    Attached::add(&node, &behind(&before, own), pod.attachment_as("net1")).check().ok();
+    let shown = ip_route(&pod, &["route", "show", "10.8.0.0/24"]);
+    let lines: Vec<&str> = shown.lines().map(str::trim).collect();
+    assert_eq!(lines, ["10.8.0.0/24 dev eth0 scope link", "10.8.0.0/24 dev net1 scope link src 10.8.0.2"]);
+}

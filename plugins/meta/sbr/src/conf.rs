@@ -44,13 +44,18 @@ impl FromConf for Conf {
     }
 }
 
-/// Key `table`, for DEL.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Table(pub Option<u32>);
+/// What DEL uses of the config, as far as it can be read.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Removal {
+    /// Key `table`.
+    pub table: Option<u32>,
+    /// Key `gateways`.
+    pub gateways: Vec<IpAddr>,
+}
 
-impl FromAnyConf for Table {
+impl FromAnyConf for Removal {
     fn from_any_conf(object: &ConfObject) -> Self {
-        Self(object.find(&["table"]))
+        Self { table: object.find(&["table"]), gateways: object.find(&["gateways"]).unwrap_or_default() }
     }
 }
 

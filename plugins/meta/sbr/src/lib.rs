@@ -3,6 +3,7 @@
 
 pub mod change;
 pub mod conf;
+mod tables;
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,13 +16,15 @@ use netops::link::{self, Link};
 use netops::route::whole::{self, Whole};
 use netops::route::{self, Route};
 use netops::rule::{self, Listed, Rule};
-use netops::{Errno, Kernel, addr};
+use netops::{Errno, Kernel, OpError, addr};
 
 use crate::change::Change;
-use crate::conf::{Conf, Table};
+use crate::conf::{Conf, Removal};
 
 /// The first table that may be chosen, as in the reference.
 const FIRST_TABLE: u32 = 100;
+/// `RTPROT_BOOT`, as the reference's routes.
+const BOOT: u8 = 3;
 
 /// The sbr plugin.
 #[derive(Debug)]
@@ -32,7 +35,7 @@ chained::plugin!(Sbr);
 impl ChainedPlugin for Sbr {
     const NAME: &'static str = "sbr";
     type Conf = Conf;
-    type Removal = Table;
+    type Removal = Removal;
 
     async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let ips = ips(call);
@@ -51,7 +54,7 @@ impl ChainedPlugin for Sbr {
         let moving = Moving { inside, txn, own, link: &link, ips: &ips, routes: &routes };
         let mut first = FIRST_TABLE;
         for ip in &ips {
-            let table = table_for(inside, ip.address.ip(), first)?;
+            let table = table_for(inside, &link, own, ip, first)?;
             // The rule first: DEL finds the table by it. While that is empty, packets take the routes that they took before.
             direct(inside, txn, ip.address.ip(), table)?;
             moving.fill(table, ip)?;
@@ -72,7 +75,7 @@ impl ChainedPlugin for Sbr {
         ips.iter().try_for_each(|ip| compare(pod, &link, own, ip))
     }
 
-    async fn del(removing: &Removing<'_, Table>) -> Vec<CniError> {
+    async fn del(removing: &Removing<'_, Removal>) -> Vec<CniError> {
         let netns = match removing.find_netns() {
             Ok(Some(netns)) => netns,
             // The rules ended with the namespace.
@@ -85,13 +88,16 @@ impl ChainedPlugin for Sbr {
             let rules = rules_to_remove(&inside, removing, link.as_ref())?;
             Ok((inside, link, rules))
         };
-        let (inside, link, rules) = match look() {
+        let (inside, link, found) = match look() {
             Ok(found) => found,
             Err(error) => return vec![failed(error)],
         };
         // The rules last: a DEL that is repeated finds the tables by them.
-        if let (Some(link), None) = (link, removing.removal.0) {
-            for table in tables(&rules) {
+        let rules: Vec<Rule> = found.iter().map(|(rule, _)| *rule).collect();
+        if let (Some(link), None) = (link, removing.removal.table) {
+            let tables: BTreeSet<u32> =
+                found.iter().filter(|(_, is_own)| *is_own).map(|(rule, _)| rule.table).collect();
+            for table in tables {
                 let back = |inside: &Kernel| move_back(inside, &link, table, &rules, removing);
                 // The interface is about to be removed, with its routes. A passing failure, such as one of memory, is not the end
                 // of it; a connection that has failed may still have an answer to what it was asked.
@@ -103,10 +109,6 @@ impl ChainedPlugin for Sbr {
         }
         rules.iter().filter_map(|rule| remove(&inside, rule).err()).map(failed).collect()
     }
-}
-
-fn tables(rules: &[Rule]) -> BTreeSet<u32> {
-    rules.iter().map(|rule| rule.table).collect()
 }
 
 /// The addresses that prevResult has on the interface.
@@ -126,20 +128,19 @@ fn single(ip: IpAddr) -> IpNetwork {
     IpNetwork::from(ip)
 }
 
-/// The rule that an earlier ADD made for this address.
-fn find_rule(inside: &Kernel, ip: IpAddr, table: Option<u32>) -> Result<Option<Listed>, CniError> {
-    let rules = rule::list(inside, ip.is_ipv6()).map_err(failed)?;
-    let is_it = |rule: &Listed| {
-        let is_of_table = table.is_none_or(|table| rule.table == Some(table));
-        rule.source == Some(single(ip)) && !rule.is_narrower && rule.table.is_some() && is_of_table
-    };
-    Ok(rules.into_iter().find(is_it))
+/// The gateway of the address's table.
+fn gateway_of(gateways: &[IpAddr], ip: &Ip) -> Option<IpAddr> {
+    gateways.iter().copied().find(|gateway| gateway.is_ipv4() == ip.address.is_ipv4()).or(ip.gateway)
 }
 
-/// The table that the address has already, or a free one from `first` on.
-fn table_for(inside: &Kernel, ip: IpAddr, first: u32) -> Result<u32, CniError> {
-    if let Some(table) = find_rule(inside, ip, None)?.and_then(|rule| rule.table) {
-        return Ok(table);
+/// The table that an earlier ADD chose for the address, or a free one from `first` on.
+fn table_for(inside: &Kernel, link: &Link, own: &Conf, ip: &Ip, first: u32) -> Result<u32, CniError> {
+    let address = ip.address.ip();
+    for (_, table) in tables::rules_of(inside, address).map_err(failed)? {
+        let gateway = gateway_of(&own.gateways, ip);
+        if tables::is_own(inside, Some(link.index), table, address, gateway).map_err(failed)? {
+            return Ok(table);
+        }
     }
     rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| {
         CniError::new(Code::KERNEL, format!("cannot choose a routing table in {}: none is free", inside.place()))
@@ -148,7 +149,7 @@ fn table_for(inside: &Kernel, ip: IpAddr, first: u32) -> Result<u32, CniError> {
 
 /// Has packets from the address routed by the table.
 fn direct(inside: &Kernel, txn: &Txn, ip: IpAddr, table: u32) -> Result<(), CniError> {
-    if find_rule(inside, ip, Some(table))?.is_some() {
+    if tables::rules_of(inside, ip).map_err(failed)?.iter().any(|(_, found)| *found == table) {
         return Ok(());
     }
     let rule = Rule { source: single(ip), table, priority: None };
@@ -190,18 +191,22 @@ impl Moving<'_> {
             let any = if is_ipv4 { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
             let default = IpNetwork::new(any, 0).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
             let route = Route { table: Some(table), ..Route::new(default, Some(gateway), Some(link.index)) };
-            match inside.run(route::add_only(&route)) {
+            let had_default = routes.iter().filter_map(Whole::dst).any(|dst| dst == default);
+            // In the place of the main table's, it goes back there; beside that one's copy, or where there was none, it does not.
+            let protocol = if had_default && replaced.is_some() { BOOT } else { tables::MADE_BY_ADD };
+            let route = Whole::of(&route, protocol);
+            match inside.run(whole::add_only(&route)) {
                 // Of an earlier ADD.
                 Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
                 done => {
                     // An error may be that of a lost answer.
-                    txn.push(Box::new(Change::AddedDefault(route)));
+                    txn.push(Box::new(Change::Added(route)));
                     done.map_err(failed)?;
                 }
             }
         }
         for copy in copies {
-            txn.push(Box::new(Change::Copied(copy.clone())));
+            txn.push(Box::new(Change::Added(copy.clone())));
             inside.run(whole::put(&copy)).map_err(failed)?;
         }
         Ok(())
@@ -213,17 +218,25 @@ fn clear_main(inside: &Kernel, txn: &Txn, own: &Conf, ips: &[&Ip], routes: &[Who
     for route in routes {
         let subnet_of = |ip: &&&Ip| route.is_on_link() && route.dst().is_some_and(|dst| dst.contains(ip.address.ip()));
         let hint = ips.iter().find(subnet_of).filter(|_| own.add_source_hints);
-        let wish = match hint {
-            Some(_) if route.source().is_some() => continue,
-            Some(ip) => whole::put(&route.with_source(ip.address.ip())),
-            None => whole::delete(route),
+        if hint.is_some() && route.source().is_some() {
+            continue;
+        }
+        let tolerate = |error: OpError| match error {
+            error if error.is_absent() => Ok(()),
+            // As the reference: with source hints the rest is a wish.
+            error if own.add_source_hints => {
+                tracing::warn!(%error, "going on");
+                Ok(())
+            }
+            error => Err(failed(error)),
         };
         txn.push(Box::new(Change::Deleted(route.clone())));
-        match inside.run(wish) {
-            Err(error) if error.is_absent() => (),
-            // As the reference: with source hints the rest is a wish.
-            Err(error) if own.add_source_hints => tracing::warn!(%error, "going on"),
-            done => done.map_err(failed)?,
+        inside.run(whole::delete(route)).or_else(tolerate)?;
+        // Not by replacing: the kernel would also replace another interface's route to the same subnet.
+        if let Some(ip) = hint {
+            let hinted = route.with_source(ip.address.ip());
+            txn.push(Box::new(Change::Added(hinted.clone())));
+            inside.run(whole::add(&hinted)).or_else(tolerate)?;
         }
     }
     Ok(())
@@ -233,43 +246,49 @@ fn compare(pod: &Pod, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniError> 
     let inside = &pod.container;
     let address = ip.address.ip();
     let place = || format!("routing in {}", inside.place());
-    let found = find_rule(inside, address, own.table)?;
-    let Some(table) = found.and_then(|rule| rule.table) else {
+    let mut rules = tables::rules_of(inside, address).map_err(failed)?;
+    rules.retain(|(_, table)| own.table.is_none_or(|own| own == *table));
+    let Some((_, first)) = rules.first() else {
         return Err(differs(place(), format!("no rule has packets from {address} routed by a table")));
     };
-    if own.table.is_some() {
-        return Ok(());
+    let gateway = gateway_of(&own.gateways, ip).filter(|_| own.table.is_none());
+    let Some(gateway) = gateway else { return Ok(()) };
+    for (_, table) in &rules {
+        let routes = route::list(inside, Some(link.index), Some(*table), address.is_ipv6()).map_err(failed)?;
+        if routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == Some(gateway)) {
+            return Ok(());
+        }
     }
-    let family = |gateway: &&IpAddr| gateway.is_ipv4() == address.is_ipv4();
-    let Some(gateway) = own.gateways.iter().find(family).copied().or(ip.gateway) else { return Ok(()) };
-    let routes = route::list(inside, Some(link.index), Some(table), address.is_ipv6()).map_err(failed)?;
-    match routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == Some(gateway)) {
-        true => Ok(()),
-        false => Err(differs(place(), format!("table {table} has no default route by {gateway}"))),
-    }
+    Err(differs(place(), format!("table {first} has no default route by {gateway}")))
 }
 
-/// The rules for addresses of the interface, as it has them and as prevResult has them.
+/// The rules for addresses of the interface, as it has them and as prevResult has them; and whether their tables are those of
+/// ADD. An address's rules to other tables are left out, as an administrator's, unless none is to its own.
 fn rules_to_remove(
     inside: &Kernel,
-    removing: &Removing<'_, Table>,
+    removing: &Removing<'_, Removal>,
     link: Option<&Link>,
-) -> netops::error::Result<Vec<Rule>> {
-    let mut sources: Vec<IpAddr> =
-        removing.attached.iter().flat_map(|prev| prev.ips()).map(|ip| ip.address.ip()).collect();
+) -> netops::error::Result<Vec<(Rule, bool)>> {
+    let Removal { table, gateways } = removing.removal;
+    let told: Vec<&Ip> = removing.attached.iter().flat_map(|prev| prev.ips()).collect();
+    let mut sources: BTreeSet<IpAddr> = told.iter().map(|ip| ip.address.ip()).collect();
     if let Some(link) = link {
         sources.extend(addr::list(inside, link)?.into_iter().map(|address| address.net.ip()));
     }
-    let mut rules = Vec::new();
-    for ipv6 in [false, true] {
-        let all = rule::list(inside, ipv6)?.into_iter().filter(|rule| !rule.is_narrower);
-        rules.extend(all.filter_map(|rule| {
-            let source = rule.source.filter(|source| sources.iter().any(|ip| single(*ip) == *source))?;
-            let table = rule.table.filter(|table| removing.removal.0.is_none_or(|own| own == *table))?;
-            Some(Rule { source, table, priority: Some(rule.priority) })
-        }));
+    let mut removed = Vec::new();
+    for source in sources {
+        let gateway = told.iter().find(|ip| ip.address.ip() == source).and_then(|ip| gateway_of(gateways, ip));
+        let mut rules = Vec::new();
+        for (rule, found) in tables::rules_of(inside, source)? {
+            if table.is_none_or(|own| own == found) {
+                let is_own = tables::is_own(inside, link.map(|link| link.index), found, source, gateway)?;
+                rules.push((Rule { source: single(source), table: found, priority: Some(rule.priority) }, is_own));
+            }
+        }
+        let has_own = rules.iter().any(|(_, is_own)| *is_own);
+        removed.extend(rules.into_iter().filter(|(_, is_own)| *is_own || !has_own || table.is_some()));
     }
-    Ok(rules)
+    Ok(removed)
 }
 
 fn remove(inside: &Kernel, rule: &Rule) -> netops::error::Result<()> {
@@ -279,17 +298,16 @@ fn remove(inside: &Kernel, rule: &Rule) -> netops::error::Result<()> {
     }
 }
 
-/// Moves the interface's routes from a table that no rule but `own` ones uses to the main one, so that ADD may follow. A default
-/// route was there if prevResult has one of the family; without one of the interface it is taken for one that was. Another
-/// interface's stays.
+/// Moves the interface's routes from a table that no rule but `own` ones uses to the main one, so that ADD may follow; a default
+/// route that ADD made is only deleted. The reference's has no mark: it was there if prevResult has one of the family; without
+/// one of the interface it is taken for one that was. Other interfaces' stay.
 fn move_back(
     inside: &Kernel,
     link: &Link,
     table: u32,
     own: &[Rule],
-    removing: &Removing<'_, Table>,
+    removing: &Removing<'_, Removal>,
 ) -> netops::error::Result<()> {
-    let is_reserved = matches!(table, 0 | 253..=255);
     let is_own = |rule: &Listed| {
         !rule.is_narrower
             && own.iter().any(|own| Some(own.source) == rule.source && own.priority == Some(rule.priority))
@@ -297,7 +315,7 @@ fn move_back(
     let is_used = |ipv6| -> netops::error::Result<bool> {
         Ok(rule::list(inside, ipv6)?.iter().any(|other| other.table == Some(table) && !is_own(other)))
     };
-    if is_reserved || is_used(false)? || is_used(true)? {
+    if is_used(false)? || is_used(true)? {
         return Ok(());
     }
     for ipv6 in [false, true] {
@@ -309,7 +327,7 @@ fn move_back(
         routes.sort_by_key(|route| !route.is_on_link());
         for route in routes {
             let is_default = route.dst().is_some_and(|dst| dst.prefix() == 0);
-            if !is_default || had_default {
+            if route.protocol() != tables::MADE_BY_ADD && (!is_default || had_default) {
                 match inside.run(whole::add(&route.in_table(route::MAIN_TABLE))) {
                     Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
                     done => done?,

@@ -5,7 +5,7 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_core::{NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::route::{
     RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHopFlags, RouteProtocol, RouteType,
 };
@@ -33,6 +33,20 @@ impl Whole {
             }
         }
         Self { hops: read(&message), message }
+    }
+
+    /// A plain route, with this protocol as its origin.
+    #[must_use]
+    pub fn of(route: &Route, protocol: u8) -> Self {
+        let mut message = route.message();
+        message.header.protocol = RouteProtocol::from(protocol);
+        Self { hops: read(&message), message }
+    }
+
+    /// Its origin (`RTPROT_*`).
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        self.message.header.protocol.into()
     }
 
     /// Its next hops: one for a plain route.
@@ -125,14 +139,27 @@ pub fn put(route: &Whole) -> Request {
         .flags(NLM_F_CREATE | NLM_F_REPLACE)
 }
 
-/// Adds a route where there is none with its destination, table and metric.
+/// Adds a route beside those of other links with its destination, table and metric; in IPv4 behind them. In IPv6, one by a
+/// gateway must be the only one: the kernel would make both one multipath route.
+///
+/// # Errors
+/// As [`super::add`]; `EEXIST` also for such a second one.
+pub fn add(route: &Whole) -> Request {
+    let is_ipv4 = route.message.header.address_family == AddressFamily::Inet;
+    let flags = match (is_ipv4, route.is_on_link()) {
+        (true, _) => NLM_F_CREATE | NLM_F_APPEND,
+        (false, true) => NLM_F_CREATE,
+        (false, false) => NLM_F_CREATE | NLM_F_EXCL,
+    };
+    route.request("add", "RTM_NEWROUTE", RouteNetlinkMessage::NewRoute(route.message.clone())).flags(flags)
+}
+
+/// Adds a route, which must be the only one with its destination, table and metric.
 ///
 /// # Errors
 /// As [`super::add_only`].
-pub fn add(route: &Whole) -> Request {
-    route
-        .request("add", "RTM_NEWROUTE", RouteNetlinkMessage::NewRoute(route.message.clone()))
-        .flags(NLM_F_CREATE | NLM_F_EXCL)
+pub fn add_only(route: &Whole) -> Request {
+    Request { flags: NLM_F_CREATE | NLM_F_EXCL, ..add(route) }
 }
 
 /// Deletes a route.

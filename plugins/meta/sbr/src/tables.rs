@@ -1,0 +1,47 @@
+//! Which rules and tables are an interface's. The kernel keeps no name of a rule's maker, and an administrator may have rules of
+//! the same source: a table shows by its routes whose it is.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netops::Kernel;
+use netops::error::Result;
+use netops::route;
+use netops::rule::{self, Listed};
+
+/// The protocol of a default route that ADD made, where the main table had none: DEL does not move it there. A number that
+/// `linux/rtnetlink.h` leaves free, as the reference's `boot` is also that of routes that were copied.
+pub(crate) const MADE_BY_ADD: u8 = 193;
+
+/// The rules that route packets from the address by a table, and that have no other selector, in the order of evaluation.
+pub(crate) fn rules_of(inside: &Kernel, ip: IpAddr) -> Result<Vec<(Listed, u32)>> {
+    let of_source = |rule: &Listed| rule.source == Some(IpNetwork::from(ip)) && !rule.is_narrower;
+    let all = rule::list(inside, ip.is_ipv6())?.into_iter().filter(of_source);
+    Ok(all.filter_map(|rule| Some((rule, rule.table?))).collect())
+}
+
+/// Whether a table of a rule for this address is the interface's: it has no routes yet, or its default route is by the address's
+/// gateway on the interface. Where the gateway is not known, all of its routes have to be the interface's.
+pub(crate) fn is_own(
+    inside: &Kernel,
+    link: Option<u32>,
+    table: u32,
+    ip: IpAddr,
+    gateway: Option<IpAddr>,
+) -> Result<bool> {
+    if is_reserved(table) {
+        return Ok(false);
+    }
+    let routes = route::list(inside, None, Some(table), ip.is_ipv6())?;
+    let is_here = |route: &route::Route| link.is_some() && route.link == link;
+    Ok(routes.is_empty()
+        || match gateway {
+            Some(_) => routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == gateway && is_here(route)),
+            None => routes.iter().all(is_here),
+        })
+}
+
+/// Whether the kernel or the node uses the table.
+pub(crate) fn is_reserved(table: u32) -> bool {
+    matches!(table, 0 | 253..=255)
+}
