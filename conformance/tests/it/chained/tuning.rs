@@ -210,6 +210,42 @@ fn a_record_of_another_attachment_is_left_alone() {
     node.assert_as_before_except(comes_and_goes_but_records);
 }
 
+/// Each has its own record, whichever comes first.
+#[test]
+fn attachments_whose_names_join_to_the_same_keep_their_own_records() {
+    let node = node();
+    let pods = [("a", "b_c"), ("a_b", "c")].map(|(id, ifname)| {
+        let pod = node.container_named(id);
+        (pod.attachment_as(ifname), pod)
+    });
+    let attached = [(0, 1400), (1, 1300)].map(|(at, mtu): (usize, u32)| {
+        let before = bridged(&node, &pods[at].0);
+        let config = behind(&before, config(json!({"mtu": mtu})));
+        // A repeated ADD finds the record of the first.
+        Attached::add(&node, &config, &pods[at].0);
+        Attached::add(&node, &config, &pods[at].0)
+    });
+    let mtus = || pods.each_ref().map(|(attachment, pod)| pod.namespace().link(&attachment.ifname).mtu_bytes);
+    assert_eq!(mtus(), [1400, 1300]);
+    attached[0].del().ok();
+    assert_eq!(mtus(), [1500, 1300]);
+    attached[1].del().ok();
+    assert_eq!(mtus(), [1500, 1500]);
+    assert_eq!(fs::read_dir(RECORD).unwrap().count(), 0);
+}
+
+/// The kernel takes no bytes as no change.
+#[test]
+fn an_empty_sysctl_changes_nothing() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let inside = pod.namespace().snapshot();
+    let attached = Attached::add(&node, &behind(&before, config(json!({"sysctl": {"net.core.somaxconn": ""}}))), &pod);
+    attached.check().ok();
+    assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+}
+
 fn comes_and_goes_but_records(line: &str) -> bool {
     comes_and_goes(line) && !line.contains(RECORD)
 }

@@ -1,7 +1,8 @@
 //! What the interface had before ADD: a file for each attachment, in the reference's form, for either side's DEL.
 //!
 //! It has one key more than the reference's, `attachment`, by which GC knows the network. The reference's name of the file joins
-//! container and interface by `_`, which both may contain: the key also shows whose it is.
+//! container and interface by `_`, which both may contain: the key also shows whose it is. Where the name is taken by another
+//! container's interface, the file has a name with `:` in place of the `_`, which neither can contain.
 
 use std::collections::BTreeSet;
 use std::fs::DirBuilder;
@@ -112,12 +113,21 @@ impl Kept {
 }
 
 impl Record {
-    /// The attachment's file.
+    /// The attachment's file: the one that it has, or is to have.
     #[must_use]
     pub fn of(data_dir: &DataDir, attachment: &Attachment) -> Self {
+        let Attachment { container_id, ifname, .. } = attachment;
         // Neither name can contain a slash, nor be `..`.
-        let name = format!("{}_{}.json", attachment.container_id, attachment.ifname);
-        Self { path: data_dir.0.join(name), attachment: attachment.to_string() }
+        let [plain, own] = ['_', ':'].map(|mark| Self {
+            path: data_dir.0.join(format!("{container_id}{mark}{ifname}.json")),
+            attachment: attachment.to_string(),
+        });
+        let is_anothers = |kept: Kept| {
+            // Before the container is the network: a record of the same interface in another one is an earlier attachment's.
+            kept.attachment.is_some_and(|owner| !owner.ends_with(&format!("/{container_id}/{ifname}")))
+        };
+        let is_taken = || plain.read().ok().flatten().is_some_and(is_anothers);
+        if own.path.exists() || is_taken() { own } else { plain }
     }
 
     /// Its path.

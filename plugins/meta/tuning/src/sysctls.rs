@@ -39,7 +39,8 @@ fn swap_all(wanted: &[(Key, String)]) -> (Vec<(Key, String)>, Option<OpError>) {
     (changed, None)
 }
 
-/// Compares the values. The kernel shows tabs where a list may have been written with blanks.
+/// Compares the values. The kernel shows tabs where a list may have been written with blanks. An empty value changes nothing, as
+/// in the reference, so it differs from none.
 ///
 /// # Errors
 /// Code 107 for the first that differs.
@@ -54,7 +55,7 @@ pub fn compare(netns: &Netns, wanted: &[(Key, String)]) -> Result<(), CniError> 
         let Some(found) = found.map_err(|error| failed(error.at(netns.path().display().to_string())))? else {
             continue;
         };
-        if !found.split_whitespace().eq(wanted.split_whitespace()) {
+        if !wanted.is_empty() && !found.split_whitespace().eq(wanted.split_whitespace()) {
             return Err(differs(key, format!("its value is {found}, not {wanted}")));
         }
     }
