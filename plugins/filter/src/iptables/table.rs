@@ -18,6 +18,8 @@ use crate::{base, race};
 const DEADLINE: Duration = Duration::from_secs(10);
 /// After so many attempts, this process takes turns with the others that no attempt of theirs has got through.
 const TRIES_AT_WILL: usize = 3;
+/// The number of handles behind a chain's that may be the jump's to it: two chains and some rules.
+const JUMP_HANDLES: usize = 12;
 /// How often a change by the legacy variant's programs is tried: each attempt starts two processes.
 const PROGRAM_TRIES: usize = 5;
 
@@ -297,6 +299,26 @@ impl<'a> Table<'a> {
             }
         }
         Ok(self.list(from)?.unwrap_or_default().into_iter().filter(is_jump).collect())
+    }
+
+    /// Whether `from` has a rule that jumps to `chain` and is meant. It is looked for behind the chain's own handle first, as
+    /// its maker usually makes the jump right after the chain: not all of `from` has to be read, which may be long, and which
+    /// other programs may change faster than it is read.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub fn has_jump(&mut self, from: &str, chain: &str, is_meant: impl Fn(&Found) -> bool) -> Result<bool> {
+        let (place, from_place) = (self.nft_chain(chain), self.nft_chain(from));
+        let is_it = |found: &Found| found.goes_to() == Some(chain) && is_meant(found);
+        if let World::Netlink(nft) = &mut self.world {
+            let Some(info) = nft.find_chain(&place)?.filter(|info| info.uses > 0) else { return Ok(false) };
+            for handle in (info.handle + 1..).take(JUMP_HANDLES) {
+                if nft.find_rule(&from_place, handle)?.map(Found::from_nft).is_some_and(|found| is_it(&found)) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(self.list(from)?.unwrap_or_default().iter().any(is_it))
     }
 
     /// Counts a chain's rules and the rules anywhere in the table that jump to it.

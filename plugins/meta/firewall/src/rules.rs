@@ -136,7 +136,12 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>>
     for chain in [OWN, attached.admin_chain] {
         edits.extend(table.create_chain_once(chain)?);
     }
-    edits.extend(table.prepend_once(shared_rule(FORWARD, commented("rules", Rule::jump(OWN))))?);
+    let jump = commented("rules", Rule::jump(OWN));
+    if table.has_jump(FORWARD, OWN, |found| found.rule.as_ref() == Some(&jump))? {
+        table.expect_base(FORWARD)?;
+    } else {
+        edits.push(Edit::Prepend(shared_rule(FORWARD, jump)));
+    }
     let found = table.list(OWN)?.unwrap_or_default();
     let admin = commented("admin overrides", Rule::jump(attached.admin_chain));
     if !found.iter().any(|found| found.rule.as_ref() == Some(&admin)) {
@@ -149,28 +154,35 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>>
             wanted.push(rule);
         }
     }
-    let is_wanted = |found: &Found| found.rule.as_ref().is_some_and(|rule| wanted.contains(rule));
+    let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| owner.owns(found.note.as_deref()));
     let mut kept: Vec<Rule> = Vec::new();
-    for found in found {
-        let is_right = match &found.note {
-            None if table.keeps_notes() => false,
-            None => true,
-            Some(found) => *found == note,
-        };
-        let is_ours = match &found.note {
-            // The reference's, for an address that is the attachment's now.
-            None => is_wanted(&found),
-            Some(note) => owner.owns(Some(note)),
-        };
-        match found.rule.clone().filter(|rule| is_ours && is_right && is_wanted(&found) && !kept.contains(rule)) {
+    for found in own {
+        let is_right =
+            |rule: &Rule| found.note.as_ref() == Some(&note) && wanted.contains(rule) && !kept.contains(rule);
+        match found.rule.clone().filter(is_right) {
             Some(rule) => kept.push(rule),
-            None if is_ours => edits.push(Edit::Delete(found)),
-            None => {}
+            None => edits.push(Edit::Delete(found)),
         }
+    }
+    let unnoted = first_unnoted(others, wanted.iter().filter(|rule| !kept.contains(rule)));
+    if table.keeps_notes() {
+        edits.extend(unnoted.into_iter().map(Edit::Delete));
+    } else {
+        kept.extend(unnoted.into_iter().filter_map(|found| found.rule));
     }
     let missing = wanted.into_iter().filter(|rule| !kept.contains(rule));
     edits.extend(missing.map(|rule| Edit::Append(NewRule { chain: OWN.to_owned(), rule, note: Some(note.clone()) })));
     Ok(edits)
+}
+
+/// For each of these rules the first that has no note: the reference's, for an address that is the attachment's now. As with
+/// `iptables -D`, others that are equal are left, which an administrator may have added.
+fn first_unnoted<'a>(mut found: Vec<Found>, rules: impl Iterator<Item = &'a Rule>) -> Vec<Found> {
+    let mut first = |rule: &Rule| {
+        let at = found.iter().position(|found| found.note.is_none() && found.rule.as_ref() == Some(rule))?;
+        Some(found.remove(at))
+    };
+    rules.filter_map(&mut first).collect()
 }
 
 fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit>> {
@@ -181,10 +193,10 @@ fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit
     let jump = policy_comment(EITHER, Rule::jump(STAGE_1));
     let missing = |found: Option<Vec<Found>>, rule: &Rule| !is_there(&found.unwrap_or_default(), rule);
     // Behind the jump to CNI-FORWARD in the transaction, so before it in the chain.
-    if missing(table.list(FORWARD)?, &jump) {
-        edits.push(Edit::Prepend(shared_rule(FORWARD, jump)));
-    } else {
+    if table.has_jump(FORWARD, STAGE_1, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, &jump)))? {
         table.expect_base(FORWARD)?;
+    } else {
+        edits.push(Edit::Prepend(shared_rule(FORWARD, jump)));
     }
     for (chain, rule) in bridge_rules(isolation) {
         if missing(table.list(chain)?, &rule) {
@@ -204,17 +216,23 @@ fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit
 pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Option<String>> {
     let place = table.to_string();
     let lacks = |chain: &str, rule: &Rule| Ok(Some(format!("chain {chain} of table {place} lacks the rule{rule}")));
+    let mut jumps: Vec<(&str, Rule)> = Vec::new();
     let mut wanted: Vec<(&str, Rule)> = Vec::new();
     if attached.is_accepted_here {
-        wanted.push((FORWARD, commented("rules", Rule::jump(OWN))));
+        jumps.push((OWN, commented("rules", Rule::jump(OWN))));
         wanted.push((OWN, commented("admin overrides", Rule::jump(attached.admin_chain))));
         wanted.extend(attached.addresses.iter().flat_map(|address| accepts(*address)).map(|rule| (OWN, rule)));
     }
     if let Some(isolation) = attached.isolation {
-        wanted.push((FORWARD, policy_comment(EITHER, Rule::jump(STAGE_1))));
+        jumps.push((STAGE_1, policy_comment(EITHER, Rule::jump(STAGE_1))));
         wanted.extend(bridge_rules(isolation));
     }
-    for chain in [FORWARD, OWN, STAGE_1, STAGE_2] {
+    for (chain, jump) in &jumps {
+        if !table.has_jump(FORWARD, chain, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, jump)))? {
+            return lacks(FORWARD, jump);
+        }
+    }
+    for chain in [OWN, STAGE_1, STAGE_2] {
         let mut of_chain = wanted.iter().filter(|(found, _)| *found == chain).map(|(_, rule)| rule).peekable();
         if of_chain.peek().is_none() {
             continue;
@@ -232,20 +250,24 @@ pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Opt
     Ok(None)
 }
 
-/// Removes an attachment's rules: those with its note, and the reference's for these addresses.
+/// Removes an attachment's rules: those with its note, or the reference's for these addresses.
 pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAddr]) -> Result<()> {
     let owner = names.owner();
-    let unnoted: Vec<Rule> = addresses.iter().flat_map(|address| accepts(*address)).collect();
+    let accepts: Vec<Rule> = addresses.iter().flat_map(|address| accepts(*address)).collect();
     table.change(|table| {
         if !table.has_chain(OWN)? {
             return Ok(Vec::new());
         }
         let found = table.list(OWN)?.unwrap_or_default();
-        let is_ours = |found: &Found| match &found.note {
-            Some(note) => owner.owns(Some(note)),
-            None => found.rule.as_ref().is_some_and(|rule| unnoted.contains(rule)),
+        let is_noted = |found: &Found| owner.owns(found.note.as_deref());
+        let has_noted = |rule: &Rule| found.iter().any(|found| is_noted(found) && found.rule.as_ref() == Some(rule));
+        let mut unnoted: Vec<&Rule> = accepts.iter().filter(|rule| !has_noted(rule)).collect();
+        let is_ours = |found: &Found| {
+            // One rule each, as by `iptables -D`: others that are equal may be an administrator's.
+            let at = unnoted.iter().position(|rule| found.note.is_none() && found.rule.as_ref() == Some(*rule));
+            is_noted(found) || at.map(|at| unnoted.swap_remove(at)).is_some()
         };
-        let (gone, left): (Vec<_>, Vec<_>) = found.into_iter().partition(is_ours);
+        let (gone, left): (Vec<_>, Vec<_>) = found.iter().cloned().partition(is_ours);
         let mut edits = end_isolation(table, &gone, &left)?;
         edits.extend(gone.into_iter().map(Edit::Delete));
         Ok(edits)
