@@ -14,9 +14,9 @@ const QUEUE: &str = "packet-filter";
 /// How long to wait in the queue: each of those before takes some milliseconds.
 const QUEUE_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Takes a turn among the plugins' processes that others have overtaken repeatedly. Without turns, each of many readers
-/// slows the others down, and all but one of them have read in vain. The kernel guards the change itself, so a failure is only
-/// logged.
+/// Takes a turn among the plugins' processes that read the ruleset and then change it. Without turns, each of many readers
+/// slows the others down, all but one of them have read in vain, and one may never get through. The kernel guards the change
+/// itself, so a failure is only logged.
 pub(crate) fn queue() -> Option<Lock> {
     let taken = Lock::of_node(QUEUE, QUEUE_DEADLINE);
     taken.inspect_err(|error| tracing::warn!(%error, "changing the packet filter out of turn")).ok()

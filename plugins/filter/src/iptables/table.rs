@@ -16,8 +16,6 @@ use crate::{base, race};
 
 /// How long a change is tried again if other processes keep changing the ruleset in between.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// After so many attempts, this process takes turns with the others that no attempt of theirs has got through.
-const TRIES_AT_WILL: usize = 3;
 /// The number of handles behind a chain's that may be the jump's to it: two chains and some rules.
 const JUMP_HANDLES: usize = 12;
 /// How often a change by the legacy variant's programs is tried: each attempt starts two processes.
@@ -358,13 +356,9 @@ impl<'a> Table<'a> {
         look: &mut dyn FnMut(&mut Self) -> Result<Vec<Edit>>,
         is_guarded: bool,
     ) -> Result<()> {
-        let mut start = Instant::now();
-        let mut turn = None;
+        let _turn = is_guarded.then(race::queue);
+        let start = Instant::now();
         for tries in 1.. {
-            if tries == TRIES_AT_WILL + 1 {
-                turn = race::queue();
-                start = Instant::now();
-            }
             let generation = self.begin(tries, is_guarded)?;
             let edits = look(self)?;
             if edits.is_empty() {
@@ -380,7 +374,6 @@ impl<'a> Table<'a> {
                 done => return done,
             }
         }
-        drop(turn);
         Ok(())
     }
 

@@ -12,9 +12,11 @@ mod programs;
 mod recognised;
 mod shapes;
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use filter::iptables::rule::{Rule, Target};
+use filter::iptables::{NewRule, TableName};
 use filter::{Backend, Filter, Known, Names, gc, remove_all};
 use netops::nft::{Change, Expr, Family, Nft, Table, Transaction, Verdict};
 use node::{ETH0, has, in_netns, sh};
@@ -102,6 +104,32 @@ fn concurrent_changes_and_iptables_lose_no_rules() {
         assert!(administered > 0 && loaded > 0 && longest < Duration::from_secs(10), "{longest:?}");
         assert_eq!(gc("office", &[], ""), []);
         assert!(!saved().iter().any(|line| line.contains("CNI-")));
+    });
+}
+
+/// None reads in vain because another one has changed the ruleset in between.
+#[test]
+fn processes_that_change_rules_wait_for_each_other() {
+    const MANY: usize = 32;
+    in_netns(|| {
+        let looks = AtomicUsize::new(0);
+        std::thread::scope(|scope| {
+            for number in 0..MANY {
+                let looks = &looks;
+                scope.spawn(move || {
+                    let mut filter = Filter::open().unwrap();
+                    let mut table = filter.iptables(Family::Ip, TableName::Nat).unwrap().expect("nf_tables");
+                    let rule = Rule { comment: Some(number.to_string()), target: Target::Return, ..Rule::default() };
+                    let new = NewRule { chain: "POSTROUTING".to_owned(), rule, note: None };
+                    let look = |table: &mut filter::iptables::Table<'_>| {
+                        looks.fetch_add(1, Ordering::Relaxed);
+                        table.append_once(new.clone())
+                    };
+                    table.change(look).unwrap();
+                });
+            }
+        });
+        assert_eq!(looks.into_inner(), MANY);
     });
 }
 
