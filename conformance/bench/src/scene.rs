@@ -194,7 +194,7 @@ impl Scene {
         plugins.filter_map(|plugin| plugin["type"].as_str())
     }
 
-    /// What a runtime tells the chain of one pod: ports of the node that no other pod has.
+    /// What a runtime gives the chain for one pod: ports of the node that no other pod has.
     pub(crate) fn capabilities(&self, pod: u32) -> Option<Value> {
         let port = 20_000 + pod % 40_000;
         (self.name == PORTS)

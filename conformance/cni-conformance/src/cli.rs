@@ -74,7 +74,7 @@ impl Options {
             notes,
         };
         let mut progress = Progress::on_stderr();
-        let run = run::run(order, |count, news| progress.tell(count, &news));
+        let run = run::run(order, |count, news| progress.report(count, &news));
         progress.end();
         let mut run = run?;
         run.notes.extend(self.hint(&run));

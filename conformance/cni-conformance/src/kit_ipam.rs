@@ -99,7 +99,7 @@ impl KitIpam {
         text.lines().map(read).collect()
     }
 
-    /// Verbs of its calls, in order, but for VERSION: that anybody may ask at any time.
+    /// Verbs of its calls, in order, but for VERSION, which any process may call at any time.
     #[must_use]
     pub fn verbs(&self) -> Vec<String> {
         self.calls().into_iter().map(|call| call.verb).filter(|verb| verb != "VERSION").collect()

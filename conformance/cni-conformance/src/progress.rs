@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 use unicode_width::UnicodeWidthStr;
 
-/// Columns of a terminal that does not tell.
+/// Columns of a terminal that does not report its width.
 const COLUMNS: usize = 80;
 
 /// How long a trial runs before the line says for how long.
@@ -34,7 +34,7 @@ impl Progress {
     }
 
     /// Draws what happened.
-    pub fn tell(&mut self, count: usize, news: &News<'_>) {
+    pub fn report(&mut self, count: usize, news: &News<'_>) {
         match news {
             News::Nothing => {}
             News::Starts(name) => self.running.push(((*name).to_owned(), Instant::now())),

@@ -1,6 +1,6 @@
 //! What is wrong with the shape of a result, by the version that it is in (SPEC 5 of each version).
 //!
-//! Only the text is judged, not whether it is true. [`crate::form`] writes results; this reads them.
+//! Only the text is checked, not whether it is true. [`crate::form`] writes results; this reads them.
 
 use crate::form::is_from;
 use serde_json::{Map, Value};

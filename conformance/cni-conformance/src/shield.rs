@@ -1,6 +1,6 @@
 //! What a trial may write to: its node's own folders and kernel objects, and nothing of the machine.
 //!
-//! A plugin of anybody's make may write where it likes, and in a user namespace it is still its user. So every mount of
+//! A plugin that is tested may write where it likes, and in a user namespace it is still its user. So every mount of
 //! the machine is for reading only, and where programs put what they soon forget there are empty folders.
 
 use nix::errno::Errno;

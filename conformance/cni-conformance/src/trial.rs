@@ -39,7 +39,7 @@ pub struct Trial {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase", tag = "verdict")]
 pub enum Verdict {
-    /// The subject keeps to the rule, as far as the case can tell.
+    /// The subject keeps to the rule, as far as the case shows.
     Pass,
     /// It does not.
     Fail(Finding),

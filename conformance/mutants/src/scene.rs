@@ -53,7 +53,7 @@ impl Scene {
         self.env.find_command() == Some(verb)
     }
 
-    /// Whether the addresses are of the kit's IPAM plugin, with which rules find out what a delegate is told.
+    /// Whether the addresses are of the kit's IPAM plugin, with which rules find out what a delegate is given.
     #[must_use]
     pub fn has_kit_ipam(&self) -> bool {
         self.config()["ipam"]["type"] == "kit-ipam"
@@ -193,15 +193,15 @@ impl Scene {
         }
     }
 
-    /// What the honest plugin replies, but ADD tells something else. It knows what it told: where that comes back as
-    /// prevResult, the other verbs get what the honest plugin had told. With the kit's IPAM plugin it tells the truth:
+    /// What the honest plugin replies, but ADD reports something else. It remembers that: where it comes back as
+    /// prevResult, the other verbs get the honest plugin's. With the kit's IPAM plugin it reports the truth:
     /// that one is for rules that look at what a delegate gets.
     #[must_use]
-    pub fn tells(&self, lie: impl Fn(&mut Value)) -> Reply {
+    pub fn reports(&self, lie: impl Fn(&mut Value)) -> Reply {
         if self.has_kit_ipam() {
             return self.honest();
         }
-        let key = format!("told-{}", self.attachment());
+        let key = format!("reported-{}", self.attachment());
         if self.is(Command::Add) {
             let reply = self.honest();
             if reply.exit != 0 {
@@ -213,9 +213,9 @@ impl Scene {
         let honest = memory::find(&key).and_then(|text| serde_json::from_str::<Value>(&text).ok());
         match honest.filter(|_| self.config().get("prevResult").is_some()) {
             Some(honest) => {
-                let mut told = honest.clone();
-                lie(&mut told);
-                self.with_config(|config| put_right(&mut config["prevResult"], &told, &honest)).honest()
+                let mut reported = honest.clone();
+                lie(&mut reported);
+                self.with_config(|config| put_right(&mut config["prevResult"], &reported, &honest)).honest()
             }
             None => self.honest(),
         }

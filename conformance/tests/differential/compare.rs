@@ -86,11 +86,11 @@ pub(crate) struct Verdict {
 
 /// Runs a case with both sets of plugins and compares the runs.
 pub(crate) fn compare(case: &Case) -> Verdict {
-    judge(case, &course::run(case, Who::Ours), &course::run(case, Who::Reference))
+    compare_lines(case, &course::run(case, Who::Ours), &course::run(case, Who::Reference))
 }
 
 /// Compares the observations of two runs of a case.
-pub(crate) fn judge(case: &Case, ours: &[Line], theirs: &[Line]) -> Verdict {
+pub(crate) fn compare_lines(case: &Case, ours: &[Line], theirs: &[Line]) -> Verdict {
     let mut verdict = Verdict { differences: Vec::new(), tolerances: BTreeSet::new() };
     let [ours, theirs] = [ours, theirs].map(|lines| in_common(lines, &mut verdict.tolerances));
     for difference in differences(&ours, &theirs) {

@@ -159,7 +159,7 @@ fn the_reference_is_the_same_as_itself() {
     for seed in 0..number("TEST_CASES", 40) {
         let case = Case::random(seed, ALL);
         let [one, two] = [(); 2].map(|()| course::run(&case, subjects::Who::Reference));
-        let differences = compare::judge(&case, &one, &two).differences;
+        let differences = compare::compare_lines(&case, &one, &two).differences;
         assert!(differences.is_empty(), "{case}\n{}", differences.iter().map(ToString::to_string).collect::<String>());
     }
 }

@@ -159,7 +159,7 @@ fn keys(base: &str, bytes: &[u8], version: SpecVersion, (plugin, has_more): (&Kn
     }
 }
 
-/// A plugin of another make: only its executable can tell whether its keys are right.
+/// A plugin of another make: only its executable knows whether its keys are right.
 fn stranger(key: &str, name: &str, known: &[Known], notes: &mut Notes<'_>) {
     match json::resembling(name, known.iter().map(|one| one.name)) {
         Some(meant) => {

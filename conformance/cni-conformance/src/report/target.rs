@@ -32,7 +32,7 @@ impl FromStr for Target {
     }
 }
 
-/// That there are folders for the reports, before the work is done that they tell of.
+/// That there are folders for the reports, before the work that they report is done.
 ///
 /// # Errors
 /// Which has none.

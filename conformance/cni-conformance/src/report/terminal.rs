@@ -18,7 +18,7 @@ pub(super) fn text(document: &Document, width: Option<usize>) -> String {
     let mut out = String::new();
     for rule in &document.rules {
         for failure in failures(document, rule) {
-            tell(&mut out, &failure, width);
+            show(&mut out, &failure, width);
         }
     }
     let narrow = width.unwrap_or(100);
@@ -196,7 +196,7 @@ fn head(out: &mut String, Failure { rule, first, .. }: &Failure<'_>) {
     line(out, &format!("  {}", text::one_line(&Failure::place(first))));
 }
 
-fn tell(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
+fn show(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
     let Failure { rule, first, .. } = failure;
     head(out, failure);
     prose(out, "", &rule.sentence, width);

@@ -1,4 +1,4 @@
-//! Beyond the letter: many calls at once, for different containers, as a runtime makes them when a node comes up.
+//! Stress: many calls at once, for different containers, as a runtime makes them when a node comes up.
 
 use super::rows::newest;
 use crate::bench::{Answer, Bench};

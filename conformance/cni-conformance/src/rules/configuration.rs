@@ -98,7 +98,7 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "The name of a network is unique on a node.",
         roles: Role::PLUGINS,
         proof: Proof::Untestable(
-            "it binds administrators; that plugins tell networks apart is del.leaves-others-alone",
+            "it binds administrators; that plugins keep networks apart is del.leaves-others-alone",
         ),
     },
 ];

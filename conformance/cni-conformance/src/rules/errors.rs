@@ -155,7 +155,7 @@ fn unknown_command(bench: &Bench) -> Result<Answer, Stop> {
         .map(|answer| answer.refused_by("parameters.unknown-command-is-an-error"))
 }
 
-/// ADD to a container whose namespace is not there. Plugins that do not look into it are not to be judged.
+/// ADD to a container whose namespace is not there. Plugins that do not look into it are left out.
 fn no_namespace(bench: &Bench) -> Result<Answer, Stop> {
     let pod = bench.pod();
     let call =

@@ -95,11 +95,9 @@ pub(super) const RULES: &[Rule] = &[
     Rule {
         id: "results.socket-path-and-pci-id",
         source: Source::Spec(&["results/socket-path"]),
-        sentence: "socketPath and pciID tell of interfaces that are sockets or PCI devices.",
+        sentence: "socketPath and pciID are of interfaces that are sockets or PCI devices.",
         roles: Role::ATTACHING,
-        proof: Proof::Untestable(
-            "they tell of hardware and of other processes; results.interfaces looks at their form",
-        ),
+        proof: Proof::Untestable("they describe hardware and other processes; results.interfaces looks at their form"),
     },
 ];
 

@@ -219,7 +219,7 @@ fn try_all(planned: Vec<Planned>, machine: &Machine, side_by_side: usize, deadli
         None => trial.run(machine, deadline),
     };
     let mut progress = Progress::on_stderr();
-    let tried = schedule::all(named, side_by_side, work, |tried| &tried.verdict, |news| progress.tell(count, &news));
+    let tried = schedule::all(named, side_by_side, work, |tried| &tried.verdict, |news| progress.report(count, &news));
     progress.end();
     tried
 }

@@ -1,4 +1,4 @@
-//! Beyond the letter: calls that are killed. A node loses power, a runtime is restarted with its children, the kernel
+//! Stress: calls that are killed. A node loses power, a runtime is restarted with its children, the kernel
 //! picks a process when memory is short.
 //!
 //! A call is killed before one state-changing system call after the other, each time followed by the DEL (or GC) that

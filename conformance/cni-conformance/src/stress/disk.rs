@@ -1,4 +1,4 @@
-//! Beyond the letter: a disk that is full.
+//! Stress: a disk that is full.
 //!
 //! Small file systems are put over the places where plugins keep state, and filled up to a few pages or inodes. What a
 //! program makes of a write that fails at one point only is asked by the rules `faults.disk-errors`.

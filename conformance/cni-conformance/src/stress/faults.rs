@@ -1,4 +1,4 @@
-//! Beyond the letter: the kernel says no. Memory and table space run out, permissions are missing, buffers overflow,
+//! Stress: the kernel says no. Memory and table space run out, permissions are missing, buffers overflow,
 //! the disk is full or broken.
 //!
 //! System calls that a plugin's author could not make good anyway are left alone: those that make threads, and those

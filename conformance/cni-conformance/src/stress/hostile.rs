@@ -1,4 +1,4 @@
-//! Beyond the letter: input that was written to do harm, or that was damaged on its way.
+//! Stress: input that was written to do harm, or that was damaged on its way.
 //!
 //! The only answers to any of it are a result and an error object, in time, within bounds of memory. On an error
 //! nothing may have changed; on success DEL with the same input takes back what was done.
@@ -166,7 +166,7 @@ struct Broken {
 
 impl Broken {
     /// Reports an input; the calls of one that is as it should be are forgotten.
-    fn tell(&mut self, bench: &Bench, name: &str, answered: Result<Answer, String>) -> bool {
+    fn record(&mut self, bench: &Bench, name: &str, answered: Result<Answer, String>) -> bool {
         self.tried += 1;
         match answered {
             Err(what) => {
@@ -199,7 +199,7 @@ fn all_answered(scene: &Scene<'_>, verb: Verb, inputs: Vec<Input<Vec<u8>>>) -> R
     let mut broken = Broken::default();
     for Input { name, value } in inputs {
         let answered = scene.answer(&scene.call(verb, value))?;
-        broken.tell(scene.bench(), &format!("{verb}, {name}"), answered);
+        broken.record(scene.bench(), &format!("{verb}, {name}"), answered);
     }
     broken.finish(ANSWERED)
 }
@@ -230,7 +230,7 @@ fn huge_text(bench: &Bench) -> Result<(), Stop> {
     let mut broken = Broken::default();
     for Input { name, value } in input::huge_texts(&scene.config) {
         let answered = scene.answer(&scene.call(Verb::Add, value()))?;
-        broken.tell(bench, &name, answered);
+        broken.record(bench, &name, answered);
     }
     broken.finish(ANSWERED)
 }
@@ -244,7 +244,7 @@ fn wrong_prev_result(bench: &Bench) -> Result<(), Stop> {
     let config = scene.operator.config(0, Verb::Check, &attachment, Some(&result));
     for Input { name, value } in input::wrong_types(&config, "/prevResult") {
         let answered = scene.answer(&scene.call(Verb::Check, value))?;
-        broken.tell(bench, &format!("CHECK, {name}"), answered);
+        broken.record(bench, &format!("CHECK, {name}"), answered);
     }
     scene.operator.del(&attachment, Some(&result))?;
     let verbs: &[Verb] = if bench.profile.is_chained() { &[Verb::Add, Verb::Del] } else { &[Verb::Del] };
@@ -254,7 +254,7 @@ fn wrong_prev_result(bench: &Bench) -> Result<(), Stop> {
         let config = scene.operator.config(0, *verb, &attachment, prev_result.as_ref());
         for Input { name, value } in thinned(input::wrong_types(&config, "/prevResult"), 3, bench) {
             let answered = scene.answer(&scene.call(*verb, value))?;
-            broken.tell(bench, &format!("{verb}, {name}"), answered);
+            broken.record(bench, &format!("{verb}, {name}"), answered);
         }
     }
     broken.finish(ANSWERED)
@@ -297,7 +297,7 @@ fn hostile_environment(bench: &Bench) -> Result<(), Stop> {
     for verb in [Verb::Add, Verb::Del] {
         for Input { name, value } in named(&scene, verb) {
             let answered = scene.answer(&value)?;
-            broken.tell(bench, &name, answered);
+            broken.record(bench, &name, answered);
         }
     }
     broken.finish(ANSWERED)
@@ -349,7 +349,7 @@ fn names_lead_nowhere(bench: &Bench) -> Result<(), Stop> {
             let changed = before.iter().zip(&after).find(|(before, after)| before != after).map(|((path, _), _)| *path);
             let verdict = changed.map_or_else(|| answered.ok().map(Ok), |path| Some(Err(format!("it changed {path}"))));
             if let Some(verdict) = verdict {
-                broken.tell(bench, name, verdict);
+                broken.record(bench, name, verdict);
             }
             if changed.is_some() {
                 return broken.finish("files of others as before");

@@ -1,4 +1,4 @@
-//! Beyond the letter: what a node goes through in months, in minutes.
+//! Stress: what a node goes through in months, in minutes.
 //!
 //! Random operations on some containers, calls that are killed, namespaces that vanish, reboots; beside them a model
 //! that knows who should have what. An address is no other container's while its owner lives, CHECK says what the model says,

@@ -1,4 +1,4 @@
-//! The scene of most rules beyond the letter: a node on which the plugin has worked before, and a pool of one address,
+//! The scene of most stress rules: a node on which the plugin has worked before, and a pool of one address,
 //! so that a container that keeps too much is missed by the next one.
 
 use super::operator::{Operator, is_proper, within};

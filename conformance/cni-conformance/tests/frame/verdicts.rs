@@ -91,9 +91,9 @@ fn a_list_is_driven_as_a_runtime_does() {
     // All else than a pipe would be for reading only.
     nix::unistd::mkfifo(&bin.path().join("log"), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let mut log = File::options().read(true).write(true).open(bin.path().join("log")).unwrap();
-    let tell = r#"stdin=$(cat); has() { case "$stdin" in *$1*) echo $1 ;; esac; }"#;
+    let has = r#"stdin=$(cat); has() { case "$stdin" in *$1*) echo $1 ;; esac; }"#;
     let said = "${0##*/} $CNI_COMMAND $(has prevResult) $(has runtimeConfig) $(has capabilities)";
-    let script = format!("{tell}\necho {said} >>{OWN_FOLDER}/log\n{HONEST}");
+    let script = format!("{has}\necho {said} >>{OWN_FOLDER}/log\n{HONEST}");
     bin.put("one", &script);
     bin.put("two", &script);
     let config = bin.config("a.conflist", r#"{"plugins":[{"type":"one"},{"type":"two","capabilities":{"mac":true}}]}"#);

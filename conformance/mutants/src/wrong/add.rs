@@ -164,7 +164,7 @@ fn calls_otherwise(scene: &Scene) -> Reply {
         }
     };
     rename(other, name);
-    let reply = scene.tells(|result| {
+    let reply = scene.reports(|result| {
         for interface in result.get_mut("interfaces").and_then(Value::as_array_mut).into_iter().flatten() {
             if interface["name"] == name.as_str() {
                 interface["name"] = json!(other);

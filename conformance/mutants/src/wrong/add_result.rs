@@ -8,26 +8,26 @@ use skel::cni_spec::Command::Add;
 use std::net::IpAddr;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("bridge", "add.result-interfaces-exist", "tells-of-a-link-that-is-not-there", |scene| {
-        scene.tells(|result| push(result, "interfaces", json!({ "name": "cni7", "mac": "0a:00:00:00:00:07" })))
+    Mutant::new("bridge", "add.result-interfaces-exist", "reports-a-link-that-is-not-there", |scene| {
+        scene.reports(|result| push(result, "interfaces", json!({ "name": "cni7", "mac": "0a:00:00:00:00:07" })))
     }),
     Mutant::new("bridge", "add.result-has-all-interfaces", "keeps-its-host-end-to-itself", |scene| {
-        scene.tells(|result| result["interfaces"][1] = result["interfaces"][0].clone())
+        scene.reports(|result| result["interfaces"][1] = result["interfaces"][0].clone())
     }),
     Mutant::new("bridge", "add.result-sandbox-is-the-namespace", "cleans-the-path-of-the-sandbox", |scene| {
-        scene.tells(|result| {
+        scene.reports(|result| {
             let sandbox = &mut result["interfaces"][2]["sandbox"];
             *sandbox = json!(sandbox.as_str().unwrap_or_default().replace("/./", "/").replace("//", "/"));
         })
     }),
-    Mutant::new("bridge", "add.result-mac-is-the-links", "tells-another-mac", |scene| {
-        scene.tells(|result| put(result, "/interfaces/2", "mac", json!("0a:00:00:00:00:07")))
+    Mutant::new("bridge", "add.result-mac-is-the-links", "reports-another-mac", |scene| {
+        scene.reports(|result| put(result, "/interfaces/2", "mac", json!("0a:00:00:00:00:07")))
     }),
-    Mutant::new("bridge", "add.result-mtu-is-the-links", "tells-another-mtu", |scene| {
-        scene.tells(|result| put(result, "/interfaces/2", "mtu", json!(9000)))
+    Mutant::new("bridge", "add.result-mtu-is-the-links", "reports-another-mtu", |scene| {
+        scene.reports(|result| put(result, "/interfaces/2", "mtu", json!(9000)))
     }),
-    Mutant::new("bridge", "add.result-addresses-are-set", "tells-another-prefix", |scene| {
-        scene.tells(|result| {
+    Mutant::new("bridge", "add.result-addresses-are-set", "reports-another-prefix", |scene| {
+        scene.reports(|result| {
             let address = &mut result["ips"][0]["address"];
             *address = json!(address.as_str().unwrap_or_default().replace("/16", "/24"));
         })
@@ -39,13 +39,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::add_address(&scene.container(), &scene.env.ifname, &network.into());
         })
     }),
-    Mutant::new("bridge", "add.result-gateway-is-within-reach", "tells-a-gateway-elsewhere", |scene| {
-        scene.tells(|result| put(result, "/ips/0", "gateway", json!("203.0.113.254")))
+    Mutant::new("bridge", "add.result-gateway-is-within-reach", "reports-a-gateway-elsewhere", |scene| {
+        scene.reports(|result| put(result, "/ips/0", "gateway", json!("203.0.113.254")))
     }),
-    Mutant::new("bridge", "add.result-routes-are-set", "tells-of-a-route-that-is-not-there", |scene| {
-        scene.tells(|result| push(result, "routes", json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1" })))
+    Mutant::new("bridge", "add.result-routes-are-set", "reports-a-route-that-is-not-there", |scene| {
+        scene.reports(|result| push(result, "routes", json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1" })))
     }),
-    Mutant::new("bridge", "add.result-has-all-routes", "tells-of-no-route", |scene| {
-        scene.tells(|result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
+    Mutant::new("bridge", "add.result-has-all-routes", "reports-no-route", |scene| {
+        scene.reports(|result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
     }),
 ];

@@ -231,10 +231,10 @@ fn find_interface(scene: &Scene) -> Option<Link> {
 fn is_interface_well(scene: &Scene) -> bool {
     let config = scene.config();
     let interfaces = config["prevResult"]["interfaces"].as_array();
-    let told = interfaces.into_iter().flatten().find(|entry| entry["name"] == scene.env.ifname.as_str());
+    let reported = interfaces.into_iter().flatten().find(|entry| entry["name"] == scene.env.ifname.as_str());
     let is_as_told = |link: &Link| {
         let mac = link.mac.map(|mac| mac.to_string()).unwrap_or_default();
-        told.is_none_or(|told| told["mac"] == mac.as_str())
+        reported.is_none_or(|entry| entry["mac"] == mac.as_str())
     };
     find_interface(scene).is_some_and(|link| link.up && is_as_told(&link))
 }
@@ -255,8 +255,8 @@ fn has_addresses(scene: &Scene) -> bool {
     };
     let found = addr::list(&scene.container(), &link).unwrap_or_default();
     let config = scene.config();
-    let mut told = config["prevResult"]["ips"].as_array().into_iter().flatten();
-    told.all(|ip| found.iter().any(|address| ip["address"] == address.net.to_string().as_str()))
+    let mut reported = config["prevResult"]["ips"].as_array().into_iter().flatten();
+    reported.all(|ip| found.iter().any(|address| ip["address"] == address.net.to_string().as_str()))
 }
 
 /// Whether the interface has a default route. True without an interface.

@@ -54,7 +54,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.honest()
     }),
     Mutant::new("bridge", "configuration.dns-is-kept", "sorts-nameservers", |scene| {
-        scene.tells(|result| {
+        scene.reports(|result| {
             if let Some(servers) = result.pointer_mut("/dns/nameservers").and_then(Value::as_array_mut) {
                 servers.sort_by_key(ToString::to_string);
             }

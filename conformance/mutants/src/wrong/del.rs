@@ -216,7 +216,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
 ];
 
-/// DEL frees nothing if it is told all and ADD was told nothing special.
+/// DEL frees nothing if it is given everything and ADD was given no special keys.
 fn keeps_the_address(scene: &Scene) -> Reply {
     let config = scene.config();
     let (added, kept) = (format!("added-{}", scene.attachment()), format!("kept-{}", scene.attachment()));

@@ -62,7 +62,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => Reply { stdout: tried.stdout, exit: 1 },
         }
     }),
-    Mutant::new("bridge", "delegation.result-is-used", "tells-no-index-of-its-interface", |scene| {
+    Mutant::new("bridge", "delegation.result-is-used", "reports-no-index-of-its-interface", |scene| {
         if !scene.has_kit_ipam() {
             return scene.honest();
         }
@@ -72,7 +72,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     }),
-    Mutant::new("bridge", "delegation.route-attributes", "tells-of-an-mtu-that-it-does-not-set", |scene| {
+    Mutant::new("bridge", "delegation.route-attributes", "reports-an-mtu-that-it-does-not-set", |scene| {
         if !scene.has_kit_ipam() {
             return scene.honest();
         }

@@ -60,7 +60,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "errors.4-invalid-variables", "calls-a-missing-variable-code-7", |scene| {
         other_code(scene, 4, 7)
     }),
-    Mutant::new("bridge", "errors.5-io", "cannot-tell-reading-from-decoding", |scene| other_code(scene, 5, 6)),
+    Mutant::new("bridge", "errors.5-io", "has-one-code-for-reading-and-decoding", |scene| other_code(scene, 5, 6)),
     Mutant::new("bridge", "errors.6-undecodable", "calls-no-json-invalid", |scene| other_code(scene, 6, 7)),
     Mutant::new("bridge", "errors.7-invalid-config", "calls-a-config-undecodable", |scene| other_code(scene, 7, 6)),
     Mutant::new("bridge", "errors.exit-status", "fails-with-0", |scene| Reply { exit: 0, ..scene.honest() }),

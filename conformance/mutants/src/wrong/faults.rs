@@ -81,7 +81,7 @@ fn remove_journals(scene: &Scene) {
     }
 }
 
-/// What the honest plugin does, but an error is not told if the kernel says that it cannot.
+/// What the honest plugin does, but without the error if the kernel says that it cannot.
 fn says_nothing(scene: &Scene, verb: Command) -> Reply {
     // Texts of ENOMEM, ENOBUFS, EOPNOTSUPP, ENOSPC and EIO: what other rules have refused is refused otherwise.
     const CANNOT: [&str; 5] =

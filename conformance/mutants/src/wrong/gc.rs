@@ -59,7 +59,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     }),
-    Mutant::new("bridge", "gc.prints-nothing", "tells-what-it-collected", |scene| {
+    Mutant::new("bridge", "gc.prints-nothing", "reports-what-it-collected", |scene| {
         let reply = scene.honest();
         match scene.is(Gc) && reply.exit == 0 {
             true => Reply::success(r#"{"removed":0}"#),

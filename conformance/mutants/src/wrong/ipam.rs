@@ -18,12 +18,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["requested"])
     .also(&["conventions.cni-args-ip"]),
-    Mutant::new("host-local", "ipam.abbreviated-result", "tells-an-index-of-an-interface", |scene| {
-        scene.tells(|result| put(result, "/ips/0", "interface", json!(0)))
+    Mutant::new("host-local", "ipam.abbreviated-result", "reports-an-index-of-an-interface", |scene| {
+        scene.reports(|result| put(result, "/ips/0", "interface", json!(0)))
     })
     .also(&["results.form", "results.ips"]),
     Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-routes-of-the-config", |scene| {
-        scene.tells(|result| result["routes"] = json!([]))
+        scene.reports(|result| result["routes"] = json!([]))
     }),
     Mutant::new("host-local", "ipam.makes-no-interface", "makes-an-interface", |scene| {
         if !scene.has_netns() || scene.env.ifname.len() > 10 {
@@ -37,7 +37,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("host-local", "ipam.no-address-twice", "gives-all-the-same-address", |scene| {
         // Of those that were not asked for.
-        scene.tells(|result| {
+        scene.reports(|result| {
             let address = &mut result["ips"][0]["address"];
             if address.as_str().is_some_and(|address| address.starts_with("10.77.0.") || address.starts_with("10.66."))
             {
@@ -75,7 +75,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
     Mutant::new("host-local", "ipam.gives-an-address", "forgets-the-priority-of-a-route", |scene| {
-        scene.tells(|result| {
+        scene.reports(|result| {
             for route in result["routes"].as_array_mut().into_iter().flatten() {
                 route.as_object_mut().map(|route| route.shift_remove("priority"));
             }

@@ -8,7 +8,7 @@ use skel::cni_spec::Command::{Add, Check, Del, Gc};
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "parameters.required-of-add", "makes-up-an-id", |scene| {
         match scene.asks(Add) && scene.env.container_id.is_empty() {
-            true => scene.with_env(|env| env.container_id = "somebody".to_owned()).honest(),
+            true => scene.with_env(|env| env.container_id = "another".to_owned()).honest(),
             false => scene.honest(),
         }
     })

@@ -7,39 +7,39 @@ use skel::cni_spec::Command::Add;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "results.version", "answers-in-another-version", |scene| {
-        scene.tells(|result| result["cniVersion"] = json!("1.0.0"))
+        scene.reports(|result| result["cniVersion"] = json!("1.0.0"))
     }),
     Mutant::new("host-local", "results.version-of-ipam", "gives-addresses-in-another-version", |scene| {
         scene.on(Add, |result| result["cniVersion"] = json!("1.0.0"))
     }),
-    Mutant::new("bridge", "results.form", "tells-addresses-by-number", |scene| {
+    Mutant::new("bridge", "results.form", "reports-addresses-by-number", |scene| {
         match scene.config().get("prevResult").is_some() && scene.is(Add) {
             true => scene.honest(), // whether it passes on what others made is another rule's
-            false => scene.tells(|result| result["ips"] = json!({ "0": result["ips"][0] })),
+            false => scene.reports(|result| result["ips"] = json!({ "0": result["ips"][0] })),
         }
     })
     .also(&["add.result-has-all-addresses", "results.ips"]),
-    Mutant::new("bridge", "results.interfaces", "tells-half-a-mac", |scene| {
-        scene.tells(|result| put(result, "/interfaces/1", "mac", json!("0a:00:00")))
+    Mutant::new("bridge", "results.interfaces", "reports-half-a-mac", |scene| {
+        scene.reports(|result| put(result, "/interfaces/1", "mac", json!("0a:00:00")))
     })
     .also(&["add.result-mac-is-the-links", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
     Mutant::new("bridge", "results.ips", "names-an-interface-that-is-not-there", |scene| {
-        scene.tells(|result| put(result, "/ips/0", "interface", json!(7)))
+        scene.reports(|result| put(result, "/ips/0", "interface", json!(7)))
     })
     .also(&["add.passes-prev-result-on", "add.result-addresses-are-set", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
-    Mutant::new("bridge", "results.routes", "tells-no-prefix-of-a-route", |scene| {
-        scene.tells(|result| put(result, "/routes/0", "dst", json!("0.0.0.0")))
+    Mutant::new("bridge", "results.routes", "reports-no-prefix-of-a-route", |scene| {
+        scene.reports(|result| put(result, "/routes/0", "dst", json!("0.0.0.0")))
     })
     .also(&["add.passes-prev-result-on", "add.result-has-all-routes", "add.result-routes-are-set", "results.form"])
     .speaking(&["0.4.0", "1.1.0"]),
-    Mutant::new("bridge", "results.dns", "tells-one-nameserver-as-a-text", |scene| {
-        scene.tells(|result| result["dns"] = json!({ "nameservers": "10.77.0.1" }))
+    Mutant::new("bridge", "results.dns", "reports-one-nameserver-as-a-text", |scene| {
+        scene.reports(|result| result["dns"] = json!({ "nameservers": "10.77.0.1" }))
     })
     .also(&["results.form", "configuration.dns-is-kept"]),
     Mutant::new("bridge", "results.known-keys", "invents-a-key", |scene| {
-        scene.tells(|result| result["bridge"] = json!("cni0"))
+        scene.reports(|result| result["bridge"] = json!("cni0"))
     })
     .speaking(&["0.2.0", "0.4.0", "1.1.0"]),
 ];

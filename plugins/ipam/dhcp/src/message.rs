@@ -1,7 +1,7 @@
 //! DHCP messages (RFC 2131) as bytes: what the client sends, and what it takes of a server's answer.
 //!
-//! An answer is anybody's bytes. Only the options that are used are decoded, each by itself: a malformed one counts as
-//! absent, and does not cost the whole message.
+//! An answer may have any bytes: any machine of the network can send one. Only the options that are used are decoded,
+//! each by itself: a malformed one counts as absent, and does not cost the whole message.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;

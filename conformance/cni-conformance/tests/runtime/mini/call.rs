@@ -175,8 +175,8 @@ fn run(request: &Request, executable: PathBuf, config: &str) -> Result<Ended> {
     }
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let pid = Pid::from_raw(child.id().cast_signed());
-    let (tell, ends) = channel();
-    std::thread::spawn(move || tell.send(child.wait()));
+    let (end, ends) = channel();
+    std::thread::spawn(move || end.send(child.wait()));
     let patience = if is("plugin-hangs") { Duration::MAX } else { DEADLINE };
     let status = ends.recv_timeout(patience).map_err(|_late| {
         kill(pid, Signal::SIGKILL).ok();

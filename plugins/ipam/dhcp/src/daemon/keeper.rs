@@ -31,7 +31,7 @@ pub(super) enum Order {
     /// Give the lease back, and end.
     Release(oneshot::Sender<Result<(), String>>),
     /// The lease, if there is one.
-    Tell(oneshot::Sender<Option<Record>>),
+    Report(oneshot::Sender<Option<Record>>),
     /// The lease, if there is one and its link is there.
     Check(oneshot::Sender<Result<Record, String>>),
 }
@@ -125,11 +125,11 @@ impl Keeper {
             let step = tokio::select! {
                 order = orders.recv() => match order {
                     Some(Order::Release(done)) => {
-                        // Whoever asked may be gone, and the lease is given back all the same.
+                        // The lease is given back even if the caller is gone.
                         drop(done.send(self.give_back()));
                         return;
                     }
-                    Some(Order::Tell(answer)) => {
+                    Some(Order::Report(answer)) => {
                         drop(answer.send(self.record()));
                         continue;
                     }

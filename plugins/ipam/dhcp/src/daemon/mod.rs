@@ -46,7 +46,7 @@ struct Shared {
     next_number: Cell<u64>,
 }
 
-/// A keeper, as others see it. The number tells it from an earlier one of the same attachment.
+/// A keeper, as others see it. The number distinguishes it from an earlier one of the same attachment.
 struct Handle {
     number: u64,
     orders: mpsc::Sender<Order>,
@@ -223,7 +223,7 @@ impl Shared {
         let mut records = Vec::new();
         for names in all {
             let (answer, outcome) = oneshot::channel();
-            records.extend(self.order(&names, Order::Tell(answer), outcome).await.flatten());
+            records.extend(self.order(&names, Order::Report(answer), outcome).await.flatten());
         }
         records
     }
