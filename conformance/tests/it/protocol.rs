@@ -1,20 +1,17 @@
 //! SPEC 2 (execution protocol), 4 (delegation) and 5 (result types), as `skel` implements them for every plugin.
 
-use crate::configs::Attached;
-use crate::subjects::{node, probe_node};
+mod delegation;
+mod ending;
+
+use crate::subjects::probe_node;
 use expect_test::expect;
-use nix::fcntl::{Flock, FlockArg};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 use testns::{Attachment, Call, Container, Node, Verb};
 
 const PROBE: &str = r#"{"cniVersion": "1.1.0", "name": "n", "type": "probe"}"#;
@@ -269,192 +266,6 @@ fn start_with(
     child
 }
 
-/// Reads stderr up to a line that contains `words`.
-fn wait_for(child: &mut Child, words: &str) {
-    let mut lines = BufReader::new(child.stderr.take().unwrap());
-    let mut line = String::new();
-    while !line.contains(words) {
-        line.clear();
-        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it said {words:?}");
-    }
-    child.stderr = Some(lines.into_inner());
-}
-
-const ASKING_TO_END: [Signal; 3] = [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP];
-
-fn send(signal: Signal, to: &Child) {
-    kill(Pid::from_raw(to.id().cast_signed()), signal).unwrap();
-}
-
-fn code_of(child: Child) -> (Option<i32>, Value) {
-    let output = child.wait_with_output().unwrap();
-    let object: Value = serde_json::from_slice(&output.stdout).unwrap();
-    (output.status.code(), object["code"].clone())
-}
-
-fn waiting(node: &Node) -> (Value, PathBuf) {
-    let file = node.work_dir().join("probe.log");
-    (json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "do": "wait", "file": file}), file)
-}
-
-/// A signal that asks a process to end during ADD makes it roll back and still print an error object.
-#[test]
-fn an_add_that_is_asked_to_end_rolls_back() {
-    let node = probe_node();
-    let (config, file) = waiting(&node);
-    for signal in ASKING_TO_END {
-        let mut child = start(&node, &config, &node.container().attachment(), |_| ());
-        wait_for(&mut child, "waiting");
-        assert!(file.exists());
-        send(signal, &child);
-        assert_eq!(code_of(child), (Some(1), json!(109)), "{signal}");
-        assert!(!file.exists(), "{signal}");
-    }
-}
-
-/// A runtime that went away, or one whose disk of logs is full, reads no stderr: what the plugin answers stays the same.
-#[test]
-fn replies_reach_stdout_though_stderr_cannot_be_written() {
-    let node = node();
-    let config = crate::configs::bridge(json!({"isGateway": true}));
-    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
-    let closed = || Stdio::from(std::io::pipe().unwrap().1);
-    for stderr in [full, closed] {
-        let pod = node.container();
-        let call = |verb: &str| {
-            let child = start(&node, &config, &pod.attachment(), |command| {
-                command.env("CNI_COMMAND", verb).env("CNI_LOG", "debug").stderr(stderr());
-            });
-            let output = child.wait_with_output().unwrap();
-            (output.status.code(), String::from_utf8(output.stdout).unwrap())
-        };
-        let (exit, result) = call("ADD");
-        assert_eq!(exit, Some(0), "{result}");
-        assert_eq!(serde_json::from_str::<Value>(&result).unwrap()["interfaces"][2]["name"], "eth0");
-        let (exit, error) = call("ADD");
-        assert_eq!(exit, Some(1));
-        assert_eq!(serde_json::from_str::<Value>(&error).unwrap()["code"], 103);
-        assert_eq!(call("DEL"), (Some(0), String::new()));
-    }
-}
-
-/// State that appears by itself after an ADD, or stays after any: link-local addresses of links that have just come up,
-/// the last address that was given, the record of a helper that has ended.
-fn settles(line: &str) -> bool {
-    ["fe80::", "ff00::", "ff02::", "last_reserved_ip", ".index ", "/run/cni/helper."]
-        .iter()
-        .any(|words| line.contains(words))
-}
-
-/// A signal that the runtime made its children ignore, as nohup does, stays ignored.
-#[test]
-fn an_ignored_signal_stays_ignored() {
-    let node = probe_node();
-    let (config, _) = waiting(&node);
-    let shell = format!("trap '' HUP; exec {}", node.bin_dir().join("probe").display());
-    let pod = node.container();
-    let mut child = Command::new("/bin/sh")
-        .args(["-c", &shell])
-        .env_clear()
-        .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", pod.id()), ("CNI_IFNAME", "eth0")])
-        .env("CNI_NETNS", pod.namespace().path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(config.to_string().as_bytes()).unwrap();
-    wait_for(&mut child, "waiting");
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
-    let mask = |name: &str| {
-        let digits = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
-        u64::from_str_radix(digits.trim(), 16).unwrap()
-    };
-    let bit = |signal: Signal| 1_u64 << (signal as i32 - 1);
-    assert_ne!(mask("SigIgn:") & bit(Signal::SIGHUP), 0);
-    assert_eq!(mask("SigCgt:") & bit(Signal::SIGHUP), 0);
-    assert_ne!(mask("SigCgt:") & bit(Signal::SIGTERM), 0);
-    send(Signal::SIGTERM, &child);
-    assert_eq!(code_of(child), (Some(1), json!(109)));
-}
-
-/// An ADD that is asked to end while another process holds host-local's lock ends at once, not when the lock is free.
-#[test]
-fn an_add_that_waits_for_a_lock_can_be_asked_to_end() {
-    let node = node();
-    let config = crate::configs::bridge(json!({"isGateway": true, "ipMasq": true}));
-    let stays = Attached::add(&node, &config, &node.container());
-    let held = Flock::lock(File::open("/var/lib/cni/networks/net/lock").unwrap(), FlockArg::LockExclusive).unwrap();
-    node.remember();
-    for signal in ASKING_TO_END {
-        let pod = node.container();
-        let mut child = start(&node, &config, &pod.attachment(), |_| ());
-        wait_for(&mut child, "waiting for it");
-        let asked = Instant::now();
-        send(signal, &child);
-        assert_eq!(code_of(child), (Some(1), json!(109)), "{signal}");
-        assert!(asked.elapsed() < Duration::from_secs(15), "{signal}: {:?}", asked.elapsed());
-    }
-    drop(held);
-    node.assert_as_before_except(settles);
-    stays.check().ok();
-}
-
-/// An ADD whose result cannot be written has failed for the runtime, so it is rolled back.
-#[test]
-fn a_result_that_cannot_be_written_is_taken_back() {
-    let node = node();
-    let config = crate::configs::bridge(json!({"isGateway": true, "ipMasq": true, "macspoofchk": true}));
-    let stays = Attached::add(&node, &config, &node.container());
-    node.remember();
-    let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
-    let closed = || Stdio::from(std::io::pipe().unwrap().1);
-    for stdout in [full(), closed()] {
-        let pod = node.container();
-        let child = start(&node, &config, &pod.attachment(), |command| {
-            command.stdout(stdout);
-        });
-        let output = child.wait_with_output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(1), "{said}");
-        assert!(said.contains("cannot write the reply") && said.contains("removed again"), "{said}");
-        assert!(pod.namespace().find_link("eth0").is_none());
-    }
-    node.assert_as_before_except(settles);
-    stays.check().ok();
-}
-
-/// SPEC 4: a delegate gets the same parameters for every verb; one that is of the same build runs in this process, with
-/// the same outcome as a child.
-#[test]
-fn delegation_in_process_and_as_a_child_are_the_same() {
-    let node = probe_node();
-    let pod = node.container();
-    let log = node.work_dir().join("ipam.log");
-    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "cni.dev/valid-attachments": [],
-        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
-    let verbs = [Verb::Add, Verb::Check, Verb::Gc, Verb::Status, Verb::Del];
-    let run_all = || {
-        let outputs: Vec<String> = verbs.iter().map(|verb| node.call(*verb, &config, &pod).output.stdout).collect();
-        let lines = std::fs::read_to_string(&log).unwrap();
-        std::fs::remove_file(&log).unwrap();
-        let words: Vec<String> = lines.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
-        (outputs, words)
-    };
-    let in_process = run_all();
-    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1)); // a byte that nothing reads
-    let as_child = run_all();
-    assert_eq!(in_process, as_child);
-    assert_eq!(in_process.1, ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
-    assert!(in_process.0[0].contains("10.1.0.5/24"), "{in_process:?}");
-}
-
-/// Puts a changed copy of the probe where `probe-ipam` is.
-fn install_delegate(node: &Node, change: impl FnOnce(&mut Vec<u8>)) {
-    std::fs::remove_file(node.bin_dir().join("probe-ipam")).unwrap();
-    install_copy(node, "probe-ipam", change);
-}
-
 /// Puts a changed copy of the probe into the folder of plugins.
 fn install_copy(node: &Node, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_probe")).unwrap();
@@ -464,79 +275,15 @@ fn install_copy(node: &Node, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
 }
 
-/// A delegate runs in this process only if its file is a link to this executable or a copy of it.
-#[test]
-fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
-    let node = probe_node();
-    let log = node.work_dir().join("ipam.log");
-    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe",
-        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
-    let runs_in_process = || {
-        let child = start(&node, &config, &node.container().attachment(), |_| ());
-        let own = child.id();
-        assert!(child.wait_with_output().unwrap().status.success());
-        let line = std::fs::read_to_string(&log).unwrap();
-        std::fs::remove_file(&log).unwrap();
-        line == format!("ADD {own}\n")
-    };
-    assert!(runs_in_process(), "a symbolic link");
-    install_delegate(&node, |_| ());
-    assert!(runs_in_process(), "a copy, on another file system");
-    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1));
-    assert!(!runs_in_process(), "not whole");
-    install_delegate(&node, |bytes| {
-        let note = bytes.windows(8).position(|window| window == b"\x03\0\0\0GNU\0").expect("a build ID");
-        bytes[note + 8] ^= 1;
-    });
-    assert!(!runs_in_process(), "another build of the same size");
-    // Another plugin's file has the delegate's name, as a third-party installer leaves it.
-    let file = node.bin_dir().join("probe-ipam");
-    std::fs::remove_file(&file).unwrap();
-    std::fs::copy(node.bin_dir().join("bridge"), &file).unwrap();
-    let failure = node.call(Verb::Add, &config, &node.container()).fails();
-    assert!(failure.msg.contains("contains no plugin of that name"), "{failure:?}");
-}
-
-/// SPEC 4: a delegate's error is the caller's error; for a missing one, the error names it and the folders searched.
-#[test]
-fn a_delegates_error_is_the_callers() {
-    let node = probe_node();
-    let pod = node.container();
-    let with_ipam =
-        |ipam: Value| json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": ipam}).to_string();
-    let log = node.work_dir().join("ipam.log");
-    let bad = with_ipam(json!({"type": "probe-ipam", "address": "10.1.0.5", "log": log}));
-    let failure = node.call(Verb::Add, bad, &pod).fails_with(7);
-    assert!(failure.msg.starts_with("cannot use key ipam.address"), "{failure:?}");
-    let failure = node.call(Verb::Add, with_ipam(json!({"type": "absent"})), &pod).fails_with(108);
-    assert_eq!(failure.msg, "cannot find plugin absent: executable not found in /run/testns/bin");
-}
-
-/// SPEC 4: an `ipam.type` that names a plugin of this executable which itself calls `ipam.type` would recurse without
-/// end. Each verb that needs it refuses it before any change; removal continues without it.
-#[test]
-fn a_plugin_that_delegates_is_no_address_plugin() {
-    let node = probe_node();
-    let pod = node.container();
-    let config = |more: Value| {
-        let mut config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": {"type": "probe"},
-            "cni.dev/valid-attachments": []});
-        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-        config
-    };
-    let refusal = r#"cannot use network config: key ipam.type = "probe": it calls an address plugin, and is none"#;
-    for verb in [Verb::Add, Verb::Check, Verb::Status] {
-        let failure = node.call(verb, config(json!({})), &pod).fails_with(7);
-        assert_eq!(failure.msg, refusal, "{verb:?}");
-        assert!(failure.details.ends_with("call no other: probe-ipam."), "{failure:?}");
+/// Reads stderr up to a line that contains `words`.
+fn wait_for(child: &mut Child, words: &str) {
+    let mut lines = BufReader::new(child.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains(words) {
+        line.clear();
+        assert!(lines.read_line(&mut line).unwrap() > 0, "it ended before it said {words:?}");
     }
-    for verb in [Verb::Del, Verb::Gc] {
-        node.call(verb, config(json!({})), &pod).ok();
-    }
-    let made = json!({"prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/24"}]}});
-    let failure = node.call(Verb::Del, config(made), &pod).fails_with(7);
-    assert_eq!(failure.msg, refusal);
-    assert!(failure.details.contains("addresses of prevResult stay taken"), "{failure:?}");
+    child.stderr = Some(lines.into_inner());
 }
 
 /// As in the reference's decoder, keys match in any case, null means absent and the last of equal keys counts.

@@ -1,0 +1,112 @@
+//! SPEC 4: delegates, in this process and as children.
+
+use super::{install_copy, start};
+use crate::subjects::probe_node;
+use serde_json::{Value, json};
+use testns::{Node, Verb};
+
+/// SPEC 4: a delegate gets the same parameters for every verb; one that is of the same build runs in this process, with
+/// the same outcome as a child.
+#[test]
+fn delegation_in_process_and_as_a_child_are_the_same() {
+    let node = probe_node();
+    let pod = node.container();
+    let log = node.work_dir().join("ipam.log");
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "cni.dev/valid-attachments": [],
+        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
+    let verbs = [Verb::Add, Verb::Check, Verb::Gc, Verb::Status, Verb::Del];
+    let run_all = || {
+        let outputs: Vec<String> = verbs.iter().map(|verb| node.call(*verb, &config, &pod).output.stdout).collect();
+        let lines = std::fs::read_to_string(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        let words: Vec<String> = lines.lines().map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+        (outputs, words)
+    };
+    let in_process = run_all();
+    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1)); // a byte that nothing reads
+    let as_child = run_all();
+    assert_eq!(in_process, as_child);
+    assert_eq!(in_process.1, ["ADD", "CHECK", "GC", "STATUS", "DEL"]);
+    assert!(in_process.0[0].contains("10.1.0.5/24"), "{in_process:?}");
+}
+
+/// Puts a changed copy of the probe where `probe-ipam` is.
+fn install_delegate(node: &Node, change: impl FnOnce(&mut Vec<u8>)) {
+    std::fs::remove_file(node.bin_dir().join("probe-ipam")).unwrap();
+    install_copy(node, "probe-ipam", change);
+}
+
+/// A delegate runs in this process only if its file is a link to this executable or a copy of it.
+#[test]
+fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
+    let node = probe_node();
+    let log = node.work_dir().join("ipam.log");
+    let config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe",
+        "ipam": {"type": "probe-ipam", "address": "10.1.0.5/24", "log": log}});
+    let runs_in_process = || {
+        let child = start(&node, &config, &node.container().attachment(), |_| ());
+        let own = child.id();
+        assert!(child.wait_with_output().unwrap().status.success());
+        let line = std::fs::read_to_string(&log).unwrap();
+        std::fs::remove_file(&log).unwrap();
+        line == format!("ADD {own}\n")
+    };
+    assert!(runs_in_process(), "a symbolic link");
+    install_delegate(&node, |_| ());
+    assert!(runs_in_process(), "a copy, on another file system");
+    install_delegate(&node, |bytes| bytes.truncate(bytes.len() - 1));
+    assert!(!runs_in_process(), "not whole");
+    install_delegate(&node, |bytes| {
+        let note = bytes.windows(8).position(|window| window == b"\x03\0\0\0GNU\0").expect("a build ID");
+        bytes[note + 8] ^= 1;
+    });
+    assert!(!runs_in_process(), "another build of the same size");
+    // Another plugin's file has the delegate's name, as a third-party installer leaves it.
+    let file = node.bin_dir().join("probe-ipam");
+    std::fs::remove_file(&file).unwrap();
+    std::fs::copy(node.bin_dir().join("bridge"), &file).unwrap();
+    let failure = node.call(Verb::Add, &config, &node.container()).fails();
+    assert!(failure.msg.contains("contains no plugin of that name"), "{failure:?}");
+}
+
+/// SPEC 4: a delegate's error is the caller's error; for a missing one, the error names it and the folders searched.
+#[test]
+fn a_delegates_error_is_the_callers() {
+    let node = probe_node();
+    let pod = node.container();
+    let with_ipam =
+        |ipam: Value| json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": ipam}).to_string();
+    let log = node.work_dir().join("ipam.log");
+    let bad = with_ipam(json!({"type": "probe-ipam", "address": "10.1.0.5", "log": log}));
+    let failure = node.call(Verb::Add, bad, &pod).fails_with(7);
+    assert!(failure.msg.starts_with("cannot use key ipam.address"), "{failure:?}");
+    let failure = node.call(Verb::Add, with_ipam(json!({"type": "absent"})), &pod).fails_with(108);
+    assert_eq!(failure.msg, "cannot find plugin absent: executable not found in /run/testns/bin");
+}
+
+/// SPEC 4: an `ipam.type` that names a plugin of this executable which itself calls `ipam.type` would recurse without
+/// end. Each verb that needs it refuses it before any change; removal continues without it.
+#[test]
+fn a_plugin_that_delegates_is_no_address_plugin() {
+    let node = probe_node();
+    let pod = node.container();
+    let config = |more: Value| {
+        let mut config = json!({"cniVersion": "1.1.0", "name": "n", "type": "probe", "ipam": {"type": "probe"},
+            "cni.dev/valid-attachments": []});
+        config.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        config
+    };
+    let refusal = r#"cannot use network config: key ipam.type = "probe": it calls an address plugin, and is none"#;
+    for verb in [Verb::Add, Verb::Check, Verb::Status] {
+        let failure = node.call(verb, config(json!({})), &pod).fails_with(7);
+        assert_eq!(failure.msg, refusal, "{verb:?}");
+        assert!(failure.details.ends_with("call no other: probe-ipam."), "{failure:?}");
+    }
+    for verb in [Verb::Del, Verb::Gc] {
+        node.call(verb, config(json!({})), &pod).ok();
+    }
+    let made = json!({"prevResult": {"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/24"}]}});
+    let failure = node.call(Verb::Del, config(made), &pod).fails_with(7);
+    assert_eq!(failure.msg, refusal);
+    assert!(failure.details.contains("addresses of prevResult stay taken"), "{failure:?}");
+}
