@@ -1,0 +1,75 @@
+//! What is vlan's alone.
+
+use super::{VLAN, node};
+use crate::configs::{Attached, addresses, ip};
+use serde_json::{Value, json};
+use testns::{Attachment, Feature, Verb};
+
+/// The same VLAN of both ends of a cable, one in a container, one in the namespace beyond.
+#[test]
+fn vlan_packets_pass_between_the_ends_of_one_vlan() {
+    if !Feature::Vlan.or_skip() {
+        return;
+    }
+    let (node, outside) = node();
+    let pod = node.container();
+    let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
+    Attached::add(&node, &VLAN.config(json!({})), &pod);
+    let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
+    let far = Attached::add(&node, &VLAN.config(far), beyond);
+    for to in addresses(&far.result).iter().map(|address| address.split('/').next().unwrap()) {
+        pod.namespace().ping(ip(to));
+    }
+}
+
+/// When ADD returns, the container's addresses answer the first request from the other end of the VLAN.
+#[test]
+fn vlan_addresses_answer_when_add_returns() {
+    if !Feature::Vlan.or_skip() {
+        return;
+    }
+    let (node, outside) = node();
+    let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
+    let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
+    Attached::add(&node, &VLAN.config(far), beyond);
+    let pod = node.container();
+    let attached = Attached::add(&node, &VLAN.config(json!({})), &pod);
+    for to in addresses(&attached.result).iter().map(|address| address.split('/').next().unwrap()) {
+        assert!(outside.pings(ip(to), std::time::Duration::ZERO), "{to} does not answer");
+    }
+}
+
+fn far_addresses() -> Value {
+    let (v4, v6) = (
+        json!({"subnet": "10.7.0.0/24", "rangeStart": "10.7.0.100"}),
+        json!({"subnet": "fd07::/64", "rangeStart": "fd07::100"}),
+    );
+    json!({"type": "host-local", "ranges": [[v4], [v6]]})
+}
+
+/// The container that has the VLAN is named.
+#[test]
+fn vlan_that_is_taken_names_its_container() {
+    if !Feature::Vlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let (one, other) = (node.container_named("c1"), node.container());
+    Attached::add(&node, &VLAN.config(json!({})), &one);
+    let error = node.call(Verb::Add, VLAN.config(json!({})), &other).fails_with(103);
+    let place = one.attachment().netns;
+    let expected =
+        format!("cannot create VLAN 100 of uplink: it has an interface already: eth0 in {place} (cni:net/c1/eth0)");
+    assert_eq!(error.msg, expected);
+    assert!(other.namespace().find_link("eth0").is_none());
+}
+
+#[test]
+fn vlan_of_a_master_that_is_down_is_refused() {
+    let (node, _outside) = node();
+    node.host().set_down("uplink");
+    node.remember();
+    let error = node.call(Verb::Add, VLAN.config(json!({})), &node.container()).fails();
+    assert_eq!(error.msg, "cannot use master uplink on the host: it is down");
+    node.assert_as_before();
+}
