@@ -8,17 +8,13 @@ use crate::lan::{Lan, bridge, has};
 /// T1 after two seconds, T2 after four.
 const SOON: [&str; 2] = ["--dhcp-option=option:T1,2s", "--dhcp-option=option:T2,4s"];
 
-fn soon() -> [&'static str; 2] {
-    SOON
-}
-
 #[test]
 fn lease_is_renewed_at_t1() {
     if !has("dnsmasq") {
         return;
     }
     let lan = Lan::new();
-    let mut server = lan.dnsmasq(&soon());
+    let mut server = lan.dnsmasq(&SOON);
     let _daemon = lan.daemon(&[]);
     lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
     let given = server.wait_for("DHCPACK");
@@ -35,7 +31,7 @@ fn lease_is_rebound_with_another_server() {
         return;
     }
     let lan = Lan::new();
-    let mut server = lan.dnsmasq(&soon());
+    let mut server = lan.dnsmasq(&SOON);
     let mut daemon = lan.daemon(&[]);
     lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
     server.wait_for("DHCPACK");
@@ -44,7 +40,7 @@ fn lease_is_rebound_with_another_server() {
     // Another machine, which knows the same leases.
     lan.server.delete_address("lan0", "10.8.0.1/24");
     lan.server.add_address("lan0", "10.8.0.2/24");
-    let mut other = lan.dnsmasq(&soon());
+    let mut other = lan.dnsmasq(&SOON);
     other.wait_for("DHCPREQUEST");
     other.wait_for("DHCPACK");
     assert!(daemon.wait_for("bound").contains("server=10.8.0.2"));
@@ -56,7 +52,7 @@ fn address_that_a_server_refuses_is_replaced_by_the_one_it_gives() {
         return;
     }
     let lan = Lan::new();
-    let mut server = lan.dnsmasq(&soon());
+    let mut server = lan.dnsmasq(&SOON);
     let mut daemon = lan.daemon(&[]);
     let pod = lan.node.container();
     lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
