@@ -7,6 +7,7 @@
 //! A function asks for more than the absence of a crash: what is accepted must hold what its type promises, and must
 //! survive being written and read again; what is refused must be refused by an error that survives the wire.
 
+mod dhcp;
 mod draw;
 mod hold;
 mod host_local;
@@ -210,6 +211,8 @@ targets! {
     plugins::control_file &["\"ReportResult\":", "\"reporterror\":", "\"CmdArgs\":", "{}", "null", "\"\"", "-1", "256", "[]", ","];
     plugins::environment &["\n", "ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION", "..", "/", "true", ":"];
     plugins::iptables_save &["-A ", "-s ", "-d ", "-j ", "! ", "--comment ", "\"", "\\", " ", "\n", "\r", ":CNI-30c3d21661b09680d9d23573 "];
+    dhcp::dhcp_answer &["c\u{2}Sc", "5\u{1}\u{2}", "5\u{1}\u{5}", "6\u{4}\n\u{8}\0\u{1}", "\u{1}\u{4}\u{7f}\0\0\0", "3\u{4}\0\0\0\u{2}", ":\u{4}\0\0\0\0", ";\u{4}\0\0\0\u{9}", "4\u{1}\u{3}", "y\u{5}\0\n\u{8}\0\u{1}", "w\u{5}\u{1}a\0", "\u{f}\u{3}a\nb", "\0"];
+    dhcp::dhcp_request &["\"cniDhcp\":", "\"verb\":", "\"add\"", "\"gc\"", "\"list\"", "\"names\":", "\"sandbox\":", "\"provide\":", "[[12,[97]]]", "\"extras\":", "null", "[]", "{}", ",", "-1", "256"];
     values::names &[".", "..", "/", ":", "\0", "\n", "\u{a0}", "\u{2028}", "0123456789abcdef"];
     values::version &[".", "0", "1.1.0", "4294967296", "+1", "-", " "];
     values::address &["/", ".", ":", "::", "::ffff:", "%eth0", "0", "00", "/0", "/33", "/129", "/+8", "255.255.255.255"];

@@ -1,5 +1,7 @@
 //! Access to private decoders for the fuzz targets of conformance/fuzz. Not a stable interface: it changes with the decoders.
 
+use std::net::Ipv4Addr;
+
 use netlink_packet_route::RouteNetlinkMessage;
 
 use crate::addr::{self, Address};
@@ -7,8 +9,9 @@ use crate::answer::{Answer, Frames};
 use crate::bridge_port::{self, Vlans};
 use crate::error::OpError;
 use crate::kernel::{Request, encode, parse};
-use crate::link::Link;
+use crate::link::{Link, Mac};
 use crate::nft::{self, Transaction};
+use crate::packet::Datagram;
 use crate::route::{self, Route};
 
 /// The decoded content of one frame of a routing netlink read.
@@ -78,4 +81,16 @@ pub fn lock_holder(locks: &str, id: &str) -> Option<i32> {
 #[must_use]
 pub fn announced(bytes: &[u8]) -> Vec<u32> {
     crate::watch::seen(bytes).indexes
+}
+
+/// The UDP datagram to a port that a frame has.
+#[must_use]
+pub fn datagram(frame: &[u8], port: u16) -> Option<Datagram> {
+    crate::packet::datagram(frame, port)
+}
+
+/// The station that has an address, or probes for it, according to a frame of ARP.
+#[must_use]
+pub fn arp_holder(frame: &[u8], address: Ipv4Addr) -> Option<Mac> {
+    crate::arp::holder(frame, address)
 }

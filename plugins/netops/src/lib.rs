@@ -41,6 +41,7 @@ pub mod link;
 mod link_attributes;
 mod mac;
 
+pub mod arp;
 pub mod bridge_port;
 pub mod pair;
 pub mod places;

@@ -24,11 +24,66 @@ const UDP_BYTES: usize = 8;
 /// The largest frame that is read. A link whose MTU is larger carries no larger DHCP messages.
 const FRAME_BYTES_MAX: usize = 9216;
 
+/// A packet socket on one link.
+#[derive(Debug)]
+pub(crate) struct Frames {
+    fd: AsyncFd<Socket>,
+    /// The link's address.
+    pub(crate) mac: Mac,
+}
+
+impl Frames {
+    /// Opens a socket in the link's namespace for frames of a protocol, an `ETH_P_*`, that a filter lets pass.
+    ///
+    /// # Errors
+    /// As [`LinkUdp::open`].
+    pub(crate) fn open(netns: &Netns, link: &Link, protocol: u16, filter: &[SockFilter]) -> Result<Self> {
+        let object = || format!("a packet socket on {}", link.name);
+        let fd = netns.run(|| {
+            // No protocol until it is bound: nothing of other links is queued before.
+            let fd = Socket::new(Domain::PACKET, Type::RAW.nonblocking(), None)?;
+            fd.attach_filter(filter)?;
+            fd.bind(&raw::packet_address(link.index, protocol))?;
+            Ok(fd)
+        })?;
+        let fd = fd.map_err(|error: std::io::Error| OpError::io("open", object(), &error))?;
+        let mac = link.mac.ok_or_else(|| OpError::state("open", object(), "the link has no Ethernet address"))?;
+        let fd = watched(fd).map_err(|error| OpError::io("open", object(), &error))?;
+        Ok(Self { fd, mac })
+    }
+
+    pub(crate) fn send(&self, frame: &[u8]) -> std::result::Result<(), Errno> {
+        send(self.fd.get_ref().as_raw_fd(), frame, MsgFlags::empty()).map(drop)
+    }
+
+    /// Waits for the first frame that `read` makes something of. A flood leaves time for the other tasks of the thread.
+    ///
+    /// # Errors
+    /// `ENETDOWN`: the link went down or is gone.
+    pub(crate) async fn receive<T>(&self, read: impl Fn(&[u8]) -> Option<T>) -> Result<T> {
+        let mut buffer = vec![0; FRAME_BYTES_MAX];
+        loop {
+            // A socket that is never empty would keep this loop from yielding.
+            consume_budget().await;
+            let mut ready = self.fd.readable().await.map_err(|error| OpError::io("receive", "a frame", &error))?;
+            match recv(self.fd.get_ref().as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
+                Ok(length) => {
+                    if let Some(found) = buffer.get(..length).and_then(&read) {
+                        return Ok(found);
+                    }
+                }
+                Err(Errno::EAGAIN) => ready.clear_ready(),
+                Err(Errno::EINTR) => (),
+                Err(errno) => return Err(OpError::errno("receive", "a frame", errno)),
+            }
+        }
+    }
+}
+
 /// A socket that sends and receives UDP datagrams on one link, below the kernel's own UDP.
 #[derive(Debug)]
 pub struct LinkUdp {
-    fd: AsyncFd<Socket>,
-    mac: Mac,
+    frames: Frames,
     port: u16,
 }
 
@@ -48,18 +103,7 @@ impl LinkUdp {
     /// # Errors
     /// `ENODEV`: the link is gone; `EPERM` without `CAP_NET_RAW` over the namespace; `ENETDOWN`.
     pub fn open(netns: &Netns, link: &Link, port: u16) -> Result<Self> {
-        let object = || format!("a packet socket on {}", link.name);
-        let fd = netns.run(|| {
-            // No protocol until it is bound: nothing of other links is queued before.
-            let fd = Socket::new(Domain::PACKET, Type::RAW.nonblocking(), None)?;
-            fd.attach_filter(&to_udp_port(port))?;
-            fd.bind(&raw::packet_address(link.index, ETH_P_IP))?;
-            Ok(fd)
-        })?;
-        let fd = fd.map_err(|error: std::io::Error| OpError::io("open", object(), &error))?;
-        let mac = link.mac.ok_or_else(|| OpError::state("open", object(), "the link has no Ethernet address"))?;
-        let fd = watched(fd).map_err(|error| OpError::io("open", object(), &error))?;
-        Ok(Self { fd, mac, port })
+        Ok(Self { frames: Frames::open(netns, link, ETH_P_IP, &to_udp_port(port))?, port })
     }
 
     /// Sends a datagram in a frame that all stations of the link receive, whatever address it is for: no ARP request comes
@@ -70,32 +114,16 @@ impl LinkUdp {
     pub fn send(&self, from: Ipv4Addr, to: SocketAddrV4, payload: &[u8]) -> Result<()> {
         let from = SocketAddrV4::new(from, self.port);
         let failed = |errno| OpError::errno("send", format!("a datagram to {to}"), errno);
-        let frame = frame(self.mac, from, to, payload).ok_or_else(|| failed(Errno::EMSGSIZE))?;
-        send(self.fd.get_ref().as_raw_fd(), &frame, MsgFlags::empty()).map(drop).map_err(failed)
+        let frame = frame(self.frames.mac, from, to, payload).ok_or_else(|| failed(Errno::EMSGSIZE))?;
+        self.frames.send(&frame).map_err(failed)
     }
 
-    /// The next datagram. A flood of them leaves time for the other tasks of the thread.
+    /// The next datagram.
     ///
     /// # Errors
     /// `ENETDOWN`: the link went down or is gone.
     pub async fn receive(&self) -> Result<Datagram> {
-        let failed = |errno| OpError::errno("receive", "a datagram", errno);
-        let mut buffer = vec![0; FRAME_BYTES_MAX];
-        loop {
-            // A socket that is never empty would keep this loop from yielding.
-            consume_budget().await;
-            let mut ready = self.fd.readable().await.map_err(|error| OpError::io("receive", "a datagram", &error))?;
-            match recv(self.fd.get_ref().as_raw_fd(), &mut buffer, MsgFlags::MSG_DONTWAIT) {
-                Ok(length) => {
-                    if let Some(datagram) = buffer.get(..length).and_then(|frame| datagram(frame, self.port)) {
-                        return Ok(datagram);
-                    }
-                }
-                Err(Errno::EAGAIN) => ready.clear_ready(),
-                Err(Errno::EINTR) => (),
-                Err(errno) => return Err(failed(errno)),
-            }
-        }
+        self.frames.receive(|frame| datagram(frame, self.port)).await
     }
 }
 
@@ -143,7 +171,7 @@ fn checksum(parts: &[&[u8]]) -> u16 {
 
 /// The datagram of a frame, if it has one to the port. Checksums are not compared: those of senders on the same machine
 /// are left to hardware that the frame never meets.
-fn datagram(frame: &[u8], port: u16) -> Option<Datagram> {
+pub(crate) fn datagram(frame: &[u8], port: u16) -> Option<Datagram> {
     let packet = frame.get(ETHERNET_BYTES..)?;
     let version_and_words = *packet.first()?;
     let header_bytes = usize::from(version_and_words & 0x0f) * 4;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use cni_spec::{CniError, Code, ConfObject, FromAnyConf, FromConf};
 use serde::Deserialize;
 
-use crate::options::{self, Provided, Requested};
+use crate::options::{self, Provided, Requested, code};
+use crate::rpc::Extras;
 
 /// Where the reference's daemon listens.
 pub const SOCKET: &str = "/run/cni/dhcp.sock";
@@ -21,6 +22,8 @@ pub struct Conf {
     pub request: Vec<u8>,
     /// The metric of the result's routes.
     pub priority: u32,
+    /// What is done beyond the reference.
+    pub extras: Extras,
 }
 
 /// The one key that removal needs: the daemon's socket.
@@ -46,11 +49,15 @@ struct Ipam {
     provide: Vec<Provided>,
     request: Vec<Requested>,
     priority: i64,
+    #[serde(rename = "useMTU")]
+    use_mtu: bool,
+    detect_conflict: bool,
 }
 
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
-        let Ipam { daemon_socket_path, provide, request, priority, .. } = object.decode::<Wire>()?.ipam;
+        let Ipam { daemon_socket_path, provide, request, priority, use_mtu, detect_conflict, .. } =
+            object.decode::<Wire>()?.ipam;
         for entry in &provide {
             options::number("ipam.provide.option", &entry.option)?;
         }
@@ -58,7 +65,12 @@ impl FromConf for Conf {
             let msg = format!("cannot use key ipam.priority = {priority}: a metric is a number from 0 to {}", u32::MAX);
             CniError::new(Code::INVALID_CONFIG, msg)
         })?;
-        Ok(Self { socket: socket(daemon_socket_path), provide, request: options::requested(&request)?, priority })
+        let mut request = options::requested(&request)?;
+        if use_mtu && !request.contains(&code::MTU) {
+            request.push(code::MTU);
+        }
+        let extras = Extras { use_mtu, detect_conflict };
+        Ok(Self { socket: socket(daemon_socket_path), provide, request, priority, extras })
     }
 }
 

@@ -93,12 +93,12 @@ impl Lease {
             name_servers: message.addresses(code::NAME_SERVERS),
             domain: message.text(code::DOMAIN).unwrap_or_default(),
             search: message.search(),
-            // RFC 2132, 5.1: 68 is the least that IPv4 allows.
+            // The least that each host takes (RFC 791, 3.1).
             mtu_bytes: message
                 .find(code::MTU)
                 .and_then(|value| value.try_into().ok())
                 .map(u16::from_be_bytes)
-                .filter(|&mtu| mtu >= 68),
+                .filter(|&mtu| mtu >= 576),
             seconds,
             renew_seconds,
             rebind_seconds,

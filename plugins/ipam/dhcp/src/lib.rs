@@ -71,6 +71,7 @@ impl Plugin for Dhcp {
             provide,
             request: conf.request.clone(),
             priority: conf.priority,
+            extras: conf.extras,
         };
         let answer = rpc::call(&conf.socket, asked, ADD_WITHIN).await?;
         Ok(decode(answer)?.result(conf.priority))

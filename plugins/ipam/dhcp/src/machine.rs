@@ -36,6 +36,8 @@ const FAST_TRIES: u32 = 4;
 const FAST_PAUSE: Duration = Duration::from_secs(2);
 /// The pause after them, which doubles.
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
+/// The pause after an address that another station has (RFC 2131, 3.1.5).
+const DECLINE_PAUSE: Duration = Duration::from_secs(10);
 /// The shortest pause of a renewal.
 const RENEW_PAUSE_MIN: Duration = Duration::from_secs(4);
 
@@ -195,6 +197,17 @@ impl Machine {
         self.next_xid(0);
         let message = Outgoing { ciaddr: from, server: Some(server), ..self.outgoing(MessageType::Release, self.sent) };
         message.encode().ok().map(|bytes| (To::Server { from, server }, bytes))
+    }
+
+    /// The refusal of the lease, whose address another station has. A new one is looked for after a pause.
+    #[must_use]
+    pub fn decline(&mut self, now: Duration, random: u32) -> Option<(To, Vec<u8>)> {
+        let (lease, _) = self.held.take()?;
+        self.begin(State::Selecting, now, random);
+        (self.wanted, self.wakes) = (None, now + DECLINE_PAUSE);
+        let (requested, server) = (Some(lease.address.ip()), Some(lease.server));
+        let message = Outgoing { requested, server, ..self.outgoing(MessageType::Decline, now) };
+        message.encode().ok().map(|bytes| (To::Anyone, bytes))
     }
 
     /// It is time. `random` is new for each call.

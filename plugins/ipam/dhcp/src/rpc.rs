@@ -50,6 +50,16 @@ pub struct Sandbox {
     pub identity: [u64; 2],
 }
 
+/// What the daemon does beyond the reference's, if it is asked to.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Extras {
+    /// The link's MTU is lowered to that of the server.
+    pub use_mtu: bool,
+    /// No address is used that another station of the link has.
+    pub detect_conflict: bool,
+}
+
 /// What the daemon is asked for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "verb", rename_all_fields = "camelCase")]
@@ -68,6 +78,9 @@ pub enum Request {
         request: Vec<u8>,
         /// The metric of the routes.
         priority: u32,
+        /// What is done beyond the reference.
+        #[serde(default)]
+        extras: Extras,
     },
     /// Whether the lease is held.
     Check {

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::lease::Lease;
-use crate::rpc::{Names, Sandbox};
+use crate::rpc::{Extras, Names, Sandbox};
 
 const SUFFIX: &str = "json";
 
@@ -40,6 +40,9 @@ pub struct Subject {
     pub request: Vec<u8>,
     /// The metric of its routes.
     pub priority: u32,
+    /// What is done beyond the reference.
+    #[serde(default)]
+    pub extras: Extras,
 }
 
 /// A lease, and what it is for.

@@ -6,6 +6,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cni_spec::{CniError, Code};
+use netops::error::Result as OpResult;
+use netops::link::Mac;
 use netops::packet::LinkUdp;
 use nix::time::{ClockId, clock_gettime};
 use socket2::Socket;
@@ -24,6 +26,10 @@ const LISTENS: Duration = Duration::from_secs(10);
 
 /// The longest time until the clock is looked at again: tokio's stands still while the machine sleeps.
 const LONGEST_NAP: Duration = Duration::from_secs(60 * 60);
+
+/// How often an address is probed for, and how long a station has to answer.
+const PROBES: u32 = 3;
+const PROBE_WAIT: Duration = Duration::from_millis(300);
 
 /// What another task asks of a keeper.
 #[derive(Debug)]
@@ -160,6 +166,7 @@ impl Keeper {
             match step {
                 Ok(None) => (),
                 Ok(Some(event)) => {
+                    let event = self.probed(event).await;
                     if let Err(end) = self.happened(event, &mut first) {
                         break end;
                     }
@@ -265,6 +272,34 @@ impl Keeper {
         exchange.udp.send(from, to, bytes).map_err(|error| error.to_string())
     }
 
+    /// The same event, or what it becomes because another station has the new address, which is declined then.
+    async fn probed(&mut self, event: Event) -> Event {
+        let (Event::Bound(lease), Some(exchange)) = (&event, &self.exchange) else { return event };
+        let has_it = !self.is_lost && self.last.as_ref().is_some_and(|(last, _)| last.address == lease.address);
+        if has_it || !self.subject.extras.detect_conflict {
+            return event;
+        }
+        let address = lease.address.ip();
+        let holder = match other_holder(&exchange.site, address).await {
+            Ok(None) => return event,
+            Ok(Some(holder)) => holder,
+            Err(error) => {
+                self.trouble(error.to_string());
+                return event;
+            }
+        };
+        if let Some((to, bytes)) = self.machine.decline(now(), random())
+            && let Err(why) = self.send(to, &bytes)
+        {
+            self.trouble(why);
+        }
+        let why = format!("address {address} is declined, as {holder} has it");
+        match self.last.is_some() && !self.is_lost {
+            true => Event::Lost { why, is_refused: true },
+            false => Event::Unusable { why },
+        }
+    }
+
     /// What follows from it for the link, the record and ADD.
     fn happened(&mut self, event: Event, first: &mut Option<First>) -> Result<(), End> {
         match event {
@@ -306,6 +341,11 @@ impl Keeper {
             if let Err(error) = removed.and_then(|()| exchange.site.configure(&lease, self.subject.priority)) {
                 self.trouble(error.to_string());
             }
+        }
+        if let (true, Some(exchange), Some(mtu)) = (self.subject.extras.use_mtu, &self.exchange, lease.mtu_bytes)
+            && let Err(error) = exchange.site.lower_mtu(mtu)
+        {
+            self.trouble(error.to_string());
         }
         (self.is_lost, self.is_down) = (false, false);
         self.last = self.machine.held().map(|(lease, since)| (lease.clone(), since));
@@ -411,6 +451,19 @@ fn identity(shared: &Shared, subject: &Subject) -> Identity {
         request: subject.request.clone(),
         broadcast: shared.flags.broadcast,
     }
+}
+
+/// The station of the link that has an address. RFC 5227 takes seven seconds, for links that do not carry frames at once; this
+/// one has just carried the server's.
+async fn other_holder(site: &Site, address: Ipv4Addr) -> OpResult<Option<Mac>> {
+    let arp = site.arp(address)?;
+    for _ in 0..PROBES {
+        arp.probe()?;
+        if let Ok(holder) = tokio::time::timeout(PROBE_WAIT, arp.other_holder()).await {
+            return holder.map(Some);
+        }
+    }
+    Ok(None)
 }
 
 /// Waits for the time since the boot, or less long.

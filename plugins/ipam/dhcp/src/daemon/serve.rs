@@ -82,10 +82,10 @@ fn parse(line: &str) -> Result<Request, CniError> {
 
 async fn answer(shared: &Rc<Shared>, request: Request) -> Result<Value, CniError> {
     match request {
-        Request::Add { names, sandbox, client_id, provide, request, priority } => {
+        Request::Add { names, sandbox, client_id, provide, request, priority, extras } => {
             let (index, mac) = (0, [0; 6]);
             shared
-                .add(Subject { names, sandbox, index, mac, client_id, provide, request, priority })
+                .add(Subject { names, sandbox, index, mac, client_id, provide, request, priority, extras })
                 .await
                 .and_then(value)
         }

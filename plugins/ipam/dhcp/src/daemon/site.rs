@@ -4,6 +4,7 @@ use std::net::{Ipv4Addr, SocketAddrV4};
 use std::path::Path;
 
 use ipnetwork::{IpNetwork, Ipv4Network};
+use netops::arp::Arp;
 use netops::error::Result as OpResult;
 use netops::link::{self, Link, Settings, Target};
 use netops::packet::LinkUdp;
@@ -100,6 +101,26 @@ impl Site {
     /// As [`LinkUdp::open`].
     pub(super) fn listen(&self) -> OpResult<LinkUdp> {
         LinkUdp::open(&self.netns, &self.link, CLIENT_PORT)
+    }
+
+    /// Opens a socket for ARP about an address.
+    ///
+    /// # Errors
+    /// As [`Arp::open`].
+    pub(super) fn arp(&self, address: Ipv4Addr) -> OpResult<Arp> {
+        Arp::open(&self.netns, &self.link, address)
+    }
+
+    /// Lowers the link's MTU. It is not raised: the links that it is connected to may carry no more.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub(super) fn lower_mtu(&self, mtu_bytes: u16) -> OpResult<()> {
+        let settings = Settings { mtu_bytes: Some(mtu_bytes.into()), ..Settings::default() };
+        match u32::from(mtu_bytes) < self.link.mtu_bytes {
+            true => self.kernel.run(link::set(&(&self.link).into(), &settings)),
+            false => Ok(()),
+        }
     }
 
     /// Sends to one server from an address of the link, by the namespace's own routes. The kernel answers a datagram to a

@@ -9,6 +9,7 @@ mod server;
 
 mod attach;
 mod daemon;
+mod extras;
 mod hostile;
 mod lose;
 mod reference;
