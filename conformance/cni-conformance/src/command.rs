@@ -85,7 +85,7 @@ fn outcome(outcome: Option<Outcome>) -> ExitCode {
     outcome.map_or(ExitCode::SUCCESS, status)
 }
 
-/// Who reads has seen enough: `head`, or a pager that was left.
+/// The reader has seen enough: `head`, or a pager that was left.
 fn unread(error: io::Error) -> io::Result<()> {
     if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) }
 }

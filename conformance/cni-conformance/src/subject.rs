@@ -1,4 +1,4 @@
-//! Who is tested: a folder of executables.
+//! The subject of a test: a folder of executables.
 
 use serde::{Deserialize, Serialize};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,4 @@
-//! Plugins whose keys can be checked. This crate knows none: who embeds it names those that it has the parsers of.
+//! Plugins whose keys can be checked. This crate knows none: its caller names those that it has the parsers of.
 
 use std::fmt;
 use std::rc::Rc;

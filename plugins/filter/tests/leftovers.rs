@@ -209,7 +209,7 @@ fn a_chain_that_another_rule_uses_is_flushed_and_deleted_later() {
     });
 }
 
-/// Nothing says whose the reference's rules are but who has the address.
+/// The reference's rules do not name their attachment: only their address does.
 #[test]
 fn addresses_of_the_containers_other_interfaces_keep_their_masquerade() {
     in_netns(|| {

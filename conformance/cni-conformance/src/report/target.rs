@@ -65,7 +65,7 @@ impl Target {
                 replace(file, text.as_bytes()).map_err(|error| format!("cannot write {}: {error}", file.display()))
             }
             None => match self.print(document) {
-                // Who reads has seen enough: `head`, or a pager that was left.
+                // The reader has seen enough: `head`, or a pager that was left.
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
                 printed => printed.map_err(|error| format!("cannot write to stdout: {error}")),
             },

@@ -39,7 +39,7 @@ pub struct Options {
     trials: Trials,
 }
 
-/// Who is tried, and with what.
+/// The runtime that is tested, and its options.
 struct Order {
     command: Vec<String>,
     driver: Driver,
