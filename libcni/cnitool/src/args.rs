@@ -3,6 +3,7 @@
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use std::ffi::OsString;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -118,7 +119,7 @@ pub(crate) enum Verb {
         /// Only those of this network
         network: Option<String>,
     },
-    /// Show the addresses of networks that use host-local
+    /// Show, reserve and release addresses of networks that use host-local
     #[command(subcommand)]
     Ipam(Ipam),
     /// Put plugins and cnitool into a folder, all or none of them
@@ -181,6 +182,25 @@ pub(crate) enum Ipam {
     List(Shown),
     /// Count the addresses that are held and free, by range
     Free(Shown),
+    /// Hold an address for no container, until it is released
+    Reserve(OneAddress),
+    /// Release an address that is held by hand, or by a container that is gone
+    Release {
+        #[command(flatten)]
+        one: OneAddress,
+        /// Release it even if its container lives, which goes on using it
+        #[arg(long)]
+        force: bool,
+    },
+}
+
+/// An address of a network.
+#[derive(Debug, Args)]
+pub(crate) struct OneAddress {
+    /// Network, by name, or the path of its file (with a /)
+    pub(crate) network: String,
+    /// The address, without prefix length
+    pub(crate) address: IpAddr,
 }
 
 /// Of which networks, and how.

@@ -1,20 +1,25 @@
 //! `cnitool ipam`: the addresses of networks that use host-local.
 
-use crate::args::{Ipam, Shown};
+use crate::args::{Ipam, OneAddress, Shown};
 use crate::gc;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
-use anyhow::Context;
-use host_local::inventory::{self, Held};
-use libcni::cni_spec::{ConfObject, ContainerId, IfName};
+use anyhow::{Context, anyhow, bail};
+use host_local::by_hand;
+use host_local::conf::Removal;
+use host_local::inventory::{Held, Holder, list_held, usage};
+use inventory::host_locals;
+use libcni::cni_spec::{ContainerId, FromAnyConf, IfName};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{NetworkConf, conflist};
 use serde_json::json;
 
-pub(crate) fn print(settings: &Settings, words: &Ipam, output: Output) -> anyhow::Result<()> {
+pub(crate) async fn run(settings: &Settings, words: &Ipam, output: Output) -> anyhow::Result<()> {
     let (shown, table) = match words {
         Ipam::List(shown) => (shown, list(settings, shown)?),
         Ipam::Free(shown) => (shown, free(settings, shown)?),
+        Ipam::Reserve(one) => return reserve(settings, one).await,
+        Ipam::Release { one, force } => return release(settings, one, *force).await,
     };
     if shown.csv { say(table.to_csv().as_bytes()) } else { output.table(&table) }
 }
@@ -35,29 +40,16 @@ fn networks(settings: &Settings, shown: &Shown) -> anyhow::Result<Vec<NetworkCon
     Ok(networks)
 }
 
-/// What the plugins of a network with host-local get on stdin.
-fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
-    let objects = (0..network.plugins.len()).filter_map(|index| network.plugin_conf(index));
-    let objects = objects.filter_map(|bytes| ConfObject::parse(&bytes).ok());
-    objects
-        .filter(|object| object.ipam_type().is_ok_and(|ipam| ipam.is_some_and(|ipam| ipam.as_str() == "host-local")))
-        .collect()
-}
-
 fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
     let mut table = Table::new(&["network", "address", "container", "ifname", "since", "life"]);
     for network in networks(settings, shown)? {
-        let name = network.network_name()?;
-        let objects = host_locals(&network);
-        let ipams = objects.iter().filter_map(|object| object.value().get("ipam").map(ToString::to_string));
-        let mut folders: Vec<_> = ipams.filter_map(|ipam| inventory::folder(&name, &ipam)).collect();
-        folders.dedup();
+        let folders = inventory::stores(&network);
         if folders.is_empty() {
             continue;
         }
         let on_node = gc::node().list(&network, &[])?;
         for folder in folders {
-            let held = inventory::list_held(&folder);
+            let held = list_held(&folder);
             for held in held.with_context(|| format!("cannot read store {}", folder.display()))? {
                 let life = held.holder.as_ref().map(|holder| life(&on_node, holder));
                 let Held { address, holder, written } = held;
@@ -76,8 +68,10 @@ fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
     Ok(table)
 }
 
+const GONE: &str = "gone";
+
 /// Files of the older form name no interface: any of the container's speaks for them.
-fn life(on_node: &[OnNode], (container, ifname): &(ContainerId, Option<IfName>)) -> &'static str {
+fn life(on_node: &[OnNode], (container, ifname): &Holder) -> &'static str {
     let is_it = |found: &&OnNode| {
         let Some(id) = &found.id else { return false };
         id.container_id == *container && ifname.as_ref().is_none_or(|ifname| id.ifname == *ifname)
@@ -85,7 +79,7 @@ fn life(on_node: &[OnNode], (container, ifname): &(ContainerId, Option<IfName>))
     match on_node.iter().filter(is_it).map(|found| found.life).max() {
         Some(Life::Lives) => "lives",
         Some(Life::Young) => "young",
-        Some(Life::Gone) => "gone",
+        Some(Life::Gone) => GONE,
         Some(Life::Unknown) | None => "unknown",
     }
 }
@@ -94,7 +88,7 @@ fn free(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
     let mut table = Table::new(&["network", "set", "first", "last", "total", "used", "free"]);
     for network in networks(settings, shown)? {
         for object in host_locals(&network) {
-            let usage = inventory::usage(&object);
+            let usage = usage(&object);
             for range in usage.with_context(|| format!("cannot count the addresses of network {}", network.name))? {
                 // More digits than JSON's readers keep: as text.
                 let number =
@@ -113,4 +107,37 @@ fn free(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
         }
     }
     Ok(table)
+}
+
+async fn reserve(settings: &Settings, one: &OneAddress) -> anyhow::Result<()> {
+    let network = settings.network(&one.network)?;
+    let mut refused = anyhow!("network {} does not use host-local", network.name);
+    // Of several plugins, the one that has the address in a range.
+    for object in host_locals(&network) {
+        match by_hand::reserve(&object, one.address).await {
+            Ok(()) => return Ok(()),
+            Err(error) => refused = error.into(),
+        }
+    }
+    Err(refused).with_context(|| format!("cannot reserve {} in network {}", one.address, network.name))
+}
+
+/// Only what belongs to no container that lives, unless forced: the container would go on with an address that another one gets.
+async fn release(settings: &Settings, one: &OneAddress, is_forced: bool) -> anyhow::Result<()> {
+    let network = settings.network(&one.network)?;
+    let failed = || format!("cannot release {} in network {}", one.address, network.name);
+    for object in host_locals(&network) {
+        let folder = Removal::from_any_conf(&object).place.folder;
+        let held = list_held(&folder).with_context(failed)?.into_iter().find(|held| held.address == one.address);
+        let Some(held) = held else { continue };
+        let life = match &held.holder {
+            Some(holder) if !is_forced => Some(life(&gc::node().list(&network, &[])?, holder)),
+            _ => None,
+        };
+        if let (Some(life), Some((container, _))) = (life.filter(|life| *life != GONE), &held.holder) {
+            bail!("{}: container {container} holds it ({life}); DEL releases it, or --force", failed());
+        }
+        return by_hand::release(&object, &held).await.with_context(failed);
+    }
+    bail!("{}: it is not held", failed())
 }

@@ -89,7 +89,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
         Verb::Validate(words) => validating::run(&settings, words, output).await,
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
-        Verb::Ipam(words) => ipam::print(&settings, words, output),
+        Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Install(install) => install::run(install, output).await,
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
         Verb::Completions { shell } => {

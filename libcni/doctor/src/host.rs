@@ -90,11 +90,9 @@ fn forwarding(networks: &[NetworkConf], findings: &mut Vec<Finding>) {
 
 /// Whether a network's reservations have an address of the family.
 fn has_family(network: &NetworkConf, is_ipv6: bool) -> bool {
-    let Ok(name) = network.network_name() else { return false };
-    let folders =
-        network.plugins.iter().filter_map(|plugin| host_local::inventory::folder(&name, plugin.find("ipam")?));
-    let held = folders.filter_map(|folder| host_local::inventory::list_held(&folder).ok()).flatten();
-    held.into_iter().any(|held| held.address.is_ipv6() == is_ipv6)
+    let stores = inventory::stores(network).into_iter();
+    let mut held = stores.filter_map(|folder| host_local::inventory::list_held(&folder).ok()).flatten();
+    held.any(|held| held.address.is_ipv6() == is_ipv6)
 }
 
 /// The links that packets leave the node by.

@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use cni_spec::ConfObject;
 use host_local::inventory::{self, Flaw, Usage};
 use libcni::NetworkConf;
 use netops::lock;
@@ -21,11 +20,11 @@ const NEARLY_FULL_PERCENT: u128 = 90;
 pub(crate) async fn look(networks: &[NetworkConf], findings: &mut Vec<Finding>) {
     let mut locks: BTreeSet<PathBuf> = BTreeSet::from(["/run/xtables.lock".into()]);
     for network in networks {
-        for folder in folders(network) {
+        for folder in ::inventory::stores(network) {
             flaws(network, &folder, findings);
             locks.insert(folder.join("lock"));
         }
-        for object in objects(network) {
+        for object in ::inventory::host_locals(network) {
             match inventory::usage(&object) {
                 Ok(ranges) => findings.extend(ranges.iter().filter_map(|range| full(network, range))),
                 Err(error) => findings.push(Kind::unseen(
@@ -37,24 +36,6 @@ pub(crate) async fn look(networks: &[NetworkConf], findings: &mut Vec<Finding>) 
         }
     }
     held(&locks, findings).await;
-}
-
-fn folders(network: &NetworkConf) -> Vec<PathBuf> {
-    let Ok(name) = network.network_name() else { return Vec::new() };
-    let of_plugin = |plugin: &libcni::PluginObject| inventory::folder(&name, plugin.find("ipam")?);
-    network.plugins.iter().filter_map(of_plugin).collect()
-}
-
-/// The objects of plugins whose addresses are host-local's.
-fn objects(network: &NetworkConf) -> impl Iterator<Item = ConfObject> + '_ {
-    let is_its = |index: &usize| {
-        let ipam = network.plugins[*index].find("ipam").and_then(|ipam| cni_spec::json::parse(ipam.as_bytes()).ok());
-        ipam.is_some_and(|ipam| {
-            cni_spec::json::member(&ipam, "type").and_then(serde_json::Value::as_str) == Some("host-local")
-        })
-    };
-    let parse = |index| ConfObject::parse(&network.plugin_conf(index)?).ok();
-    (0..network.plugins.len()).filter(is_its).filter_map(parse)
 }
 
 fn flaws(network: &NetworkConf, folder: &Path, findings: &mut Vec<Finding>) {

@@ -10,14 +10,15 @@ mod life;
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use cni_spec::{CniError, Code, ContainerId, IfName, NetworkName};
+use cni_spec::{CniError, Code, ConfObject, ContainerId, IfName, NetworkName};
 use filter::Noted;
 use host_local::inventory::Reservation;
 use interface::{failed, host_veth};
 use libcni::inventory::{Inventory, Life, OnNode};
-use libcni::{AttachmentId, NetworkConf};
+use libcni::{AttachmentId, NetworkConf, PluginObject};
 use life::Peers;
 use netops::Kernel;
 use netops::places::Places;
@@ -37,10 +38,29 @@ impl Inventory for Node {
         let name = network.network_name()?;
         let mut found = Found::default();
         found.add_links(&name, known)?;
-        found.add_reservations(&name, network)?;
+        found.add_reservations(network)?;
         found.add_rules(&name, known, &self.search_path)?;
         Ok(found.evaluate())
     }
+}
+
+/// What the plugins of a network whose addresses are host-local's get on stdin.
+#[must_use]
+pub fn host_locals(network: &NetworkConf) -> Vec<ConfObject> {
+    let objects = (0..network.plugins.len()).filter_map(|index| network.plugin_conf(index));
+    let objects = objects.filter_map(|bytes| ConfObject::parse(&bytes).ok());
+    let is_its = |object: &ConfObject| matches!(object.ipam_type(), Ok(Some(ipam)) if ipam.as_str() == "host-local");
+    objects.filter(is_its).collect()
+}
+
+/// host-local's folders of a network.
+#[must_use]
+pub fn stores(network: &NetworkConf) -> Vec<PathBuf> {
+    let Ok(name) = network.network_name() else { return Vec::new() };
+    let of_plugin = |plugin: &PluginObject| host_local::inventory::folder(&name, plugin.find("ipam")?);
+    let mut stores: Vec<PathBuf> = network.plugins.iter().filter_map(of_plugin).collect();
+    stores.dedup();
+    stores
 }
 
 /// What speaks for one attachment.
@@ -92,10 +112,8 @@ impl Found {
         Ok(())
     }
 
-    fn add_reservations(&mut self, network: &NetworkName, conf: &NetworkConf) -> Result<(), CniError> {
-        for plugin in &conf.plugins {
-            let folder = plugin.find("ipam").and_then(|ipam| host_local::inventory::folder(network, ipam));
-            let Some(folder) = folder else { continue };
+    fn add_reservations(&mut self, conf: &NetworkConf) -> Result<(), CniError> {
+        for folder in stores(conf) {
             let unreadable =
                 |error| CniError::new(Code::STATE, format!("cannot read store {}: {error}", folder.display()));
             for reservation in host_local::inventory::list(&folder).map_err(unreadable)? {

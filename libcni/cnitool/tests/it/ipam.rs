@@ -95,3 +95,39 @@ fn free_addresses_are_counted() {
     "#]]
     .assert_eq(&tool.run(&["ipam", "free", "absent"]).shown());
 }
+
+#[test]
+fn a_reserved_address_is_held_until_it_is_released() {
+    let tool = tool();
+    for (words, shown) in [
+        (&["ipam", "reserve", "pods", "10.1.0.5"][..], "0"),
+        (&["ipam", "reserve", "pods", "10.1.0.5"], "cannot reserve 10.1.0.5 in network pods: 10.1.0.5 is held already"),
+        (
+            &["ipam", "reserve", "pods", "10.9.0.5"],
+            "cannot reserve 10.9.0.5 in network pods: 10.9.0.5 is in no range of this network",
+        ),
+        (&["ipam", "reserve", "pods", "fd00::5"], "0"),
+    ] {
+        let run = tool.run(words).shown();
+        assert!(run.starts_with("0") == (shown == "0") && run.contains(shown), "{words:?}: {run}");
+    }
+    let listed = tool.run(&["ipam", "list", "--csv"]).shown();
+    assert!(listed.contains("pods,10.1.0.5,,,") && listed.contains("pods,fd00::5,,,"), "{listed}");
+    assert!(tool.run(&["ipam", "release", "pods", "10.1.0.5"]).shown().starts_with('0'));
+    let again = tool.run(&["ipam", "release", "pods", "10.1.0.5"]).shown();
+    assert!(again.contains("cannot release 10.1.0.5 in network pods: it is not held"), "{again}");
+}
+
+/// What is younger than a minute may belong to an ADD under way.
+#[test]
+fn an_address_of_a_container_that_may_live_is_released_by_force_only() {
+    let tool = tool();
+    tool.write("data/pods/10.1.0.3", "c3\r\neth0");
+    let refused = tool.run(&["ipam", "release", "pods", "10.1.0.3"]).shown();
+    assert!(refused.contains("container c3 holds it (young); DEL releases it, or --force"), "{refused}");
+    assert!(tool.path("data/pods/10.1.0.3").exists());
+    assert!(tool.run(&["ipam", "release", "pods", "10.1.0.3", "--force"]).shown().starts_with('0'));
+    assert!(!tool.path("data/pods/10.1.0.3").exists());
+    assert!(tool.run(&["ipam", "release", "pods", "10.1.0.2"]).shown().starts_with('0'), "c1 is gone");
+    assert!(!tool.path("data/pods/10.1.0.2").exists() && tool.path("data/pods/fd00::2").exists());
+}

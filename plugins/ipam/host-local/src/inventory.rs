@@ -41,13 +41,21 @@ pub fn folder(network: &NetworkName, ipam: &str) -> Option<PathBuf> {
     (keys.plugin == "host-local").then(|| Path::new(data_dir).join(network.as_str()))
 }
 
+/// A container, and its interface except in files of the older form.
+pub type Holder = (ContainerId, Option<IfName>);
+
+pub(crate) fn holder_of(content: &Content) -> Option<Holder> {
+    let (container, ifname) = content.attachment()?;
+    Some((ContainerId::parse(container).ok()?, ifname.map(IfName::parse).transpose().ok()?))
+}
+
 /// A file of a network's folder that holds an address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Held {
     /// The address.
     pub address: IpAddr,
-    /// Its container, and its interface except in files of the older form; `None`: an operator wrote the file.
-    pub holder: Option<(ContainerId, Option<IfName>)>,
+    /// Who holds it; `None`: an operator wrote the file.
+    pub holder: Option<Holder>,
     /// When the file was written.
     pub written: SystemTime,
 }
@@ -70,11 +78,8 @@ pub fn list_held(folder: &Path) -> io::Result<Vec<Held>> {
         if content == Content::Debris {
             continue;
         }
-        let holder = content.attachment().and_then(|(container, ifname)| {
-            let ifname = ifname.map(IfName::parse).transpose().ok()?;
-            Some((ContainerId::parse(container).ok()?, ifname))
-        });
-        held.push((address, Held { address: address.ip(), holder, written: meta.modified()? }));
+        let held_by = Held { address: address.ip(), holder: holder_of(&content), written: meta.modified()? };
+        held.push((address, held_by));
     }
     held.sort_unstable_by_key(|(address, _)| *address);
     Ok(held.into_iter().map(|(_, held)| held).collect())

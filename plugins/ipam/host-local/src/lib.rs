@@ -8,6 +8,7 @@
 //! README.md.
 
 pub mod address;
+pub mod by_hand;
 pub mod conf;
 mod index;
 pub mod inventory;

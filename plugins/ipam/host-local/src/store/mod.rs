@@ -248,12 +248,30 @@ impl Store {
     /// # Errors
     /// The folder cannot be written to; then nothing is left in it.
     pub(crate) fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError> {
+        let content = content_of(owner);
+        let hash = OwnerHash::of(&content);
+        let reserved = self.occupy(address, &content, Some(hash))?;
+        if reserved == Reserved::Done {
+            self.made.insert((address, hash));
+        }
+        Ok(reserved)
+    }
+
+    /// Makes the file of `address` with this content, if it is free. `owner` is who can find it by its content.
+    ///
+    /// # Errors
+    /// As [`Store::reserve`].
+    pub(crate) fn occupy(
+        &mut self,
+        address: Address,
+        content: &str,
+        owner: Option<OwnerHash>,
+    ) -> Result<Reserved, OpError> {
         let failed = |error: &io::Error| OpError::io("create", format!("reservation {address}"), error);
         let path = self.path(address);
         let name = address.to_string();
         self.changed = true;
-        let content = content_of(owner);
-        let created = match file::create(&self.folder, &name, &content) {
+        let created = match file::create(&self.folder, &name, content) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 if file::read(&path) != Some(Content::Debris) {
                     // The index did not have it: the seal is intact, so the file was put there without the lock.
@@ -262,7 +280,7 @@ impl Store {
                     return Ok(Reserved::Taken);
                 }
                 tracing::warn!(%address, "replacing an empty reservation");
-                file::remove(&path).and_then(|()| file::create(&self.folder, &name, &content))
+                file::remove(&path).and_then(|()| file::create(&self.folder, &name, content))
             }
             outcome => outcome,
         };
@@ -271,9 +289,7 @@ impl Store {
             return Err(failed(&error).request(format!("link {}", path.display())));
         }
         tracing::debug!(%address, path = %path.display(), "reserved");
-        let hash = OwnerHash::of(&content);
-        self.made.insert((address, hash));
-        self.ask(|index| index.insert(address, Some(hash), true))?;
+        self.ask(|index| index.insert(address, owner, owner.is_some()))?;
         Ok(Reserved::Done)
     }
 

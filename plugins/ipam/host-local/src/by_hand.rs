@@ -1,0 +1,53 @@
+//! Reservations by an operator: made and released under the store's lock, as ADD and DEL do.
+
+use std::net::IpAddr;
+
+use cni_spec::{CniError, Code, ConfObject, FromAnyConf, FromConf};
+
+use crate::address::Address;
+use crate::conf::{Conf, Removal};
+use crate::fault::fault;
+use crate::inventory::{Held, holder_of};
+use crate::store::{Content, Reserved, Store, read};
+
+/// No container can have this name, so neither DEL nor GC releases it.
+const NOTE: &str = "reserved by an operator\n";
+
+/// Reserves an address of the ranges for no container, until it is released.
+///
+/// # Errors
+/// Code 7: ADD refuses the config, or the address is in no range; code 106: the address is held; code 11 and codes of files,
+/// as ADD.
+pub async fn reserve(object: &ConfObject, address: IpAddr) -> Result<(), CniError> {
+    let conf = Conf::from_conf(object)?;
+    let address = Address::from(address);
+    if conf.sets.iter().all(|set| set.find(address).is_none()) {
+        return Err(CniError::new(Code::INVALID_CONFIG, format!("{address} is in no range of this network")));
+    }
+    let mut store = Store::create(&conf.place).await.map_err(|error| fault(&error))?;
+    let outcome = store.occupy(address, NOTE, None);
+    store.finish();
+    match outcome.map_err(|error| fault(&error))? {
+        Reserved::Done => Ok(()),
+        Reserved::Taken => Err(CniError::new(Code::STATE, format!("{address} is held already"))),
+    }
+}
+
+/// Releases an address as it was listed: one that another container holds by now stays.
+///
+/// # Errors
+/// Code 106: the address is not held, or held by another one than was listed; code 11 and codes of files, as DEL.
+pub async fn release(object: &ConfObject, held: &Held) -> Result<(), CniError> {
+    let place = Removal::from_any_conf(object).place;
+    let address = Address::from(held.address);
+    let changed = || CniError::new(Code::STATE, format!("{address} is held by another owner by now, or by none"));
+    let mut store = Store::find(&place).await.map_err(|error| fault(&error))?.ok_or_else(changed)?;
+    let outcome = match read(&place.folder.join(address.to_string())) {
+        Some(Content::Held(text)) if holder_of(&Content::Held(text.clone())) == held.holder => {
+            store.release(address, &text).map_err(|error| fault(&error))
+        }
+        _ => Err(changed()),
+    };
+    store.finish();
+    outcome
+}
