@@ -40,6 +40,29 @@ fn what_iptables_shows_is_the_references() {
     }
 }
 
+/// A comment has room for 255 bytes. GC finds a container by what there is of the network's name.
+#[test]
+fn comments_of_long_names_are_the_references() {
+    if !has_iptables() {
+        return;
+    }
+    let (network, id) = ("n".repeat(200), "c".repeat(200));
+    let added = same(|node| {
+        let pod = node.container_named(&id);
+        let own = json!({"name": network, "cniVersion": "1.0.0"});
+        map(node, config(&many(), own), &pod, made_up("eth0", &BOTH));
+        saved(node)
+    });
+    assert!(added.contains(&format!("{}..\"", "c".repeat(34))) && !added.contains(&"c".repeat(35)), "{added}");
+    let node = node();
+    let own = json!({"name": network, "cniVersion": "1.1.0", "cni.dev/valid-attachments": []});
+    let added =
+        map(&node, config(&many(), json!({"name": network})), &node.container_named(&id), made_up("eth0", &BOTH));
+    added.check().ok();
+    node.call(Verb::Gc, config(&[], own), testns::Attachment::none()).ok();
+    assert_eq!(forwarding(&node), [""; 0]);
+}
+
 /// The reference of Debian 12 does not know the key.
 #[test]
 fn masq_all_marks_every_source() {

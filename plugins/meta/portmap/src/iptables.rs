@@ -13,7 +13,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr};
 
-use filter::iptables::rule::{self, Protocol, Rule, Target, is};
+use filter::iptables::rule::{Protocol, Rule, Target, is};
 use filter::iptables::{Edit, Found, NewRule, Table};
 use filter::{Names, Stale};
 use ipnetwork::IpNetwork;
@@ -32,6 +32,8 @@ const MASQ: &str = "CNI-HOSTPORT-MASQ";
 /// Older versions of the reference: a chain `CNI-SN-…` for each container, entered from this one.
 const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";
 const OWN: &str = "CNI-DN-";
+/// The longest comment, in bytes: `struct xt_comment_info` has 256 with the final NUL.
+const COMMENT_MAX: usize = 255;
 /// `XT_MULTI_PORTS`.
 const PORTS_MAX: usize = 15;
 /// The number of rules in one transaction where a larger one is refused.
@@ -46,8 +48,15 @@ fn chain_names(names: Names<'_>) -> [String; 2] {
     [names.iptables_chain_of("DN-"), Names { container: &container, ..names }.iptables_chain_of("DN-")]
 }
 
+/// As the reference, a comment that is too long ends in two dots.
 fn comment(names: Names<'_>) -> String {
-    rule::comment(&format!("dnat name: \"{}\" id: \"{}\"", names.network, names.container))
+    let whole = format!("dnat name: \"{}\" id: \"{}\"", names.network, names.container);
+    if whole.len() <= COMMENT_MAX { whole } else { format!("{}..", start_of(&whole)) }
+}
+
+/// What a comment has of a text that it begins with.
+fn start_of(text: &str) -> &str {
+    text.get(..text.floor_char_boundary(COMMENT_MAX - 2)).unwrap_or_default()
 }
 
 impl Pod<'_> {
@@ -366,7 +375,8 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
 pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Destination>> {
     let stale = Stale::new(network, valid);
     let used: BTreeSet<String> = valid.iter().flat_map(|names| chain_names(*names)).collect();
-    let start = rule::comment(&format!("dnat name: \"{network}\" id: \""));
+    let whole = format!("dnat name: \"{network}\" id: \"");
+    let start = start_of(&whole);
     let mut forwarded = Vec::new();
     let mut is_over = false;
     while !is_over {
@@ -382,9 +392,7 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> R
                 };
                 let is_stale = match &entry.note {
                     Some(note) => stale.has(Some(note)),
-                    None => {
-                        !used.contains(&chain) && entry.comment().is_some_and(|comment| comment.starts_with(&start))
-                    }
+                    None => !used.contains(&chain) && entry.comment().is_some_and(|comment| comment.starts_with(start)),
                 };
                 if is_stale && (gone.contains(&chain) || gone.len() < CHAINS_AT_ONCE) {
                     edits.push(Edit::Delete(entry));
