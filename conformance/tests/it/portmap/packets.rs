@@ -2,8 +2,9 @@
 
 use super::{LONG, SHORT, at, bridged, config, mapping, tcp, udp_server};
 use crate::subjects::{Who, each, node};
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
-use std::net::IpAddr;
+use std::net::{IpAddr, UdpSocket};
 use testns::{Namespace, Node, Verb};
 
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
@@ -54,6 +55,60 @@ fn a_port_of_the_node_is_the_containers_from_everywhere() {
             assert_eq!(tcp(&remote, at("192.0.2.9", port), inside, 80, SHORT), None);
             mapped.del().ok();
             assert_eq!(tcp(&remote, at("192.0.2.1", port), inside, 80, SHORT), None);
+        }
+    });
+}
+
+/// A packet of SCTP with one chunk, INIT (1) or INIT ACK (2). The kernel drops what has a wrong checksum.
+fn sctp_packet(from: u16, to: u16, chunk: u8) -> Vec<u8> {
+    let mut packet = [from.to_be_bytes(), to.to_be_bytes()].concat();
+    // The verification tag: of the other side, which it has from the INIT. Then room for the checksum.
+    packet.extend([0, 0, 0, chunk - 1, 0, 0, 0, 0]);
+    // Length 20, initiate tag 1, window, streams out and in, first sequence number.
+    packet.extend([chunk, 0, 0, 20, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1]);
+    let shift = |sum: u32, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82f6_3b78 } else { sum >> 1 };
+    let sum = packet.iter().fold(u32::MAX, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), shift));
+    packet[8..12].copy_from_slice(&(!sum).to_le_bytes());
+    packet
+}
+
+/// A socket that sends and receives whole packets of SCTP: the kernel may have none itself.
+fn sctp_socket(of: &Namespace, ipv4: bool) -> UdpSocket {
+    let family = if ipv4 { AddressFamily::Inet } else { AddressFamily::Inet6 };
+    let made = of.enter(|| socket(family, SockType::Raw, SockFlag::SOCK_CLOEXEC, SockProtocol::Sctp)).unwrap();
+    let socket = UdpSocket::from(made);
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    socket
+}
+
+/// The next packet: where it is from, its two ports and the kind of its chunk.
+fn sctp_receive(socket: &UdpSocket, ipv4: bool) -> (IpAddr, u16, u16, u8) {
+    let mut buffer = [0; 128];
+    let (length, source) = socket.recv_from(&mut buffer).expect("a packet of SCTP");
+    // With IPv4 the header is there, too.
+    let packet = &buffer[if ipv4 { 20 } else { 0 }..length];
+    let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    (source.ip(), port(0), port(2), packet[12])
+}
+
+#[test]
+fn packets_of_sctp_reach_the_container_and_its_answers_the_client() {
+    each(|who, node| {
+        let remote = remote(node);
+        for (number, own) in (0..).zip(both_backends(who)) {
+            let pod = node.container();
+            let port = 8090 + number;
+            let mapped = bridged(node, &config(&[mapping(port, 80, "sctp")], own), &pod);
+            for (node_address, client_address) in [("192.0.2.1", "192.0.2.2"), ("2001:db8::1", "2001:db8::2")] {
+                let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+                let ipv4 = ip(node_address).is_ipv4();
+                let (client, server) = (sctp_socket(&remote, ipv4), sctp_socket(pod.namespace(), ipv4));
+                client.send_to(&sctp_packet(5000, port, 1), at(node_address, 0)).unwrap();
+                assert_eq!(sctp_receive(&server, ipv4), (ip(client_address), 5000, 80, 1));
+                server.send_to(&sctp_packet(80, 5000, 2), at(client_address, 0)).unwrap();
+                assert_eq!(sctp_receive(&client, ipv4), (ip(node_address), port, 5000, 2));
+            }
+            mapped.del().ok();
         }
     });
 }
