@@ -133,6 +133,24 @@ fn processes_that_change_rules_wait_for_each_other() {
     });
 }
 
+/// An administrator's table that is dormant takes rules without a word, as from iptables. CHECK says that they do nothing.
+#[test]
+fn check_names_a_dormant_table() {
+    in_netns(|| {
+        if !has("check_names_a_dormant_table", "nft") {
+            return;
+        }
+        sh("nft add table ip nat '{ flags dormant; }'");
+        add(ETH0, "10.1.0.2/24");
+        let mut filter = Filter::open().unwrap();
+        let error = filter.check_masquerade(Backend::Default, ETH0, &network("10.1.0.2/24")).unwrap_err().to_string();
+        assert!(error.contains("nft table ip nat") && error.contains("it is dormant"), "{error}");
+        assert!(sh("nft list table ip nat 2>/dev/null").contains("flags dormant"));
+        sh("nft add table ip nat");
+        check(ETH0, "10.1.0.2/24");
+    });
+}
+
 /// Prints what calls cost; `cargo test -p filter --test iptables -- --ignored --nocapture measure`.
 #[test]
 #[ignore = "a measurement, not a check"]
