@@ -12,6 +12,8 @@ mod daemon;
 mod extras;
 mod hostile;
 mod lose;
+mod many;
 mod reference;
 mod renew;
+mod servers;
 mod socket;

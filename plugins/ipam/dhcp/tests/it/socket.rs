@@ -198,3 +198,24 @@ fn leases_go_on_after_an_upgrade_of_the_executable() {
     server.wait_for("DHCPACK");
     Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&lan.node).ok();
 }
+
+#[test]
+fn units_are_systemds() {
+    if !has("systemd-analyze") {
+        return;
+    }
+    let lan = Lan::new();
+    let units = Path::new(env!("CARGO_MANIFEST_DIR")).join("systemd");
+    let installed = lan.node.bin_dir().join("dhcp");
+    let mut verify = Command::new("systemd-analyze");
+    verify.args(["verify", "--man=no"]);
+    for unit in ["cni-dhcp.service", "cni-dhcp.socket"] {
+        let text = std::fs::read_to_string(units.join(unit)).unwrap();
+        let text = text.replace("/opt/cni/bin/dhcp", installed.to_str().unwrap());
+        std::fs::write(lan.node.work_dir().join(unit), text).unwrap();
+        verify.arg(lan.node.work_dir().join(unit));
+    }
+    let output = verify.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success() && said.is_empty(), "{said}");
+}
