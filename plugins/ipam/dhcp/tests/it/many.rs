@@ -16,8 +16,10 @@ const COUNT: usize = 1000;
 #[test]
 fn thousand_leases_are_kept_by_one_thread_in_little_memory() {
     let lan = Lan::new();
-    let _server = Server::start(&lan, |asked| {
-        vec![asked.answer(if asked.kind == DISCOVER { OFFER } else { ACK }).with(51, Some(&[0, 1, 0, 0])).bytes()]
+    let routes: Vec<u8> = (0..12).flat_map(|number| [24, 172, 16, number, 10, 8, 0, 1]).collect();
+    let _server = Server::start(&lan, move |asked| {
+        let answer = asked.answer(if asked.kind == DISCOVER { OFFER } else { ACK });
+        vec![answer.with(51, Some(&[0, 1, 0, 0])).with(121, Some(&routes)).bytes()]
     });
     let mut daemon = lan.daemon(&[]);
     // A container's ID has 64 digits in practice.
