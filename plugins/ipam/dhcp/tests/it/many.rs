@@ -47,7 +47,7 @@ fn thousand_leases_are_kept_by_one_thread_in_little_memory() {
     };
     let ticks: u64 = read("stat").split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
     let (rss, threads) = (number("VmRSS:"), number("Threads:"));
-    println!(
+    eprintln!(
         "{COUNT} leases: {rss} KiB, {threads} thread; ready after {ready:?}; {ticks} hundredths of a second of processor time"
     );
     assert_eq!(threads, 1);
