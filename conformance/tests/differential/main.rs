@@ -6,6 +6,9 @@
 //! the differences that [`tolerances`] lists with their rows of DIFFERENCES.md. A case that differs is
 //! [reduced](shrink) before it is shown.
 //!
+//! Of the interface plugins tap and dummy are missing: Debian's reference plugins (1.1.1) have neither, so there is nothing to
+//! compare with.
+//!
 //! To add a plugin, add a line to [`keys::plugins`] and its name to `ALL`, and to `SETTLED` when a long run shows no difference. A long run, 5000 cases from the given seed on (`TEST_PLUGINS=static,ptp`: of these plugins):
 //! `TEST_SEED=7 TEST_CASES=5000 cargo test -p conformance --test differential -- --ignored --nocapture`. One case again:
 //! `TEST_CASE='{"plugin": ...}' cargo test -p conformance --test differential one_case -- --ignored --nocapture`.

@@ -195,6 +195,13 @@ pub(crate) const ALL: &[Tolerance] = &[
         how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "DEL", "")),
     },
     Tolerance {
+        name: "a mix of families",
+        row: "A gateway of one family for an address or a route of the other",
+        how: Excuse(|seen| {
+            seen.case.plugin() == "static" && seen.is_only_refused_by(Who::Ours, "ADD", "is of the other family")
+        }),
+    },
+    Tolerance {
         name: "default route without gateway",
         row: "`isDefaultGateway` with a default route of IPAM without `gw`",
         how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "ADD", "file exists")),
