@@ -11,7 +11,7 @@ use super::wire::{RawMessage, Writer};
 use crate::error::{OpError, Result};
 
 impl Nft {
-    /// The ruleset's generation, for [`Transaction::if_still`].
+    /// The ruleset's generation, for [`super::Transaction::if_still`].
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EPERM` and the like: nf_tables cannot be used.

@@ -29,7 +29,7 @@ pub enum Edit {
 pub struct NewRule {
     /// The chain. A missing base chain is created, such as a built-in chain of iptables.
     pub chain: String,
-    /// The rule. In a [`NativeTable`], a list of ports becomes one rule for each, [`Table::spelled`].
+    /// The rule. In a [`crate::iptables::NativeTable`], a list of ports becomes one rule for each, [`crate::iptables::Table::spelled`].
     pub rule: Rule,
     /// The private note, at most 254 bytes; natively, at most 250 together with a comment.
     pub note: Option<String>,
