@@ -1,7 +1,7 @@
 //! `kill -9` of the runtime while it starts a plugin, and DEL by the next runtime before the plugin continues. The
 //! runtime is `cnitool`.
 
-use super::{PLAIN, assert_clean, inside_links};
+use super::{PLAIN, changes, inside_links};
 use crate::subjects::node;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -52,7 +52,10 @@ fn del(node: &Node, pod: &Container, point: &str) {
 /// Checks that nothing is on the node, in the container and in the cache, once all processes have ended.
 #[track_caller]
 fn assert_nothing_of(node: &Node, pod: &Container, point: &str) {
-    assert_clean(node, point);
+    // What a runtime has not finished writing to its cache goes by age, with GC: `libcni`'s tests `killed`.
+    let is_unfinished = |line: &&str| line.contains("/var/lib/cni/results/.unfinished-");
+    let left: Vec<_> = changes(node).lines().filter(|line| !is_unfinished(line)).map(str::to_owned).collect();
+    assert!(left.is_empty(), "{point}: left on the node:\n{}", left.join("\n"));
     assert_eq!(inside_links(pod), ["lo"], "{point}: left in the container");
     pod.leave(Remains::Gone);
     PLAIN.assert_addresses_are_free(node, point);
