@@ -6,6 +6,6 @@ pub const RULES: &[(&str, &str)] = &[
         "conventions.dns",
         "no plugin of the suite or of the reference has the capability, so that there is none to be made wrong",
     ),
-    ("relied.daemon-starts-again", "no plugin of the suite has a daemon, so that there is none to be made wrong"),
-    ("check.notices-a-missing-daemon", "no plugin of the suite has a daemon, so that there is none to be made wrong"),
+    ("relied.daemon-starts-again", "mutants are made of bridge, host-local and tuning, which have no daemon"),
+    ("check.notices-a-missing-daemon", "mutants are made of bridge, host-local and tuning, which have no daemon"),
 ];

@@ -1,6 +1,6 @@
 //! SPEC 5, Error: the object, and the codes below 100.
 
-use super::rows::{before, newest};
+use super::rows::{before, newest, since};
 use crate::bench::{Answer, Bench, ErrorObject};
 use crate::finding::{Finding, Stop};
 use crate::profile::Role;
@@ -54,8 +54,18 @@ pub(super) const RULES: &[Rule] = &[
         sentence: "Codes below 100 are used as the specification has them; a plugin's own start at 100.",
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[
-            newest("no-such-namespace", no_namespace_code),
-            newest("unusable-config", unusable_config_code),
+            since("1.0.0", "no-such-namespace", no_namespace_code),
+            since("1.0.0", "unusable-config", unusable_config_code),
+        ]),
+    },
+    Rule {
+        id: "errors.reserved-codes-in-0.4.0",
+        source: Source::Spec(&["errors/reserved-0.4.0"]),
+        sentence: "Codes from 1 to 99 are used only as the specification has them.",
+        roles: Role::PLUGINS,
+        proof: Proof::Cases(&[
+            before("1.0.0", "no-such-namespace", no_namespace_code),
+            before("1.0.0", "unusable-config", unusable_config_code),
         ]),
     },
     Rule {

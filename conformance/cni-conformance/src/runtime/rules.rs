@@ -31,7 +31,11 @@ const fn from(oldest: &'static str, run: Run) -> Case {
 }
 
 const fn before(limit: &'static str, run: Run) -> Case {
-    Case { name: "", versions: Versions::Before(limit), run }
+    old("", limit, run)
+}
+
+const fn old(name: &'static str, limit: &'static str, run: Run) -> Case {
+    Case { name, versions: Versions::Before(limit), run }
 }
 
 /// All rules, in the order of the specification.

@@ -29,7 +29,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 error["code"] = json!(42);
             }
         })
-    }),
+    })
+    .also(&["errors.reserved-codes-in-0.4.0"]),
     Mutant::new("bridge", "errors.1-incompatible-version", "calls-a-version-invalid", |scene| other_code(scene, 1, 7))
         .also(&["relied.incompatible-version-text"]),
     Mutant::new("bridge", "errors.2-unsupported-field", "names-no-value-of-a-field", |scene| {
@@ -67,7 +68,12 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "errors.reserved-codes", "uses-a-reserved-code-for-configs", |scene| {
         other_code(scene, 7, 42)
     })
-    .also(&["errors.7-invalid-config"]),
+    .also(&["errors.7-invalid-config", "errors.reserved-codes-in-0.4.0"]),
+    Mutant::new("bridge", "errors.reserved-codes-in-0.4.0", "uses-a-reserved-code-in-0.4.0", |scene| {
+        other_code(scene, 7, 42)
+    })
+    .also(&["errors.7-invalid-config"])
+    .speaking(&["0.4.0"]),
 ];
 
 /// One code in place of another.

@@ -1,6 +1,6 @@
 //! SPEC 2, Parameters: variables, stdin, and the process itself.
 
-use super::{newest, rule};
+use super::{newest, old, rule};
 use crate::finding::{Finding, Stop};
 use crate::rule::Source::{Relied, Spec};
 use crate::runtime::look::{End, holds, only, same};
@@ -98,6 +98,15 @@ pub(super) const RULES: &[Rule] = &[
             newest("ADD", |bench| nothing_stale(bench, Verb::Add)),
             newest("GC", |bench| nothing_stale(bench, Verb::Gc)),
             newest("STATUS", |bench| nothing_stale(bench, Verb::Status)),
+        ],
+    ),
+    rule(
+        "call.stdin-in-0.4.0",
+        Spec(&["overview/stdin-0.4.0"]),
+        "The configuration is streamed to stdin, which then ends.",
+        &[
+            old("ADD", "1.0.0", |bench| one_object(bench, Verb::Add)),
+            old("DEL", "1.0.0", |bench| one_object(bench, Verb::Del)),
         ],
     ),
     rule(

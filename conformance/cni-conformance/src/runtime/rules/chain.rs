@@ -1,7 +1,7 @@
 //! SPEC 3: adding, checking, deleting an attachment, collecting garbage, asking for the status. In which order plugins
 //! run, what stops them, and what they learn of the result.
 
-use super::{before, from, newest, rule};
+use super::{before, from, newest, old, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
@@ -28,6 +28,18 @@ pub(super) const RULES: &[Rule] = &[
             newest("middle", |bench| add_stops(bench, 2)),
             newest("last", |bench| add_stops(bench, 3)),
         ],
+    ),
+    rule(
+        "chain.order-in-0.4.0",
+        Spec(&["adding/order-0.4.0"]),
+        "ADD runs the plugins in the order of the list, DEL in reverse order.",
+        &[old("ADD", "1.0.0", add_in_order), old("DEL", "1.0.0", del_in_reverse)],
+    ),
+    rule(
+        "chain.ends-at-error-in-0.4.0",
+        Spec(&["adding/error-0.4.0"]),
+        "A plugin's error ends ADD and DEL of the list, and the runtime fails.",
+        &[old("ADD", "1.0.0", |bench| add_stops(bench, 2)), old("DEL", "1.0.0", del_stops)],
     ),
     rule(
         "chain.error-is-reported",

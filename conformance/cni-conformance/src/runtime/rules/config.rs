@@ -1,6 +1,6 @@
 //! SPEC 1: how a runtime reads a network's list, and finds the executables that it names.
 
-use super::{newest, rule};
+use super::{newest, old, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
@@ -83,6 +83,16 @@ pub(super) const RULES: &[Rule] = &[
             newest("ifname-space", |bench| bad_ifname(bench, "a b")),
             newest("ifname-colon", |bench| bad_ifname(bench, "a:b")),
             newest("ifname-dots", |bench| bad_ifname(bench, "..")),
+        ],
+    ),
+    rule(
+        "config.ifnames-in-0.4.0",
+        Spec(&["parameters/ifname-0.4.0"]),
+        "The name of the interface is one that Linux allows.",
+        &[
+            old("ifname-slash", "1.0.0", |bench| bad_ifname(bench, "a/b")),
+            old("ifname-long", "1.0.0", |bench| bad_ifname(bench, "sixteen-letters-")),
+            old("ifname-dots", "1.0.0", |bench| bad_ifname(bench, "..")),
         ],
     ),
     rule(

@@ -1,6 +1,6 @@
 //! SPEC 3: what a runtime keeps of an attachment, from ADD to DEL.
 
-use super::{from, rule};
+use super::{before, from, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
@@ -27,6 +27,12 @@ pub(super) const RULES: &[Rule] = &[
         Relied("plugins, which DEL an earlier container by its result"),
         "The result of ADD is forgotten with DEL: a next ADD and DEL of the container know nothing of it.",
         &[from("0.4.0", result_is_forgotten)],
+    ),
+    rule(
+        "lifecycle.result-is-forgotten-in-0.4.0",
+        Spec(&["del/forgets-0.4.0"]),
+        "A kept result is deleted when DEL succeeded.",
+        &[before("1.0.0", result_is_forgotten)],
     ),
     rule(
         "lifecycle.result-is-of-attachment",

@@ -1,6 +1,6 @@
 //! SPEC 3, Lifecycle & Ordering: what may happen at the same time, and what twice.
 
-use super::{newest, rule};
+use super::{before, newest, rule};
 use crate::finding::Stop;
 use crate::rule::Source::{Relied, Spec};
 use crate::rule::Versions;
@@ -38,6 +38,12 @@ pub(super) const RULES: &[Rule] = &[
         Spec(&["add/not-twice"]),
         "ADD is not called again for a container and interface without a DEL in between.",
         &[newest("", no_second_add)],
+    ),
+    rule(
+        "lifecycle.no-second-add-in-0.4.0",
+        Spec(&["add/not-twice-0.4.0"]),
+        "ADD is not called again for a network, container and interface without a DEL in between.",
+        &[before("1.0.0", no_second_add)],
     ),
     rule(
         "lifecycle.containers-in-parallel",

@@ -1,7 +1,7 @@
 //! One call of one plugin.
 
 use crate::list::{List, Plugin};
-use crate::{Request, Result, is};
+use crate::{Request, Result, is, is_old};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::value::{RawValue, to_raw_value};
@@ -74,7 +74,9 @@ fn derive(request: &Request, list: &List, plugin: &Plugin, previous: Option<&Val
     if is("keys-pass") {
         config.values_mut().for_each(|value| *value = rounded(value));
     }
-    serde_json::to_string(&config).map_err(|error| error.to_string())
+    let text = serde_json::to_string(&config).map_err(|error| error.to_string())?;
+    // Twice, as of a runtime that retries a write.
+    Ok(if is_old("stdin-in-0.4.0", list) { format!("{text}\n{text}") } else { text })
 }
 
 /// As a decoder does that has numbers only of one kind.

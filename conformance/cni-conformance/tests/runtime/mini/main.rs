@@ -36,6 +36,11 @@ fn is(fault: &str) -> bool {
     std::env::var("MINI_FAULT").is_ok_and(|set| set == fault)
 }
 
+/// A fault with lists of versions up to 0.4.0.
+fn is_old(fault: &str, list: &List) -> bool {
+    is(fault) && !list.is_from("1.0.0")
+}
+
 fn main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let word = |index: usize| words.get(index).cloned().unwrap_or_default();
@@ -69,7 +74,7 @@ fn run(request: &Request) -> Result<String> {
         Err(_) if request.verb == "DEL" && !is("del-without-config") => state.list()?,
         found => found?,
     };
-    check_names(request)?;
+    check_names(request, &list)?;
     match request.verb.as_str() {
         "ADD" => add(request, &list, &state),
         "CHECK" => check(request, &list, &state),
@@ -101,7 +106,7 @@ fn locks(request: &Request) -> Result<(Option<File>, Option<File>)> {
     Ok((Some(all), own))
 }
 
-fn check_names(request: &Request) -> Result<()> {
+fn check_names(request: &Request, list: &List) -> Result<()> {
     let is_name = |text: &str| {
         text.starts_with(|c: char| c.is_ascii_alphanumeric())
             && text.chars().all(|c| c.is_ascii_alphanumeric() || "_.-".contains(c))
@@ -111,17 +116,21 @@ fn check_names(request: &Request) -> Result<()> {
         && ![".", ".."].contains(&ifname.as_str())
         && !ifname.contains(|c: char| "/:".contains(c) || c.is_whitespace());
     let is_good = is_name(&request.network) && is_name(&request.container) || is("names-are-checked");
-    if is_good && (is_ifname || is("ifnames-are-checked")) { Ok(()) } else { Err("a name is forbidden".to_owned()) }
+    if is_good && (is_ifname || is("ifnames-are-checked") || is_old("ifnames-in-0.4.0", list)) {
+        Ok(())
+    } else {
+        Err("a name is forbidden".to_owned())
+    }
 }
 
 fn add(request: &Request, list: &List, state: &State) -> Result<String> {
-    if state.result().is_some() && !is("no-second-add") {
+    if state.result().is_some() && !is("no-second-add") && !is_old("no-second-add-in-0.4.0", list) {
         return Err("it is added already".to_owned());
     }
     state.write(list, None)?;
     let (mut first, mut last, mut failure) = (None, None, None);
     let mut plugins = list.plugins.clone();
-    if is("add-in-order") {
+    if is("add-in-order") || is_old("order-in-0.4.0", list) {
         plugins.reverse();
     }
     for (index, plugin) in plugins.iter().enumerate() {
@@ -134,7 +143,9 @@ fn add(request: &Request, list: &List, state: &State) -> Result<String> {
         }
         match call::plugin(request, list, plugin, previous.as_ref()) {
             Ok(result) => last = Some(result),
-            Err(error) if is("add-stops-at-error") => failure = failure.or(Some(error)),
+            Err(error) if is("add-stops-at-error") || is_old("ends-at-error-in-0.4.0", list) => {
+                failure = failure.or(Some(error))
+            }
             Err(error) => {
                 if is("del-after-failed-add") {
                     state.forget();
@@ -209,7 +220,7 @@ fn del(request: &Request, list: &List, state: &State) -> Result<String> {
     if let Some(error) = failure {
         return Err(error);
     }
-    if !is("result-is-forgotten") {
+    if !is("result-is-forgotten") && !is_old("result-is-forgotten-in-0.4.0", list) {
         state.forget();
     }
     Ok(String::new())
