@@ -4,6 +4,7 @@ use super::{LONG, SHORT, at, bridged, config, mapping, tcp, udp_server};
 use crate::subjects::{Who, each, node};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
+use std::io::ErrorKind;
 use std::net::{IpAddr, UdpSocket};
 use testns::{Namespace, Node, Verb};
 
@@ -84,7 +85,11 @@ fn sctp_socket(of: &Namespace, ipv4: bool) -> UdpSocket {
 /// The next packet: where it is from, its two ports and the kind of its chunk.
 fn sctp_receive(socket: &UdpSocket, ipv4: bool) -> (IpAddr, u16, u16, u8) {
     let mut buffer = [0; 128];
-    let (length, source) = socket.recv_from(&mut buffer).expect("a packet of SCTP");
+    // A read with a deadline is not begun again after a signal, such as the end of another test's child.
+    let received = std::iter::repeat_with(|| socket.recv_from(&mut buffer));
+    let mut received =
+        received.skip_while(|read| read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted));
+    let (length, source) = received.next().unwrap().expect("a packet of SCTP");
     // With IPv4 the header is there, too.
     let packet = &buffer[if ipv4 { 20 } else { 0 }..length];
     let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
