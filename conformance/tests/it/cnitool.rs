@@ -40,7 +40,16 @@ impl Tour {
         format!("{}.{last}", self.subnet)
     }
 
+    /// Runs it in a PID namespace of its own: what has no link on the node is looked for in the namespaces of all processes,
+    /// so also of tests that run beside this one, whose links come and go all the time.
     fn run(&self, executable: &Path, words: &[&str]) -> Output {
+        let mut unshare = Command::new("/usr/bin/unshare");
+        unshare.args(["--pid", "--fork", "--mount-proc"]).arg(executable).args(words);
+        unshare.env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
+    }
+
+    /// Runs it where it sees the processes of all tests.
+    fn run_among_processes(&self, executable: &Path, words: &[&str]) -> Output {
         Command::new(executable).args(words).env_clear().env("CNI_PATH", &self.bin_dir).output().unwrap()
     }
 

@@ -322,7 +322,8 @@ fn a_lock_that_is_held_for_long_is_found_with_its_holder() {
     let ward = Ward::new();
     let lock = File::open(store().join("lock")).unwrap();
     lock.lock().unwrap();
-    let (_, findings) = ward.doctor(&[]);
+    let output = ward.tour.run_among_processes(&ward.tour.bin_dir.join("cnitool"), &["doctor", "--json"]);
+    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
     let found =
         findings.iter().find(|finding| finding["kind"] == "lock-held").unwrap_or_else(|| panic!("{findings:#?}"));
     assert!(found["what"].as_str().unwrap().contains(&format!("process {}", std::process::id())), "{found}");
