@@ -56,6 +56,8 @@ pub struct Nft {
     pub(super) place: String,
     seq: u32,
     buffer: Vec<u8>,
+    /// Whether objects were deleted, which the kernel frees after a grace period.
+    has_deleted: bool,
 }
 
 impl Nft {
@@ -67,13 +69,15 @@ impl Nft {
     pub fn open(place: impl Into<String>) -> Result<Self> {
         let place = place.into();
         let socket = open_socket().map_err(|e| OpError::io("open", "an nf_tables socket", &e).at(&*place))?;
-        Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
+        Ok(Self { socket, place, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN), has_deleted: false })
     }
 
-    /// Closes the connection and does not wait for the kernel's grace period, if a helper process can hold it open until
-    /// that is over: for a caller that has deleted objects and ends now. Objects that another process has deleted would
-    /// make it wait, too.
+    /// Closes the connection. If it has deleted objects, a helper process holds it open until the kernel's grace period is
+    /// over, so that the caller, which ends now, does not wait for that.
     pub fn close(self) {
+        if !self.has_deleted {
+            return;
+        }
         let Some(turn) = Turn::find() else { return };
         if let Ok(helper) = hold_in_child(self.as_fd(), GRACE) {
             turn.note(helper);
@@ -94,7 +98,9 @@ impl Nft {
             let text = transaction.to_string();
             text.lines().for_each(|change| tracing::debug!(place = self.place, "{change}"));
         }
-        self.transact(transaction, Transaction::encode)
+        self.transact(transaction, Transaction::encode)?;
+        self.has_deleted |= transaction.deletes();
+        Ok(())
     }
 
     /// Tests whether a transaction could be committed: the kernel processes it and then rolls it back.

@@ -295,6 +295,22 @@ impl Transaction {
         self.changes
     }
 
+    /// Whether it deletes objects.
+    pub(super) fn deletes(&self) -> bool {
+        let deletes = |change: &Change| {
+            matches!(
+                change,
+                Change::FlushChain(_)
+                    | Change::DeleteTable(_)
+                    | Change::DeleteChain(_)
+                    | Change::DeleteElement(_)
+                    | Change::DeleteRule(_)
+                    | Change::DeleteSet(_)
+            )
+        };
+        self.changes.iter().any(deletes)
+    }
+
     /// Whether it has no changes.
     #[must_use]
     pub fn is_empty(&self) -> bool {
