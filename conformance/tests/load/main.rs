@@ -102,6 +102,9 @@ fn reservations() -> Vec<String> {
     names.filter(|name| name.parse::<std::net::IpAddr>().is_ok()).collect()
 }
 
+/// How many processes DEL leaves at most where nothing waits for them: as in `it::orphans`.
+const HELPERS: usize = 4;
+
 /// Zombie children: plugins leave processes that outlive them to this process.
 fn zombies() -> usize {
     let task = format!("/proc/self/task/{}/children", std::process::id());
@@ -138,7 +141,7 @@ fn both_at_once_give_no_address_twice_fail_nothing_and_leave_nothing() {
     });
     testns::note(&format!("CALLS {:?}", load.calls.lock().unwrap()));
     assert_eq!(reservations(), [""; 0]);
-    assert!(zombies() <= 1, "{} processes were left where nothing waits for strangers", zombies());
+    assert!(zombies() <= HELPERS, "{} processes were left where nothing waits for strangers", zombies());
     let is_note = |line: &str| line.contains("/last_reserved_ip.") || line.contains(" /run/cni");
     node.assert_as_before_except(|line| is_note(line) || subjects::is_the_kernels(line));
 }
