@@ -74,6 +74,8 @@ fn a_mix_of_families_is_refused() {
         }
         node.call(Verb::Del, config("1.1.0", keys), &pod).ok();
     }
+    drop(pod);
+    drop(node);
     let Some(reference) = Subject::find_reference() else {
         return testns::skip("a_mix_of_families_is_refused", "no reference plugins in /usr/lib/cni");
     };
