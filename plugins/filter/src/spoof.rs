@@ -3,7 +3,7 @@
 //! Chains and comments contain container and interface, but no network. So the port decides whether a guard is still
 //! needed: the host end of a veth exists as long as the container can send.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use netops::error::Result;
 use netops::nft::{
@@ -254,9 +254,7 @@ pub(crate) fn gc(nft: &mut Nft, valid: &[Names<'_>]) -> Result<()> {
     let host = Kernel::host()?;
     race::retry(|| {
         let jumps = nft.list_rules_where(&prerouting(), |comment| comment.is_some_and(SpoofNames::is_comment))?;
-        let mut names: Vec<_> = jumps.iter().filter_map(|rule| rule.goes_to().map(str::to_owned)).collect();
-        names.sort();
-        names.dedup();
+        let mut names: BTreeSet<_> = jumps.iter().filter_map(|rule| rule.goes_to().map(str::to_owned)).collect();
         names.retain(|name| SpoofNames::is_iface(name) && !valid.contains(name));
         for name in names {
             let jumps = jumps.iter().filter(|rule| rule.goes_to() == Some(&name)).cloned().collect();

@@ -136,10 +136,11 @@ fn at(net: &Kernel) -> String {
 /// The interfaces that are there, for an error.
 fn listing(net: &Kernel) -> String {
     const SHOWN_MAX: usize = 30;
-    let Ok(mut links) = link::list(net, None) else { return String::new() };
+    let Ok(links) = link::list(net, None) else { return String::new() };
     // Ends of containers' veths are hardly meant, and many.
-    links.sort_by_key(|link| link.kind == Kind::Veth && link.peer_netns_id.is_some());
-    let mut names: Vec<&str> = links.iter().map(|link| link.name.as_str()).collect();
+    let is_meant = |link: &&Link| link.kind != Kind::Veth || link.peer_netns_id.is_none();
+    let (meant, others): (Vec<_>, Vec<_>) = links.iter().partition(is_meant);
+    let mut names: Vec<&str> = meant.into_iter().chain(others).map(|link| link.name.as_str()).collect();
     let more = if names.len() > SHOWN_MAX { ", ..." } else { "" };
     names.truncate(SHOWN_MAX);
     format!("Interfaces there: {}{more}.", names.join(", "))

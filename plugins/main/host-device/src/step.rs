@@ -42,9 +42,9 @@ pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
     // Of a device that is on the host every record is an earlier ADD's: its DEL must not take it from this one.
     let records = match &found {
         Some(link) => {
-            let mut records = record::list().map_err(failed)?;
-            records.retain(|record| home::is_on_host(record, link));
-            records.sort_by_key(|record| !is_returned(host, record, link));
+            let records = record::list().map_err(failed)?.into_iter().filter(|record| home::is_on_host(record, link));
+            let (mut records, others): (Vec<_>, Vec<_>) = records.partition(|record| is_returned(host, record, link));
+            records.extend(others);
             records
         }
         None => holder(conf).map_err(failed)?.into_iter().collect(),

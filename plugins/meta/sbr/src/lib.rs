@@ -116,11 +116,11 @@ fn ips<'a>(call: &Call<'a, Conf>) -> Vec<&'a Ip> {
     call.attached.ips().filter(|ip| ip.interface.is_some()).collect()
 }
 
-/// The interface's routes in the main table, those by a gateway first: their order when they are deleted.
+/// The interface's routes in the main table, in the order in which they can be deleted.
 fn routes_of(inside: &Kernel, link: &Link) -> Result<Vec<Whole>, CniError> {
     let mut routes = whole::list(inside, link.index, route::MAIN_TABLE, false).map_err(failed)?;
     routes.extend(whole::list(inside, link.index, route::MAIN_TABLE, true).map_err(failed)?);
-    routes.sort_by_key(Whole::is_on_link);
+    routes.reverse();
     Ok(routes)
 }
 
@@ -322,10 +322,7 @@ fn move_back(
         let is_default = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
         let known = removing.attached.filter(|prev| prev.interface().is_some());
         let had_default = known.is_none_or(|prev| prev.result.routes.iter().any(is_default));
-        let mut routes = whole::list(inside, link.index, table, ipv6)?;
-        // On-link routes first: the others' gateways are reached by them.
-        routes.sort_by_key(|route| !route.is_on_link());
-        for route in routes {
+        for route in whole::list(inside, link.index, table, ipv6)? {
             let is_default = route.dst().is_some_and(|dst| dst.prefix() == 0);
             if route.protocol() != tables::MADE_BY_ADD && (!is_default || had_default) {
                 match inside.run(whole::add(&route.in_table(route::MAIN_TABLE))) {

@@ -41,7 +41,6 @@ impl Member {
         routes.extend(whole::list(inside, link.index, MAIN_TABLE, true).map_err(failed)?);
         // The others are the kernel's own: of the link and its addresses.
         routes.retain(|route| route.hops().iter().all(|hop| hop.scope == Some(0)));
-        routes.sort_by_key(|route| !route.is_on_link());
         Ok(Self { link, addresses, routes })
     }
 

@@ -109,7 +109,8 @@ impl fmt::Display for Whole {
     }
 }
 
-/// The unicast routes of one family in a table that leave by this link alone.
+/// The unicast routes of one family in a table that leave by this link alone, those without a gateway first: gateways are
+/// reached by them, so this is an order in which the routes can be added, and the reverse one in which they can be deleted.
 ///
 /// # Errors
 /// As [`super::list`].
@@ -126,7 +127,10 @@ pub fn list(net: &Kernel, link: u32, table: u32, ipv6: bool) -> Result<Vec<Whole
         _ => None,
     };
     let is_wanted = |route: &Whole| !route.hops.is_empty() && route.hops.iter().all(|hop| hop.link == Some(link));
-    Ok(absent_is_empty(net.call(request))?.into_iter().filter_map(whole).filter(is_wanted).collect())
+    let routes = absent_is_empty(net.call(request))?.into_iter().filter_map(whole).filter(is_wanted);
+    let (mut routes, by_gateway): (Vec<_>, Vec<_>) = routes.partition(Whole::is_on_link);
+    routes.extend(by_gateway);
+    Ok(routes)
 }
 
 /// Adds a route, in the place of one with its destination, table and metric.
