@@ -20,8 +20,6 @@ use nix::unistd::Pid;
 use rustix::process::{PidfdFlags, pidfd_open};
 use serde_json::Value;
 
-use crate::leftover;
-
 /// Longest that a call may take before it counts as failed.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -57,8 +55,6 @@ pub(crate) struct Ended {
     /// Until a runtime knows the answer.
     pub(crate) wall: Duration,
     start: Instant,
-    /// Its process group.
-    pub(crate) group: Pid,
     status: ExitStatus,
     stdout: Vec<u8>,
     stderr: Vec<u8>,
@@ -115,7 +111,7 @@ impl Call {
     pub(crate) fn timed(&self) -> Result<(Cost, Value), String> {
         let before = spent();
         let ended = self.run()?;
-        let gone = leftover::wait(&[ended.group], ended.start, ended.wall, DEADLINE)?;
+        let gone = testns::orphans::wait(DEADLINE)?.map_or(ended.wall, |end| end - ended.start);
         let after = spent();
         let cost = Cost { wall: ended.wall, gone, cpu: after.0 - before.0, switches: after.1 - before.1 };
         Ok((cost, self.verify(&ended)?))
@@ -145,8 +141,7 @@ impl Call {
         let (stdout, stderr) = until_its_end(&child, &mut stdout, &mut stderr).inspect_err(|_| kill(&child))?;
         let status = child.wait()?;
         let wall = start.elapsed();
-        let group = group_of(&child);
-        Ok(Ended { wall, start, group, status, stdout, stderr })
+        Ok(Ended { wall, start, status, stdout, stderr })
     }
 
     /// What it printed, if that is what it had to.

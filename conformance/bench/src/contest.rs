@@ -10,7 +10,6 @@ use testns::Node;
 use testns::trace::Program;
 
 use crate::call::{Call, Cost, DEADLINE};
-use crate::leftover;
 use crate::report::{Counts, Figures, Outcome};
 use crate::scene::{Scene, Verb};
 use crate::station::Station;
@@ -311,7 +310,7 @@ impl Calls {
             let seen = program
                 .trace(node)
                 .ok_or_else(|| format!("{}: not through in time under trace", call.description()))?;
-            leftover::reap();
+            testns::orphans::reap();
             all.add(&seen);
             call.verify_output(&seen.output.status, seen.output.stdout.as_bytes(), seen.output.stderr.as_bytes())
         })?;

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use crate::contest::Contest;
 use crate::latency::warm_up;
+use crate::progress;
 use crate::report::Growth;
 use crate::scene::{self, Scene, Verb};
+use crate::station::settle;
 use crate::subject::{Subject, Who};
-use crate::{leftover, progress};
 
 /// What grows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -99,7 +100,7 @@ pub(crate) fn measure(
         }
     }
     drop(contest);
-    leftover::settle()?;
+    settle()?;
     points.extend(beside_churn);
     Ok(points)
 }

@@ -4,10 +4,11 @@ use std::mem::take;
 use std::sync::Arc;
 
 use crate::contest::{Contest, Memory};
+use crate::progress;
 use crate::report::Row;
 use crate::scene::{Scene, Verb};
+use crate::station::settle;
 use crate::subject::Subject;
-use crate::{leftover, progress};
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +53,7 @@ pub(crate) fn measure(scenes: &[Scene], subjects: &[Arc<Subject>], amount: Amoun
                 }));
             }
             *memory = contest.into_memory();
-            leftover::settle()?;
+            settle()?;
         }
     }
     Ok(rows)

@@ -8,7 +8,6 @@
 
 mod call;
 mod counts;
-mod leftover;
 mod machine;
 
 mod contest;

@@ -9,7 +9,7 @@ use crate::growth::Dimension;
 use crate::latency::{self, Amount};
 use crate::report::{self, Described, Made, Report};
 use crate::subject::{Built, Staging, Subject};
-use crate::{burst, growth, leftover, progress, scene};
+use crate::{burst, growth, progress, scene};
 
 /// What a call of a plugin costs: ours, the reference, and the least netlink, side by side
 #[derive(Debug, Parser)]
@@ -88,7 +88,7 @@ impl Options {
 
     fn measure(&self) -> Result<Report, String> {
         self.check_rows()?;
-        leftover::adopt_orphans()?;
+        testns::orphans::adopt()?;
         let mut report = Report {
             made: Made::now(),
             subjects: Vec::new(),

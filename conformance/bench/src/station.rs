@@ -6,6 +6,8 @@ use std::thread::{self, JoinHandle};
 
 use testns::Node;
 
+use crate::call::DEADLINE;
+
 type Job = Box<dyn FnOnce(&Node) + Send>;
 
 /// A thread with a [`Node`]: own network and mount namespaces, own `/run` and `/var/lib/cni`.
@@ -52,4 +54,12 @@ impl Drop for Station {
             thread.join().ok(); // a panic was reported where it happened
         }
     }
+}
+
+/// Waits until the kernel has taken apart the namespaces of nodes and pods that are no more.
+///
+/// # Errors
+/// It is not done within a minute.
+pub(crate) fn settle() -> Result<(), String> {
+    Station::new()?.run(|node| node.settle(DEADLINE))
 }

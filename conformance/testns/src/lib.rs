@@ -33,6 +33,7 @@ mod node;
 mod subject;
 
 mod call;
+pub mod orphans;
 mod process;
 pub mod trace;
 

@@ -98,6 +98,7 @@ pub fn count_all(
     profiled: bool,
     is_enough: &(dyn Fn(&[Seen]) -> bool + Sync),
 ) -> Result<Vec<Seen>, String> {
+    testns::orphans::adopt()?;
     let mut all = Vec::new();
     for scene in scenes().into_iter().filter(|scene| scene.name.contains(only)) {
         // A node is its thread's.
