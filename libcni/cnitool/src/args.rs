@@ -124,6 +124,12 @@ pub(crate) enum Verb {
     Ipam(Ipam),
     /// Put plugins and cnitool into a folder, all or none of them
     Install(Install),
+    /// Print a JSON Schema, for editors and other validators
+    Schema {
+        /// conflist, plugin, result, or a plugin's name
+        #[arg(default_value = "conflist")]
+        name: String,
+    },
     /// Print a completion script
     Completions {
         /// For which shell

@@ -11,6 +11,7 @@ mod install;
 mod ipam;
 mod log;
 mod output;
+mod schema;
 mod settings;
 mod validating;
 mod verbs;
@@ -91,6 +92,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Install(install) => install::run(install, output).await,
+        Verb::Schema { name } => schema::print(name),
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
         Verb::Completions { shell } => {
             let mut script = Vec::new();

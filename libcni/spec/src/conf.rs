@@ -162,6 +162,12 @@ impl ConfObject {
         json::decode_noting(&self.value, &self.ignored).map_err(|error| self.hint(Self::invalid(&error)))
     }
 
+    /// The keys that were read by no field, each with the keys that its object has fields for.
+    #[must_use]
+    pub fn ignored(&self) -> Vec<Ignored> {
+        self.ignored.borrow().clone()
+    }
+
     /// The unknown keys that resemble a known one.
     #[must_use]
     pub fn misspelt(&self) -> Vec<Misspelt> {

@@ -6,6 +6,7 @@ mod gc;
 mod install;
 mod install_cut_off;
 mod ipam;
+mod schema;
 mod tool;
 mod validate;
 mod verbs;

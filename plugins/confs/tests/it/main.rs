@@ -4,10 +4,11 @@
 mod folder;
 mod lists;
 mod right;
+mod schemas;
 mod single;
 
 use expect_test::Expect;
-use validate::{Report, Source, validate};
+use validate::{Level, Report, Source, validate};
 
 /// A file whose text marks the place of each finding: `"mtu": «"big"»`.
 fn file(name: &str, marked: &str) -> (Source, Vec<std::ops::Range<usize>>) {
@@ -40,6 +41,11 @@ fn find(files: &[(&str, &str)]) -> String {
         let mut found: Vec<_> = report.of_file(file).map(|finding| finding.span.clone()).collect();
         found.dedup();
         assert_eq!(&found, places, "{:?}: {}", files[file], shown(&report));
+        if files[file].0.ends_with(".conflist") {
+            let errors = report.of_file(file).filter(|finding| finding.level == Level::Error);
+            let errors: Vec<&str> = errors.map(|finding| finding.message.as_str()).collect();
+            schemas::compare(&report.sources[file].text, &errors);
+        }
     }
     shown(&report)
 }

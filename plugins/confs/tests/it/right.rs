@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use validate::{Source, validate};
 
-fn conflists_below(folder: &Path, found: &mut Vec<PathBuf>) {
+pub(crate) fn conflists_below(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

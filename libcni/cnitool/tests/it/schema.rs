@@ -1,0 +1,35 @@
+//! `cnitool schema`. What the schemas say is the business of the crate confs.
+
+use crate::tool::Tool;
+use expect_test::expect;
+use serde_json::Value;
+
+/// The schemas that a text refers to.
+fn refers(text: &str) -> Vec<&str> {
+    text.split("\"$ref\": \"").skip(1).filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[test]
+fn a_schema_is_complete_by_itself() {
+    let tool = Tool::new();
+    for name in ["conflist", "plugin", "result", "bridge"] {
+        let text = tool.run(&["schema", name]).ok();
+        let schema: Value = serde_json::from_str(&text).unwrap();
+        for reference in refers(&text) {
+            let path = reference.strip_prefix('#').unwrap_or_else(|| panic!("{name}: {reference} is another file"));
+            assert!(schema.pointer(path).is_some(), "{name}: {reference}");
+        }
+    }
+    assert!(refers(&tool.run(&["schema", "plugin"]).ok()).len() > 15);
+    assert_eq!(tool.run(&["schema"]).ok(), tool.run(&["schema", "conflist"]).ok());
+}
+
+#[test]
+fn an_unknown_schema_is_an_error_that_lists_the_known_ones() {
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot print schema brigde: there is none of this name. Schemas are conflist, plugin, result, bandwidth, bridge, dhcp, dummy, firewall, host-device, host-local, ipvlan, loopback, macvlan, portmap, ptp, sbr, static, tap, tuning, vlan, vrf
+    "#]]
+    .assert_eq(&Tool::new().run(&["schema", "brigde"]).shown());
+}
