@@ -1,9 +1,9 @@
 //! A machine for a container runtime: a node that also has cgroups, `/opt/cni/bin` and programs.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use nix::mount::{MsFlags, mount};
@@ -18,7 +18,7 @@ const PROGRAM_FOLDERS: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 /// Whose plugins a machine has under the names that both sides have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Whose {
-    /// Ours, and the reference's beside them for those we do not have: a node on the day of the switch.
+    /// Ours alone.
     Ours,
     /// The reference's alone, to compare with.
     Reference,
@@ -92,18 +92,30 @@ impl Machine {
         Path::new("/opt/cni/bin")
     }
 
-    /// Puts one side's plugins in place of the other's, as an upgrade or its reversal does.
+    /// Puts one side's plugins in place of the other's, as an upgrade or its reversal does. The folder then has no others.
     ///
     /// # Panics
     /// When they cannot be read or written.
     pub fn install(&self, whose: Whose) {
+        let subject = match whose {
+            Whose::Ours => Subject::ours(),
+            Whose::Reference => Subject::Folder(reference_dir().into()),
+        };
         fs::create_dir_all(self.plugin_dir()).unwrap();
-        for plugin in fs::read_dir(reference_dir()).unwrap() {
-            let plugin = plugin.unwrap();
-            self.put(plugin.file_name(), |path| symlink(plugin.path(), path));
+        let executables = subject.executables();
+        // One copy of each file, and links to it, as `cnitool install --link hard` makes them.
+        let mut copies: BTreeMap<&Path, &str> = BTreeMap::new();
+        for (name, executable) in &executables {
+            match copies.get(executable.as_path()) {
+                Some(copy) => self.put(name, |path| fs::hard_link(self.plugin_dir().join(copy), path)),
+                None => self.put(name, |path| fs::copy(executable, path).map(drop)),
+            }
+            copies.entry(executable).or_insert(name);
         }
-        if whose == Whose::Ours {
-            self.install_ours();
+        for entry in fs::read_dir(self.plugin_dir()).unwrap().map(Result::unwrap) {
+            if !executables.iter().any(|(name, _)| entry.file_name() == name.as_str()) {
+                fs::remove_file(entry.path()).unwrap();
+            }
         }
     }
 
@@ -112,14 +124,6 @@ impl Machine {
         let new = self.plugin_dir().join(".new");
         make(&new).unwrap();
         fs::rename(new, self.plugin_dir().join(name)).unwrap();
-    }
-
-    /// A copy under the name of each plugin it has, as `cnitool install` leaves them.
-    fn install_ours(&self) {
-        let Subject::Multicall(executable) = Subject::ours() else { panic!("ours is one executable") };
-        for name in ["bridge", "host-device", "host-local", "loopback", "macvlan", "noop", "ptp", "static", "tap"] {
-            self.put(name, |path| fs::copy(&executable, path).map(drop));
-        }
     }
 
     /// Writes a network list into a configuration folder, which is made if need be.

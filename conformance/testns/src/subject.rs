@@ -53,8 +53,9 @@ impl Subject {
         folder.join("bridge").is_file().then(|| Self::Folder(folder.into()))
     }
 
-    /// The executable of each plugin.
-    pub(crate) fn executables(&self) -> Vec<(String, PathBuf)> {
+    /// The executable of each plugin, with the plugin's name.
+    #[must_use]
+    pub fn executables(&self) -> Vec<(String, PathBuf)> {
         match self {
             Self::Multicall(executable) => {
                 PLUGINS.iter().map(|name| ((*name).to_owned(), executable.clone())).collect()

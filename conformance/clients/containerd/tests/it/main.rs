@@ -1,6 +1,7 @@
 //! containerd on our plugins: through `ctr run --cni`, and through CRI as a kubelet uses it.
 
 mod networks;
+mod ports;
 
 mod arguments;
 mod cri;

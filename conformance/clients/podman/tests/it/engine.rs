@@ -25,8 +25,7 @@ pub(crate) struct Podman {
 }
 
 impl Podman {
-    /// podman with the suite's plugins, and the reference's where the suite has none; where it cannot run, says that
-    /// the test is skipped.
+    /// podman with the suite's plugins and no others; where it cannot run, says that the test is skipped.
     pub(crate) fn or_skip() -> Option<Self> {
         static OBSTACLE: OnceLock<Option<String>> = OnceLock::new();
         let obstacle = OBSTACLE.get_or_init(|| machine::missing().or_else(obstacle_to_containers));

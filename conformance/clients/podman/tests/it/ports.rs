@@ -1,4 +1,4 @@
-//! `podman run -p`: portmap behind the suite's bridge.
+//! `podman run -p`: a port of podman's default network.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
