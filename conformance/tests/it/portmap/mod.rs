@@ -111,9 +111,9 @@ fn tcp(from: &Namespace, to: SocketAddr, server: &Namespace, port: u16, within: 
     Some(source.ip())
 }
 
-/// A server of UDP in a container.
+/// A server of UDP in a container, for both families.
 fn udp_server(server: &Namespace, port: u16) -> UdpSocket {
-    let server = server.enter(|| UdpSocket::bind(at("0.0.0.0", port))).unwrap();
+    let server = server.enter(|| UdpSocket::bind(at("::", port))).unwrap();
     server.set_read_timeout(Some(LONG)).unwrap();
     server
 }

@@ -1,11 +1,12 @@
 //! Packets: from outside, from the node, from the container itself, from another one; in both backends.
 
 use super::{LONG, SHORT, at, bridged, config, mapping, tcp, udp_server};
+use crate::configs::{Attached, with};
 use crate::subjects::{Who, each, node};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
 use std::io::ErrorKind;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use testns::{Namespace, Node, Verb};
 
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
@@ -131,27 +132,60 @@ fn loopback_is_routed_only_where_it_is_forwarded() {
     }
 }
 
-/// A client that keeps sending from one port reaches the container that has the port now, not the one that is gone.
+/// A socket that goes on sending from one port to one address.
+struct Client {
+    what: String,
+    socket: UdpSocket,
+    to: SocketAddr,
+}
+
+impl Client {
+    fn new(whose: &str, from: &Namespace, node_address: &str) -> Self {
+        let to = at(node_address, 5353);
+        let any = if to.is_ipv4() { "0.0.0.0" } else { "::" };
+        let socket = from.enter(|| UdpSocket::bind(at(any, 0))).unwrap();
+        Self { what: format!("{whose} at {to}"), socket, to }
+    }
+
+    /// What happens to the packet does not matter here.
+    fn send(&self) {
+        self.socket.send_to(self.what.as_bytes(), self.to).ok();
+    }
+
+    fn assert_reaches(&self, server: &UdpSocket) {
+        self.send();
+        let mut buffer = [0; 64];
+        let length = server.recv(&mut buffer).unwrap_or_else(|error| panic!("{}: {error}", self.what));
+        assert_eq!(buffer[..length].escape_ascii().to_string(), self.what);
+    }
+}
+
+/// A client that keeps sending from one port reaches the container that has the port now, not the one that is gone: from
+/// outside, from the node, from another container and from the next container itself.
 #[test]
 fn a_udp_flow_follows_the_port_to_the_next_container() {
     each(|who, node| {
         let remote = remote(node);
         for own in both_backends(who) {
-            let (one, two) = (node.container(), node.container());
+            let (one, two, other) = (node.container(), node.container(), node.container());
+            let [before, _] = [&two, &other].map(|pod| bridged(node, &config(&[], json!({})), pod));
             let config = config(&[mapping(5353, 53, "udp")], own);
-            let client = remote.enter(|| std::net::UdpSocket::bind(at("192.0.2.2", 0))).unwrap();
-            let arrives = |server: &std::net::UdpSocket| {
-                client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
-                server.recv_from(&mut [0; 1]).is_ok()
-            };
             let mapped = bridged(node, &config, &one);
+            let mut clients = vec![Client::new("the node", node.host(), "127.0.0.1")];
+            for address in ["192.0.2.1", "2001:db8::1"] {
+                clients.push(Client::new("outside", &remote, address));
+                clients.push(Client::new("the node", node.host(), address));
+                clients.push(Client::new("another container", other.namespace(), address));
+                clients.push(Client::new("the next container", two.namespace(), address));
+            }
             let first = udp_server(one.namespace(), 53);
-            assert!(arrives(&first));
-            // DEL forgets the flow, though the client goes on: to no container now, then to the next one.
+            clients.iter().for_each(|client| client.assert_reaches(&first));
+            // DEL forgets the flows, though the clients go on: to no container now, then to the next one.
             mapped.call(Verb::Del).run(node).ok();
-            client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
-            bridged(node, &config, &two);
-            assert!(arrives(&udp_server(two.namespace(), 53)), "the next container");
+            clients.iter().for_each(Client::send);
+            Attached::add(node, &with(config, json!({"prevResult": before.result})), &two);
+            let next = udp_server(two.namespace(), 53);
+            clients.iter().for_each(|client| client.assert_reaches(&next));
         }
     });
 }
