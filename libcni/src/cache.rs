@@ -144,6 +144,14 @@ impl Cached {
         self.result.is_some()
     }
 
+    /// When the file that it was listed from was written. `None`: it was not listed.
+    #[must_use]
+    pub fn written(&self) -> Option<SystemTime> {
+        let (seconds, nanoseconds) = self.stamp?.changed;
+        let since = Duration::new(seconds.try_into().ok()?, nanoseconds.try_into().ok()?);
+        SystemTime::UNIX_EPOCH.checked_add(since)
+    }
+
     /// The result, read as its own version, or `version` if it names none.
     ///
     /// # Errors

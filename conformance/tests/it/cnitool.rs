@@ -2,6 +2,7 @@
 
 mod doctor;
 mod gc;
+mod show;
 
 use crate::subjects::ours;
 use serde_json::{Value, json};

@@ -114,6 +114,8 @@ pub(crate) enum Verb {
     /// Look for faults of the node's network: what is left over, damaged, nearly full, or in the way
     #[command(after_help = DOCTOR_EXIT_CODES)]
     Doctor(Doctor),
+    /// Show the node's networks as a tree: bridges, ranges, attachments, and what belongs to nothing
+    Show(Show),
     /// List the attachments in the cache
     Attachments {
         /// Only those of this network
@@ -179,6 +181,13 @@ pub(crate) struct Doctor {
     /// Remove what cannot belong to a container that lives, after showing it; then look again
     #[arg(long)]
     pub(crate) fix: bool,
+}
+
+/// What is shown of the node.
+#[derive(Debug, Args)]
+pub(crate) struct Show {
+    /// Only this network, by name
+    pub(crate) network: Option<String>,
 }
 
 /// What is shown of addresses.

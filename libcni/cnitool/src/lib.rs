@@ -13,6 +13,7 @@ mod log;
 mod output;
 mod schema;
 mod settings;
+mod show;
 mod validating;
 mod verbs;
 
@@ -89,6 +90,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
         Verb::Validate(words) => validating::run(&settings, words, output).await,
+        Verb::Show(words) => show::run(&settings, words, output),
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Install(install) => install::run(install, output).await,

@@ -84,6 +84,13 @@ pub fn is_marked(link: &Link) -> bool {
     link.alias.as_deref().is_some_and(|alias| alias.starts_with("cni:") && alias.contains('/'))
 }
 
+/// The network that a mark names. `None`: the link has no mark, or one with a hash.
+#[must_use]
+pub fn find_network(link: &Link) -> Option<NetworkName> {
+    let (network, _) = link.alias.as_deref()?.strip_prefix("cni:")?.split_once('/')?;
+    NetworkName::parse(network).ok()
+}
+
 /// The host ends of a network with their attachments; `None` where the alias is a hash. Reads all links.
 ///
 /// # Errors

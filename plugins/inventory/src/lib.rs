@@ -21,6 +21,7 @@ use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, NetworkConf, PluginObject};
 use life::Peers;
 use netops::Kernel;
+use netops::link::Link;
 use netops::places::Places;
 
 /// An ADD that began this long ago may still be under way.
@@ -33,14 +34,48 @@ pub struct Node {
     pub search_path: String,
 }
 
-impl Inventory for Node {
-    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+impl Node {
+    /// As [`Inventory::list`], with the objects as data.
+    ///
+    /// # Errors
+    /// The node's state cannot be read.
+    pub fn look(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<Seen>, CniError> {
         let name = network.network_name()?;
         let mut found = Found::default();
         found.add_links(&name, known)?;
         found.add_reservations(network)?;
         found.add_rules(&name, known, &self.search_path)?;
         Ok(found.evaluate())
+    }
+}
+
+impl Inventory for Node {
+    fn list(&self, network: &NetworkConf, known: &[AttachmentId]) -> Result<Vec<OnNode>, CniError> {
+        Ok(self.look(network, known)?.into_iter().map(OnNode::from).collect())
+    }
+}
+
+/// What the node has of one attachment.
+#[derive(Debug, Clone)]
+pub struct Seen {
+    /// The attachment; `None` if the mark does not identify it.
+    pub id: Option<AttachmentId>,
+    /// The host's links with its mark.
+    pub links: Vec<Link>,
+    /// Its addresses in host-local's folders, with the time that each was given.
+    pub reserved: Vec<(IpAddr, SystemTime)>,
+    /// Its rules in the packet filter, as text for people.
+    pub rules: Vec<String>,
+    /// Whether its container lives.
+    pub life: Life,
+}
+
+impl From<Seen> for OnNode {
+    fn from(seen: Seen) -> Self {
+        let links = seen.links.iter().map(|link| format!("link {}", link.name));
+        let addresses = seen.reserved.iter().map(|(address, _)| format!("address {address}"));
+        let objects = links.chain(addresses).chain(seen.rules).collect();
+        Self { id: seen.id, objects, life: seen.life }
     }
 }
 
@@ -66,7 +101,9 @@ pub fn stores(network: &NetworkConf) -> Vec<PathBuf> {
 /// What speaks for one attachment.
 #[derive(Debug, Default)]
 struct Evidence {
-    objects: Vec<String>,
+    links: Vec<Link>,
+    reserved: Vec<(IpAddr, SystemTime)>,
+    rules: Vec<String>,
     /// Its addresses, which count where there is no link.
     addresses: Vec<IpAddr>,
     /// What its links say.
@@ -106,8 +143,8 @@ impl Found {
                 Some(id) => self.of(id),
                 None => self.nameless.entry(alias).or_default(),
             };
-            evidence.objects.push(format!("link {}", link.name));
             evidence.life = evidence.life.max(Some(peers.life(&link)));
+            evidence.links.push(link);
         }
         Ok(())
     }
@@ -127,35 +164,35 @@ impl Found {
         let Reservation { address, container_id, ifname, written } = reservation;
         let Some(id) = self.id(container_id, ifname) else { return };
         let evidence = self.of(&id);
-        evidence.objects.push(format!("address {address}"));
+        evidence.reserved.push((address, written));
         evidence.addresses.push(address);
         // A time in the future means that the clock was set back: the age is unknown.
         evidence.is_young |= SystemTime::now().duration_since(written).map_or(true, |age| age < YOUNG);
     }
 
     fn add_rules(&mut self, network: &NetworkName, known: &[AttachmentId], search_path: &str) -> Result<(), CniError> {
-        let mut known: Vec<AttachmentId> = known.to_vec();
         let named = self.named.keys().cloned();
-        known.extend(named.map(|(container_id, ifname)| AttachmentId { container_id, ifname }));
+        let named = named.map(|(container_id, ifname)| AttachmentId { container_id, ifname });
+        let by_key: BTreeMap<String, AttachmentId> =
+            known.iter().cloned().chain(named).map(|id| (key_of(network, &id), id)).collect();
         for Noted { key, container, ifname, address, object } in
             filter::list(network.as_str(), search_path).map_err(failed)?
         {
-            let is_it = |id: &&AttachmentId| key_of(network, id) == key;
             let container = container.and_then(|container| ContainerId::parse(&container).ok());
             let ifname = ifname.and_then(|ifname| IfName::parse(&ifname).ok());
             let named = || self.id(container?, ifname);
-            let evidence = match known.iter().find(is_it).cloned().or_else(named) {
+            let evidence = match by_key.get(&key).cloned().or_else(named) {
                 Some(id) => self.of(&id),
                 None => self.nameless.entry(key).or_default(),
             };
-            evidence.objects.push(object);
+            evidence.rules.push(object);
             evidence.addresses.extend(address);
         }
         Ok(())
     }
 
     /// The conclusion from each attachment's evidence. Namespaces are searched only where links are not enough.
-    fn evaluate(self) -> Vec<OnNode> {
+    fn evaluate(self) -> Vec<Seen> {
         let is_undecided = |evidence: &&Evidence| evidence.life != Some(Life::Lives) && !evidence.addresses.is_empty();
         let all = || self.named.values().chain(self.nameless.values());
         let places = all().any(|evidence| is_undecided(&evidence)).then(Places::look);
@@ -171,9 +208,13 @@ impl Found {
         };
         let id = |(container_id, ifname)| Some(AttachmentId { container_id, ifname });
         let lives: Vec<Life> = all().map(life).collect();
-        let named = self.named.into_iter().map(|(key, evidence)| (id(key), evidence.objects));
-        let nameless = self.nameless.into_values().map(|evidence| (None, evidence.objects));
-        named.chain(nameless).zip(lives).map(|((id, objects), life)| OnNode { id, objects, life }).collect()
+        let named = self.named.into_iter().map(|(key, evidence)| (id(key), evidence));
+        let nameless = self.nameless.into_values().map(|evidence| (None, evidence));
+        let seen = |((id, evidence), life)| {
+            let Evidence { links, reserved, rules, .. } = evidence;
+            Seen { id, links, reserved, rules, life }
+        };
+        named.chain(nameless).zip(lives).map(seen).collect()
     }
 }
 

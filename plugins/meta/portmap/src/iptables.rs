@@ -26,12 +26,12 @@ use crate::conf::Mark;
 use crate::holder::{self, Holder};
 use crate::pod::{Known, Pod, Whose, udp_destination, whose};
 
-const DNAT: &str = "CNI-HOSTPORT-DNAT";
+pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
 const MASQ: &str = "CNI-HOSTPORT-MASQ";
 /// Older versions of the reference: a chain `CNI-SN-…` for each container, entered from this one.
 const OLD_SNAT: &str = "CNI-HOSTPORT-SNAT";
-const OWN: &str = "CNI-DN-";
+pub(crate) const OWN: &str = "CNI-DN-";
 /// The longest comment, in bytes: `struct xt_comment_info` has 256 with the final NUL.
 const COMMENT_MAX: usize = 255;
 /// `XT_MULTI_PORTS`.

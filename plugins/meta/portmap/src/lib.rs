@@ -6,10 +6,12 @@
 //! | `pod` | what all backends know of the container |
 //! | `iptables`, `native` | the rules of each backend |
 //! | `holder` | containers that hold a port already |
+//! | [`forwards`] | the rules on the node, for programs that show them |
 //! | `localnet` | what 127.0.0.1 needs |
 
 pub mod conditions;
 pub mod conf;
+pub mod forwards;
 
 mod pod;
 

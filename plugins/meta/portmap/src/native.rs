@@ -30,6 +30,8 @@ use crate::pod::{Known, Pod, Whose, udp_destination, whose};
 const PORTS: &str = "hostports";
 /// Older versions of the reference have rules with a host address here. It stays empty.
 const ADDRESS_PORTS: &str = "hostip_hostports";
+/// The chains with forwarding rules, in the order in which packets pass them.
+pub(crate) const FORWARDING: [&str; 2] = [ADDRESS_PORTS, PORTS];
 const ALL: &str = "hostports_all";
 const MASQUERADING: &str = "masquerading";
 const ENTRIES: [&str; 2] = ["prerouting", "output"];
@@ -104,7 +106,7 @@ fn shared(table: &mut Table<'_>) -> Result<Vec<Edit>> {
     for chain in [PORTS, ADDRESS_PORTS, ALL] {
         edits.extend(table.create_chain_once(chain)?);
     }
-    for chain in [ADDRESS_PORTS, PORTS] {
+    for chain in FORWARDING {
         edits.extend(table.append_once(rule(ALL, Rule::jump(chain)))?);
     }
     for chain in ENTRIES {

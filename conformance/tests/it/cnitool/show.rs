@@ -1,0 +1,144 @@
+//! `cnitool show` on a prepared node: attachments of this suite, of another runtime and of the reference, and what belongs to
+//! nothing.
+
+use super::Tour;
+use crate::subjects::reference_or_skip;
+use expect_test::expect;
+use serde_json::{Value, json};
+use std::fs;
+use std::time::{Duration, SystemTime};
+use testns::{Container, Remains, Subject};
+
+fn netns(pod: &Container) -> String {
+    pod.namespace().path().display().to_string()
+}
+
+/// A node with the plugins, and the network with forwarded ports and limits.
+fn installed() -> Tour {
+    let tour = Tour::new();
+    assert!(tour.install(&[]).status.success());
+    let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
+        {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
+         "ipam": {"type": "host-local", "subnet": format!("{}.0/28", tour.subnet)}},
+        {"type": "portmap", "capabilities": {"portMappings": true}},
+        {"type": "bandwidth", "capabilities": {"bandwidth": true}}]});
+    fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
+    tour
+}
+
+impl Tour {
+    fn add(&self, name: &str, pod: &Container, more: &[&str]) {
+        self.cnitool(&[&["add", "office", &netns(pod), "--container-id", name][..], more].concat());
+    }
+
+    fn show(&self, words: &[&str]) -> String {
+        self.stable(&self.cnitool(&[&["show"], words].concat()))
+    }
+
+    fn shown(&self, words: &[&str]) -> Value {
+        serde_json::from_str(&self.cnitool(&[&["show", "--json"], words].concat())).unwrap()
+    }
+
+    /// The text with the addresses of a node that is alone, and without ages, which depend on the machine's speed.
+    fn stable(&self, text: &str) -> String {
+        let is_age = |word: &&str| word.strip_suffix('s').is_some_and(|age| age.parse::<u64>().is_ok());
+        let line = |line: &str| {
+            let age = line.rsplit(' ').next().filter(is_age).map_or(String::new(), |age| format!("  {age}"));
+            line.strip_suffix(&age).unwrap_or(line).replace(&self.subnet, "10.7.0") + "\n"
+        };
+        text.lines().map(line).collect()
+    }
+}
+
+#[test]
+fn a_node_is_shown_with_all_that_its_networks_have() {
+    let tour = installed();
+    let [web, other, gone] = ["web", "other", "gone"].map(|name| (name, tour.node.container()));
+    let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
+        "bandwidth": {"ingressRate": 1_000_000, "ingressBurst": 80_000, "egressRate": 2_000_000, "egressBurst": 80_000}});
+    tour.add(web.0, &web.1, &["--cap-args", &mapped.to_string()]);
+    tour.add(other.0, &other.1, &["--cache-dir", "/run/other"]);
+    tour.add(gone.0, &gone.1, &[]);
+    let at_gone = netns(&gone.1);
+    drop(gone.1.leave(Remains::Gone));
+    tour.node.settle(Duration::from_secs(60));
+    tour.cnitool(&["ipam", "reserve", "office", &tour.address(9)]);
+    let store = "/var/lib/cni/networks/old";
+    fs::create_dir_all(store).unwrap();
+    fs::create_dir_all("/var/lib/cni/networks/empty").unwrap();
+    fs::write(format!("{store}/{}", tour.address(200)), "lost\r\neth0").unwrap();
+    let reservation = format!("/var/lib/cni/networks/office/{}", tour.address(4));
+    let two_hours_ago = SystemTime::now() - Duration::from_secs(7300);
+    fs::File::options().write(true).open(reservation).unwrap().set_modified(two_hours_ago).unwrap();
+    fs::write("/var/lib/cni/results/broken", "{").unwrap();
+    fs::write("/etc/cni/net.d/20-bad.conflist", "\u{1b}[2J").unwrap();
+    let shown = tour.show(&[]).replace(&netns(&web.1), "WEB").replace(&at_gone, "GONE");
+    expect![[r#"
+        office  bridge, portmap, bandwidth  /etc/cni/net.d/10-office.conflist
+        ├─ bridge cni0  up  10.7.0.1/28, mtu 1500, 2 ports
+        ├─ 10.7.0.1 - 10.7.0.14  ██████░░░░░░░░░░░░░░  4 used, 9 free
+        ├─ 10.7.0.9 held by hand
+        ├─ gone  eth0  10.7.0.4  gone  2h
+        │  ├─ namespace GONE
+        │  ├─ iptables masquerade of 10.7.0.4
+        │  └─ its interface was not found, so its maker is unknown
+        ├─ other  eth0  10.7.0.3  lives
+        │  ├─ not in this cache: another runtime's
+        │  ├─ link vethd2973bf6 on cni0
+        │  └─ iptables masquerade of 10.7.0.3
+        └─ web  eth0  10.7.0.2  lives
+           ├─ namespace WEB
+           ├─ link vethd9f55780 on cni0
+           ├─ port 8080/tcp of the node to port 80
+           ├─ at most 1 Mbit/s to the container
+           ├─ at most 2 Mbit/s from the container
+           └─ iptables masquerade of 10.7.0.2
+        old  plugins unknown  no file and not in the cache; known from what it left
+        └─ lost  eth0  10.7.0.200  young
+           ├─ not in this cache: another runtime's
+           └─ its interface was not found, so its maker is unknown
+        could not be looked at
+        ├─ /var/lib/cni/results/broken passed over: EOF while parsing an object at line
+        │    1 column 1
+        └─ /etc/cni/net.d/20-bad.conflist: cannot parse network config: expected value
+             at line 1 column 1
+    "#]]
+    .assert_eq(&shown);
+    assert!(!shown.contains('\u{1b}'));
+
+    let shown = tour.shown(&["office"]);
+    let web = &shown["networks"][0]["attachments"][2];
+    let port = json!([{"protocol": "tcp", "hostAddress": null, "hostPort": 8080, "containerPort": 80}]);
+    assert_eq!((&web["container"], &web["ports"], &web["life"]), (&json!("web"), &port, &json!("lives")), "{web}");
+    assert_eq!((&web["toBitsPerSecond"], &web["fromBitsPerSecond"]), (&json!(1_000_000), &json!(2_000_000)), "{web}");
+    assert_eq!((&web["maker"], &web["complete"]), (&json!("this-suite"), &json!(true)));
+    let range = &shown["networks"][0]["ranges"][0];
+    assert_eq!((&range["total"], &range["used"], &range["free"]), (&json!(13), &json!(4), &json!(9)), "{range}");
+    assert_eq!(
+        (&shown["networks"][1], &shown["unowned"]),
+        (&Value::Null, &json!([])),
+        "only the one that was asked for"
+    );
+    let absent = tour.run(&tour.bin_dir.join("cnitool"), &["show", "absent"]);
+    assert_eq!((absent.status.code(), absent.stdout.as_slice()), (Some(1), &b""[..]));
+}
+
+#[test]
+fn attachments_of_the_reference_are_shown_with_their_links() {
+    let Some(Subject::Folder(reference)) = reference_or_skip() else { return };
+    let tour = installed();
+    let network = json!({"cniVersion": "1.0.0", "name": "office", "plugins": [
+        {"type": "bridge", "bridge": "br9", "isGateway": true,
+         "ipam": {"type": "host-local", "subnet": format!("{}.0/28", tour.subnet)}}]});
+    fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
+    let pod = tour.node.container();
+    tour.add("web", &pod, &["--cni-path", &reference.display().to_string()]);
+    // The network's file is gone: the cache has its configuration.
+    fs::remove_file("/etc/cni/net.d/10-office.conflist").unwrap();
+    let shown = tour.shown(&[]);
+    let network = &shown["networks"][0];
+    assert_eq!((&network["knownFrom"], &network["links"][0]["name"]), (&json!("cache"), &json!("br9")), "{network}");
+    let web = &network["attachments"][0];
+    assert_eq!((&web["maker"], &web["life"]), (&json!("reference-or-other"), &json!("lives")), "{web}");
+    assert_eq!((&web["addresses"], &web["links"][0]["master"]), (&json!([tour.address(2)]), &json!("br9")), "{web}");
+}

@@ -1,0 +1,293 @@
+//! The view as a tree of text, at most [`COLUMNS`] wide: [`tree`] makes it, [`text`] writes it.
+
+use std::fmt::{Display, Write};
+use std::time::SystemTime;
+
+use anstyle::{AnsiColor, Style};
+use libcni::inventory::Life;
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
+use validate::render::visible;
+
+use crate::{Attachment, Limits, Maker, Network, Origin, Shared, View, word};
+
+/// Columns of a line: longer ones go on below.
+pub const COLUMNS: usize = 80;
+
+/// Columns of a bar.
+const BAR: usize = 20;
+
+/// A line of the tree, and what is below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Branch {
+    /// The line.
+    pub line: Vec<Part>,
+    /// What is below it.
+    pub below: Vec<Branch>,
+}
+
+/// Some words of a line. Nothing in them acts on a terminal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// What they are.
+    pub tone: Tone,
+    /// The words.
+    pub text: String,
+}
+
+/// What words are, from which their colour follows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tone {
+    /// Anything.
+    Plain,
+    /// The name of a network or container.
+    Name,
+    /// Of less importance.
+    Faint,
+    /// As it should be.
+    Good,
+    /// Worth a look.
+    Warning,
+    /// Wrong.
+    Bad,
+}
+
+impl Tone {
+    fn style(self) -> Style {
+        let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
+        match self {
+            Self::Plain => Style::new(),
+            Self::Name => Style::new().bold(),
+            Self::Faint => Style::new().dimmed(),
+            Self::Good => colour(AnsiColor::Green),
+            Self::Warning => colour(AnsiColor::Yellow),
+            Self::Bad => colour(AnsiColor::Red),
+        }
+    }
+}
+
+impl Branch {
+    fn new(tone: Tone, text: impl Display) -> Self {
+        Self { line: Vec::new(), below: Vec::new() }.and(tone, text)
+    }
+
+    fn plain(text: impl Display) -> Self {
+        Self::new(Tone::Plain, text)
+    }
+
+    fn and(mut self, tone: Tone, text: impl Display) -> Self {
+        self.line.push(Part { tone, text: visible(&text.to_string()) });
+        self
+    }
+
+    fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
+        self.below.extend(below);
+        self
+    }
+}
+
+/// The tree of each network, and of what belongs to none.
+#[must_use]
+pub fn tree(view: &View) -> Vec<Branch> {
+    let mut trees: Vec<Branch> = view.networks.iter().map(|network| of_network(network, view.at)).collect();
+    let rest = [("belongs to no known network", &view.unowned), ("could not be looked at", &view.unseen)];
+    for (title, items) in rest.into_iter().filter(|(_, items)| !items.is_empty()) {
+        trees.push(Branch::new(Tone::Warning, title).with(items.iter().map(Branch::plain)));
+    }
+    trees
+}
+
+fn of_network(network: &Network, at: SystemTime) -> Branch {
+    let origin = match &network.origin {
+        Origin::File(path) => path.display().to_string(),
+        Origin::Cache => "no file; known from the cache".to_owned(),
+        Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
+    };
+    let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
+    let plugins = if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
+    let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
+    let nameless = network.nameless.iter().map(|object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object));
+    Branch::new(Tone::Name, &network.name)
+        .and(Tone::Plain, plugins)
+        .and(tone, origin)
+        .with(network.links.iter().map(of_shared))
+        .with(network.ranges.iter().map(of_range))
+        .with(by_hand)
+        .with(network.attachments.iter().map(|attachment| of_attachment(attachment, at)))
+        .with(nameless)
+}
+
+fn of_shared(link: &Shared) -> Branch {
+    let kind = if link.kind.is_empty() { "link" } else { &link.kind };
+    let (tone, state) = if link.up { (Tone::Good, "up") } else { (Tone::Bad, "down") };
+    // Every link has one of IPv6's own, which says nothing of the network.
+    let is_own = |address: &&ipnetwork::IpNetwork| matches!(address.ip(), std::net::IpAddr::V6(ip) if ip.is_unicast_link_local());
+    let addresses: Vec<_> = link.addresses.iter().filter(|address| !is_own(address)).collect();
+    let addresses = if addresses.is_empty() { "no address".to_owned() } else { listed(&addresses) };
+    let ports = if link.kind == "bridge" { format!(", {}", count(link.ports, "port")) } else { String::new() };
+    Branch::plain(format!("{kind} {}", link.name))
+        .and(tone, state)
+        .and(Tone::Plain, format!("{addresses}, mtu {}{ports}", link.mtu_bytes))
+}
+
+fn of_range(range: &host_local::inventory::Usage) -> Branch {
+    let host_local::inventory::Usage { first, last, total, used, .. } = range;
+    // Without it, a range with one address of many would look unused.
+    let least = usize::from(*used > 0);
+    let share = used.saturating_mul(BAR as u128).checked_div(*total).unwrap_or(BAR as u128);
+    let full = usize::try_from(share).unwrap_or(BAR).clamp(least, BAR);
+    let tone = match full {
+        _ if used >= total => Tone::Bad,
+        full if full * 10 >= BAR * 9 => Tone::Warning,
+        _ => Tone::Good,
+    };
+    Branch::plain(format!("{first} - {last}"))
+        .and(tone, format!("{}{}", "█".repeat(full), "░".repeat(BAR - full)))
+        .and(Tone::Plain, format!("{used} used, {} free", total.saturating_sub(*used)))
+}
+
+fn of_attachment(attachment: &Attachment, at: SystemTime) -> Branch {
+    let tone = match attachment.life {
+        Life::Lives | Life::Young => Tone::Good,
+        Life::Unknown => Tone::Warning,
+        Life::Gone => Tone::Bad,
+    };
+    let head = Branch::new(Tone::Name, &attachment.id.container_id)
+        .and(Tone::Plain, &attachment.id.ifname)
+        .and(
+            Tone::Plain,
+            if attachment.addresses.is_empty() { "no address".into() } else { listed(&attachment.addresses) },
+        )
+        .and(tone, word(attachment.life));
+    let head = match attachment.since.map(|since| at.duration_since(since)) {
+        Some(Ok(age)) => head.and(Tone::Faint, age_of(age.as_secs())),
+        Some(Err(_)) => head.and(Tone::Warning, "made in the future"),
+        None => head,
+    };
+    head.with(details(attachment))
+}
+
+fn details(attachment: &Attachment) -> Vec<Branch> {
+    let Attachment { netns, links, ports, limits, rules, maker, is_complete, .. } = attachment;
+    let mut below = Vec::new();
+    match is_complete {
+        Some(false) => below.push(Branch::new(Tone::Bad, "its ADD was not finished")),
+        None => below.push(Branch::new(Tone::Faint, "not in this cache: another runtime's")),
+        Some(true) => {}
+    }
+    if !netns.is_empty() {
+        below.push(Branch::plain(format!("namespace {netns}")));
+    }
+    for link in links {
+        let master = link.master.as_ref().map_or(String::new(), |master| format!(" on {master}"));
+        let line = Branch::plain(format!("link {}{master}", link.name));
+        below.push(if link.up { line } else { line.and(Tone::Bad, "down") });
+    }
+    for forward in ports {
+        let node = forward.address.map_or("the node".to_owned(), |address| address.to_string());
+        let (port, protocol, to) = (forward.port, forward.protocol.name(), forward.to.port());
+        let line = format!("port {port}/{protocol} of {node} to port {to}");
+        below.push(Branch::plain(line));
+    }
+    let Limits { to_bytes, from_bytes } = *limits;
+    for (rate_bytes, direction) in [(to_bytes, "to"), (from_bytes, "from")] {
+        below.extend(
+            rate_bytes.map(|bytes| Branch::plain(format!("at most {} {direction} the container", rate(bytes)))),
+        );
+    }
+    below.extend(rules.iter().map(Branch::plain));
+    match maker {
+        Maker::ThisSuite => {}
+        Maker::Reference => below.push(Branch::new(Tone::Faint, "made by the reference or another make: no mark")),
+        Maker::Unknown => below.push(Branch::new(Tone::Faint, "its interface was not found, so its maker is unknown")),
+    }
+    below
+}
+
+fn listed(items: &[impl ToString]) -> String {
+    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+/// In the largest unit that it has one of.
+fn age_of(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let largest = units.into_iter().find(|(unit, _)| seconds >= *unit);
+    largest.map_or(format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
+}
+
+/// In bits per second, as the plugin `bandwidth` is configured.
+fn rate(bytes: u64) -> String {
+    let bits = u128::from(bytes) * 8;
+    let units = [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")];
+    let largest = units.into_iter().find(|(unit, _)| bits >= *unit && bits.is_multiple_of(*unit));
+    largest.map_or(format!("{bits} bit/s"), |(unit, name)| format!("{} {name}", bits / unit))
+}
+
+/// The trees as lines, with the escapes of colours; a stream that wants none removes them.
+#[must_use]
+pub fn text(trees: &[Branch]) -> String {
+    let mut text = String::new();
+    for tree in trees {
+        write_lines(&tree.line, "", "", &mut text);
+        write_below(tree, "", &mut text);
+    }
+    text
+}
+
+fn write_below(tree: &Branch, before: &str, text: &mut String) {
+    for (place, branch) in tree.below.iter().enumerate() {
+        let is_last = place + 1 == tree.below.len();
+        let (here, then) = if is_last { ("└─ ", "   ") } else { ("├─ ", "│  ") };
+        let below = if branch.below.is_empty() { "  " } else { "│ " };
+        write_lines(&branch.line, &format!("{before}{here}"), &format!("{before}{then}{below}"), text);
+        write_below(branch, &format!("{before}{then}"), text);
+    }
+}
+
+/// Writes a line between words into as many as it takes; a word that has no room in any is cut into pieces.
+fn write_lines(line: &[Part], first: &str, next: &str, text: &mut String) {
+    text.push_str(first);
+    let (mut column, mut gap) = (first.width(), 0);
+    for part in line {
+        let style = part.tone.style();
+        for word in part.text.split_whitespace() {
+            let width = word.width();
+            let begin = next.width();
+            if column + gap + width > COLUMNS && column > begin {
+                text.push('\n');
+                text.push_str(next);
+                (column, gap) = (begin, 0);
+            }
+            text.push_str(&" ".repeat(gap));
+            column += gap;
+            let mut piece = String::new();
+            for c in word.chars() {
+                let width = c.width().unwrap_or(0);
+                if column + width > COLUMNS {
+                    styled(style, &piece, text);
+                    piece.clear();
+                    text.push('\n');
+                    text.push_str(next);
+                    column = begin;
+                }
+                piece.push(c);
+                column += width;
+            }
+            styled(style, &piece, text);
+            gap = 1;
+        }
+        gap = 2;
+    }
+    text.push('\n');
+}
+
+fn styled(style: Style, words: &str, text: &mut String) {
+    // Writing to a String cannot fail.
+    let _infallible = write!(text, "{style}{words}{style:#}");
+}
+
+#[cfg(test)]
+mod tests;

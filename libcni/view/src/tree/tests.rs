@@ -1,0 +1,144 @@
+use super::*;
+use crate::{Forward, HostLink, Protocol};
+use expect_test::expect;
+use host_local::inventory::Usage;
+use std::time::Duration;
+
+fn range(first: &str, last: &str, used: u128, total: u128) -> Usage {
+    Usage { set: 0, first: first.parse().unwrap(), last: last.parse().unwrap(), total, used }
+}
+
+fn attachment(container: &str, address: &str) -> Attachment {
+    Attachment {
+        id: libcni::Attachment::new(container, "eth0").unwrap().id,
+        netns: "/run/netns/web".to_owned(),
+        addresses: vec![address.parse().unwrap()],
+        links: Vec::new(),
+        ports: Vec::new(),
+        limits: Limits::default(),
+        rules: Vec::new(),
+        since: Some(SystemTime::UNIX_EPOCH),
+        maker: Maker::ThisSuite,
+        life: Life::Lives,
+        is_complete: Some(true),
+        conf: None,
+    }
+}
+
+fn network(name: &str) -> Network {
+    Network {
+        name: name.to_owned(),
+        origin: Origin::File(format!("/etc/cni/net.d/10-{name}.conflist").into()),
+        plugins: vec!["bridge".to_owned(), "portmap".to_owned()],
+        links: Vec::new(),
+        ranges: Vec::new(),
+        by_hand: Vec::new(),
+        attachments: Vec::new(),
+        nameless: Vec::new(),
+    }
+}
+
+fn view(networks: Vec<Network>) -> View {
+    let at = SystemTime::UNIX_EPOCH + Duration::from_secs(3 * 3600 + 5);
+    View { networks, unowned: Vec::new(), unseen: Vec::new(), at }
+}
+
+fn plain(view: &View) -> String {
+    without_colours(&text(&tree(view)))
+}
+
+/// Without escapes of colours.
+fn without_colours(text: &str) -> String {
+    let mut pieces = text.split('\u{1b}');
+    let first = pieces.next().unwrap_or_default().to_owned();
+    first + &pieces.filter_map(|piece| piece.split_once('m')).map(|(_, rest)| rest).collect::<String>()
+}
+
+#[test]
+fn a_network_with_all_that_it_can_have() {
+    let mut office = network("office");
+    office.links.push(Shared {
+        name: "cni0".into(),
+        kind: "bridge".into(),
+        up: true,
+        mtu_bytes: 1500,
+        addresses: vec!["10.7.0.1/24".parse().unwrap(), "fe80::1/64".parse().unwrap()],
+        ports: 2,
+    });
+    office.ranges = vec![
+        range("10.7.0.1", "10.7.0.254", 2, 253),
+        range("fd00::1", "fd00::a", 9, 10),
+        range("10.8.0.1", "10.8.0.2", 2, 2),
+    ];
+    office.by_hand.push("10.7.0.9".parse().unwrap());
+    let mut web = attachment("web", "10.7.0.2");
+    web.links.push(HostLink { name: "veth1f2e3d4c".into(), master: Some("cni0".into()), up: true });
+    web.ports.push(Forward { protocol: Protocol::Tcp, address: None, port: 8080, to: "10.7.0.2:80".parse().unwrap() });
+    web.limits = Limits { to_bytes: Some(125_000), from_bytes: Some(1) };
+    web.rules.push("iptables masquerade of 10.7.0.2".into());
+    let mut other = attachment("cnitool-82e215debf7df4651d36", "10.7.0.3");
+    other.addresses.push("fd00:1234:5678:9abc:def0:1234:5678:9abc".parse().unwrap());
+    (other.netns, other.is_complete, other.maker) = (String::new(), None, Maker::Reference);
+    (other.life, other.since) = (Life::Gone, None);
+    office.attachments = vec![web, other];
+    office.nameless.push("link veth00000000 (nothing speaks for a container)".into());
+    expect![[r#"
+        office  bridge, portmap  /etc/cni/net.d/10-office.conflist
+        ├─ bridge cni0  up  10.7.0.1/24, mtu 1500, 2 ports
+        ├─ 10.7.0.1 - 10.7.0.254  █░░░░░░░░░░░░░░░░░░░  2 used, 251 free
+        ├─ fd00::1 - fd00::a  ██████████████████░░  9 used, 1 free
+        ├─ 10.8.0.1 - 10.8.0.2  ████████████████████  2 used, 0 free
+        ├─ 10.7.0.9 held by hand
+        ├─ web  eth0  10.7.0.2  lives  3h
+        │  ├─ namespace /run/netns/web
+        │  ├─ link veth1f2e3d4c on cni0
+        │  ├─ port 8080/tcp of the node to port 80
+        │  ├─ at most 1 Mbit/s to the container
+        │  ├─ at most 8 bit/s from the container
+        │  └─ iptables masquerade of 10.7.0.2
+        ├─ cnitool-82e215debf7df4651d36  eth0  10.7.0.3
+        │  │ fd00:1234:5678:9abc:def0:1234:5678:9abc  gone
+        │  ├─ not in this cache: another runtime's
+        │  └─ made by the reference or another make: no mark
+        └─ unnamed  link veth00000000 (nothing speaks for a container)
+    "#]]
+    .assert_eq(&plain(&view(vec![office])));
+}
+
+#[test]
+fn no_line_is_wider_than_a_terminal_and_nothing_acts_on_it() {
+    let mut bad = network("bad");
+    bad.origin = Origin::File(format!("/etc/\u{1b}[2J{}\u{202e}/x", "wide/".repeat(40)).into());
+    bad.nameless.push(format!("link {} 漢字{}", "word ".repeat(30), "漢".repeat(60)));
+    let mut web = attachment("web", "10.7.0.2");
+    web.netns = format!("/run/{}\n\u{9b}31m", "n".repeat(200));
+    bad.attachments.push(web);
+    let shown = view(vec![bad]);
+    let lines = plain(&shown);
+    assert!(lines.lines().all(|line| line.width() <= COLUMNS), "{lines}");
+    assert!(lines.lines().all(|line| !line.chars().any(char::is_control)), "{lines:?}");
+    assert!(lines.contains("\\u{1b}[2J") && lines.contains("\\u{202e}") && lines.contains("\\n\\u{9b}31m"), "{lines}");
+    assert_eq!(lines.matches("word").count(), 30, "nothing is left out: {lines}");
+}
+
+#[test]
+fn what_belongs_to_nothing_and_what_was_not_seen_is_named() {
+    let mut seen = view(Vec::new());
+    seen.unowned.push("link veth1, marked cni:old/web/eth0".into());
+    seen.unseen.push("forwarded ports: refused".into());
+    expect![[r#"
+        belongs to no known network
+        └─ link veth1, marked cni:old/web/eth0
+        could not be looked at
+        └─ forwarded ports: refused
+    "#]]
+    .assert_eq(&plain(&seen));
+}
+
+#[test]
+fn ages_and_rates_are_in_their_largest_unit() {
+    let ages = [0, 59, 60, 3_599, 3_600, 86_399, 86_400, 864_000].map(age_of);
+    assert_eq!(ages, ["0s", "59s", "1m", "59m", "1h", "23h", "1d", "10d"]);
+    let rates = [1, 125, 125_000, 187_500, 125_000_000, u64::MAX].map(rate);
+    assert_eq!(rates, ["8 bit/s", "1 kbit/s", "1 Mbit/s", "1500 kbit/s", "1 Gbit/s", "147573952589676412920 bit/s"]);
+}

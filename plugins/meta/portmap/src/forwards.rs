@@ -1,0 +1,65 @@
+//! The forwarding rules on the node, of all containers and of either side, for programs that show them.
+
+use std::collections::BTreeSet;
+use std::net::{IpAddr, SocketAddr};
+
+use filter::Filter;
+pub use filter::iptables::rule::Protocol;
+use filter::iptables::rule::Target;
+use filter::iptables::{Found, Table, TableName};
+use netops::error::Result;
+
+use crate::pod::FAMILIES;
+use crate::{iptables, native};
+
+/// A port of the node that is forwarded to a container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forward {
+    /// Its protocol.
+    pub protocol: Protocol,
+    /// The node's address; `None`: each of them.
+    pub address: Option<IpAddr>,
+    /// The node's port.
+    pub port: u16,
+    /// The container's address and port.
+    pub to: SocketAddr,
+}
+
+/// The rules of both backends and both variants of iptables, in the order in which the kernel tries them: of equal ports
+/// the first one gets the packets. Changes nothing. Rules with conditions that only iptables knows are left out.
+///
+/// # Errors
+/// The refusal of the kernel or iptables. A kernel without a packet filter is no error.
+pub fn list(search_path: &str) -> Result<Vec<Forward>> {
+    let Some(filter) = Filter::find()? else { return Ok(Vec::new()) };
+    let mut filter = filter.searching(search_path);
+    let mut found = Vec::new();
+    for family in FAMILIES {
+        filter.each_iptables(family, TableName::Nat, &mut |table| read(table, &[iptables::DNAT], &mut found))?;
+        read(&mut filter.native(native::table(family)), &native::FORWARDING, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// Takes the rules of these chains, and of those that they jump to.
+fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> Result<()> {
+    let mut read = BTreeSet::new();
+    for chain in chains {
+        for entry in table.list(chain)?.unwrap_or_default() {
+            match entry.goes_to() {
+                Some(chain) if chain.starts_with(iptables::OWN) && read.insert(chain.to_owned()) => {
+                    forwards.extend(table.list(chain)?.unwrap_or_default().iter().filter_map(forward));
+                }
+                _ => forwards.extend(forward(&entry)),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn forward(found: &Found) -> Option<Forward> {
+    let rule = found.rule.as_ref()?;
+    let Target::Dnat(to) = rule.target else { return None };
+    let address = rule.destination.as_ref().map(|is| is.value.ip());
+    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to })
+}
