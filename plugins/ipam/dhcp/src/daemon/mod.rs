@@ -42,6 +42,8 @@ struct Shared {
     folder: PathBuf,
     /// Which boot of the machine this is.
     boot: String,
+    /// How long a keeper may take to carry out an order.
+    order_within: Duration,
     keepers: RefCell<BTreeMap<Names, Handle>>,
     next_number: Cell<u64>,
 }
@@ -97,7 +99,7 @@ fn run(flags: Flags) -> Result<(), String> {
         let folder = state::folder(&flags.on_host(&flags.socket.to_string_lossy()));
         let boot = Boot::read().map_err(|error| error.to_string())?.id;
         let (keepers, next_number) = (RefCell::default(), Cell::new(0));
-        let shared = Rc::new(Shared { flags, folder, boot, keepers, next_number });
+        let shared = Rc::new(Shared { flags, folder, boot, order_within: ORDER_WITHIN, keepers, next_number });
         shared.resume()?;
         spawn_local(accept_all(Rc::clone(&shared), listening.listener()?));
         if let Err(error) = sd_notify::notify(&[NotifyState::Ready]) {
@@ -184,9 +186,11 @@ impl Shared {
             .unwrap_or_else(|_| Err(CniError::new(Code::INTERRUPTED, "DEL was called while ADD waited for a lease")))
     }
 
+    /// Gives back the lease, if there is one. A keeper that has not done so by the deadline may still have the lease: it is
+    /// not replaced, as it would release and forget its successor's.
     async fn release(&self, names: &Names) -> Result<(), CniError> {
         let (done, outcome) = oneshot::channel();
-        match self.order(names, Order::Release(done), outcome).await {
+        match self.order(names, Order::Release(done), outcome).await? {
             None | Some(Ok(())) => Ok(()),
             Some(Err(why)) => Err(CniError::new(Code::STATE, format!("cannot forget the lease: {why}"))),
         }
@@ -201,7 +205,7 @@ impl Shared {
             );
             CniError::new(Code::CHECK_FAILED, msg)
         };
-        match self.order(names, Order::Check(answer), outcome).await {
+        match self.order(names, Order::Check(answer), outcome).await? {
             Some(checked) => checked.map_err(|why| failed(&why)),
             None => Err(failed("none was asked for")),
         }
@@ -223,15 +227,77 @@ impl Shared {
         let mut records = Vec::new();
         for names in all {
             let (answer, outcome) = oneshot::channel();
-            records.extend(self.order(&names, Order::Report(answer), outcome).await.flatten());
+            match self.order(&names, Order::Report(answer), outcome).await {
+                Ok(record) => records.extend(record.flatten()),
+                Err(error) => tracing::warn!(%error, "the list is without this lease"),
+            }
         }
         records
     }
 
     /// Has a keeper carry out an order; `None` if there is none, or it has ended.
-    async fn order<T>(&self, names: &Names, order: Order, outcome: oneshot::Receiver<T>) -> Option<T> {
-        let orders = self.keepers.borrow().get(names).map(|handle| handle.orders.clone())?;
-        orders.send(order).await.ok()?;
-        tokio::time::timeout(ORDER_WITHIN, outcome).await.ok()?.ok()
+    ///
+    /// # Errors
+    /// Code 12: the keeper is there, and has not answered in time.
+    async fn order<T>(
+        &self,
+        names: &Names,
+        order: Order,
+        outcome: oneshot::Receiver<T>,
+    ) -> Result<Option<T>, CniError> {
+        let Some(orders) = self.keepers.borrow().get(names).map(|handle| handle.orders.clone()) else {
+            return Ok(None);
+        };
+        let carried_out = async {
+            orders.send(order).await.ok()?;
+            outcome.await.ok()
+        };
+        tokio::time::timeout(self.order_within, carried_out).await.map_err(|_elapsed| {
+            let Names { network, container_id, ifname } = names;
+            let within = self.order_within;
+            let msg = format!(
+                "the dhcp daemon's task for {ifname} of container {container_id} in network {network} has not answered \
+                 within {within:?}"
+            );
+            CniError::new(Code::TIMEOUT, msg).detail("Repeat the call; the lease is kept as long as the daemon has it.")
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shared(order_within: Duration) -> Shared {
+        Shared {
+            flags: Flags::parse([]).unwrap(),
+            folder: PathBuf::new(),
+            boot: String::new(),
+            order_within,
+            keepers: RefCell::default(),
+            next_number: Cell::new(0),
+        }
+    }
+
+    /// Its lease would be released and forgotten later, when another keeper may have the same one.
+    #[test]
+    fn lease_of_a_silent_keeper_is_not_reported_as_given_back() {
+        let names = Names { network: "net".into(), container_id: "c1".into(), ifname: "eth0".into() };
+        let shared = shared(Duration::from_millis(20));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            assert_eq!(shared.release(&names).await, Ok(()), "there is no keeper");
+            let (orders, mut inbox) = mpsc::channel(1);
+            shared.keepers.borrow_mut().insert(names.clone(), Handle { number: 0, orders });
+            // The second order does not even find a place in the queue.
+            for _ in 0..2 {
+                let error = shared.release(&names).await.unwrap_err();
+                assert_eq!(error.code, Code::TIMEOUT);
+                assert!(error.msg.contains("eth0 of container c1 in network net"), "{error}");
+            }
+            assert_eq!(shared.check(&names).await.unwrap_err().code, Code::TIMEOUT);
+            inbox.close();
+            assert_eq!(shared.release(&names).await, Ok(()), "the keeper has ended");
+        });
     }
 }
