@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage};
+use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::error::Result;
@@ -37,6 +37,30 @@ impl From<IpNetwork> for Address {
 pub fn add(link: &Link, address: &Address) -> Request {
     let message = RouteNetlinkMessage::NewAddress(message(link.index, address));
     request("add", "RTM_NEWADDR", link, address.net, message).flags(NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// How long an IPv6 address lasts, in seconds from now; `u32::MAX` is for ever. The kernel deletes it afterwards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lifetimes {
+    /// For new connections; at most `valid`.
+    pub preferred: u32,
+    /// For all; not 0.
+    pub valid: u32,
+}
+
+/// Gives an IPv6 address its lifetimes, and adds it if the link does not have it. It says nothing about which other addresses
+/// are on the link (`IFA_F_NOPREFIXROUTE`).
+///
+/// # Errors
+/// `EINVAL`: lifetimes that contradict each other. `ENODEV`: the link is gone. `EACCES`, `EPERM`: IPv6 is disabled on the link.
+pub fn ensure_for(link: &Link, net: IpNetwork, lifetimes: Lifetimes) -> Request {
+    let mut message = message(link.index, &net.into());
+    let mut times = CacheInfo::default();
+    (times.ifa_preferred, times.ifa_valid) = (lifetimes.preferred, lifetimes.valid);
+    message.attributes.push(AddressAttribute::CacheInfo(times));
+    message.attributes.push(AddressAttribute::Flags(AddressFlags::Noprefixroute));
+    request("set lifetimes of", "RTM_NEWADDR", link, net, RouteNetlinkMessage::NewAddress(message))
+        .flags(NLM_F_CREATE | NLM_F_REPLACE)
 }
 
 /// Deletes an address.

@@ -12,6 +12,7 @@ const RTM_DELLINK: u16 = 17;
 const HEADER_BYTES: usize = 16 + 16; // struct nlmsghdr, struct ifinfomsg
 const FAMILY_AT: usize = 16; // ifi_family
 const AF_BRIDGE: u8 = 7;
+const AF_INET6: u8 = 10;
 const KIND: u16 = 0x3fff; // NLA_TYPE_MASK
 
 /// `IFLA_ADDRESS`, `IFNAME`, `MTU`, `LINK`, `MASTER`, `TXQLEN`, `OPERSTATE`, `LINKINFO`, `IFALIAS`, `PROMISCUITY`,
@@ -21,6 +22,8 @@ const LINK_ATTRIBUTES: [u16; 16] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37, 
 /// `IFLA_AF_SPEC`: in a message of the bridge family a port's VLANs, the only part that is used; otherwise settings by
 /// address family.
 const PORT_ATTRIBUTE: u16 = 26;
+/// `IFLA_PROTINFO`: in a message of the IPv6 family what routers have advertised.
+const IPV6_ATTRIBUTE: u16 = 12;
 
 /// The message without the unused attributes. A message that is not about a link, or is damaged, is returned unchanged.
 pub(crate) fn without_unused(message: &[u8]) -> Cow<'_, [u8]> {
@@ -33,12 +36,16 @@ pub(crate) fn without_unused(message: &[u8]) -> Cow<'_, [u8]> {
 fn link_without_unused(message: &[u8]) -> Option<Vec<u8>> {
     let length = usize::try_from(u32_at(message, 0)?).ok()?;
     let (headers, mut rest) = message.get(..length)?.split_at_checked(HEADER_BYTES)?;
-    let of_bridge = headers.get(FAMILY_AT) == Some(&AF_BRIDGE);
+    let of_family = match headers.get(FAMILY_AT) {
+        Some(&AF_BRIDGE) => Some(PORT_ATTRIBUTE),
+        Some(&AF_INET6) => Some(IPV6_ATTRIBUTE),
+        _ => None,
+    };
     let mut kept = Vec::with_capacity(length);
     kept.extend_from_slice(headers);
     while !rest.is_empty() {
         let (length, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)? & KIND);
-        if LINK_ATTRIBUTES.contains(&kind) || (of_bridge && kind == PORT_ATTRIBUTE) {
+        if LINK_ATTRIBUTES.contains(&kind) || of_family == Some(kind) {
             kept.extend_from_slice(rest.get(..length)?);
             kept.resize(kept.len().next_multiple_of(4), 0);
         }

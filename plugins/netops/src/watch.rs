@@ -25,6 +25,7 @@ use crate::netns::{HOST, Netns};
 
 const RTNLGRP_LINK: u32 = 1; // include/uapi/linux/rtnetlink.h
 const RTNLGRP_IPV6_IFADDR: u32 = 9;
+const RTNLGRP_IPV6_IFINFO: u32 = 12;
 
 /// A subscription to the announcements of links and IPv6 addresses in one namespace.
 #[derive(Debug)]
@@ -54,7 +55,7 @@ impl Watch {
     /// # Errors
     /// As [`Kernel::host`].
     pub fn host() -> Result<Self> {
-        Self::open(HOST)
+        Self::open(HOST, &[])
     }
 
     /// Subscribes in the namespace `netns`.
@@ -63,13 +64,22 @@ impl Watch {
     /// As [`Kernel::in_netns`].
     pub fn in_netns(netns: &Netns) -> Result<Self> {
         let place = netns.path().display().to_string();
-        netns.run(|| Self::open(&place))?
+        netns.run(|| Self::open(&place, &[]))?
     }
 
-    fn open(place: &str) -> Result<Self> {
+    /// As [`Watch::in_netns`], and to what routers advertise ([`link::advertised`]).
+    ///
+    /// # Errors
+    /// As [`Kernel::in_netns`].
+    pub fn of_routers(netns: &Netns) -> Result<Self> {
+        let place = netns.path().display().to_string();
+        netns.run(|| Self::open(&place, &[RTNLGRP_IPV6_IFINFO]))?
+    }
+
+    fn open(place: &str, more: &[u32]) -> Result<Self> {
         let open = || {
             let socket = open_socket(DEADLINE)?;
-            for group in [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR] {
+            for &group in [RTNLGRP_LINK, RTNLGRP_IPV6_IFADDR].iter().chain(more) {
                 let errno = |error: std::io::Error| Errno::from_raw(error.raw_os_error().unwrap_or(nix::libc::EIO));
                 socket.add_membership(group).map_err(errno)?;
             }

@@ -8,6 +8,7 @@ mod kind;
 mod name;
 mod new;
 mod read;
+mod router;
 mod settings;
 mod transfer;
 
@@ -23,6 +24,7 @@ pub use bridge::{Bridge, create_bridge};
 pub use kind::Kind;
 pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
 pub use new::{NewLink, Place, create};
+pub use router::{Advertised, advertised};
 pub use settings::{Settings, add_alt_names, delete_alt_names, set};
 pub use transfer::{Before, transfer};
 pub use veth::{Veth, create_free_veth, create_veth};
