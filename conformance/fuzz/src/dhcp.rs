@@ -1,5 +1,6 @@
 //! What dhcp reads: frames and answers of a network that anybody may send to, and the lines on the daemon's socket.
 
+use dhcp::ipv6::{self, Identity, message};
 use dhcp::lease::{INFINITE, Lease};
 use dhcp::message::Incoming;
 use dhcp::rpc::Envelope;
@@ -38,6 +39,31 @@ fn lease_holds(lease: &Lease) {
         "a word of resolv.conf: {:?}",
         result.dns
     );
+}
+
+/// A DHCPv6 server's message, as bytes and as the options of one that is for the client.
+pub fn dhcp_ipv6_answer(data: &[u8]) {
+    let identity = Identity { duid: vec![0, 4, 7], iaid: 9 };
+    let mine = [&[7, 0, 0, 5, 0, 1, 0, 3, 0, 4, 7, 0, 2, 0, 1, 8], data].concat();
+    for bytes in [data, &mine] {
+        let Some(answer) = message::Incoming::decode(bytes, &identity) else { continue };
+        assert!(answer.xid < 1 << 24 && !answer.server.is_empty());
+        let Ok(lease) = answer.lease() else { continue };
+        let ipv6::Lease { address, preferred_seconds, seconds, renew_seconds, rebind_seconds, .. } = lease;
+        assert!(!address.is_unspecified() && !address.is_multicast() && !address.is_unicast_link_local());
+        assert!(0 < renew_seconds && renew_seconds <= rebind_seconds && rebind_seconds <= seconds);
+        assert!(preferred_seconds <= seconds && (seconds == INFINITE || renew_seconds < seconds));
+        let mut result = cni_spec::AddResult::default();
+        ipv6::Given::Leased(lease.clone()).extend(&mut result);
+        let words = result.dns.nameservers.iter().chain(&result.dns.search);
+        assert!(
+            words.into_iter().all(|word| !word.is_empty() && !word.contains(char::is_whitespace)),
+            "{:?}",
+            result.dns
+        );
+        let written = serde_json::to_vec(&lease).expect("it can be written");
+        assert_eq!(serde_json::from_slice::<ipv6::Lease>(&written).expect("what was written can be read"), lease);
+    }
 }
 
 /// A request on the daemon's socket. What is read is the same when written and read again.

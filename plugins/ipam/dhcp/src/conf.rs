@@ -52,11 +52,12 @@ struct Ipam {
     #[serde(rename = "useMTU")]
     use_mtu: bool,
     detect_conflict: bool,
+    ipv6: bool,
 }
 
 impl FromConf for Conf {
     fn from_conf(object: &ConfObject) -> Result<Self, CniError> {
-        let Ipam { daemon_socket_path, provide, request, priority, use_mtu, detect_conflict, .. } =
+        let Ipam { daemon_socket_path, provide, request, priority, use_mtu, detect_conflict, ipv6, .. } =
             object.decode::<Wire>()?.ipam;
         for entry in &provide {
             options::number("ipam.provide.option", &entry.option)?;
@@ -69,7 +70,7 @@ impl FromConf for Conf {
         if use_mtu && !request.contains(&code::MTU) {
             request.push(code::MTU);
         }
-        let extras = Extras { use_mtu, detect_conflict };
+        let extras = Extras { use_mtu, detect_conflict, ipv6 };
         Ok(Self { socket: socket(daemon_socket_path), provide, request, priority, extras })
     }
 }

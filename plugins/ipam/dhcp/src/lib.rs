@@ -6,6 +6,7 @@
 
 pub mod conf;
 pub mod daemon;
+pub mod ipv6;
 pub mod lease;
 pub mod machine;
 pub mod message;
@@ -19,12 +20,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cni_spec::{AddResult, Attachment, CniError, Code};
+use ipnetwork::IpNetwork;
 use netops::Netns;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, NetnsPath, Plugin, StatusRequest};
 
 use conf::{Conf, Removal};
-use lease::Lease;
-use rpc::{CallError, Names, Request, Sandbox};
+use ipv6::Given;
+use rpc::{CallError, Granted, Names, Request, Sandbox};
 
 /// The plugin.
 #[derive(Debug)]
@@ -74,7 +76,17 @@ impl Plugin for Dhcp {
             extras: conf.extras,
         };
         let answer = rpc::call(&conf.socket, asked, ADD_WITHIN).await?;
-        Ok(decode(answer)?.result(conf.priority))
+        let Granted { lease, ipv6 } = decode(answer)?;
+        let mut result = lease.result(conf.priority);
+        match ipv6 {
+            Some(given) => given.extend(&mut result),
+            None if conf.extras.ipv6 => {
+                let error = CniError::new(Code::UNSUPPORTED_FIELD, "the dhcp daemon does not know key ipam.ipv6");
+                return Err(error.detail("It is of an earlier version: restart it."));
+            }
+            None => (),
+        }
+        Ok(result)
     }
 
     /// Releases the lease. Where no daemon of ours runs, the release is noted for the next one: DEL of a node that is
@@ -102,12 +114,16 @@ impl Plugin for Dhcp {
     /// Compares prevResult with the lease that the daemon holds. Asks no server.
     async fn check(request: &CheckRequest<Conf>) -> Result<(), CniError> {
         let asked = Request::Check { names: names(&request.attachment) };
-        let lease = decode(rpc::call(&request.conf.own.socket, asked, OTHERS_WITHIN).await?)?;
+        let Granted { lease, ipv6 } = decode(rpc::call(&request.conf.own.socket, asked, OTHERS_WITHIN).await?)?;
         let prev = request.conf.get_prev_result()?;
-        match prev.ips.iter().any(|ip| ip.address == lease.address.into()) {
-            true => Ok(()),
-            false => {
-                let msg = format!("prevResult does not have the address of the lease, {}", lease.address);
+        let mut held = vec![IpNetwork::from(lease.address)];
+        if let Some(Given::Leased(lease)) = &ipv6 {
+            held.push(lease.network());
+        }
+        match held.iter().find(|address| !prev.ips.iter().any(|ip| ip.address == **address)) {
+            None => Ok(()),
+            Some(missing) => {
+                let msg = format!("prevResult does not have the address of the lease, {missing}");
                 Err(CniError::new(Code::CHECK_FAILED, msg))
             }
         }
@@ -148,7 +164,7 @@ fn sandbox(path: &NetnsPath) -> Result<Sandbox, CniError> {
     Ok(Sandbox { path: path.as_str().to_owned(), identity: netns.identity().numbers() })
 }
 
-fn decode(answer: serde_json::Value) -> Result<Lease, CniError> {
+fn decode(answer: serde_json::Value) -> Result<Granted, CniError> {
     serde_json::from_value(answer)
         .map_err(|error| CniError::new(Code::IO, format!("cannot use the lease of the dhcp daemon: {error}")))
 }

@@ -393,7 +393,8 @@ fn jittered(pause: Duration, random: u32) -> Duration {
     (pause + Duration::from_millis(u64::from(random % 2001))).saturating_sub(Duration::from_secs(1))
 }
 
-fn seconds(seconds: u32) -> Duration {
+/// A time of a server's. [`INFINITE`] is longer than any machine runs.
+pub(crate) fn seconds(seconds: u32) -> Duration {
     match seconds {
         INFINITE => Duration::from_secs(u64::MAX >> 8),
         seconds => Duration::from_secs(seconds.into()),

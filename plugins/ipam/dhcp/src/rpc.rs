@@ -13,6 +13,9 @@ use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
+use crate::ipv6::Given;
+use crate::lease::Lease;
+
 /// The version of this protocol.
 pub const VERSION: u32 = 1;
 
@@ -58,6 +61,21 @@ pub struct Extras {
     pub use_mtu: bool,
     /// No address is used that another station of the link has.
     pub detect_conflict: bool,
+    /// The link gets an IPv6 address, too.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub ipv6: bool,
+}
+
+/// What the daemon has for an attachment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Granted {
+    /// The lease.
+    #[serde(flatten)]
+    pub lease: Lease,
+    /// The IPv6 address, where it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Given>,
 }
 
 /// What the daemon is asked for.

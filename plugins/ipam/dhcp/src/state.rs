@@ -15,8 +15,9 @@ use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::daemon::Held;
 use crate::lease::Lease;
-use crate::rpc::{Extras, Names, Sandbox};
+use crate::rpc::{Extras, Granted, Names, Sandbox};
 
 const SUFFIX: &str = "json";
 
@@ -53,6 +54,9 @@ pub struct Record {
     pub subject: Subject,
     /// The lease, or the last one.
     pub lease: Lease,
+    /// The IPv6 address, where it was asked for and is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipv6: Option<Held>,
     /// When it was asked for, in seconds since the boot.
     pub since_seconds: u64,
     /// The boot.
@@ -63,6 +67,16 @@ pub struct Record {
     pub last_error: String,
     /// DEL was called while no daemon ran.
     pub is_released: bool,
+}
+
+impl Record {
+    /// What ADD returns; `None` as long as something of it is missing.
+    #[must_use]
+    pub fn granted(self) -> Option<Granted> {
+        let ipv6 = self.ipv6.filter(|held| !held.is_lost).map(|held| held.given);
+        let is_whole = !self.is_lost && ipv6.is_some() == self.subject.extras.ipv6;
+        is_whole.then_some(Granted { lease: self.lease, ipv6 })
+    }
 }
 
 /// The folder of the daemon that listens on `socket`.

@@ -5,9 +5,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cni_spec::CniError;
+use ipnetwork::Ipv6Network;
 use skel::Reply;
 
 use crate::conf::SOCKET;
+use crate::daemon::Held;
+use crate::ipv6::Given;
 use crate::lease::INFINITE;
 use crate::rpc::{self, Request};
 use crate::state::Record;
@@ -47,7 +50,8 @@ fn ask(socket: &std::path::Path) -> Result<Vec<Record>, CniError> {
 /// Columns as wide as their widest text. Times are from now; those that have passed are `now`.
 fn table(records: &[Record], now: Duration) -> String {
     let head = HEAD.map(str::to_owned);
-    let rows: Vec<[String; 10]> = std::iter::once(head).chain(records.iter().map(|record| row(record, now))).collect();
+    let both = |record: &Record| std::iter::once(row(record, now)).chain(ipv6_row(record, now)).collect::<Vec<_>>();
+    let rows: Vec<[String; 10]> = std::iter::once(head).chain(records.iter().flat_map(both)).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
     let line = |row: &[String; 10]| {
@@ -59,14 +63,7 @@ fn table(records: &[Record], now: Duration) -> String {
 
 fn row(record: &Record, now: Duration) -> [String; 10] {
     let Record { subject, lease, since_seconds, is_lost, last_error, .. } = record;
-    let at = |seconds: u32| match seconds {
-        _ if *is_lost => "-".to_owned(),
-        INFINITE => "never".to_owned(),
-        seconds => match (since_seconds + u64::from(seconds)).saturating_sub(now.as_secs()) {
-            0 => "now".to_owned(),
-            left => format!("{left}s"),
-        },
-    };
+    let at = |seconds: u32| at(seconds, *since_seconds, *is_lost, now);
     [
         subject.names.network.clone(),
         subject.names.container_id.clone(),
@@ -79,4 +76,37 @@ fn row(record: &Record, now: Duration) -> [String; 10] {
         at(lease.seconds),
         last_error.clone(),
     ]
+}
+
+/// The line of an IPv6 address, below that of its attachment's lease.
+fn ipv6_row(record: &Record, now: Duration) -> Option<[String; 10]> {
+    let Held { given, since_seconds, is_lost } = record.ipv6.as_ref()?;
+    let [network, container, interface, ..] = row(record, now);
+    let [address, server, state, renew, rebind, end] = match given {
+        Given::Slaac(addresses) => {
+            let addresses: Vec<String> = addresses.iter().map(Ipv6Network::to_string).collect();
+            [addresses.join(","), "-".into(), "slaac".into(), "-".into(), "-".into(), "-".into()]
+        }
+        Given::Leased(lease) => {
+            let at = |seconds: u32| at(seconds, *since_seconds, *is_lost, now);
+            let server = lease.server.iter().map(|byte| format!("{byte:02x}")).collect();
+            let state = if *is_lost { "lost" } else { "bound" };
+            let address = if *is_lost { "-".to_owned() } else { lease.network().to_string() };
+            let times = [lease.renew_seconds, lease.rebind_seconds, lease.seconds].map(at);
+            let [renew, rebind, end] = times;
+            [address, server, state.into(), renew, rebind, end]
+        }
+    };
+    Some([network, container, interface, address, server, state, renew, rebind, end, "".into()])
+}
+
+fn at(seconds: u32, since_seconds: u64, is_lost: bool, now: Duration) -> String {
+    match seconds {
+        _ if is_lost => "-".to_owned(),
+        INFINITE => "never".to_owned(),
+        seconds => match (since_seconds + u64::from(seconds)).saturating_sub(now.as_secs()) {
+            0 => "now".to_owned(),
+            left => format!("{left}s"),
+        },
+    }
 }

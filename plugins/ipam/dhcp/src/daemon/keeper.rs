@@ -1,7 +1,6 @@
 //! Keeps one lease: asks for it, renews it, and gives it back. A task each, on one event loop, whose timer wheel is theirs.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -16,13 +15,15 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::site::{SERVER_PORT, Site, SiteError, send_from_node};
+use super::six::{News, Place, Six};
 use crate::lease::Lease;
 use crate::machine::{Actions, Event, Identity, Machine, To};
 use crate::message::Incoming;
+use crate::rpc::Granted;
 use crate::state::{self, Record, Subject};
 
 /// How long an answer is listened for after a message. A socket that stayed open would keep the namespace alive.
-const LISTENS: Duration = Duration::from_secs(10);
+pub(super) const LISTENS: Duration = Duration::from_secs(10);
 
 /// The longest time until the clock is looked at again: tokio's stands still while the machine sleeps.
 const LONGEST_NAP: Duration = Duration::from_secs(60 * 60);
@@ -43,7 +44,7 @@ pub(super) enum Order {
 }
 
 /// The outcome of the first request, for ADD.
-pub(super) type First = oneshot::Sender<Result<Lease, CniError>>;
+pub(super) type First = oneshot::Sender<Result<Granted, CniError>>;
 
 /// A link that messages are exchanged on.
 struct Exchange {
@@ -57,6 +58,8 @@ pub(super) struct Keeper {
     shared: Rc<Shared>,
     subject: Subject,
     machine: Machine,
+    /// The other family's part, if it was asked for.
+    six: Option<Six>,
     exchange: Option<Exchange>,
     last_sent: Duration,
     last_error: String,
@@ -79,7 +82,7 @@ pub(crate) fn now() -> Duration {
     clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
 }
 
-fn random() -> u32 {
+pub(super) fn random() -> u32 {
     getrandom::u32().unwrap_or_else(|_| now().subsec_nanos())
 }
 
@@ -97,12 +100,14 @@ impl Keeper {
         (subject.mac, subject.index) = (mac.0, site.link.index);
         let udp = site.listen().map_err(kernel)?;
         let machine = Machine::new(identity(&shared, &subject), shared.flags.timing, random(), now());
-        Ok(Self { exchange: Some(Exchange { site, udp, renewing: None }), ..Self::with(shared, subject, machine) })
+        let six = subject.extras.ipv6.then(|| Six::begin(&subject));
+        let exchange = Some(Exchange { site, udp, renewing: None });
+        Ok(Self { exchange, six, ..Self::with(shared, subject, machine) })
     }
 
     /// Goes on with a lease that an earlier daemon held.
     pub(super) fn resume(shared: Rc<Shared>, record: Record) -> Self {
-        let Record { subject, lease, since_seconds, is_lost, last_error, .. } = record;
+        let Record { subject, lease, ipv6, since_seconds, is_lost, last_error, .. } = record;
         let since = Duration::from_secs(since_seconds);
         let (identity, timing) = (identity(&shared, &subject), shared.flags.timing);
         let machine = match is_lost {
@@ -110,13 +115,15 @@ impl Keeper {
             false => Machine::resume(identity, timing, random(), lease.clone(), since),
         };
         let last = Some((lease, since));
-        Self { last, is_lost, is_down: is_lost, last_error, ..Self::with(shared, subject, machine) }
+        let six = ipv6.map(|held| Six::resume(&subject, held));
+        let is_down = is_lost && !subject.extras.ipv6;
+        Self { last, six, is_lost, is_down, last_error, ..Self::with(shared, subject, machine) }
     }
 
     fn with(shared: Rc<Shared>, subject: Subject, machine: Machine) -> Self {
         let (last_sent, last_error) = (Duration::ZERO, String::new());
-        let (exchange, last, is_lost, is_down) = (None, None, false, false);
-        Self { shared, subject, machine, exchange, last_sent, last_error, last, is_lost, is_down }
+        let (six, exchange, last, is_lost, is_down) = (None, None, None, false, false);
+        Self { shared, subject, machine, six, exchange, last_sent, last_error, last, is_lost, is_down }
     }
 
     /// Keeps the lease until it is released, or its link is gone. `first` gets the first lease, or the reason why there is
@@ -161,6 +168,9 @@ impl Keeper {
                 }
                 received = receive(self.exchange.as_ref(), self.last_sent + LISTENS, self.subject.mac) => {
                     self.take(received)
+                }
+                news = news(self.six.as_mut(), &self.shared, &self.subject, self.last.as_ref()) => {
+                    self.heard(news, &mut first).map(|()| None)
                 }
             };
             match step {
@@ -228,8 +238,29 @@ impl Keeper {
     }
 
     fn reopen(&self) -> Result<Site, SiteError> {
-        let path: PathBuf = self.shared.flags.on_host(&self.subject.sandbox.path);
-        Site::reopen(&path, &self.subject, self.last.as_ref().map(|(lease, _)| lease))
+        place(&self.shared, &self.subject, self.last.as_ref()).open()
+    }
+
+    /// What follows from it for the record and ADD.
+    fn heard(&mut self, news: News, first: &mut Option<First>) -> Result<(), End> {
+        match news {
+            News::Changed => {
+                if self.record().and_then(Record::granted).is_some() {
+                    self.last_error.clear();
+                }
+                self.answer(first)
+            }
+            News::Lost(why) => {
+                self.last_error = why;
+                self.save();
+                Ok(())
+            }
+            News::Trouble(why) => {
+                self.trouble(why);
+                Ok(())
+            }
+            News::Gone(why) => Err(End::Gone(why)),
+        }
     }
 
     fn close(&mut self) {
@@ -312,10 +343,11 @@ impl Keeper {
                 let names = &self.subject.names;
                 tracing::error!(?names, why, "the lease has ended, and the link loses its address");
                 self.last_error = why;
-                (self.is_lost, self.is_down) = (true, !is_refused);
+                // IPv6 goes on where it was asked for.
+                (self.is_lost, self.is_down) = (true, !is_refused && !self.subject.extras.ipv6);
                 let address = self.last.as_ref().map(|(lease, _)| lease.address);
                 if let (Some(exchange), Some(address)) = (&self.exchange, address)
-                    && let Err(error) = exchange.site.remove_address(address)
+                    && let Err(error) = exchange.site.remove_address(address.into())
                 {
                     self.trouble(error.to_string());
                 }
@@ -337,7 +369,7 @@ impl Keeper {
             && (self.is_lost || old != lease.address)
         {
             tracing::warn!(?names, %old, new = %lease.address, "the link gets the address of the new lease");
-            let removed = if old == lease.address { Ok(()) } else { exchange.site.remove_address(old) };
+            let removed = if old == lease.address { Ok(()) } else { exchange.site.remove_address(old.into()) };
             if let Err(error) = removed.and_then(|()| exchange.site.configure(&lease, self.subject.priority)) {
                 self.trouble(error.to_string());
             }
@@ -350,14 +382,23 @@ impl Keeper {
         (self.is_lost, self.is_down) = (false, false);
         self.last = self.machine.held().map(|(lease, since)| (lease.clone(), since));
         self.close();
+        self.answer(first)
+    }
+
+    /// Saves what there is, and gives it to ADD if that is all that was asked for.
+    fn answer(&mut self, first: &mut Option<First>) -> Result<(), End> {
         let saved = self.save();
+        let Some(granted) = self.record().and_then(Record::granted) else { return Ok(()) };
         let Some(first) = first.take() else { return Ok(()) };
         if !saved {
-            let msg = format!("cannot keep the lease {}: {}", lease.address, self.last_error);
+            let msg = format!("cannot keep the lease {}: {}", granted.lease.address, self.last_error);
             drop(first.send(Err(CniError::new(Code::STATE, msg))));
             return Err(End::NotBound(CniError::new(Code::STATE, "not saved")));
         }
-        match first.send(Ok(lease)) {
+        if let Some(six) = &mut self.six {
+            six.attached();
+        }
+        match first.send(Ok(granted)) {
             Ok(()) => Ok(()),
             Err(_) => Err(End::Gone("the plugin ended before its lease came".into())),
         }
@@ -374,6 +415,9 @@ impl Keeper {
                 why,
                 "the server does not learn that the lease is released, and keeps it until it ends"
             );
+        }
+        if let Some(six) = &mut self.six {
+            six.give_back(&place(&self.shared, &self.subject, self.last.as_ref()));
         }
         self.close();
         state::remove(&self.shared.folder, &self.subject.names)
@@ -396,7 +440,7 @@ impl Keeper {
     }
 
     fn check(&self) -> Result<Record, String> {
-        let record = self.record().filter(|record| !record.is_lost);
+        let record = self.record().filter(|record| record.clone().granted().is_some());
         let record = record.ok_or_else(|| match &*self.last_error {
             "" => "no server has given one yet".to_owned(),
             error => error.to_owned(),
@@ -410,6 +454,7 @@ impl Keeper {
         Some(Record {
             subject: self.subject.clone(),
             lease,
+            ipv6: self.six.as_ref().and_then(|six| six.held().cloned()),
             since_seconds: since.as_secs(),
             boot: self.shared.boot.clone(),
             is_lost: self.is_lost,
@@ -436,7 +481,11 @@ impl Keeper {
 
     fn no_server(&self) -> CniError {
         let within = self.shared.flags.resend_timeout.as_secs();
-        let msg = format!("no DHCP server gave {} an address within {within} s", self.subject.names.ifname);
+        let server = match self.last {
+            None => "no DHCP server",
+            Some(_) => "no DHCPv6 server or router",
+        };
+        let msg = format!("{server} gave {} an address within {within} s", self.subject.names.ifname);
         let error = CniError::new(Code::NO_ADDRESS, msg)
             .detail("Look at the server's log for the client identifier, and whether the link reaches the server.");
         if self.last_error.is_empty() { error } else { error.detail(&self.last_error) }
@@ -466,8 +515,20 @@ async fn other_holder(site: &Site, address: Ipv4Addr) -> OpResult<Option<Mac>> {
     Ok(None)
 }
 
+/// The other family's news; never any if it was not asked for.
+async fn news(six: Option<&mut Six>, shared: &Rc<Shared>, subject: &Subject, last: Option<&(Lease, Duration)>) -> News {
+    match six {
+        Some(six) => six.next(&place(shared, subject, last)).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn place<'a>(shared: &'a Rc<Shared>, subject: &'a Subject, last: Option<&'a (Lease, Duration)>) -> Place<'a> {
+    Place { shared, subject, lease: last.map(|(lease, _)| lease) }
+}
+
 /// Waits for the time since the boot, or less long.
-async fn sleep_until(until: Duration) {
+pub(super) async fn sleep_until(until: Duration) {
     tokio::time::sleep_until(Instant::now() + until.saturating_sub(now()).min(LONGEST_NAP)).await;
 }
 

@@ -8,6 +8,7 @@ mod keeper;
 mod listen;
 mod serve;
 mod site;
+mod six;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -25,12 +26,12 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{LocalSet, spawn_local};
 
-use crate::lease::Lease;
-use crate::rpc::Names;
+use crate::rpc::{Granted, Names};
 use crate::state::{self, Record, Subject};
 use flags::{Flags, USAGE};
 pub(crate) use keeper::now as since_boot;
 use keeper::{First, Keeper, Order};
+pub use six::Held;
 
 /// How long a keeper may take to carry out an order. It only waits for the kernel.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
@@ -169,12 +170,13 @@ impl Shared {
     }
 
     /// The lease that an attachment has, or a new one.
-    async fn add(self: &Rc<Self>, subject: Subject) -> Result<Lease, CniError> {
+    async fn add(self: &Rc<Self>, subject: Subject) -> Result<Granted, CniError> {
         let names = subject.names.clone();
-        if let Ok(Record { subject: held, lease, .. }) = self.check(&names).await {
-            let same = Subject { index: held.index, mac: held.mac, ..subject.clone() };
-            if same == held {
-                return Ok(lease);
+        if let Ok(record) = self.check(&names).await {
+            let Subject { index, mac, .. } = record.subject;
+            let is_same = Subject { index, mac, ..subject.clone() } == record.subject;
+            if let Some(granted) = record.granted().filter(|_| is_same) {
+                return Ok(granted);
             }
         }
         self.release(&names).await?;

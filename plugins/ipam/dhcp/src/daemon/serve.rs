@@ -89,7 +89,7 @@ async fn answer(shared: &Rc<Shared>, request: Request) -> Result<Value, CniError
                 .await
                 .and_then(value)
         }
-        Request::Check { names } => shared.check(&names).await.and_then(|record| value(record.lease)),
+        Request::Check { names } => shared.check(&names).await.and_then(|record| value(record.granted())),
         Request::Del { names } => shared.release(&names).await.and_then(value),
         Request::Gc { network, valid } => shared.gc(&network, &valid).await.and_then(value),
         Request::Status => Ok(json!({})),

@@ -1,15 +1,20 @@
 //! The link of a lease, in its namespace: opened anew for each exchange, so that the daemon keeps no namespace alive.
 
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6};
 use std::path::Path;
+use std::time::Duration;
 
-use ipnetwork::{IpNetwork, Ipv4Network};
+use ipnetwork::{IpNetwork, Ipv6Network};
+use netops::addr::{Address, Lifetimes};
 use netops::arp::Arp;
-use netops::error::Result as OpResult;
-use netops::link::{self, Link, Settings, Target};
+use netops::error::{Cause, Result as OpResult};
+use netops::link::{self, Advertised, Link, Settings, Target};
 use netops::packet::LinkUdp;
+use netops::sysctl::{self, Key};
+use netops::watch::Watch;
 use netops::{Errno, Kernel, Netns, OpError, addr, route};
 use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::UdpSocket;
 
 use crate::lease::Lease;
 use crate::rpc::Sandbox;
@@ -19,6 +24,8 @@ use crate::state::Subject;
 pub(super) const CLIENT_PORT: u16 = 68;
 /// The servers'.
 pub(super) const SERVER_PORT: u16 = 67;
+/// The client's UDP port over IPv6 (RFC 8415, 7.2).
+const CLIENT_PORT_IPV6: u16 = 546;
 
 /// A link in an open namespace.
 #[derive(Debug)]
@@ -36,6 +43,17 @@ pub(super) enum SiteError {
     Gone(String),
     /// It could not be looked at.
     Failed(String),
+}
+
+/// What the routers of a link say about IPv6 addresses.
+#[derive(Debug)]
+pub(super) enum Heard {
+    /// Nothing in time.
+    Nothing,
+    /// Servers give them.
+    Managed,
+    /// Hosts make them: these.
+    Own(Vec<Ipv6Network>),
 }
 
 impl SiteError {
@@ -86,7 +104,7 @@ impl Site {
         let site = Self::open(path, &subject.sandbox, &subject.names.ifname)?;
         let has_mac = site.link.mac.is_some_and(|mac| mac.0 == subject.mac);
         let has_address = || match lease {
-            Some(lease) => site.has(lease.address),
+            Some(lease) => site.has(lease.address.into()),
             None => Ok(false),
         };
         if site.link.index == subject.index && (has_mac || has_address().map_err(failed)?) {
@@ -154,9 +172,9 @@ impl Site {
     ///
     /// # Errors
     /// As the kernel refuses.
-    pub(super) fn remove_address(&self, address: Ipv4Network) -> OpResult<()> {
+    pub(super) fn remove_address(&self, address: IpNetwork) -> OpResult<()> {
         match self.has(address)? {
-            true => self.kernel.run(addr::delete(&self.link, address.into())),
+            true => self.kernel.run(addr::delete(&self.link, address)),
             false => Ok(()),
         }
     }
@@ -167,7 +185,7 @@ impl Site {
     /// As the kernel refuses.
     pub(super) fn configure(&self, lease: &Lease, priority: u32) -> OpResult<()> {
         self.set_up(true)?;
-        if !self.has(lease.address)? {
+        if !self.has(lease.address.into())? {
             let address = addr::Address::from(IpNetwork::from(lease.address));
             self.kernel.run(addr::add(&self.link, &address))?;
         }
@@ -187,8 +205,101 @@ impl Site {
         Ok(())
     }
 
-    fn has(&self, address: Ipv4Network) -> OpResult<bool> {
-        Ok(addr::list(&self.kernel, &self.link)?.iter().any(|found| found.net == address.into()))
+    fn has(&self, address: IpNetwork) -> OpResult<bool> {
+        Ok(addr::list(&self.kernel, &self.link)?.iter().any(|found| found.net == address))
+    }
+
+    /// Opens a socket for DHCPv6 on the link.
+    ///
+    /// # Errors
+    /// Another program has the port, or the link is gone.
+    pub(super) fn dhcpv6(&self) -> Result<UdpSocket, String> {
+        let name = self.link.name.as_bytes();
+        let open = || {
+            let socket = Socket::new(Domain::IPV6, Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+            socket.set_only_v6(true)?;
+            socket.set_reuse_address(true)?;
+            socket.bind_device(Some(name))?;
+            socket.bind(&SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, CLIENT_PORT_IPV6, 0, 0).into())?;
+            Ok(socket)
+        };
+        let opened = self.netns.run(open).map_err(|error| error.to_string())?;
+        let opened = opened.and_then(|socket: Socket| UdpSocket::from_std(socket.into()));
+        opened
+            .map_err(|error: std::io::Error| format!("cannot listen to DHCPv6 servers on {}: {error}", self.link.name))
+    }
+
+    /// Waits until the link has an address of its own and a router has said how others are given, at most `within`.
+    ///
+    /// # Errors
+    /// The link gets no address of its own: it has no IPv6, or another station has the same one.
+    pub(super) async fn hear_routers(&self, within: Duration) -> OpResult<Heard> {
+        // As interface plugins do for an IPv6 address of a result.
+        let key = Key::of_link("ipv6", &self.link.name, "disable_ipv6")?;
+        self.netns.run(|| sysctl::ensure(&key, "0"))??;
+        let mut watch = Watch::of_routers(&self.netns)?;
+        let object = format!("for a router's advertisement on {}", self.link.name);
+        let heard = watch.until(&self.kernel, self.link.index, object, within, |_| self.heard()).await;
+        match heard {
+            Err(error) if matches!(error.cause, Cause::Timeout(_)) => match self.link_local()? {
+                true => Ok(Heard::Nothing),
+                false => {
+                    let object = format!("link {}", self.link.name);
+                    Err(OpError::state("use IPv6 on", object, "it has no link-local address"))
+                }
+            },
+            heard => heard,
+        }
+    }
+
+    fn heard(&self) -> OpResult<Option<Heard>> {
+        if !self.link_local()? {
+            return Ok(None);
+        }
+        match link::advertised(&self.kernel, &self.link)? {
+            Advertised::Nothing => Ok(None),
+            Advertised::Managed => Ok(Some(Heard::Managed)),
+            Advertised::Unmanaged => {
+                let own: Vec<Ipv6Network> =
+                    self.usable()?.into_iter().filter(|net| !net.ip().is_unicast_link_local()).collect();
+                Ok((!own.is_empty()).then_some(Heard::Own(own)))
+            }
+        }
+    }
+
+    /// Whether the link has the address that its own messages come from.
+    fn link_local(&self) -> OpResult<bool> {
+        Ok(self.usable()?.iter().any(|net| net.ip().is_unicast_link_local()))
+    }
+
+    /// The link's IPv6 addresses that are found unique.
+    fn usable(&self) -> OpResult<Vec<Ipv6Network>> {
+        let addresses = addr::list(&self.kernel, &self.link)?;
+        let usable = addresses.iter().filter(|address| !address.tentative && !address.dad_failed);
+        let ipv6 = usable.filter_map(|Address { net, .. }| match net {
+            IpNetwork::V6(net) => Some(*net),
+            IpNetwork::V4(_) => None,
+        });
+        Ok(ipv6.collect())
+    }
+
+    /// Waits until the link has an address, at most `within`.
+    ///
+    /// # Errors
+    /// The kernel's; [`Cause::Timeout`].
+    pub(super) async fn await_address(&self, address: IpNetwork, within: Duration) -> OpResult<()> {
+        let mut watch = Watch::in_netns(&self.netns)?;
+        let object = format!("for address {address} on {}", self.link.name);
+        let look = |_: &Kernel| Ok(self.has(address)?.then_some(()));
+        watch.until(&self.kernel, self.link.index, object, within, look).await
+    }
+
+    /// Gives an IPv6 address its lifetimes, and adds it if it is not there.
+    ///
+    /// # Errors
+    /// As the kernel refuses.
+    pub(super) fn keep(&self, address: IpNetwork, lifetimes: Lifetimes) -> OpResult<()> {
+        self.kernel.run(addr::ensure_for(&self.link, address, lifetimes))
     }
 }
 

@@ -16,4 +16,5 @@ mod many;
 mod reference;
 mod renew;
 mod servers;
+mod six;
 mod socket;

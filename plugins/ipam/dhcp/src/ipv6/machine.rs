@@ -1,0 +1,433 @@
+//! The DHCPv6 client of one link (RFC 8415, 18.2) without clock, socket or kernel: given the time and a server's messages, it
+//! says what to send and what has become of the lease. All messages go to all servers of the link.
+//!
+//! ```text
+//! Soliciting -advertise-> Requesting -reply-> Bound -T1-> Renewing -T2-> Rebinding -end-> Soliciting
+//!     ^--------refusal, no answer---------'     ^----------reply----------'
+//! ```
+
+use std::time::Duration;
+
+use super::message::{Incoming, MessageType, Outgoing, Refusal};
+use super::{Identity, Lease};
+use crate::machine::seconds;
+
+/// How often a message is repeated (RFC 8415, 7.6): the first pause and the longest.
+const SOLICIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
+const REQUEST: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+const RENEW: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(600));
+/// How often a server that has advertised is asked (`REQ_MAX_RC`).
+const REQUESTS: u32 = 10;
+/// The preference of a server that is chosen without waiting for others (RFC 8415, 18.2.1).
+const PREFERENCE_MAX: u8 = 255;
+
+/// What has happened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The lease is new, or lasts longer.
+    Bound,
+    /// The lease has ended. A new one is looked for.
+    Lost {
+        /// Why.
+        why: String,
+    },
+    /// An answer that cannot be used. At most one for each message that is sent: a server may send many.
+    Unusable {
+        /// Why.
+        why: String,
+    },
+}
+
+/// What to do now.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Actions {
+    /// A message to send to all servers of the link.
+    pub send: Option<Vec<u8>>,
+    /// What has happened.
+    pub event: Option<Event>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Soliciting { best: Option<Offer> },
+    Requesting(Offer),
+    Bound,
+    Renewing,
+    Rebinding,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Offer {
+    lease: Lease,
+    preference: u8,
+}
+
+/// The client of one link. All times are since the same moment.
+#[derive(Debug)]
+pub struct Machine {
+    identity: Identity,
+    state: State,
+    /// The lease, and when it was asked for: it counts from then.
+    held: Option<(Lease, Duration)>,
+    xid: u32,
+    tries: u32,
+    /// The pause behind the newest message.
+    pause: Duration,
+    /// When the exchange began, and when its newest message was sent.
+    began: Duration,
+    sent: Duration,
+    wakes: Duration,
+    /// Something unusable was received since then.
+    has_unusable: bool,
+}
+
+impl Machine {
+    /// A client that looks for a lease. `random` is new for each.
+    #[must_use]
+    pub fn new(identity: Identity, random: u32, now: Duration) -> Self {
+        let (state, held, xid) = (State::Soliciting { best: None }, None, random);
+        let (tries, pause, began, sent, wakes) = (0, Duration::ZERO, now, now, now);
+        Self { identity, state, held, xid, tries, pause, began, sent, wakes, has_unusable: false }
+    }
+
+    /// A client that has a lease since `since`.
+    #[must_use]
+    pub fn resume(identity: Identity, random: u32, lease: Lease, since: Duration) -> Self {
+        let wakes = since + seconds(lease.renew_seconds);
+        Self { state: State::Bound, held: Some((lease, since)), wakes, ..Self::new(identity, random, since) }
+    }
+
+    /// The lease, and when it was asked for.
+    #[must_use]
+    pub fn held(&self) -> Option<(&Lease, Duration)> {
+        self.held.as_ref().map(|(lease, since)| (lease, *since))
+    }
+
+    /// When [`Machine::wake`] is to be called.
+    #[must_use]
+    pub fn wakes(&self) -> Duration {
+        self.wakes
+    }
+
+    /// The release of the lease, if there is one.
+    #[must_use]
+    pub fn release(&mut self) -> Option<Vec<u8>> {
+        let (lease, _) = self.held.take()?;
+        self.next_xid(0);
+        let message = Outgoing {
+            server: Some(&lease.server),
+            address: Some(lease.address),
+            ..self.outgoing(MessageType::Release, self.began)
+        };
+        message.encode().ok()
+    }
+
+    /// It is time. `random` is new for each call.
+    ///
+    /// # Errors
+    /// A message that cannot be written.
+    pub fn wake(&mut self, now: Duration, random: u32) -> Result<Actions, String> {
+        let (rebinds, ends) = match &self.held {
+            Some((lease, since)) => (*since + seconds(lease.rebind_seconds), *since + seconds(lease.seconds)),
+            None => (Duration::MAX, Duration::MAX),
+        };
+        if now >= ends {
+            return Ok(self.lost("no server renewed the lease until its end".to_owned(), now, random));
+        }
+        match &mut self.state {
+            State::Soliciting { best } => {
+                if let Some(offer) = best.take() {
+                    self.begin(State::Requesting(offer), now, random);
+                }
+            }
+            State::Requesting(_) if self.tries >= REQUESTS => {
+                self.begin(State::Soliciting { best: None }, now, random);
+            }
+            State::Bound | State::Renewing if now >= rebinds => self.begin(State::Rebinding, now, random),
+            State::Bound => self.begin(State::Renewing, now, random),
+            State::Requesting(_) | State::Renewing | State::Rebinding => (),
+        }
+        Ok(Actions { send: Some(self.send(now, random)?), event: None })
+    }
+
+    /// A server's message has come.
+    ///
+    /// # Errors
+    /// As [`Machine::wake`].
+    pub fn receive(&mut self, message: Incoming, now: Duration, random: u32) -> Result<Actions, String> {
+        let awaits_offers = matches!(self.state, State::Soliciting { .. });
+        if message.xid != self.xid & 0x00ff_ffff
+            || message.is_advertisement != awaits_offers
+            || !self.is_asked(&message)
+        {
+            return Ok(Actions::default());
+        }
+        let preference = message.preference;
+        match message.lease() {
+            Ok(lease) if awaits_offers => self.offered(Offer { lease, preference }, now, random),
+            Ok(lease) => {
+                self.wakes = self.sent + seconds(lease.renew_seconds);
+                self.held = Some((lease, self.sent));
+                self.state = State::Bound;
+                Ok(Actions { send: None, event: Some(Event::Bound) })
+            }
+            Err(Refusal::Ended(why)) if self.held.is_some() => Ok(self.lost(why, now, random)),
+            // A server that refuses what it advertised is not asked again at once.
+            Err(Refusal::Ended(why) | Refusal::Unusable(why)) if matches!(self.state, State::Requesting(_)) => {
+                self.solicit_soon(now, random);
+                Ok(self.unusable(why))
+            }
+            Err(refusal) => Ok(self.unusable(refusal.why())),
+        }
+    }
+
+    /// Whether the newest message was for this server. All may answer a solicitation and a rebinding.
+    fn is_asked(&self, message: &Incoming) -> bool {
+        match (&self.state, &self.held) {
+            (State::Requesting(offer), _) => message.server == offer.lease.server,
+            (State::Renewing, Some((lease, _))) => message.server == lease.server,
+            (State::Soliciting { .. } | State::Rebinding, _) => true,
+            (State::Bound | State::Renewing, _) => false,
+        }
+    }
+
+    /// The best server of those that answer within the first pause is chosen, and after that the first.
+    fn offered(&mut self, offer: Offer, now: Duration, random: u32) -> Result<Actions, String> {
+        if offer.preference == PREFERENCE_MAX || self.tries > 1 {
+            self.begin(State::Requesting(offer), now, random);
+            return Ok(Actions { send: Some(self.send(now, random)?), event: None });
+        }
+        if let State::Soliciting { best } = &mut self.state
+            && best.as_ref().is_none_or(|best| best.preference < offer.preference)
+        {
+            *best = Some(offer);
+        }
+        Ok(Actions::default())
+    }
+
+    fn lost(&mut self, why: String, now: Duration, random: u32) -> Actions {
+        let _ended = self.held.take();
+        self.solicit_soon(now, random);
+        Actions { send: None, event: Some(Event::Lost { why }) }
+    }
+
+    /// After up to a second (`SOL_MAX_DELAY`), as clients that a server refuses do so together.
+    fn solicit_soon(&mut self, now: Duration, random: u32) {
+        self.begin(State::Soliciting { best: None }, now, random);
+        self.wakes = now + Duration::from_millis(500 + u64::from(random % 500));
+    }
+
+    fn unusable(&mut self, why: String) -> Actions {
+        let is_first = !std::mem::replace(&mut self.has_unusable, true);
+        Actions { send: None, event: is_first.then_some(Event::Unusable { why }) }
+    }
+
+    fn begin(&mut self, state: State, now: Duration, random: u32) {
+        self.state = state;
+        self.next_xid(random);
+        (self.tries, self.began, self.wakes) = (0, now, now);
+    }
+
+    /// A late answer to an earlier exchange is none to this one.
+    fn next_xid(&mut self, random: u32) {
+        self.xid = self.xid.wrapping_add(random | 1);
+    }
+
+    fn send(&mut self, now: Duration, random: u32) -> Result<Vec<u8>, String> {
+        let (kind, times, server, address) = match (&self.state, &self.held) {
+            (State::Soliciting { .. } | State::Bound | State::Renewing | State::Rebinding, None)
+            | (State::Soliciting { .. }, Some(_)) => (MessageType::Solicit, SOLICIT, None, None),
+            (State::Requesting(Offer { lease, .. }), _) => {
+                (MessageType::Request, REQUEST, Some(&*lease.server), Some(lease.address))
+            }
+            (State::Bound | State::Renewing, Some((lease, _))) => {
+                (MessageType::Renew, RENEW, Some(&*lease.server), Some(lease.address))
+            }
+            (State::Rebinding, Some((lease, _))) => (MessageType::Rebind, RENEW, None, Some(lease.address)),
+        };
+        let bytes = Outgoing { server, address, ..self.outgoing(kind, now) }.encode()?;
+        self.pause = self.next_pause(times, random);
+        (self.sent, self.has_unusable) = (now, false);
+        self.tries += 1;
+        self.wakes = (now + self.pause).min(self.until(now));
+        Ok(bytes)
+    }
+
+    fn outgoing(&self, kind: MessageType, now: Duration) -> Outgoing<'_> {
+        let hundredths = now.saturating_sub(self.began).as_millis() / 10;
+        Outgoing {
+            kind,
+            xid: self.xid,
+            hundredths: u16::try_from(hundredths).unwrap_or(u16::MAX),
+            identity: &self.identity,
+            server: None,
+            address: None,
+        }
+    }
+
+    /// RFC 8415, 15: the first pause, then twice the one before, up to the longest, each a tenth more or less. The first
+    /// behind a solicitation is not shorter.
+    fn next_pause(&self, (first, longest): (Duration, Duration), random: u32) -> Duration {
+        let jittered = |pause: Duration, thousandths: u32| pause * 9 / 10 + pause * thousandths / 1000;
+        let random = random % 201;
+        match self.tries {
+            0 if matches!(self.state, State::Soliciting { .. }) => jittered(first, 101 + random % 100),
+            0 => jittered(first, random),
+            _ if self.pause * 2 > longest => jittered(longest, random),
+            // RT = 2*RTprev + RAND*RTprev.
+            _ => self.pause * 19 / 10 + self.pause * random / 1000,
+        }
+    }
+
+    /// When the state ends at the latest: a renewal at T2, and a rebinding with the lease.
+    fn until(&self, now: Duration) -> Duration {
+        match (&self.state, &self.held) {
+            (State::Renewing, Some((lease, since))) => (*since + seconds(lease.rebind_seconds)).max(now),
+            (State::Rebinding, Some((lease, since))) => (*since + seconds(lease.seconds)).max(now),
+            _ => Duration::MAX,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::message::tests::{address, association, identity, option, said};
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// A lease of 200 s, T1 after 50 and T2 after 80.
+    fn gives(last: u16) -> Vec<u8> {
+        association(50, 80, &address(last, 100, 200))
+    }
+
+    /// A server's answer to what was sent.
+    fn answer(kind: u8, to: &[u8], server: u8, more: &[u8]) -> Incoming {
+        let xid = u32::from_be_bytes([0, to[1], to[2], to[3]]);
+        Incoming::decode(&said(kind, xid, server, more), &identity()).unwrap()
+    }
+
+    fn wake(machine: &mut Machine, now: u64) -> Vec<u8> {
+        machine.wake(at(now), 100).unwrap().send.unwrap()
+    }
+
+    fn bound() -> Machine {
+        let mut machine = Machine::new(identity(), 7, at(0));
+        let solicit = wake(&mut machine, 0);
+        assert_eq!(machine.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap(), Actions::default());
+        let request = wake(&mut machine, 0);
+        assert_eq!(request[0], 3);
+        let done = machine.receive(answer(7, &request, 1, &gives(5)), at(0), 0).unwrap();
+        assert_eq!(done.event, Some(Event::Bound));
+        machine
+    }
+
+    #[test]
+    fn best_server_of_the_first_second_is_requested() {
+        let mut machine = Machine::new(identity(), 7, at(0));
+        let solicit = wake(&mut machine, 0);
+        assert_eq!(solicit[0], 1);
+        let preferred = [gives(6), option(7, &[20])].concat();
+        for (server, more) in [(1, gives(5)), (2, preferred), (3, gives(7))] {
+            assert_eq!(machine.receive(answer(2, &solicit, server, &more), at(0), 0).unwrap(), Actions::default());
+        }
+        assert!(machine.wakes() > at(1));
+        let request = wake(&mut machine, 2);
+        assert_eq!(machine.receive(answer(7, &request, 1, &gives(5)), at(2), 0).unwrap(), Actions::default());
+        machine.receive(answer(7, &request, 2, &gives(6)), at(2), 0).unwrap();
+        assert_eq!(machine.held().unwrap().0.server, [0, 3, 2]);
+
+        let mut machine = Machine::new(identity(), 7, at(0));
+        let solicit = wake(&mut machine, 0);
+        let highest = [gives(6), option(7, &[255])].concat();
+        assert!(machine.receive(answer(2, &solicit, 2, &highest), at(0), 0).unwrap().send.is_some(), "at once");
+    }
+
+    #[test]
+    fn lease_is_renewed_with_its_server_then_rebound_with_any_then_lost() {
+        let mut machine = bound();
+        assert_eq!(machine.wakes(), at(50));
+        let renew = wake(&mut machine, 50);
+        assert_eq!(renew[0], 5);
+        assert_eq!(machine.receive(answer(7, &renew, 2, &gives(5)), at(50), 0).unwrap(), Actions::default());
+        let again = wake(&mut machine, 60);
+        assert_eq!(again[..4], renew[..4], "the same exchange");
+        assert_eq!(machine.wakes(), at(80));
+        let rebind = wake(&mut machine, 80);
+        assert_eq!(rebind[0], 6);
+        let mut other = bound();
+        wake(&mut other, 50);
+        wake(&mut other, 60);
+        let rebind_of_other = wake(&mut other, 80);
+        assert_eq!(
+            other.receive(answer(7, &rebind_of_other, 2, &gives(6)), at(81), 0).unwrap().event,
+            Some(Event::Bound)
+        );
+        assert_eq!(other.held().unwrap().0.address.segments()[7], 6);
+        let lost = machine.wake(at(200), 0).unwrap();
+        assert!(matches!(lost.event, Some(Event::Lost { .. })) && lost.send.is_none());
+        assert_eq!(wake(&mut machine, 201)[0], 1);
+    }
+
+    #[test]
+    fn server_that_has_no_binding_ends_the_lease() {
+        let mut machine = bound();
+        let renew = wake(&mut machine, 50);
+        let none = association(0, 0, &option(13, &[0, 3]));
+        let lost = machine.receive(answer(7, &renew, 1, &none), at(50), 0).unwrap();
+        assert!(matches!(lost.event, Some(Event::Lost { .. })), "{lost:?}");
+        assert!(machine.held().is_none() && machine.wakes() > at(50));
+        assert_eq!(wake(&mut machine, 51)[0], 1);
+    }
+
+    #[test]
+    fn refusal_of_an_advertised_address_is_reported_and_solicited_again() {
+        let mut machine = Machine::new(identity(), 7, at(0));
+        let solicit = wake(&mut machine, 0);
+        let none = option(13, &[0, 2]);
+        let refused = machine.receive(answer(2, &solicit, 1, &none), at(0), 0).unwrap();
+        assert!(matches!(refused.event, Some(Event::Unusable { .. })));
+        assert_eq!(machine.receive(answer(2, &solicit, 1, &none), at(0), 0).unwrap(), Actions::default(), "once");
+        machine.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap();
+        let request = wake(&mut machine, 1);
+        let refused = machine.receive(answer(7, &request, 1, &none), at(1), 0).unwrap();
+        assert!(matches!(refused.event, Some(Event::Unusable { .. })));
+        assert_eq!(wake(&mut machine, 2)[0], 1);
+    }
+
+    #[test]
+    fn pauses_double_with_jitter_up_to_the_longest() {
+        let mut machine = Machine::new(identity(), 7, at(0));
+        let mut pauses = Vec::new();
+        let mut now = at(0);
+        for random in [0, 200, 0, 200, 100, 100, 100, 100, 100, 100, 100, 100, 100, 100] {
+            machine.wake(now, random).unwrap();
+            pauses.push((machine.wakes() - now).as_millis());
+            now = machine.wakes();
+        }
+        assert!(pauses[0] > 1000 && pauses[0] <= 1100, "{pauses:?}");
+        for pair in pauses[..11].windows(2) {
+            assert!(pair[1] * 10 >= pair[0] * 18 && pair[1] * 10 <= pair[0] * 22, "{pauses:?}");
+        }
+        assert!(pauses.iter().all(|&pause| pause <= 3_960_000) && *pauses.last().unwrap() >= 3_240_000, "{pauses:?}");
+    }
+
+    #[test]
+    fn servers_that_do_not_answer_a_request_are_solicited_again() {
+        let mut machine = Machine::new(identity(), 7, at(0));
+        let solicit = wake(&mut machine, 0);
+        machine.receive(answer(2, &solicit, 1, &gives(5)), at(0), 0).unwrap();
+        let kinds: Vec<u8> = (0..11).map(|now| wake(&mut machine, now * 40)[0]).collect();
+        assert_eq!(kinds, [3, 3, 3, 3, 3, 3, 3, 3, 3, 3, 1]);
+    }
+
+    #[test]
+    fn release_names_server_and_address() {
+        let mut machine = bound();
+        let release = machine.release().unwrap();
+        assert_eq!(release[0], 8);
+        assert!(machine.release().is_none() && machine.held().is_none());
+    }
+}
