@@ -50,7 +50,7 @@ impl VersionInfo {
             ("", _) => Err(bad("it has no cniVersion".into())),
             (_, false) => Ok(Self { supported: wire.supported_versions }),
             ("0.2.0", true) => Ok(Self::of(&[SpecVersion::V0_1_0, SpecVersion::V0_2_0])),
-            (version, true) => Err(bad(format!("cniVersion is {version}, but supportedVersions is missing"))),
+            (version, true) => Err(bad(format!("cniVersion is {version:?}, but supportedVersions is missing"))),
         }
     }
 }

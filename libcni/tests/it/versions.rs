@@ -30,7 +30,7 @@ fn answers_to_version() {
         0.4.0 1.1.0
         0.1.0
         0.1.0 0.2.0
-        plugin type="a" failed (version): cannot use answer to VERSION: cniVersion is 1.0.0, but supportedVersions is missing
+        plugin type="a" failed (version): cannot use answer to VERSION: cniVersion is "1.0.0", but supportedVersions is missing
         plugin type="a" failed (version): cannot use answer to VERSION: it has no cniVersion
         plugin type="a" failed (version): cannot use answer to VERSION: cannot parse JSON: expected ident at line 1 column 2
         plugin type="a" failed (version): netplugin failed: "why"; How it ended: exit status 3."#]]
