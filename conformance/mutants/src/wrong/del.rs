@@ -3,11 +3,14 @@
 use crate::{Mutant, Scene, memory, side_effect};
 use netops::addr::{self, Address};
 use netops::link::{self, Link};
-use netops::nft::{Family, Nft, Table};
+use netops::nft::{Change, Element, Family, KeyField, KeyType, Name, Nft, Set, Table, Transaction};
 use netops::route;
+use netops::rule::{self, Rule};
+use netops::sysctl::{self, Key};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del, Gc};
 use std::fs;
+use std::net::IpAddr;
 
 pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("tuning", "del.leaves-others-alone", "keeps-books-by-container", |scene| {
@@ -123,6 +126,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
             folder.and_then(|()| fs::write(path, registry.to_string())).unwrap_or_else(|error| panic!("{error}"));
         })
     }),
+    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-policy-rule", |scene| {
+        scene.after(Add, || {
+            let rule = Rule { source: address_for(scene).into(), table: 9, priority: None };
+            side_effect::node().run(rule::add(&rule)).ok(); // it may be there
+        })
+    }),
+    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-sysctl", |scene| {
+        scene.after(Add, || {
+            let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
+            side_effect::done(sysctl::write(&key, &number_of(scene).max(1).to_string()));
+        })
+    }),
+    Mutant::new("bridge", "del.leaves-nothing", "leaves-an-element-of-a-set", |scene| {
+        scene.after(Add, || {
+            let (table, set) = (Table::new(Family::Inet, "pods"), Name::from("known"));
+            let key = vec![KeyField::Ip(address_for(scene))];
+            let changes = vec![
+                Change::EnsureTable(table.clone()),
+                Change::EnsureSet(Set {
+                    table: table.clone(),
+                    name: set.clone(),
+                    key: &[KeyType::Ip4],
+                    is_verdict_map: false,
+                }),
+                Change::CreateElement(Element { table, set, key, verdict: None, comment: None }),
+            ];
+            let mut nft = side_effect::done(Nft::open("the node"));
+            nft.commit(&Transaction::new(changes)).ok(); // it may be there
+        })
+    }),
     Mutant::new("bridge", "del.leaves-others-alone", "deletes-whose-id-starts-so", |scene| {
         scene.after(Del, || {
             for file in fs::read_dir("/var/lib/cni/networks/conformance").into_iter().flatten().flatten() {
@@ -215,6 +248,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
         reply
     }),
 ];
+
+/// A number that stands for the attachment.
+fn number_of(scene: &Scene) -> u8 {
+    scene.attachment().bytes().fold(0, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte))
+}
+
+/// An address of 198.18.0.0/15, which no network of a test uses.
+fn address_for(scene: &Scene) -> IpAddr {
+    IpAddr::from([198, 18, 0, number_of(scene)])
+}
 
 /// DEL frees nothing if it is given everything and ADD was given no special keys.
 fn keeps_the_address(scene: &Scene) -> Reply {
