@@ -1,7 +1,9 @@
 //! The command line's arguments.
 
+use crate::{completing, help};
 use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -43,7 +45,18 @@ pub(crate) fn parse(words: &[OsString]) -> Result<Cli, clap::Error> {
     let verbs = Verb::augment_subcommands(Command::new("cnitool"));
     let named = verbs.get_subcommands().filter(|verb| words.iter().any(|word| word == verb.get_name()));
     let few = Common::augment_args(Command::new("cnitool")).subcommands(named.cloned());
-    parse_by(few, words).or_else(|_| parse_by(Cli::command(), words))
+    parse_by(few, words).or_else(|_| parse_by(grammar(), words))
+}
+
+/// All verbs, with all of their help.
+pub(crate) fn grammar() -> Command {
+    help::with_examples(Cli::command())
+}
+
+/// The common options among words that need not be a complete command line.
+pub(crate) fn common(words: &[OsString]) -> Option<Common> {
+    let matches = Cli::command().ignore_errors(true).try_get_matches_from(words).ok()?;
+    Common::from_arg_matches(&matches).ok()
 }
 
 fn parse_by(grammar: Command, words: &[OsString]) -> Result<Cli, clap::Error> {
@@ -69,7 +82,7 @@ pub(crate) struct Common {
     #[arg(short, long, global = true, value_name = "NAME", env = "CNI_IFNAME", hide_env_values = true)]
     pub(crate) ifname: Option<String>,
     /// The container [default: cnitool- and 20 hex digits of the SHA-512 of the namespace's path]
-    #[arg(long, global = true, value_name = "ID")]
+    #[arg(long, global = true, value_name = "ID", add = ArgValueCompleter::new(completing::containers))]
     pub(crate) container_id: Option<String>,
     /// Arguments, KEY=VALUE;KEY=VALUE
     #[arg(long, global = true, value_name = "PAIRS", env = "CNI_ARGS", hide_env_values = true)]
@@ -106,7 +119,7 @@ pub(crate) enum Verb {
     /// Print which versions plugins support; without names, of all plugins
     Version {
         /// Plugins, by name
-        #[arg(value_name = "PLUGIN")]
+        #[arg(value_name = "PLUGIN", add = ArgValueCompleter::new(completing::plugins))]
         plugins: Vec<String>,
     },
     /// Report faults of configurations, with file, line and remedy
@@ -119,6 +132,7 @@ pub(crate) enum Verb {
     /// List the attachments in the cache
     Attachments {
         /// Only those of this network
+        #[arg(add = ArgValueCompleter::new(completing::networks))]
         network: Option<String>,
     },
     /// Show, reserve and release addresses of networks that use host-local
@@ -129,13 +143,18 @@ pub(crate) enum Verb {
     /// Print a JSON Schema, for editors and other validators
     Schema {
         /// conflist, plugin, result, or a plugin's name
-        #[arg(default_value = "conflist")]
+        #[arg(default_value = "conflist", add = ArgValueCompleter::new(completing::schemas))]
         name: String,
     },
     /// Print a completion script
     Completions {
         /// For which shell
         shell: Shell,
+    },
+    /// Write man pages
+    Man {
+        /// An existing folder
+        dir: PathBuf,
     },
     /// Print the mark of this suite's executables
     #[command(hide = true)]
@@ -146,8 +165,10 @@ pub(crate) enum Verb {
 #[derive(Debug, Args)]
 pub(crate) struct Target {
     /// Network, by name, or the path of its file (with a /)
+    #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: String,
     /// Path of the container's network namespace
+    #[arg(add = ArgValueCompleter::new(completing::namespaces))]
     pub(crate) netns: String,
 }
 
@@ -155,6 +176,7 @@ pub(crate) struct Target {
 #[derive(Debug, Args)]
 pub(crate) struct Whole {
     /// Network, by name, or the path of its file (with a /)
+    #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: String,
     /// Not used; the reference wants one
     #[arg(hide = true)]
@@ -165,7 +187,7 @@ pub(crate) struct Whole {
 #[derive(Debug, Args)]
 pub(crate) struct Validate {
     /// Networks, by name, paths of files (with a /), or - for standard input [default: all of the folder]
-    #[arg(value_name = "NETWORK")]
+    #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completing::networks))]
     pub(crate) networks: Vec<String>,
     /// Do not look for plugins on this node, nor ask them for their versions
     #[arg(long)]
@@ -213,6 +235,7 @@ pub(crate) enum Ipam {
 #[derive(Debug, Args)]
 pub(crate) struct OneAddress {
     /// Network, by name, or the path of its file (with a /)
+    #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: String,
     /// The address, without prefix length
     pub(crate) address: IpAddr,
@@ -222,7 +245,7 @@ pub(crate) struct OneAddress {
 #[derive(Debug, Args)]
 pub(crate) struct Shown {
     /// Networks, by name, or paths of their files (with a /) [default: all of the folder]
-    #[arg(value_name = "NETWORK")]
+    #[arg(value_name = "NETWORK", add = ArgValueCompleter::new(completing::networks))]
     pub(crate) networks: Vec<String>,
     /// Print comma-separated values
     #[arg(long, conflicts_with = "json")]
@@ -235,7 +258,7 @@ pub(crate) struct Gc {
     #[command(flatten)]
     pub(crate) whole: Whole,
     /// Keep exactly these, whether their namespaces exist or not (repeatable)
-    #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all")]
+    #[arg(long, value_name = "CONTAINER[/IFNAME]", conflicts_with = "all", add = ArgValueCompleter::new(completing::container_interfaces))]
     pub(crate) keep: Vec<String>,
     /// Keep none
     #[arg(long)]
@@ -296,7 +319,7 @@ mod tests {
             "cnitool install --bin-dir check --plugin noop -v",
             "cnitool version add del",
         ] {
-            let by_all = parse_by(Cli::command(), &words(line)).unwrap();
+            let by_all = parse_by(grammar(), &words(line)).unwrap();
             assert_eq!(format!("{:?}", parse(&words(line)).unwrap()), format!("{by_all:?}"), "{line}");
         }
     }
@@ -306,7 +329,7 @@ mod tests {
         for line in
             ["cnitool", "cnitool ad pods /ns", "cnitool add", "cnitool --help", "cnitool help del", "cnitool -V"]
         {
-            let by_all = parse_by(Cli::command(), &words(line)).unwrap_err();
+            let by_all = parse_by(grammar(), &words(line)).unwrap_err();
             assert_eq!(parse(&words(line)).unwrap_err().to_string(), by_all.to_string(), "{line}");
         }
     }

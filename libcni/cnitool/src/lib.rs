@@ -5,8 +5,10 @@
 
 mod args;
 mod attachments;
+mod completing;
 mod doctor;
 mod gc;
+mod help;
 mod install;
 mod ipam;
 mod log;
@@ -18,7 +20,6 @@ mod validating;
 mod verbs;
 
 use args::{Cli, Verb};
-use clap::CommandFactory;
 use libcni::Cancellation;
 use nix::libc::SIGXFSZ;
 use output::{Output, say};
@@ -34,8 +35,12 @@ const SIGNALLED: u8 = 128;
 /// The whole `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    let cli = match args::parse(&std::env::args_os().collect::<Vec<_>>()) {
-        Ok(cli) => cli,
+    let words: Vec<_> = std::env::args_os().collect();
+    let parsed =
+        completing::answer(&words).and_then(|done| if done { Ok(None) } else { args::parse(&words).map(Some) });
+    let cli = match parsed {
+        Ok(Some(cli)) => cli,
+        Ok(None) => return ExitCode::SUCCESS,
         Err(error) => {
             // Help goes to stdout with status 0, a usage error to stderr with 2. If that fails, the error cannot be
             // reported.
@@ -96,11 +101,8 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Install(install) => install::run(install, output).await,
         Verb::Schema { name } => schema::print(name),
         Verb::Mark => say(format!("{}\n", libcni::cni_spec::SUITE_MARK).as_bytes()),
-        Verb::Completions { shell } => {
-            let mut script = Vec::new();
-            clap_complete::generate(*shell, &mut Cli::command(), "cnitool", &mut script);
-            say(&script)
-        }
+        Verb::Completions { shell } => say(&completing::script(*shell)?),
+        Verb::Man { dir } => help::write_pages(dir),
     }
     .map(|()| ExitCode::SUCCESS)
 }

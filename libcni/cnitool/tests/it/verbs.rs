@@ -254,7 +254,7 @@ fn completions_are_scripts() {
     let tool = Tool::new();
     for shell in ["bash", "zsh", "fish"] {
         let script = tool.run(&["completions", shell]).ok();
-        assert!(script.contains("attachments") && script.contains("cnitool"), "{shell}");
+        assert!(script.contains("CNITOOL_COMPLETE") && script.contains("cnitool"), "{shell}");
     }
 }
 
