@@ -209,6 +209,7 @@ pub(crate) struct Doctor {
 #[derive(Debug, Args)]
 pub(crate) struct Show {
     /// Only this network, by name
+    #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: Option<String>,
 }
 

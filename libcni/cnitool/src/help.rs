@@ -37,6 +37,11 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("One file, on a machine without the plugins", "cnitool validate --offline --strict ./new.conflist"),
     ]),
     ("doctor", &[("", "cnitool doctor"), ("Remove what is left over", "cnitool doctor --fix")]),
+    ("show", &[("One network of the node", "cnitool show pods")]),
+    ("ipam", &[
+        ("How full are the ranges?", "cnitool ipam free"),
+        ("Hold an address for no container", "cnitool ipam reserve pods 10.1.0.7"),
+    ]),
     ("attachments", &[("For programs", "cnitool attachments pods --json")]),
     ("install", &[
         ("", "cnitool install --bin-dir /opt/cni/bin"),
