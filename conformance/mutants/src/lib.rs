@@ -23,8 +23,14 @@ pub use scene::Scene;
 use skel::Reply;
 
 /// The honest plugins.
-const ENTRIES: &[Entry] =
-    &[Entry::of::<bridge::Bridge>(), Entry::of::<host_local::HostLocal>(), TUNING, PORTMAP, BANDWIDTH];
+const ENTRIES: &[Entry] = &[
+    Entry::of::<bridge::Bridge>(),
+    Entry::of::<host_local::HostLocal>(),
+    Entry::of::<macvlan::Macvlan>(),
+    TUNING,
+    PORTMAP,
+    BANDWIDTH,
+];
 
 const TUNING: Entry = Entry::of::<tuning::Tuning>();
 

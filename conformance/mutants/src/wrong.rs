@@ -15,6 +15,7 @@ mod faults;
 mod gc;
 mod hostile;
 mod ipam;
+mod links;
 mod model;
 mod parameters;
 mod relied;
@@ -41,6 +42,7 @@ pub const GROUPS: &[(&str, &[Mutant])] = &[
     ("errors", errors::MUTANTS),
     ("delegation", delegation::MUTANTS),
     ("ipam", ipam::MUTANTS),
+    ("links", links::MUTANTS),
     ("conventions", conventions::MUTANTS),
     ("relied", relied::MUTANTS),
     ("crash", crash::MUTANTS),

@@ -283,7 +283,7 @@ fn keeps_the_address(scene: &Scene) -> Reply {
 
 /// What the honest plugin does, but DEL is refused once while something is missing of what ADD made. The check gets the
 /// interface, where it is still there by its name.
-fn wants(scene: &Scene, is_missing: impl Fn(&Scene, Option<&Link>) -> bool) -> Reply {
+pub(super) fn wants(scene: &Scene, is_missing: impl Fn(&Scene, Option<&Link>) -> bool) -> Reply {
     let key = scene.attachment();
     let interface = || scene.has_netns().then(|| link::find(&scene.container(), &scene.env.ifname).ok())?.flatten();
     if scene.is(Del) && memory::has(&key) && is_missing(scene, interface().as_ref()) {

@@ -93,7 +93,7 @@ impl Kit {
     /// be, a text each.
     pub(crate) fn faults(&self, mutants: &[Mutant]) -> Vec<String> {
         let mut planned = Vec::new();
-        let mutants: Vec<&Mutant> = mutants.iter().filter(|mutant| !lacks_reference(mutant)).collect();
+        let mutants: Vec<&Mutant> = mutants.iter().filter(|mutant| !lacks_reference(mutant) && has_links(mutant)).collect();
         for mutant in &mutants {
             let subject = self.subject(mutant.name);
             let neighbours = NEIGHBOURS.iter().filter(|id| **id != mutant.rule && !mutant.also.contains(id));
@@ -182,11 +182,16 @@ fn lacks_reference(mutant: &Mutant) -> bool {
     lacks
 }
 
+/// Whether the kernel has the links of a mutant's plugin; says so if not.
+fn has_links(mutant: &Mutant) -> bool {
+    mutant.profile != "macvlan" || testns::Feature::Macvlan.or_skip()
+}
+
 /// Makes a folder with all plugins.
 fn fill(folder: &Path, apart: bool) {
     const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
     fs::create_dir(folder).unwrap_or_else(|error| panic!("cannot create {}: {error}", folder.display()));
-    for plugin in ["bridge", "host-local", "tuning", "portmap", "bandwidth"] {
+    for plugin in ["bridge", "host-local", "macvlan", "tuning", "portmap", "bandwidth"] {
         let executable = folder.join(plugin);
         let laid = match apart {
             // Of another size, so that it is no copy of this build, which would be called in the process.
