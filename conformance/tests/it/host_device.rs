@@ -219,6 +219,7 @@ fn gc_brings_devices_home_from_containers_that_are_not_valid() {
         node.assert_as_before_except(|line| may_stay(line) || line.contains("dev1"));
         let home = node.host().link("dev1");
         assert_eq!((home.up, home.mtu_bytes, home.alias), (true, 1400, None));
+        assert_eq!(node.host().global_addresses("dev1"), ["192.0.2.1/24", "fd01::1/64"]);
         assert!(kept.namespace().find_link("eth0").is_some());
         assert_eq!(records().len(), 1);
     }
