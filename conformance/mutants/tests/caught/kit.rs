@@ -93,7 +93,8 @@ impl Kit {
     /// be, a text each.
     pub(crate) fn faults(&self, mutants: &[Mutant]) -> Vec<String> {
         let mut planned = Vec::new();
-        let mutants: Vec<&Mutant> = mutants.iter().filter(|mutant| !lacks_reference(mutant) && has_links(mutant)).collect();
+        let mutants: Vec<&Mutant> =
+            mutants.iter().filter(|mutant| !lacks_reference(mutant) && has_links(mutant)).collect();
         for mutant in &mutants {
             let subject = self.subject(mutant.name);
             let neighbours = NEIGHBOURS.iter().filter(|id| **id != mutant.rule && !mutant.also.contains(id));
