@@ -1,6 +1,7 @@
 //! `cnitool` with the suite's own executables: installed as on a node, then called as its README's tour does.
 
 mod doctor;
+mod explain;
 mod gc;
 mod show;
 

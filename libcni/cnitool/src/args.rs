@@ -129,6 +129,12 @@ pub(crate) enum Verb {
     Doctor(Doctor),
     /// Show the node's networks as a tree: bridges, ranges, attachments, and what belongs to nothing
     Show(Show),
+    /// Explain who has an address, a container, an interface or a port, and what becomes of its packets
+    Explain {
+        /// An address, a container's ID or how it begins, CONTAINER/IFNAME, a link of the host, or a port of the node
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
     /// List the attachments in the cache
     Attachments {
         /// Only those of this network

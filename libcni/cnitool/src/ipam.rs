@@ -12,6 +12,7 @@ use inventory::host_locals;
 use libcni::cni_spec::{ContainerId, FromAnyConf, IfName};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{NetworkConf, conflist};
+use netops::boot::Boot;
 use serde_json::json;
 
 pub(crate) async fn run(settings: &Settings, words: &Ipam, output: Output) -> anyhow::Result<()> {
@@ -41,7 +42,9 @@ fn networks(settings: &Settings, shown: &Shown) -> anyhow::Result<Vec<NetworkCon
 }
 
 fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
-    let mut table = Table::new(&["network", "address", "container", "ifname", "since", "life"]);
+    let mut table = Table::new(&["network", "address", "container", "ifname", "since", "boot", "life"]);
+    // Without /proc it is unknown.
+    let boot = Boot::read().ok();
     for network in networks(settings, shown)? {
         let folders = inventory::stores(&network);
         if folders.is_empty() {
@@ -60,6 +63,7 @@ fn list(settings: &Settings, shown: &Shown) -> anyhow::Result<Table> {
                     json!(container.as_ref().map(ContainerId::as_str)),
                     json!(ifname.flatten().as_ref().map(IfName::as_str)),
                     json!(humantime::format_rfc3339_seconds(written).to_string()),
+                    json!(boot.as_ref().map(|boot| if boot.is_after(written) { "earlier" } else { "this" })),
                     json!(life.unwrap_or("reserved by hand")),
                 ]);
             }

@@ -95,6 +95,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Status(network) => verbs::status(&settings, &network.network, output).await,
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
         Verb::Validate(words) => validating::run(&settings, words, output).await,
+        Verb::Explain { name } => show::explain(&settings, name, output),
         Verb::Show(words) => show::run(&settings, words, output),
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,

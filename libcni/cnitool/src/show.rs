@@ -1,4 +1,4 @@
-//! `cnitool show`: the node's networks as a tree.
+//! `cnitool show`: the node's networks as a tree. `cnitool explain`: what becomes of packets.
 
 use crate::args::Show;
 use crate::gc;
@@ -6,6 +6,7 @@ use crate::output::{Output, say};
 use crate::settings::Settings;
 use anyhow::bail;
 use std::io;
+use view::explain::Answer;
 use view::{Node, json, look, tree};
 
 pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::Result<()> {
@@ -17,7 +18,26 @@ pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::
     if output.is_json {
         return output.json(&json::value(&view));
     }
-    let text = tree::text(&tree::tree(&view));
+    print(&tree::tree(&view))
+}
+
+pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    let (answers, view) = view::explain::explain(Node { runtime, conf_dir, inventory: &gc::node() }, name);
+    for what in &view.unseen {
+        tracing::warn!("could not be looked at: {what}");
+    }
+    if answers.is_empty() {
+        bail!("nothing on this node is called {name}: no address, container, link or forwarded port");
+    }
+    if output.is_json {
+        return output.json(&answers.iter().map(Answer::json).collect());
+    }
+    print(&answers.iter().map(Answer::tree).collect::<Vec<_>>())
+}
+
+fn print(trees: &[tree::Branch]) -> anyhow::Result<()> {
+    let text = tree::text(trees);
     say(if has_colour() { text } else { anstream::adapter::strip_str(&text).to_string() }.as_bytes())
 }
 

@@ -1,6 +1,7 @@
 //! What all networks share: the host's links, their addresses, and the forwarded ports. Read once.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use interface::host_veth;
 use ipnetwork::IpNetwork;
@@ -52,8 +53,14 @@ impl Host {
         self.by_name.get(name).and_then(|place| self.links.get(*place))
     }
 
-    fn at(&self, index: u32) -> Option<&Link> {
+    pub(crate) fn at(&self, index: u32) -> Option<&Link> {
         self.by_index.get(&index).and_then(|place| self.links.get(*place))
+    }
+
+    /// The link of the node that has an address.
+    pub(crate) fn owner(&self, address: IpAddr) -> Option<&Link> {
+        let owner = self.addresses.iter().find(|(_, addresses)| addresses.iter().any(|own| own.ip() == address));
+        self.at(*owner?.0)
     }
 
     pub(crate) fn shared(&self, name: &str) -> Option<Shared> {

@@ -1,5 +1,6 @@
 //! A node's container networks as one value: networks, their bridges and masters, ranges of addresses, attachments, and
-//! what belongs to nothing. [`look`] reads it; [`tree`] and [`json`] write it.
+//! what belongs to nothing. [`look`] reads it; [`tree`] and [`json`] write it. [`explain`] follows the packets of one
+//! attachment.
 //!
 //! Nothing here changes the node, takes a lock or calls a plugin.
 //!
@@ -9,12 +10,14 @@
 //! | `host` | what all networks share: links, addresses, forwarded ports |
 //! | `attachments` | what cache, marks, reservations and namespaces say of one attachment |
 //! | [`tree`] | text for people |
+//! | [`explain`] | who has a name, and what becomes of its packets |
 //! | [`json`] | the same for programs |
 
 mod attachments;
 mod host;
 mod networks;
 
+pub mod explain;
 pub mod json;
 pub mod tree;
 

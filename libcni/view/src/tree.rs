@@ -66,11 +66,11 @@ impl Tone {
 }
 
 impl Branch {
-    fn new(tone: Tone, text: impl Display) -> Self {
+    pub(crate) fn new(tone: Tone, text: impl Display) -> Self {
         Self { line: Vec::new(), below: Vec::new() }.and(tone, text)
     }
 
-    fn plain(text: impl Display) -> Self {
+    pub(crate) fn plain(text: impl Display) -> Self {
         Self::new(Tone::Plain, text)
     }
 
@@ -79,7 +79,7 @@ impl Branch {
         self
     }
 
-    fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
+    pub(crate) fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
         self.below.extend(below);
         self
     }

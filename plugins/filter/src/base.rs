@@ -13,7 +13,7 @@ pub(crate) fn find(nft: &mut Nft, chain: &Chain) -> Result<Option<ChainInfo>> {
     let (Some(ChainInfo { base, .. }), Some(wanted)) = (&found, wanted) else { return Ok(found) };
     let what = match base {
         Some(base) if base.hangs_as(wanted) => return Ok(found),
-        Some(BaseInfo { kind, hook }) => {
+        Some(BaseInfo { kind, hook, .. }) => {
             let hook = Hook::of(*hook).map_or_else(|| format!("number {hook}"), |hook| hook.name().to_owned());
             format!("a {kind} chain on hook {hook}")
         }

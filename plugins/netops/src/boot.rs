@@ -31,6 +31,12 @@ impl Boot {
         let started = started.ok_or_else(|| OpError::state("read", clock, "the clock says that it was before 1970"))?;
         Ok(Self { id, started })
     }
+
+    /// Whether a file of this time was written before the boot. A second is left to the clocks' rounding.
+    #[must_use]
+    pub fn is_after(&self, written: SystemTime) -> bool {
+        self.started.duration_since(written).is_ok_and(|before| before > Duration::from_secs(1))
+    }
 }
 
 #[cfg(test)]

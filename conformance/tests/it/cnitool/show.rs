@@ -14,7 +14,7 @@ fn netns(pod: &Container) -> String {
 }
 
 /// A node with the plugins, and the network with forwarded ports and limits.
-fn installed() -> Tour {
+pub(super) fn installed() -> Tour {
     let tour = Tour::new();
     assert!(tour.install(&[]).status.success());
     let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
@@ -27,7 +27,7 @@ fn installed() -> Tour {
 }
 
 impl Tour {
-    fn add(&self, name: &str, pod: &Container, more: &[&str]) {
+    pub(super) fn add(&self, name: &str, pod: &Container, more: &[&str]) {
         self.cnitool(&[&["add", "office", &netns(pod), "--container-id", name][..], more].concat());
     }
 
@@ -40,7 +40,7 @@ impl Tour {
     }
 
     /// The text with the addresses of a node that is alone, and without ages, which depend on the machine's speed.
-    fn stable(&self, text: &str) -> String {
+    pub(super) fn stable(&self, text: &str) -> String {
         let is_age = |word: &&str| word.strip_suffix('s').is_some_and(|age| age.parse::<u64>().is_ok());
         let line = |line: &str| {
             let age = line.rsplit(' ').next().filter(is_age).map_or(String::new(), |age| format!("  {age}"));

@@ -27,19 +27,19 @@ fn held_addresses_are_listed_with_their_holders() {
     let tool = tool();
     expect![[r#"
         0
-        stdout: NETWORK  ADDRESS   CONTAINER  IFNAME  SINCE                 LIFE
-        pods     10.1.0.2  c1         eth0    2023-11-14T22:13:20Z  gone
-        pods     10.1.0.9  -          -       2023-11-14T22:13:20Z  reserved by hand
-        pods     fd00::2   c1         eth0    2023-11-14T22:13:20Z  gone
+        stdout: NETWORK  ADDRESS   CONTAINER  IFNAME  SINCE                 BOOT     LIFE
+        pods     10.1.0.2  c1         eth0    2023-11-14T22:13:20Z  earlier  gone
+        pods     10.1.0.9  -          -       2023-11-14T22:13:20Z  earlier  reserved by hand
+        pods     fd00::2   c1         eth0    2023-11-14T22:13:20Z  earlier  gone
 
         stderr: "#]]
     .assert_eq(&tool.run(&["ipam", "list"]).shown());
     expect![[r#"
         0
-        stdout: network,address,container,ifname,since,life
-        pods,10.1.0.2,c1,eth0,2023-11-14T22:13:20Z,gone
-        pods,10.1.0.9,,,2023-11-14T22:13:20Z,reserved by hand
-        pods,fd00::2,c1,eth0,2023-11-14T22:13:20Z,gone
+        stdout: network,address,container,ifname,since,boot,life
+        pods,10.1.0.2,c1,eth0,2023-11-14T22:13:20Z,earlier,gone
+        pods,10.1.0.9,,,2023-11-14T22:13:20Z,earlier,reserved by hand
+        pods,fd00::2,c1,eth0,2023-11-14T22:13:20Z,earlier,gone
 
         stderr: "#]]
     .assert_eq(&tool.run(&["ipam", "list", "pods", "--csv"]).shown().replace('\r', ""));
@@ -52,6 +52,7 @@ fn held_addresses_are_listed_with_their_holders() {
                 "container": "c1",
                 "ifname": "eth0",
                 "since": "2023-11-14T22:13:20Z",
+                "boot": "earlier",
                 "life": "gone"
             },
             {
@@ -60,6 +61,7 @@ fn held_addresses_are_listed_with_their_holders() {
                 "container": null,
                 "ifname": null,
                 "since": "2023-11-14T22:13:20Z",
+                "boot": "earlier",
                 "life": "reserved by hand"
             },
             {
@@ -68,6 +70,7 @@ fn held_addresses_are_listed_with_their_holders() {
                 "container": "c1",
                 "ifname": "eth0",
                 "since": "2023-11-14T22:13:20Z",
+                "boot": "earlier",
                 "life": "gone"
             }
         ]
@@ -123,6 +126,8 @@ fn a_reserved_address_is_held_until_it_is_released() {
 fn an_address_of_a_container_that_may_live_is_released_by_force_only() {
     let tool = tool();
     tool.write("data/pods/10.1.0.3", "c3\r\neth0");
+    let listed = tool.run(&["ipam", "list", "--csv"]).ok();
+    assert!(listed.contains("Z,this,young") && listed.contains("Z,earlier,gone"), "{listed}");
     let refused = tool.run(&["ipam", "release", "pods", "10.1.0.3"]).shown();
     assert!(refused.contains("container c3 holds it (young); DEL releases it, or --force"), "{refused}");
     assert!(tool.path("data/pods/10.1.0.3").exists());

@@ -67,6 +67,8 @@ mod xt;
 
 pub mod table;
 
+pub mod seen;
+
 mod once;
 
 pub(crate) mod executable;

@@ -235,6 +235,20 @@ impl<'a> Table<'a> {
         }
     }
 
+    /// Whether a built-in chain drops the packets that no rule decides on. A chain that does not exist does not.
+    ///
+    /// # Errors
+    /// The refusal of the kernel.
+    pub(crate) fn drops_by_policy(&mut self, chain: &str) -> Result<bool> {
+        let place = self.nft_chain(chain);
+        match &mut self.world {
+            World::Netlink(nft) => {
+                Ok(nft.find_chain(&place)?.and_then(|chain| chain.base).is_some_and(|base| base.drops))
+            }
+            World::Program { text, .. } => Ok(parse::drops_by_policy(text, chain)),
+        }
+    }
+
     /// Lists the names of all chains.
     ///
     /// # Errors

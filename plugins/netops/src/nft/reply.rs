@@ -86,6 +86,8 @@ pub struct BaseInfo {
     pub kind: String,
     /// The number of its hook, which depends on the family.
     pub hook: u32,
+    /// Whether it drops the packets that no rule decides on.
+    pub drops: bool,
 }
 
 impl BaseInfo {
@@ -245,6 +247,8 @@ fn parse_table(attrs: Attrs<'_>) -> TableInfo {
     }
 }
 
+const NF_DROP: u32 = 0; // include/uapi/linux/netfilter.h
+
 fn parse_chain(attrs: Attrs<'_>) -> ChainInfo {
     ChainInfo {
         table: attrs.text(1).unwrap_or_default(),
@@ -254,6 +258,7 @@ fn parse_chain(attrs: Attrs<'_>) -> ChainInfo {
         base: attrs.get(4).map(|hook| BaseInfo {
             kind: attrs.text(7).unwrap_or_default(),
             hook: Attrs(hook).be32(1).unwrap_or_default(),
+            drops: attrs.be32(5) == Some(NF_DROP),
         }),
     }
 }

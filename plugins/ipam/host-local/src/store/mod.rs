@@ -385,8 +385,7 @@ impl Store {
 
     fn is_of_earlier_boot(&self, path: &Path) -> bool {
         let written = fs::symlink_metadata(path).and_then(|stat| stat.modified()).unwrap_or_else(|_| SystemTime::now());
-        let before = self.boot.as_ref().and_then(|boot| boot.started.duration_since(written).ok());
-        before.is_some_and(|before| before > Duration::from_secs(1))
+        self.boot.as_ref().is_some_and(|boot| boot.is_after(written))
     }
 
     /// Checks that an ADD could write its files: for each of `sets` sets a reservation, and the address last reserved.

@@ -1,0 +1,157 @@
+//! `cnitool explain` on a prepared node: every name of an attachment leads to it, and each cause of a dropped packet is
+//! named as long as it is there.
+
+use super::Tour;
+use super::show::installed;
+use expect_test::expect;
+use serde_json::{Value, json};
+use std::fs;
+use std::process::Command;
+use std::time::Duration;
+use testns::{Container, Remains};
+
+/// Its name is the attachment's.
+const VETH: &str = "vethd9f55780";
+
+fn run(words: &str) {
+    let mut parts = words.split(' ');
+    assert!(Command::new(parts.next().unwrap()).args(parts).status().unwrap().success(), "{words}");
+}
+
+/// A container `web` with port 8080, in an office without limits.
+fn with_web() -> (Tour, Container) {
+    let tour = installed();
+    let web = tour.node.container();
+    let mapped = json!({"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}]});
+    tour.add("web", &web, &["--cap-args", &mapped.to_string()]);
+    (tour, web)
+}
+
+impl Tour {
+    fn explain(&self, name: &str) -> Vec<Value> {
+        serde_json::from_str(&self.cnitool(&["explain", "--json", name])).unwrap()
+    }
+
+    /// What drops packets of the only attachment of that name.
+    fn drops(&self) -> Vec<String> {
+        let [answer] = <[Value; 1]>::try_from(self.explain("web")).unwrap();
+        answer["drops"].as_array().unwrap().iter().map(|why| why.as_str().unwrap().to_owned()).collect()
+    }
+}
+
+#[test]
+fn every_name_of_an_attachment_explains_it() {
+    let (tour, web) = with_web();
+    let since = |text: String| {
+        let (before, after) = text.split_once("since ").unwrap();
+        format!("{before}since TIME{}", &after["2026-11-23T03:53:15Z".len()..])
+    };
+    let shown = since(tour.stable(&tour.cnitool(&["explain", "web"])));
+    expect![[r#"
+        web is web/eth0 in network office
+        ├─ lives, since TIME
+        ├─ made by this suite
+        ├─ configuration /etc/cni/net.d/10-office.conflist, as it was at ADD (in the
+        │    cache)
+        ├─ packets to it
+        │  ├─ port 8080/tcp of the node is forwarded to 10.7.0.2:80
+        │  ├─ the node's route to 10.7.0.2 leads to cni0
+        │  └─ link vethd9f55780 leads into the container
+        ├─ packets from it
+        │  ├─ in the container, IPv4 leads out by 10.7.0.1 on eth0
+        │  └─ iptables masquerade of 10.7.0.2
+        ├─ why packets are dropped
+        │  └─ the node has no IPv4 route out: packets reach its own networks only
+        └─ not looked at
+           ├─ other tables of iptables and nf_tables, eBPF programs, and neighbours
+           └─ what is beyond the node, and what the container itself filters
+    "#]]
+    .assert_eq(&shown);
+    for name in ["we", "web/eth0", VETH, "8080", &tour.address(2)] {
+        let answers = tour.explain(name);
+        let [answer] = &answers[..] else { panic!("{name}: {answers:?}") };
+        assert_eq!(
+            (&answer["attachment"]["container"], &answer["network"]),
+            (&json!("web"), &json!("office")),
+            "{name}"
+        );
+    }
+    tour.cnitool(&["ipam", "reserve", "office", &tour.address(9)]);
+    for (name, what) in [
+        (tour.address(9), "is held by hand in network office"),
+        (tour.address(5), "of network office, and nothing holds it"),
+        (tour.address(1), "is an address of the node, on link cni0"),
+        ("192.0.2.77".to_owned(), "belongs to no network of this node"),
+        ("cni0".to_owned(), "is a bridge of network office, and has 1 of its attachments"),
+    ] {
+        let answers = tour.explain(&name);
+        assert!(answers.len() == 1 && answers[0]["what"].as_str().unwrap().contains(what), "{name}: {answers:?}");
+    }
+    for name in ["absent", "", "9999"] {
+        let output = tour.run(&tour.bin_dir.join("cnitool"), &["explain", name]);
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{name}");
+    }
+    // Another network's rule for the port comes later, so it gets nothing.
+    let rule = format!("nat -A CNI-HOSTPORT-DNAT -p tcp --dport 8080 -j DNAT --to-destination {}:81", tour.address(7));
+    run(&format!("iptables -w -t {rule}"));
+    let answers = tour.explain("8080");
+    let drops = |answer: &Value| answer["drops"].to_string();
+    assert!(!drops(&answers[0]).contains("an earlier rule"), "{answers:?}");
+    assert!(
+        drops(&answers[1]).contains(&format!("an earlier rule forwards the port to {}:80", tour.address(2))),
+        "{answers:?}"
+    );
+    assert!(drops(&answers[1]).contains("no container has"), "{answers:?}");
+    // Without the cache its namespace has no path, and the answer says what could not be seen.
+    fs::remove_dir_all("/var/lib/cni/results").unwrap();
+    let answers = tour.explain("web");
+    assert!(answers[0]["unseen"].to_string().contains("the cache does not have the namespace's path"), "{answers:?}");
+    drop(web);
+}
+
+#[test]
+fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
+    let (tour, web) = with_web();
+    let address = tour.address(2);
+    let healthy = tour.drops();
+    let forward = format!("iptables -w -I FORWARD -d {address} -j ACCEPT");
+    let damages: [(&[&str], &str, &[&str]); 5] = [
+        (&[&format!("ip link set {VETH} down")], "link vethd9f55780 is down", &[&format!("ip link set {VETH} up")]),
+        (&["ip link set cni0 down"], "link cni0 is down", &["ip link set cni0 up"]),
+        (&["sysctl -qw net.ipv4.ip_forward=0"], "net.ipv4.ip_forward is 0", &["sysctl -qw net.ipv4.ip_forward=1"]),
+        (
+            &[&format!("ip route add {address}/32 dev lo")],
+            "leads to lo, which is not the container's",
+            &[&format!("ip route del {address}/32 dev lo")],
+        ),
+        (
+            &["iptables -w -P FORWARD DROP"],
+            "no rule for it accepts packets to it",
+            &[&forward, &forward.replace("-d", "-s")],
+        ),
+    ];
+    for (damage, phrase, repair) in damages {
+        damage.iter().for_each(|words| run(words));
+        let drops = tour.drops();
+        assert!(drops.iter().any(|why| why.contains(phrase)), "{damage:?}: {drops:?}");
+        repair.iter().for_each(|words| run(words));
+        assert_eq!(tour.drops(), healthy, "{repair:?}");
+    }
+    // What only reaches the node itself accepts nothing for the container; a chain that FORWARD leads to does.
+    run("iptables -w -F FORWARD");
+    run(&format!("iptables -w -A INPUT -s {address} -j ACCEPT"));
+    assert_ne!(tour.drops(), healthy);
+    run("iptables -w -N OWN");
+    run("iptables -w -A OWN -j ACCEPT");
+    run("iptables -w -A FORWARD -j OWN");
+    assert_eq!(tour.drops(), healthy);
+    run(&format!("iptables -w -A FORWARD -o cni0 -d {address} -j DROP"));
+    let drops = tour.drops();
+    assert!(drops.iter().any(|why| why.ends_with("-o cni0 -j DROP may drop them")), "{drops:?}");
+    run("iptables -w -F FORWARD");
+    drop(web.leave(Remains::Gone));
+    tour.node.settle(Duration::from_secs(60));
+    fs::remove_dir_all("/var/lib/cni/networks/office").unwrap();
+    let drops = tour.drops();
+    assert!(drops[0].contains("nothing speaks for its container"), "{drops:?}");
+}
