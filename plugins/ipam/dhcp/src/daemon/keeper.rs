@@ -257,6 +257,10 @@ impl Keeper {
             }
             News::Trouble(why) => {
                 self.trouble(why);
+                // The lease may be new nevertheless: only the link could not be changed.
+                if first.is_none() {
+                    self.save();
+                }
                 Ok(())
             }
             News::Gone(why) => Err(End::Gone(why)),
