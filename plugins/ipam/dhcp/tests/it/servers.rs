@@ -54,6 +54,45 @@ fn kea_gives_renews_and_takes_back() {
     server.wait_for("DHCP4_RELEASE");
 }
 
+/// The server of the Internet Systems Consortium with leases of four seconds. It does not ping addresses before it gives them.
+fn isc(lan: &Lan) -> Process {
+    let file = |name: &str| lan.node.work_dir().join(name);
+    let config = format!(
+        "authoritative;\nping-check false;\ndefault-lease-time 4;\nmax-lease-time 4;\n\
+         subnet 10.8.0.0 netmask 255.255.255.0 {{\n  range 10.8.0.50 10.8.0.99;\n  option routers {SERVER};\n  \
+         option domain-name-servers 10.8.0.3;\n  option domain-name \"example.org\";\n  \
+         option domain-search \"a.example.org\", \"b.example.org\";\n}}\n"
+    );
+    std::fs::write(file("dhcpd.conf"), config).unwrap();
+    std::fs::write(file("dhcpd.leases"), "").unwrap();
+    let mut command = Command::new("dhcpd");
+    command.args(["-4", "-f", "-d", "-cf"]).arg(file("dhcpd.conf")).arg("-lf").arg(file("dhcpd.leases"));
+    command.arg("-pf").arg(file("dhcpd.pid")).arg("lan0");
+    let mut server = lan.server.enter(|| Process::spawn(command));
+    server.wait_for("Server starting service");
+    server
+}
+
+#[test]
+fn isc_server_gives_renews_and_takes_back() {
+    if !has("dhcpd") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = isc(&lan);
+    let mut daemon = lan.daemon(&[]);
+    let (pod, config) = (lan.node.container(), bridge(json!({})));
+    let result = lan.node.call(Verb::Add, &config, &pod).ok();
+    assert_eq!(result["ips"][0]["gateway"], SERVER);
+    let search = json!(["a.example.org", "b.example.org"]);
+    assert_eq!(result["dns"], json!({"nameservers": ["10.8.0.3"], "domain": "example.org", "search": search}));
+    daemon.wait_for("bound");
+    daemon.wait_for("bound");
+    server.wait_for("DHCPACK on 10.8.0.");
+    lan.node.call(Verb::Del, &config, &pod).ok();
+    server.wait_for("DHCPRELEASE of 10.8.0.");
+}
+
 /// The server is on another network, and renewals and the release are routed to it.
 #[test]
 fn lease_comes_through_a_relay() {
