@@ -1,6 +1,7 @@
 //! A case: everything that a run depends on, as JSON, so that it can be printed, reduced and run again.
 
 use std::fmt;
+use std::path::Path;
 
 use serde_json::{Value, json};
 
@@ -30,9 +31,16 @@ impl Case {
         if plugin.is_ipam || !numbers.one_in(12) {
             set(&mut numbers, &mut config, &(plugin.ipam)());
         }
-        // Without a device there is nothing to compare but refusals.
-        if plugin.name == "host-device" && !numbers.one_in(8) {
-            set(&mut numbers, &mut config, &plugin.keys[0]);
+        // Without a device, or a master, there is nothing to compare but refusals.
+        let needed = match plugin.name {
+            "host-device" => 1,
+            "vlan" => 2,
+            _ => 0,
+        };
+        for key in &plugin.keys[..needed] {
+            if !numbers.one_in(8) {
+                set(&mut numbers, &mut config, key);
+            }
         }
         for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(keys::common().iter().map(|key| (key, 8))) {
             // Without an address plugin, keys below `ipam` would make one that has no type.
@@ -40,10 +48,10 @@ impl Case {
                 set(&mut numbers, &mut config, key);
             }
         }
-        let before: Vec<_> = keys::BEFORE
-            .iter()
-            .filter_map(|row| if numbers.one_in(6) { Some(*numbers.pick(row)) } else { None })
-            .collect();
+        // The commands need iproute2: without it nodes are new ones.
+        let rows = if Path::new("/usr/bin/ip").exists() { keys::BEFORE } else { &[] };
+        let before: Vec<_> =
+            rows.iter().filter_map(|row| if numbers.one_in(6) { Some(*numbers.pick(row)) } else { None }).collect();
         let args = if numbers.one_in(6) { *numbers.pick(keys::ARGS) } else { "" };
         Self(
             json!({"plugin": plugin.name, "before": before, "args": args, "config": config, "blind": numbers.one_in(3)}),

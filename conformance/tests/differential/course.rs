@@ -5,20 +5,12 @@ use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
-use testns::{Call, Container, Node, Reply, Verb};
+use testns::{Call, Container, Namespace, Node, Reply, Verb};
 
 use crate::case::Case;
 use crate::subjects::{Who, by, is_the_kernels, node};
 
 const DEADLINE: Duration = Duration::from_secs(60);
-
-/// What links can be on: one has the default route.
-const MASTERS: &[&str] = &[
-    "ip link add up0 type veth peer name up0-peer && ip link add up1 type veth peer name up1-peer",
-    "sysctl -qw net.ipv6.conf.up0.disable_ipv6=1 net.ipv6.conf.up1.disable_ipv6=1",
-    "for link in up0 up0-peer up1 up1-peer; do ip link set $link up; done",
-    "ip address add 198.51.100.9/24 dev up1 && ip route add default via 198.51.100.1",
-];
 
 /// What a node can give away: in use, each with an address and an MTU of its own.
 const DEVICES: &[&str] = &[
@@ -60,8 +52,8 @@ impl Line {
 pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     let node = node();
     let pods = [node.container(), node.container()];
-    if case.plugin() == "macvlan" {
-        MASTERS.iter().copied().for_each(prepare);
+    if ["macvlan", "ipvlan", "vlan"].contains(&case.plugin()) {
+        make_masters(node.host());
     }
     case.before().for_each(prepare);
     if case.plugin() == "host-device" {
@@ -84,6 +76,16 @@ pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     course.call("pod1 DEL", who, Verb::Del, own, seen(first).as_ref());
     course.look(["node after DEL", "pod1 after DEL", "pod2 after DEL"], &pods);
     course.lines
+}
+
+/// What links can be on, `up0` and `up1`: one has the default route.
+fn make_masters(host: &Namespace) {
+    for master in ["up0", "up1"] {
+        host.add_veth(master, host, &format!("{master}-peer"));
+        host.set_sysctl(&format!("net/ipv6/conf/{master}/disable_ipv6"), "1");
+    }
+    host.add_address("up1", "198.51.100.9/24");
+    host.add_route("0.0.0.0/0", "198.51.100.1", "up1");
 }
 
 /// Runs a shell command on the thread's node.
@@ -110,7 +112,8 @@ impl Course<'_> {
         pod: &Container,
         prev: Option<&Value>,
     ) -> Option<Value> {
-        let config = self.case.config().to_string().replace("{pod}", pod.id().trim_start_matches("pod"));
+        let number = pod.id().trim_start_matches("pod");
+        let config = self.case.config().to_string().replace("\"{pod as a number}\"", number).replace("{pod}", number);
         let call = Call::new(verb, config, pod).args(self.case.args()).deadline(DEADLINE);
         let call = by(who, self.node, self.case.plugin(), call);
         let call = prev.map_or(call.clone(), |prev| call.prev_result(prev));

@@ -63,6 +63,8 @@ pub(crate) fn plugins() -> Vec<Plugin> {
         Plugin { name: "bridge", is_ipam: false, ipam, keys: bridge },
         Plugin { name: "ptp", is_ipam: false, ipam, keys: ptp },
         Plugin { name: "macvlan", is_ipam: false, ipam, keys: macvlan() },
+        Plugin { name: "ipvlan", is_ipam: false, ipam, keys: ipvlan() },
+        Plugin { name: "vlan", is_ipam: false, ipam, keys: vlan() },
         Plugin { name: "host-device", is_ipam: false, ipam, keys: host_device() },
         Plugin { name: "host-local", is_ipam: true, ipam, keys: Vec::new() },
         Plugin { name: "static", is_ipam: true, ipam: fixed, keys: vec![dns_of_ipam()] },
@@ -119,6 +121,24 @@ fn macvlan() -> Vec<Key> {
         key("mtu", json!([1400, 1280, 0, 1500]), json!([-1, "1400", 9000, 1.5])),
         key("mac", json!(["0a:00:00:00:00:07", "0A:00:00:00:00:08", ""]), json!(["x", 7])),
         key("runtimeConfig.mac", json!(["0a:00:00:00:00:09", ""]), json!(["01:00:00:00:00:01", "x"])),
+    ]
+}
+
+/// As [`macvlan`], for the reference's keys of ipvlan.
+fn ipvlan() -> Vec<Key> {
+    vec![
+        key("master", json!(["up0", "up0", "up0", "up1", "", null]), json!(["absent", 5, "a/b"])),
+        key("mode", json!(["l2", "l3", "l3s", ""]), json!(["l4", 1])),
+        key("mtu", json!([1400, 1280, 0, 1500]), json!([-1, "1400", 67, 1.5])),
+    ]
+}
+
+/// Two pods on a VLAN of one master are rare: the second one is refused.
+fn vlan() -> Vec<Key> {
+    vec![
+        key("master", json!(["up0", "up0", "up1"]), json!(["absent", 5, "a/b", "", null])),
+        key("vlanId", json!(["{pod as a number}", "{pod as a number}", 0, 100, 4094]), json!([4095, -1, "100"])),
+        key("mtu", json!([1400, 1280, 0, 1500]), json!([-1, "1400", 9000, 1.5])),
     ]
 }
 

@@ -190,9 +190,46 @@ pub(crate) const ALL: &[Tolerance] = &[
         }),
     },
     Tolerance {
+        name: "a device that a failed ADD of the reference keeps from the next container",
+        row: "A device comes home down",
+        how: Excuse(|seen| {
+            let fails = |who| seen.said(who, "pod1 ADD").is_some_and(Line::fails);
+            let words = "failed to find host device: Link not found";
+            let is_next = seen.difference.line.place == "pod2 ADD" && fails(Who::Ours) && fails(Who::Reference);
+            seen.case.plugin() == "host-device" && is_next && seen.is_only_refused_by(Who::Reference, "ADD", words)
+        }),
+    },
+    Tolerance {
         name: "DEL reads only what it needs",
         row: "DEL reads the whole config, and is refused for a type",
-        how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "DEL", "")),
+        how: Excuse(|seen| REFUSALS_OF_KEYS.iter().any(|words| seen.is_only_refused_by(Who::Reference, "DEL", words))),
+    },
+    Tolerance {
+        name: "DEL of a device that is not there",
+        row: "DEL of host-device fails when it is repeated, or the namespace is gone",
+        how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "DEL", "failed to find \"eth0\": Link not found")),
+    },
+    Tolerance {
+        name: "DEL of a link that is no device",
+        row: "DEL moves whatever link has the interface's name",
+        how: Excuse(|seen| {
+            let words = "failed to restore \"eth0\" to original name \"\"";
+            let is_there = seen.case.before().any(|command| command.contains("add eth0"));
+            is_there && seen.is_only_refused_by(Who::Reference, "DEL", words)
+        }),
+    },
+    Tolerance {
+        name: "a PCI device beside another key",
+        row: "A `pciBusID` that is on no bus fails ADD",
+        how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "ADD", "lstat /sys/bus/pci/devices/")),
+    },
+    Tolerance {
+        name: "CHECK of a config that ADD took",
+        row: "CHECK is refused for a key that ADD takes",
+        how: Excuse(|seen| {
+            let words = "failed to load netconf: json: cannot unmarshal";
+            seen.case.plugin() == "static" && seen.is_only_refused_by(Who::Reference, "CHECK", words)
+        }),
     },
     Tolerance {
         name: "a mix of families",
@@ -293,6 +330,18 @@ pub(crate) const ALL: &[Tolerance] = &[
         row: "A failed ADD leaves the veth",
         how: Excuse(|seen| seen.is_state("") && seen.difference.who == Who::Reference && seen.fails_theirs()),
     },
+];
+
+/// How the reference refuses DEL for keys that it does not use for it.
+const REFUSALS_OF_KEYS: &[&str] = &[
+    "json: cannot unmarshal",
+    "ARGS: ",
+    "CNI version ",
+    "invalid IP address ",
+    "invalid plugin name: ",
+    "invalid range set ",
+    "no plugin name provided",
+    "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
 ];
 
 /// The last items of each list of `whole`, as many as the list of `part` has: a result without the part that comes from

@@ -111,6 +111,17 @@ fn each_checks_and_deletes_what_the_other_added() {
     }
 }
 
+/// The reference's ADD takes it, too; its CHECK does not.
+#[test]
+fn check_takes_a_config_that_add_took() {
+    let node = Node::with(&Subject::ours());
+    let pod = node.container();
+    let mut keys = two();
+    keys["dns"] = json!(5);
+    keys["prevResult"] = node.call(Verb::Add, config("1.0.0", &keys), &pod).ok();
+    node.call(Verb::Check, config("1.0.0", &keys), &pod).ok();
+}
+
 #[test]
 fn check_compares_addresses_gateways_and_routes() {
     let node = Node::with(&Subject::ours());
