@@ -1,7 +1,7 @@
 //! The features of the kernel under test, and the reports of skipped tests.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::Write;
 use std::sync::{Once, OnceLock};
 use std::thread;
@@ -32,11 +32,13 @@ pub enum Feature {
     Tun,
     /// Queues of kind `fq_codel`.
     FqCodel,
+    /// SELinux, chosen when the kernel started.
+    Selinux,
 }
 
 impl Feature {
     /// Each of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Vlan,
         Self::BridgeVlanFiltering,
         Self::Ipvlan,
@@ -46,6 +48,7 @@ impl Feature {
         Self::Ifb,
         Self::Tun,
         Self::FqCodel,
+        Self::Selinux,
     ];
 
     /// Whether this kernel has it, tested in a namespace of its own.
@@ -96,6 +99,7 @@ impl Feature {
             Self::Ifb => try_link("ifb", None, &[]),
             Self::Tun => File::options().read(true).write(true).open("/dev/net/tun").is_ok(),
             Self::FqCodel => try_qdisc("fq_codel"),
+            Self::Selinux => fs::read_to_string("/proc/filesystems").is_ok_and(|text| text.contains("selinuxfs")),
         }
     }
 }
@@ -112,6 +116,7 @@ impl fmt::Display for Feature {
             Self::Ifb => "ifb",
             Self::Tun => "tun",
             Self::FqCodel => "fq_codel",
+            Self::Selinux => "SELinux",
         })
     }
 }

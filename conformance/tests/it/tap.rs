@@ -6,8 +6,9 @@ use netops::link::tun::open_tap;
 use netops::link::{LinkName, Place};
 use netops::{Kernel, Netns};
 use serde_json::{Value, json};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
 use std::time::Duration;
 use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
@@ -246,10 +247,10 @@ fn status_of_tap_names_the_missing_device() {
 
 #[test]
 fn a_label_needs_selinux() {
-    let node = node();
-    if std::path::Path::new("/sys/fs/selinux/enforce").exists() {
+    if Feature::Selinux.is_here() {
         return;
     }
+    let node = node();
     let pod = node.container();
     let config = config(json!({"selinuxContext": "system_u:system_r:container_t:s0"}));
     let error = node.call(Verb::Add, &config, &pod).fails_with(7);
@@ -257,6 +258,50 @@ fn a_label_needs_selinux() {
     assert!(pod.namespace().find_link("eth0").is_none());
     node.call(Verb::Status, &config, Attachment::none()).fails_with(50);
     node.assert_as_before_except(stays);
+}
+
+/// A kernel without a policy knows its own labels only. What stands in for `ip` notes the label that it runs under, and
+/// its words; it can only make the tap.
+#[test]
+fn a_tap_is_made_under_its_label() {
+    if !Feature::Selinux.or_skip() || !Feature::Tun.or_skip() {
+        return;
+    }
+    if own_label() != "kernel" {
+        testns::skip("tap::a_tap_is_made_under_its_label", "SELinux has a policy");
+        return;
+    }
+    let node = node();
+    let folder = node.work_dir().join("programs");
+    let program = "#!/bin/sh\ncd ${0%/*}\ncat /proc/self/attr/current >label\necho $* >words\nexec tunctl -t $4\n";
+    fs::create_dir(&folder).expect("create a folder");
+    fs::write(folder.join("ip"), program).expect("write a program");
+    fs::set_permissions(folder.join("ip"), fs::Permissions::from_mode(0o755)).expect("make it executable");
+    let path = format!("{}:/bin:/sbin:/usr/bin:/usr/sbin", folder.display());
+    let own = json!({"selinuxContext": "unlabeled", "mac": "0a:00:00:00:00:07", "mtu": 1400});
+    let config = config(own);
+    let call = |verb| Call::new(verb, &config, Attachment::none()).variable("PATH", &path);
+    call(Verb::Status).run(&node).ok();
+    let pod = node.container();
+    let result = Call::new(Verb::Add, &config, &pod).variable("PATH", &path).run(&node).ok();
+    let noted = |name: &str| fs::read_to_string(folder.join(name)).expect("a note of the program");
+    assert_eq!(noted("label").trim_end_matches(['\0', '\n']), "unlabeled");
+    assert_eq!(noted("words"), "tuntap add dev eth0 mode tap\n");
+    let link = pod.namespace().link("eth0");
+    assert_eq!(
+        (link.kind.as_str(), link.mac.as_str(), link.mtu_bytes, link.up),
+        ("tun", "0a:00:00:00:00:07", 1400, true)
+    );
+    Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&node).ok();
+    Call::new(Verb::Del, &config, &pod).prev_result(&result).run(&node).ok();
+    assert!(pod.namespace().find_link("eth0").is_none());
+    node.assert_as_before_except(|line| stays(line) || line.contains("/programs"));
+}
+
+/// The label that SELinux has this process under.
+fn own_label() -> String {
+    let label = fs::read_to_string("/proc/self/attr/current").expect("a label");
+    label.trim_end_matches(['\0', '\n']).to_owned()
 }
 
 /// The example of the plugin's page.

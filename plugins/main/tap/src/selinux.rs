@@ -55,7 +55,8 @@ pub(crate) fn create_tap(place: Place<'_>, tap: &Tap<'_>, label: &str, search_pa
 /// Whether the node could make one.
 pub(crate) fn probe(search_path: &str) -> Result<(), CniError> {
     find(search_path).map(drop)?;
-    match Path::new("/sys/fs/selinux/enforce").exists() {
+    // Where SELinux is in use the kernel knows its filesystem, whether or not the caller has it mounted.
+    match std::fs::read_to_string("/proc/filesystems").is_ok_and(|known| known.contains("selinuxfs")) {
         true => Ok(()),
         false => Err(without_selinux("this node has no SELinux")),
     }
