@@ -2,6 +2,7 @@
 
 use crate::attachment::AttachmentId;
 use crate::cache::Cached;
+use crate::call_log::Operation;
 use crate::chain::Chain;
 use crate::conflist::NetworkConf;
 use crate::error::Error;
@@ -82,7 +83,8 @@ impl Collection<'_> {
     /// # Errors
     /// As [`Runtime::gc`].
     pub async fn gc(self, valid: &[AttachmentId]) -> Result<(), Error> {
-        watch::operation(Command::Gc, Some(&self.network.name), None, self.gc_in_span(valid)).await
+        let about = Operation::on(&self.runtime, Command::Gc, self.network, None);
+        watch::operation(about, self.gc_in_span(valid)).await
     }
 
     async fn gc_in_span(&self, valid: &[AttachmentId]) -> Result<(), Error> {
@@ -110,9 +112,7 @@ impl Collection<'_> {
 
     async fn del(&self, cached: &Cached) -> Result<(), Error> {
         let Cached { attachment, .. } = cached;
-        watch::operation(Command::Del, Some(&self.network.name), Some(&attachment.id), async {
-            self.runtime.del_under_lock(self.network, &self.name, attachment).await
-        })
-        .await
+        let about = Operation::on(&self.runtime, Command::Del, self.network, Some(&attachment.id));
+        watch::operation(about, async { self.runtime.del_under_lock(self.network, &self.name, attachment).await }).await
     }
 }

@@ -25,6 +25,8 @@ pub struct NetworkConf {
     pub disable_check: bool,
     /// Whether GC is disabled.
     pub disable_gc: bool,
+    /// Where records of calls go, from the key `log`: see [`crate::CallLog`].
+    pub log: Option<String>,
     /// The plugins, in the order of ADD.
     pub plugins: Vec<PluginObject>,
     /// The bytes for the cache: the list's own, or, when plugins came from a folder, a list that contains them all.
@@ -194,6 +196,7 @@ impl NetworkConf {
             cni_version,
             disable_check: false,
             disable_gc: false,
+            log: log(object),
             plugins: vec![plugin],
             bytes: list.finish(),
             path: None,
@@ -355,6 +358,7 @@ impl List {
             cni_version: self.cni_version,
             disable_check: self.disable_check,
             disable_gc: self.disable_gc,
+            log: log(&self.object),
             plugins: self.plugins,
             bytes,
             path: None,
@@ -370,6 +374,11 @@ fn parse_plugins(plugins: &RawValue) -> Result<Vec<PluginObject>, CniError> {
         return Err(invalid(NO_PLUGINS.into()));
     }
     plugins.iter().enumerate().map(|(index, text)| PluginObject::parse(text, Some(index))).collect()
+}
+
+/// The key `log`. One that is no string is ignored: no network is unusable for its log.
+fn log(object: &RawObject) -> Option<String> {
+    decode("log", object.find("log")).ok().flatten()
 }
 
 /// A bool, also written as a string in any case.

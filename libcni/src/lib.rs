@@ -50,6 +50,7 @@ pub mod schemas;
 // Execution.
 mod add;
 mod call;
+mod call_log;
 mod cancellation;
 mod chain;
 mod collection;
@@ -73,6 +74,7 @@ mod process;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
 pub use cache::{Cache, Cached};
+pub use call_log::CallLog;
 pub use cancellation::Cancellation;
 pub use cni_spec;
 pub use collection::Collection;
@@ -85,6 +87,7 @@ pub use stderr::Origin;
 pub use versions::VersionInfo;
 
 use add::Add;
+use call_log::Operation;
 use chain::Chain;
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, PluginPath, PluginType, SpecVersion};
 use limits::Limits;
@@ -195,7 +198,7 @@ impl Runtime {
     /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for an invalid name or unknown version;
     /// [`Error::Cache`]; [`Error::Orphans`] if an earlier ADD was not finished and its plugins cannot be ended.
     pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
-        watch::operation(Command::Add, Some(&network.name), Some(&attachment.id), async {
+        watch::operation(Operation::on(self, Command::Add, network, Some(&attachment.id)), async {
             Add::new(self, network, &name(network)?, attachment).run().await
         })
         .await
@@ -209,7 +212,7 @@ impl Runtime {
     /// [`Error::NoCheck`] for versions below 0.4.0; [`Error::Incomplete`] for an intent; [`Error::CachedResult`] when
     /// the cached result is invalid in the network's version; [`Error::Plugin`].
     pub async fn check(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        watch::operation(Command::Check, Some(&network.name), Some(&attachment.id), async {
+        watch::operation(Operation::on(self, Command::Check, network, Some(&attachment.id)), async {
             let name = name(network)?;
             let version = network.version().map_err(Error::Invalid)?;
             if !version.has_check() {
@@ -243,7 +246,7 @@ impl Runtime {
     /// [`Error::Plugin`]; [`Error::Several`] when it continues after errors; [`Error::Cache`] when the entry cannot be
     /// removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be ended.
     pub async fn del(&self, network: &NetworkConf, attachment: &Attachment) -> Result<(), Error> {
-        watch::operation(Command::Del, Some(&network.name), Some(&attachment.id), async {
+        watch::operation(Operation::on(self, Command::Del, network, Some(&attachment.id)), async {
             let runtime = self.bounded();
             let name = name(network)?;
             let _held = runtime.settings.cache.locks.for_del(&name, &Limits::of(&runtime)).await?;
@@ -282,7 +285,14 @@ impl Runtime {
     /// # Errors
     /// Those of both attempts, as one or as [`Error::Several`].
     pub async fn del_cached_or(&self, cached: &Cached, present: Option<&NetworkConf>) -> Result<(), Error> {
-        watch::operation(Command::Del, Some(cached.network.as_str()), Some(&cached.attachment.id), async {
+        let about = Operation {
+            runtime: self,
+            command: Command::Del,
+            network: cached.network.as_str(),
+            log: present.and_then(|present| present.log.as_deref()),
+            id: Some(&cached.attachment.id),
+        };
+        watch::operation(about, async {
             let runtime = self.bounded();
             let present = present.filter(|present| present.name == cached.network.as_str());
             let _held = runtime.settings.cache.locks.for_del(&cached.network, &Limits::of(&runtime)).await?;
@@ -406,7 +416,7 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`].
     pub async fn status(&self, network: &NetworkConf) -> Result<(), Error> {
-        watch::operation(Command::Status, Some(&network.name), None, async {
+        watch::operation(Operation::on(self, Command::Status, network, None), async {
             name(network)?;
             if !network.version().map_err(Error::Invalid)?.has_gc() {
                 return Ok(());
@@ -422,7 +432,8 @@ impl Runtime {
     /// # Errors
     /// Every error that was found, as one or as [`Error::Several`].
     pub async fn validate(&self, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
-        watch::operation(Command::Version, Some(&network.name), None, versions::validate(self, network)).await
+        let about = Operation::on(self, Command::Version, network, None);
+        watch::operation(about, versions::validate(self, network)).await
     }
 
     /// VERSION: asks one plugin which versions it supports.
@@ -430,7 +441,8 @@ impl Runtime {
     /// # Errors
     /// [`Error::Plugin`].
     pub async fn version(&self, plugin: &PluginType) -> Result<VersionInfo, Error> {
-        watch::operation(Command::Version, None, None, versions::version(self, plugin)).await
+        let about = Operation { runtime: self, command: Command::Version, network: "", log: None, id: None };
+        watch::operation(about, versions::version(self, plugin)).await
     }
 
     /// The cached result in the form of `version`.

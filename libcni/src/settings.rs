@@ -2,6 +2,7 @@
 
 use crate::attachment::TraceContext;
 use crate::cache::{self, Cache};
+use crate::call_log::CallLog;
 use crate::stderr::{Origin, StderrTo};
 use crate::{DEFAULT_DEADLINE, DEFAULT_PLUGIN_DIR, Runtime};
 use cni_spec::PluginPath;
@@ -21,6 +22,7 @@ pub(crate) struct Settings {
     pub(crate) absence_errors: AbsenceErrors,
     pub(crate) stderr: StderrTo,
     pub(crate) trace_context: Option<TraceSource>,
+    pub(crate) call_log: Option<CallLog>,
 }
 
 /// What DEL does after a plugin's error.
@@ -82,6 +84,7 @@ impl Default for Builder {
             absence_errors: AbsenceErrors::default(),
             stderr: StderrTo::own(),
             trace_context: None,
+            call_log: None,
         };
         Self { settings }
     }
@@ -171,6 +174,14 @@ impl Builder {
     #[must_use]
     pub fn trace_context(mut self, current: impl Fn() -> Option<TraceContext> + Send + Sync + 'static) -> Self {
         self.settings.trace_context = Some(TraceSource(Arc::new(current)));
+        self
+    }
+
+    /// Keeps a log of calls: a record for each operation, with the calls of plugins as its steps. Default:
+    /// none.
+    #[must_use]
+    pub fn call_log(mut self, log: CallLog) -> Self {
+        self.settings.call_log = Some(log);
         self
     }
 

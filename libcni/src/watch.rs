@@ -1,41 +1,46 @@
 //! Observability for runtimes: a `tracing` span for each operation and, in it, one for each call of a plugin. The last
 //! event in each reports how it ended.
 
-use crate::attachment::AttachmentId;
+use crate::call_log::{self, Begun, Operation, Outcome, STEPS};
 use crate::error::Error;
 use cni_spec::{CniError, Code, Command};
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::time::Instant;
 use tracing::Instrument;
 
-/// Runs an operation in a span `operation` with its name, network, container and ifname.
+/// Runs an operation in a span `operation` with its name, network, container and ifname, and writes its record.
 ///
 /// The future is boxed, here as in [`call`]: held by value it would be three times in the state of the caller's future,
 /// which is copied and paged in: 74 KB.
-pub(crate) fn operation<'a, T: 'a>(
-    command: Command,
-    network: Option<&str>,
-    id: Option<&AttachmentId>,
+pub(crate) fn operation<'a, T: Outcome + 'a>(
+    about: Operation<'a>,
     work: impl Future<Output = Result<T, Error>> + Send + 'a,
 ) -> impl Future<Output = Result<T, Error>> + Send + 'a {
     let span = tracing::info_span!(
         "operation",
-        operation = command.as_str(),
-        network,
-        container = id.map(|id| id.container_id.as_str()),
-        ifname = id.map(|id| id.ifname.as_str()),
+        operation = about.command.as_str(),
+        network = Some(about.network).filter(|name| !name.is_empty()),
+        container = about.id.map(|id| id.container_id.as_str()),
+        ifname = about.id.map(|id| id.ifname.as_str()),
     );
     let work = Box::pin(work);
-    async move {
-        let ending = Ending::of("operation ended");
+    let observed = async move {
+        let mut ending = Ending::of("operation ended");
+        ending.record = about.begin();
         let outcome = work.await;
         match &outcome {
-            Ok(_) => ending.ok(),
+            Ok(result) => {
+                if let Some(begun) = &mut ending.record {
+                    begun.record.addresses = result.addresses();
+                }
+                ending.ok();
+            }
             Err(error) => ending.error(error.code(), &error.with_causes()),
         }
         outcome
-    }
-    .instrument(span)
+    };
+    STEPS.scope(RefCell::default(), observed).instrument(span)
 }
 
 /// Makes a call in a span `plugin` with the plugin's type and the verb.
@@ -46,9 +51,12 @@ pub(crate) fn call<'a, T: 'a, E: AsRef<CniError> + 'a>(
 ) -> impl Future<Output = Result<T, E>> + Send + 'a {
     let span = tracing::info_span!("plugin", plugin, command = command.as_str());
     let work = Box::pin(work);
+    let plugin = plugin.to_owned();
     async move {
         let ending = Ending::of("plugin ended");
+        let begin = ending.begin;
         let outcome = work.await;
+        call_log::note(command, &plugin, begin.elapsed());
         match &outcome {
             Ok(_) => ending.ok(),
             Err(error) => ending.error(Some(error.as_ref().code), error.as_ref()),
@@ -64,11 +72,13 @@ struct Ending {
     what: &'static str,
     begin: Instant,
     is_told: bool,
+    /// Of an operation whose record is wanted.
+    record: Option<Begun>,
 }
 
 impl Ending {
     fn of(what: &'static str) -> Self {
-        Self { what, begin: Instant::now(), is_told: false }
+        Self { what, begin: Instant::now(), is_told: false, record: None }
     }
 
     fn ok(mut self) {
@@ -81,7 +91,13 @@ impl Ending {
 
     fn record(&mut self, outcome: &str, code: Option<Code>, error: Option<&dyn Display>) {
         self.is_told = true;
-        let duration_us = u64::try_from(self.begin.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let duration = self.begin.elapsed();
+        if let Some(begun) = self.record.take() {
+            let failed =
+                (outcome != "ok").then(|| (code, error.map_or_else(|| outcome.to_owned(), ToString::to_string)));
+            begun.end(duration, failed);
+        }
+        let duration_us = u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
         let error = error.map(tracing::field::display);
         tracing::debug!(duration_us, outcome, code = code.map(|code| code.0), error, "{}", self.what);
     }

@@ -141,6 +141,8 @@ pub(crate) enum Verb {
         #[arg(add = ArgValueCompleter::new(completing::networks))]
         network: Option<String>,
     },
+    /// Show the log of calls: the last ones, errors, or the slowest steps
+    Log(Log),
     /// Show, reserve and release addresses of networks that use host-local
     #[command(subcommand)]
     Ipam(Ipam),
@@ -257,6 +259,25 @@ pub(crate) struct Shown {
     /// Print comma-separated values
     #[arg(long, conflicts_with = "json")]
     pub(crate) csv: bool,
+}
+
+/// What is shown of the log of calls.
+#[derive(Debug, Args)]
+pub(crate) struct Log {
+    /// Only calls for this container
+    pub(crate) container: Option<String>,
+    /// Only calls that failed
+    #[arg(long)]
+    pub(crate) errors: bool,
+    /// The slowest steps of calls in place of the last calls
+    #[arg(long)]
+    pub(crate) slowest: bool,
+    /// How many, at most
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 20)]
+    pub(crate) lines: usize,
+    /// Which log: journal, file, or a path [default: the one that CNI_LOG or /etc/cni/log names]
+    #[arg(long, value_name = "LOG")]
+    pub(crate) from: Option<String>,
 }
 
 /// What GC keeps.

@@ -37,6 +37,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("One file, on a machine without the plugins", "cnitool validate --offline --strict ./new.conflist"),
     ]),
     ("doctor", &[("", "cnitool doctor"), ("Remove what is left over", "cnitool doctor --fix")]),
+    ("log", &[("", "cnitool log"), ("What took long for one container", "cnitool log 4f5e6d7c --slowest -n 5")]),
     ("show", &[("One network of the node", "cnitool show pods")]),
     ("ipam", &[
         ("How full are the ranges?", "cnitool ipam free"),

@@ -5,6 +5,7 @@
 
 mod args;
 mod attachments;
+mod calls;
 mod completing;
 mod doctor;
 mod gc;
@@ -98,6 +99,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Explain { name } => show::explain(&settings, name, output),
         Verb::Show(words) => show::run(&settings, words, output),
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
+        Verb::Log(words) => calls::run(words, output).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Install(install) => install::run(install, output).await,
         Verb::Schema { name } => schema::print(name),

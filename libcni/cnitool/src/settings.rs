@@ -4,7 +4,7 @@ use crate::args::{Common, Target};
 use crate::log;
 use anyhow::{Context, bail};
 use libcni::cni_spec::{CniArgs, ContainerId, PluginPath};
-use libcni::{Attachment, Cached, Cancellation, CapabilityArgs, NetworkConf, Runtime, conflist};
+use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, NetworkConf, Runtime, conflist};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
@@ -27,6 +27,7 @@ impl Settings {
             .plugin_path(PluginPath::parse(&path))
             .cache_dir(&common.cache_dir)
             .plugin_deadline(Duration::from_secs(common.timeout));
+        builder = builder.call_log(call_log_setting());
         if common.json {
             builder = builder.stderr(log::plugin_said);
         }
@@ -83,6 +84,16 @@ impl Settings {
     pub(crate) fn container(&self) -> anyhow::Result<Option<ContainerId>> {
         Ok(self.container_id.as_deref().map(ContainerId::parse).transpose()?)
     }
+}
+
+/// The log of calls, as for the plugins.
+fn call_log_setting() -> CallLog {
+    let variable = |name: &str| {
+        #[expect(clippy::disallowed_methods, reason = "this program is no plugin, and has no option for these")]
+        let value = std::env::var(name);
+        value.ok()
+    };
+    CallLog::from_variables(variable("CNI_LOG").as_deref(), variable("TRACEPARENT").as_deref())
 }
 
 /// `CNI_ARGS`, of which every pair needs a key and a value.

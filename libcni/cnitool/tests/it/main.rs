@@ -7,6 +7,7 @@ mod gc;
 mod install;
 mod install_cut_off;
 mod ipam;
+mod log;
 mod schema;
 mod tool;
 mod validate;

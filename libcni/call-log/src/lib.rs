@@ -1,0 +1,12 @@
+//! The log of calls: one [`Record`] for each operation of a runtime, written to a [`Sink`].
+//!
+//! Logging is off unless the environment, the node or the network asks for it, and its failure never is one of the call.
+//! No write waits: where the journal's queue is full, the record is dropped. README says who may set what, and why.
+
+mod record;
+mod setting;
+mod sink;
+
+pub use record::{By, Record, Step, is_traceparent};
+pub use setting::{DEFAULT_FILE, NODE_FILE};
+pub use sink::Sink;

@@ -1,0 +1,232 @@
+//! `cnitool log`, and the record that each operation leaves.
+
+use crate::tool::{NETNS, Tool};
+use expect_test::expect;
+use serde_json::{Value, json};
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn line(record: &Value) -> String {
+    format!("{record}\n")
+}
+
+/// A log of an ADD and a DEL by a plugin, and of a failed ADD by a runtime, with lines between them that are none.
+fn tool() -> Tool {
+    let tool = Tool::new();
+    let call = |container: &str, verb: &str, more: Value| {
+        let mut record = json!({"CNI_BY": "plugin", "CNI_BEGIN_US": "1700000000123456", "CNI_VERB": verb,
+            "CNI_NETWORK": "pods", "CNI_CONTAINERID": container, "CNI_IFNAME": "eth0", "CNI_DURATION_US": "4200"});
+        record.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        line(&record)
+    };
+    let add = json!({"CNI_PLUGIN": "bridge", "CNI_ADDRESSES": "10.1.0.5/24 fd00::5/64", "TRACEPARENT": TRACE,
+        "CNI_STEPS": "100 read and check\n3900 create veth\n200 add route"});
+    let del = json!({"CNI_PLUGIN": "bridge", "CNI_STEPS": "50 read and check"});
+    let failed = json!({"CNI_BY": "runtime", "CNI_ERROR_CODE": "105", "CNI_ERROR": "none free\u{1b}[2J\nat all",
+        "CNI_STEPS": "5000 ADD of bridge"});
+    let text = [
+        call("c1", "ADD", add),
+        "no record\n{\"CNI_BY\":\"plugin\"}\n\u{0}\n".to_owned(),
+        format!("{}\n", "x".repeat(200_000)),
+        call("c2", "ADD", failed),
+        call("c1", "DEL", del),
+        "{\"CNI_BY\":\"plugin\",\"CNI_VERB\":\"cut off".to_owned(),
+    ];
+    tool.write("calls.log", &text.concat());
+    tool
+}
+
+fn shown(tool: &Tool, words: &[&str]) -> String {
+    let path = tool.path("calls.log");
+    tool.run(&[&["log", "--from", path.to_str().unwrap()], words].concat()).shown()
+}
+
+#[test]
+fn the_last_calls_are_shown_with_their_results() {
+    let tool = tool();
+    expect![[r#"
+        0
+        stdout: TIME                      VERB  PLUGIN     NETWORK  CONTAINER  IFNAME  MS   RESULT
+        2023-11-14T22:13:20.123Z  ADD   bridge     pods     c1         eth0    4.2  10.1.0.5/24 fd00::5/64
+        2023-11-14T22:13:20.123Z  ADD   (runtime)  pods     c2         eth0    4.2  error 105: none free\u{1b}[2J at all
+        2023-11-14T22:13:20.123Z  DEL   bridge     pods     c1         eth0    4.2  ok
+
+        stderr: "#]]
+    .assert_eq(&shown(&tool, &[]));
+    expect![[r#"
+        0
+        stdout: TIME                      VERB  PLUGIN  NETWORK  CONTAINER  IFNAME  MS   RESULT
+        2023-11-14T22:13:20.123Z  DEL   bridge  pods     c1         eth0    4.2  ok
+
+        stderr: "#]]
+    .assert_eq(&shown(&tool, &["c1", "-n", "1"]));
+    expect![[r#"
+        0
+        stdout: TIME                      VERB  PLUGIN     NETWORK  CONTAINER  IFNAME  MS   RESULT
+        2023-11-14T22:13:20.123Z  ADD   (runtime)  pods     c2         eth0    4.2  error 105: none free\u{1b}[2J at all
+
+        stderr: "#]]
+    .assert_eq(&shown(&tool, &["--errors"]));
+    expect![[r#"
+        0
+        stdout: MS   STEP           TIME                      VERB  PLUGIN     NETWORK  CONTAINER
+        5.0  ADD of bridge  2023-11-14T22:13:20.123Z  ADD   (runtime)  pods     c2
+        3.9  create veth    2023-11-14T22:13:20.123Z  ADD   bridge     pods     c1
+        0.2  add route      2023-11-14T22:13:20.123Z  ADD   bridge     pods     c1
+
+        stderr: "#]]
+    .assert_eq(&shown(&tool, &["--slowest", "-n", "3"]));
+    expect![[r#"
+        0
+        stdout: [
+            {
+                "time": "2023-11-14T22:13:20.123Z",
+                "by": "plugin",
+                "verb": "ADD",
+                "plugin": "bridge",
+                "network": "pods",
+                "container": "c1",
+                "ifname": "eth0",
+                "durationUs": 4200,
+                "steps": [
+                    {
+                        "step": "read and check",
+                        "us": 100
+                    },
+                    {
+                        "step": "create veth",
+                        "us": 3900
+                    },
+                    {
+                        "step": "add route",
+                        "us": 200
+                    }
+                ],
+                "addresses": [
+                    "10.1.0.5/24",
+                    "fd00::5/64"
+                ],
+                "error": null,
+                "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+            },
+            {
+                "time": "2023-11-14T22:13:20.123Z",
+                "by": "plugin",
+                "verb": "DEL",
+                "plugin": "bridge",
+                "network": "pods",
+                "container": "c1",
+                "ifname": "eth0",
+                "durationUs": 4200,
+                "steps": [
+                    {
+                        "step": "read and check",
+                        "us": 50
+                    }
+                ],
+                "addresses": [],
+                "error": null,
+                "traceparent": null
+            }
+        ]
+
+        stderr: "#]]
+    .assert_eq(&shown(&tool, &["--json", "c1", "-n", "2"]));
+}
+
+/// Of the journal only what root's processes have sent is read, by the journal's own program.
+#[test]
+fn the_journal_is_read_by_its_own_program() {
+    let tool = tool();
+    tool.plugin("journalctl", "echo \"$@\" >&2; cat \"$dir/../calls.log\"");
+    let log = |tool: &Tool| {
+        let mut command = tool.command();
+        tool.ended(
+            command
+                .args(["log", "--from", "journal", "-n", "1"])
+                .env("PATH", tool.path("bin").display().to_string() + ":/bin"),
+        )
+    };
+    expect![[r#"
+        0
+        stdout: TIME                      VERB  PLUGIN  NETWORK  CONTAINER  IFNAME  MS   RESULT
+        2023-11-14T22:13:20.123Z  DEL   bridge  pods     c1         eth0    4.2  ok
+
+        stderr: --output=json --all --no-pager --quiet --boot SYSLOG_IDENTIFIER=cni _UID=0
+    "#]]
+    .assert_eq(&log(&tool).shown());
+    tool.plugin("journalctl", "exit 3");
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot read the journal: journalctl failed: exit status: 3
+    "#]]
+    .assert_eq(&log(&tool).shown());
+}
+
+#[test]
+fn without_a_log_it_says_how_to_have_one() {
+    let tool = tool();
+    let says = |value: &str| {
+        let mut command = tool.command();
+        tool.ended(command.arg("log").env("CNI_LOG", value)).shown()
+    };
+    expect![[r#"
+        1
+        stdout: 
+        stderr: calls are not logged to the journal or a file: write journal into /etc/cni/log, or name a log with --from
+    "#]].assert_eq(&says("off"));
+    expect![[r#"
+        1
+        stdout: 
+        stderr: cannot read log nowhere: want journal, file, or an absolute path
+    "#]]
+    .assert_eq(&tool.run(&["log", "--from", "nowhere"]).shown());
+    let set = says(tool.path("calls.log").to_str().unwrap());
+    assert!(set.contains("10.1.0.5/24"), "{set}");
+}
+
+/// README of call-log: an operation is one record, with the calls of plugins as its steps.
+#[test]
+fn an_operation_leaves_one_record_with_the_calls_of_plugins_as_steps() {
+    let tool = Tool::new();
+    let path = tool.path("calls");
+    let run = |verb: &str| {
+        let mut command = tool.command();
+        command.args([verb, "net", NETNS, "--container-id", "c1"]).env("CNI_LOG", &path).env("TRACEPARENT", TRACE);
+        tool.ended(&mut command)
+    };
+    run("add").ok();
+    tool.plugin("good", "echo '{\"code\": 11, \"msg\": \"later\"}'; exit 1");
+    assert_eq!(run("del").code, 1);
+    let records: Vec<Value> = tool.read("calls").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of = |key: &str| records.iter().map(|record| record[key].as_str().unwrap_or("-")).collect::<Vec<_>>();
+    assert_eq!(of("CNI_BY"), ["runtime", "runtime"]);
+    assert_eq!(of("CNI_VERB"), ["ADD", "DEL"]);
+    assert_eq!(of("CNI_NETWORK"), ["net", "net"]);
+    assert_eq!(of("CNI_CONTAINERID"), ["c1", "c1"]);
+    assert_eq!(of("CNI_ADDRESSES"), ["10.7.0.5/24", "-"]);
+    assert_eq!(of("CNI_ERROR_CODE"), ["-", "11"]);
+    assert_eq!(of("TRACEPARENT"), [TRACE, TRACE]);
+    assert!(of("CNI_STEPS")[0].ends_with(" ADD of good") && of("CNI_STEPS")[1].ends_with(" DEL of good"));
+}
+
+/// The list's own key counts for the operation; it names no path.
+#[test]
+fn the_lists_key_asks_for_a_record() {
+    let tool = Tool::new();
+    let list = |log: &str| {
+        let list = json!({"cniVersion": "1.1.0", "name": "net", "log": log, "plugins": [{"type": "good"}]});
+        tool.write("net.d/net.conflist", &list.to_string());
+        tool.run(&["status", "net"]).stderr
+    };
+    let record: Value = serde_json::from_str(&list("stderr")).unwrap();
+    assert_eq!(
+        (&record["CNI_VERB"], &record["CNI_STEPS"].as_str().unwrap().ends_with("STATUS of good")),
+        (&json!("STATUS"), &true)
+    );
+    assert_eq!(list("off"), "");
+    let path = tool.path("elsewhere");
+    assert!(list(path.to_str().unwrap()).contains("key log: it is ignored"));
+    assert!(!path.exists());
+}

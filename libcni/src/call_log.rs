@@ -1,0 +1,128 @@
+//! The runtime's log of calls: a record for each operation. Off unless [`crate::Builder::call_log`] was called.
+
+use crate::versions::VersionInfo;
+use crate::{AttachmentId, NetworkConf, Runtime};
+use call_log::{By, Record, Sink, Step};
+use cni_spec::{AddResult, Code, Command};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// Steps that are kept of an operation.
+const STEPS_MAX: usize = 100;
+
+tokio::task_local! {
+    /// The calls of plugins in the operation of this task.
+    pub(crate) static STEPS: RefCell<Vec<Step>>;
+}
+
+/// Where records go: what the variable `CNI_LOG` says, or else the node's file, or else the network's key `log`.
+#[derive(Debug, Clone, Default)]
+pub struct CallLog {
+    variable: Option<Sink>,
+    traceparent: Option<String>,
+}
+
+impl CallLog {
+    /// With the process's own variables `CNI_LOG` and `TRACEPARENT`. The latter is used for operations that have no trace
+    /// context otherwise, and only if it is valid.
+    #[must_use]
+    pub fn from_variables(log: Option<&str>, traceparent: Option<&str>) -> Self {
+        let traceparent = traceparent.filter(|text| call_log::is_traceparent(text)).map(str::to_owned);
+        Self { variable: log.and_then(Sink::of_variable), traceparent }
+    }
+
+    fn sink(&self, network: Option<&str>) -> Option<Sink> {
+        let sink = self.variable.clone().or_else(Sink::of_node).or_else(|| network.and_then(Sink::of_network));
+        sink.filter(Sink::is_on)
+    }
+}
+
+/// What an operation is about.
+pub(crate) struct Operation<'a> {
+    pub(crate) runtime: &'a Runtime,
+    pub(crate) command: Command,
+    /// Its network's name; empty for VERSION of a plugin.
+    pub(crate) network: &'a str,
+    /// The network's key `log`.
+    pub(crate) log: Option<&'a str>,
+    pub(crate) id: Option<&'a AttachmentId>,
+}
+
+impl<'a> Operation<'a> {
+    pub(crate) fn on(
+        runtime: &'a Runtime,
+        command: Command,
+        network: &'a NetworkConf,
+        id: Option<&'a AttachmentId>,
+    ) -> Self {
+        Self { runtime, command, network: &network.name, log: network.log.as_deref(), id }
+    }
+
+    /// The begin of its record, if one is wanted.
+    pub(crate) fn begin(&self) -> Option<Begun> {
+        let log = self.runtime.settings.call_log.as_ref()?;
+        let sink = log.sink(self.log)?;
+        let trace = self.runtime.trace_variables().into_iter().find(|(name, _)| name == "TRACEPARENT");
+        let record = Record {
+            by: By::Runtime,
+            verb: self.command.as_str().to_owned(),
+            network: self.network.to_owned(),
+            container: self.id.map(|id| id.container_id.to_string()).unwrap_or_default(),
+            ifname: self.id.map(|id| id.ifname.to_string()).unwrap_or_default(),
+            traceparent: trace.map(|(_, value)| value).or_else(|| log.traceparent.clone()),
+            ..Record::default()
+        };
+        Some(Begun { sink, record })
+    }
+}
+
+/// A record that is to be written when the operation ends.
+pub(crate) struct Begun {
+    sink: Sink,
+    pub(crate) record: Record,
+}
+
+impl Begun {
+    pub(crate) fn end(mut self, duration: Duration, error: Option<(Option<Code>, String)>) {
+        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
+        self.record.begin_us = micros(since_1970);
+        self.record.duration_us = micros(duration);
+        self.record.steps = STEPS.try_with(RefCell::take).unwrap_or_default();
+        self.record.error = error.map(|(code, text)| (code.unwrap_or(Code::INTERNAL).0, text));
+        self.sink.write(&self.record);
+    }
+}
+
+/// Notes a plugin's call in the operation that it is part of.
+pub(crate) fn note(command: Command, plugin: &str, duration: Duration) {
+    let step = || Step { what: format!("{} of {plugin}", command.as_str()), us: micros(duration) };
+    let noted = STEPS.try_with(|steps| {
+        let mut steps = steps.borrow_mut();
+        if steps.len() < STEPS_MAX {
+            steps.push(step());
+        }
+    });
+    // Without an operation around it there is no record.
+    noted.unwrap_or_default();
+}
+
+fn micros(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// What a record keeps of an operation's result.
+pub(crate) trait Outcome {
+    fn addresses(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl Outcome for () {}
+impl Outcome for BTreeSet<String> {}
+impl Outcome for VersionInfo {}
+impl Outcome for AddResult {
+    fn addresses(&self) -> Vec<String> {
+        self.ips.iter().map(|ip| ip.address.to_string()).collect()
+    }
+}
