@@ -11,8 +11,9 @@ use crate::{Metric, Seen};
 const BASE_BYTES: u64 = 3_810_000;
 /// Bytes that a plugin may add, on average: its keys, its plan and its steps. Dispatch and drivers are compiled once.
 const PLUGIN_BYTES: u64 = 70_000;
-/// Bytes of dhcp beyond those of a plugin: a daemon, and the crate that has every option of DHCP (603 kB in all, November 2026).
-const DAEMON_BYTES: u64 = 540_000;
+/// Bytes of dhcp beyond those of a plugin: a daemon, and the crate that has every option of DHCP (778 kB in all, of them 175 for
+/// IPv6, November 2026).
+const DAEMON_BYTES: u64 = 715_000;
 
 /// Upper limits by call and metric.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!(compare_size(BASE_BYTES + DAEMON_BYTES + 2 * PLUGIN_BYTES, 2), None);
         assert_eq!(
             compare_size(BASE_BYTES + DAEMON_BYTES + 2 * PLUGIN_BYTES + 1, 2).unwrap(),
-            "cni-plugins: 4490001 bytes are more than the budget of 4490000 for 2 plugins"
+            "cni-plugins: 4665001 bytes are more than the budget of 4665000 for 2 plugins"
         );
     }
 
