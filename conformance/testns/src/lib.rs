@@ -68,4 +68,4 @@ pub use process::{Output, run, try_run};
 pub use route::{Hop, Route};
 pub use snapshot::{Snapshot, changes};
 pub use subject::Subject;
-pub use traffic::{Transport, exchange};
+pub use traffic::{Transport, exchange, uninterrupted};

@@ -172,9 +172,7 @@ impl Node {
     /// When the subject has none of that name.
     #[track_caller]
     pub fn install_one(&self, subject: &Subject, name: &str) {
-        let mut executables = subject.executables().into_iter();
-        let found = executables.find(|(other, _)| other == name);
-        let (_, executable) = found.must(format_args!("find the plugin {name} in {subject:?}"));
+        let executable = subject.executable(name).must(format_args!("find the plugin {name} in {subject:?}"));
         self.link(name, &executable);
         self.allow(subject);
     }

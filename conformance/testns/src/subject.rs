@@ -67,6 +67,14 @@ impl Subject {
         }
     }
 
+    /// The executable of one plugin. A multicall executable is taken to have it.
+    pub(crate) fn executable(&self, name: &str) -> Option<PathBuf> {
+        match self {
+            Self::Multicall(executable) => Some(executable.clone()),
+            Self::Folder(folder) => Some(folder.join(name)).filter(|path| path.exists()),
+        }
+    }
+
     /// `PATH` for the plugin's process, if it may look for programs.
     pub(crate) fn search_path(&self) -> Option<&'static str> {
         match self {

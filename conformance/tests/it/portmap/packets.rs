@@ -5,9 +5,8 @@ use crate::configs::{Attached, with};
 use crate::subjects::{Who, each, node};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
-use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use testns::{Namespace, Node, Verb};
+use testns::{Namespace, Node, Verb, uninterrupted};
 
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
 
@@ -86,11 +85,7 @@ fn sctp_socket(of: &Namespace, ipv4: bool) -> UdpSocket {
 /// The next packet: where it is from, its two ports and the kind of its chunk.
 fn sctp_receive(socket: &UdpSocket, ipv4: bool) -> (IpAddr, u16, u16, u8) {
     let mut buffer = [0; 128];
-    // A read with a deadline is not begun again after a signal, such as the end of another test's child.
-    let received = std::iter::repeat_with(|| socket.recv_from(&mut buffer));
-    let mut received =
-        received.skip_while(|read| read.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted));
-    let (length, source) = received.next().unwrap().expect("a packet of SCTP");
+    let (length, source) = uninterrupted(|| socket.recv_from(&mut buffer)).expect("a packet of SCTP");
     // With IPv4 the header is there, too.
     let packet = &buffer[if ipv4 { 20 } else { 0 }..length];
     let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
@@ -155,7 +150,8 @@ impl Client {
     fn assert_reaches(&self, server: &UdpSocket) {
         self.send();
         let mut buffer = [0; 64];
-        let length = server.recv(&mut buffer).unwrap_or_else(|error| panic!("{}: {error}", self.what));
+        let length = uninterrupted(|| server.recv(&mut buffer));
+        let length = length.unwrap_or_else(|error| panic!("{}: {error}", self.what));
         assert_eq!(buffer[..length].escape_ascii().to_string(), self.what);
     }
 }
@@ -201,11 +197,11 @@ fn del_ends_the_udp_flows() {
         let client = remote.enter(|| std::net::UdpSocket::bind(at("192.0.2.2", 0))).unwrap();
         let server = udp_server(pod.namespace(), 53);
         client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
-        assert!(server.recv_from(&mut [0; 1]).is_ok());
+        assert!(uninterrupted(|| server.recv_from(&mut [0; 1])).is_ok());
         mapped.del().ok();
         client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
         server.set_read_timeout(Some(SHORT)).unwrap();
-        assert!(server.recv_from(&mut [0; 1]).is_err(), "{backend}");
+        assert!(uninterrupted(|| server.recv_from(&mut [0; 1])).is_err(), "{backend}");
     }
 }
 
