@@ -146,7 +146,8 @@ fn sysctls(folder: &Path, lines: &mut Vec<String>) {
 fn read_in(folder: &File, name: &OsStr) -> Option<String> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let mut file = File::from(openat(folder, name, flags, Mode::empty()).ok()?);
-    let (mut bytes, mut page) = (Vec::new(), [0; 4096]);
+    // The kernel clears as much memory as is asked for.
+    let (mut bytes, mut page) = (Vec::new(), [0; 512]);
     loop {
         let count = file.read(&mut page).ok()?;
         bytes.extend_from_slice(page.get(..count)?);

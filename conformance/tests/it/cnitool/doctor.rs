@@ -1,7 +1,7 @@
 //! `cnitool doctor`: each kind of damage is found and named, what is left over is removed on request, and a container that
 //! lives loses nothing.
 
-use super::Tour;
+use super::{LINKED, Tour};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -37,7 +37,7 @@ fn run(words: &str) {
 impl Ward {
     fn new() -> Self {
         let tour = Tour::new();
-        assert!(tour.install(&[]).status.success());
+        assert!(tour.install(LINKED).status.success());
         let pod = tour.node.container();
         tour.cnitool(&["add", "office", &pod.namespace().path().display().to_string()]);
         make_old(&store().join(tour.address(2)));

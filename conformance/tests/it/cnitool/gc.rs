@@ -1,7 +1,7 @@
 //! `cnitool gc` beside other runtimes: it keeps what their containers have on the node, though its own cache lacks
 //! them.
 
-use super::Tour;
+use super::{LINKED, Tour};
 use serde_json::Value;
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const OLD: Duration = Duration::from_secs(3600);
 impl Tour {
     fn installed_set() -> Self {
         let tour = Self::new();
-        assert!(tour.install(&[]).status.success());
+        assert!(tour.install(LINKED).status.success());
         tour
     }
 

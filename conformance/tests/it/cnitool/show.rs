@@ -1,7 +1,7 @@
 //! `cnitool show` on a prepared node: attachments of this suite, of another runtime and of the reference, and what belongs to
 //! nothing.
 
-use super::Tour;
+use super::{LINKED, Tour};
 use crate::subjects::reference_or_skip;
 use expect_test::expect;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ fn netns(pod: &Container) -> String {
 /// A node with the plugins, and the network with forwarded ports and limits.
 pub(super) fn installed() -> Tour {
     let tour = Tour::new();
-    assert!(tour.install(&[]).status.success());
+    assert!(tour.install(LINKED).status.success());
     let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
         {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
          "ipam": {"type": "host-local", "subnet": format!("{}.0/28", tour.subnet)}},
