@@ -147,8 +147,8 @@ fn differences(ours: &[Line], theirs: &[Line]) -> Vec<Difference> {
         let [ours, theirs] =
             [&ours, &theirs].map(|lines| lines.iter().filter(|line| line.place == place).collect::<Vec<_>>());
         // The lines about a link that only one run has follow from that difference.
-        let is_of_both =
-            |key: &str| [&ours, &theirs].iter().all(|lines| lines.iter().any(|line| line.sysctl() == Some(key)));
+        let keys = [&ours, &theirs].map(|lines| lines.iter().filter_map(|line| line.sysctl()).collect::<BTreeSet<_>>());
+        let is_of_both = |key: &str| keys.iter().all(|keys| keys.contains(key));
         let [ours, theirs] = [&ours, &theirs].map(|lines| {
             let lasting = lines.iter().filter(|line| line.sysctl().is_none_or(is_of_both));
             lasting.copied().collect::<Vec<_>>()

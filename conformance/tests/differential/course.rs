@@ -59,7 +59,7 @@ pub(crate) fn run(case: &Case, who: Who) -> Vec<Line> {
     if case.plugin() == "host-device" {
         DEVICES.iter().copied().for_each(prepare);
     }
-    let mut course = Course { node: &node, case, lines: Vec::new() };
+    let mut course = Course { node: &node, case, of_case: case.to_string().to_lowercase(), lines: Vec::new() };
     let [own, others] = &pods;
     let first = course.call("pod1 ADD", who, Verb::Add, own, None);
     let second = course.call("pod2 ADD", who, Verb::Add, others, None);
@@ -99,6 +99,8 @@ fn prepare(command: &str) {
 struct Course<'a> {
     node: &'a Node,
     case: &'a Case,
+    /// The case as text, in lower case.
+    of_case: String,
     lines: Vec<Line>,
 }
 
@@ -119,7 +121,8 @@ impl Course<'_> {
         let call = prev.map_or(call.clone(), |prev| call.prev_result(prev));
         let reply = call.run(self.node);
         let is_ok = reply.output.code() == 0;
-        let (text, words) = if is_ok { (result_text(&reply, self.case), String::new()) } else { error_text(&reply) };
+        let (text, words) =
+            if is_ok { (result_text(&reply, &self.of_case), String::new()) } else { error_text(&reply) };
         self.lines.push(Line { place, text, words });
         (is_ok).then(|| reply.ok())
     }
@@ -129,19 +132,19 @@ impl Course<'_> {
         let snapshots = [self.node.snapshot(), pods[0].namespace().snapshot(), pods[1].namespace().snapshot()];
         for (place, snapshot) in places.into_iter().zip(snapshots) {
             for line in snapshot.lines().iter().filter(|line| !is_the_kernels(line)) {
-                self.lines.push(Line { place, text: plain(line, self.case), words: String::new() });
+                self.lines.push(Line { place, text: plain(line, &self.of_case), words: String::new() });
             }
         }
     }
 }
 
-fn result_text(reply: &Reply, case: &Case) -> String {
+fn result_text(reply: &Reply, of_case: &str) -> String {
     let mut result = reply.ok();
     // An empty value means the same as an absent one.
     if let Some(object) = result.as_object_mut() {
         object.retain(|key, value| key != "dns" || value.as_object().is_none_or(|dns| !dns.is_empty()));
     }
-    plain(&result.to_string(), case)
+    plain(&result.to_string(), of_case)
 }
 
 /// The error's code and text.
@@ -159,8 +162,11 @@ fn error_text(reply: &Reply) -> (String, String) {
 
 /// A text without values that change from one ADD to the next: hardware addresses except those of the case, and names
 /// of host veths.
-fn plain(text: &str, case: &Case) -> String {
-    let of_case = case.to_string().to_lowercase();
+fn plain(text: &str, of_case: &str) -> String {
+    // Hundreds of lines are sysctls, which have neither.
+    if !text.contains(':') && !text.contains("veth") {
+        return text.replace("\\x00", "");
+    }
     // The placeholder has a fixed length, so it is padded.
     let text = without_guarded_mac(&text.replace("\\x00", ""));
     let mut plain = String::new();

@@ -376,6 +376,9 @@ fn without(line: &str, words: &[&str]) -> Option<String> {
 
 /// The line without ` name value`.
 fn without_word(line: &str, name: &str) -> String {
+    if !line.contains(name) {
+        return line.to_owned();
+    }
     let mut words = line.split(' ');
     let mut rest = Vec::new();
     while let Some(word) = words.next() {
