@@ -31,6 +31,7 @@ mod mounts;
 mod namespace;
 mod node;
 mod subject;
+mod sysctls;
 
 mod call;
 pub mod orphans;

@@ -1,18 +1,13 @@
 //! A node or namespace as lines of text, so that two of them can be compared.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, File};
+use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::Path;
 
-use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::Mode;
-
-use crate::{Namespace, address, link, nft, route, tc};
+use crate::{Namespace, address, link, nft, route, sysctls, tc};
 
 /// Everything a plugin could have left: one line for each object, sorted.
 ///
@@ -116,46 +111,9 @@ fn network() -> Vec<String> {
         let tables = tables.unwrap_or_default();
         lines.extend(tables.lines().map(|name| format!("{family}tables {name}")));
     }
-    sysctls(Path::new("/proc/sys/net"), &mut lines);
+    lines.extend(sysctls::sysctls());
     lines.sort();
     lines
-}
-
-/// There are hundreds in each namespace, and the way to them takes longer than what they say: so they are opened from
-/// their folder.
-fn sysctls(folder: &Path, lines: &mut Vec<String>) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let opened = File::open(folder);
-    for entry in entries {
-        let path = entry.path();
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            sysctls(&path, lines);
-            continue;
-        }
-        // Some are for writing only, some count.
-        let counts = entry.file_name() == "nf_conntrack_count";
-        let read = |folder: &File| read_in(folder, &entry.file_name());
-        if let Some(text) = opened.as_ref().ok().filter(|_| !counts).and_then(read) {
-            let key = path.strip_prefix("/proc/sys/").unwrap_or(&path);
-            lines.push(format!("sysctl {} = {}", key.display(), text.trim_end().escape_debug()));
-        }
-    }
-}
-
-/// A file of a folder, if it can be read and is text.
-fn read_in(folder: &File, name: &OsStr) -> Option<String> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let mut file = File::from(openat(folder, name, flags, Mode::empty()).ok()?);
-    // The kernel clears as much memory as is asked for.
-    let (mut bytes, mut page) = (Vec::new(), [0; 512]);
-    loop {
-        let count = file.read(&mut page).ok()?;
-        bytes.extend_from_slice(page.get(..count)?);
-        // A whole page may not be all; less is.
-        if count < page.len() {
-            return String::from_utf8(bytes).ok();
-        }
-    }
 }
 
 /// Files below a folder, without the bound namespaces and the test's own.

@@ -252,3 +252,40 @@ fn crowds_grow_to_a_number() {
     host.crowd_nft(700);
     assert_eq!(rules(), 700);
 }
+
+#[test]
+fn changes_names_each_sysctl_of_a_link_by_its_file() {
+    let node = Node::new();
+    let host = node.host();
+    host.add_link("br0", "bridge");
+    for folder in ["ipv4/conf/br0", "ipv6/conf/br0", "ipv4/neigh/br0", "ipv6/neigh/br0"] {
+        let files = fs::read_dir(format!("/proc/sys/net/{folder}")).unwrap();
+        let keys = files.map(|file| format!("net/{folder}/{}", file.unwrap().file_name().into_string().unwrap()));
+        // The same in another unit.
+        let is_double = |key: &String| key.ends_with("/base_reachable_time") || key.ends_with("/retrans_time");
+        let mut changed = 0;
+        for key in keys.filter(|key| !is_double(key)) {
+            let path = format!("/proc/sys/{key}");
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            let Ok(value) = text.trim_end().parse::<i64>() else { continue };
+            node.remember();
+            // The kernel refuses some, and some are for reading only.
+            let mut others = [value + 1, value - 1, value + 100].into_iter();
+            if !others.any(|other| fs::write(&path, other.to_string()).is_ok() && host.sysctl(&key) != text.trim_end())
+            {
+                continue;
+            }
+            changed += 1;
+            let changes = node.changes();
+            assert!(changes.contains(&format!("+ sysctl {key} = ")), "{key} is not in:\n{changes}");
+            // One at a time.
+            let other = format!("{key} = ");
+            // The queue has a length in packets as well as in bytes.
+            let belongs = |change: &str| change.contains(&other) || change.contains("/unres_qlen");
+            let link = |change: &&str| change.contains("/br0/") && change.starts_with('+') && !belongs(change);
+            let also: Vec<_> = changes.lines().filter(link).collect();
+            assert!(also.is_empty(), "{key} changes {also:?}");
+        }
+        assert!(changed > 10, "only {changed} sysctls of {folder} can be changed");
+    }
+}

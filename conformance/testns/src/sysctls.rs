@@ -1,0 +1,195 @@
+//! The sysctls below `net` as lines of a snapshot.
+//!
+//! A link has about 150 of them, and a file each costs more than all else of a snapshot together. So those of links come
+//! from two dumps; the others, and those of `all` and `default`, from their files.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::Mode;
+
+use crate::link::name_of;
+use crate::must::Must;
+use crate::netlink::{Attributes, Socket, i32_at, u32_at};
+
+const ROOT: &str = "/proc/sys/net";
+
+/// `IPV4_DEVCONF_*` of `include/uapi/linux/ip.h`, from 1 on, by their names in `net/ipv4/conf/LINK`.
+#[rustfmt::skip]
+const IPV4: &[&str] = &[
+    "forwarding", "mc_forwarding", "proxy_arp", "accept_redirects", "secure_redirects", "send_redirects",
+    "shared_media", "rp_filter", "accept_source_route", "bootp_relay", "log_martians", "tag", "arp_filter", "medium_id",
+    "disable_xfrm", "disable_policy", "force_igmp_version", "arp_announce", "arp_ignore", "promote_secondaries",
+    "arp_accept", "arp_notify", "accept_local", "src_valid_mark", "proxy_arp_pvlan", "route_localnet",
+    "igmpv2_unsolicited_report_interval", "igmpv3_unsolicited_report_interval", "ignore_routes_with_linkdown",
+    "drop_unicast_in_l2_multicast", "drop_gratuitous_arp", "bc_forwarding", "arp_evict_nocarrier",
+];
+
+/// `DEVCONF_*` of `include/uapi/linux/ipv6.h`, from 0 on, by their names in `net/ipv6/conf/LINK`.
+#[rustfmt::skip]
+const IPV6: &[&str] = &[
+    "forwarding", "hop_limit", "mtu", "accept_ra", "accept_redirects", "autoconf", "dad_transmits",
+    "router_solicitations", "router_solicitation_interval", "router_solicitation_delay", "use_tempaddr",
+    "temp_valid_lft", "temp_prefered_lft", "regen_max_retry", "max_desync_factor", "max_addresses",
+    "force_mld_version", "accept_ra_defrtr", "accept_ra_pinfo", "accept_ra_rtr_pref", "router_probe_interval",
+    "accept_ra_rt_info_max_plen", "proxy_ndp", "optimistic_dad", "accept_source_route", "mc_forwarding",
+    "disable_ipv6", "accept_dad", "force_tllao", "ndisc_notify", "mldv1_unsolicited_report_interval",
+    "mldv2_unsolicited_report_interval", "suppress_frag_ndisc", "accept_ra_from_local", "use_optimistic",
+    "accept_ra_mtu", "stable_secret", "use_oif_addrs_only", "accept_ra_min_hop_limit", "ignore_routes_with_linkdown",
+    "drop_unicast_in_l2_multicast", "drop_unsolicited_na", "keep_addr_on_down",
+    "router_solicitation_max_interval", "seg6_enabled", "seg6_require_hmac", "enhanced_dad", "addr_gen_mode",
+    "disable_policy", "accept_ra_rt_info_min_plen", "ndisc_tclass", "rpl_seg_enabled", "ra_defrtr_metric",
+    "ioam6_enabled", "ioam6_id", "ioam6_id_wide", "ndisc_evict_nocarrier", "accept_untracked_na", "accept_ra_min_lft",
+    "force_forwarding",
+];
+
+/// `NDTPA_*` of `include/uapi/linux/neighbour.h` by their names in `net/FAMILY/neigh/LINK`: without `REACHABLE_TIME`,
+/// which the kernel draws.
+const NEIGHBOURS: &[(u16, &str)] = &[
+    (4, "base_reachable_time_ms"),
+    (5, "retrans_time_ms"),
+    (6, "gc_stale_time"),
+    (7, "delay_first_probe_time"),
+    (8, "unres_qlen"),
+    (9, "app_solicit"),
+    (10, "ucast_solicit"),
+    (11, "mcast_solicit"),
+    (12, "anycast_delay"),
+    (13, "proxy_delay"),
+    (14, "proxy_qlen"),
+    (15, "locktime"),
+    (16, "unres_qlen_bytes"),
+    (17, "mcast_resolicit"),
+    (19, "interval_probe_time_ms"),
+];
+
+/// All of the thread's network namespace that can be read, each as `sysctl net/KEY = VALUE`. A link's times are in
+/// milliseconds, whatever its files say.
+pub(crate) fn sysctls() -> Vec<String> {
+    let mut lines = Vec::new();
+    of_links(&mut lines);
+    of_files(Path::new(ROOT), &mut lines);
+    lines
+}
+
+fn of_links(lines: &mut Vec<String>) {
+    const RTM_GETLINK: u16 = 18;
+    const RTM_GETNEIGHTBL: u16 = 66;
+    const IFINFOMSG: usize = 16;
+    const NDTMSG: usize = 4;
+    const IFLA_IFNAME: u16 = 3;
+    const IFLA_AF_SPEC: u16 = 26;
+    const AF_INET: u16 = 2;
+    const AF_INET6: u16 = 10;
+    const IFLA_INET_CONF: u16 = 1;
+    const IFLA_INET6_CONF: u16 = 2;
+    const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
+    const NDTA_NAME: u16 = 1;
+    const NDTA_PARMS: u16 = 6;
+    const NDTPA_IFINDEX: u16 = 1;
+
+    let mut names = BTreeMap::new();
+    for message in Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links") {
+        let all = Attributes::after(&message.body, IFINFOMSG);
+        let link = all.string(IFLA_IFNAME).unwrap_or_default();
+        let families = all.nested(IFLA_AF_SPEC);
+        let v6 = families.nested(AF_INET6);
+        values(&format!("ipv4/conf/{link}"), IPV4, families.nested(AF_INET).get(IFLA_INET_CONF), lines);
+        values(&format!("ipv6/conf/{link}"), IPV6, v6.get(IFLA_INET6_CONF), lines);
+        if let Some(mode) = v6.u8(IFLA_INET6_ADDR_GEN_MODE) {
+            lines.push(line(&format!("ipv6/conf/{link}/addr_gen_mode"), mode));
+        }
+        for key in only_files().iter().map(|key| format!("ipv6/conf/{link}/{key}")) {
+            if let Ok(text) = fs::read_to_string(format!("{ROOT}/{key}")) {
+                lines.push(line(&key, text.trim_end().escape_debug()));
+            }
+        }
+        names.insert(u32_at(&message.body, 4), link);
+    }
+    for message in Socket::route().dump(RTM_GETNEIGHTBL, &[0; NDTMSG]).must("list neighbour tables") {
+        let all = Attributes::after(&message.body, NDTMSG);
+        let parameters = all.nested(NDTA_PARMS);
+        // The table itself has no link; its parameters are those of `default`.
+        let Some(index) = parameters.u32(NDTPA_IFINDEX).filter(|index| *index != 0) else {
+            continue;
+        };
+        let family = if all.string(NDTA_NAME).as_deref() == Some("ndisc_cache") { "ipv6" } else { "ipv4" };
+        let folder = format!("{family}/neigh/{}", name_of(&names, index));
+        for (kind, key) in NEIGHBOURS {
+            if let Some(value) = parameters.get(*kind) {
+                lines.push(line(&format!("{folder}/{key}"), u32_at(value, 0)));
+            }
+        }
+    }
+}
+
+/// Keys in `net/ipv6/conf/LINK` that no message has: the same for all links.
+fn only_files() -> &'static [String] {
+    static KEYS: OnceLock<Vec<String>> = OnceLock::new();
+    KEYS.get_or_init(|| {
+        let files = fs::read_dir(format!("{ROOT}/ipv6/conf/default")).into_iter().flatten().flatten();
+        let names = files.filter_map(|file| file.file_name().into_string().ok());
+        names.filter(|name| name == "stable_secret" || !IPV6.contains(&name.as_str())).collect()
+    })
+}
+
+/// A kernel may have fewer keys than this file, or more.
+fn values(folder: &str, keys: &[&str], array: Option<&[u8]>, lines: &mut Vec<String>) {
+    for (place, value) in array.unwrap_or_default().chunks_exact(4).enumerate() {
+        let value = i32_at(value, 0);
+        match keys.get(place) {
+            // Zeros, whatever they are.
+            Some(&("stable_secret" | "addr_gen_mode")) => {}
+            Some(key) => lines.push(line(&format!("{folder}/{key}"), value)),
+            None => lines.push(line(&format!("{folder}/#{place}"), value)),
+        }
+    }
+}
+
+fn line(key: &str, value: impl std::fmt::Display) -> String {
+    format!("sysctl net/{key} = {value}")
+}
+
+/// The way to a file takes longer than what it says: so each is opened from its folder.
+fn of_files(folder: &Path, lines: &mut Vec<String>) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let opened = File::open(folder);
+    let of_links = folder.ends_with("conf") || folder.ends_with("neigh");
+    for entry in entries {
+        let (path, name) = (entry.path(), entry.file_name());
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            if !of_links || name == "all" || name == "default" {
+                of_files(&path, lines);
+            }
+            continue;
+        }
+        // Some are for writing only, some count.
+        let counts = name == "nf_conntrack_count";
+        let read = |folder: &File| read_in(folder, &name);
+        if let Some(text) = opened.as_ref().ok().filter(|_| !counts).and_then(read) {
+            let key = path.strip_prefix(ROOT).unwrap_or(&path);
+            lines.push(line(&key.to_string_lossy(), text.trim_end().escape_debug()));
+        }
+    }
+}
+
+/// A file of a folder, if it can be read and is text.
+fn read_in(folder: &File, name: &OsStr) -> Option<String> {
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+    let mut file = File::from(openat(folder, name, flags, Mode::empty()).ok()?);
+    // The kernel clears as much memory as is asked for.
+    let (mut bytes, mut page) = (Vec::new(), [0; 512]);
+    loop {
+        let count = file.read(&mut page).ok()?;
+        bytes.extend_from_slice(page.get(..count)?);
+        // A whole page may not be all; less is.
+        if count < page.len() {
+            return String::from_utf8(bytes).ok();
+        }
+    }
+}
