@@ -61,10 +61,12 @@ pub(crate) const ALL: &[Tolerance] = &[
         }),
     },
     Tolerance {
-        name: "queue of a macvlan",
+        name: "queue of a link on a master",
         row: "Its queue has length 0",
         how: Common(|line| {
-            Some(if line.contains("kind \"macvlan\"") { without_word(line, "txqlen") } else { line.to_owned() })
+            let is_on_master =
+                ["macvlan", "ipvlan", "vlan"].iter().any(|kind| line.contains(&format!("kind \"{kind}\"")));
+            Some(if is_on_master { without_word(line, "txqlen") } else { line.to_owned() })
         }),
     },
     Tolerance {
@@ -249,6 +251,16 @@ pub(crate) const ALL: &[Tolerance] = &[
         how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "ADD", "already has an IP address different from")),
     },
     Tolerance {
+        name: "CHECK of an ipvlan on the default route's interface",
+        row: "that of ipvlan without `master` always fails",
+        how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "CHECK", "failed to lookup master \"\": ")),
+    },
+    Tolerance {
+        name: "DEL that looks for a master",
+        row: "DEL of vlan fails once the master is gone",
+        how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "DEL", "chained master failure. PrevResult lacks")),
+    },
+    Tolerance {
         name: "CHECK without IPAM",
         row: "CHECK without IPAM: `no plugin name provided`",
         how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "CHECK", "no plugin name provided")),
@@ -266,8 +278,8 @@ pub(crate) const ALL: &[Tolerance] = &[
             let is_store = ["/networks 0755", "/data 0755", "/net 0755", "/lock ", "/last_reserved_ip."]
                 .iter()
                 .any(|name| seen.is_state(name));
-            // The reference's macvlan makes its link first.
-            let any = seen.case.plugin() == "macvlan" && fails("pod2 ADD");
+            // The reference makes these links first.
+            let any = ["macvlan", "ipvlan", "vlan"].contains(&seen.case.plugin()) && fails("pod2 ADD");
             seen.difference.who == Who::Ours && is_store && (any || fails("pod1 ADD") && fails("pod2 ADD"))
         }),
     },
@@ -341,6 +353,8 @@ const REFUSALS_OF_KEYS: &[&str] = &[
     "invalid plugin name: ",
     "invalid range set ",
     "no plugin name provided",
+    "\"master\" field is required",
+    "could not parse prevResult: ",
     "specify either \"device\", \"hwaddr\", \"kernelpath\" or \"pciBusID\"",
 ];
 

@@ -8,6 +8,7 @@ use crate::configs::{Attached, drop_empty_dns, normalised, v4, with};
 use crate::subjects::{node, ours, reference_or_skip, same};
 use serde_json::{Value, json};
 use std::process::Command;
+use testns::trace::Syscall;
 use testns::{Attachment, Call, Container, Namespace, Node, Remains, Verb};
 
 const RECORDS: &str = "/run/cni/host-device";
@@ -126,6 +127,44 @@ fn a_device_that_one_gave_the_other_checks_and_takes_back() {
         // And gives the device again.
         Attached::add(&node, &config(json!({})), &pod).del().ok();
     }
+}
+
+/// What DEL takes is what the kernel takes to move the device: each wait is for a netlink answer, no process is started.
+#[test]
+fn del_waits_for_the_kernel_alone() {
+    let node = node();
+    device(&node);
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &node.container());
+    let traced = attached.call(Verb::Del).trace(&node);
+    traced.reply.ok();
+    let counts = traced.counts();
+    let waits = [
+        "clone",
+        "clone3",
+        "fork",
+        "vfork",
+        "execve",
+        "wait4",
+        "waitid",
+        "nanosleep",
+        "clock_nanosleep",
+        "futex",
+        "flock",
+        "fsync",
+        "fdatasync",
+        "epoll_wait",
+        "epoll_pwait",
+        "ppoll",
+        "select",
+        "pselect6",
+        "recvmsg",
+    ];
+    assert!(waits.iter().all(|name| !counts.contains_key(*name)), "{counts:#?}");
+    assert_eq!(counts["sendto"], counts["recvfrom"], "{counts:#?}");
+    // Rust's start looks whether files 0 to 2 are open.
+    let is_wait = |call: &&Syscall| call.name() == "poll" && call.arguments[2] != 0;
+    assert_eq!(traced.calls.iter().find(is_wait), None);
+    assert_home(&node, "after DEL");
 }
 
 /// The seven ways in which a runtime may have lost its container.
