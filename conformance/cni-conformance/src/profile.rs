@@ -10,6 +10,7 @@ use crate::form;
 use crate::subject::Subject;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 pub use file::ProfileFile;
@@ -78,6 +79,9 @@ pub struct Profile {
     /// Keys of the prevResult of a chained plugin, in place of those of what the kit lays, in the newest form.
     #[serde(default, skip_serializing_if = "Map::is_empty")]
     pub prev_result: Map<String, Value>,
+    /// Rules, starts of their names, or `RULE/CASE`, that do not bind it, and why.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unbound: BTreeMap<String, String>,
 }
 
 /// One thing that is laid on the node before ADD.

@@ -44,7 +44,7 @@ impl Progress {
                 let is_failure = match verdict {
                     Verdict::Fail(finding) => finding.basis.is_none(),
                     Verdict::Broken { .. } => true,
-                    Verdict::Pass | Verdict::Skip { .. } => false,
+                    Verdict::Pass | Verdict::Skip { .. } | Verdict::Exempt { .. } => false,
                 };
                 self.failed += usize::from(is_failure);
                 if let Some(place) = self.running.iter().position(|(running, _)| running == name) {

@@ -5,7 +5,16 @@ use crate::finding::Stop;
 use crate::profile::Role;
 use crate::sentences::{self, Sentence};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
+
+/// Why a case of a rule does not bind a subject, if so: `those` are rules, starts of their names, or `RULE/CASE`, each with
+/// a reason.
+#[must_use]
+pub fn unbound<'a>(those: &'a BTreeMap<String, String>, rule: &str, case: &str) -> Option<&'a str> {
+    let is_it = |name: &str| rule.starts_with(name) || name.split_once('/') == Some((rule, case));
+    those.iter().find(|(name, _)| is_it(name)).map(|(_, why)| why.as_str())
+}
 
 /// How binding a rule is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, clap::ValueEnum)]

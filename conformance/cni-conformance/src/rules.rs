@@ -12,6 +12,7 @@ mod delegation;
 mod errors;
 mod gc;
 mod ipam;
+mod named;
 mod parameters;
 mod relied;
 mod results;
@@ -44,6 +45,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         concurrency::RULES,
         conventions::RULES,
         relied::RULES,
+        named::RULES,
     ]
     .into_iter()
     .flatten()

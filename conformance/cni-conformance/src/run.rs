@@ -94,7 +94,7 @@ impl Run {
             let place = match report.verdict {
                 Verdict::Pass => 0,
                 Verdict::Fail(_) => 1,
-                Verdict::Skip { .. } => 2,
+                Verdict::Skip { .. } | Verdict::Exempt { .. } => 2,
                 Verdict::Broken { .. } => 3,
             };
             counts[place] += 1;

@@ -4,7 +4,7 @@ use crate::finding::Basis;
 use crate::form::{is_from, rank};
 use crate::machine::Machine;
 use crate::profile::Profile;
-use crate::rule::{Rule, Versions};
+use crate::rule::{Rule, Versions, unbound};
 use crate::stress;
 use crate::subject::Subject;
 use crate::trial::{Report, Trial, Verdict};
@@ -14,13 +14,13 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::Duration;
 
-/// A trial that is to be run, or the reason why it is not.
+/// A trial that is to be run, or what it comes to without a run.
 #[derive(Debug, Clone)]
 pub struct Planned {
     /// What is tried.
     pub trial: Trial,
-    /// Why it is not.
-    pub skip: Option<String>,
+    /// What it comes to, if it is not.
+    pub instead: Option<Verdict>,
 }
 
 /// One subject and how one of its executables is to be used.
@@ -66,6 +66,8 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<
                 chosen if chosen.is_empty() => (versions.last().into_iter().collect(), no_version(rule, case.versions)),
                 chosen => (chosen, None),
             };
+            let exempt = unbound(&profile.unbound, rule.id, case.name);
+            let exempt = exempt.map(|why| Verdict::Exempt { why: why.to_owned() });
             for (version, repetition) in
                 chosen.into_iter().flat_map(|version| (0..wanted.repeat).map(move |n| (version, n)))
             {
@@ -78,7 +80,8 @@ pub fn trials(candidate: &Candidate, wanted: &Wanted, machine: &Machine) -> Vec<
                     seed: wanted.seed.wrapping_add(repetition),
                     call_seconds: wanted.call_seconds,
                 };
-                planned.push(Planned { trial, skip: lacks.clone().or(none.clone()) });
+                let skip = lacks.clone().or(none.clone()).map(|why| Verdict::Skip { why });
+                planned.push(Planned { trial, instead: skip.or(exempt.clone()) });
             }
         }
     }
@@ -128,8 +131,10 @@ pub fn run(
     on_news: impl FnMut(News<'_>),
 ) -> Vec<Report> {
     let named = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
-    let work =
-        |Planned { trial, skip }: Planned| skip.map_or_else(|| trial.run(machine, deadline), |why| trial.skipped(why));
+    let work = |Planned { trial, instead }: Planned| match instead {
+        Some(verdict) => trial.report(verdict, Vec::new(), Duration::ZERO),
+        None => trial.run(machine, deadline),
+    };
     let mut reports = all(named, side_by_side, work, |report| &report.verdict, on_news);
     leave_to_basis(&mut reports);
     reports

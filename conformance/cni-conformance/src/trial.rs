@@ -48,6 +48,11 @@ pub enum Verdict {
         /// Why.
         why: String,
     },
+    /// The rule does not bind the subject, as its user has said: it was not tried.
+    Exempt {
+        /// Why, in the user's words.
+        why: String,
+    },
     /// The case could not be tried; no fault of the subject.
     Broken {
         /// Why.
@@ -61,7 +66,7 @@ impl Verdict {
     pub fn finding(&self) -> Option<&Finding> {
         match self {
             Self::Fail(finding) => Some(finding),
-            Self::Pass | Self::Skip { .. } | Self::Broken { .. } => None,
+            Self::Pass | Self::Skip { .. } | Self::Exempt { .. } | Self::Broken { .. } => None,
         }
     }
 }
@@ -98,12 +103,6 @@ impl Trial {
             let why = format!("the trial's process gave no report: {error}");
             self.report(Verdict::Broken { why }, Vec::new(), start.elapsed())
         })
-    }
-
-    /// A report of it that took no time.
-    #[must_use]
-    pub fn skipped(&self, why: impl Into<String>) -> Report {
-        self.report(Verdict::Skip { why: why.into() }, Vec::new(), Duration::ZERO)
     }
 
     pub(crate) fn report(&self, verdict: Verdict, calls: Vec<CallRecord>, took: Duration) -> Report {

@@ -5,39 +5,22 @@
 //! one executable, which acts as the plugin by whose name it is called and as the mutant by whose name its folder is
 //! called; in a folder of any other name it is honest. So all verbs can be wrong, also those that have no config.
 //!
-//! [`excused`] has the rules that no mutant can break.
+//! [`excused`] has the rules that no mutant can break, [`known`] faults that others have had, with the rules that find them.
 
-use skel::Entry;
+use cni_plugins::ENTRIES;
 use std::path::Path;
 use std::process::ExitCode;
 
 mod delegate;
 pub mod excused;
+pub mod known;
 mod memory;
 mod scene;
 mod side_effect;
-mod tuning;
 pub mod wrong;
 
 pub use scene::Scene;
 use skel::Reply;
-
-/// The honest plugins.
-const ENTRIES: &[Entry] = &[
-    Entry::of::<bridge::Bridge>(),
-    Entry::of::<host_local::HostLocal>(),
-    Entry::of::<macvlan::Macvlan>(),
-    TUNING,
-    PORTMAP,
-    BANDWIDTH,
-];
-
-const TUNING: Entry = Entry::of::<tuning::Tuning>();
-
-// Without MTU and sysctls this crate's `tuning` does nothing: it stands in for plugins that set something up, as mutants
-// that do not. The honest ones are the reference's.
-const PORTMAP: Entry = Entry { name: "portmap", ..TUNING };
-const BANDWIDTH: Entry = Entry { name: "bandwidth", ..TUNING };
 
 /// A plugin that breaks a rule.
 #[derive(Debug, Clone, Copy)]
@@ -60,6 +43,8 @@ pub struct Mutant {
     pub versions: &'static [&'static str],
     /// What it does.
     pub act: fn(&Scene) -> Reply,
+    /// Whether its daemon starts, by the words of its command line.
+    pub starts: fn(&[String]) -> bool,
 }
 
 /// How the honest plugin is tried with the rule of a mutant.
@@ -71,8 +56,6 @@ pub enum Honest {
     Slowly,
     /// The rule says nothing of it: it is about what the plugin may do and does not.
     Unasked,
-    /// Neither the suite nor the reference has one that keeps to the rule.
-    Missing,
 }
 
 impl Mutant {
@@ -92,6 +75,7 @@ impl Mutant {
             honest: Honest::Too,
             versions: &["1.1.0"],
             act,
+            starts: |_| true,
         }
     }
 
@@ -111,12 +95,12 @@ impl Mutant {
         Self { honest: Honest::Slowly, ..self }
     }
 
-    pub(crate) const fn without_honest(self) -> Self {
-        Self { honest: Honest::Missing, ..self }
-    }
-
     pub(crate) const fn unasked(self) -> Self {
         Self { honest: Honest::Unasked, ..self }
+    }
+
+    pub(crate) const fn starting(self, starts: fn(&[String]) -> bool) -> Self {
+        Self { starts, ..self }
     }
 
     pub(crate) const fn speaking(self, versions: &'static [&'static str]) -> Self {
@@ -127,9 +111,16 @@ impl Mutant {
 /// The executable's whole `main`.
 #[must_use]
 pub fn main() -> ExitCode {
-    let called_as = std::env::args_os().next().unwrap_or_default();
+    let words: Vec<_> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let (called_as, mutant) = (words.first().cloned().unwrap_or_default(), this());
+    if mutant.is_some_and(|mutant| !(mutant.starts)(&words)) {
+        return ExitCode::FAILURE;
+    }
+    if let Some(ended) = dhcp::run_if_asked(words.into_iter()) {
+        return ended;
+    }
     let entry = ENTRIES.iter().find(|entry| Path::new(&called_as).file_name().is_some_and(|name| name == entry.name));
-    match entry.zip(this()) {
+    match entry.zip(mutant) {
         Some((entry, mutant)) if mutant.profile.starts_with(entry.name) => {
             (mutant.act)(&Scene::of_process(entry, ENTRIES)).send()
         }

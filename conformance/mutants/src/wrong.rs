@@ -8,6 +8,7 @@ mod concurrency;
 mod configuration;
 mod conventions;
 mod crash;
+mod daemon;
 mod del;
 mod delegation;
 mod errors;
@@ -43,6 +44,7 @@ pub const GROUPS: &[(&str, &[Mutant])] = &[
     ("delegation", delegation::MUTANTS),
     ("ipam", ipam::MUTANTS),
     ("links", links::MUTANTS),
+    ("daemon", daemon::MUTANTS),
     ("conventions", conventions::MUTANTS),
     ("relied", relied::MUTANTS),
     ("crash", crash::MUTANTS),

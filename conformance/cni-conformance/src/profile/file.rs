@@ -4,6 +4,7 @@ use super::{Pool, Profile, Role, Stage, given};
 use crate::subject::{self, Subject};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -31,6 +32,8 @@ struct Written {
     #[serde(default)]
     needs: Vec<String>,
     oldest: Option<String>,
+    #[serde(default)]
+    unbound: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -110,6 +113,7 @@ impl ProfileFile {
         profile.pool = written.pool;
         profile.needs.extend(written.needs);
         profile.oldest = written.oldest.or(profile.oldest);
+        profile.unbound = written.unbound;
 
         let base = file.parent().unwrap_or(Path::new(""));
         let also: Result<Vec<_>, _> = written.also.iter().map(|dir| subject::folder(&base.join(dir))).collect();

@@ -36,7 +36,7 @@ fn counts(trials: &[&Tried], untestable: usize) -> String {
         trials.len() + untestable,
         count(Mark::Fail),
         count(Mark::Broken),
-        count(Mark::Skip) + untestable,
+        count(Mark::Skip) + count(Mark::Exempt) + untestable,
         seconds(time)
     )
 }
@@ -69,7 +69,9 @@ fn case(document: &Document, trial: &Tried) -> String {
     let level = rule.map(|rule| rule.level.to_string()).unwrap_or_default();
     match &trial.verdict {
         Verdict::Pass => format!("{start}/>\n"),
-        Verdict::Skip { why } => format!("{start}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", escaped(why)),
+        Verdict::Skip { why } | Verdict::Exempt { why } => {
+            format!("{start}>\n      <skipped message=\"{}\"/>\n    </testcase>\n", escaped(why))
+        }
         Verdict::Broken { why } => {
             let body = inner(&body(trial, ""));
             format!(

@@ -15,6 +15,8 @@ pub(super) enum Mark {
     Pass,
     /// All were skipped.
     Skip,
+    /// All others were skipped, and one does not bind the subject.
+    Exempt,
     /// There can be none.
     Untestable,
     /// There is none: the rule does not bind these plugins.
@@ -29,6 +31,7 @@ impl Mark {
             Verdict::Broken { .. } => Self::Broken,
             Verdict::Pass => Self::Pass,
             Verdict::Skip { .. } => Self::Skip,
+            Verdict::Exempt { .. } => Self::Exempt,
         }
     }
 
@@ -45,6 +48,7 @@ impl Mark {
             Self::Broken => "not tried",
             Self::Pass => "pass",
             Self::Skip => "skip",
+            Self::Exempt => "exempt",
             Self::Untestable => "untestable",
             Self::Absent => "not applicable",
         }
@@ -110,6 +114,7 @@ pub(super) struct Sum {
     pub(super) fail: usize,
     pub(super) broken: usize,
     pub(super) skip: usize,
+    pub(super) exempt: usize,
     pub(super) untestable: usize,
 }
 
@@ -123,11 +128,17 @@ impl Sum {
                 Mark::Fail => sum.fail += 1,
                 Mark::Broken => sum.broken += 1,
                 Mark::Skip => sum.skip += 1,
+                Mark::Exempt => sum.exempt += 1,
                 Mark::Untestable => sum.untestable += 1,
                 Mark::Absent => {}
             }
         }
         sum
+    }
+
+    /// Rules that are kept, broken, not tried, skipped, exempt.
+    pub(super) fn counts(&self) -> [usize; 5] {
+        [self.pass, self.fail, self.broken, self.skip, self.exempt]
     }
 }
 
@@ -189,12 +200,12 @@ fn is_failure(trial: &Tried) -> bool {
 fn said(trial: &Tried) -> (&str, &str) {
     match &trial.verdict {
         Verdict::Fail(finding) => (&finding.expected, &finding.seen),
-        Verdict::Broken { why } | Verdict::Skip { why } => ("", why),
+        Verdict::Broken { why } | Verdict::Skip { why } | Verdict::Exempt { why } => ("", why),
         Verdict::Pass => ("", ""),
     }
 }
 
-/// Trials that were skipped for one reason.
+/// Trials that were not made for one reason.
 #[derive(Debug)]
 pub(super) struct Skipped<'a> {
     pub(super) count: usize,
@@ -211,11 +222,11 @@ impl Skipped<'_> {
     }
 }
 
-/// The trials that were skipped, by reasons, the most frequent first.
-pub(super) fn skips<'a>(trials: impl IntoIterator<Item = &'a Tried>) -> Vec<Skipped<'a>> {
+/// The trials that were skipped, or are exempt, by reasons, the most frequent first.
+pub(super) fn reasons<'a>(trials: impl IntoIterator<Item = &'a Tried>, mark: Mark) -> Vec<Skipped<'a>> {
     let mut skips: Vec<Skipped<'a>> = Vec::new();
-    for trial in trials {
-        let Verdict::Skip { why } = &trial.verdict else { continue };
+    for trial in trials.into_iter().filter(|trial| Mark::of(trial) == mark) {
+        let (_, why) = said(trial);
         let place = skips.iter().position(|skipped| skipped.why == why).unwrap_or_else(|| {
             skips.push(Skipped { count: 0, why, whose: Vec::new() });
             skips.len() - 1

@@ -2,7 +2,7 @@
 
 use super::document::{Document, Tried};
 use super::table::Table;
-use super::tally::{Column, Failure, LEVELS, Mark, Sum, failures, profiles, skips};
+use super::tally::{Column, Failure, LEVELS, Mark, Sum, failures, profiles, reasons};
 use super::text;
 use crate::rule::Level;
 use crate::trial::Verdict;
@@ -66,6 +66,7 @@ pub(super) fn summary(document: &Document, width: Option<usize>) -> String {
             format!("{} say nothing of the subject: --report terminal shows why", text::plural(skipped, "trial"));
         prose(&mut out, "", &sentence, width);
     }
+    not_made(&mut out, document, Mark::Exempt, width);
     ends(&mut out, document, width);
     out
 }
@@ -81,7 +82,9 @@ fn tell_briefly(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
             let changed: String = finding.diff.lines().take(3).map(|line| format!("{line}\n")).collect();
             diff(out, &changed);
         }
-        Verdict::Broken { why } | Verdict::Skip { why } => prose(out, "the kit:  ", &short(why), width),
+        Verdict::Broken { why } | Verdict::Skip { why } | Verdict::Exempt { why } => {
+            prose(out, "the kit:  ", &short(why), width);
+        }
         Verdict::Pass => {}
     }
     if !first.again.is_empty() {
@@ -102,7 +105,7 @@ fn style(mark: Mark) -> Style {
         Mark::Fail => BAD,
         Mark::Broken => ODD.bold(),
         Mark::Pass => GOOD,
-        Mark::Skip => ODD,
+        Mark::Skip | Mark::Exempt => ODD,
         Mark::Untestable | Mark::Absent => DIM,
     }
 }
@@ -124,14 +127,21 @@ fn rules(document: &Document, columns: &[Column], width: usize) -> Table {
         let cells = columns.iter().map(|column| {
             let trials = column.trials(document, rule);
             let mark = Mark::of_all(trials.iter().copied(), rule);
-            let count = trials.iter().filter(|trial| Mark::of(trial) == mark).count();
+            let count_of = |mark| trials.iter().filter(|trial| Mark::of(trial) == mark).count();
+            let (count, exempt) = (count_of(mark), count_of(Mark::Exempt));
             let cell = match mark {
                 Mark::Fail => format!("FAIL {count}/{}", trials.len()),
                 Mark::Broken => format!("NOT TRIED {count}/{}", trials.len()),
                 Mark::Pass => format!("pass {count}"),
                 Mark::Skip => format!("skip {count}"),
+                Mark::Exempt => String::new(),
                 Mark::Untestable => "untestable".to_owned(),
                 Mark::Absent => "-".to_owned(),
+            };
+            let cell = match (cell.is_empty(), exempt) {
+                (_, 0) => cell,
+                (true, _) => format!("exempt {exempt}"),
+                (false, _) => format!("{cell}, exempt {exempt}"),
             };
             (cell, style(mark))
         });
@@ -149,8 +159,7 @@ fn by_profile(document: &Document, width: usize) -> Table {
         let cells = document.subjects.iter().map(|subject| {
             let column = Column { subject: subject.label.clone(), profile: Some(profile.to_owned()) };
             let sums = LEVELS.map(|level| Sum::of(document, &column, level));
-            let total = |of: fn(&Sum) -> usize| sums.iter().map(of).sum::<usize>();
-            described([total(|sum| sum.pass), total(|sum| sum.fail), total(|sum| sum.broken), total(|sum| sum.skip)])
+            described(sums.iter().map(Sum::counts).fold([0; 5], |all, one| std::array::from_fn(|at| all[at] + one[at])))
         });
         table.row(std::iter::once((text::one_line(profile), Style::new())).chain(cells));
     }
@@ -165,15 +174,15 @@ fn levels(document: &Document, width: usize) -> Table {
     for level in LEVELS {
         let sums: Vec<_> = columns.iter().map(|column| Sum::of(document, column, level)).collect();
         if sums.iter().any(|sum| *sum != Sum::default()) {
-            let cells = sums.iter().map(|sum| described([sum.pass, sum.fail, sum.broken, sum.skip]));
+            let cells = sums.iter().map(|sum| described(sum.counts()));
             table.row(std::iter::once((level.to_string(), BOLD)).chain(cells));
         }
     }
     table
 }
 
-fn described([pass, fail, broken, skip]: [usize; 4]) -> (String, Style) {
-    let words = [(pass, "kept"), (fail, "BROKEN"), (broken, "not tried"), (skip, "skipped")];
+fn described([pass, fail, broken, skip, exempt]: [usize; 5]) -> (String, Style) {
+    let words = [(pass, "kept"), (fail, "BROKEN"), (broken, "not tried"), (skip, "skipped"), (exempt, "exempt")];
     let words: Vec<_> =
         words.iter().filter(|(count, _)| *count > 0).map(|(count, word)| format!("{count} {word}")).collect();
     let style = match (fail, broken, pass) {
@@ -206,7 +215,9 @@ fn show(out: &mut String, failure: &Failure<'_>, width: Option<usize>) {
             prose(out, "seen:     ", &finding.seen, width);
             diff(out, &finding.diff);
         }
-        Verdict::Broken { why } | Verdict::Skip { why } => prose(out, "the kit:  ", why, width),
+        Verdict::Broken { why } | Verdict::Skip { why } | Verdict::Exempt { why } => {
+            prose(out, "the kit:  ", why, width);
+        }
         Verdict::Pass => {}
     }
     calls(out, first);
@@ -288,15 +299,17 @@ fn calls(out: &mut String, trial: &Tried) {
 }
 
 fn notes(out: &mut String, document: &Document, width: Option<usize>) {
-    for skipped in skips(&document.trials) {
-        prose(
-            out,
-            "skipped: ",
-            &format!("{}: {} ({})", text::plural(skipped.count, "trial"), skipped.why, skipped.whose()),
-            width,
-        );
-    }
+    not_made(out, document, Mark::Skip, width);
+    not_made(out, document, Mark::Exempt, width);
     ends(out, document, width);
+}
+
+/// The reasons why trials with a mark were not made.
+fn not_made(out: &mut String, document: &Document, mark: Mark, width: Option<usize>) {
+    let label = if mark == Mark::Exempt { "exempt: " } else { "skipped: " };
+    for some in reasons(&document.trials, mark) {
+        prose(out, label, &format!("{}: {} ({})", text::plural(some.count, "trial"), some.why, some.whose()), width);
+    }
 }
 
 /// What a reader has to know, and the sums of trials.
@@ -317,8 +330,11 @@ fn ends(out: &mut String, document: &Document, width: Option<usize>) {
         prose(out, "", &sentence, width);
     }
     let mut counts = String::new();
-    for mark in [Mark::Pass, Mark::Fail, Mark::Skip, Mark::Broken] {
+    for mark in [Mark::Pass, Mark::Fail, Mark::Skip, Mark::Broken, Mark::Exempt] {
         let count = document.trials.iter().filter(|trial| Mark::of(trial) == mark).count();
+        if mark == Mark::Exempt && count == 0 {
+            continue;
+        }
         write!(counts, "{}{count} {}", if counts.is_empty() { "" } else { ", " }, mark.word()).ok();
     }
     prose(out, "", &format!("{}: {counts}", text::plural(document.trials.len(), "trial")), width);

@@ -177,14 +177,6 @@ pub(super) const RULES: &[Rule] = &[
         roles: Role::PLUGINS,
         proof: Proof::Cases(&[newest("", daemon_starts_again)]),
     },
-    Rule {
-        id: "relied.host-local-files",
-        source: Source::Relied("host-local, store"),
-        sentence: "host-local has a file for each address, named by it, with container ID, CR LF and interface name; and \
-                   the last address of each range set.",
-        roles: &[Role::Ipam],
-        proof: Proof::Cases(&[newest("", host_local_files)]),
-    },
 ];
 
 /// That a text has some words.
@@ -465,28 +457,4 @@ fn daemon_starts_again(bench: &Bench) -> Result<(), Stop> {
         Some(status) => Err(Finding::new("a daemon that runs", format!("it ended with {status}")).into()),
         None => bench.add(&bench.pod()).map(drop),
     }
-}
-
-fn host_local_files(bench: &Bench) -> Result<(), Stop> {
-    if bench.profile.executable != "host-local" {
-        return Err(Stop::skip("it is not host-local"));
-    }
-    let pod = bench.pod();
-    let mut config = bench.config();
-    config["ipam"]["ranges"] =
-        json!([[{ "subnet": "10.66.0.0/24", "rangeStart": "10.66.0.9" }], [{ "subnet": "fd66::/64" }]]);
-    bench.make(&bench.call_with(Verb::Add, &config, &pod))?.succeeds()?;
-    let owner = format!("{}\r\neth0", pod.id());
-    for (file, content) in [
-        ("10.66.0.9", owner.as_str()),
-        ("fd66::2", owner.as_str()),
-        ("last_reserved_ip.0", "10.66.0.9"),
-        ("last_reserved_ip.1", "fd66::2"),
-    ] {
-        let path = format!("/var/lib/cni/networks/{}/{file}", crate::profile::NETWORK);
-        let found = std::fs::read_to_string(&path);
-        let seen = format!("it is {found:?}");
-        Finding::unless(found.is_ok_and(|found| found == content), format!("{content:?} in {path}"), seen)?;
-    }
-    Ok(())
 }

@@ -124,12 +124,13 @@ impl Options {
                     patience_seconds: self.patience,
                 };
                 if versions.is_empty() {
-                    let skip = Some("it speaks no version that this is about".to_owned());
-                    planned.extend(spoken.last().map(|newest| Planned { trial: trial(newest), skip }));
+                    let skip = Some(Verdict::Skip { why: "it speaks no version that this is about".to_owned() });
+                    planned.extend(spoken.last().map(|newest| Planned { trial: trial(newest), instead: skip }));
                 }
-                let skip = order.driver.unbound(rule.id, case.name);
+                let exempt = order.driver.unbound(rule.id, case.name);
                 for version in versions {
-                    let planned_one = || Planned { trial: trial(version), skip: skip.map(str::to_owned) };
+                    let instead = || exempt.map(|why| Verdict::Exempt { why: why.to_owned() });
+                    let planned_one = || Planned { trial: trial(version), instead: instead() };
                     planned.extend((0..*repeat).map(|_| planned_one()));
                 }
             }
@@ -205,17 +206,17 @@ impl Options {
     }
 }
 
-/// A trial that is to be run, or the reason why it is not.
+/// A trial that is to be run, or what it comes to without a run.
 struct Planned {
     trial: Trial,
-    skip: Option<String>,
+    instead: Option<Verdict>,
 }
 
 fn try_all(planned: Vec<Planned>, machine: &Machine, side_by_side: usize, deadline: Duration) -> Vec<Tried> {
     let named: Vec<_> = planned.into_iter().map(|planned| (planned.trial.to_string(), planned)).collect();
     let count = named.len();
-    let work = |Planned { trial, skip }: Planned| match skip {
-        Some(why) => trial.tried(Verdict::Skip { why }, Vec::new(), Duration::ZERO),
+    let work = |Planned { trial, instead }: Planned| match instead {
+        Some(verdict) => trial.tried(verdict, Vec::new(), Duration::ZERO),
         None => trial.run(machine, deadline),
     };
     let mut progress = Progress::on_stderr();

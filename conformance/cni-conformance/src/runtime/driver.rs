@@ -197,8 +197,7 @@ impl Driver {
     /// Why a case of a rule does not bind it, if so.
     #[must_use]
     pub fn unbound(&self, rule: &str, case: &str) -> Option<&str> {
-        let is_it = |name: &str| rule.starts_with(name) || name.split_once('/') == Some((rule, case));
-        self.unbound.iter().find(|(name, _)| is_it(name)).map(|(_, why)| why.as_str())
+        crate::rule::unbound(&self.unbound, rule, case)
     }
 }
 

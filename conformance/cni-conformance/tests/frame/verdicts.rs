@@ -1,6 +1,6 @@
 //! Pass, fail, skip, broken.
 
-use crate::kit::{Bin, HONEST, plugin, say, sum};
+use crate::kit::{Bin, HONEST, kit, plugin, say, sum};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -83,6 +83,19 @@ fn what_cannot_be_tried_is_skipped() {
 
 /// Where a plugin finds the folder of its own: a trial does not see it where the test does.
 const OWN_FOLDER: &str = "\"$(dirname \"$(readlink -f \"$0\")\")\"";
+
+/// `tuning` leaves sysctls with a reason that its profile has; a profile file may have others.
+#[test]
+fn what_does_not_bind_is_exempt_with_its_reason() {
+    let bin = Bin::with("tuning", HONEST);
+    let said = say(plugin(&bin, &["--only", "tuning", "--rule", "del.undoes-modifications"]));
+    said.has(0, &["pass 1, exempt 1", "exempt: 1 trial: sysctls end with", &format!("{}, 1 exempt", sum(1, 0, 0, 0))]);
+    let config =
+        r#"{ "folder": ".", "config": { "type": "tuning" }, "unbound": { "version.": "it is of one version" } }"#;
+    let file = bin.config("mine.json", config);
+    let said = say(kit(&["plugin", "--profile", file.to_str().unwrap(), "--rule", "version.echoes"]));
+    said.has(0, &["1 exempt", "exempt: 1 trial: it is of one version (mine: mine)"]);
+}
 
 /// Each plugin of a list is called, ADD forward and DEL backward.
 #[test]

@@ -132,6 +132,7 @@ const FAULTS: &[(&str, &[&str])] = &[
     ),
     ("lifecycle.no-check-without-add", &[]),
     ("lifecycle.del-twice", &[]),
+    ("lifecycle.del-after-a-full-disk", &[]),
     ("lifecycle.del-without-config", &[]),
     ("answers.status-counts", &[]),
     ("answers.no-result", &[]),

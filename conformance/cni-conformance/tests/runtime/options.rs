@@ -1,6 +1,7 @@
 //! The command line.
 
-use crate::kit::{check, run};
+use crate::kit::{check, driver, run};
+use serde_json::json;
 
 #[test]
 fn a_command_without_a_driver_is_told_what_to_do() {
@@ -38,4 +39,28 @@ fn a_failure_can_be_tried_again_alone() {
     let calls = checked.trials[0]["calls"].as_array().unwrap();
     assert_eq!(calls[0]["arguments"][0], "ADD");
     assert!(calls[1]["executable"].as_str().unwrap().ends_with("/kit-mock-a"), "{}", calls[1]);
+}
+
+/// A reader of the table sees what was not asked, and why.
+#[test]
+fn exemptions_show_in_the_table_with_their_reason() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, report) = (folder.path().join("driver.json"), folder.path().join("report"));
+    let mut exempt = driver("");
+    exempt["unbound"] =
+        json!({ "lifecycle.del-twice": "it ends once", "config.search-order/second": "it has one folder" });
+    std::fs::write(&file, exempt.to_string()).unwrap();
+    let target = format!("terminal={}", report.display());
+    let rules = ["--rule", "lifecycle.del-twice", "--rule", "config.search-order"];
+    let words = ["--driver", file.to_str().unwrap(), "--report", &target, "--", env!("CARGO_BIN_EXE_mini-runtime")];
+    let output = run(&[&rules[..], &words].concat());
+    let text = std::fs::read_to_string(&report).unwrap();
+    let row = |id: &str| text.lines().find(|line| line.trim_start().starts_with(id)).unwrap_or_default().to_owned();
+    assert!(row("config.search-order").ends_with("pass 1, exempt 1"), "{text}");
+    assert!(row("lifecycle.del-twice").ends_with("exempt 1"), "{text}");
+    for (why, rule) in [("it ends once", "lifecycle.del-twice"), ("it has one folder", "config.search-order")] {
+        assert!(text.contains(&format!("exempt: 1 trial: {why} (")), "{rule}: {text}");
+    }
+    assert!(text.contains("3 trials: 1 pass, 0 fail, 0 skip, 0 not tried, 2 exempt"), "{text}");
+    assert_eq!(output.status.code(), Some(0), "{text}");
 }

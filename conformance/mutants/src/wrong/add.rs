@@ -70,7 +70,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 ip["interface"] = json!(ip["interface"].as_u64().unwrap_or(1) - 1);
             }
         })
-    }),
+    })
+    .with(&["interfaces"]),
     Mutant::new("bridge", "add.refuses-an-existing-interface", "replaces-the-interface", |scene| {
         if scene.is(Add) && scene.has_netns() {
             side_effect::remove_link(&scene.container(), &scene.env.ifname);
@@ -108,6 +109,16 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
         }
         reply
+    })
+    .with(&["unknown-value"]),
+    Mutant::new("firewall-same-bridge", "add.failed-leaves-nothing", "lets-in-before-it-knows-the-policy", |scene| {
+        match scene.is(Add) && scene.config()["ingressPolicy"] == "no such/value" {
+            true => {
+                drop(scene.with_config(|config| config["ingressPolicy"] = json!("open")).honest());
+                scene.refuse(110, "the policy is unknown")
+            }
+            false => scene.honest(),
+        }
     })
     .with(&["unknown-value"]),
     Mutant::new("bridge", "add.failed-leaves-nothing", "leaves-a-link-without-a-result-for-it", |scene| {

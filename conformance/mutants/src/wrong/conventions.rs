@@ -6,8 +6,12 @@ use skel::Reply;
 use skel::cni_spec::Command::Add;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("portmap", "conventions.port-mappings", "maps-no-ports", Scene::honest),
-    Mutant::new("bandwidth", "conventions.bandwidth", "limits-nothing", Scene::honest),
+    Mutant::new("portmap", "conventions.port-mappings", "maps-no-ports", |scene| {
+        without(scene, "/runtimeConfig", "portMappings")
+    }),
+    Mutant::new("bandwidth", "conventions.bandwidth", "limits-nothing", |scene| {
+        without(scene, "/runtimeConfig", "bandwidth")
+    }),
     Mutant::new("host-local", "conventions.ip-ranges", "knows-no-ranges-of-runtimes", |scene| {
         without(scene, "/runtimeConfig", "ipRanges")
     }),

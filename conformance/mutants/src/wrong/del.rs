@@ -1,6 +1,7 @@
 //! DEL.
 
 use crate::{Mutant, Scene, memory, side_effect};
+use netops::Netns;
 use netops::addr::{self, Address};
 use netops::link::{self, Link};
 use netops::nft::{Change, Element, Family, KeyField, KeyType, Name, Nft, Set, Table, Transaction};
@@ -9,29 +10,37 @@ use netops::rule::{self, Rule};
 use netops::sysctl::{self, Key};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Check, Del, Gc};
+use skel::env::Environment;
 use std::fs;
 use std::net::IpAddr;
 
 pub(super) const MUTANTS: &[Mutant] = &[
-    Mutant::new("tuning", "del.leaves-others-alone", "keeps-books-by-container", |scene| {
-        let name = side_effect::name_for(&scene.env.container_id);
-        if scene.is(Del) {
-            side_effect::remove_link(&side_effect::node(), &name);
-        }
-        scene.after(Add, || side_effect::make_link(&side_effect::node(), &name))
+    Mutant::new("portmap", "del.leaves-others-alone", "has-one-chain-for-a-container", |scene| {
+        deletes_also(scene, |own, other| own == other)
     })
-    .with(&["other-interface-of-a-chain"])
-    .also(&["add.result-has-all-interfaces"]),
+    .with(&["other-interface-of-a-chain"]),
+    Mutant::new("portmap", "del.leaves-others-alone", "closes-ports-of-an-id-that-starts-so", |scene| {
+        deletes_also(scene, |own, other| own != other && other.starts_with(own))
+    })
+    .with(&["an-id-that-starts-so"]),
+    Mutant::new("host-local", "del.leaves-others-alone", "releases-those-whose-id-starts-so", |scene| {
+        deletes_also(scene, |own, other| own != other && other.starts_with(own))
+    })
+    .with(&["an-id-that-starts-so"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
-        let is_known = scene.is(Del) && scene.has_all() && memory::forget(&scene.attachment());
-        let reply = scene.after(Add, || memory::mark(&scene.attachment()));
-        if is_known && reply.exit == 0 {
-            side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id));
-        }
-        reply
+        leaves(scene, || side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id)))
     }),
+    Mutant::new("portmap", "del.undoes-modifications", "leaves-a-sysctl-of-the-container", |scene| {
+        scene.after(Add, || {
+            let write = || Key::new(&["ipv4", "ip_default_ttl"]).and_then(|key| sysctl::write(&key, "99"));
+            let netns = Netns::open(&scene.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));
+            side_effect::done(sysctl::in_netns(&netns, write).flatten());
+        })
+    })
+    .with(&["sysctls"]),
     Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", keeps_the_address)
-        .also(&["add.follows-del"]),
+        .with(&["all-else"])
+        .also(&["add.follows-del", "check.notices-a-lost-reservation"]),
     Mutant::new("bridge", "del.removes-the-interface", "leaves-an-interface-of-the-name", |scene| {
         let key = scene.attachment();
         if scene.is(Add) {
@@ -44,15 +53,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     })
     .also(&["add.follows-del", "del.leaves-nothing"]),
-    Mutant::new("bridge", "del.is-repeatable", "deletes-once", |scene| {
-        if scene.is(Del) && memory::has(&scene.attachment()) {
-            return scene.refuse(110, "that is gone already");
-        }
-        if scene.is(Add) {
-            memory::forget(&scene.attachment());
-        }
-        scene.after(Del, || memory::mark(&scene.attachment()))
-    }),
+    Mutant::new("bridge", "del.is-repeatable", "deletes-once", deletes_once),
     Mutant::new("bridge", "del.bears-that-nothing-was-added", "deletes-what-it-knows-only", |scene| {
         if scene.is(Del) && !memory::has(&scene.attachment()) {
             return scene.refuse(110, "that container is unknown");
@@ -115,9 +116,10 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::mark(&key);
         }
         reply
-    }),
+    })
+    .also(&["del.cleans-up-a-failed-add"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-an-entry-in-its-registry", |scene| {
-        scene.after(Add, || {
+        leaves(scene, || {
             let path = "/var/lib/cni/registry.json";
             let text = fs::read_to_string(path).unwrap_or_else(|_| "{}".to_owned());
             let mut registry: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
@@ -127,19 +129,20 @@ pub(super) const MUTANTS: &[Mutant] = &[
         })
     }),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-policy-rule", |scene| {
-        scene.after(Add, || {
+        leaves(scene, || {
             let rule = Rule { source: address_for(scene).into(), table: 9, priority: None };
             side_effect::node().run(rule::add(&rule)).ok(); // it may be there
         })
     }),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-sysctl", |scene| {
-        scene.after(Add, || {
+        leaves(scene, || {
             let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
             side_effect::done(sysctl::write(&key, &number_of(scene).max(1).to_string()));
         })
-    }),
+    })
+    .also(&["del.leaves-others-alone"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-an-element-of-a-set", |scene| {
-        scene.after(Add, || {
+        leaves(scene, || {
             let (table, set) = (Table::new(Family::Inet, "pods"), Name::from("known"));
             let key = vec![KeyField::Ip(address_for(scene))];
             let changes = vec![
@@ -178,13 +181,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
         reply
     }),
-    Mutant::new("bridge", "del.is-repeatable-in-0.4.0", "deletes-once-in-0.4.0", |scene| {
-        if scene.is(Del) && memory::has(&scene.attachment()) {
-            return scene.refuse(110, "that is gone already");
-        }
-        scene.after(Del, || memory::mark(&scene.attachment()))
-    })
-    .speaking(&["0.4.0"]),
+    Mutant::new("bridge", "del.is-repeatable-in-0.4.0", "deletes-once-in-0.4.0", deletes_once).speaking(&["0.4.0"]),
     Mutant::new("bridge", "del.bears-what-is-missing", "wants-the-interface-to-delete", |scene| {
         wants(scene, |scene, interface| interface.is_none() && scene.has_netns())
     })
@@ -237,7 +234,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             memory::forget_all();
         }
         reply
-    }),
+    })
+    .also(&["check.notices-a-lost-reservation"]),
     Mutant::new("bridge", "del.leaves-others-alone", "removes-the-bridge", |scene| {
         // Others are other containers: two interfaces of one are another rule's.
         let key = format!("of-{}", scene.env.container_id);
@@ -246,7 +244,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             side_effect::remove_link(&side_effect::node(), "cni0");
         }
         reply
-    }),
+    })
+    .also(&["gc.removes-what-is-stale"]),
 ];
 
 /// A number that stands for the attachment.
@@ -257,6 +256,26 @@ fn number_of(scene: &Scene) -> u8 {
 /// An address of 198.18.0.0/15, which no network of a test uses.
 fn address_for(scene: &Scene) -> IpAddr {
     IpAddr::from([198, 18, 0, number_of(scene)])
+}
+
+fn deletes_once(scene: &Scene) -> Reply {
+    if scene.is(Del) && memory::has(&scene.attachment()) {
+        return scene.refuse(110, "that is gone already");
+    }
+    if scene.is(Add) {
+        memory::forget(&scene.attachment());
+    }
+    scene.after(Del, || memory::mark(&scene.attachment()))
+}
+
+/// What the honest plugin does; a first DEL that is given everything leaves something.
+fn leaves(scene: &Scene, something: impl FnOnce()) -> Reply {
+    let is_known = scene.is(Del) && scene.has_all() && memory::forget(&scene.attachment());
+    let reply = scene.after(Add, || memory::mark(&scene.attachment()));
+    if is_known && reply.exit == 0 {
+        something();
+    }
+    reply
 }
 
 /// DEL frees nothing if it is given everything and ADD was given no special keys.
@@ -279,6 +298,22 @@ fn keeps_the_address(scene: &Scene) -> Reply {
             memory::mark(&added);
         }
     })
+}
+
+/// DEL that takes attachments with it which are not its own. Which, is said by its container ID and by theirs.
+fn deletes_also(scene: &Scene, is_meant: fn(&str, &str) -> bool) -> Reply {
+    let Environment { container_id, ifname, .. } = &scene.env;
+    if scene.is(Del) {
+        memory::forget(&format!("added-{}", scene.attachment()));
+        for noted in memory::find_all("added-") {
+            let (id, name) = noted.split_once(' ').unwrap_or_default();
+            if is_meant(container_id, id) {
+                let other = |env: &mut Environment| (env.container_id, env.ifname) = (id.to_owned(), name.to_owned());
+                drop(scene.with_env(other).honest());
+            }
+        }
+    }
+    scene.after(Add, || memory::note(&format!("added-{}", scene.attachment()), &format!("{container_id} {ifname}")))
 }
 
 /// What the honest plugin does, but DEL is refused once while something is missing of what ADD made. The check gets the

@@ -1,10 +1,11 @@
 //! GC.
 
-use crate::{Mutant, memory, side_effect};
+use crate::{Mutant, Scene, memory, side_effect};
 use netops::link;
 use serde_json::{Value, json};
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Del, Gc};
+use std::path::Path;
 
 const VALID: &str = "cni.dev/valid-attachments";
 
@@ -42,6 +43,36 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["gc.forwards"])
     .with(&["after-a-reboot"]),
+    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-what-has-a-file-for-a-namespace", |scene| {
+        gc_with(scene, |_, noted| Path::new(&noted.netns).exists().then_some(true))
+    })
+    .with(&["namespace-is-a-plain-file"]),
+    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-whose-id-starts-a-valid-one", |scene| {
+        gc_with(scene, |valid, noted| is_start(&noted.id, valid).then_some(true))
+    })
+    .with(&["an-id-that-a-valid-one-starts-with"]),
+    Mutant::new("bridge", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container", |scene| {
+        gc_with(scene, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
+    })
+    .with(&["one-interface-of-a-container"]),
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-whose-id-starts-a-stale-one", |scene| {
+        let stale = |valid: &[(String, String)]| -> Vec<_> {
+            let all = memory::find_all("of-gc-").into_iter().filter_map(|text| Noted::parse(&text));
+            all.map(|noted| (noted.id, noted.ifname)).filter(|one| !valid.contains(one)).collect()
+        };
+        gc_with(scene, |valid, noted| is_start(&noted.id, &stale(valid)).then_some(false))
+    })
+    .with(&["an-id-that-a-stale-one-starts-with"]),
+    Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-a-container-that-lost-an-interface", |scene| {
+        gc_with(scene, |valid, noted| {
+            let has_stale = memory::find_all("of-gc-")
+                .iter()
+                .filter_map(|text| Noted::parse(text))
+                .any(|other| other.id == noted.id && !valid.contains(&(other.id, other.ifname)));
+            has_stale.then_some(false)
+        })
+    })
+    .with(&["one-interface-of-a-container"]),
     Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
         scene.after(Gc, || {
             // Rules of the delegate count its calls.
@@ -97,6 +128,53 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
 ];
+
+/// An attachment that was added.
+struct Noted {
+    id: String,
+    ifname: String,
+    netns: String,
+}
+
+impl Noted {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ').map(str::to_owned);
+        Some(Self { id: words.next()?, ifname: words.next()?, netns: words.next()? })
+    }
+}
+
+/// Whether an ID is the start of another of them.
+fn is_start(id: &str, of: &[(String, String)]) -> bool {
+    of.iter().any(|(other, _)| other != id && other.starts_with(id))
+}
+
+/// GC with an opinion of its own on which of the attachments that it has seen are valid, if it has one; by those that
+/// are said to be.
+fn gc_with(scene: &Scene, opinion: impl Fn(&[(String, String)], &Noted) -> Option<bool>) -> Reply {
+    let key = format!("of-gc-{}", scene.attachment());
+    if !scene.is(Gc) || scene.has_kit_ipam() {
+        if scene.is(Del) {
+            memory::forget(&key);
+        }
+        let noted = [&*scene.env.container_id, &*scene.env.ifname, &*scene.env.netns].join(" ");
+        return scene.after(Add, || memory::note(&key, &noted));
+    }
+    let listed = scene.config()[VALID].as_array().cloned().unwrap_or_default();
+    let pair = |entry: &Value| (text(&entry["containerID"]).to_owned(), text(&entry["ifname"]).to_owned());
+    let valid: Vec<_> = listed.iter().map(pair).collect();
+    let mut meant = valid.clone();
+    for noted in memory::find_all("of-gc-").iter().filter_map(|text| Noted::parse(text)) {
+        let is_meant = opinion(&valid, &noted);
+        let one = (noted.id, noted.ifname);
+        match is_meant {
+            Some(true) => meant.push(one),
+            Some(false) => meant.retain(|other| *other != one),
+            None => {}
+        }
+    }
+    let list: Vec<_> = meant.iter().map(|(id, ifname)| json!({ "containerID": id, "ifname": ifname })).collect();
+    scene.with_config(|config| config[VALID] = json!(list)).honest()
+}
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()

@@ -3,7 +3,7 @@
 use crate::{Mutant, Scene};
 use serde_json::{Value, json};
 use skel::Reply;
-use skel::cni_spec::Command::{Add, Gc, Version};
+use skel::cni_spec::Command::{Add, Check, Gc, Version};
 use std::fs;
 use std::path::Path;
 
@@ -13,6 +13,33 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "relied.config-mtu", "knows-no-mtu", |scene| {
         scene.with_config(|config| drop(config.as_object_mut().map(|config| config.shift_remove("mtu")))).honest()
     }),
+    Mutant::new("tap-with-owner", "relied.config-mtu", "knows-no-mtu-beside-an-owner", |scene| {
+        let has_owner = scene.config().get("owner").is_some();
+        let without = |config: &mut Value| drop(config.as_object_mut().map(|config| config.shift_remove("mtu")));
+        if has_owner { scene.with_config(without).honest() } else { scene.honest() }
+    }),
+    Mutant::new("static", "relied.static-gateway", "knows-no-gateway-in-cni-args", |scene| {
+        if scene.env.args.contains("IP=") { without_gateway(scene) } else { scene.honest() }
+    })
+    .with(&["of-args"]),
+    Mutant::new("static", "relied.static-gateway", "has-gateways-of-cni-args-for-their-addresses-alone", |scene| {
+        if scene.env.args.contains("IP=") { scene.honest() } else { without_gateway(scene) }
+    })
+    .with(&["of-the-config"]),
+    Mutant::new("static", "relied.static-check", "misses-no-address", |scene| {
+        match scene.is(Check) && !has_address(&scene.config()) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["missing-address"]),
+    Mutant::new("static", "relied.static-check", "misses-no-gateway", |scene| {
+        match scene.is(Check) && has_address(&scene.config()) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["other-gateway"]),
     Mutant::new("bridge", "relied.unknown-command-text", "has-its-own-words-for-a-command", |scene| {
         says_instead(scene, "unknown CNI_COMMAND: ", "no such CNI_COMMAND: ")
     }),
@@ -146,6 +173,17 @@ pub(super) const MUTANTS: &[Mutant] = &[
         }
     }),
 ];
+
+fn without_gateway(scene: &Scene) -> Reply {
+    let others: Vec<_> = scene.env.args.split(';').filter(|pair| !pair.starts_with("GATEWAY=")).collect();
+    scene.with_env(|env| env.args = others.join(";")).honest()
+}
+
+/// Whether prevResult has the first address of the config.
+fn has_address(config: &Value) -> bool {
+    let mut ips = config["prevResult"]["ips"].as_array().into_iter().flatten();
+    ips.any(|ip| ip["address"] == config["ipam"]["addresses"][0]["address"])
+}
 
 /// An error with other words, wherever they are.
 fn says_instead(scene: &Scene, words: &str, other: &str) -> Reply {

@@ -2,6 +2,7 @@
 
 use super::says;
 use crate::{Mutant, memory, side_effect};
+use netops::link::{self, Kind};
 use serde_json::json;
 use skel::Reply;
 use skel::cni_spec::Command::{Add, Status};
@@ -19,13 +20,25 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
+    .with(&["addresses-exhausted"])
     .also(&["status.foresees-a-refused-add"]),
     Mutant::new("bridge", "status.foresees-a-refused-add", "is-ready-without-its-delegate", |scene| {
         match scene.is(Status) && scene.config()["ipam"]["type"] == "no-such-plugin" {
             true => Reply::default(),
             false => scene.honest(),
         }
-    }),
+    })
+    .with(&["delegate-missing"]),
+    Mutant::new("bridge", "status.foresees-a-refused-add", "takes-any-link-for-its-bridge", |scene| {
+        let config = scene.config();
+        let name = config["bridge"].as_str().unwrap_or_default();
+        let found = link::find(&side_effect::node(), name).ok().flatten();
+        match scene.is(Status) && found.is_some_and(|link| !matches!(link.kind, Kind::Bridge(_))) {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["bridge-is-no-bridge"]),
     Mutant::new("bridge", "status.delegate-not-ready", "takes-51-for-a-word-of-its-delegate", |scene| {
         match scene.is(Status) && scene.order(Status).to_string().contains("51") {
             true => Reply::default(),

@@ -5,7 +5,7 @@ use cni_conformance::schedule::{self, Candidate, Planned, Wanted};
 use cni_conformance::trial::{Report, Verdict};
 use cni_conformance::{Profile, Rule, Subject, isolated_task, rules, run};
 use mutants::{Honest, Mutant};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
@@ -13,9 +13,6 @@ use std::time::Duration;
 
 /// Folders in which the plugins are honest, the second for mutants that are [`Mutant::apart`].
 const HONEST: [&str; 2] = ["honest", "honest-apart"];
-
-/// Where Debian has the Go plugins.
-const REFERENCE: &str = "/usr/lib/cni";
 
 /// How long a call may take.
 const CALL_SECONDS: u64 = 30;
@@ -62,17 +59,10 @@ impl Kit {
         schedule::trials(&candidate, &wanted, self.machine)
     }
 
-    /// The trials of a mutant's rule with the honest plugin: the reference's where this crate's does nothing.
+    /// The trials of a mutant's rule with the honest plugin.
     fn plan_honest(&self, mutant: &Mutant) -> Vec<Planned> {
-        let mut subject = self.subject(HONEST[usize::from(mutant.apart)]);
-        if needs_reference(mutant) {
-            subject = Subject { bin_dir: REFERENCE.into(), ..subject };
-        }
-        let mut planned = self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), mutant.cases);
-        for Planned { trial, .. } in planned.iter_mut().filter(|_| subject.bin_dir == Path::new(REFERENCE)) {
-            trial.version = "1.0.0".to_owned(); // which is as far as it goes
-        }
-        planned
+        let subject = self.subject(HONEST[usize::from(mutant.apart)]);
+        self.plan(&subject, mutant, find_rule(mutant.rule).into_iter().collect(), mutant.cases)
     }
 
     /// One at a time: there is a test for each group of mutants, and those run side by side.
@@ -93,8 +83,7 @@ impl Kit {
     /// be, a text each.
     pub(crate) fn faults(&self, mutants: &[Mutant]) -> Vec<String> {
         let mut planned = Vec::new();
-        let mutants: Vec<&Mutant> =
-            mutants.iter().filter(|mutant| !lacks_reference(mutant) && has_links(mutant)).collect();
+        let mutants: Vec<&Mutant> = mutants.iter().filter(|mutant| has_links(mutant)).collect();
         for mutant in &mutants {
             let subject = self.subject(mutant.name);
             let neighbours = NEIGHBOURS.iter().filter(|id| **id != mutant.rule && !mutant.also.contains(id));
@@ -129,24 +118,15 @@ impl Kit {
     pub(crate) fn broken_besides(&self, mutants: &[Mutant]) -> Vec<String> {
         let is_quick = |rule: &&'static Rule| !LONG.iter().any(|family| rule.id.starts_with(family));
         let rules: Vec<_> = rules::all().filter(is_quick).collect();
-        // Of one without an honest plugin, what is its own fault is not known.
-        let mutants: Vec<&Mutant> = mutants.iter().filter(|mutant| mutant.honest != Honest::Missing).collect();
-        let plan = |subject: &str, mutant: &Mutant| self.plan(&self.subject(subject), mutant, rules.clone(), &[]);
-        let planned = mutants.iter().flat_map(|mutant| plan(mutant.name, mutant)).collect();
+        let plan = |mutant: &Mutant| self.plan(&self.subject(mutant.name), mutant, rules.clone(), &[]);
+        let planned = mutants.iter().filter(|mutant| has_links(mutant)).flat_map(plan).collect();
         let reports = self.run_on(planned, SIDE_BY_SIDE);
-        let mut tried = BTreeSet::new();
-        let stand_ins =
-            mutants.iter().filter(|mutant| is_stand_in(mutant) && tried.insert((mutant.profile, mutant.versions)));
-        let honest = stand_ins.flat_map(|mutant| plan(HONEST[0], mutant)).collect();
-        let honest = self.run_on(honest, SIDE_BY_SIDE).remove(HONEST[0]).unwrap_or_default();
-        let faults = |mutant: &&Mutant| {
+        let faults = |mutant: &Mutant| {
             let reports = reports.get(mutant.name)?;
             let keeps = |id: &&str| reports.get(*id).is_some_and(|own| !own.iter().any(|one| is_failure(&one.verdict)));
             let kept = mutant.also.iter().copied().filter(keeps);
             let stale = kept.map(|id| format!("{} keeps to {id}, which its row names", mutant.name));
-            let own = reports.iter().filter(|(rule, _)| !is_broken(&honest, rule, mutant.profile));
-            let own = own.map(|(rule, reports)| (rule.clone(), reports.clone())).collect();
-            Some(broken_besides(mutant, &own).into_iter().chain(stale).collect::<Vec<_>>())
+            Some(broken_besides(mutant, reports).into_iter().chain(stale).collect::<Vec<_>>())
         };
         mutants.iter().filter_map(faults).flatten().collect()
     }
@@ -155,44 +135,28 @@ impl Kit {
 /// Trials at a time of a group, of which as many run as there are processors.
 const SIDE_BY_SIDE: usize = 3;
 
-/// Whether the honest plugin is a small one of this crate, which does not do all that the rules are about.
-fn is_stand_in(mutant: &Mutant) -> bool {
-    ["tuning", "portmap", "bandwidth"].contains(&mutant.profile)
-}
-
-/// Whether a rule is broken with a profile.
-fn is_broken(reports: &ByRule, rule: &str, profile: &str) -> bool {
-    let is_it = |report: &Report| report.trial.profile.name == profile && is_failure(&report.verdict);
-    reports.get(rule).is_some_and(|reports| reports.iter().any(is_it))
-}
-
 /// Rules that are left out there: families in which each takes seconds.
 const LONG: [&str; 1] = ["concurrency."];
 
-/// Whether this crate's plugin of that name does nothing.
-fn needs_reference(mutant: &Mutant) -> bool {
-    ["portmap", "bandwidth"].contains(&mutant.profile)
-}
-
-/// The same of a machine that does not have the reference's either; says so.
-fn lacks_reference(mutant: &Mutant) -> bool {
-    let lacks = needs_reference(mutant) && !Path::new(REFERENCE).join(mutant.profile).exists();
-    if lacks {
-        testns::skip(mutant.name, &format!("there is no {} in {REFERENCE}", mutant.profile));
-    }
-    lacks
-}
-
 /// Whether the kernel has the links of a mutant's plugin; says so if not.
 fn has_links(mutant: &Mutant) -> bool {
-    mutant.profile != "macvlan" || testns::Feature::Macvlan.or_skip()
+    match mutant.profile {
+        "macvlan" => testns::Feature::Macvlan.or_skip(),
+        "tap-with-owner" => testns::Feature::Tun.or_skip(),
+        "bandwidth" => testns::Feature::Ifb.or_skip(),
+        _ => true,
+    }
 }
+
+/// Plugins of which there are mutants; the first two are tried also as executables of their own.
+const PLUGINS: [&str; 10] =
+    ["bridge", "host-local", "macvlan", "tap", "static", "dhcp", "portmap", "bandwidth", "firewall", "tuning"];
 
 /// Makes a folder with all plugins.
 fn fill(folder: &Path, apart: bool) {
     const MUTANT: &str = env!("CARGO_BIN_EXE_mutant");
     fs::create_dir(folder).unwrap_or_else(|error| panic!("cannot create {}: {error}", folder.display()));
-    for plugin in ["bridge", "host-local", "macvlan", "tuning", "portmap", "bandwidth"] {
+    for plugin in if apart { &PLUGINS[..2] } else { &PLUGINS[..] } {
         let executable = folder.join(plugin);
         let laid = match apart {
             // Of another size, so that it is no copy of this build, which would be called in the process.
@@ -240,7 +204,7 @@ fn broken_besides(mutant: &Mutant, reports: &ByRule) -> Vec<String> {
             // Of the basis it may be that it was not tried.
             Verdict::Fail(finding) => !may(of) && !finding.basis.as_ref().is_some_and(|basis| may(&basis.rule)),
             Verdict::Broken { .. } => true,
-            Verdict::Pass | Verdict::Skip { .. } => false,
+            Verdict::Pass | Verdict::Skip { .. } | Verdict::Exempt { .. } => false,
         };
         let found = reports.iter().find(is_fault)?;
         Some(format!("{name} breaks also {of}:{}", describe(found)))
@@ -264,7 +228,7 @@ fn describe(report: &Report) -> String {
     let verdict = match &report.verdict {
         Verdict::Pass => "pass".to_owned(),
         Verdict::Fail(finding) => format!("fail: {finding}\n{}", finding.diff),
-        Verdict::Skip { why } => format!("skip: {why}"),
+        Verdict::Skip { why } | Verdict::Exempt { why } => format!("skip: {why}"),
         Verdict::Broken { why } => format!("not tried: {why}"),
     };
     format!("\n  {} {} {:?} {}: {verdict}", trial.profile.name, trial.version, trial.case, report.milliseconds)

@@ -3,7 +3,7 @@
 use cni_conformance::rule::{Level, Proof, Rule};
 use cni_conformance::runtime::RuntimeBench;
 use cni_conformance::{Profile, rules, runtime, sentences, stress};
-use mutants::{excused, wrong};
+use mutants::{excused, known, wrong};
 
 /// Each rule has a mutant that breaks it, or a reason why none can.
 #[test]
@@ -37,6 +37,52 @@ fn mutants_name_what_there_is() {
     }
 }
 
+/// Each known fault is found by one case of a rule, and has a mutant, or the small runtime's fault, that is tried with
+/// just that case.
+#[test]
+fn known_faults_are_found_by_a_case_that_has_a_mutant() {
+    for known::Fault { what, rule, case, mutants } in known::FAULTS {
+        let of_runtimes = runtime::rules::all().find(|other| other.id == *rule);
+        if let Some(rule) = of_runtimes {
+            assert!(mutants.is_empty() && rule.cases().iter().any(|other| other.name == *case), "{what}: {}", rule.id);
+            continue;
+        }
+        let cases = rules::rule(rule).unwrap_or_else(|| panic!("{what}: there is no rule {rule}")).cases();
+        assert!(cases.iter().any(|other| other.name == *case), "{what}: {rule} has no case {case:?}");
+        assert!(!mutants.is_empty(), "{what}: no mutant");
+        for name in *mutants {
+            let mutant = wrong::all().find(|mutant| mutant.name == *name);
+            let mutant = mutant.unwrap_or_else(|| panic!("{what}: there is no mutant {name}"));
+            let is_of_case = cases.len() == 1 || mutant.cases == [*case];
+            assert!(mutant.rule == *rule && is_of_case, "{what}: {name} is one of {} {:?}", mutant.rule, mutant.cases);
+        }
+    }
+}
+
+/// LEVELS.md has each rule with the level and the source that it has in the code, and names no other.
+#[test]
+fn levels_that_changed_are_those_of_the_rules() {
+    let document = include_str!("../../../cni-conformance/LEVELS.md");
+    let all = || {
+        let plugins = rules::all().chain(stress::rules()).map(|rule| (rule.id, rule.level(), rule.section()));
+        plugins.chain(runtime::rules::all().map(|rule| (rule.id, rule.level(), rule.section())))
+    };
+    let rows = document
+        .lines()
+        .filter(|line| line.starts_with("| "))
+        .map(|line| line.trim_matches('|').split('|').map(str::trim).collect::<Vec<_>>());
+    for row in rows.filter(|row| row[0] != "Rule") {
+        let find = |id: &str| all().find(|rule| rule.0 == id).unwrap_or_else(|| panic!("there is no rule {id}"));
+        if let [id, _, level, source] = &*row {
+            let rule = find(id);
+            assert_eq!((rule.1.to_string(), rule.2), ((*level).to_owned(), (*source).to_owned()), "{id}");
+        } else {
+            row[0].split(", ").for_each(|id| drop(find(id)));
+            row[2].split("; ").filter(|id| !id.starts_with("not asked")).for_each(|id| drop(find(id)));
+        }
+    }
+}
+
 /// RULES.md has each rule as the code has it.
 #[test]
 fn the_document_is_the_codes() {
@@ -48,6 +94,15 @@ fn document() -> String {
     sections(&mut text, COLUMNS, rules::all().chain(stress::rules()), |rule| row(rule, &mutants_of(rule.id)));
     text.push_str(RUNTIMES_HEAD);
     sections(&mut text, RUNTIMES_COLUMNS, runtime::rules::all(), runtime_row);
+    text.push_str(KNOWN_HEAD);
+    for known::Fault { what, rule, case, mutants } in known::FAULTS {
+        let of_runtimes = runtime::rules::all().find(|other| other.id == *rule);
+        let (level, shown) = match of_runtimes {
+            Some(rule) => (rule.level(), fault_of(rule).to_owned()),
+            None => (rules::rule(rule).map(Rule::level).expect("a rule"), mutants.join(", ")),
+        };
+        text.push_str(&format!("| {what} | {rule} | {case} | {level} | {shown} |\n"));
+    }
     text
 }
 
@@ -123,6 +178,11 @@ const COLUMNS: &str = "| Rule | Section | Level | Says | Binds | Cases | Mutants
 const RUNTIMES_HEAD: &str = "\n# Rules for runtimes\n
 The same of what a runtime can keep to or break; how `cni-conformance runtime` finds out, and the fault (`tests/runtime`) of
 a small runtime that breaks this rule and has to be caught. What else a fault breaks stands in `tests/runtime/faults.rs`.\n";
+
+const KNOWN_HEAD: &str = "\n# Known faults\n
+What plugins and runtimes are known to get wrong, the reference and its library first: the case that finds it, and the mutants, or the
+small runtime's fault, that are tried with just that case and have to be caught by it (`mutants/src/known.rs`).\n
+| Fault | Rule | Case | Level | Shown by |\n|---|---|---|---|---|\n";
 
 const RUNTIMES_COLUMNS: &str = "| Rule | Section | Level | Says | Cases | Fault |\n|---|---|---|---|---|---|\n";
 

@@ -7,6 +7,10 @@ use crate::rule::Versions;
 use crate::runtime::look::{End, holds, order, previous, same};
 use crate::runtime::mock_plugin::{Order, Received};
 use crate::runtime::{Case, Rule, RuntimeBench};
+use crate::shield::lay_empty;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::{fs, io};
 use testns::Verb::{Add, Check, Del};
 
 pub(super) const RULES: &[Rule] = &[
@@ -54,6 +58,12 @@ pub(super) const RULES: &[Rule] = &[
         Relied("kubelet, which stops a pod more than once"),
         "DEL of what was deleted succeeds.",
         &[from("0.4.0", del_twice)],
+    ),
+    rule(
+        "lifecycle.del-after-a-full-disk",
+        Relied("kubelet, which ends no pod whose DEL fails"),
+        "An ADD for which the disk has no room leaves nothing at which DEL fails: it succeeds, for the plugins that ran.",
+        &[from("0.4.0", del_after_a_full_disk)],
     ),
     rule(
         "lifecycle.del-without-config",
@@ -149,6 +159,27 @@ fn del_twice(bench: &RuntimeBench) -> End {
     bench.does(Add, &request)?;
     bench.does(Del, &request)?;
     bench.does(Del, &request).map(|_| ())
+}
+
+/// Where libcni keeps results, and others below it.
+const STATE: &str = "/var/lib/cni";
+
+fn del_after_a_full_disk(bench: &RuntimeBench) -> End {
+    bench.works()?;
+    bench.lay_three();
+    let request = bench.request();
+    let laid = lay_empty(Path::new(STATE), "mode=0755,size=256k");
+    laid.unwrap_or_else(|errno| panic!("cannot lay a small disk on {STATE}: {errno}"));
+    let ballast = Path::new(STATE).join("ballast");
+    // Until it is refused.
+    let written = fs::File::create(&ballast).map(|mut file| io::copy(&mut io::repeat(0), &mut file));
+    written.unwrap_or_else(|error| panic!("cannot fill {STATE}: {error}")).ok();
+    bench.run(Add, &request)?; // an error or, of a runtime that keeps nothing there, a success
+    fs::remove_file(&ballast).unwrap_or_else(|error| panic!("cannot make room: {error}"));
+    bench.does(Del, &request)?;
+    let places = |verb| bench.received_of(verb).iter().map(Received::place).collect::<BTreeSet<_>>();
+    let (added, deleted) = (places(Add), places(Del));
+    holds(added.is_subset(&deleted), format!("DEL of plugins {added:?}"), format!("DEL was called for {deleted:?}"))
 }
 
 fn del_without_config(bench: &RuntimeBench) -> End {

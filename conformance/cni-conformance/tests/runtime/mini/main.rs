@@ -198,6 +198,9 @@ fn del(request: &Request, list: &List, state: &State) -> Result<String> {
     if is("del-twice") && !state.exists() {
         return Err("it is not added".to_owned());
     }
+    if is("del-after-a-full-disk") && state.is_cut_off() {
+        return Err("what is kept of it cannot be read".to_owned());
+    }
     if is("del-without-namespace") && !Path::new(&request.netns).exists() {
         return Err(format!("there is no {}", request.netns));
     }

@@ -24,6 +24,11 @@ impl State {
         self.0.exists()
     }
 
+    /// Whether something is kept that cannot be read.
+    pub(crate) fn is_cut_off(&self) -> bool {
+        fs::read_to_string(&self.0).is_ok_and(|text| serde_json::from_str::<Value>(&text).is_err())
+    }
+
     fn read(&self) -> Value {
         let text = fs::read_to_string(&self.0).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()

@@ -1,0 +1,37 @@
+//! A plugin that needs a daemon: dhcp.
+
+use super::del::wants;
+use crate::Mutant;
+use skel::Reply;
+use skel::cni_spec::Command::{Check, Status};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+pub(super) const MUTANTS: &[Mutant] = &[
+    Mutant::new("dhcp", "status.not-ready", "is-ready-without-its-daemon", |scene| {
+        match scene.is(Status) && !has_daemon() {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    })
+    .with(&["daemon-away"]),
+    Mutant::new("dhcp", "check.notices-a-missing-daemon", "checks-without-its-daemon", |scene| {
+        match scene.is(Check) && !has_daemon() {
+            true => Reply::default(),
+            false => scene.honest(),
+        }
+    }),
+    Mutant::new("dhcp", "del.bears-lost-state", "wants-its-daemon-to-delete", |scene| {
+        wants(scene, |_, _| !has_daemon())
+    })
+    .with(&["daemon"]),
+    Mutant::new("dhcp", "relied.daemon-starts-again", "starts-where-no-socket-is-only", crate::Scene::honest)
+        .starting(|words| words.get(1).is_none_or(|word| word != "daemon") || !Path::new(SOCKET).exists()),
+];
+
+/// Where the daemon of the kit's profile listens.
+const SOCKET: &str = "/run/cni/dhcp.sock";
+
+fn has_daemon() -> bool {
+    UnixStream::connect(SOCKET).is_ok()
+}
