@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::keys::{self, Key};
 use crate::numbers::Numbers;
 
-/// `plugin`: the plugin that is called. `before`: shell commands that set up the node. `config`: the config on stdin.
+/// `plugin`: the plugin that is called, or [`keys::CHAIN`]. `before`: shell commands that set up the node. `config`: the config on stdin.
 /// `args`: `CNI_ARGS`. `blind`: DEL gets no prevResult.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Case(pub(crate) Value);
@@ -42,7 +42,13 @@ impl Case {
                 set(&mut numbers, &mut config, key);
             }
         }
-        for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(keys::common().iter().map(|key| (key, 8))) {
+        let mut common = keys::common();
+        if plugin.name == keys::CHAIN {
+            let version = *numbers.pick(&["0.4.0", "1.0.0"]);
+            keys::make_chain(&mut config, version);
+            common.retain(|key| key.path != "prevResult");
+        }
+        for (key, one_in) in plugin.keys.iter().map(|key| (key, 4)).chain(common.iter().map(|key| (key, 8))) {
             // Without an address plugin, keys below `ipam` would make one that has no type.
             if numbers.one_in(one_in) && (config["ipam"].is_object() || !key.path.starts_with("ipam.")) {
                 set(&mut numbers, &mut config, key);
@@ -53,9 +59,9 @@ impl Case {
         let before: Vec<_> =
             rows.iter().filter_map(|row| if numbers.one_in(6) { Some(*numbers.pick(row)) } else { None }).collect();
         let args = if numbers.one_in(6) { *numbers.pick(keys::ARGS) } else { "" };
-        Self(
-            json!({"plugin": plugin.name, "before": before, "args": args, "config": config, "blind": numbers.one_in(3)}),
-        )
+        // The reference's firewall removes nothing without prevResult.
+        let blind = numbers.one_in(3) && plugin.name != keys::CHAIN;
+        Self(json!({"plugin": plugin.name, "before": before, "args": args, "config": config, "blind": blind}))
     }
 
     /// Reads a case back from the text that [`fmt::Display`] made.
@@ -63,7 +69,7 @@ impl Case {
         Self(serde_json::from_str(text).unwrap())
     }
 
-    /// The plugin that is called.
+    /// The plugin that is called, or [`keys::CHAIN`].
     pub(crate) fn plugin(&self) -> &str {
         self.0["plugin"].as_str().unwrap()
     }
@@ -73,7 +79,15 @@ impl Case {
         self.0["before"].as_array().into_iter().flatten().map(|command| command.as_str().unwrap())
     }
 
-    /// The config on stdin.
+    /// The plugins that ADD calls one after the other, each with its config.
+    pub(crate) fn steps(&self) -> Vec<(&str, Value)> {
+        match self.plugin() {
+            keys::CHAIN => keys::steps_of_chain(self.config()),
+            plugin => vec![(plugin, self.config().clone())],
+        }
+    }
+
+    /// The config on stdin; of a chain all configs in one.
     pub(crate) fn config(&self) -> &Value {
         &self.0["config"]
     }

@@ -105,7 +105,8 @@ struct Course<'a> {
 }
 
 impl Course<'_> {
-    /// Makes a call, records its outcome, and returns the result if it succeeded.
+    /// Makes a call, of a chain one for each plugin until one fails, and records the outcome. Returns the result if it
+    /// succeeded.
     fn call(
         &mut self,
         place: &'static str,
@@ -115,16 +116,30 @@ impl Course<'_> {
         prev: Option<&Value>,
     ) -> Option<Value> {
         let number = pod.id().trim_start_matches("pod");
-        let config = self.case.config().to_string().replace("\"{pod as a number}\"", number).replace("{pod}", number);
-        let call = Call::new(verb, config, pod).args(self.case.args()).deadline(DEADLINE);
-        let call = by(who, self.node, self.case.plugin(), call);
-        let call = prev.map_or(call.clone(), |prev| call.prev_result(prev));
-        let reply = call.run(self.node);
-        let is_ok = reply.output.code() == 0;
-        let (text, words) =
-            if is_ok { (result_text(&reply, &self.of_case), String::new()) } else { error_text(&reply) };
-        self.lines.push(Line { place, text, words });
-        (is_ok).then(|| reply.ok())
+        let mut steps = self.case.steps();
+        if verb == Verb::Del {
+            steps.reverse();
+        }
+        let mut prev = prev.cloned();
+        let mut text = String::new();
+        for (plugin, config) in steps {
+            let config = config.to_string().replace("\"{pod as a number}\"", number).replace("{pod}", number);
+            let call = Call::new(verb, config, pod).args(self.case.args()).deadline(DEADLINE);
+            let call = by(who, self.node, plugin, call);
+            let call = prev.as_ref().map_or(call.clone(), |prev| call.prev_result(prev));
+            let reply = call.run(self.node);
+            if reply.output.code() != 0 {
+                let (text, words) = error_text(&reply);
+                self.lines.push(Line { place, text, words: format!("{plugin}: {words}") });
+                return None;
+            }
+            text = result_text(&reply, &self.of_case);
+            if verb == Verb::Add {
+                prev = Some(reply.ok());
+            }
+        }
+        self.lines.push(Line { place, text, words: String::new() });
+        Some(prev.unwrap_or_default())
     }
 
     /// Records the state of the node and the pods.

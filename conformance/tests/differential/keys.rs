@@ -68,7 +68,83 @@ pub(crate) fn plugins() -> Vec<Plugin> {
         Plugin { name: "host-device", is_ipam: false, ipam, keys: host_device() },
         Plugin { name: "host-local", is_ipam: true, ipam, keys: Vec::new() },
         Plugin { name: "static", is_ipam: true, ipam: fixed, keys: vec![dns_of_ipam()] },
+        Plugin { name: CHAIN, is_ipam: false, ipam: both_families, keys: chain() },
     ]
+}
+
+/// Not a plugin: bridge, and behind it those of [`CHAINED`] for which the config has an object. All else in the config is
+/// bridge's.
+pub(crate) const CHAIN: &str = "chain";
+
+/// In the order of ADD.
+const CHAINED: [&str; 4] = ["portmap", "firewall", "tuning", "bandwidth"];
+
+fn chain() -> Vec<Key> {
+    let mappings = json!([
+        [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}],
+        [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"}, {"hostPort": 5353, "containerPort": 53, "protocol": "udp"}],
+        [{"hostPort": 9000, "containerPort": 9000, "protocol": "sctp"}, {"hostPort": 9001, "containerPort": 1, "protocol": "tcp"}],
+        []
+    ]);
+    let sysctls =
+        json!([{"net.core.somaxconn": "512"}, {"net.ipv4.conf.eth0.arp_filter": "1", "net.ipv4.ip_forward": "1"}, {}]);
+    let limits = json!([
+        {"ingressRate": 8_000_000, "ingressBurst": 800_000},
+        {"egressRate": 8_000_000, "egressBurst": 800_000},
+        {"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 4_000_000, "egressBurst": 400_000},
+        {}
+    ]);
+    let wrong_mappings = json!([5, [{"hostPort": 70000, "containerPort": 80}]]);
+    vec![
+        flag("hairpinMode"),
+        flag("ipMasq"),
+        key("portmap.runtimeConfig.portMappings", mappings.clone(), wrong_mappings),
+        key("portmap.runtimeConfig.portMappings", mappings, json!([])),
+        key("portmap.snat", json!([true, false]), json!(["yes"])),
+        key("portmap.markMasqBit", json!([13, 5]), json!([32, -1])),
+        key("firewall.backend", json!(["iptables"]), json!([5])),
+        key("firewall.iptablesAdminChainName", json!(["OWN-ADMIN"]), json!([5])),
+        key("firewall.ingressPolicy", json!(["open", "same-bridge"]), json!(["closed", 5])),
+        key("tuning.sysctl", sysctls, json!([{"net.core.absent": "1"}, {"kernel.hostname": "x"}])),
+        key("tuning.mtu", json!([1400, 1280]), json!(["x"])),
+        key("tuning.mac", json!(["0a:00:00:00:00:0{pod}"]), json!(["x"])),
+        flag("tuning.promisc"),
+        flag("tuning.allmulti"),
+        key("bandwidth", limits, json!([{"ingressRate": 8_000_000}, {"egressRate": 5, "egressBurst": "x"}])),
+    ]
+}
+
+/// What each chain has: addresses on the bridge, and a version that the reference's firewall knows.
+pub(crate) fn make_chain(config: &mut Value, version: &str) {
+    config["cniVersion"] = version.into();
+    config["bridge"] = "br0".into();
+    config["isGateway"] = true.into();
+}
+
+/// The plugins of a chain, each with its config.
+pub(crate) fn steps_of_chain(config: &Value) -> Vec<(&'static str, Value)> {
+    let mut of_bridge = config.clone();
+    of_bridge["type"] = "bridge".into();
+    let mut steps = Vec::new();
+    for plugin in CHAINED {
+        let own = of_bridge.as_object_mut().and_then(|config| config.remove(plugin));
+        if let Some(mut own) = own.filter(Value::is_object) {
+            own["type"] = plugin.into();
+            ["name", "cniVersion"].into_iter().for_each(|key| own[key] = config[key].clone());
+            steps.push((plugin, own));
+        }
+    }
+    steps.insert(0, ("bridge", of_bridge));
+    steps
+}
+
+/// The reference makes rules of both families for any container, ours those of the result's families.
+fn both_families() -> Key {
+    let ranges = json!([
+        {"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]]},
+        {"type": "host-local", "ranges": [[{"subnet": "fd07::/64", "gateway": "fd07::a"}], [{"subnet": "10.7.0.0/29"}]]}
+    ]);
+    key("ipam", ranges, json!([{}, {"type": "absent"}]))
 }
 
 /// Each node has `dev1` and `dev2`; `{pod}` is the pod's number.

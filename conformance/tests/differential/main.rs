@@ -9,6 +9,8 @@
 //! Of the interface plugins tap and dummy are missing: Debian's reference plugins (1.1.1) have neither, so there is nothing to
 //! compare with. ipvlan and vlan need a kernel that has them, such as that of `conformance/full-kernel`.
 //!
+//! Chained plugins run behind bridge, as [`keys::CHAIN`].
+//!
 //! To add a plugin, add a line to [`keys::plugins`] and its name to `ALL`, and to `SETTLED` when a long run shows no difference.
 //! A long run, 5000 cases from the given seed on (`TEST_PLUGINS=static,ptp`: of these plugins):
 //! `TEST_SEED=7 TEST_CASES=5000 cargo test -p conformance --test differential -- --ignored --nocapture`. One case again:
@@ -46,9 +48,10 @@ use testns::Feature;
 const WORKERS: usize = 6;
 
 /// The plugins that the short run compares everywhere.
-const SETTLED: &[&str] = &["bridge", "ptp", "macvlan", "host-local", "host-device", "static"];
+const SETTLED: &[&str] = &["bridge", "ptp", "macvlan", "host-local", "host-device", "static", keys::CHAIN];
 /// The plugins that the long run compares.
-const ALL: &[&str] = &["bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-local", "host-device", "static"];
+const ALL: &[&str] =
+    &["bridge", "ptp", "macvlan", "ipvlan", "vlan", "host-local", "host-device", "static", keys::CHAIN];
 /// What the kernel needs for some.
 const FEATURES: [(&str, Feature); 3] =
     [("macvlan", Feature::Macvlan), ("ipvlan", Feature::Ipvlan), ("vlan", Feature::Vlan)];

@@ -1,6 +1,6 @@
 //! The intended differences, each with its row of DIFFERENCES.md.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::compare::Seen;
 use crate::course::Line;
@@ -58,6 +58,39 @@ pub(crate) const ALL: &[Tolerance] = &[
         row: "A veth's queue has length 0",
         how: Common(|line| {
             Some(if line.contains("kind \"veth\"") { without_word(line, "txqlen") } else { line.to_owned() })
+        }),
+    },
+    Tolerance {
+        name: "queue of an ifb",
+        row: "The ifb has no alias, and a queue of length 0",
+        how: Common(|line| {
+            Some(if line.contains("kind \"ifb\"") { without_word(line, "txqlen") } else { line.to_owned() })
+        }),
+    },
+    Tolerance {
+        name: "comment of a policy's rules",
+        row: "its comments are `(ingressPolicy: same-bridge)`",
+        how: Common(|line| Some(line.replace("(ingressPolicy: same-bridge|isolated)", "(ingressPolicy: same-bridge)"))),
+    },
+    Tolerance {
+        name: "rules of a policy that the last container leaves",
+        row: "Rules of a policy stay when no container of the bridge is left",
+        how: Excuse(|seen| {
+            let is_of_policy = ["(ingressPolicy: same-bridge)", "\"br0\""].iter().all(|word| seen.is_state(word));
+            seen.difference.who == Who::Reference && seen.difference.line.place == "node after DEL" && is_of_policy
+        }),
+    },
+    Tolerance {
+        name: "CHECK of ports",
+        row: "CHECK of 1.1.1 fails wherever",
+        how: Excuse(|seen| seen.is_only_refused_by(Who::Reference, "CHECK", "portmap: could not check ipv")),
+    },
+    Tolerance {
+        name: "CHECK without limits",
+        row: "CHECK without limits crashes",
+        how: Excuse(|seen| {
+            let has_none = seen.case.config()["bandwidth"].as_object().is_some_and(Map::is_empty);
+            has_none && seen.is_only_refused_by(Who::Reference, "CHECK", "bandwidth: no error object")
         }),
     },
     Tolerance {
@@ -284,6 +317,14 @@ pub(crate) const ALL: &[Tolerance] = &[
         }),
     },
     Tolerance {
+        name: "router advertisements on a bridge after a failed ADD",
+        row: "A failed ADD leaves the veth",
+        how: Excuse(|seen| {
+            let is_as_before = seen.is_state("sysctl net/ipv6/conf/br0/accept_ra = 1");
+            seen.difference.who == Who::Ours && is_as_before && seen.fails_theirs()
+        }),
+    },
+    Tolerance {
         name: "master of a macvlan that a failed ADD left",
         row: "macvlan and vlan leave it when IPAM fails",
         how: Excuse(|seen| {
@@ -349,6 +390,7 @@ const REFUSALS_OF_KEYS: &[&str] = &[
     "json: cannot unmarshal",
     "ARGS: ",
     "CNI version ",
+    "failed to parse config: ",
     "invalid IP address ",
     "invalid plugin name: ",
     "invalid range set ",
