@@ -135,6 +135,38 @@ fn del_and_gc_need_neither_prev_result_nor_namespace_and_can_be_repeated() {
     }
 }
 
+/// Of the same network, which either may leave first: by DEL without prevResult, by GC, by DEL.
+#[test]
+fn two_attachments_of_a_container_never_touch_each_others() {
+    for scene in scenes() {
+        let node = node();
+        let pod = node.container();
+        let befores = ["eth0", "net1"].map(|ifname| bridged(&node, pod.attachment_as(ifname)));
+        let config = with((scene.config)(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
+        let add = |at: usize| Attached::add(&node, &behind(&befores[at], config.clone()), &befores[at].attachment);
+        let one = add(0);
+        node.remember();
+        let inside = pod.namespace().snapshot();
+        let valid = json!([{"containerID": pod.id(), "ifname": "eth0"}]);
+        let gc = with(config.clone(), json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": valid}));
+        let leaves = |call: Call| {
+            add(1).check().ok();
+            one.check().ok();
+            call.run(&node).ok();
+            one.check().ok();
+            node.assert_as_before_except(stays_on_node);
+        };
+        leaves(Call::new(Verb::Del, &config, &befores[1].attachment));
+        assert_as(&inside, &pod, scene.stays_inside, scene.plugin);
+        // It knows no namespace, so the container stays as it is.
+        leaves(Call::new(Verb::Gc, &gc, Attachment::none()));
+        let two = add(1);
+        one.del().ok();
+        two.check().ok();
+        two.del().ok();
+    }
+}
+
 /// Attachments that are valid stay; so do other networks'.
 #[test]
 fn gc_removes_what_is_not_valid_and_keeps_what_is() {

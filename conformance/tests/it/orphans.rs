@@ -1,14 +1,15 @@
 //! What calls leave to PID 1.
 
 use crate::bridge::stays;
-use crate::chained::{SCENES, behind, bridged};
-use crate::configs::{Attached, bridge};
+use crate::chained::{SCENES, behind, bridged, scenes};
+use crate::configs::{Attached, bridge, with};
 use crate::subjects::node;
 use serde_json::json;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
-use testns::{Call, Node, Output, Verb};
+use testns::trace::{Program, Seen};
+use testns::{Attachment, Call, Node, Output, Verb};
 
 /// How many helpers there are at most.
 const HELPERS: usize = 4;
@@ -87,5 +88,33 @@ fn del_of_rules_leaves_the_wait_for_the_kernel_to_a_helper() {
         let careless = Careless::new();
         assert_eq!(careless.run(&attached.call(Verb::Del), &node).code(), 0);
         assert_eq!(children(careless.pid()).len(), 1, "{}", scene.plugin);
+    }
+}
+
+/// Nor a process, but for the one that DEL and GC leave the wait for the kernel to.
+#[test]
+fn no_verb_of_a_chained_plugin_starts_a_program() {
+    for scene in scenes() {
+        let node = node();
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let config = with(behind(&before, (scene.config)()), json!({"cniVersion": "1.1.0"}));
+        let gc = with(config.clone(), json!({"cni.dev/valid-attachments": []}));
+        for verb in [Verb::Status, Verb::Add, Verb::Check, Verb::Del, Verb::Del, Verb::Add, Verb::Gc] {
+            let call = match verb {
+                Verb::Status => Call::new(verb, &config, Attachment::none()),
+                Verb::Gc => Call::new(verb, &gc, Attachment::none()),
+                _ => Call::new(verb, &config, &pod),
+            };
+            let (executable, environment, stdin) = call.invocation(&node);
+            let deadline = Duration::from_secs(20);
+            let (arguments, environment, stdin) = (&[], &environment[..], &stdin[..]);
+            let program = Program { executable: &executable, arguments, environment, stdin, deadline };
+            let Seen { output, processes, .. } = program.trace(&node).unwrap();
+            assert_eq!(output.code(), 0, "{output:?}");
+            let helpers = if [Verb::Del, Verb::Gc].contains(&verb) { 1 } else { 0 };
+            let runs_itself = processes.len() <= 1 + helpers && processes.iter().all(|process| process.execs == 0);
+            assert!(runs_itself, "{} {verb:?}: {processes:?}", scene.plugin);
+        }
     }
 }
