@@ -1,7 +1,8 @@
 //! Packets: from outside, from the node, from the container itself, from another one; in both backends.
 
-use super::{LONG, SHORT, at, bridged, config, mapping, tcp, udp_server};
+use super::{LONG, SHORT, at, bridged, config, has_iptables, mapping, tcp, udp_server};
 use crate::configs::{Attached, with};
+use crate::legacy::sh;
 use crate::subjects::{Who, each, node};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
@@ -57,6 +58,29 @@ fn a_port_of_the_node_is_the_containers_from_everywhere() {
             mapped.del().ok();
             assert_eq!(tcp(&remote, at("192.0.2.1", port), inside, 80, SHORT), None);
         }
+    });
+}
+
+/// As the reference's, the rules only translate: a firewall behind portmap accepts what containers begin themselves. README has
+/// the rule that accepts the ports, too.
+#[test]
+fn a_policy_of_drop_closes_ports_to_the_outside_until_an_own_rule_opens_them() {
+    if !has_iptables() {
+        return;
+    }
+    each(|_, node| {
+        let both = |rule: &str| sh(node, &format!("for tables in iptables ip6tables; do $tables {rule}; done"));
+        let remote = remote(node);
+        both("-P FORWARD DROP");
+        let pod = node.container();
+        let mapped = bridged(node, &config(&[mapping(8080, 80, "tcp")], json!({})), &pod);
+        let firewall = json!({"type": "firewall", "backend": "iptables", "prevResult": mapped.result});
+        Attached::add(node, &with(mapped.config, firewall), &pod);
+        let reached = |address, within| tcp(&remote, at(address, 8080), pod.namespace(), 80, within).is_some();
+        let addresses = ["192.0.2.1", "2001:db8::1"];
+        assert_eq!(addresses.map(|address| reached(address, SHORT)), [false; 2]);
+        both("-A CNI-ADMIN -m conntrack --ctstate DNAT -j ACCEPT");
+        assert_eq!(addresses.map(|address| reached(address, LONG)), [true; 2]);
     });
 }
 
