@@ -6,6 +6,7 @@ mod ports;
 mod arguments;
 mod cri;
 mod ctr;
+mod dhcp;
 mod failures;
 mod removal;
 mod times;
