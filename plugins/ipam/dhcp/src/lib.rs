@@ -94,21 +94,14 @@ impl Plugin for Dhcp {
     async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
         let socket = &request.conf.own.socket;
         let names = names(&request.attachment);
-        match rpc::call(socket, Request::Del { names: names.clone() }, OTHERS_WITHIN).await {
-            Ok(_) => Ok(()),
-            Err(CallError::Away(away)) => {
-                match state::note_release(&state::folder(socket), &names)? {
-                    true => tracing::warn!(%away, "the lease is released when the daemon starts"),
-                    false => tracing::warn!(%away, "no lease is recorded for this attachment"),
-                }
-                // A daemon that has started meanwhile may have missed the note.
-                match rpc::call(socket, Request::Del { names }, OTHERS_WITHIN).await {
-                    Ok(_) | Err(CallError::Away(_)) => Ok(()),
-                    Err(CallError::Failed(error)) => Err(error),
-                }
+        let note = |away| {
+            match state::note_release(&state::folder(socket), &names)? {
+                true => tracing::warn!(%away, "the lease is released when the daemon starts"),
+                false => tracing::warn!(%away, "no lease is recorded for this attachment"),
             }
-            Err(CallError::Failed(error)) => Err(error),
-        }
+            Ok(())
+        };
+        release(socket, Request::Del { names: names.clone() }, note).await
     }
 
     /// Compares prevResult with the lease that the daemon holds. Asks no server.
@@ -132,17 +125,31 @@ impl Plugin for Dhcp {
     async fn gc(request: &GcRequest<Removal>) -> Result<(), CniError> {
         let socket = &request.conf.own.socket;
         let (network, valid) = (request.conf.name.to_string(), request.valid.iter().map(names).collect::<Vec<_>>());
-        let asked = Request::Gc { network: network.clone(), valid: valid.clone() };
-        match rpc::call(socket, asked, OTHERS_WITHIN).await {
-            Ok(_) => Ok(()),
-            Err(CallError::Away(_)) => state::note_stale(&state::folder(socket), &network, &valid),
-            Err(CallError::Failed(error)) => Err(error),
-        }
+        let note = |_| state::note_stale(&state::folder(socket), &network, &valid);
+        release(socket, Request::Gc { network: network.clone(), valid: valid.clone() }, note).await
     }
 
     async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
         let answer = rpc::call(&request.conf.own.socket, Request::Status, OTHERS_WITHIN).await;
         answer.map(drop).map_err(|error| CniError { code: Code::NOT_AVAILABLE, ..error.into() })
+    }
+}
+
+/// Has the daemon release leases, or notes that the next one is to.
+async fn release(
+    socket: &Path,
+    asked: Request,
+    note: impl FnOnce(CniError) -> Result<(), CniError>,
+) -> Result<(), CniError> {
+    match rpc::call(socket, asked.clone(), OTHERS_WITHIN).await {
+        Ok(_) => return Ok(()),
+        Err(CallError::Away(away)) => note(away)?,
+        Err(CallError::Failed(error)) => return Err(error),
+    }
+    // A daemon that has started meanwhile may have missed the note.
+    match rpc::call(socket, asked, OTHERS_WITHIN).await {
+        Ok(_) | Err(CallError::Away(_)) => Ok(()),
+        Err(CallError::Failed(error)) => Err(error),
     }
 }
 

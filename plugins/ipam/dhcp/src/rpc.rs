@@ -154,7 +154,8 @@ pub enum Answer {
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum CallError {
-    /// No daemon of ours listens: the socket is missing, nothing has it open, or it is the reference's.
+    /// No daemon of ours listens: the socket is missing, nothing has it open, or it is the reference's; or the daemon ended
+    /// before it answered.
     Away(CniError),
     /// Any other.
     Failed(CniError),
@@ -191,15 +192,22 @@ async fn exchange(socket: &Path, request: Request) -> Result<Value, CallError> {
     })?;
     let broken = |error: io::Error| CallError::Failed(failed(socket, Code::IO, error.to_string()));
     let line = line(&Envelope { cni_dhcp: VERSION, request }).map_err(|error| broken(error.into()))?;
-    stream.write_all(&line).await.map_err(broken)?;
     let mut answer = String::new();
-    BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer).await.map_err(broken)?;
+    let exchanged = async {
+        stream.write_all(&line).await?;
+        BufReader::new(stream.take(ANSWER_BYTES_MAX)).read_line(&mut answer).await
+    };
+    let length = match exchanged.await {
+        Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe) => 0,
+        exchanged => exchanged.map_err(broken)?,
+    };
+    if length == 0 {
+        let error = failed(socket, Code::TRY_AGAIN, "it ended before it answered".into());
+        return Err(CallError::Away(error.detail("Look at its log, and repeat the call once it runs.")));
+    }
     if answer.starts_with(HTTP) {
         let error = failed(socket, Code::DELEGATE, "it is the reference plugins' daemon".into());
         return Err(CallError::Away(error.detail("Stop it, and start `dhcp daemon` of this suite.")));
-    }
-    if answer.is_empty() {
-        return Err(CallError::Failed(failed(socket, Code::IO, "it closed the connection".into())));
     }
     match serde_json::from_str(&answer) {
         Ok(Answer::Done(value)) => Ok(value),

@@ -1,7 +1,7 @@
 //! The daemon's own life: leases outlive it.
 
-use std::io::{Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -56,6 +56,39 @@ fn del_without_the_daemon_succeeds_and_the_next_one_gives_the_lease_up() {
     daemon.wait_for("the lease is given back, as DEL was called meanwhile");
     server.wait_for("DHCPRELEASE");
     lan.node.host().wait_for("the lease to be forgotten", |_| lan.leases().is_empty());
+}
+
+/// A daemon that is stopped or killed ends the calls that it has not answered: one that it has not read is reset.
+#[test]
+fn del_and_gc_succeed_when_the_daemon_ends_under_them() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let _server = lan.dnsmasq(&[]);
+    let mut daemon = lan.daemon(&[]);
+    let pods = [lan.node.container(), lan.node.container()];
+    let mut config = bridge(json!({}));
+    config["cniVersion"] = "1.1.0".into();
+    for pod in &pods {
+        lan.node.call(Verb::Add, &config, pod).ok();
+    }
+    daemon.end(Signal::SIGTERM);
+    let listener = UnixListener::bind(lan.socket()).unwrap();
+    std::thread::spawn(move || {
+        for reads in [true, true, false, false] {
+            let (stream, _) = listener.accept().unwrap();
+            if reads {
+                BufReader::new(stream).read_line(&mut String::new()).unwrap();
+            }
+        }
+    });
+    let released = || lan.leases().iter().filter(|lease| lease["isReleased"] == true).count();
+    config["cni.dev/valid-attachments"] = json!([{"containerID": pods[0].id(), "ifname": "eth0"}]);
+    Call::new(Verb::Gc, &config, &pods[0]).plugin("dhcp").run(&lan.node).ok();
+    assert_eq!(released(), 1);
+    lan.node.call(Verb::Del, &config, &pods[0]).ok();
+    assert_eq!(released(), 2);
 }
 
 #[test]
