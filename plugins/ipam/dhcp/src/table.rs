@@ -110,3 +110,42 @@ fn at(seconds: u32, since_seconds: u64, is_lost: bool, now: Duration) -> String 
         },
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A lease of two minutes that was asked for 100 s after the boot.
+    fn record(container: &str, is_lost: bool, last_error: &str) -> Record {
+        let lease = json!({
+            "address": "10.8.0.50/24", "server": "10.8.0.1", "routers": [], "classlessRoutes": null, "staticRoutes": [],
+            "nameServers": [], "domain": "", "search": [], "mtuBytes": null,
+            "seconds": 120, "renewSeconds": 60, "rebindSeconds": 105,
+        });
+        let subject = json!({
+            "names": {"network": "net", "containerId": container, "ifname": "eth0"},
+            "sandbox": {"path": "/run/netns/c1", "identity": [4, 5]}, "index": 2, "mac": [2, 0, 0, 0, 0, 1],
+            "clientId": [], "provide": [], "request": [], "priority": 0,
+        });
+        let record = json!({
+            "subject": subject, "lease": lease, "sinceSeconds": 100, "boot": "", "isLost": is_lost,
+            "lastError": last_error, "isReleased": false,
+        });
+        serde_json::from_value(record).unwrap()
+    }
+
+    #[test]
+    fn line_has_address_server_times_from_now_and_the_last_error() {
+        let records = [record("c1", false, ""), record("c22", true, "no server renewed the lease until its end")];
+        let text = table(&records, Duration::from_secs(165));
+        let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(lines[0].join(" "), HEAD.join(" "));
+        assert_eq!(lines[1], ["net", "c1", "eth0", "10.8.0.50/24", "10.8.0.1", "bound", "now", "40s", "55s"]);
+        assert_eq!(lines[2][..9], ["net", "c22", "eth0", "-", "10.8.0.1", "lost", "-", "-", "-"]);
+        assert!(text.lines().nth(2).unwrap().ends_with("  no server renewed the lease until its end"));
+        let columns: Vec<_> = text.lines().map(|line| line.find("10.8.0.1 ").or(line.find("SERVER"))).collect();
+        assert!(columns.iter().all(|column| *column == columns[0]), "{text}");
+    }
+}
