@@ -145,6 +145,8 @@ fn two_attachments_of_a_container_never_touch_each_others() {
         let config = with((scene.config)(), json!({"sysctl": {"net.ipv4.conf.IFNAME.arp_filter": "1"}}));
         let add = |at: usize| Attached::add(&node, &behind(&befores[at], config.clone()), &befores[at].attachment);
         let one = add(0);
+        // A link that was down has its IPv6 addresses checked again.
+        pod.namespace().wait_for_addresses();
         node.remember();
         let inside = pod.namespace().snapshot();
         let valid = json!([{"containerID": pod.id(), "ifname": "eth0"}]);
@@ -157,6 +159,7 @@ fn two_attachments_of_a_container_never_touch_each_others() {
             node.assert_as_before_except(stays_on_node);
         };
         leaves(Call::new(Verb::Del, &config, &befores[1].attachment));
+        pod.namespace().wait_for_addresses();
         assert_as(&inside, &pod, scene.stays_inside, scene.plugin);
         // It knows no namespace, so the container stays as it is.
         leaves(Call::new(Verb::Gc, &gc, Attachment::none()));

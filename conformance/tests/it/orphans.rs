@@ -107,7 +107,7 @@ fn no_verb_of_a_chained_plugin_starts_a_program() {
                 _ => Call::new(verb, &config, &pod),
             };
             let (executable, environment, stdin) = call.invocation(&node);
-            let deadline = Duration::from_secs(20);
+            let deadline = Duration::from_secs(60);
             let (arguments, environment, stdin) = (&[], &environment[..], &stdin[..]);
             let program = Program { executable: &executable, arguments, environment, stdin, deadline };
             let Seen { output, processes, .. } = program.trace(&node).unwrap();
