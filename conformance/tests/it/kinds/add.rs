@@ -186,13 +186,12 @@ each_kind! {
     (each_version_works addresses_are_those_that_the_runtime_asks_for name_service_is_the_references)
 }
 
-/// ipvlan's result has the one interface, as the reference's.
 mod chain {
     use super::super::each_kind;
     use super::prev_result_is_passed_on;
 
     each_kind! {
-        ptp: PTP, macvlan: MACVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
+        ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
         (prev_result_is_passed_on)
     }
 }

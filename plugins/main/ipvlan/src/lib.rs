@@ -6,6 +6,7 @@ use cni_spec::{AddResult, Attachment, CniError, Code, ConfObject, Dns, FromConf}
 use interface::conf::{self, DnsKey, invalid};
 use interface::container::{Announce, Options};
 use interface::plan::Create;
+use interface::result::without_loopback;
 use interface::stacked::{self, Wanted};
 use interface::{Call, InterfacePlugin, LinkKind, NoStep, Plan, Step, Verb};
 use netops::link::ipvlan::{Flags, Ipvlan as Settings, Mode};
@@ -99,9 +100,11 @@ impl InterfacePlugin for Ipvlan {
         plan(&call.conf.own, call.attachment, state, lease)
     }
 
-    /// None: the result has the one interface, and where prevResult's addresses count they are that one's.
-    fn earlier(_: &Call<'_, Conf>) -> AddResult {
-        AddResult::default()
+    /// In a chain that gives master or addresses the result has the one interface, as the reference's, whose DEL wants one.
+    fn earlier(call: &Call<'_, Conf>) -> AddResult {
+        let is_chained = call.conf.own.master.name.is_none() || call.conf.ipam.is_none();
+        let prev = call.conf.find_prev_result().filter(|_| !is_chained);
+        prev.map(without_loopback).unwrap_or_default()
     }
 
     /// Without key `master` a chain may have another one than the default route's, so only the kernel is asked.
