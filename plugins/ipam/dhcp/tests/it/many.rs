@@ -152,10 +152,3 @@ fn burst(count: usize) {
 fn fifty_leases_are_renewed_at_once() {
     burst(50);
 }
-
-/// `cargo test -p dhcp --test it -- --ignored --nocapture burst` prints memory, processor time and duration.
-#[test]
-#[ignore = "a measurement, not a check"]
-fn burst_of_a_thousand_renewals() {
-    burst(COUNT);
-}
