@@ -68,6 +68,10 @@ const NEIGHBOURS: &[(u16, &str)] = &[
     (19, "interval_probe_time_ms"),
 ];
 
+/// The first counts. A read of the others spins as long as any process of the machine changes a link
+/// (`addrconf_sysctl_addr_gen_mode`, `addrconf_sysctl_stable_secret`); messages have a link's mode, which a secret changes, too.
+const LEFT_OUT: [&str; 3] = ["nf_conntrack_count", "addr_gen_mode", "stable_secret"];
+
 /// All of the thread's network namespace that can be read, each as `sysctl net/KEY = VALUE`. A link's times are in
 /// milliseconds, whatever its files say.
 pub(crate) fn sysctls() -> Vec<String> {
@@ -134,7 +138,7 @@ fn only_files() -> &'static [String] {
     KEYS.get_or_init(|| {
         let files = fs::read_dir(format!("{ROOT}/ipv6/conf/default")).into_iter().flatten().flatten();
         let names = files.filter_map(|file| file.file_name().into_string().ok());
-        names.filter(|name| name == "stable_secret" || !IPV6.contains(&name.as_str())).collect()
+        names.filter(|name| !IPV6.contains(&name.as_str())).collect()
     })
 }
 
@@ -168,10 +172,10 @@ fn of_files(folder: &Path, lines: &mut Vec<String>) {
             }
             continue;
         }
-        // Some are for writing only, some count.
-        let counts = name == "nf_conntrack_count";
+        let is_left_out = LEFT_OUT.iter().any(|key| name == *key);
         let read = |folder: &File| read_in(folder, &name);
-        if let Some(text) = opened.as_ref().ok().filter(|_| !counts).and_then(read) {
+        // Some are for writing only.
+        if let Some(text) = opened.as_ref().ok().filter(|_| !is_left_out).and_then(read) {
             let key = path.strip_prefix(ROOT).unwrap_or(&path);
             lines.push(line(&key.to_string_lossy(), text.trim_end().escape_debug()));
         }
