@@ -6,10 +6,12 @@ use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressHeaderFlags, AddressMessage, CacheInfo};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use nix::errno::Errno;
 
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
 use crate::link::Link;
+use crate::route;
 
 /// An address on a link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +112,33 @@ pub fn list(net: &Kernel, link: &Link) -> Result<Vec<Address>> {
         .wire_name(format!("RTM_GETADDR dump dev={}", link.name));
     let answers = net.call(request)?;
     Ok(answers.iter().filter_map(|answer| read(answer, link.index)).collect())
+}
+
+/// Whether a link has an address, whatever its prefix. The answer that it has is one lookup, however many addresses there are.
+///
+/// The kernel can be asked for one IPv6 address, but only for all IPv4 addresses. Each of these has a route in the local
+/// table, which is looked up first. A namespace's rules may lead past that table, so the list decides what is not found.
+///
+/// # Errors
+/// As the kernel refuses.
+pub fn has(net: &Kernel, link: &Link, ip: IpAddr) -> Result<bool> {
+    if ip.is_ipv4() {
+        return Ok(route::is_local(net, link, ip) || list(net, link)?.iter().any(|found| found.net.ip() == ip));
+    }
+    let mut message = AddressMessage::default();
+    message.header.index = link.index;
+    message.header.family = family(ip);
+    message.attributes.push(AddressAttribute::Address(ip));
+    let request =
+        Request::new("find", format!("address {ip} on {}", link.name), RouteNetlinkMessage::GetAddress(message))
+            .wire_name(format!("RTM_GETADDR dev={} {ip}", link.name));
+    match net.call(request) {
+        Ok(answers) => {
+            Ok(answers.iter().filter_map(|answer| read(answer, link.index)).any(|found| found.net.ip() == ip))
+        }
+        Err(error) if error.os_errno() == Some(Errno::EADDRNOTAVAIL) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// All addresses in the namespace of `net`, each with the index of its link. With `netns_id`, those of the namespace

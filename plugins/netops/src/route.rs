@@ -7,7 +7,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope, RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteMetric, RouteProtocol, RouteScope,
+    RouteType,
 };
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
@@ -15,7 +16,7 @@ use nix::errno::Errno;
 use crate::addr::family;
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
-use crate::link::{self, Target};
+use crate::link::{self, Link, Target};
 
 /// The main table.
 pub const MAIN_TABLE: u32 = 254; // RT_TABLE_MAIN
@@ -249,6 +250,28 @@ pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
     route.ok_or_else(|| {
         OpError::state("look up", format!("route to {to}"), "the kernel answered without one").at(net.place())
     })
+}
+
+/// Whether the route to an IPv4 address is the local one that the kernel makes when a link gets the address.
+pub(crate) fn is_local(net: &Kernel, link: &Link, ip: IpAddr) -> bool {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(ip);
+    message.header.destination_prefix_length = 32;
+    message.header.flags = RouteFlags::FibMatch;
+    message.attributes.push(RouteAttribute::Destination(ip.into()));
+    // Only of this link, also in the table of a VRF. The kernel refuses a link that is down, which keeps its local routes.
+    message.attributes.extend(link.up.then_some(RouteAttribute::Oif(link.index)));
+    let request = Request::new("look up", format!("local route to {ip}"), RouteNetlinkMessage::GetRoute(message))
+        .wire_name(format!("RTM_GETROUTE fibmatch dev={} {ip}", link.name));
+    let is_its = |answer: &RouteNetlinkMessage| match answer {
+        RouteNetlinkMessage::NewRoute(message) => {
+            let route = read_common(message);
+            message.header.kind == RouteType::Local
+                && route.is_some_and(|route| route.link == Some(link.index) && route.dst == IpNetwork::from(ip))
+        }
+        _ => false,
+    };
+    net.call(request).is_ok_and(|answers| answers.iter().any(is_its))
 }
 
 /// One route, or one for each next hop of a multipath route.

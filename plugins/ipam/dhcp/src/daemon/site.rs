@@ -104,7 +104,7 @@ impl Site {
         let site = Self::open(path, &subject.sandbox, &subject.names.ifname)?;
         let has_mac = site.link.mac.is_some_and(|mac| mac.0 == subject.mac);
         let has_address = || match lease {
-            Some(lease) => site.has(lease.address.into()),
+            Some(lease) => addr::has(&site.kernel, &site.link, lease.address.ip().into()),
             None => Ok(false),
         };
         if site.link.index == subject.index && (has_mac || has_address().map_err(failed)?) {
@@ -173,9 +173,9 @@ impl Site {
     /// # Errors
     /// As the kernel refuses.
     pub(super) fn remove_address(&self, address: IpNetwork) -> OpResult<()> {
-        match self.has(address)? {
-            true => self.kernel.run(addr::delete(&self.link, address)),
-            false => Ok(()),
+        match self.kernel.run(addr::delete(&self.link, address)) {
+            Err(error) if error.os_errno() != Some(Errno::EADDRNOTAVAIL) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
         }
     }
 
@@ -185,10 +185,11 @@ impl Site {
     /// As the kernel refuses.
     pub(super) fn configure(&self, lease: &Lease, priority: u32) -> OpResult<()> {
         self.set_up(true)?;
-        if !self.has(lease.address.into())? {
-            let address = addr::Address::from(IpNetwork::from(lease.address));
-            self.kernel.run(addr::add(&self.link, &address))?;
-        }
+        let or_there = |added: OpResult<()>| match added {
+            Err(error) if error.os_errno() != Some(Errno::EEXIST) => Err(error),
+            Ok(()) | Err(_) => Ok(()),
+        };
+        or_there(self.kernel.run(addr::add(&self.link, &IpNetwork::from(lease.address).into())))?;
         for wanted in lease.result(priority).routes {
             let gateway = wanted.gw.filter(|gateway| !gateway.is_unspecified());
             let metric = Some(priority).filter(|&metric| metric > 0);
@@ -197,16 +198,9 @@ impl Site {
                 metric,
                 ..route::Route::new(wanted.dst, gateway, Some(self.link.index))
             };
-            match self.kernel.run(route::add(&route)) {
-                Err(error) if error.os_errno() != Some(Errno::EEXIST) => return Err(error),
-                Ok(()) | Err(_) => (),
-            }
+            or_there(self.kernel.run(route::add(&route)))?;
         }
         Ok(())
-    }
-
-    fn has(&self, address: IpNetwork) -> OpResult<bool> {
-        Ok(addr::list(&self.kernel, &self.link)?.iter().any(|found| found.net == address))
     }
 
     /// Opens a socket for DHCPv6 on the link.
@@ -290,7 +284,7 @@ impl Site {
     pub(super) async fn await_address(&self, address: IpNetwork, within: Duration) -> OpResult<()> {
         let mut watch = Watch::in_netns(&self.netns)?;
         let object = format!("for address {address} on {}", self.link.name);
-        let look = |_: &Kernel| Ok(self.has(address)?.then_some(()));
+        let look = |kernel: &Kernel| Ok(addr::has(kernel, &self.link, address.ip())?.then_some(()));
         watch.until(&self.kernel, self.link.index, object, within, look).await
     }
 

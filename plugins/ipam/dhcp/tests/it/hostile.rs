@@ -1,6 +1,9 @@
 //! Servers, neighbours and containers that mean harm.
 
+use std::io::{Read, Write};
 use std::net::Ipv4Addr;
+use std::os::unix::net::UnixStream;
+use std::process::Command;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
@@ -280,4 +283,48 @@ fn link_that_its_container_takes_away_costs_only_its_own_lease() {
         lan.node.call(Verb::Del, bridge(json!({})), &other).ok();
         assert!(lan.leases().is_empty());
     }
+}
+
+/// A link whose Ethernet address has changed is known by the lease's, which is looked for at each exchange.
+#[test]
+fn thousands_of_addresses_that_a_container_adds_cost_the_daemon_nothing() {
+    let lan = Lan::new();
+    let (_server, _asked) = server(&lan, |_| Vec::new());
+    let daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
+    pod.namespace().set_mac("eth0", "0a:00:00:00:00:05");
+    let request = json!({"cniDhcp": 1, "verb": "check", "names": lan.leases()[0]["subject"]["names"]});
+    let checks = |count: u32| {
+        let start = daemon.cpu();
+        for _ in 0..count {
+            let mut stream = UnixStream::connect(lan.socket()).unwrap();
+            writeln!(stream, "{request}").unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            assert!(answer.contains(&GOOD.to_string()), "{answer}");
+        }
+        daemon.cpu() - start
+    };
+    let few = checks(100);
+    let add: String =
+        (0..5000).map(|number| format!("addr add 10.9.{}.{}/32 dev eth0\n", number / 250, number % 250)).collect();
+    let file = lan.node.work_dir().join("addresses");
+    std::fs::write(&file, add).unwrap();
+    let added = pod.namespace().enter(|| Command::new("ip").arg("-batch").arg(&file).status().unwrap());
+    assert!(added.success());
+    let many = checks(100);
+    eprintln!("100 looks at the link: {few:?} of processor time; with 5000 more addresses {many:?}");
+    assert!(many < Duration::from_millis(500), "{many:?}, and {few:?} with one address");
+    // It is known, too, where other routes come before the local ones, and while it is down.
+    for rule in ["add pref 40000 lookup local", "del pref 0"] {
+        let ip = || Command::new("ip").arg("rule").args(rule.split(' ')).status().unwrap();
+        assert!(pod.namespace().enter(ip).success());
+    }
+    checks(1);
+    pod.namespace().set_down("eth0");
+    checks(1);
+    // The lease's address is what it is known by.
+    pod.namespace().delete_address("eth0", &format!("{GOOD}/24"));
+    testns::Call::new(Verb::Check, bridge(json!({})), &pod).plugin("dhcp").run(&lan.node).fails();
 }

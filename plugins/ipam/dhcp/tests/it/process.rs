@@ -69,6 +69,13 @@ impl Process {
         }
     }
 
+    /// Processor time that it has used, in steps of 10 ms.
+    pub(crate) fn cpu(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
+        let ticks: u64 = stat.split_whitespace().skip(13).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        Duration::from_millis(ticks * 10)
+    }
+
     pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
