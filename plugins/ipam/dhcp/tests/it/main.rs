@@ -9,6 +9,7 @@ mod server;
 
 mod attach;
 mod daemon;
+mod exchange;
 mod extras;
 mod hostile;
 mod lose;

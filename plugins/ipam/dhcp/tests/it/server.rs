@@ -27,15 +27,18 @@ pub(crate) struct Asked {
     pub(crate) ciaddr: Ipv4Addr,
     /// Option 50.
     pub(crate) wanted: Option<Ipv4Addr>,
+    /// The answer is to be broadcast.
+    pub(crate) broadcast: bool,
+    pub(crate) options: BTreeMap<u8, Vec<u8>>,
 }
 
 impl Asked {
-    fn parse(bytes: &[u8]) -> Self {
+    pub(crate) fn parse(bytes: &[u8]) -> Self {
         let mut options = BTreeMap::new();
         let mut rest = &bytes[240..];
         while let [code @ 1..=254, length, tail @ ..] = rest {
             let (value, tail) = tail.split_at((*length).into());
-            options.insert(*code, value);
+            options.insert(*code, value.to_vec());
             rest = tail;
         }
         let address = |value: &[u8]| Ipv4Addr::from(<[u8; 4]>::try_from(value).unwrap());
@@ -45,6 +48,8 @@ impl Asked {
             mac: bytes[28..34].try_into().unwrap(),
             ciaddr: address(&bytes[12..16]),
             wanted: options.get(&50).map(|value| address(value)),
+            broadcast: bytes[10] & 0x80 != 0,
+            options,
         }
     }
 

@@ -1,0 +1,128 @@
+//! What client and servers say to each other, option by option.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::sync::mpsc::{Receiver, channel};
+
+use nix::sys::signal::Signal;
+use serde_json::json;
+use socket2::{Domain, Socket, Type};
+use testns::Verb;
+
+use crate::lan::{Lan, bridge};
+use crate::process::PATIENCE;
+use crate::server::{ACK, Answer, Asked, DISCOVER, OFFER, REQUEST, Server};
+
+/// A server that sends `answers` of what a plain one would answer; and all that it is asked.
+fn server(lan: &Lan, answers: impl Fn(Answer) -> Vec<Answer> + Send + 'static) -> (Server, Receiver<Asked>) {
+    let (asks, asked) = channel();
+    let server = Server::start(lan, move |message| {
+        let answer = match message.kind {
+            DISCOVER => answers(message.answer(OFFER)),
+            REQUEST => answers(message.answer(ACK)),
+            _ => Vec::new(),
+        };
+        asks.send(message).ok();
+        answer.iter().map(Answer::bytes).collect()
+    });
+    (server, asked)
+}
+
+/// The next message of this kind.
+fn next(asked: &Receiver<Asked>, kind: u8) -> Asked {
+    loop {
+        let message = asked.recv_timeout(PATIENCE).unwrap();
+        if message.kind == kind {
+            return message;
+        }
+    }
+}
+
+/// Option 43 has no name: it is provided and requested by number. The server's value is any bytes, and changes nothing.
+#[test]
+fn vendor_specific_option_is_provided_and_requested_and_the_servers_is_passed_over() {
+    let lan = Lan::new();
+    let (_server, asked) = server(&lan, |answer| {
+        let value: Vec<u8> = (0..=255).cycle().take(600).collect();
+        vec![answer.with(43, Some(&value))]
+    });
+    let _daemon = lan.daemon(&[]);
+    let plain = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    for kind in [DISCOVER, REQUEST] {
+        let Asked { options, .. } = next(&asked, kind);
+        assert!(!options.contains_key(&43) && !options[&55].contains(&43), "{options:?}");
+    }
+    let ipam = json!({"provide": [{"option": "43", "value": "\u{1}\u{2}ab"}], "request": [{"option": "43"}]});
+    let result = lan.node.call(Verb::Add, bridge(ipam), &lan.node.container()).ok();
+    for kind in [DISCOVER, REQUEST] {
+        let Asked { options, .. } = next(&asked, kind);
+        assert_eq!(options[&43], b"\x01\x02ab");
+        assert!(options[&55].contains(&43) && options[&55].contains(&3), "{options:?}");
+    }
+    for key in ["ips", "routes", "dns"] {
+        assert_eq!(result[key], plain[key], "{key}");
+    }
+}
+
+/// The client receives without an address, so servers need not broadcast. A renewal by unicast is answered likewise.
+#[test]
+fn servers_are_asked_to_broadcast_only_with_the_flag() {
+    for flags in [&[][..], &["-broadcast"]] {
+        let lan = Lan::new();
+        let (_server, asked) = server(&lan, |answer| vec![answer.with(58, Some(&[0, 0, 0, 1]))]);
+        let _daemon = lan.daemon(flags);
+        lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+        for kind in [DISCOVER, REQUEST] {
+            assert_eq!(next(&asked, kind).broadcast, !flags.is_empty(), "{kind} {flags:?}");
+        }
+        let renewal = next(&asked, REQUEST);
+        assert_ne!(renewal.ciaddr, Ipv4Addr::UNSPECIFIED);
+        assert!(!renewal.broadcast, "{flags:?}");
+    }
+}
+
+/// The second ones give another address: whichever is taken twice would show.
+#[test]
+fn offer_and_acknowledgement_that_come_twice_change_nothing() {
+    let lan = Lan::new();
+    let (_server, asked) = server(&lan, |answer| {
+        let other = Answer { yiaddr: Ipv4Addr::new(10, 8, 0, 66), ..answer.clone() };
+        vec![answer.clone(), answer, other]
+    });
+    let mut daemon = lan.daemon(&[]);
+    let pod = lan.node.container();
+    let result = lan.node.call(Verb::Add, bridge(json!({})), &pod).ok();
+    assert_eq!(result["ips"][0]["address"], "10.8.0.77/24");
+    assert_eq!(pod.namespace().global_addresses("eth0"), ["10.8.0.77/24"]);
+    let leases = lan.leases();
+    assert_eq!((leases.len(), &leases[0]["lease"]["address"]), (1, &json!("10.8.0.77/24")));
+    assert_eq!(daemon.end(Signal::SIGTERM).matches("bound").count(), 1);
+    let wanted: Vec<_> = asked.try_iter().filter(|asked| asked.kind == REQUEST).map(|asked| asked.wanted).collect();
+    assert_eq!(wanted, [Some(Ipv4Addr::new(10, 8, 0, 77))]);
+}
+
+/// As of a server with two addresses, or behind a relay: the identifier names it, not the sender (RFC 2131, 4.1).
+#[test]
+fn server_is_known_by_its_identifier_whatever_address_it_answers_from() {
+    const IDENTIFIER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
+    let lan = Lan::new();
+    lan.server.add_address("lan0", "10.8.0.2/24");
+    let renewals = lan.server.enter(|| {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
+        socket.set_reuse_address(true).unwrap();
+        socket.bind_device(Some(b"lan0")).unwrap();
+        socket.bind(&SocketAddrV4::new(IDENTIFIER, 67).into()).unwrap();
+        std::net::UdpSocket::from(socket)
+    });
+    renewals.set_read_timeout(Some(PATIENCE)).unwrap();
+    // It answers from 10.8.0.1, the first address of its link.
+    let (_server, asked) =
+        server(&lan, |answer| vec![answer.with(54, Some(&IDENTIFIER.octets())).with(58, Some(&[0, 0, 0, 1]))]);
+    let _daemon = lan.daemon(&[]);
+    lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    assert_eq!(next(&asked, REQUEST).options[&54], IDENTIFIER.octets());
+    assert_eq!(lan.leases()[0]["lease"]["server"], IDENTIFIER.to_string());
+    let mut buffer = [0; 1500];
+    let length = renewals.recv(&mut buffer).unwrap();
+    let renewal = Asked::parse(&buffer[..length]);
+    assert_eq!((renewal.kind, renewal.ciaddr), (REQUEST, Ipv4Addr::new(10, 8, 0, 77)));
+}
