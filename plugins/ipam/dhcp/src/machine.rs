@@ -38,6 +38,9 @@ const FAST_PAUSE: Duration = Duration::from_secs(2);
 const FIRST_PAUSE: Duration = Duration::from_secs(4);
 /// The pause after an address that another station has (RFC 2131, 3.1.5).
 const DECLINE_PAUSE: Duration = Duration::from_secs(10);
+/// The longest time over which a daemon that starts spreads what is overdue, and which part of what is left of a lease.
+const SPREAD_MAX: Duration = Duration::from_secs(10);
+const SPREAD_PART: u32 = 10;
 /// The shortest pause of a renewal.
 const RENEW_PAUSE_MIN: Duration = Duration::from_secs(4);
 
@@ -163,6 +166,13 @@ impl Machine {
     #[must_use]
     pub fn wanting(self, address: Ipv4Addr) -> Self {
         Self { wanted: Some(address), ..self }
+    }
+
+    /// Begins what is overdue at a random moment soon, not now: a daemon that starts may have a thousand leases.
+    #[must_use]
+    pub fn spread(self, now: Duration, random: u32) -> Self {
+        let wakes = spread(self.wakes, self.lease().map(|(_, end)| end), now, random);
+        Self { wakes, ..self }
     }
 
     /// The lease, and when it was asked for.
@@ -391,6 +401,16 @@ impl Machine {
 /// A second more or less: clients that started together do not stay in step.
 fn jittered(pause: Duration, random: u32) -> Duration {
     (pause + Duration::from_millis(u64::from(random % 2001))).saturating_sub(Duration::from_secs(1))
+}
+
+/// When to do what is due at `due`: then, or, if it is overdue, within ten seconds, of which it takes no more than a tenth of
+/// the time until the lease ends. A lease that has ended is not used for a moment longer.
+pub(crate) fn spread(due: Duration, end: Option<Duration>, now: Duration, random: u32) -> Duration {
+    if due > now {
+        return due;
+    }
+    let left = end.map_or(Duration::MAX, |end| end.saturating_sub(now));
+    now + (left / SPREAD_PART).min(SPREAD_MAX).mul_f64(f64::from(random) / f64::from(u32::MAX))
 }
 
 /// A time of a server's. [`INFINITE`] is longer than any machine runs.

@@ -114,6 +114,7 @@ impl Keeper {
             true => Machine::new(identity, timing, random(), now()).wanting(lease.address.ip()),
             false => Machine::resume(identity, timing, random(), lease.clone(), since),
         };
+        let machine = machine.spread(now(), random());
         let last = Some((lease, since));
         let six = ipv6.map(|held| Six::resume(&subject, held));
         let is_down = is_lost && !subject.extras.ipv6;

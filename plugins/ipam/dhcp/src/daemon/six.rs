@@ -117,9 +117,11 @@ impl Six {
         let since = Duration::from_secs(held.since_seconds);
         let (phase, machine, awaits_address) = match &held.given {
             Given::Slaac(_) => (Phase::Slaac, Machine::new(identity.clone(), random(), since), None),
-            Given::Leased(_) if held.is_lost => (Phase::Client, Machine::new(identity.clone(), random(), now()), None),
+            Given::Leased(_) if held.is_lost => {
+                (Phase::Client, Machine::new(identity.clone(), random(), now()).spread(now(), random()), None)
+            }
             Given::Leased(lease) => {
-                let machine = Machine::resume(identity.clone(), random(), lease.clone(), since);
+                let machine = Machine::resume(identity.clone(), random(), lease.clone(), since).spread(now(), random());
                 // The earlier one may have ended before it set them.
                 let until = (now() + ADDED_WITHIN).min(machine.wakes());
                 (Phase::Client, machine, Some(until))

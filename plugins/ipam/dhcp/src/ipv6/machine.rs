@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use super::message::{Incoming, MessageType, Outgoing, Refusal};
 use super::{Identity, Lease};
-use crate::machine::seconds;
+use crate::machine::{seconds, spread};
 
 /// How often a message is repeated (RFC 8415, 7.6): the first pause and the longest.
 const SOLICIT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -95,6 +95,13 @@ impl Machine {
     pub fn resume(identity: Identity, random: u32, lease: Lease, since: Duration) -> Self {
         let wakes = since + seconds(lease.renew_seconds);
         Self { state: State::Bound, held: Some((lease, since)), wakes, ..Self::new(identity, random, since) }
+    }
+
+    /// As [`crate::machine::Machine::spread`].
+    #[must_use]
+    pub fn spread(self, now: Duration, random: u32) -> Self {
+        let end = self.held.as_ref().map(|(lease, since)| *since + seconds(lease.seconds));
+        Self { wakes: spread(self.wakes, end, now, random), ..self }
     }
 
     /// The lease, and when it was asked for.

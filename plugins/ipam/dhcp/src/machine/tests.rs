@@ -96,6 +96,20 @@ fn offer_that_is_not_acknowledged_is_given_up_after_the_timeout() {
 }
 
 #[test]
+fn acknowledgement_that_comes_twice_changes_nothing() {
+    let mut machine = machine();
+    let (_, _, xid) = sent(&machine.wake(at(0), 0).unwrap()).unwrap();
+    machine.receive(&said(MessageType::Offer, SERVER, 9, xid), at(0), 0).unwrap();
+    machine.receive(&said(MessageType::Ack, SERVER, 9, xid), at(0), 0).unwrap();
+    let before = format!("{machine:?}");
+    for address in [9, 10] {
+        let again = said(MessageType::Ack, SERVER, address, xid);
+        assert_eq!(machine.receive(&again, at(1), 0).unwrap(), Actions::default());
+    }
+    assert_eq!(format!("{machine:?}"), before);
+}
+
+#[test]
 fn lease_is_renewed_with_its_server_then_with_any() {
     let mut machine = bound();
     let (from, server) = (Ipv4Addr::new(10, 0, 0, 9), Ipv4Addr::new(10, 0, 0, 1));
@@ -143,4 +157,27 @@ fn infinite_lease_needs_no_renewal() {
     ack.set(code::LEASE_SECONDS, vec![0xff; 4]);
     machine.receive(&ack, at(0), 0).unwrap();
     assert!(machine.wakes() > at(1 << 40));
+}
+
+#[test]
+fn overdue_renewals_are_spread_over_ten_seconds_or_a_tenth_of_what_is_left() {
+    let lease = |seconds: u32| Lease { seconds, ..bound().held().unwrap().0.clone() };
+    let wakes = |seconds: u32, now: Duration, random: u32| {
+        let Machine { identity, timing, .. } = machine();
+        Machine::resume(identity, timing, 7, lease(seconds), at(0)).spread(now, random).wakes()
+    };
+    let latest = u32::MAX;
+    for random in [0, latest] {
+        assert_eq!(wakes(100, at(20), random), at(50), "not overdue");
+        assert_eq!(wakes(100, at(100), random), at(100), "ended");
+        assert_eq!(wakes(100, at(500), random), at(500), "ended");
+    }
+    assert_eq!((wakes(100, at(60), 0), wakes(100, at(60), latest)), (at(60), at(64)));
+    assert_eq!((wakes(7200, at(60), 0), wakes(7200, at(60), latest)), (at(60), at(70)));
+    assert_eq!((wakes(INFINITE, at(60), 0), wakes(INFINITE, at(60), latest)), (at(60), at(70)));
+    let middle = wakes(7200, at(60), latest / 2).as_millis();
+    assert!((64_900..65_100).contains(&middle), "{middle}");
+    // One that was lost before is looked for.
+    let lost = |random| Machine { wakes: at(60), ..machine() }.spread(at(60), random).wakes();
+    assert_eq!((lost(0), lost(latest)), (at(60), at(70)));
 }
