@@ -21,6 +21,9 @@ use crate::rpc::{Extras, Granted, Names, Sandbox};
 
 const SUFFIX: &str = "json";
 
+/// Of a record that DEL could only rename, which takes no space.
+const RELEASED: &str = "released";
+
 /// What a lease is for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -124,7 +127,10 @@ pub fn write(folder: &Path, record: &Record) -> Result<(), String> {
 /// # Errors
 /// The file cannot be removed.
 pub fn remove(folder: &Path, names: &Names) -> Result<(), String> {
-    file::remove(&path(folder, names)).map_err(|error| error.to_string())
+    let path = path(folder, names);
+    [path.with_extension(RELEASED), path]
+        .iter()
+        .try_for_each(|path| file::remove(path).map_err(|error| error.to_string()))
 }
 
 /// All records that can be read. The others are logged and stay.
@@ -139,11 +145,12 @@ pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
     let mut records = Vec::new();
     for entry in entries {
         let path = entry.map_err(|error| failed("read", folder, &error))?.path();
-        if path.extension().is_none_or(|suffix| suffix != SUFFIX) {
+        let is_released = path.extension().is_some_and(|suffix| suffix == RELEASED);
+        if !is_released && path.extension().is_none_or(|suffix| suffix != SUFFIX) {
             continue;
         }
         match read(&path) {
-            Ok(record) => records.push(record),
+            Ok(record) => records.push(Record { is_released: is_released || record.is_released, ..record }),
             Err(why) => tracing::warn!(why, "a lease is passed over"),
         }
     }
@@ -158,26 +165,34 @@ fn read(path: &Path) -> Result<Record, String> {
 /// Notes that an attachment's lease is to be released; false if there is none.
 ///
 /// # Errors
-/// Code 106: the note cannot be written, so the lease would be renewed by the next daemon.
+/// Code 106: the note cannot be made, so the lease would be renewed by the next daemon.
 pub fn note_release(folder: &Path, names: &Names) -> Result<bool, CniError> {
     let path = path(folder, names);
-    if !path.exists() {
-        return Ok(false);
+    match path.exists() {
+        true => note(folder, &path, read(&path)).map(|()| true),
+        false => Ok(path.with_extension(RELEASED).exists()),
     }
-    note(folder, read(&path).map_err(state_error)?).map(|()| true)
 }
 
 /// Notes that the leases of a network are to be released except those of valid attachments.
 ///
 /// # Errors
-/// As [`note_release`].
+/// As [`note_release`], after all have been tried.
 pub fn note_stale(folder: &Path, network: &str, valid: &[Names]) -> Result<(), CniError> {
     let is_stale = |record: &Record| record.subject.names.network == network && !valid.contains(&record.subject.names);
-    list(folder).map_err(state_error)?.into_iter().filter(is_stale).try_for_each(|record| note(folder, record))
+    let records = list(folder).map_err(state_error)?.into_iter();
+    let stale = records.filter(|record| is_stale(record) && !record.is_released);
+    let noted = stale.map(|record| note(folder, &path(folder, &record.subject.names), Ok(record)));
+    CniError::join(noted.filter_map(Result::err).collect()).map_or(Ok(()), Err)
 }
 
-fn note(folder: &Path, record: Record) -> Result<(), CniError> {
-    write(folder, &Record { is_released: true, ..record }).map_err(state_error)
+/// Writes the note into the record. Where that is not possible, as no space is left or the record is torn, its file gets
+/// another name.
+fn note(folder: &Path, path: &Path, record: Result<Record, String>) -> Result<(), CniError> {
+    let written = record.and_then(|record| write(folder, &Record { is_released: true, ..record }));
+    let Err(why) = written else { return Ok(()) };
+    fs::rename(path, path.with_extension(RELEASED))
+        .map_err(|error| state_error(why).detail(failed("rename", path, &error)))
 }
 
 fn state_error(why: String) -> CniError {

@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 use serde_json::json;
 use testns::{Call, Verb};
@@ -56,6 +57,47 @@ fn del_without_the_daemon_succeeds_and_the_next_one_gives_the_lease_up() {
     daemon.wait_for("the lease is given back, as DEL was called meanwhile");
     server.wait_for("DHCPRELEASE");
     lan.node.host().wait_for("the lease to be forgotten", |_| lan.leases().is_empty());
+}
+
+/// Nothing can be written there, but a lease that stays recorded would be renewed for a container that is gone.
+#[test]
+fn del_and_gc_succeed_without_the_daemon_on_a_file_system_that_is_full() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    std::fs::create_dir_all("/run/cni").unwrap();
+    mount(Some("tmpfs"), "/run/cni", Some("tmpfs"), MsFlags::empty(), Some("size=64k,mode=0755")).unwrap();
+    let mut server = lan.dnsmasq(&[]);
+    let mut daemon = lan.daemon(&[]);
+    let pods = [lan.node.container(), lan.node.container(), lan.node.container()];
+    let mut config = bridge(json!({}));
+    config["cniVersion"] = "1.1.0".into();
+    for pod in &pods {
+        lan.node.call(Verb::Add, &config, pod).ok();
+        server.wait_for("DHCPACK");
+    }
+    daemon.end(Signal::SIGTERM);
+    std::fs::write("/run/cni/ballast", vec![0; 1 << 20]).unwrap_err();
+    // One may also be torn by whatever filled the file system.
+    let torn = lan.lease_file(pods[2].id());
+    std::fs::File::options().write(true).truncate(true).open(&torn).unwrap();
+    std::fs::write("/run/cni/ballast2", vec![0; 1 << 20]).unwrap_err();
+    for _ in 0..2 {
+        lan.node.call(Verb::Del, &config, &pods[0]).ok();
+        lan.node.call(Verb::Del, &config, &pods[2]).ok();
+        config["cni.dev/valid-attachments"] = json!([]);
+        Call::new(Verb::Gc, &config, &pods[1]).plugin("dhcp").run(&lan.node).ok();
+        config.as_object_mut().unwrap().remove("cni.dev/valid-attachments");
+    }
+    // The links of those that DEL was called for are gone; the node has a way to the server itself.
+    lan.node.host().add_address("br0", "10.8.0.40/24");
+    let mut daemon = lan.daemon(&[]);
+    for _ in 0..2 {
+        daemon.wait_for("the lease is given back, as DEL was called meanwhile");
+        server.wait_for("DHCPRELEASE");
+    }
+    lan.node.host().wait_for("the leases to be forgotten", |_| lan.status().lines().count() == 1);
 }
 
 /// A daemon that is stopped or killed ends the calls that it has not answered: one that it has not read is reset.

@@ -94,6 +94,13 @@ impl Lan {
         texts.map(|text| serde_json::from_slice(&text).unwrap()).collect()
     }
 
+    /// The file of a container's lease.
+    pub(crate) fn lease_file(&self, container: &str) -> PathBuf {
+        let entries = std::fs::read_dir("/run/cni/dhcp.sock.leases").unwrap();
+        let mut paths = entries.map(|entry| entry.unwrap().path());
+        paths.find(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(container))).unwrap()
+    }
+
     /// Starts the daemon, and waits until it reports to be ready.
     pub(crate) fn daemon(&self, flags: &[&str]) -> Process {
         let notified = self.node.work_dir().join("notify");
