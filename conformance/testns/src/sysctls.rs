@@ -1,9 +1,8 @@
 //! The sysctls below `net` as lines of a snapshot.
 //!
-//! A link has about 150 of them, and a file each costs more than all else of a snapshot together. So those of links come
-//! from two dumps; the others, and those of `all` and `default`, from their files.
+//! A link has about 100 in `conf`, and a file each costs more than all else of a snapshot together. So these come from a dump;
+//! the others, and those of `all` and `default`, from their files.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::Read;
@@ -13,9 +12,8 @@ use std::sync::OnceLock;
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
 
-use crate::link::name_of;
 use crate::must::Must;
-use crate::netlink::{Attributes, Socket, i32_at, u32_at};
+use crate::netlink::{Attributes, Socket, i32_at};
 
 const ROOT: &str = "/proc/sys/net";
 
@@ -48,26 +46,6 @@ const IPV6: &[&str] = &[
     "force_forwarding",
 ];
 
-/// `NDTPA_*` of `include/uapi/linux/neighbour.h` by their names in `net/FAMILY/neigh/LINK`: without `REACHABLE_TIME`,
-/// which the kernel draws.
-const NEIGHBOURS: &[(u16, &str)] = &[
-    (4, "base_reachable_time_ms"),
-    (5, "retrans_time_ms"),
-    (6, "gc_stale_time"),
-    (7, "delay_first_probe_time"),
-    (8, "unres_qlen"),
-    (9, "app_solicit"),
-    (10, "ucast_solicit"),
-    (11, "mcast_solicit"),
-    (12, "anycast_delay"),
-    (13, "proxy_delay"),
-    (14, "proxy_qlen"),
-    (15, "locktime"),
-    (16, "unres_qlen_bytes"),
-    (17, "mcast_resolicit"),
-    (19, "interval_probe_time_ms"),
-];
-
 /// The first counts. A read of the others spins as long as any process of the machine changes a link
 /// (`addrconf_sysctl_addr_gen_mode`, `addrconf_sysctl_stable_secret`); messages have a link's mode, which a secret changes, too.
 const LEFT_OUT: [&str; 3] = ["nf_conntrack_count", "addr_gen_mode", "stable_secret"];
@@ -83,9 +61,7 @@ pub(crate) fn sysctls() -> Vec<String> {
 
 fn of_links(lines: &mut Vec<String>) {
     const RTM_GETLINK: u16 = 18;
-    const RTM_GETNEIGHTBL: u16 = 66;
     const IFINFOMSG: usize = 16;
-    const NDTMSG: usize = 4;
     const IFLA_IFNAME: u16 = 3;
     const IFLA_AF_SPEC: u16 = 26;
     const AF_INET: u16 = 2;
@@ -93,11 +69,7 @@ fn of_links(lines: &mut Vec<String>) {
     const IFLA_INET_CONF: u16 = 1;
     const IFLA_INET6_CONF: u16 = 2;
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
-    const NDTA_NAME: u16 = 1;
-    const NDTA_PARMS: u16 = 6;
-    const NDTPA_IFINDEX: u16 = 1;
 
-    let mut names = BTreeMap::new();
     for message in Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links") {
         let all = Attributes::after(&message.body, IFINFOMSG);
         let link = all.string(IFLA_IFNAME).unwrap_or_default();
@@ -111,22 +83,6 @@ fn of_links(lines: &mut Vec<String>) {
         for key in only_files().iter().map(|key| format!("ipv6/conf/{link}/{key}")) {
             if let Ok(text) = fs::read_to_string(format!("{ROOT}/{key}")) {
                 lines.push(line(&key, text.trim_end().escape_debug()));
-            }
-        }
-        names.insert(u32_at(&message.body, 4), link);
-    }
-    for message in Socket::route().dump(RTM_GETNEIGHTBL, &[0; NDTMSG]).must("list neighbour tables") {
-        let all = Attributes::after(&message.body, NDTMSG);
-        let parameters = all.nested(NDTA_PARMS);
-        // The table itself has no link; its parameters are those of `default`.
-        let Some(index) = parameters.u32(NDTPA_IFINDEX).filter(|index| *index != 0) else {
-            continue;
-        };
-        let family = if all.string(NDTA_NAME).as_deref() == Some("ndisc_cache") { "ipv6" } else { "ipv4" };
-        let folder = format!("{family}/neigh/{}", name_of(&names, index));
-        for (kind, key) in NEIGHBOURS {
-            if let Some(value) = parameters.get(*kind) {
-                lines.push(line(&format!("{folder}/{key}"), u32_at(value, 0)));
             }
         }
     }
@@ -163,7 +119,7 @@ fn line(key: &str, value: impl std::fmt::Display) -> String {
 fn of_files(folder: &Path, lines: &mut Vec<String>) {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let opened = File::open(folder);
-    let of_links = folder.ends_with("conf") || folder.ends_with("neigh");
+    let of_links = folder.ends_with("conf");
     for entry in entries {
         let (path, name) = (entry.path(), entry.file_name());
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
