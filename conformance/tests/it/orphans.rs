@@ -91,6 +91,22 @@ fn del_of_rules_leaves_the_wait_for_the_kernel_to_a_helper() {
     }
 }
 
+/// The kernel has one queue of deleted objects: closing any socket waits for what others have deleted.
+#[test]
+fn del_without_rules_leaves_the_wait_for_others_rules_to_a_helper() {
+    for scene in SCENES.into_iter().filter(|scene| ["firewall", "portmap"].contains(&scene.plugin)) {
+        let node = node();
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let attached = Attached::add(&node, &behind(&before, (scene.config)()), &pod);
+        let careless = Careless::new();
+        for helpers in [1, 2] {
+            assert_eq!(careless.run(&attached.call(Verb::Del), &node).code(), 0);
+            assert_eq!(children(careless.pid()).len(), helpers, "{}", scene.plugin);
+        }
+    }
+}
+
 /// Nor a process, but for the one that DEL and GC leave the wait for the kernel to.
 #[test]
 fn no_verb_of_a_chained_plugin_starts_a_program() {

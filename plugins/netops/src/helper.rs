@@ -34,11 +34,21 @@ pub(crate) struct Turn {
 impl Turn {
     /// Takes the turn. `None`: [`HELPERS`] still exist, in whatever state, or that cannot be determined.
     pub(crate) fn find() -> Option<Self> {
+        Self::find_in(|| open(Path::new(FOLDER)))
+    }
+
+    /// The same while other helpers exist, otherwise `None`. Makes no file.
+    pub(crate) fn find_beside_others() -> Option<Self> {
+        let turn = Self::find_in(|| options().open(path(Path::new(FOLDER))?))?;
+        (!turn.others.is_empty()).then_some(turn)
+    }
+
+    fn find_in(open: impl FnOnce() -> std::io::Result<File>) -> Option<Self> {
         // The pids in the /proc of another PID namespace belong to other processes.
         if std::fs::read_link("/proc/self").ok()?.as_os_str() != OsStr::new(&getpid().to_string()) {
             return None;
         }
-        let record = open(Path::new(FOLDER)).ok()?;
+        let record = open().ok()?;
         let meta = record.metadata().ok()?;
         // Only a folder that no other user has made, can lock or can change.
         if meta.uid() != geteuid().as_raw() || meta.mode() & 0o077 != 0 {
@@ -65,19 +75,14 @@ impl Turn {
     }
 }
 
+/// The record of a PID namespace, as a helper is a process of one.
+fn path(folder: &Path) -> std::io::Result<PathBuf> {
+    Ok(folder.join(format!("helper.{}", std::fs::metadata("/proc/self/ns/pid")?.ino())))
+}
+
 fn open(folder: &Path) -> std::io::Result<File> {
-    let path: PathBuf = folder.join(format!("helper.{}", std::fs::metadata("/proc/self/ns/pid")?.ino()));
-    let open = || {
-        let mut options = OpenOptions::new();
-        options
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .custom_flags(libc::O_NOFOLLOW)
-            .open(&path)
-    };
+    let path = path(folder)?;
+    let open = || options().create(true).truncate(false).mode(0o600).open(&path);
     match open() {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             DirBuilder::new().recursive(true).mode(0o755).create(folder)?;
@@ -85,6 +90,12 @@ fn open(folder: &Path) -> std::io::Result<File> {
         }
         opened => opened,
     }
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW);
+    options
 }
 
 const UNKNOWN: u64 = 0;

@@ -45,8 +45,8 @@ const GRACE: Duration = Duration::from_millis(50);
 /// A connection to nf_tables of the namespace it was opened in.
 ///
 /// Two costs determine how to use it (measured on Linux 6.18, where a request takes 5 to 50 us):
-/// - **Closing the socket after a transaction that deleted an object waits for the kernel's grace period, 10 to 25
-///   ms.** Removing links takes as long, and their helper can hold the socket ([`crate::unlink::remove`]); without
+/// - **Closing a socket after a transaction, of any process, that deleted an object waits for the kernel's grace period,
+///   10 to 25 ms.** Removing links takes as long, and their helper can hold the socket ([`crate::unlink::remove`]); without
 ///   links, a helper holds it ([`Nft::close`]).
 /// - **A refused transaction costs a grace period too**, inside [`Nft::commit`] and while the ruleset is locked for all
 ///   processes. Read first and then change; do not use a refusal as a test.
@@ -73,12 +73,12 @@ impl Nft {
     }
 
     /// Closes the connection. If it has deleted objects, a helper process holds it open until the kernel's grace period is
-    /// over, so that the caller, which ends now, does not wait for that.
+    /// over, so that the caller, which ends now, does not wait for that. So it does while another call's helper exists: the
+    /// kernel has one queue of deleted objects for all connections, and each close waits until it is empty
+    /// (`nft_rcv_nl_event`).
     pub fn close(self) {
-        if !self.has_deleted {
-            return;
-        }
-        let Some(turn) = Turn::find() else { return };
+        let turn = if self.has_deleted { Turn::find() } else { Turn::find_beside_others() };
+        let Some(turn) = turn else { return };
         if let Ok(helper) = hold_in_child(self.as_fd(), GRACE) {
             turn.note(helper);
         }
