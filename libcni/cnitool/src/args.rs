@@ -5,7 +5,7 @@ use clap::{Args, Command, CommandFactory, FromArgMatches, Parser, Subcommand, Va
 use clap_complete::Shell;
 use clap_complete::engine::ArgValueCompleter;
 use std::ffi::OsString;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -143,6 +143,8 @@ pub(crate) enum Verb {
     },
     /// Show the log of calls: the last ones, errors, or the slowest steps
     Log(Log),
+    /// Print the node's state and the log of calls for Prometheus
+    Metrics(Metrics),
     /// Show, reserve and release addresses of networks that use host-local
     #[command(subcommand)]
     Ipam(Ipam),
@@ -278,6 +280,30 @@ pub(crate) struct Log {
     /// Which log: journal, file, or a path [default: the one that CNI_LOG or /etc/cni/log names]
     #[arg(long, value_name = "LOG")]
     pub(crate) from: Option<String>,
+}
+
+/// Where metrics go to.
+#[derive(Debug, Args)]
+pub(crate) struct Metrics {
+    /// Write them into this file, whole: for node_exporter's textfile collector, with a name that ends in .prom
+    #[arg(long, value_name = "FILE", conflicts_with = "listen")]
+    pub(crate) output: Option<PathBuf>,
+    /// Answer HTTP requests for /metrics on this address of the loopback, until SIGINT or SIGTERM
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = loopback)]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Which log: journal, file, or a path [default: the one that CNI_LOG or /etc/cni/log names]
+    #[arg(long, value_name = "LOG")]
+    pub(crate) from: Option<String>,
+}
+
+/// What is on the page is the node's business.
+fn loopback(word: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr =
+        word.parse().map_err(|_err| "want an address and a port, such as 127.0.0.1:9990".to_owned())?;
+    match address.ip().is_loopback() {
+        true => Ok(address),
+        false => Err("it is no loopback address; use a proxy that knows its clients".to_owned()),
+    }
 }
 
 /// What GC keeps.

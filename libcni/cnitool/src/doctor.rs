@@ -37,7 +37,7 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
     })
 }
 
-async fn look(settings: &Settings) -> Vec<Finding> {
+pub(crate) async fn look(settings: &Settings) -> Vec<Finding> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     examine(Node { runtime, conf_dir, known: confs::ALL, inventory: &gc::node() }).await
 }

@@ -38,6 +38,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ]),
     ("doctor", &[("", "cnitool doctor"), ("Remove what is left over", "cnitool doctor --fix")]),
     ("log", &[("", "cnitool log"), ("What took long for one container", "cnitool log 4f5e6d7c --slowest -n 5")]),
+    ("metrics", &[
+        ("For node_exporter, from a timer", "cnitool metrics --output /var/lib/prometheus/node-exporter/cni.prom"),
+        ("For Prometheus on this node", "cnitool metrics --listen 127.0.0.1:9990"),
+    ]),
     ("show", &[("One network of the node", "cnitool show pods")]),
     ("ipam", &[
         ("How full are the ranges?", "cnitool ipam free"),

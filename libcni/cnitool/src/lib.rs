@@ -13,6 +13,7 @@ mod help;
 mod install;
 mod ipam;
 mod log;
+mod metrics;
 mod output;
 mod schema;
 mod settings;
@@ -85,7 +86,7 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
 }
 
 async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::Result<ExitCode> {
-    let settings = Settings::new(&cli.common, cancellation);
+    let settings = Settings::new(&cli.common, cancellation.clone());
     match &cli.verb {
         Verb::Doctor(words) => return doctor::run(&settings, words, output).await,
         Verb::Add(target) => verbs::add(&settings, target).await,
@@ -100,6 +101,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Show(words) => show::run(&settings, words, output),
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
         Verb::Log(words) => calls::run(words, output).await,
+        Verb::Metrics(words) => metrics::run(&settings, words, &cancellation).await,
         Verb::Ipam(words) => ipam::run(&settings, words, output).await,
         Verb::Install(install) => install::run(install, output).await,
         Verb::Schema { name } => schema::print(name),

@@ -69,6 +69,25 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// All kinds, in the order of the enum.
+    pub const ALL: [Self; 15] = [
+        Self::Config,
+        Self::NotReady,
+        Self::MixedMakes,
+        Self::Leftover,
+        Self::Undecided,
+        Self::UnreadableEntry,
+        Self::DamagedReservation,
+        Self::Unfinished,
+        Self::RangeFull,
+        Self::LockHeld,
+        Self::ForwardingOff,
+        Self::TwoRulesets,
+        Self::Mtu,
+        Self::BridgeFull,
+        Self::Unseen,
+    ];
+
     /// Its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

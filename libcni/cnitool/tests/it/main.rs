@@ -8,6 +8,7 @@ mod install;
 mod install_cut_off;
 mod ipam;
 mod log;
+mod metrics;
 mod schema;
 mod tool;
 mod validate;

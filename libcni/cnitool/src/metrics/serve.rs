@@ -1,0 +1,122 @@
+//! A page over HTTP, for clients on this node.
+
+use crate::output::say;
+use anyhow::Context;
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use libcni::Cancellation;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+/// Any user of the node can connect, so a page is collected at most this often.
+const FRESH: Duration = Duration::from_secs(5);
+/// How long a client may take for its request.
+const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+/// How long a connection may be open.
+const CONNECTION_PATIENCE: Duration = Duration::from_secs(60);
+/// The wait for file descriptors where no connection is open that could give one back.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+/// More wait in the kernel's queue.
+const CONNECTIONS_MAX: usize = 16;
+
+/// The last page, and when it was collected.
+type Last = Mutex<Option<(Instant, Bytes)>>;
+
+/// Answers requests for `/metrics` until it is cancelled. Prints the page's address first: port 0 stands for a free one.
+///
+/// # Errors
+/// The address cannot be listened on.
+pub(super) async fn run(
+    address: SocketAddr,
+    collect: impl AsyncFn() -> anyhow::Result<String>,
+    cancellation: &Cancellation,
+) -> anyhow::Result<()> {
+    let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
+    say(format!("http://{}/metrics\n", listener.local_addr()?).as_bytes())?;
+    let last = Last::default();
+    let mut connections = FuturesUnordered::new();
+    loop {
+        tokio::select! {
+            () = cancellation.cancelled() => return Ok(()),
+            accepted = listener.accept(), if connections.len() < CONNECTIONS_MAX => match accepted {
+                Ok((stream, _)) => connections.push(serve(stream, &collect, &last)),
+                // The client has gone, or there is no file descriptor: the next connection to end gives one back.
+                Err(error) => {
+                    tracing::warn!("cannot accept a connection: {error}");
+                    if connections.next().await.is_none() {
+                        drop(timeout(ACCEPT_PAUSE, cancellation.cancelled()).await);
+                    }
+                }
+            },
+            Some(()) = connections.next() => {}
+        }
+    }
+}
+
+/// One request a connection.
+async fn serve(stream: TcpStream, collect: &impl AsyncFn() -> anyhow::Result<String>, last: &Last) {
+    let answer =
+        service_fn(async |request: Request<Incoming>| Ok::<_, Infallible>(answer(&request, collect, last).await));
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(REQUEST_PATIENCE).keep_alive(false).max_buf_size(8 << 10);
+    match timeout(CONNECTION_PATIENCE, server.serve_connection(TokioIo::new(stream), answer)).await {
+        Ok(Ok(())) => {}
+        // Most are clients that went away, or speak another protocol.
+        Ok(Err(error)) => tracing::debug!("a client: {error}"),
+        Err(_) => tracing::debug!("a client took longer than {CONNECTION_PATIENCE:?}"),
+    }
+}
+
+async fn answer(
+    request: &Request<Incoming>,
+    collect: &impl AsyncFn() -> anyhow::Result<String>,
+    last: &Last,
+) -> Response<Full<Bytes>> {
+    if request.uri().path() != "/metrics" {
+        return plain(StatusCode::NOT_FOUND, "the page is /metrics\n");
+    }
+    // hyper sends no body as the answer to HEAD.
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let mut response = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
+        response.headers_mut().insert(ALLOW, hyper::header::HeaderValue::from_static("GET, HEAD"));
+        return response;
+    }
+    let mut last = last.lock().await;
+    if let Some((_, page)) = last.as_ref().filter(|(at, _)| at.elapsed() < FRESH) {
+        return text(page.clone());
+    }
+    match collect().await {
+        Ok(page) => {
+            let page = Bytes::from(page);
+            *last = Some((Instant::now(), page.clone()));
+            text(page)
+        }
+        Err(error) => {
+            tracing::warn!("{error:#}");
+            plain(StatusCode::INTERNAL_SERVER_ERROR, "the page could not be collected; stderr of cnitool says why\n")
+        }
+    }
+}
+
+fn text(page: Bytes) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(page));
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(metrics::CONTENT_TYPE));
+    response
+}
+
+fn plain(status: StatusCode, sentence: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(sentence.as_bytes())));
+    *response.status_mut() = status;
+    response
+}
