@@ -178,8 +178,8 @@ fn error_text(reply: &Reply) -> (String, String) {
 /// A text without values that change from one ADD to the next: hardware addresses except those of the case, and names
 /// of host veths.
 fn plain(text: &str, of_case: &str) -> String {
-    // Hundreds of lines are sysctls, which have neither.
-    if !text.contains(':') && !text.contains("veth") {
+    // Hundreds of lines are sysctls, which have none of these.
+    if ![":", "veth", "nft rule"].iter().any(|word| text.contains(word)) {
         return text.replace("\\x00", "");
     }
     // The placeholder has a fixed length, so it is padded.
