@@ -221,6 +221,22 @@ pub(crate) struct Show {
     /// Only this network, by name
     #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: Option<String>,
+    /// Print a picture in place of the tree
+    #[arg(long, value_enum, value_name = "FORMAT", conflicts_with = "json")]
+    pub(crate) format: Option<Format>,
+}
+
+/// A picture's format.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// An image that stands alone
+    Svg,
+    /// One page with the image and tables, without anything from the network
+    Html,
+    /// For wikis and tickets that draw Mermaid
+    Mermaid,
+    /// For Graphviz
+    Dot,
 }
 
 /// What is shown of addresses.

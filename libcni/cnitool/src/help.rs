@@ -42,7 +42,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("For node_exporter, from a timer", "cnitool metrics --output /var/lib/prometheus/node-exporter/cni.prom"),
         ("For Prometheus on this node", "cnitool metrics --listen 127.0.0.1:9990"),
     ]),
-    ("show", &[("One network of the node", "cnitool show pods")]),
+    ("show", &[
+        ("One network of the node", "cnitool show pods"),
+        ("A page for a ticket, which needs no network", "cnitool show --format html"),
+    ]),
     ("ipam", &[
         ("How full are the ranges?", "cnitool ipam free"),
         ("Hold an address for no container", "cnitool ipam reserve pods 10.1.0.7"),

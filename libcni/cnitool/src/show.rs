@@ -1,11 +1,12 @@
-//! `cnitool show`: the node's networks as a tree. `cnitool explain`: what becomes of packets.
+//! `cnitool show`: the node's networks as a tree or a picture. `cnitool explain`: what becomes of packets.
 
-use crate::args::Show;
+use crate::args::{Format, Show};
 use crate::gc;
 use crate::output::{Output, say};
 use crate::settings::Settings;
 use anyhow::bail;
 use std::io;
+use view::drawing::{dot, drawing, html, mermaid, svg};
 use view::explain::Answer;
 use view::{Node, json, look, tree};
 
@@ -18,7 +19,14 @@ pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::
     if output.is_json {
         return output.json(&json::value(&view));
     }
-    print(&tree::tree(&view))
+    let picture = match words.format {
+        None => return print(&tree::tree(&view)),
+        Some(Format::Svg) => svg::svg(&drawing(&view)),
+        Some(Format::Html) => html::html(&view, &drawing(&view)),
+        Some(Format::Mermaid) => mermaid::mermaid(&drawing(&view)),
+        Some(Format::Dot) => dot::dot(&drawing(&view)),
+    };
+    say(picture.as_bytes())
 }
 
 pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {

@@ -10,13 +10,17 @@
 //! | `host` | what all networks share: links, addresses, forwarded ports |
 //! | `attachments` | what cache, marks, reservations and namespaces say of one attachment |
 //! | [`tree`] | text for people |
+//! | [`drawing`] | pictures: SVG, HTML, Mermaid, Graphviz |
 //! | [`explain`] | who has a name, and what becomes of its packets |
 //! | [`json`] | the same for programs |
 
 mod attachments;
 mod host;
 mod networks;
+#[cfg(test)]
+mod sample;
 
+pub mod drawing;
 pub mod explain;
 pub mod json;
 pub mod tree;

@@ -52,6 +52,18 @@ pub enum Tone {
 }
 
 impl Tone {
+    /// Its name in pictures.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Name => "name",
+            Self::Faint => "faint",
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Bad => "bad",
+        }
+    }
+
     fn style(self) -> Style {
         let colour = |colour: AnsiColor| Style::new().fg_color(Some(colour.into()));
         match self {
@@ -97,23 +109,42 @@ pub fn tree(view: &View) -> Vec<Branch> {
 }
 
 fn of_network(network: &Network, at: SystemTime) -> Branch {
-    let origin = match &network.origin {
-        Origin::File(path) => path.display().to_string(),
-        Origin::Cache => "no file; known from the cache".to_owned(),
-        Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
-    };
-    let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
-    let plugins = if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
-    let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
-    let nameless = network.nameless.iter().map(|object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object));
-    Branch::new(Tone::Name, &network.name)
-        .and(Tone::Plain, plugins)
-        .and(tone, origin)
-        .with(network.links.iter().map(of_shared))
-        .with(network.ranges.iter().map(of_range))
-        .with(by_hand)
-        .with(network.attachments.iter().map(|attachment| of_attachment(attachment, at)))
-        .with(nameless)
+    let Parts { head, links, own, attachments } = Parts::of(network, at);
+    head.with(links).with(own).with(attachments)
+}
+
+/// What a network's tree consists of.
+pub(crate) struct Parts {
+    /// Its name, its plugins, its file.
+    pub(crate) head: Branch,
+    /// Its bridges and masters.
+    pub(crate) links: Vec<Branch>,
+    /// Its ranges, and addresses held by hand.
+    pub(crate) own: Vec<Branch>,
+    /// Its attachments, then what has none.
+    pub(crate) attachments: Vec<Branch>,
+}
+
+impl Parts {
+    pub(crate) fn of(network: &Network, at: SystemTime) -> Self {
+        let origin = match &network.origin {
+            Origin::File(path) => path.display().to_string(),
+            Origin::Cache => "no file; known from the cache".to_owned(),
+            Origin::Traces => "no file and not in the cache; known from what it left".to_owned(),
+        };
+        let tone = if matches!(network.origin, Origin::File(_)) { Tone::Faint } else { Tone::Warning };
+        let plugins =
+            if network.plugins.is_empty() { "plugins unknown".to_owned() } else { network.plugins.join(", ") };
+        let by_hand = network.by_hand.iter().map(|address| Branch::plain(format!("{address}  held by hand")));
+        let unnamed = |object| Branch::new(Tone::Warning, "unnamed").and(Tone::Plain, object);
+        let attachments = network.attachments.iter().map(|attachment| of_attachment(attachment, at));
+        Self {
+            head: Branch::new(Tone::Name, &network.name).and(Tone::Plain, plugins).and(tone, origin),
+            links: network.links.iter().map(of_shared).collect(),
+            own: network.ranges.iter().map(of_range).chain(by_hand).collect(),
+            attachments: attachments.chain(network.nameless.iter().map(unnamed)).collect(),
+        }
+    }
 }
 
 fn of_shared(link: &Shared) -> Branch {
@@ -185,8 +216,11 @@ fn details(attachment: &Attachment) -> Vec<Branch> {
     for forward in ports {
         let node = forward.address.map_or("the node".to_owned(), |address| address.to_string());
         let (port, protocol, to) = (forward.port, forward.protocol.name(), forward.to.port());
-        let line = format!("port {port}/{protocol} of {node} to port {to}");
-        below.push(Branch::plain(line));
+        let line = Branch::plain(format!("port {port}/{protocol} of {node} to port {to}"));
+        // One of each family.
+        if !below.contains(&line) {
+            below.push(line);
+        }
     }
     let Limits { to_bytes, from_bytes } = *limits;
     for (rate_bytes, direction) in [(to_bytes, "to"), (from_bytes, "from")] {
@@ -212,14 +246,14 @@ fn count(number: usize, what: &str) -> String {
 }
 
 /// In the largest unit that it has one of.
-fn age_of(seconds: u64) -> String {
+pub(crate) fn age_of(seconds: u64) -> String {
     let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
     let largest = units.into_iter().find(|(unit, _)| seconds >= *unit);
     largest.map_or(format!("{seconds}s"), |(unit, name)| format!("{}{name}", seconds / unit))
 }
 
 /// In bits per second, as the plugin `bandwidth` is configured.
-fn rate(bytes: u64) -> String {
+pub(crate) fn rate(bytes: u64) -> String {
     let bits = u128::from(bytes) * 8;
     let units = [(1_000_000_000, "Gbit/s"), (1_000_000, "Mbit/s"), (1_000, "kbit/s")];
     let largest = units.into_iter().find(|(unit, _)| bits >= *unit && bits.is_multiple_of(*unit));
@@ -247,41 +281,54 @@ fn write_below(tree: &Branch, before: &str, text: &mut String) {
     }
 }
 
-/// Writes a line between words into as many as it takes; a word that has no room in any is cut into pieces.
+/// Writes a line between words into as many as it takes.
 fn write_lines(line: &[Part], first: &str, next: &str, text: &mut String) {
-    text.push_str(first);
-    let (mut column, mut gap) = (first.width(), 0);
+    let room = |before: &str| COLUMNS.saturating_sub(before.width());
+    for (place, parts) in wrapped(line, room(first), room(next)).iter().enumerate() {
+        text.push_str(if place == 0 { first } else { next });
+        parts.iter().for_each(|part| styled(part.tone.style(), &part.text, text));
+        text.push('\n');
+    }
+}
+
+/// A line as lines of at most so many columns, between words; a word that has no room in any is cut into pieces. Parts keep two
+/// columns between them, words one.
+pub(crate) fn wrapped(line: &[Part], first: usize, next: usize) -> Vec<Vec<Part>> {
+    let mut lines: Vec<Vec<Part>> = vec![Vec::new()];
+    let (mut column, mut gap, mut columns) = (0, 0, first);
+    let push = |lines: &mut Vec<Vec<Part>>, tone, text| {
+        if let Some(line) = lines.last_mut() {
+            line.push(Part { tone, text });
+        }
+    };
     for part in line {
-        let style = part.tone.style();
         for word in part.text.split_whitespace() {
             let width = word.width();
-            let begin = next.width();
-            if column + gap + width > COLUMNS && column > begin {
-                text.push('\n');
-                text.push_str(next);
-                (column, gap) = (begin, 0);
+            if column + gap + width > columns && column > 0 {
+                lines.push(Vec::new());
+                (column, gap, columns) = (0, 0, next);
             }
-            text.push_str(&" ".repeat(gap));
+            if gap > 0 {
+                push(&mut lines, Tone::Plain, " ".repeat(gap));
+            }
             column += gap;
             let mut piece = String::new();
             for c in word.chars() {
                 let width = c.width().unwrap_or(0);
-                if column + width > COLUMNS {
-                    styled(style, &piece, text);
-                    piece.clear();
-                    text.push('\n');
-                    text.push_str(next);
-                    column = begin;
+                if column + width > columns && column > 0 {
+                    push(&mut lines, part.tone, std::mem::take(&mut piece));
+                    lines.push(Vec::new());
+                    (column, columns) = (0, next);
                 }
                 piece.push(c);
                 column += width;
             }
-            styled(style, &piece, text);
+            push(&mut lines, part.tone, piece);
             gap = 1;
         }
         gap = 2;
     }
-    text.push('\n');
+    lines
 }
 
 fn styled(style: Style, words: &str, text: &mut String) {

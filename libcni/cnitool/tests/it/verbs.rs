@@ -409,3 +409,18 @@ fn a_limit_of_file_sizes_is_an_error() {
     .assert_eq(&tool.ended(command.args(["add", "net", NETNS])).shown());
     assert_eq!(tool.files("cache/results"), [""; 0]);
 }
+
+#[test]
+fn show_draws_each_format() {
+    let tool = Tool::new();
+    for (format, begin) in [
+        ("svg", "<svg "),
+        ("html", "<!doctype html>"),
+        ("mermaid", "flowchart LR\n  n0[\"net "),
+        ("dot", "graph cni {"),
+    ] {
+        let text = tool.run(&["show", "--format", format]).ok();
+        assert!(text.starts_with(begin) && text.contains("net"), "{text}");
+    }
+    assert_eq!(tool.run(&["show", "--format", "dot", "--json"]).code, 2);
+}
