@@ -1,6 +1,7 @@
 //! One call of one plugin for an operation: in its tracing span, within its limits.
 
 use crate::cache::Noted;
+use crate::call_log;
 use crate::limits::Limits;
 use crate::{Runtime, watch};
 use cni_spec::exec::{self, CallEnv, Group};
@@ -68,6 +69,7 @@ impl PluginCall<'_> {
     async fn make_in_span(mut self) -> Result<Vec<u8>, Failure> {
         // The trace context is that of the plugin's own span.
         self.env.more = self.runtime.trace_variables();
+        self.env.more.extend(call_log::within_variable());
         let call = exec::Call {
             executable: self.executable,
             command: self.command,

@@ -14,6 +14,14 @@ const STEPS_MAX: usize = 100;
 tokio::task_local! {
     /// The calls of plugins in the operation of this task.
     pub(crate) static STEPS: RefCell<Vec<Step>>;
+    /// When the operation of this task began, in microseconds since 1970, if it has a record: its plugins' are part of that.
+    pub(crate) static WITHIN: Option<u64>;
+}
+
+/// The variable by which a plugin's record names that of the operation of this task.
+pub(crate) fn within_variable() -> Option<(String, String)> {
+    let begin_us = WITHIN.try_with(|begin_us| *begin_us).ok().flatten()?;
+    Some((call_log::WITHIN.to_owned(), begin_us.to_string()))
 }
 
 /// Where records go: what the variable `CNI_LOG` says, or else the node's file, or else the network's key `log`.
@@ -66,6 +74,7 @@ impl<'a> Operation<'a> {
         let trace = self.runtime.trace_variables().into_iter().find(|(name, _)| name == "TRACEPARENT");
         let record = Record {
             by: By::Runtime,
+            begin_us: micros(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
             verb: self.command.as_str().to_owned(),
             network: self.network.to_owned(),
             container: self.id.map(|id| id.container_id.to_string()).unwrap_or_default(),
@@ -85,8 +94,6 @@ pub(crate) struct Begun {
 
 impl Begun {
     pub(crate) fn end(mut self, duration: Duration, error: Option<(Option<Code>, String)>) {
-        let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(duration);
-        self.record.begin_us = micros(since_1970);
         self.record.duration_us = micros(duration);
         self.record.steps = STEPS.try_with(RefCell::take).unwrap_or_default();
         self.record.error = error.map(|(code, text)| (code.unwrap_or(Code::INTERNAL).0, text));

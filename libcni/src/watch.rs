@@ -1,7 +1,7 @@
 //! Observability for runtimes: a `tracing` span for each operation and, in it, one for each call of a plugin. The last
 //! event in each reports how it ended.
 
-use crate::call_log::{self, Begun, Operation, Outcome, STEPS};
+use crate::call_log::{self, Begun, Operation, Outcome, STEPS, WITHIN};
 use crate::error::Error;
 use cni_spec::{CniError, Code, Command};
 use std::cell::RefCell;
@@ -28,7 +28,8 @@ pub(crate) fn operation<'a, T: Outcome + 'a>(
     let observed = async move {
         let mut ending = Ending::of("operation ended");
         ending.record = about.begin();
-        let outcome = work.await;
+        let within = ending.record.as_ref().map(|begun| begun.record.begin_us);
+        let outcome = WITHIN.scope(within, work).await;
         match &outcome {
             Ok(result) => {
                 if let Some(begun) = &mut ending.record {

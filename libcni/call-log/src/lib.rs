@@ -1,4 +1,4 @@
-//! The log of calls: one [`Record`] for each operation of a runtime, written to a [`Sink`].
+//! The log of calls: one [`Record`] for each operation of a runtime, and for each call of a plugin, written to a [`Sink`].
 //!
 //! Logging is off unless the environment, the node or the network asks for it, and its failure never is one of the call.
 //! No write waits: where the journal's queue is full, the record is dropped. README says who may set what, and why.
@@ -7,6 +7,6 @@ mod record;
 mod setting;
 mod sink;
 
-pub use record::{By, Record, Step, is_traceparent};
-pub use setting::{DEFAULT_FILE, NODE_FILE};
+pub use record::{By, Record, Step, WITHIN, is_traceparent};
+pub use setting::{DEFAULT_FILE, NODE_FILE, WORDS};
 pub use sink::Sink;

@@ -16,6 +16,9 @@ const STEP_BYTES_MAX: usize = 160;
 /// Addresses of a result that are kept.
 const ADDRESSES_MAX: usize = 16;
 
+/// The variable that a caller which writes a record sets for the plugins that it calls: [`Record::begin_us`] of its own.
+pub const WITHIN: &str = "CNI_LOG_WITHIN";
+
 /// Which side has written a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum By {
@@ -42,6 +45,9 @@ pub struct Record {
     pub by: By,
     /// When the call began, in microseconds since 1970.
     pub begin_us: u64,
+    /// The call is part of another, whose record has this `begin_us`: an operation of a runtime, or a plugin's call that
+    /// delegates.
+    pub within_us: Option<u64>,
     /// `CNI_COMMAND`, or the name of the operation.
     pub verb: String,
     /// The network; empty if the call did not get as far as its name.
@@ -76,6 +82,7 @@ impl Record {
     pub fn fields(&self) -> Vec<(&'static str, String)> {
         let traceparent = self.traceparent.as_deref().unwrap_or_default();
         let (code, error) = self.error.as_ref().map_or((String::new(), ""), |(code, msg)| (code.to_string(), msg));
+        let within = self.within_us.map(|us| us.to_string()).unwrap_or_default();
         let has_failed = self.has_failed();
         let by = match self.by {
             By::Plugin => "plugin",
@@ -87,6 +94,7 @@ impl Record {
             ("SYSLOG_IDENTIFIER", "cni", NAME_BYTES_MAX),
             ("CNI_BY", by, NAME_BYTES_MAX),
             ("CNI_BEGIN_US", &self.begin_us.to_string(), NAME_BYTES_MAX),
+            ("CNI_WITHIN_US", &within, NAME_BYTES_MAX),
             ("CNI_VERB", &self.verb, NAME_BYTES_MAX),
             ("CNI_NETWORK", &self.network, NAME_BYTES_MAX),
             ("CNI_CONTAINERID", &self.container, NAME_BYTES_MAX),
@@ -137,6 +145,7 @@ impl Record {
         Some(Self {
             by,
             begin_us: number(text("CNI_BEGIN_US"))?,
+            within_us: number(text("CNI_WITHIN_US")),
             verb: Some(owned("CNI_VERB")).filter(|verb| !verb.is_empty())?,
             network: owned("CNI_NETWORK"),
             container: owned("CNI_CONTAINERID"),
@@ -259,6 +268,7 @@ mod tests {
         Record {
             by: By::Plugin,
             begin_us: 1_700_000_000_000_000,
+            within_us: None,
             verb: "ADD".into(),
             network: "pods".into(),
             container: "c1".into(),
@@ -283,7 +293,7 @@ mod tests {
     #[test]
     fn what_is_written_reads_back() {
         for error in [None, Some((11, "cannot do it: no\nsecond line".to_owned()))] {
-            let record = Record { error, ..record() };
+            let record = Record { within_us: error.as_ref().map(|_| 5), error, ..record() };
             assert_eq!(Record::parse(&record.to_line()), Some(record));
         }
         for other in ["", "{}", "[]", "{\"CNI_BY\":1}", "{\"CNI_BY\":\"plugin\",\"CNI_VERB\":\"ADD\"}"] {

@@ -5,15 +5,20 @@ use std::io::Read;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use nix::libc::O_NONBLOCK;
+use nix::libc::{O_NOCTTY, O_NONBLOCK};
+use nix::sys::stat::SFlag;
 
 use crate::Sink;
+use crate::sink::refuse_others;
 
 /// The file with the node's setting: one word, or an absolute path.
 pub const NODE_FILE: &str = "/etc/cni/log";
 
 /// Where `file` writes to.
 pub const DEFAULT_FILE: &str = "/var/log/cni/calls.log";
+
+/// The words for sinks, which are all that a network's configuration may have.
+pub const WORDS: [&str; 4] = ["journal", "file", "stderr", "off"];
 
 /// The most that is read of [`NODE_FILE`]: a path of the kernel's greatest length.
 const SETTING_BYTES_MAX: usize = 4096;
@@ -45,7 +50,9 @@ impl Sink {
         sink
     }
 
-    fn of_word(word: &str) -> Option<Self> {
+    /// The sink that a word means: one of [`WORDS`].
+    #[must_use]
+    pub fn of_word(word: &str) -> Option<Self> {
         match word {
             "off" => Some(Self::Off),
             "journal" => Some(Self::Journal),
@@ -57,7 +64,11 @@ impl Sink {
 
     fn of_file(path: &Path) -> Option<Self> {
         // If it is a pipe, neither the open nor the read waits.
-        let mut file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK).open(path).ok()?;
+        let mut file = OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path).ok()?;
+        if let Err(why) = refuse_others(&file, SFlag::S_IFREG) {
+            warn(NODE_FILE, &["it is ignored, as it ", why].concat());
+            return None;
+        }
         let mut bytes = [0; SETTING_BYTES_MAX];
         let count = file.read(&mut bytes).unwrap_or_default();
         let text = std::str::from_utf8(&bytes[..count]).unwrap_or_default().trim_ascii();
@@ -108,6 +119,7 @@ mod tests {
 
     #[test]
     fn the_configuration_names_no_path() {
+        assert!(WORDS.iter().all(|word| Sink::of_network(word).is_some()));
         assert_eq!(Sink::of_network("journal"), Some(Sink::Journal));
         assert_eq!(Sink::of_network("/etc/nologin"), None);
         assert_eq!(Sink::of_network("debug,journal"), None);
@@ -124,6 +136,10 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             assert_eq!(Sink::of_file(&path), sink, "{text:?}");
         }
+        // What another user can write to does not count.
+        std::fs::write(&path, "journal").unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        assert_eq!(Sink::of_file(&path), None);
         std::fs::remove_file(&path).unwrap();
         nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
         assert_eq!(Sink::of_file(&path), None);

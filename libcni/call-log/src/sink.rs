@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
@@ -106,7 +106,7 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
         Errno::ELOOP => "a part of its path is a symbolic link".to_owned(),
         errno => format!("its folder cannot be opened: {errno}"),
     })?;
-    check(&folder, SFlag::S_IFDIR, "its folder")?;
+    refuse_others(&folder, SFlag::S_IFDIR).map_err(|why| ["its folder ", why].concat())?;
     let flags = OFlag::O_WRONLY
         | OFlag::O_APPEND
         | OFlag::O_CREAT
@@ -118,21 +118,20 @@ fn open(path: &Path) -> Result<OwnedFd, String> {
         Errno::ELOOP => "it is a symbolic link".to_owned(),
         errno => errno.to_string(),
     })?;
-    check(&file, SFlag::S_IFREG, "it")?;
+    refuse_others(&file, SFlag::S_IFREG).map_err(|why| ["it ", why].concat())?;
     Ok(file)
 }
 
-fn check(file: &OwnedFd, kind: SFlag, what: &str) -> Result<(), String> {
-    let stat = fstat(file).map_err(|errno| errno.to_string())?;
-    let is_file = kind == SFlag::S_IFREG;
-    let is_own = stat.st_uid == geteuid().as_raw() || !is_file && stat.st_uid == 0;
-    let why = match stat.st_mode {
-        mode if mode & SFlag::S_IFMT.bits() != kind.bits() => "is no plain file",
-        _ if !is_own => "belongs to another user",
-        mode if mode & 0o022 != 0 => "can be written to by others: chmod go-w",
-        _ => return Ok(()),
-    };
-    Err([what, " ", why].concat())
+/// Refuses what another user than root and the own one owns or can write to, and what is of another kind.
+pub(crate) fn refuse_others(file: impl AsFd, kind: SFlag) -> Result<(), &'static str> {
+    let stat = fstat(file).map_err(Errno::desc)?;
+    let is_own = stat.st_uid == geteuid().as_raw() || stat.st_uid == 0;
+    match stat.st_mode {
+        mode if mode & SFlag::S_IFMT.bits() != kind.bits() => Err("is no plain file"),
+        _ if !is_own => Err("belongs to another user"),
+        mode if mode & 0o022 != 0 => Err("can be written to by others: chmod go-w"),
+        _ => Ok(()),
+    }
 }
 
 #[cfg(test)]

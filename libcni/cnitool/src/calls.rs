@@ -1,11 +1,13 @@
 //! `cnitool log`: the log of calls, read back.
 
+mod nested;
+
 use crate::args::Log;
 use crate::output::{Output, Table};
 use anyhow::{Context, anyhow, bail};
 use call_log::{By, DEFAULT_FILE, NODE_FILE, Record, Sink, Step};
+use nested::Calls;
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -27,7 +29,7 @@ pub(crate) async fn run(words: &Log, output: Output) -> anyhow::Result<()> {
         words.container.as_ref().is_none_or(|container| record.container == *container)
             && (!words.errors || record.has_failed())
     };
-    let mut last = VecDeque::new();
+    let mut last = Calls::new(words.lines);
     let mut slowest = Vec::new();
     read(&log, |record| {
         if !is_wanted(&record) {
@@ -40,18 +42,16 @@ pub(crate) async fn run(words: &Log, output: Output) -> anyhow::Result<()> {
             }
             return;
         }
-        last.push_back(record);
-        if last.len() > words.lines {
-            last.pop_front();
-        }
+        last.add(record);
     })
     .await?;
     if words.slowest {
         keep_slowest(&mut slowest, words.lines);
         return output.table(&steps(slowest));
     }
+    let last = nested::flat(last.into_last());
     match output.is_json {
-        true => output.json(&last.iter().map(to_json).collect()),
+        true => output.json(&last.iter().map(|(_, record)| to_json(record)).collect()),
         false => output.table(&table(&last)),
     }
 }
@@ -171,9 +171,10 @@ fn who(record: &Record) -> &str {
     }
 }
 
-fn table(records: &VecDeque<Record>) -> Table {
+/// A part of a call stands below it, and its plugin to the right.
+fn table(records: &[(usize, Record)]) -> Table {
     let mut table = Table::new(&["time", "verb", "plugin", "network", "container", "ifname", "ms", "result"]);
-    for record in records {
+    for (depth, record) in records {
         let result = match &record.error {
             Some((code, msg)) => format!("error {code}: {msg}"),
             None if record.addresses.is_empty() => "ok".to_owned(),
@@ -184,7 +185,7 @@ fn table(records: &VecDeque<Record>) -> Table {
         table.row([
             json!(time(record)),
             shown(&record.verb),
-            shown(who(record)),
+            shown(&["  ".repeat(*depth).as_str(), who(record)].concat()),
             shown(&record.network),
             shown(&record.container),
             shown(&record.ifname),
@@ -211,7 +212,8 @@ fn to_json(record: &Record) -> Value {
     };
     json!({
         "time": time(record), "by": by, "verb": record.verb, "plugin": record.plugin, "network": record.network,
-        "container": record.container, "ifname": record.ifname, "durationUs": record.duration_us,
+        "container": record.container, "ifname": record.ifname, "beginUs": record.begin_us, "withinUs": record.within_us,
+        "durationUs": record.duration_us,
         "steps": record.steps.iter().map(|step| json!({ "step": step.what, "us": step.us })).collect::<Value>(),
         "addresses": record.addresses,
         "error": record.error.as_ref().map(|(code, msg)| json!({ "code": code, "msg": msg })),

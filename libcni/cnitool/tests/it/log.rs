@@ -87,6 +87,8 @@ fn the_last_calls_are_shown_with_their_results() {
                 "network": "pods",
                 "container": "c1",
                 "ifname": "eth0",
+                "beginUs": 1700000000123456,
+                "withinUs": null,
                 "durationUs": 4200,
                 "steps": [
                     {
@@ -117,6 +119,8 @@ fn the_last_calls_are_shown_with_their_results() {
                 "network": "pods",
                 "container": "c1",
                 "ifname": "eth0",
+                "beginUs": 1700000000123456,
+                "withinUs": null,
                 "durationUs": 4200,
                 "steps": [
                     {
@@ -229,4 +233,39 @@ fn the_lists_key_asks_for_a_record() {
     let path = tool.path("elsewhere");
     assert!(list(path.to_str().unwrap()).contains("key log: it is ignored"));
     assert!(!path.exists());
+}
+
+/// README of call-log: a plugin's call that is part of an operation stands below it, and does not count as a call.
+#[test]
+fn calls_of_an_operation_stand_below_it() {
+    let tool = Tool::new();
+    let record = |by: &str, plugin: &str, begin: u32, within: Option<u32>, container: &str| {
+        let mut record = json!({"CNI_BY": by, "CNI_BEGIN_US": begin.to_string(), "CNI_VERB": "ADD", "CNI_NETWORK": "pods",
+            "CNI_CONTAINERID": container, "CNI_IFNAME": "eth0", "CNI_PLUGIN": plugin, "CNI_DURATION_US": "100"});
+        if let Some(within) = within {
+            record["CNI_WITHIN_US"] = json!(within.to_string());
+        }
+        line(&record)
+    };
+    let text = [
+        record("plugin", "alone", 1000, None, "c1"),
+        record("plugin", "host-local", 3000, Some(2500), "c2"),
+        record("plugin", "orphan", 2600, Some(2550), "c2"),
+        record("plugin", "bridge", 2500, Some(2000), "c2"),
+        record("plugin", "other", 2550, Some(2000), "c3"),
+        record("plugin", "portmap", 2700, Some(2000), "c2"),
+        record("runtime", "", 2000, None, "c2"),
+    ];
+    tool.write("calls.log", &text.concat());
+    let rows = |words: &[&str]| {
+        let text = shown(&tool, words);
+        let rows = text.lines().filter(|line| line.contains("ADD"));
+        rows.map(|line| line[line.find("ADD").unwrap() + 6..].split("  pods").next().unwrap().trim_end().to_owned())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        rows(&["-n", "4"]),
+        ["alone", "(runtime)", "  bridge", "    host-local", "  portmap", "other", "orphan"]
+    );
+    assert_eq!(rows(&["c2", "-n", "2"]), ["(runtime)", "  bridge", "    host-local", "  portmap", "orphan"]);
 }
