@@ -80,6 +80,14 @@ impl Call {
         }
     }
 
+    /// stdin, if it has been read.
+    pub(crate) fn find_stdin(&self) -> Option<Rc<[u8]>> {
+        match &self.stdin {
+            Stdin::Given(bytes) => Some(Rc::clone(bytes)),
+            Stdin::Process(kept) => kept.get().map(Rc::clone),
+        }
+    }
+
     /// Reads all of stdin.
     ///
     /// # Errors

@@ -7,6 +7,7 @@
 use crate::build_id;
 use crate::call::Call;
 use crate::plugin::{self, Entry};
+use crate::record::Timer;
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
 use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, conf, json};
@@ -161,6 +162,7 @@ impl<'a> Delegate<'a> {
     async fn call_with(&self, command: Command, stdin: Rc<[u8]>) -> Result<Vec<u8>, CniError> {
         let call = &self.raw.call;
         let Found { executable, entry } = self.find()?;
+        let timer = Timer::start();
         let output = match entry {
             Some(entry) => {
                 let reply = (entry.handler)(&call.for_delegate(command, stdin)).await;
@@ -168,6 +170,7 @@ impl<'a> Delegate<'a> {
             }
             None => self.run(command, executable, &stdin).await?,
         };
+        timer.end_of(&[command.as_str(), " of ", self.plugin.as_str()]);
         output.into_stdout().map_err(|error| self.signed(error))
     }
 

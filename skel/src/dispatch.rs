@@ -5,12 +5,14 @@ use crate::delegate;
 use crate::erased::{Attach, Detach, Erased};
 use crate::event_loop;
 use crate::netns::NetnsPath;
+use crate::record;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
 use cni_spec::{
     Attachment, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType, SpecVersion, conf,
-    version,
+    json, version,
 };
+use serde_json::Value;
 use std::pin::Pin;
 use std::rc::Rc;
 
@@ -36,6 +38,7 @@ async fn answer(plugin: &dyn Erased, call: &Call) -> Reply {
     };
     match ConfObject::parse(&stdin) {
         Ok(object) => {
+            record::begin_for(json::member(object.value(), "log").and_then(Value::as_str));
             let object = Rc::new(object);
             let version = SpecVersion::find(object.version_text()).unwrap_or(SpecVersion::LATEST);
             let raw = Raw { call: call.clone(), stdin };

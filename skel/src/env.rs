@@ -1,5 +1,6 @@
 //! The `CNI_*` variables: which ones a verb needs. Only this module reads the environment.
 
+use crate::record;
 use cni_spec::exec::CallEnv;
 use cni_spec::{CniError, Code, Command, ContainerId, IfName, PluginPath};
 use std::env::{self, VarError};
@@ -25,6 +26,17 @@ pub struct Environment {
     pub search_path: String,
     /// Variables other than `CNI_COMMAND` that are not UTF-8, which no rule here can accept.
     pub not_utf8: Vec<&'static str>,
+}
+
+/// A variable of the log of calls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum LogVariable {
+    /// `CNI_LOG`: the level, and where the record goes.
+    Log,
+    /// `TRACEPARENT`, of the W3C's Trace Context.
+    Trace,
+    /// `CNI_LOG_WITHIN`: the call is part of one that is recorded, too.
+    Within,
 }
 
 /// What a verb does with a variable (SPEC 2, the tables of each operation).
@@ -79,11 +91,24 @@ impl Environment {
         environment
     }
 
-    /// The log level, from `CNI_LOG`: `error`, `warn`, `info`, `debug` or `trace`.
+    /// The log level, from `CNI_LOG`: `error`, `warn`, `info`, `debug` or `trace`, before or after where the record of the call
+    /// goes: `debug,journal`.
     #[must_use]
-    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
     pub fn find_log_level() -> Option<tracing::Level> {
-        env::var("CNI_LOG").ok().and_then(|text| text.parse().ok())
+        let value = Self::find_log(LogVariable::Log)?;
+        let words = value.split(',').map(str::trim).take_while(|word| !word.starts_with('/'));
+        words.filter_map(|word| word.parse().ok()).next()
+    }
+
+    /// A variable of the log of calls, if it is set and UTF-8.
+    #[expect(clippy::disallowed_methods, reason = "the one place that reads the environment")]
+    pub(crate) fn find_log(variable: LogVariable) -> Option<String> {
+        env::var(match variable {
+            LogVariable::Log => "CNI_LOG",
+            LogVariable::Trace => "TRACEPARENT",
+            LogVariable::Within => call_log::WITHIN,
+        })
+        .ok()
     }
 
     /// The verb; `None` for one that the specification does not know.
@@ -133,16 +158,17 @@ impl Environment {
         PluginPath::parse(&self.path)
     }
 
-    /// The same variables for a delegate.
+    /// The same variables for a delegate, whose record is part of this call's.
     #[must_use]
     pub fn call_env(&self) -> CallEnv {
+        let within = record::begin_us().map(|begin_us| (call_log::WITHIN.to_owned(), begin_us.to_string()));
         CallEnv {
             container_id: self.container_id.clone(),
             netns: self.netns.clone(),
             ifname: self.ifname.clone(),
             args: self.args.clone(),
             path: self.plugin_path(),
-            more: Vec::new(),
+            more: within.into_iter().collect(),
         }
     }
 }

@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::interrupt;
 use crate::log;
 use crate::plugin::{self, Entry, Plugin};
+use crate::record;
 use crate::reply::Reply;
 use cni_spec::{CniError, Code, Command, SpecVersion};
 use futures::FutureExt;
@@ -72,7 +73,18 @@ fn serve(entry: &Entry, entries: &'static [Entry], file: &str) -> ExitCode {
     }
     interrupt::survive_file_size_limit();
     silence_panics();
-    finish(pin!(answer(entry, &call))).send_or(|| take_back(entry, &call))
+    record::begin(&call);
+    let reply = finish(pin!(answer(entry, &call)));
+    let record = record::of(entry.name, &call, &reply);
+    let mut is_unsent = false;
+    let exit = reply.send_or(|| {
+        is_unsent = true;
+        take_back(entry, &call);
+    });
+    if let Some(record) = record {
+        record.write(is_unsent);
+    }
+    exit
 }
 
 /// Rolls back an ADD whose result could not be written: the runtime counts it as failed.

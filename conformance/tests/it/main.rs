@@ -26,6 +26,7 @@ mod noop;
 mod orphans;
 mod portmap;
 mod ptp;
+mod records;
 mod stacked;
 mod tap;
 mod veth;

@@ -10,6 +10,7 @@ use netops::route::{self, Route};
 use netops::txn::{NodeUndo, Txn};
 use netops::watch::Watch;
 use netops::{Errno, Request, addr, sysctl};
+use skel::Timer;
 
 use crate::container::{self, Sysctl};
 use crate::erased::{Attach, OwnIndex};
@@ -161,9 +162,22 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// The first refusal.
     pub fn flush(&mut self) -> Result<(), CniError> {
-        match std::mem::replace(&mut self.queue, Queue::Empty) {
+        let (queue, timer) = (std::mem::replace(&mut self.queue, Queue::Empty), Timer::start());
+        let what = match &queue {
+            Queue::Empty => return Ok(()),
+            Queue::Requests(_, requests) if requests.is_empty() => return Ok(()),
+            Queue::Requests(Side::Host, _) => "set up the host's side",
+            Queue::Requests(Side::Container, _) => "set up the container's side",
+            Queue::Sysctls(_) => "write sysctls",
+        };
+        let sent = self.send(queue);
+        timer.end(what);
+        sent
+    }
+
+    fn send(&mut self, queue: Queue) -> Result<(), CniError> {
+        match queue {
             Queue::Empty => Ok(()),
-            Queue::Requests(_, requests) if requests.is_empty() => Ok(()),
             Queue::Requests(Side::Host, requests) => self.pod.host.run_all(requests).map_err(failed),
             Queue::Requests(Side::Container, requests) => {
                 let target = match (&self.container, &self.new_peer) {
@@ -277,10 +291,29 @@ impl Step<OwnIndex> {
             Self::StayDown => Ok(()),
             acting => {
                 stage.flush()?;
-                acting.act(stage, plugin).await?;
+                let timer = Timer::start();
+                let acted = acting.act(stage, plugin).await;
+                timer.end(acting.name());
+                acted?;
                 stage.txn.checkpoint().await;
                 Ok(())
             }
+        }
+    }
+
+    /// What a step that acts is called in the record of the call.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Own(own) => own.name,
+            Self::Veth(_) => "create veth",
+            Self::Create(_) => "create link",
+            Self::SpoofGuard(_) => "add spoof guard",
+            Self::Masquerade(..) => "add masquerade",
+            Self::RefuseAdvertisements => "refuse router advertisements",
+            Self::AwaitUp(_) => "wait for carrier",
+            Self::AwaitAddresses(_) => "wait for addresses",
+            Self::Forward { .. } => "forward packets",
+            _ => "other step",
         }
     }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use cni_spec::{AddResult, Attachment, CniError, Code, NetConf};
 use netops::txn;
 use skel::request::Raw;
-use skel::{AddRequest, CheckRequest, Delegate, NetnsPath};
+use skel::{AddRequest, CheckRequest, Delegate, NetnsPath, Timer};
 
 use crate::apply::Stage;
 use crate::check::{self, Look};
@@ -38,8 +38,10 @@ struct Asked<'a> {
 async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> Result<AddResult, CniError> {
     let Asked { attachment, netns, net, raw } = asked;
     conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
+    let timer = Timer::start();
     let pod = Pod::open(netns)?;
     let mut plugin = start.observe(&pod)?;
+    timer.end("look");
     let plugin = &mut *plugin;
     let ipam = raw.ipam(net);
     let (ipam, search_path) = (ipam.as_ref(), raw.search_path());

@@ -14,7 +14,7 @@ use netops::link::{self, Link};
 use netops::unlink::{self, Left};
 use netops::{Kernel, Netns, OpError, addr};
 use skel::request::Raw;
-use skel::{DelRequest, GcRequest, NetnsPath};
+use skel::{DelRequest, GcRequest, NetnsPath, Timer};
 
 use crate::erased::{self, Collect};
 use crate::own::InterfacePlugin;
@@ -73,9 +73,11 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
         None
     });
     // Before links and addresses: an address must not be given out again while it is still masqueraded for the old owner.
+    let timer = Timer::start();
     if let Some(filter) = &mut filter {
         let held = || if is_gone { Some(Vec::new()) } else { held_by_others(attachment, netns.as_ref()?) };
         errors.extend(remove_rules(filter, attachment, prev, &held, raw.search_path()).into_iter().map(failed));
+        timer.end("remove masquerade");
     }
     // The release of a DHCP lease goes out by the link. The daemon's error is no reason to keep the link.
     let releases_first = errors.is_empty() && raw.ipam(net).is_some_and(|ipam| ipam.releases_by_link());
@@ -84,10 +86,14 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
     }
     let held = filter.as_ref().map(AsFd::as_fd);
     let detaching = Detaching { attachment, removal: &(), prev, netns: netns.as_ref(), held };
+    let timer = Timer::start();
     errors.extend(remove_link(&detaching).err().map(failed));
+    timer.end("remove link");
     // Behind links: the container is guarded as long as it can send.
     if let Some(filter) = &mut filter {
+        let timer = Timer::start();
         errors.extend(filter.remove_spoof_guard(attachment.into()).err().map(failed));
+        timer.end("remove spoof guard");
     }
     match errors.pop() {
         None if releases_first => Ok(()),

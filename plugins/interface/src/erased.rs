@@ -23,6 +23,8 @@ pub(crate) struct OwnIndex {
     pub(crate) place: usize,
     /// [`OwnStep::turn`].
     pub(crate) turn: Turn,
+    /// [`OwnStep::name`].
+    pub(crate) name: &'static str,
 }
 
 /// An ADD or CHECK before the container is opened.

@@ -183,6 +183,11 @@ pub trait OwnStep: fmt::Display {
         Turn::AfterAddresses
     }
 
+    /// What it is called in the record of the call.
+    fn name(&self) -> &'static str {
+        "own step"
+    }
+
     /// Makes it. What was queued before has been sent by then. Pushes its undo to [`Stage::txn`].
     ///
     /// # Errors

@@ -288,7 +288,7 @@ impl<O: OwnStep> Step<O> {
     fn erase(self, own: &mut Vec<O>) -> Step<OwnIndex> {
         match self {
             Self::Own(step) => {
-                let place = OwnIndex { place: own.len(), turn: step.turn() };
+                let place = OwnIndex { place: own.len(), turn: step.turn(), name: step.name() };
                 own.push(step);
                 Step::Own(place)
             }

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::{Metric, Seen};
 
-/// Bytes of the plugins' executable without a plugin: the standard library, netlink, JSON, logs.
-const BASE_BYTES: u64 = 3_810_000;
+/// Bytes of the plugins' executable without a plugin: the standard library, netlink, JSON, logs, records of calls (30 kB).
+const BASE_BYTES: u64 = 3_840_000;
 /// Bytes that a plugin may add, on average: its keys, its plan and its steps. Dispatch and drivers are compiled once.
 const PLUGIN_BYTES: u64 = 70_000;
 /// Bytes of dhcp beyond those of a plugin: a daemon, and the crate that has every option of DHCP (778 kB in all, of them 175 for
@@ -182,7 +182,7 @@ mod tests {
         assert_eq!(compare_size(BASE_BYTES + DAEMON_BYTES + 2 * PLUGIN_BYTES, 2), None);
         assert_eq!(
             compare_size(BASE_BYTES + DAEMON_BYTES + 2 * PLUGIN_BYTES + 1, 2).unwrap(),
-            "cni-plugins: 4665001 bytes are more than the budget of 4665000 for 2 plugins"
+            "cni-plugins: 4695001 bytes are more than the budget of 4695000 for 2 plugins"
         );
     }
 

@@ -50,6 +50,14 @@ impl OwnStep for Own {
         }
     }
 
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Shared(_) => "ensure bridge",
+            Self::AwaitPort { .. } => "wait for port",
+            Self::AwaitGateways => "wait for gateways",
+        }
+    }
+
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         match self {
             Self::Shared(shared) => {

@@ -109,6 +109,10 @@ impl OwnStep for Move {
         Turn::BeforeAddresses
     }
 
+    fn name(&self) -> &'static str {
+        "move device"
+    }
+
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         let Some(before) = &state.before else { return Ok(()) };
         let Pod { host, netns, container } = stage.pod;

@@ -23,6 +23,13 @@ pub struct State(Option<Announced>);
 impl OwnStep for Own {
     type State = State;
 
+    fn name(&self) -> &'static str {
+        match self {
+            Self::WatchGateways => "watch gateways",
+            Self::AwaitGateways(_) => "wait for gateways",
+        }
+    }
+
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
         match (self, state.0.take()) {
             (Self::WatchGateways, _) => state.0 = Some(Announced::watch().map_err(failed)?),

@@ -52,6 +52,10 @@ impl OwnStep for CreateTap {
         Turn::BeforeAddresses
     }
 
+    fn name(&self) -> &'static str {
+        "create tap"
+    }
+
     async fn apply(&self, stage: &mut Stage<'_>, _: &mut Option<Mac>) -> Result<(), CniError> {
         let Self { ifname, alias, mac, conf } = self;
         let Pod { netns, container, .. } = stage.pod;
