@@ -2,10 +2,12 @@
 
 use std::rc::Rc;
 
+use call_log::Sink;
 use cni_spec::{ConfObject, SpecVersion, json};
 use libcni::NetworkConf;
 use libcni::conflist::NO_PLUGINS;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 
 use crate::chain;
 use crate::finding::{Level, Notes, join};
@@ -13,8 +15,8 @@ use crate::known::{self, Known, Role};
 use crate::source::{Form, Source};
 
 /// The keys of a list.
-const LIST_KEYS: [&str; 7] =
-    ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "plugins"];
+const LIST_KEYS: [&str; 8] =
+    ["cniVersion", "cniVersions", "name", "disableCheck", "disableGC", "loadOnlyInlinedPlugins", "log", "plugins"];
 
 /// The object of the plugin at `index`, as a path: a single plugin's config is the whole file.
 pub(crate) fn base(source: &Source, index: usize) -> String {
@@ -46,6 +48,9 @@ pub(crate) fn read(source: &Source, known: &[Known], notes: &mut Notes<'_>) -> O
     let parsed = if is_single(source) { NetworkConf::parse_single(bytes) } else { NetworkConf::parse(bytes) };
     if !is_single(source) {
         misspelt_in_list(notes);
+        if let Some(value) = json::parse(bytes).unwrap_or_default().get("log") {
+            log(value, "log", notes);
+        }
     }
     let network = match parsed {
         Ok(network) => network,
@@ -104,6 +109,36 @@ fn misspelt_in_list(notes: &mut Notes<'_>) {
     }
 }
 
+/// The key by which a network asks for a log of its calls. No call fails for it, so a value that is ignored is no error.
+fn log(value: &Value, key: &str, notes: &mut Notes<'_>) {
+    let ignored = |why: &str| format!("key log = {value} is ignored: {why}");
+    let Some(word) = value.as_str() else {
+        if !value.is_null() {
+            notes.value(Level::Warning, key, ignored("expected a string")).help = log_help(None);
+        }
+        return;
+    };
+    if Sink::of_word(word).is_some() {
+        return;
+    }
+    let why = match word {
+        path if path.starts_with('/') => "a network cannot choose the file",
+        path if path.contains('/') => "it is a relative path, and a network cannot choose the file",
+        _ => "it is an unknown destination",
+    };
+    notes.value(Level::Warning, key, ignored(why)).help = log_help(Some(word));
+}
+
+fn log_help(word: Option<&str>) -> String {
+    match word.map(|word| (word, json::resembling(word, call_log::WORDS))) {
+        Some((word, _)) if word.contains('/') => {
+            format!("Write \"file\" for {}, or the absolute path into {}.", call_log::DEFAULT_FILE, call_log::NODE_FILE)
+        }
+        Some((_, Some(meant))) => format!("Did you mean {meant}?"),
+        Some((_, None)) | None => format!("Write one of {}.", call_log::WORDS.join(", ")),
+    }
+}
+
 /// Each plugin's own keys, and those of its address plugin.
 fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: &[Known], notes: &mut Notes<'_>) {
     for (index, plugin) in network.plugins.iter().enumerate() {
@@ -118,6 +153,9 @@ fn plugins(source: &Source, network: &NetworkConf, version: SpecVersion, known: 
         let has_more = !plugin.capabilities.is_empty();
         keys(&base, &bytes, version, (own, has_more), notes);
         let Ok(object) = ConfObject::parse(&bytes) else { continue };
+        if let Some(value) = json::member(object.value(), "log") {
+            log(value, &join(&base, "log"), notes);
+        }
         let Ok(Some(ipam)) = object.ipam_type() else { continue };
         let key = join(&base, "ipam.type");
         match known::find(known, ipam.as_str()) {

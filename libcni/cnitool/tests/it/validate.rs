@@ -182,3 +182,39 @@ fn what_cannot_be_read_is_named() {
     "#]]
     .assert_eq(&tool.run(&["validate", "absent"]).shown());
 }
+
+/// The key `log`: no container fails for it, but its value may be ignored.
+#[test]
+fn a_log_that_is_ignored_is_a_warning() {
+    let tool = Tool::new();
+    let messages = |log: &str| {
+        let plugin = format!("{{\"type\":\"loopback\",\"log\":{log}}}");
+        let list = format!("{{\"cniVersion\":\"1.1.0\",\"name\":\"net\",\"log\":{log},\"plugins\":[{plugin}]}}");
+        tool.write("net.d/net.conflist", &list);
+        let run = tool.run(&["validate", "--offline", "net"]);
+        assert_eq!(run.code, 0);
+        run.stdout
+    };
+    for fine in ["null", "\"journal\"", "\"file\"", "\"stderr\"", "\"off\""] {
+        assert!(messages(fine).starts_with("net: no errors"), "{fine}: {}", messages(fine));
+    }
+    for (log, why, help) in [
+        ("5", "5 is ignored: expected a string", "Write one of journal, file, stderr, off."),
+        ("\"jornal\"", "\"jornal\" is ignored: it is an unknown destination", "Did you mean journal?"),
+        (
+            "\"logs/calls\"",
+            "\"logs/calls\" is ignored: it is a relative path, and a network cannot choose the file",
+            "Write \"file\" for /var/log/cni/calls.log, or the absolute path into /etc/cni/log.",
+        ),
+        (
+            "\"/var/log/x\"",
+            "\"/var/log/x\" is ignored: a network cannot choose the file",
+            "Write \"file\" for /var/log/cni/calls.log, or the absolute path into /etc/cni/log.",
+        ),
+    ] {
+        let text = messages(log);
+        assert!(text.contains(":1:42\n"), "{text}");
+        assert_eq!(text.matches(&format!("warning: key log = {why}\n")).count(), 2, "list and plugin: {text}");
+        assert_eq!(text.matches(&format!("help: {help}\n")).count(), 2, "{text}");
+    }
+}

@@ -128,6 +128,7 @@ fn any_plugin() -> Value {
                 "anyOf": [{"enum": others}, {}],
             },
             "name": {"type": ["string", "null"]},
+            "log": log("Where the plugin records its calls, if neither environment nor node decide."),
             "capabilities": {
                 "description": "What the runtime adds to runtimeConfig, such as \"portMappings\": true.",
                 "type": ["object", "null"],
@@ -142,6 +143,11 @@ fn any_plugin() -> Value {
             "properties": {"ipam": {"properties": {"type": {"not": {"enum": others}}}}},
         },
     })
+}
+
+/// A value that means nothing is ignored, so none is refused.
+fn log(text: &str) -> Value {
+    json!({"description": text, "examples": ["journal", "file", "stderr", "off"]})
 }
 
 fn list() -> Value {
@@ -171,6 +177,7 @@ fn list() -> Value {
                 "type": "string",
                 "pattern": r"^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,254}$",
             },
+            "log": log("Where a runtime records its operations on this network, if neither environment nor node decide."),
             "disableCheck": flag("CHECK is not called."),
             "disableGC": flag("GC is not called."),
             "loadOnlyInlinedPlugins": flag("Files beside this one, in a folder of the network's name, add no plugins."),
