@@ -8,9 +8,10 @@ use crate::kit_ipam;
 use crate::profile::Role;
 use crate::rule::{Proof, Rule, Source};
 use serde_json::{Value, json};
-use std::net::IpAddr;
-use std::time::Duration;
-use testns::{Transport, Verb, exchange};
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+use testns::{Namespace, Transport, Verb, exchange};
 
 pub(super) const RULES: &[Rule] = &[
     Rule {
@@ -184,11 +185,19 @@ fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> 
         let (Ok(own), Ok(theirs)) = (parsed(1), parsed(2)) else {
             continue;
         };
-        let seen = exchange(transport, attached.pod.namespace(), (&world, theirs), Duration::from_secs(10));
-        let (seen, basis) = match seen {
+        let (seen, basis) = match exchanged(transport, attached.pod.namespace(), (&world, theirs)) {
             Ok(source) if source.ip() == own => continue,
             Ok(source) => (format!("they come from {}", source.ip()), None),
-            Err(error) => (format!("nothing comes through: {error}"), Some("add.gives-connectivity")),
+            Err(error) => {
+                // From the node itself it goes without masquerade: where that takes long, too, it is the machine's fault.
+                let start = Instant::now();
+                if let Err(error) = exchanged(transport, node, (&world, theirs)) {
+                    panic!("nothing comes through from the node itself to the kit's neighbour: {error}");
+                }
+                let took = start.elapsed();
+                assert!(took < SLOW, "the machine is slow: from the node itself an exchange took {took:?}");
+                (format!("nothing comes through: {error}"), Some("add.gives-connectivity"))
+            }
         };
         let expected = format!("packets from {} that come from the node's {own}", ip.address);
         return Err(Finding::new(expected, seen).based_on(basis).into());
@@ -197,6 +206,23 @@ fn hides_the_container(bench: &Bench, transport: Transport) -> Result<(), Stop> 
         true => Err(skip("its result has no address")),
         false => Ok(()),
     }
+}
+
+/// How long an exchange between neighbours takes at least on a machine that is too slow for a verdict.
+const SLOW: Duration = Duration::from_secs(1);
+
+/// An exchange that comes through sooner or later: a datagram is lost where an address is still being checked, and a slow
+/// machine takes its time. What ended the last attempt, if none does.
+fn exchanged(transport: Transport, from: &Namespace, to: (&Namespace, IpAddr)) -> io::Result<SocketAddr> {
+    const SECONDS: [u64; 4] = [1, 2, 4, 8];
+    let mut last = Err(io::ErrorKind::TimedOut.into());
+    for within in SECONDS.map(Duration::from_secs) {
+        last = exchange(transport, from, to, within);
+        if last.is_ok() {
+            break;
+        }
+    }
+    last
 }
 
 /// An executable of the kit lies where the type leads.
