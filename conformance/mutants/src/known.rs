@@ -91,8 +91,16 @@ pub const FAULTS: &[Fault] = &[
         ("lifecycle.del-after-a-full-disk", ""),
         &[],
     ),
-    fault("dns of prevResult is dropped", ("add.passes-prev-result-on", "dns"), &["drops-dns"]),
-    fault("routes of prevResult are dropped", ("add.passes-prev-result-on", "routes"), &["drops-routes"]),
+    fault(
+        "dns of prevResult is dropped, or in another order",
+        ("add.passes-prev-result-on", "dns"),
+        &["drops-dns", "sorts-the-nameservers-of-others"],
+    ),
+    fault(
+        "routes of prevResult are dropped, all or some",
+        ("add.passes-prev-result-on", "routes"),
+        &["drops-routes", "keeps-one-route"],
+    ),
     fault(
         "gateways or indexes of addresses of prevResult are dropped",
         ("add.passes-prev-result-on", "ips"),
@@ -110,6 +118,11 @@ pub const FAULTS: &[Fault] = &[
         &["drops-what-it-does-not-know"],
     ),
     fault("DEL leaves an entry in a JSON file", ("del.leaves-nothing", ""), &["leaves-an-entry-in-its-registry"]),
+    fault(
+        "DEL leaves a file in a folder that only the plugin's profile names",
+        ("del.leaves-nothing", ""),
+        &["leaves-a-file-in-a-folder-of-its-own"],
+    ),
     fault("DEL leaves a policy rule (`ip rule`)", ("del.leaves-nothing", ""), &["leaves-a-policy-rule"]),
     fault("DEL leaves a sysctl", ("del.leaves-nothing", ""), &["leaves-a-sysctl"]),
     fault("DEL leaves an element of an nft set", ("del.leaves-nothing", ""), &["leaves-an-element-of-a-set"]),
@@ -131,12 +144,12 @@ pub const FAULTS: &[Fault] = &[
     fault(
         "GC keeps a stale interface of a valid container",
         ("gc.removes-what-is-stale", "one-interface-of-a-container"),
-        &["keeps-all-of-a-valid-container"],
+        &["keeps-all-of-a-valid-container", "keeps-all-of-a-valid-container-with-a-default-route"],
     ),
     fault(
         "GC removes a valid interface beside a stale one",
         ("gc.keeps-what-is-valid", "one-interface-of-a-container"),
-        &["collects-a-container-that-lost-an-interface"],
+        &["collects-a-container-that-lost-an-interface", "collects-a-container-that-lost-one-without-a-default-route"],
     ),
     fault(
         "GC keeps what has a file in place of a namespace",

@@ -41,6 +41,8 @@ pub struct Mutant {
     pub honest: Honest,
     /// With which versions it is tried.
     pub versions: &'static [&'static str],
+    /// Folders that its profile names, as it writes to them.
+    pub writes: &'static [&'static str],
     /// What it does.
     pub act: fn(&Scene) -> Reply,
     /// Whether its daemon starts, by the words of its command line.
@@ -74,6 +76,7 @@ impl Mutant {
             cases: &[],
             honest: Honest::Too,
             versions: &["1.1.0"],
+            writes: &[],
             act,
             starts: |_| true,
         }
@@ -97,6 +100,10 @@ impl Mutant {
 
     pub(crate) const fn unasked(self) -> Self {
         Self { honest: Honest::Unasked, ..self }
+    }
+
+    pub(crate) const fn writing(self, writes: &'static [&'static str]) -> Self {
+        Self { writes, ..self }
     }
 
     pub(crate) const fn starting(self, starts: fn(&[String]) -> bool) -> Self {

@@ -192,7 +192,8 @@ fn entries(result: &Value, list: &str) -> Vec<Value> {
 
 /// That each entry of a list is still there, with these keys as they were.
 fn passes_on(bench: &Bench, list: &str, keys: &[&str]) -> Result<(), Stop> {
-    let routes = json!([{ "dst": "203.0.113.0/24", "gw": "192.0.2.193" }]);
+    let route = |dst: &str| json!({ "dst": dst, "gw": "192.0.2.193" });
+    let routes = json!([route("203.0.113.0/24"), route("198.51.100.0/24")]);
     let more = if list == "routes" { vec![("routes", routes)] } else { Vec::new() };
     let (given, result, _pod) = chained(bench, &more)?;
     let printed = entries(&result, list);
@@ -224,8 +225,8 @@ fn passes_macs_on(bench: &Bench) -> Result<(), Stop> {
 }
 
 fn passes_dns_on(bench: &Bench) -> Result<(), Stop> {
-    let dns = json!({ "nameservers": ["192.0.2.53"], "domain": "a.test", "search": ["a.test", "b.test"],
-        "options": ["ndots:2"] });
+    let dns = json!({ "nameservers": ["192.0.2.53", "192.0.2.1"], "domain": "a.test",
+        "search": ["a.test", "b.test"], "options": ["ndots:2", "rotate"] });
     if bench.config().get("dns").is_some() || bench.profile.role == Role::Interface {
         return Err(skip("it has a dns of its own"));
     }

@@ -35,6 +35,18 @@ pub(super) const MUTANTS: &[Mutant] = &[
         scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("dns"))))
     })
     .with(&["dns"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "sorts-the-nameservers-of-others", |scene| {
+        scene.on(Add, |result| {
+            if let Some(list) = result.pointer_mut("/dns/nameservers").and_then(Value::as_array_mut) {
+                list.sort_by_key(ToString::to_string);
+            }
+        })
+    })
+    .with(&["dns"]),
+    Mutant::new("tuning", "add.passes-prev-result-on", "keeps-one-route", |scene| {
+        scene.on(Add, |result| result["routes"].as_array_mut().into_iter().for_each(|routes| routes.truncate(1)))
+    })
+    .with(&["routes"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "drops-routes", |scene| {
         scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
     })

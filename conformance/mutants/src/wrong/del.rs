@@ -128,6 +128,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
             folder.and_then(|()| fs::write(path, registry.to_string())).unwrap_or_else(|error| panic!("{error}"));
         })
     }),
+    Mutant::new("bridge", "del.leaves-nothing", "leaves-a-file-in-a-folder-of-its-own", |scene| {
+        leaves(scene, || {
+            let path = format!("{OWN_FOLDER}/{}", scene.attachment());
+            fs::write(path, "").unwrap_or_else(|error| panic!("{error}"));
+        })
+    })
+    .writing(&[OWN_FOLDER]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-policy-rule", |scene| {
         leaves(scene, || {
             let rule = Rule { source: address_for(scene).into(), table: 9, priority: None };
@@ -247,6 +254,9 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .also(&["gc.removes-what-is-stale"]),
 ];
+
+/// A folder that no plugin has but the mutant whose profile names it.
+const OWN_FOLDER: &str = "/var/lib/mutant";
 
 /// A number that stands for the attachment.
 fn number_of(scene: &Scene) -> u8 {

@@ -64,14 +64,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
     })
     .with(&["an-id-that-a-stale-one-starts-with"]),
     Mutant::new("bridge", "gc.keeps-what-is-valid", "collects-a-container-that-lost-an-interface", |scene| {
-        gc_with(scene, |valid, noted| {
-            let has_stale = memory::find_all("of-gc-")
-                .iter()
-                .filter_map(|text| Noted::parse(text))
-                .any(|other| other.id == noted.id && !valid.contains(&(other.id, other.ifname)));
-            has_stale.then_some(false)
-        })
+        gc_with(scene, has_stale_sibling)
     })
+    .with(&["one-interface-of-a-container"]),
+    Mutant::new("ptp", "gc.removes-what-is-stale", "keeps-all-of-a-valid-container-with-a-default-route", |scene| {
+        gc_with(scene, |valid, noted| valid.iter().any(|(id, _)| *id == noted.id).then_some(true))
+    })
+    .with(&["one-interface-of-a-container"]),
+    Mutant::new(
+        "ptp",
+        "gc.keeps-what-is-valid",
+        "collects-a-container-that-lost-one-without-a-default-route",
+        |scene| gc_with(scene, has_stale_sibling),
+    )
     .with(&["one-interface-of-a-container"]),
     Mutant::new("bridge", "gc.keeps-other-networks", "collects-other-networks", |scene| {
         scene.after(Gc, || {
@@ -146,6 +151,13 @@ impl Noted {
 /// Whether an ID is the start of another of them.
 fn is_start(id: &str, of: &[(String, String)]) -> bool {
     of.iter().any(|(other, _)| other != id && other.starts_with(id))
+}
+
+/// The opinion that an attachment is stale if another of its container is.
+fn has_stale_sibling(valid: &[(String, String)], noted: &Noted) -> Option<bool> {
+    let all = memory::find_all("of-gc-");
+    let mut all = all.iter().filter_map(|text| Noted::parse(text));
+    all.any(|other| other.id == noted.id && !valid.contains(&(other.id, other.ifname))).then_some(false)
 }
 
 /// GC with an opinion of its own on which of the attachments that it has seen are valid, if it has one; by those that

@@ -1,6 +1,7 @@
 //! Trials of mutants.
 
 use cni_conformance::machine::Machine;
+use cni_conformance::profile::Stage;
 use cni_conformance::schedule::{self, Candidate, Planned, Wanted};
 use cni_conformance::trial::{Report, Verdict};
 use cni_conformance::{Profile, Rule, Subject, isolated_task, rules, run};
@@ -51,7 +52,9 @@ impl Kit {
 
     /// The trials of some rules.
     fn plan(&self, subject: &Subject, mutant: &Mutant, rules: Vec<&'static Rule>, cases: &[&str]) -> Vec<Planned> {
-        let profile = Profile::find(mutant.profile).expect("the profile is built in").for_subject(subject);
+        let mut profile = Profile::find(mutant.profile).expect("the profile is built in").for_subject(subject);
+        let folders = mutant.writes.iter().map(|path| Stage::Folder { path: path.into() });
+        profile.stage.splice(..0, folders);
         let versions = mutant.versions.iter().map(|version| (*version).to_owned()).collect();
         let candidate = Candidate { subject: subject.clone(), profile, versions };
         let cases = cases.iter().map(|name| (*name).to_owned()).collect();
@@ -149,8 +152,8 @@ fn has_links(mutant: &Mutant) -> bool {
 }
 
 /// Plugins of which there are mutants; the first two are tried also as executables of their own.
-const PLUGINS: [&str; 10] =
-    ["bridge", "host-local", "macvlan", "tap", "static", "dhcp", "portmap", "bandwidth", "firewall", "tuning"];
+const PLUGINS: [&str; 11] =
+    ["bridge", "host-local", "ptp", "macvlan", "tap", "static", "dhcp", "portmap", "bandwidth", "firewall", "tuning"];
 
 /// Makes a folder with all plugins.
 fn fill(folder: &Path, apart: bool) {
