@@ -3,11 +3,12 @@
 //! A link has about 100 in `conf`, and a file each costs more than all else of a snapshot together. So these come from a dump;
 //! the others, and those of `all` and `default`, from their files.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
-use std::path::Path;
-use std::sync::OnceLock;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use nix::fcntl::{OFlag, openat};
 use nix::sys::stat::Mode;
@@ -50,16 +51,17 @@ const IPV6: &[&str] = &[
 /// (`addrconf_sysctl_addr_gen_mode`, `addrconf_sysctl_stable_secret`); messages have a link's mode, which a secret changes, too.
 const LEFT_OUT: [&str; 3] = ["nf_conntrack_count", "addr_gen_mode", "stable_secret"];
 
-/// All of the thread's network namespace that can be read, each as `sysctl net/KEY = VALUE`. A link's times are in
+/// All of the thread's network namespace that can be changed, each as `sysctl net/KEY = VALUE`. A link's times are in
 /// milliseconds, whatever its files say.
 pub(crate) fn sysctls() -> Vec<String> {
     let mut lines = Vec::new();
-    of_links(&mut lines);
-    of_files(Path::new(ROOT), &mut lines);
+    let links = of_links(&mut lines);
+    of_files(&links, &mut lines);
     lines
 }
 
-fn of_links(lines: &mut Vec<String>) {
+/// Those in `conf`, and the names of the links.
+fn of_links(lines: &mut Vec<String>) -> Vec<String> {
     const RTM_GETLINK: u16 = 18;
     const IFINFOMSG: usize = 16;
     const IFLA_IFNAME: u16 = 3;
@@ -70,6 +72,7 @@ fn of_links(lines: &mut Vec<String>) {
     const IFLA_INET6_CONF: u16 = 2;
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 
+    let mut links = Vec::new();
     for message in Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links") {
         let all = Attributes::after(&message.body, IFINFOMSG);
         let link = all.string(IFLA_IFNAME).unwrap_or_default();
@@ -85,7 +88,9 @@ fn of_links(lines: &mut Vec<String>) {
                 lines.push(line(&key, text.trim_end().escape_debug()));
             }
         }
+        links.push(link);
     }
+    links
 }
 
 /// Keys in `net/ipv6/conf/LINK` that no message has: the same for all links.
@@ -115,27 +120,93 @@ fn line(key: &str, value: impl std::fmt::Display) -> String {
     format!("sysctl net/{key} = {value}")
 }
 
-/// The way to a file takes longer than what it says: so each is opened from its folder.
-fn of_files(folder: &Path, lines: &mut Vec<String>) {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    let opened = File::open(folder);
-    let of_links = folder.ends_with("conf");
-    for entry in entries {
-        let (path, name) = (entry.path(), entry.file_name());
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            if !of_links || name == "all" || name == "default" {
-                of_files(&path, lines);
-            }
-            continue;
-        }
-        let is_left_out = LEFT_OUT.iter().any(|key| name == *key);
-        let read = |folder: &File| read_in(folder, &name);
-        // Some are for writing only.
-        if let Some(text) = opened.as_ref().ok().filter(|_| !is_left_out).and_then(read) {
-            let key = path.strip_prefix(ROOT).unwrap_or(&path);
-            lines.push(line(&key.to_string_lossy(), text.trim_end().escape_debug()));
+fn of_files(links: &[String], lines: &mut Vec<String>) {
+    let folders = folders();
+    for folder in &*folders {
+        let path = &folder.path;
+        match folder.of_links {
+            false => folder.read(path, lines),
+            true => links.iter().for_each(|link| folder.read(&path.with_file_name(link), lines)),
         }
     }
+}
+
+/// Files of one folder that can be read and written. One that is for reading only shows the machine's doing, not a
+/// plugin's.
+#[derive(Debug, PartialEq, Eq)]
+struct Folder {
+    path: PathBuf,
+    /// Whether `path` is that of `lo`, and each link has such a folder beside it.
+    of_links: bool,
+    names: Vec<OsString>,
+}
+
+impl Folder {
+    /// The way to a file takes longer than what it says: so each is opened from its folder.
+    fn read(&self, path: &Path, lines: &mut Vec<String>) {
+        // A link may have none, or have gone.
+        let Ok(opened) = File::open(path) else {
+            return;
+        };
+        let key = path.strip_prefix(ROOT).unwrap_or(path).to_string_lossy();
+        for name in &self.names {
+            if let Some(text) = read_in(&opened, name) {
+                lines.push(line(&format!("{key}/{}", name.to_string_lossy()), text.trim_end().escape_debug()));
+            }
+        }
+    }
+}
+
+/// All folders, but for those of links in `conf`. They are the same in all namespaces of nodes and containers, none of
+/// which is the machine's first, and listing them costs half as much as opening them; so they are listed again only when
+/// the kernel has other modules.
+fn folders() -> Arc<Vec<Folder>> {
+    static LISTED: Mutex<Option<(String, Arc<Vec<Folder>>)>> = Mutex::new(None);
+    let modules = modules();
+    let mut listed = LISTED.lock().unwrap_or_else(PoisonError::into_inner);
+    match &*listed {
+        Some((of, folders)) if *of == modules => Arc::clone(folders),
+        _ => {
+            let mut found = Vec::new();
+            list(Path::new(ROOT), &mut found);
+            let found = Arc::new(found);
+            *listed = Some((modules, Arc::clone(&found)));
+            found
+        }
+    }
+}
+
+/// Names of the kernel's modules; none where all is built in.
+fn modules() -> String {
+    let text = fs::read_to_string("/proc/modules").unwrap_or_default();
+    text.lines().filter_map(|line| line.split(' ').next()).collect::<Vec<_>>().join(" ")
+}
+
+/// Whether a file may be read as well as written.
+const fn can_be_changed(mode: u32) -> bool {
+    mode & 0o444 != 0 && mode & 0o222 != 0
+}
+
+/// Adds a folder and those below it.
+fn list(path: &Path, found: &mut Vec<Folder>) {
+    let parent = path.parent().and_then(Path::file_name).unwrap_or_default();
+    let mut folder = Folder { path: path.to_owned(), of_links: parent == "neigh", names: Vec::new() };
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let is_left_out = LEFT_OUT.iter().any(|key| name == *key);
+        // One stands for all; those in `conf` are in messages.
+        let is_passed_over = match path.file_name() {
+            Some(folder) if folder == "conf" => name != "all" && name != "default",
+            Some(folder) if folder == "neigh" => name != "lo",
+            _ => false,
+        };
+        match entry.metadata() {
+            Ok(about) if about.is_dir() && !is_passed_over => list(&entry.path(), found),
+            Ok(about) if about.is_file() && !is_left_out && can_be_changed(about.mode()) => folder.names.push(name),
+            _ => {}
+        }
+    }
+    found.push(folder);
 }
 
 /// A file of a folder, if it can be read and is text.
