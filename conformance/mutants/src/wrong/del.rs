@@ -26,18 +26,24 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("host-local", "del.leaves-others-alone", "releases-those-whose-id-starts-so", |scene| {
         deletes_also(scene, |own, other| own != other && other.starts_with(own))
     })
-    .with(&["an-id-that-starts-so"]),
+    .with(&["an-id-that-starts-so"])
+    .also(&["ipam.del-keeps-others"]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-link", |scene| {
         leaves(scene, || side_effect::make_link(&side_effect::node(), &side_effect::name_for(&scene.env.container_id)))
     }),
     Mutant::new("portmap", "del.undoes-modifications", "leaves-a-sysctl-of-the-container", |scene| {
         scene.after(Add, || {
+            // portmap works without a namespace.
+            if !scene.has_netns() {
+                return;
+            }
             let write = || Key::new(&["ipv4", "ip_default_ttl"]).and_then(|key| sysctl::write(&key, "99"));
             let netns = Netns::open(&scene.env.netns).unwrap_or_else(|error| panic!("no container: {error}"));
             side_effect::done(sysctl::in_netns(&netns, write).flatten());
         })
     })
-    .with(&["sysctls"]),
+    .with(&["sysctls"])
+    .also(&["check.notices-settings-undone"]),
     Mutant::new("host-local", "del.undoes-modifications", "keeps-the-address", keeps_the_address)
         .with(&["all-else"])
         .also(&["add.follows-del", "check.notices-a-lost-reservation"]),
