@@ -170,6 +170,14 @@ impl Conf {
     }
 }
 
+impl Conf {
+    /// Whether the config has the address, without a gateway.
+    pub(crate) fn leaves_gateway_of(&self, address: &IpNetwork) -> bool {
+        let Addresses::Config(configured) = &self.addresses else { return false };
+        configured.iter().any(|it| it.address == *address && it.gateway.is_none())
+    }
+}
+
 /// The parts of a list in `CNI_ARGS`; an empty value is as good as none.
 fn items<'a>(args: &'a CniArgs, key: &str) -> impl Iterator<Item = &'a str> {
     let text = args.find(key).filter(|text| !text.is_empty());

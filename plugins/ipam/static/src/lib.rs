@@ -4,7 +4,7 @@
 
 mod conf;
 
-use cni_spec::{AddResult, CniError, Code, Route};
+use cni_spec::{AddResult, CniError, Code, Ip, Route};
 use skel::{AddRequest, CheckRequest, DelRequest, EventLoop, GcRequest, Plugin, StatusRequest};
 
 pub use conf::{Conf, StaticAddress};
@@ -41,7 +41,10 @@ impl Plugin for Static {
             if same.peek().is_none() {
                 return Err(differs(format!("address {} is not found", wanted.address)));
             }
-            if wanted.gateway.is_some() && !same.any(|ip| ip.gateway == wanted.gateway) {
+            // The reference does not set the gateway of `CNI_ARGS` for configured addresses, and may have made this one.
+            let is_optional = conf.leaves_gateway_of(&wanted.address);
+            let is_as_wanted = |ip: &Ip| ip.gateway == wanted.gateway || is_optional && ip.gateway.is_none();
+            if wanted.gateway.is_some() && !same.any(is_as_wanted) {
                 let gateway = wanted.gateway.map(|gateway| gateway.to_string()).unwrap_or_default();
                 return Err(differs(format!("address {} does not have gateway {gateway}", wanted.address)));
             }

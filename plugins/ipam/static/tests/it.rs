@@ -148,6 +148,25 @@ fn check_compares_addresses_gateways_and_routes() {
     node.call(Verb::Check, config("1.0.0", &two()), &pod).fails_with(7);
 }
 
+/// The reference's ADD gives configured addresses no gateway of `CNI_ARGS`.
+#[test]
+fn check_takes_a_pod_of_the_reference_whose_gateway_is_in_cni_args() {
+    let node = Node::with(&Subject::ours());
+    let pod = node.container();
+    let check = |gateway: &str| {
+        let mut keys = two();
+        let result = node.call(Verb::Add, config("1.0.0", &keys), &pod).ok();
+        keys["prevResult"] = result;
+        if !gateway.is_empty() {
+            keys["prevResult"]["ips"][1]["gateway"] = json!(gateway);
+        }
+        Call::new(Verb::Check, config("1.0.0", &keys), &pod).args("GATEWAY=fd00::1").run(&node)
+    };
+    check("").ok();
+    check("fd00::1").ok();
+    check("fd00::2").fails_with(107);
+}
+
 #[test]
 fn del_gc_and_status_have_nothing_to_do() {
     let node = Node::with(&Subject::ours());
