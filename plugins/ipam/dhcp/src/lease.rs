@@ -6,7 +6,7 @@ use cni_spec::{AddResult, Dns, Ip, Route};
 use ipnetwork::{IpNetwork, Ipv4Network};
 use serde::{Deserialize, Serialize};
 
-use crate::message::Incoming;
+use crate::message::{Incoming, MessageType};
 use crate::options::code;
 
 /// Of a server that does not say, in seconds, as in the reference.
@@ -63,7 +63,12 @@ impl Lease {
         if !is_a_hosts(address) {
             return Err(no_client());
         }
-        let mask = message.address(code::SUBNET_MASK).ok_or("the server gives no subnet mask")?;
+        let mask = match (message.address(code::SUBNET_MASK), message.kind) {
+            (Some(mask), _) => mask,
+            // RFC 2131, 4.3.1: what an offer has is the server's choice; only the acknowledgement is the lease.
+            (None, MessageType::Offer) if message.find(code::SUBNET_MASK).is_none() => Ipv4Addr::BROADCAST,
+            (None, _) => return Err("the server gives no subnet mask".to_owned()),
+        };
         let prefix = u32::from(mask).leading_ones();
         if u32::from(mask).checked_shl(prefix).unwrap_or(0) != 0 || prefix == 0 {
             return Err(format!("the server gives subnet mask {mask}, which is none"));

@@ -54,7 +54,8 @@ pub fn run_if_asked(mut words: impl Iterator<Item = String>) -> Option<ExitCode>
 
 /// How long an ADD may wait for a server: longer than the daemon's `-resendtimeout`, which knows why there is no answer.
 const ADD_WITHIN: Duration = Duration::from_secs(210);
-const OTHERS_WITHIN: Duration = Duration::from_secs(20);
+/// Longer than a keeper of the daemon may take for an order.
+const OTHERS_WITHIN: Duration = Duration::from_secs(10);
 
 impl Plugin for Dhcp {
     const NAME: &'static str = "dhcp";
@@ -130,7 +131,7 @@ impl Plugin for Dhcp {
     }
 
     async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
-        let answer = rpc::call(&request.conf.own.socket, Request::Status, OTHERS_WITHIN).await;
+        let answer = rpc::call(&request.conf.own.socket, Request::Status, Duration::ZERO).await;
         answer.map(drop).map_err(|error| CniError { code: Code::NOT_AVAILABLE, ..error.into() })
     }
 }
@@ -144,11 +145,13 @@ async fn release(
     match rpc::call(socket, asked.clone(), OTHERS_WITHIN).await {
         Ok(_) => return Ok(()),
         Err(CallError::Away(away)) => note(away)?,
+        // A daemon that goes on finds the request in its socket, and one that is started anew the note.
+        Err(CallError::Silent(silent)) => return note(silent),
         Err(CallError::Failed(error)) => return Err(error),
     }
     // A daemon that has started meanwhile may have missed the note.
     match rpc::call(socket, asked, OTHERS_WITHIN).await {
-        Ok(_) | Err(CallError::Away(_)) => Ok(()),
+        Ok(_) | Err(CallError::Away(_) | CallError::Silent(_)) => Ok(()),
         Err(CallError::Failed(error)) => Err(error),
     }
 }

@@ -107,23 +107,21 @@ pub fn number(key: &str, text: &str) -> Result<u8, CniError> {
     })
 }
 
-/// The options of `provide` with their values.
+/// The options of `provide` with their values. A key that `CNI_ARGS` has comes before a value; an option with neither is left
+/// out, as in the reference.
 ///
 /// # Errors
-/// Code 7: an unknown option, a value that is too long, or one that `CNI_ARGS` do not have.
+/// Code 7: an unknown option, a value that is too long.
 pub fn provided(provide: &[Provided], args: &CniArgs) -> Result<Vec<(u8, Vec<u8>)>, CniError> {
     provide
         .iter()
-        .map(|entry| {
+        .filter_map(|entry| {
+            let given = Some(&*entry.value).filter(|value| !value.is_empty());
+            let of_args = || args.find(&entry.from_arg).filter(|_| !entry.from_arg.is_empty());
+            Some((entry, of_args().or(given)?))
+        })
+        .map(|(entry, value)| {
             let number = number("ipam.provide.option", &entry.option)?;
-            let value = match (&*entry.value, &*entry.from_arg) {
-                ("", "") => "",
-                ("", key) => args.find(key).ok_or_else(|| {
-                    let msg = format!("cannot provide DHCP option {}: CNI_ARGS has no {key}", entry.option);
-                    CniError::new(Code::INVALID_CONFIG, msg).detail("The runtime sets what ipam.provide.fromArg names.")
-                })?,
-                (value, _) => value,
-            };
             if value.len() > VALUE_BYTES_MAX {
                 let msg = format!(
                     "cannot provide DHCP option {}: its value has {} bytes, at most {VALUE_BYTES_MAX} are possible",
@@ -191,9 +189,10 @@ mod tests {
             value: value.into(),
             from_arg: from_arg.into(),
         };
-        assert_eq!(provided(&[entry("a", "K8S_POD_NAME")], &args).unwrap(), [(12, b"a".to_vec())]);
+        assert_eq!(provided(&[entry("a", "K8S_POD_NAME")], &args).unwrap(), [(12, b"web-0".to_vec())]);
+        assert_eq!(provided(&[entry("a", "OTHER")], &args).unwrap(), [(12, b"a".to_vec())]);
         assert_eq!(provided(&[entry("", "K8S_POD_NAME")], &args).unwrap(), [(12, b"web-0".to_vec())]);
-        assert!(provided(&[entry("", "OTHER")], &args).unwrap_err().msg.contains("CNI_ARGS has no OTHER"));
+        assert_eq!(provided(&[entry("", "OTHER"), entry("", "")], &args).unwrap(), []);
         assert!(provided(&[entry(&"x".repeat(256), "")], &args).unwrap_err().msg.contains("256 bytes"));
     }
 

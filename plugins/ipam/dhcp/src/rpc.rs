@@ -26,7 +26,7 @@ pub const LINE_BYTES_MAX: u64 = 1 << 20;
 const ANSWER_BYTES_MAX: u64 = 1 << 26;
 
 /// How long the daemon may take beyond the time that a lease may take.
-const ANSWER_MARGIN: Duration = Duration::from_secs(10);
+const ANSWER_MARGIN: Duration = Duration::from_secs(5);
 
 /// The first bytes of an answer of the reference's daemon.
 const HTTP: &str = "HTTP/";
@@ -154,9 +154,11 @@ pub enum Answer {
 /// Why there is no answer.
 #[derive(Debug)]
 pub enum CallError {
-    /// No daemon of ours listens: the socket is missing, nothing has it open, or it is the reference's; or the daemon ended
-    /// before it answered.
+    /// No daemon of ours can be reached: the socket is missing, nothing has it open, or it is the reference's; or the daemon
+    /// ended before it answered.
     Away(CniError),
+    /// It has not answered in time: it is stopped or stuck, or another program listens. It may yet do what it was asked for.
+    Silent(CniError),
     /// Any other.
     Failed(CniError),
 }
@@ -164,7 +166,7 @@ pub enum CallError {
 impl From<CallError> for CniError {
     fn from(error: CallError) -> Self {
         match error {
-            CallError::Away(error) | CallError::Failed(error) => error,
+            CallError::Away(error) | CallError::Silent(error) | CallError::Failed(error) => error,
         }
     }
 }
@@ -172,13 +174,15 @@ impl From<CallError> for CniError {
 /// Asks the daemon. `within` is how long it may need for the work itself.
 ///
 /// # Errors
-/// [`CallError::Away`]; the daemon's own error; what is on the socket is another daemon.
+/// [`CallError::Away`]; [`CallError::Silent`]; the daemon's own error.
 pub async fn call(socket: &Path, request: Request, within: Duration) -> Result<Value, CallError> {
     match tokio::time::timeout(within + ANSWER_MARGIN, exchange(socket, request)).await {
         Ok(answer) => answer,
         Err(_elapsed) => {
             let why = format!("it has not answered within {:?}", within + ANSWER_MARGIN);
-            Err(CallError::Failed(failed(socket, Code::TIMEOUT, why)))
+            let advice =
+                "It is stopped or stuck, or another program listens there: look at its log, and start it anew.";
+            Err(CallError::Silent(failed(socket, Code::TIMEOUT, why).detail(advice)))
         }
     }
 }
@@ -186,9 +190,8 @@ pub async fn call(socket: &Path, request: Request, within: Duration) -> Result<V
 async fn exchange(socket: &Path, request: Request) -> Result<Value, CallError> {
     let mut stream = UnixStream::connect(socket).await.map_err(|error| {
         let advice = "Start `dhcp daemon`, or set ipam.daemonSocketPath to where it listens.";
-        let away = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused);
-        let error = failed(socket, Code::TRY_AGAIN, error.to_string()).detail(advice);
-        if away { CallError::Away(error) } else { CallError::Failed(error) }
+        // Also where no socket can be: a path that is too long, or below a file.
+        CallError::Away(failed(socket, Code::TRY_AGAIN, error.to_string()).detail(advice))
     })?;
     let broken = |error: io::Error| CallError::Failed(failed(socket, Code::IO, error.to_string()));
     let line = line(&Envelope { cni_dhcp: VERSION, request }).map_err(|error| broken(error.into()))?;

@@ -92,7 +92,7 @@ fn absolute(name: &str, path: String) -> Result<PathBuf, String> {
 
 /// A duration as Go writes it: `1h2m3.5s`, `500ms`.
 fn duration(name: &str, text: &str) -> Result<Duration, String> {
-    let bad = || format!("-{name} {text}: it is no duration like 10s");
+    let bad = || format!("-{name} {text}: want a duration above zero, such as 10s");
     let mut rest = text;
     let mut sum = Duration::ZERO;
     while !rest.is_empty() {

@@ -411,15 +411,16 @@ impl Keeper {
 
     /// Releases the lease, if there is one, and forgets it.
     fn give_back(&mut self) -> Result<(), String> {
-        if let Some((To::Server { from, server }, bytes)) = self.machine.release()
-            && let Err(why) = self.send_release(from, server, &bytes)
-        {
+        if let Some((To::Server { from, server }, bytes)) = self.machine.release() {
             let names = &self.subject.names;
-            tracing::warn!(
-                ?names,
-                why,
-                "the server does not learn that the lease is released, and keeps it until it ends"
-            );
+            match self.send_release(from, server, &bytes) {
+                Ok(()) => tracing::info!(?names, address = %from, %server, "the lease is released"),
+                Err(why) => tracing::warn!(
+                    ?names,
+                    why,
+                    "the server does not learn that the lease is released, and keeps it until it ends"
+                ),
+            }
         }
         if let Some(six) = &mut self.six {
             six.give_back(&place(&self.shared, &self.subject, self.last.as_ref()));
@@ -490,10 +491,10 @@ impl Keeper {
             None => "no DHCP server",
             Some(_) => "no DHCPv6 server or router",
         };
-        let msg = format!("{server} gave {} an address within {within} s", self.subject.names.ifname);
-        let error = CniError::new(Code::NO_ADDRESS, msg)
-            .detail("Look at the server's log for the client identifier, and whether the link reaches the server.");
-        if self.last_error.is_empty() { error } else { error.detail(&self.last_error) }
+        let why = if self.last_error.is_empty() { String::new() } else { format!(": {}", self.last_error) };
+        let msg = format!("{server} gave {} an address within {within} s{why}", self.subject.names.ifname);
+        CniError::new(Code::NO_ADDRESS, msg)
+            .detail("Look at the server's log for the client identifier, and whether the link reaches the server.")
     }
 }
 

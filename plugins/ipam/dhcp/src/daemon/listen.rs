@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use listenfd::ListenFd;
 use netops::file;
 use netops::lock::Lock;
+use nix::sys::socket::UnixAddr;
 use nix::sys::stat::{Mode, umask};
 
 use super::flags::Flags;
@@ -36,6 +37,9 @@ impl Listening {
         // Only root may speak to the daemon, or read its leases.
         umask(Mode::from_bits_truncate(0o077));
         let path = flags.on_host(&flags.socket.to_string_lossy());
+        UnixAddr::new(&path).map_err(|_errno| {
+            format!("cannot listen on {}: its path is longer than the kernel takes for sockets", path.display())
+        })?;
         let folder = state::folder(&path);
         if let Some(parent) = path.parent() {
             let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(parent);

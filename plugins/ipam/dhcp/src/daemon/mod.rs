@@ -12,6 +12,7 @@ mod six;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::rc::Rc;
@@ -33,6 +34,8 @@ pub(crate) use keeper::now as since_boot;
 use keeper::{First, Keeper, Order};
 pub use six::Held;
 
+/// Files that a daemon without leases opens at the same time.
+const FILES_MIN: usize = 8;
 /// How long a keeper may take to carry out an order. It only waits for the kernel.
 const ORDER_WITHIN: Duration = Duration::from_secs(10);
 
@@ -59,6 +62,12 @@ struct Handle {
 #[must_use]
 pub fn main(words: impl IntoIterator<Item = String>) -> ExitCode {
     skel::log_at(tracing::Level::INFO);
+    let words: Vec<String> = words.into_iter().collect();
+    if words.iter().any(|word| ["-h", "-help", "--h", "--help"].contains(&word.as_str())) {
+        // A closed stdout wants no help.
+        drop(io::stdout().write_all(USAGE.as_bytes()));
+        return ExitCode::SUCCESS;
+    }
     let flags = match Flags::parse(words) {
         Ok(flags) => flags,
         Err(why) => {
@@ -87,6 +96,9 @@ fn allow_files() {
 
 fn run(flags: Flags) -> Result<(), String> {
     allow_files();
+    // tokio panics where it can open none for signals.
+    let files: Result<Vec<_>, _> = (0..FILES_MIN).map(|_| std::fs::File::open("/proc/self/status")).collect();
+    drop(files.map_err(|error| format!("the limit of open files is too low: {error}"))?);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| format!("the kernel gave no event loop: {error}"))?;
     LocalSet::new().block_on(&runtime, async {

@@ -29,7 +29,7 @@ pub(super) async fn serve(shared: Rc<Shared>, mut stream: UnixStream) {
             true => TO_THE_REFERENCE.as_bytes().to_vec(),
             false => {
                 let outcome = match parse(&line) {
-                    Ok(request) => {
+                    Ok(request @ Request::Add { .. }) => {
                         // A caller that has ended needs no lease: its ADD has failed.
                         let work = answer(&shared, request);
                         tokio::select! {
@@ -37,6 +37,8 @@ pub(super) async fn serve(shared: Rc<Shared>, mut stream: UnixStream) {
                             () = hung_up(&mut stream) => return Err(io::ErrorKind::ConnectionReset.into()),
                         }
                     }
+                    // A lease is given back also for a DEL that did not wait any longer.
+                    Ok(request) => answer(&shared, request).await,
                     Err(error) => Err(error),
                 };
                 rpc::line(&match outcome {

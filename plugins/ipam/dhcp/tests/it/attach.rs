@@ -78,8 +78,9 @@ fn provided_and_requested_options_reach_the_server() {
     server.wait_for("user class: lab");
     server.wait_for("client provides name: web-0");
     server.wait_for("DHCPACK");
-    let error = Call::new(Verb::Add, &config, &lan.node.container()).run(&lan.node).fails_with(7);
-    assert!(error.msg.contains("CNI_ARGS has no K8S_POD_NAME"), "{error:?}");
+    // As in the reference, an option without a value is left out: `ctr` and others set no such arguments.
+    Call::new(Verb::Add, &config, &lan.node.container()).run(&lan.node).ok();
+    server.wait_for("user class: lab");
 }
 
 #[test]

@@ -39,8 +39,10 @@ fn unusable(asked: &Asked, kind: u8) -> Vec<Answer> {
     {
         all.push(Answer { yiaddr: address.parse().unwrap(), ..answer.clone() });
     }
-    let options: [(u8, Option<&[u8]>); 13] = [
-        (1, None),
+    if kind == ACK {
+        all.push(answer.clone().with(1, None)); // only a lease needs the mask
+    }
+    let options: [(u8, Option<&[u8]>); 12] = [
         (1, Some(&[255, 0, 255, 0])),
         (1, Some(&[0, 0, 0, 0])),
         (1, Some(&[255])),
@@ -90,7 +92,21 @@ fn add_says_what_is_wrong_with_the_only_offer() {
         Server::start(&lan, |asked| vec![Answer { yiaddr: Ipv4Addr::BROADCAST, ..asked.answer(OFFER) }.bytes()]);
     let _daemon = lan.daemon(&["-resendtimeout", "2s"]);
     let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails_with(105);
-    assert!(error.details.contains("the server gives address 255.255.255.255, which no client can have"), "{error:?}");
+    assert!(error.msg.contains("the server gives address 255.255.255.255, which no client can have"), "{error:?}");
+}
+
+/// What an offer has beside the address is the server's choice (RFC 2131, 4.3.1).
+#[test]
+fn an_offer_needs_no_mask() {
+    let lan = Lan::new();
+    let _server = Server::start(&lan, |asked| match asked.kind {
+        DISCOVER => vec![asked.answer(OFFER).with(1, None).bytes()],
+        REQUEST => vec![asked.answer(ACK).bytes()],
+        _ => Vec::new(),
+    });
+    let _daemon = lan.daemon(&["-resendtimeout", "10s"]);
+    let result = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).ok();
+    assert_eq!(result["ips"][0]["address"], format!("{GOOD}/24"));
 }
 
 /// Answers of two servers, answers twice, late ones, and a refusal of a server that was not asked.

@@ -66,6 +66,65 @@ fn folder_of_leases_that_others_can_change_is_refused() {
     }
 }
 
+/// The kernel's queue takes the connection of a stopped daemon; so does another program's that never answers.
+#[test]
+fn daemon_that_does_not_answer_keeps_no_container_from_going() {
+    if !has("dnsmasq") {
+        return;
+    }
+    let lan = Lan::new();
+    let mut server = lan.dnsmasq(&[]);
+    let mut daemon = lan.daemon(&[]);
+    let (pod, config) = (lan.node.container(), bridge(json!({})));
+    lan.node.call(Verb::Add, &config, &pod).ok();
+    server.wait_for("DHCPACK");
+    daemon.signal(Signal::SIGSTOP);
+    let start = Instant::now();
+    let mut newest: serde_json::Value = config.clone();
+    newest["cniVersion"] = json!("1.1.0");
+    let failure = lan.node.call(Verb::Status, &newest, &pod).fails_with(50);
+    assert!(failure.msg.contains("it has not answered within 5s"), "{}", failure.msg);
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+    // Without the bridge plugin, which would remove the link, too.
+    Call::new(Verb::Del, &config, &pod).plugin("dhcp").run(&lan.node).ok();
+    // What it was asked for it does when it goes on.
+    daemon.signal(Signal::SIGCONT);
+    server.wait_for("DHCPRELEASE");
+    assert!(daemon.wait_for("the lease is released").contains("server="));
+}
+
+/// It has never been started there, so nothing keeps the container from going.
+#[test]
+fn del_with_a_socket_that_cannot_be_succeeds() {
+    let lan = Lan::new();
+    std::fs::write("/run/file", "").unwrap();
+    for socket in [format!("/run/{}", "a".repeat(150)), "/run/file/socket".to_owned()] {
+        let config = bridge(json!({"daemonSocketPath": socket}));
+        lan.node.call(Verb::Del, &config, &lan.node.container()).ok();
+    }
+}
+
+#[test]
+fn daemon_says_why_it_cannot_start() {
+    let lan = Lan::new();
+    let mut daemon = Process::spawn(lan.daemon_command(&["-help"]));
+    assert_eq!(daemon.exit_code(), Some(0));
+    let long = format!("/run/cni/{}", "a".repeat(150));
+    let mut daemon = Process::spawn(lan.daemon_command(&["-socketpath", &long]));
+    assert_eq!(daemon.exit_code(), Some(1));
+    assert!(daemon.rest().contains("its path is longer than the kernel takes for sockets"));
+    assert!(!Path::new(&format!("{long}.leases")).exists());
+    // tokio would panic, which is 101.
+    for files in 5..=10 {
+        let mut shell = Command::new("sh");
+        shell
+            .args(["-c", &format!("ulimit -n {files}; exec \"$@\""), "sh"])
+            .arg(lan.node.bin_dir().join("dhcp"))
+            .arg("daemon");
+        assert_eq!(Process::spawn(shell).exit_code(), Some(1), "with {files} files");
+    }
+}
+
 /// Each idle connection holds a file open; the limit that a shell or a container engine sets is far lower.
 #[test]
 fn idle_connections_and_half_lines_keep_no_caller_waiting() {
