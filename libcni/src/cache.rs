@@ -227,6 +227,12 @@ impl Cache {
         Self { results: dir.join("results"), locks: Locks::new(dir) }
     }
 
+    /// The folder of the entries. It need not exist before the first ADD.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.results
+    }
+
     /// The file of an attachment.
     #[must_use]
     pub fn path(&self, network: &NetworkName, id: &AttachmentId) -> PathBuf {

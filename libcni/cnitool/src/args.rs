@@ -224,6 +224,10 @@ pub(crate) struct Show {
     /// Print a picture in place of the tree
     #[arg(long, value_enum, value_name = "FORMAT", conflicts_with = "json")]
     pub(crate) format: Option<Format>,
+    /// Show it anew whenever links, addresses, reservations, namespaces, the cache or configurations change, until SIGINT or
+    /// SIGTERM; with --json one object a line
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) watch: bool,
 }
 
 /// A picture's format.

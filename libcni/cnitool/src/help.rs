@@ -44,6 +44,7 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
     ]),
     ("show", &[
         ("One network of the node", "cnitool show pods"),
+        ("What changes, as it changes", "cnitool show --watch"),
         ("A page for a ticket, which needs no network", "cnitool show --format html"),
     ]),
     ("ipam", &[

@@ -98,6 +98,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
         Verb::Version { plugins } => verbs::version(&settings, plugins, output).await,
         Verb::Validate(words) => validating::run(&settings, words, output).await,
         Verb::Explain { name } => show::explain(&settings, name, output),
+        Verb::Show(words) if words.watch => show::watch::run(&settings, words, output, &cancellation).await,
         Verb::Show(words) => show::run(&settings, words, output),
         Verb::Attachments { network } => attachments::print(&settings, network.as_deref(), output),
         Verb::Log(words) => calls::run(words, output).await,

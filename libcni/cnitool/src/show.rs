@@ -8,14 +8,12 @@ use anyhow::bail;
 use std::io;
 use view::drawing::{dot, drawing, html, mermaid, svg};
 use view::explain::Answer;
-use view::{Node, json, look, tree};
+use view::{Node, View, json, look, tree};
+
+pub(crate) mod watch;
 
 pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::Result<()> {
-    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-    let view = look(Node { runtime, conf_dir, inventory: &gc::node() }, words.network.as_deref());
-    if let Some(name) = words.network.as_ref().filter(|_| view.networks.is_empty()) {
-        bail!("no network {name}: neither a file in {}, nor the cache or the node knows it", conf_dir.display());
-    }
+    let view = seen(settings, words)?;
     if output.is_json {
         return output.json(&json::value(&view));
     }
@@ -27,6 +25,15 @@ pub(crate) fn run(settings: &Settings, words: &Show, output: Output) -> anyhow::
         Some(Format::Dot) => dot::dot(&drawing(&view)),
     };
     say(picture.as_bytes())
+}
+
+fn seen(settings: &Settings, words: &Show) -> anyhow::Result<View> {
+    let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
+    let view = look(Node { runtime, conf_dir, inventory: &gc::node() }, words.network.as_deref());
+    if let Some(name) = words.network.as_ref().filter(|_| view.networks.is_empty()) {
+        bail!("no network {name}: neither a file in {}, nor the cache or the node knows it", conf_dir.display());
+    }
+    Ok(view)
 }
 
 pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow::Result<()> {

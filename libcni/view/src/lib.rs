@@ -212,6 +212,12 @@ pub fn look(node: Node<'_>, only: Option<&str>) -> View {
     View { networks, unowned, unseen, at: SystemTime::now() }
 }
 
+/// The folders whose files a view is read from, or those that they would be made in: when one changes, so may the view.
+#[must_use]
+pub fn folders(node: Node<'_>) -> Vec<PathBuf> {
+    networks::folders(node)
+}
+
 /// Where a forwarded port leads to an attachment.
 fn leads_to(addresses: &[IpAddr], to: SocketAddr) -> bool {
     addresses.contains(&to.ip())

@@ -1,16 +1,19 @@
 //! Which networks there are: those of the folder, those that only the cache knows, and those that left only traces.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use host_local::inventory::folder;
 use interface::host_veth;
-use libcni::cni_spec::NetworkName;
+use libcni::cni_spec::{self, NetworkName};
 use libcni::{Cached, NetworkConf, conflist};
 use serde_json::json;
 
 use crate::host::Host;
 use crate::{Node, Origin};
+
+/// Where runtimes and `ip netns` bind namespaces.
+const NAMESPACES: &str = "/run/netns";
 
 /// A network to be looked at.
 #[derive(Debug)]
@@ -76,12 +79,37 @@ fn of_folder(conf_dir: &Path, unseen: &mut Vec<String>) -> Vec<NetworkConf> {
     networks
 }
 
+/// The folders of networks, of the cache, of namespaces and of reservations.
+pub(crate) fn folders(node: Node<'_>) -> Vec<PathBuf> {
+    let stores = usual_store();
+    let below = stores.iter().flat_map(std::fs::read_dir).flatten().flatten().map(|entry| entry.path());
+    let mut folders = vec![node.conf_dir.to_owned(), node.runtime.cache().folder().to_owned(), NAMESPACES.into()];
+    folders.extend(below);
+    for conf in of_folder(node.conf_dir, &mut Vec::new()) {
+        let Ok(name) = conf.network_name() else { continue };
+        let objects = (0..conf.plugins.len()).filter_map(|index| conf.plugin_conf(index));
+        let objects = objects.filter_map(|object| cni_spec::json::parse(&object).ok());
+        folders.extend(objects.filter_map(|object| folder(&name, &object["ipam"].to_string())));
+    }
+    folders.extend(stores);
+    // One that does not exist yet comes into being in another.
+    let existing = |folder: PathBuf| folder.ancestors().find(|folder| folder.is_dir()).map(Path::to_owned);
+    let mut folders: Vec<_> = folders.into_iter().filter_map(existing).collect();
+    folders.sort();
+    folders.dedup();
+    folders
+}
+
+/// Where host-local keeps its folders if no network says otherwise.
+fn usual_store() -> Option<PathBuf> {
+    let any = NetworkName::parse("any").ok()?;
+    Some(folder(&any, &json!({"type": "host-local"}).to_string())?.parent()?.to_owned())
+}
+
 /// The networks that the marks of links name, and host-local's folders in the usual place.
 fn traces(host: &Host) -> Vec<String> {
     let marked = host.links.iter().filter_map(host_veth::find_network).map(|network| network.as_str().to_owned());
-    let any = NetworkName::parse("any").ok();
-    let place = any.and_then(|any| folder(&any, &json!({"type": "host-local"}).to_string()));
-    let entries = place.as_deref().and_then(Path::parent).and_then(|place| std::fs::read_dir(place).ok());
+    let entries = usual_store().and_then(|store| std::fs::read_dir(store).ok());
     let is_folder = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|kind| kind.is_dir());
     let stores = entries.into_iter().flatten().flatten().filter(is_folder);
     marked.chain(stores.filter_map(|entry| entry.file_name().into_string().ok())).collect()

@@ -156,6 +156,20 @@ impl Watch {
             .unwrap_or_else(|| Err(OpError::new("wait", object.clone(), Cause::Timeout(deadline))))
     }
 
+    /// Waits for an announcement of any link or IPv6 address.
+    ///
+    /// # Errors
+    /// The kernel refuses to be read.
+    pub async fn changed(&mut self) -> Result<()> {
+        let failed = |errno| OpError::errno("wait", "for link announcements", errno);
+        self.next().await.map(|_| ()).map_err(failed)
+    }
+
+    /// Passes over the announcements that have come until now.
+    pub fn pass_over(&mut self) {
+        while matches!(receive(&self.socket, &mut self.buffer, MsgFlags::MSG_DONTWAIT), Ok(()) | Err(Errno::ENOBUFS)) {}
+    }
+
     async fn next(&mut self) -> std::result::Result<Seen, Errno> {
         loop {
             match receive(&self.socket, &mut self.buffer, MsgFlags::MSG_DONTWAIT) {

@@ -4,8 +4,12 @@
 use super::{LINKED, Tour};
 use crate::subjects::reference_or_skip;
 use expect_test::expect;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::{Value, json};
 use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 use testns::{Container, Remains, Subject};
 
@@ -141,4 +145,37 @@ fn attachments_of_the_reference_are_shown_with_their_links() {
     let web = &network["attachments"][0];
     assert_eq!((&web["maker"], &web["life"]), (&json!("reference-or-other"), &json!("lives")), "{web}");
     assert_eq!((&web["addresses"], &web["links"][0]["master"]), (&json!([tour.address(2)]), &json!("br9")), "{web}");
+}
+
+/// The lines that come up to one that has the words.
+fn until(lines: &mut impl Iterator<Item = std::io::Result<String>>, words: &str) -> String {
+    let mut seen = String::new();
+    for line in lines {
+        seen += &(line.unwrap() + "\n");
+        if seen.contains(words) {
+            return seen;
+        }
+    }
+    panic!("it ended before {words}: {seen}");
+}
+
+#[test]
+fn a_watched_node_is_shown_again_after_each_change() {
+    let tour = installed();
+    let (web, address) = (tour.node.container(), format!("{}.2", tour.subnet));
+    // A change that is not seen ends the output after a minute. The signal below is passed on.
+    let mut command = Command::new("/usr/bin/timeout");
+    command.args(["--signal=KILL", "60"]).arg(tour.bin_dir.join("cnitool"));
+    let mut watching = command.args(["show", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    until(&mut lines, "0 used");
+    // No link changes: only a file of the store.
+    tour.cnitool(&["ipam", "reserve", "office", &format!("{}.9", tour.subnet)]);
+    until(&mut lines, "held by hand");
+    tour.add("web", &web, &[]);
+    until(&mut lines, &format!("web  eth0  {address}  lives"));
+    tour.cnitool(&["del", "office", &netns(&web), "--container-id", "web"]);
+    until(&mut lines, "0 ports");
+    kill(Pid::from_raw(watching.id().try_into().unwrap()), Signal::SIGINT).unwrap();
+    assert_eq!(watching.wait().unwrap().code(), Some(130));
 }
