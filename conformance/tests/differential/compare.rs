@@ -64,9 +64,9 @@ impl Seen<'_> {
         self.difference.line.place.contains(" after ") && self.difference.line.text.contains(words)
     }
 
-    /// Whether an ADD of the reference failed.
-    pub(crate) fn fails_theirs(&self) -> bool {
-        ["pod1 ADD", "pod2 ADD"].iter().any(|place| self.said(Who::Reference, place).is_some_and(Line::fails))
+    /// Whether an ADD failed.
+    pub(crate) fn fails(&self, who: Who) -> bool {
+        ["pod1 ADD", "pod2 ADD"].iter().any(|place| self.said(who, place).is_some_and(Line::fails))
     }
 
     /// Whether one call succeeded and its counterpart did not.

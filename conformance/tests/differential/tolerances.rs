@@ -221,7 +221,7 @@ pub(crate) const ALL: &[Tolerance] = &[
         how: Excuse(|seen| {
             let is_of_device = ["dev1", "dev2"].iter().any(|device| seen.is_state(device));
             let is_there = seen.difference.who == Who::Ours && seen.difference.line.place == "node after ADD";
-            seen.case.plugin() == "host-device" && is_there && is_of_device && seen.fails_theirs()
+            seen.case.plugin() == "host-device" && is_there && is_of_device && seen.fails(Who::Reference)
         }),
     },
     Tolerance {
@@ -334,7 +334,7 @@ pub(crate) const ALL: &[Tolerance] = &[
         row: "A failed ADD leaves the veth",
         how: Excuse(|seen| {
             let is_as_before = seen.is_state("sysctl net/ipv6/conf/br0/accept_ra = 1");
-            seen.difference.who == Who::Ours && is_as_before && seen.fails_theirs()
+            seen.difference.who == Who::Ours && is_as_before && seen.fails(Who::Reference)
         }),
     },
     Tolerance {
@@ -343,7 +343,10 @@ pub(crate) const ALL: &[Tolerance] = &[
         how: Excuse(|seen| {
             // A veth has no list of addresses to receive, so a macvlan on it makes it promiscuous.
             let is_plain = seen.is_state("link up") && !seen.is_state("promiscuity");
-            seen.case.plugin() == "macvlan" && seen.difference.who == Who::Ours && is_plain && seen.fails_theirs()
+            seen.case.plugin() == "macvlan"
+                && seen.difference.who == Who::Ours
+                && is_plain
+                && seen.fails(Who::Reference)
         }),
     },
     Tolerance {
@@ -354,7 +357,7 @@ pub(crate) const ALL: &[Tolerance] = &[
             let is_routing = ["forward", "accept_redirects"].iter().any(|word| seen.is_state(word));
             let is_sysctl = seen.difference.line.text.starts_with("sysctl ");
             let is_ptp = seen.case.plugin() == "ptp";
-            is_ptp && seen.difference.who == Who::Ours && is_sysctl && is_routing && seen.fails_theirs()
+            is_ptp && seen.difference.who == Who::Ours && is_sysctl && is_routing && seen.fails(Who::Reference)
         }),
     },
     Tolerance {
@@ -395,10 +398,9 @@ pub(crate) const ALL: &[Tolerance] = &[
         name: "ADD all or nothing",
         row: "A failed ADD leaves the veth",
         how: Excuse(|seen| {
-            // A sysctl that the reference has set before it failed is as before in ours.
-            let is_as_before = || seen.is_state("sysctl net/ipv") && seen.is_state("forward");
-            let is_reset = || is_as_before() || seen.is_state("/all/accept_redirects");
-            seen.is_state("") && seen.fails_theirs() && (seen.difference.who == Who::Reference || is_reset())
+            // What the reference has set before it failed is as before in ours, which failed, too.
+            let is_as_before = || seen.fails(Who::Ours);
+            seen.is_state("") && seen.fails(Who::Reference) && (seen.difference.who == Who::Reference || is_as_before())
         }),
     },
 ];
