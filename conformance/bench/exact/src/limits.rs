@@ -11,9 +11,9 @@ use crate::{Metric, Seen};
 const BASE_BYTES: u64 = 3_840_000;
 /// Bytes that a plugin may add, on average: its keys, its plan and its steps. Dispatch and drivers are compiled once.
 const PLUGIN_BYTES: u64 = 70_000;
-/// Bytes of dhcp beyond those of a plugin: a daemon, and the crate that has every option of DHCP (778 kB in all, of them 175 for
+/// Bytes of dhcp beyond those of a plugin: a daemon, and the crate that has every option of DHCP (783 kB in all, of them 175 for
 /// IPv6, November 2026).
-const DAEMON_BYTES: u64 = 715_000;
+const DAEMON_BYTES: u64 = 720_000;
 
 /// Upper limits by call and metric.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
