@@ -158,3 +158,16 @@ impl Kind {
         finding
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Kind;
+
+    #[test]
+    fn the_readme_has_a_row_for_each_kind() {
+        let readme = include_str!("../README.md");
+        for kind in Kind::ALL {
+            assert!(readme.contains(&format!("| `{}` | ", kind.as_str())), "{kind:?}");
+        }
+    }
+}

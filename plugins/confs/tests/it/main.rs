@@ -3,6 +3,7 @@
 
 mod folder;
 mod lists;
+mod projects;
 mod right;
 mod schemas;
 mod single;
