@@ -131,6 +131,8 @@ mod tests {
             (&["-nope"], "-nope"),
             (&["-timeout"], "-timeout needs"),
             (&["-timeout", "10"], "-timeout 10"),
+            (&["-timeout", "0s"], "above zero"),
+            (&["-resendmax", "-1s"], "above zero"),
             (&["-pidfile", "x"], "absolute"),
         ] {
             assert!(parse(words).unwrap_err().contains(named), "{words:?}");
