@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use testns::{Container, Remains, Subject};
 
 fn netns(pod: &Container) -> String {
@@ -178,4 +178,29 @@ fn a_watched_node_is_shown_again_after_each_change() {
     until(&mut lines, "0 ports");
     kill(Pid::from_raw(watching.id().try_into().unwrap()), Signal::SIGINT).unwrap();
     assert_eq!(watching.wait().unwrap().code(), Some(130));
+}
+
+/// The figures are in the README of cnitool.
+#[test]
+#[ignore = "makes a thousand containers"]
+fn a_thousand_attachments_are_shown_and_examined_within_a_second() {
+    let tour = installed();
+    let network = json!({"cniVersion": "1.1.0", "name": "office", "plugins": [
+        {"type": "bridge", "isDefaultGateway": true, "ipMasq": true,
+         "ipam": {"type": "host-local", "subnet": "10.208.0.0/20"}},
+        {"type": "portmap", "capabilities": {"portMappings": true}}]});
+    fs::write("/etc/cni/net.d/10-office.conflist", network.to_string()).unwrap();
+    let pods: Vec<Container> = (0..1000).map(|_| tour.node.container()).collect();
+    for (number, pod) in pods.iter().enumerate() {
+        tour.add(&format!("c{number}"), pod, &[]);
+    }
+    assert_eq!(tour.shown(&[])["networks"][0]["attachments"].as_array().unwrap().len(), 1000);
+    for (verb, codes) in [("show", 0..=0), ("doctor", 0..=4)] {
+        let begin = Instant::now();
+        let ended = tour.run(&tour.bin_dir.join("cnitool"), &[verb]);
+        let took = begin.elapsed();
+        eprintln!("{verb} of 1,000 attachments: {took:?}");
+        assert!(codes.contains(&ended.status.code().unwrap()), "{}", String::from_utf8_lossy(&ended.stderr));
+        assert!(took < Duration::from_secs(1), "{verb}: {took:?}");
+    }
 }
