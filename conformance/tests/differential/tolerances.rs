@@ -418,6 +418,7 @@ const REFUSALS_OF_KEYS: &[&str] = &[
     "ARGS: ",
     "CNI version ",
     "IPAM config missing 'ipam' key",
+    "no IP ranges specified",
     "failed to parse config: ",
     "invalid IP address ",
     "invalid plugin name: ",
