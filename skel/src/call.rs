@@ -46,6 +46,12 @@ impl Call {
         Self { env: Environment::of_process(), entries, stdin: Stdin::Process(Rc::default()), netns: Rc::default() }
     }
 
+    /// A call with these variables and this stdin, which starts no process.
+    #[must_use]
+    pub fn given(env: Environment, stdin: Rc<[u8]>) -> Self {
+        Self { env, entries: &[], stdin: Stdin::Given(stdin), netns: Rc::default() }
+    }
+
     /// DEL with the parameters of this call.
     pub(crate) fn as_del(&self) -> Self {
         Self { env: Environment { command: Command::Del.as_str().to_owned(), ..self.env.clone() }, ..self.clone() }

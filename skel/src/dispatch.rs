@@ -5,6 +5,7 @@ use crate::delegate;
 use crate::erased::{Attach, Detach, Erased};
 use crate::event_loop;
 use crate::netns::NetnsPath;
+use crate::plugin::Plugin;
 use crate::record;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
@@ -104,6 +105,24 @@ async fn run_verb(
         }
         Command::Version => Ok(Reply::success(version_text(plugin.versions(), &[]))), // answered before
     }
+}
+
+/// The request that ADD of a plugin gets by this call, after the same checks: for programs that show what ADD would do.
+///
+/// # Errors
+/// Those with which ADD refuses the call.
+pub fn add_request<P: Plugin>(call: &Call) -> Result<AddRequest<P::Conf>, CniError> {
+    call.env.check(Some(Command::Add))?;
+    let stdin = call.read_stdin()?;
+    let object = Rc::new(ConfObject::parse(&stdin)?);
+    let mut raw = Raw { call: call.clone(), stdin };
+    let version = gate_version(Command::Add, object.version_text(), P::VERSIONS)?;
+    let netns = open_netns(Command::Add, &mut raw.call)?;
+    let mut conf = PluginConf::<P::Conf>::checked(&object, version)?;
+    conf.net.ipam = conf.net.ipam.filter(|_| P::DELEGATES);
+    conf.ipam.as_ref().map_or(Ok(()), |ipam| delegate::check(&raw.call, ipam))?;
+    let attachment = attachment(&raw, &object)?;
+    Ok(AddRequest { attachment, netns: netns.ok_or_else(missing_netns)?, conf, raw })
 }
 
 /// ADD, and DEL after it if the config's version cannot express the result.

@@ -46,6 +46,7 @@ mod run;
 pub use call::Call;
 pub use cni_spec;
 pub use delegate::Delegate;
+pub use dispatch::add_request;
 pub use event_loop::EventLoop;
 pub use interrupt::interrupted;
 pub use log::start_at as log_at;

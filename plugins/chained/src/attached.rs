@@ -72,6 +72,21 @@ impl Attached {
         })
     }
 
+    /// The host's end of the container's veth before it is made, by the result alone: for programs that show what ADD would do.
+    ///
+    /// # Errors
+    /// Code 110: the result has none.
+    pub fn foreseen_host_end(&self, attachment: &Attachment) -> Result<String, CniError> {
+        let name = interface::host_veth::name(attachment);
+        match self.result.interfaces.iter().any(|entry| entry.name == name && entry.sandbox.is_empty()) {
+            true => Ok(name),
+            false => {
+                Err(CniError::new(Code::UNUSABLE_RESULT, format!("cannot find the host's end of {}", self.ifname))
+                    .detail("Only veth interfaces, as of bridge and ptp, have one."))
+            }
+        }
+    }
+
     /// The host's end of the container's veth. Each end has to name the other one, by index and namespace: a container may
     /// make a link with any index. The result has to have it, too.
     ///

@@ -3,6 +3,7 @@
 use std::pin::Pin;
 
 use cni_spec::{AddResult, CniError};
+use interface::Preview;
 use interface::status::not_available;
 use interface::undo::not_done;
 use skel::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
@@ -63,6 +64,20 @@ pub async fn check<P: ChainedPlugin>(request: &CheckRequest<P::Conf>) -> Result<
     let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
     let site = Site::new(netns);
     P::check(&Call { attachment, netns, conf, attached: &attached, site: &site, raw }).await
+}
+
+/// What [`add`] would do.
+///
+/// # Errors
+/// Those that ADD would report before it changes anything.
+pub fn preview<P: ChainedPlugin>(request: &AddRequest<P::Conf>) -> Result<Preview, CniError> {
+    let AddRequest { attachment, netns, conf, raw } = request;
+    let attached = Attached::new(conf.get_prev_result()?, attachment, Some(netns));
+    let site = Site::new(netns);
+    let call = Call { attachment, netns, conf, attached: &attached, site: &site, raw };
+    let mut preview = Preview { result: attached.result.clone(), ..Preview::default() };
+    P::preview(&call, &mut preview)?;
+    Ok(preview)
 }
 
 /// Removes what ADD made, as much of it as there is.

@@ -24,6 +24,7 @@ pub use attached::Attached;
 pub use interface::check::differs;
 pub use interface::conf::invalid;
 pub use interface::failed;
+pub use interface::preview::{Preview, Shown};
 pub use lock::lock;
 pub use own::{Call, ChainedPlugin, Collecting, Removing};
 pub use site::Site;

@@ -3,6 +3,7 @@
 use cni_spec::{
     AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion,
 };
+use interface::Preview;
 use netops::Netns;
 use skel::request::Raw;
 use skel::{EventLoop, NetnsPath};
@@ -53,6 +54,16 @@ pub trait ChainedPlugin: Sized + 'static {
     /// default is right for plugins that leave nothing outside the container.
     fn gc(_collecting: &Collecting<'_, Self::Removal>) -> impl Future<Output = Vec<CniError>> {
         async { Vec::new() }
+    }
+
+    /// What ADD would do, for programs that show it: its steps, and its change of the result. Changes nothing. The attachment is
+    /// as the plugins before would make it, so its links do not exist yet.
+    ///
+    /// # Errors
+    /// Those that ADD would report before it changes anything.
+    fn preview(_call: &Call<'_, Self::Conf>, preview: &mut Preview) -> Result<(), CniError> {
+        preview.unknown.push(format!("plugin {} does not say what it would do", Self::NAME));
+        Ok(())
     }
 
     /// Whether the node could serve ADD. The default is right for plugins that need nothing of the node.

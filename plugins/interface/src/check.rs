@@ -311,6 +311,24 @@ impl<'a> Look<'a> {
     }
 }
 
+impl<O> Step<O> {
+    /// Whether CHECK compares the node with the step: those of which it does not have an empty arm below.
+    pub(crate) fn is_compared(&self) -> bool {
+        !matches!(
+            self,
+            Self::RefuseAdvertisements
+                | Self::LeaveDefaultVlan
+                | Self::DeleteRoutes(..)
+                | Self::Sysctls(_)
+                | Self::ArpNotify
+                | Self::StayDown
+                | Self::AwaitUp(_)
+                | Self::AwaitAddresses(_)
+                | Self::Forward { .. }
+        )
+    }
+}
+
 impl Step<OwnIndex> {
     /// Compares the node with the step. Sysctls are not compared: later plugins may tune them.
     pub(crate) fn check(&self, look: &mut Look<'_>, plugin: &mut dyn Attach) -> Result<(), CniError> {

@@ -10,6 +10,7 @@
 //! | [`attach`] | ADD and CHECK: the same plan, applied or compared |
 //! | [`detach`] | DEL and GC: by attachment alone |
 //! | [`status`] | STATUS |
+//! | [`preview`] | the plan as text, for programs that show what ADD would do |
 //! | [`apply`], [`check`] | a plan's steps, made or compared |
 //! | [`undo`] | what a failed ADD takes back |
 //! | [`lease`] | what an IPAM plugin gave, and its release |
@@ -29,6 +30,7 @@ pub mod plan;
 
 pub mod attach;
 pub mod detach;
+pub mod preview;
 pub mod status;
 
 pub mod apply;
@@ -55,4 +57,5 @@ pub use detach::Detaching;
 pub use error::failed;
 pub use own::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Verb};
 pub use plan::{Plan, Side, Step};
+pub use preview::{Preview, Shown};
 pub use skel;

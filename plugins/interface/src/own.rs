@@ -13,8 +13,9 @@ use skel::{EventLoop, GcRequest};
 use crate::apply::Stage;
 use crate::check::Look;
 use crate::detach::Detaching;
-use crate::plan::{Plan, Side, Turn};
+use crate::plan::{Plan, Side, Step, Turn};
 use crate::pod::Pod;
+use crate::preview::{self, Shown};
 use crate::result::without_loopback;
 use crate::{container_only, veth};
 
@@ -77,6 +78,13 @@ pub trait InterfacePlugin: Sized + 'static {
         let host = stage.host_link.clone().map(|link| (Side::Host, link));
         let container = (Side::Container, stage.link(Side::Container)?.clone());
         Ok(host.into_iter().chain([container]).collect())
+    }
+
+    /// The names of these links before they are made, for programs that show what ADD would do.
+    fn names(_call: &Call<'_, Self::Conf>, plan: &Plan<Self::Step>) -> Vec<(Side, String)> {
+        let has_veth = plan.steps.iter().any(|step| matches!(step, Step::Veth(_)));
+        let host = has_veth.then(|| (Side::Host, plan.names.host.clone()));
+        host.into_iter().chain([(Side::Container, plan.names.container.clone())]).collect()
     }
 
     /// Removes the attachment's link, if it is there, on the host or in the container.
@@ -199,6 +207,23 @@ pub trait OwnStep: fmt::Display {
     /// # Errors
     /// Code 107 naming the difference.
     fn check(&self, look: &mut Look<'_>, state: &mut Self::State) -> Result<(), CniError>;
+
+    /// Whether [`OwnStep::check`] compares anything.
+    fn is_compared(&self) -> bool {
+        true
+    }
+
+    /// The step for programs that show what ADD would do: by default its text, and whether the node is so already. Changes
+    /// nothing.
+    ///
+    /// # Errors
+    /// Why ADD would fail here.
+    fn preview(&self, look: &mut Look<'_>, state: &mut Self::State) -> Result<Vec<Shown>, CniError>
+    where
+        Self: Sized,
+    {
+        Ok(preview::of_own(self, look, state))
+    }
 }
 
 /// For plugins whose steps are all shared ones.

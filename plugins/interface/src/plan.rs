@@ -316,6 +316,17 @@ impl<O: OwnStep> Step<O> {
 }
 
 impl<O: OwnStep> Step<O> {
+    /// As [`fmt::Display`] of the plan.
+    pub(crate) fn text(&self, names: &Names) -> String {
+        struct Text<'a, O>(&'a Step<O>, &'a Names);
+        impl<O: OwnStep> fmt::Display for Text<'_, O> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f, self.1)
+            }
+        }
+        Text(self, names).to_string()
+    }
+
     /// As commands of `ip`, `bridge` and `sysctl`, a change a line.
     fn fmt(&self, f: &mut fmt::Formatter<'_>, names: &Names) -> fmt::Result {
         let Names { container, host, alias } = names;
@@ -342,7 +353,12 @@ impl<O: OwnStep> Step<O> {
             }
             Self::Masquerade(backend, addresses) => {
                 let addresses: Vec<String> = addresses.iter().map(IpNetwork::to_string).collect();
-                writeln!(f, "masquerade {} ({backend:?})", addresses.join(" "))
+                let backend = match backend {
+                    Backend::Default => "rules of iptables, or of nf_tables where those cannot be",
+                    Backend::Iptables => "rules of iptables",
+                    Backend::Nftables => "rules of nf_tables",
+                };
+                writeln!(f, "masquerade {} by {backend}", addresses.join(" "))
             }
             Self::RefuseAdvertisements => writeln!(f, "sysctl net/ipv6/conf/{host}/accept_ra=0"),
             Self::LeaveDefaultVlan => writeln!(f, "bridge vlan del vid 1 dev {host}"),

@@ -342,6 +342,17 @@ impl<'a> Table<'a> {
         self.until_not_overtaken(&mut look, false)
     }
 
+    /// An edit as a command, for programs that show what a change would be.
+    #[must_use]
+    pub fn command(&self, edit: &Edit) -> String {
+        let words = edit::words(edit);
+        match (self.dialect, self.table.family) {
+            (Dialect::Iptables(name), Family::Ip6) => format!("ip6tables -t {} {words}", name.as_str()),
+            (Dialect::Iptables(name), _) => format!("iptables -t {} {words}", name.as_str()),
+            (Dialect::Native(_), _) => format!("nft table {self}: {words}"),
+        }
+    }
+
     fn until_not_overtaken(
         &mut self,
         look: &mut dyn FnMut(&mut Self) -> Result<Vec<Edit>>,

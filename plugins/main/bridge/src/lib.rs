@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use cni_spec::{AddResult, Attachment, CniError};
-use interface::{Call, Detaching, InterfacePlugin, LinkKind, Side, Stage, Verb, conf as keys, host_veth, veth};
+use interface::{Call, Detaching, InterfacePlugin, LinkKind, Side, Stage, Step, Verb, conf as keys, host_veth, veth};
 use netops::link::{self, Kind, Link, Mac};
 use netops::{Kernel, OpError};
 use skel::GcRequest;
@@ -14,6 +14,7 @@ use skel::GcRequest;
 pub mod conf;
 pub mod plan;
 
+mod preview;
 mod shared;
 mod status;
 pub mod step;
@@ -52,6 +53,18 @@ impl InterfacePlugin for Bridge {
 
     fn links(stage: &mut Stage<'_>, state: &State) -> Result<Vec<(Side, Link)>, CniError> {
         state.links(stage)
+    }
+
+    fn names(_: &Call<'_, Conf>, plan: &Plan) -> Vec<(Side, String)> {
+        let shared = plan.steps.iter().find_map(|step| match step {
+            Step::Own(Own::Shared(shared)) => Some(shared),
+            _ => None,
+        });
+        let bridge = shared.map(|shared| (Side::Host, shared.bridge.name.clone()));
+        let gateway = shared.and_then(|shared| shared.vlan_gateway.as_ref());
+        let ends = [(Side::Host, plan.names.host.clone()), (Side::Container, plan.names.container.clone())];
+        let gateway = gateway.map(|gateway| (Side::Host, gateway.name.clone()));
+        bridge.into_iter().chain(ends).chain(gateway).collect()
     }
 
     fn remove_link(detaching: &Detaching<'_, Removal>) -> Result<(), OpError> {

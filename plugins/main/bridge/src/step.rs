@@ -4,12 +4,13 @@ use cni_spec::CniError;
 use interface::apply::UP_DEADLINE;
 use interface::check::{self, differs};
 use interface::plan::Turn;
-use interface::{Look, OwnStep, Side, Stage, failed};
+use interface::{Look, OwnStep, Shown, Side, Stage, failed};
 use netops::addr;
 use netops::link::{self, Link, Mac, Settings};
 use netops::watch::Watch;
 
 use crate::plan::{Own, Shared};
+use crate::preview;
 use crate::shared::{self, Made, find_bridge};
 
 /// What one call knows beside its plan.
@@ -75,6 +76,17 @@ impl OwnStep for Own {
                 Some(made) => made.settle().await.map_err(failed),
                 None => Ok(()),
             },
+        }
+    }
+
+    fn is_compared(&self) -> bool {
+        matches!(self, Self::Shared(_))
+    }
+
+    fn preview(&self, look: &mut Look<'_>, _: &mut State) -> Result<Vec<Shown>, CniError> {
+        match self {
+            Self::Shared(shared) => preview::shared(&look.pod.host, shared),
+            other => Ok(other.to_string().lines().map(|line| Shown::new(line).uncompared()).collect()),
         }
     }
 

@@ -47,7 +47,7 @@ impl InterfacePlugin for HostDevice {
         let dns = lease.is_some().then(|| conf.dns.clone().unwrap_or_default());
         let mut plan = Plan::new(call.attachment, lease, dns);
         if !conf.is_for_userspace() {
-            plan.push(Step::Own(Move { ifname: call.attachment.ifname.as_str().to_owned() }));
+            plan.push(Step::Own(Move { ifname: call.attachment.ifname.as_str().to_owned(), conf: conf.clone() }));
             plan.push_container(Options::default())?;
         }
         Ok(plan)

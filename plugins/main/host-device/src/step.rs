@@ -7,7 +7,7 @@ use interface::check::differs;
 use interface::plan::Turn;
 use interface::pod::Pod;
 use interface::undo::{OwnUndo, Undo};
-use interface::{Look, OwnStep, Stage, conf::invalid, failed};
+use interface::{Look, OwnStep, Shown, Stage, conf::invalid, failed};
 use netops::link::{self, Before, Link, LinkName, Place, transfer};
 use netops::{Kernel, Netns, OpError};
 
@@ -21,6 +21,8 @@ use crate::{device, home::is_returned};
 pub struct State {
     before: Option<Before>,
     master: Option<Link>,
+    /// Records of earlier ADDs of the device, which the kernel has returned: it gets back what it had, and they end.
+    returned: Vec<Record>,
     is_moved: bool,
 }
 
@@ -32,13 +34,12 @@ impl State {
     }
 }
 
-/// Finds the device and reads what it will lose. One that the kernel has returned gets its name back first: the move would
-/// otherwise take the container's name for the device's.
+/// Finds the device and reads what it will lose.
 ///
 /// # Errors
 /// The device is not on the host; with `refuseInUse`, code 103: the node uses it.
 pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
-    let mut found = device::find(conf, host)?;
+    let found = device::find(conf, host)?;
     // Of a device that is on the host every record is an earlier ADD's: its DEL must not take it from this one.
     let records = match &found {
         Some(link) => {
@@ -49,12 +50,29 @@ pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
         }
         None => holder(conf).map_err(failed)?.into_iter().collect(),
     };
-    for record in records {
-        let on_host = home::find_on_host(host, &record).map_err(failed)?;
-        let Some(link) = on_host else { return Err(device::absent(conf, Some(&record))) };
-        home::recover(host, &record, &link).and_then(|()| record::remove(record.names())).map_err(failed)?;
-        found = device::find(conf, host)?;
+    for record in &records {
+        if home::find_on_host(host, record).map_err(failed)?.is_none() {
+            return Err(device::absent(conf, Some(record)));
+        }
     }
+    match records.is_empty() {
+        true => look_at(conf, host, found),
+        false => Ok(State { returned: records, ..State::default() }),
+    }
+}
+
+/// Gives a device that the kernel has returned its name and settings back: the move would otherwise take the container's name
+/// for the device's.
+fn take_back(records: &[Record], conf: &Conf, host: &Kernel) -> Result<State, CniError> {
+    for record in records {
+        let on_host = home::find_on_host(host, record).map_err(failed)?;
+        let Some(link) = on_host else { return Err(device::absent(conf, Some(record))) };
+        home::recover(host, record, &link).and_then(|()| record::remove(record.names())).map_err(failed)?;
+    }
+    look_at(conf, host, device::find(conf, host)?)
+}
+
+fn look_at(conf: &Conf, host: &Kernel, found: Option<Link>) -> Result<State, CniError> {
     let link = found.ok_or_else(|| device::absent(conf, None))?;
     if link.loopback {
         return Err(invalid(format_args!("link {} is the loopback link, which no container can have", link.name)));
@@ -70,7 +88,7 @@ pub fn observe(conf: &Conf, host: &Kernel) -> Result<State, CniError> {
         tracing::warn!(device = link.name, loses, "the device leaves the node, which used it");
     }
     let master = before.link.master.map(|index| link::find_index(host, index)).transpose().map_err(failed)?.flatten();
-    Ok(State { before: Some(before), master, is_moved: false })
+    Ok(State { before: Some(before), master, ..State::default() })
 }
 
 /// The record of the device that the config selects by name, if a container has it.
@@ -94,6 +112,8 @@ pub fn holder(conf: &Conf) -> Result<Option<Record>, OpError> {
 pub struct Move {
     /// The interface's name.
     pub ifname: String,
+    /// The keys that select the device.
+    pub conf: Conf,
 }
 
 impl fmt::Display for Move {
@@ -114,8 +134,11 @@ impl OwnStep for Move {
     }
 
     async fn apply(&self, stage: &mut Stage<'_>, state: &mut State) -> Result<(), CniError> {
-        let Some(before) = &state.before else { return Ok(()) };
         let Pod { host, netns, container } = stage.pod;
+        if !state.returned.is_empty() {
+            *state = take_back(&state.returned, &self.conf, host)?;
+        }
+        let Some(before) = &state.before else { return Ok(()) };
         let name = LinkName::parse(&self.ifname).map_err(|error| invalid(error.to_string()))?;
         let own = Netns::current()
             .map_err(|error| failed(OpError::state("open", "the host's namespace", error.to_string())))?;
@@ -131,6 +154,21 @@ impl OwnStep for Move {
         stage.set_container(moved);
         state.is_moved = true;
         Ok(())
+    }
+
+    fn preview(&self, _: &mut Look<'_>, state: &mut State) -> Result<Vec<Shown>, CniError> {
+        let mut steps = Vec::new();
+        for record in &state.returned {
+            let text = format!("give {} its name, settings and addresses back", record.device.name);
+            steps.push(Shown::new(text).uncompared());
+        }
+        let before = state.before.as_ref().map(|before| before.link.name.clone());
+        let returned = state.returned.first().map(|record| record.device.name.clone());
+        if let Some(device) = before.or(returned) {
+            let text = format!("ip link set {device} netns CONTAINER name {} alias {device}", self.ifname);
+            steps.push(Shown::new(text));
+        }
+        Ok(steps)
     }
 
     fn check(&self, look: &mut Look<'_>, _: &mut State) -> Result<(), CniError> {

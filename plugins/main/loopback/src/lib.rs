@@ -3,10 +3,13 @@
 //! A runtime calls it under any interface name: `CNI_IFNAME` is ignored, the interface is `lo`. It has no
 //! keys, keeps no state and leaves nothing on the node.
 
+use std::str::FromStr;
+
 use cni_spec::{AddResult, CniError, Code, Interface, Ip};
 use interface::check::differs;
 use interface::failed;
 use interface::pod::{find_netns, open_kernel};
+use interface::{Preview, Shown};
 use ipnetwork::IpNetwork;
 use netops::link::{self, Link, Settings, Target};
 use netops::{Kernel, addr};
@@ -57,6 +60,21 @@ impl Plugin for Loopback {
             false => Err(differs(format!("link {LO} in {}", request.netns), "it is down")),
         }
     }
+}
+
+/// What ADD would do, for programs that show it. Changes nothing.
+///
+/// # Errors
+/// Those that ADD would report before it changes anything.
+pub fn preview(request: &AddRequest<()>) -> Result<Preview, CniError> {
+    let prev = request.conf.prev_result()?;
+    let net = open_kernel(&request.netns)?;
+    let lo = link::get(&net, &Target::named(LO)).map_err(failed)?;
+    own_addresses(&net, &lo)?;
+    let addresses = [IpNetwork::from_str("127.0.0.1/8"), IpNetwork::from_str("::1/128")].into_iter().flatten();
+    let result = prev.unwrap_or_else(|| result(&request.netns, &addresses.collect::<Vec<_>>()));
+    let steps = vec![Shown::new(format!("ip link set {LO} up")).so_if(lo.up)];
+    Ok(Preview { steps, result, unknown: Vec::new() })
 }
 
 fn up(up: bool) -> Settings {

@@ -41,6 +41,10 @@ impl OwnStep for Own {
         Ok(())
     }
 
+    fn is_compared(&self) -> bool {
+        false
+    }
+
     fn check(&self, _: &mut Look<'_>, _: &mut State) -> Result<(), CniError> {
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! The bandwidth plugin's keys.
 
+use std::fmt;
+
 use chained::invalid;
 use cni_spec::{CniError, ConfObject, FromAnyConf, FromConf};
 use netops::tc::Tbf;
@@ -35,6 +37,13 @@ pub enum Queue {
 pub struct Limit {
     rate_bytes: u64,
     burst_bytes: u32,
+}
+
+impl fmt::Display for Limit {
+    /// In the syntax of `tc qdisc`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tbf rate {}bit burst {}b latency {}us", self.rate_bytes * 8, self.burst_bytes, LATENCY_US)
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -8,7 +8,7 @@ pub mod ifb;
 
 use std::fmt;
 
-use chained::{Call, ChainedPlugin, Collecting, Removing, Site, Txn, Undo, differs, failed};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Txn, Undo, differs, failed};
 use cni_spec::{AddResult, CniError, Code, Interface};
 use interface::host_veth;
 use interface::pod::Pod;
@@ -61,6 +61,35 @@ impl ChainedPlugin for Bandwidth {
                 Some(entry) => *entry = own,
                 None => result.interfaces.push(own),
             }
+        }
+        Ok(())
+    }
+
+    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+        let Conf { ingress, egress, queue } = call.conf.own;
+        if ingress.is_none() && egress.is_none() {
+            return Ok(());
+        }
+        let veth = call.attached.foreseen_host_end(call.attachment)?;
+        let shape = |preview: &mut Preview, link: &str, limit: Limit| {
+            preview.step(format!("tc qdisc add dev {link} root {limit}"));
+            if queue == Queue::FqCodel {
+                preview.step(format!("tc qdisc add dev {link} parent 1:1 fq_codel"));
+            }
+        };
+        if let Some(limit) = ingress {
+            shape(preview, &veth, limit);
+        }
+        if let Some(limit) = egress {
+            let host = Kernel::host().map_err(failed)?;
+            let name = ifb::free_name(&host, call.attachment).map_err(failed)?;
+            preview.push(Shown::new(format!("tc qdisc add dev {veth} ingress")).uncompared());
+            preview.step(format!("ip link add {name} type ifb"));
+            shape(preview, &name, limit);
+            preview.step(format!("ip link set {name} up"));
+            let action = format!("action mirred egress redirect dev {name}");
+            preview.step(format!("tc filter add dev {veth} parent ffff: matchall {action}"));
+            preview.result.interfaces.push(Interface { name, ..Interface::default() });
         }
         Ok(())
     }

@@ -14,9 +14,9 @@ mod rules;
 use std::fmt;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Collecting, Removing, Txn, differs, failed, invalid};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Txn, differs, failed, invalid};
 use cni_spec::{AddResult, Attachment, CniError, Code};
-use filter::iptables::{Table, TableName};
+use filter::iptables::{Edit, Table, TableName};
 use filter::{Filter, Names};
 use netops::nft::Family;
 use netops::{Errno, OpError};
@@ -65,6 +65,41 @@ impl ChainedPlugin for Firewall {
                 }
                 txn.checkpoint().await;
             }
+        }
+        Ok(())
+    }
+
+    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+        let conf = &call.conf.own;
+        let (addresses, bridge) = (addresses(&call.attached.result), bridge(call)?);
+        if addresses.is_empty() {
+            preview.unknown.push("the rules that let packets pass: the addresses are not known before".to_owned());
+        }
+        let firewalld = find_firewalld(conf.backend)?;
+        if firewalld.is_none() || conf.policy.is_some() {
+            let mut filter = open(call.raw.search_path())?;
+            for family in FAMILIES {
+                let own = of_family(&addresses, family);
+                if own.is_empty() {
+                    continue;
+                }
+                let attached = attached(call, &own, bridge, firewalld.is_none());
+                let mut table = table(&mut filter, conf.backend, family)?;
+                for edit in rules::present(&mut table, attached).map_err(failed)? {
+                    preview.push(Shown::new(table.command(&edit)).so_if(true));
+                }
+                for edit in rules::edits(&mut table, attached).map_err(failed)? {
+                    let shown = Shown::new(table.command(&edit));
+                    preview.push(match &edit {
+                        Edit::Append(rule) | Edit::Prepend(rule) if rules::is_compared(attached, rule) => shown,
+                        _ => shown.uncompared(),
+                    });
+                }
+            }
+        }
+        if firewalld.is_some() {
+            let add = |address| format!("firewall-cmd --zone={} --add-source={address}", conf.zone);
+            addresses.into_iter().for_each(|address| preview.step(add(address)));
         }
         Ok(())
     }

@@ -119,16 +119,58 @@ fn shared_rule(chain: &str, rule: Rule) -> NewRule {
 
 /// Makes the rules; with addresses of an earlier ADD of the attachment they are replaced.
 pub(crate) fn add(table: &mut Table<'_>, attached: Attached<'_>) -> Result<()> {
-    table.change(|table| {
-        let mut edits = Vec::new();
-        if attached.is_accepted_here {
-            edits.extend(accepting(table, attached)?);
+    table.change(|table| edits(table, attached))
+}
+
+/// The edits of an ADD.
+pub(crate) fn edits(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>> {
+    let mut edits = Vec::new();
+    if attached.is_accepted_here {
+        edits.extend(accepting(table, attached)?);
+    }
+    if let Some(isolation) = attached.isolation {
+        edits.extend(isolating(table, isolation)?);
+    }
+    Ok(edits)
+}
+
+/// The rules that CHECK looks for: jumps of `FORWARD`, and the rest.
+fn wanted<'a>(attached: Attached<'a>) -> [Vec<(&'a str, Rule)>; 2] {
+    let (mut jumps, mut rules) = (Vec::new(), Vec::new());
+    if attached.is_accepted_here {
+        jumps.push((OWN, commented("rules", Rule::jump(OWN))));
+        rules.push((OWN, commented("admin overrides", Rule::jump(attached.admin_chain))));
+        rules.extend(attached.addresses.iter().flat_map(|address| accepts(*address)).map(|rule| (OWN, rule)));
+    }
+    if let Some(isolation) = attached.isolation {
+        jumps.push((STAGE_1, policy_comment(EITHER, Rule::jump(STAGE_1))));
+        rules.extend(bridge_rules(isolation));
+    }
+    [jumps, rules]
+}
+
+/// Whether CHECK looks for this rule.
+pub(crate) fn is_compared(attached: Attached<'_>, rule: &NewRule) -> bool {
+    let [jumps, rules] = wanted(attached);
+    rule.chain == FORWARD && jumps.iter().any(|(_, jump)| *jump == rule.rule)
+        || rules.iter().any(|(chain, wanted)| *chain == rule.chain && *wanted == rule.rule)
+}
+
+/// The rules that CHECK looks for and that are there already, for programs that show what ADD would do.
+pub(crate) fn present(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>> {
+    let [jumps, rules] = wanted(attached);
+    let mut present = Vec::new();
+    for (chain, jump) in jumps {
+        if table.has_jump(FORWARD, chain, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, &jump)))? {
+            present.push(Edit::Prepend(shared_rule(FORWARD, jump)));
         }
-        if let Some(isolation) = attached.isolation {
-            edits.extend(isolating(table, isolation)?);
+    }
+    for (chain, rule) in rules {
+        if is_there(&table.list(chain)?.unwrap_or_default(), &rule) {
+            present.push(Edit::Append(shared_rule(chain, rule)));
         }
-        Ok(edits)
-    })
+    }
+    Ok(present)
 }
 
 fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>> {
@@ -216,17 +258,7 @@ fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit
 pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Option<String>> {
     let place = table.to_string();
     let lacks = |chain: &str, rule: &Rule| Ok(Some(format!("chain {chain} of table {place} lacks the rule{rule}")));
-    let mut jumps: Vec<(&str, Rule)> = Vec::new();
-    let mut wanted: Vec<(&str, Rule)> = Vec::new();
-    if attached.is_accepted_here {
-        jumps.push((OWN, commented("rules", Rule::jump(OWN))));
-        wanted.push((OWN, commented("admin overrides", Rule::jump(attached.admin_chain))));
-        wanted.extend(attached.addresses.iter().flat_map(|address| accepts(*address)).map(|rule| (OWN, rule)));
-    }
-    if let Some(isolation) = attached.isolation {
-        jumps.push((STAGE_1, policy_comment(EITHER, Rule::jump(STAGE_1))));
-        wanted.extend(bridge_rules(isolation));
-    }
+    let [jumps, wanted] = wanted(attached);
     for (chain, jump) in &jumps {
         if !table.has_jump(FORWARD, chain, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, jump)))? {
             return lacks(FORWARD, jump);

@@ -183,33 +183,53 @@ pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<
 
 fn add_at_once(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
     let mut holders = Vec::new();
-    table.change(|table| {
-        let (chain, found) = choose_chain(table, pod)?;
-        let ports: Vec<u16> = pod.conf.mappings.iter().map(|mapping| mapping.host_port).collect();
-        let entries = table.list_ports(DNAT, &chain, &ports)?;
-        let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
-        let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
-        let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
-        let (living, dead) = holder::in_chains(table, &contested, pod)?;
-        holders = living;
-        if refuse && !holders.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut edits = shared(pod, table)?;
-        let rules = pod.rules();
-        let is_filled = is_same(table, found.as_deref(), &rules);
-        match &found {
-            None => edits.push(Edit::CreateChain(chain.clone())),
-            Some(_) if !is_filled => edits.push(Edit::FlushChain(chain.clone())),
-            Some(_) => {}
-        }
-        if !is_filled {
-            edits.extend(pod.additions(&chain, rules, true));
-        }
-        edits.extend(entry_edits(table, pod, &chain, own, &dead));
-        Ok(edits)
-    })?;
+    table.change(|table| edits(table, pod, refuse, &mut holders))?;
     Ok(holders)
+}
+
+/// The edits of an ADD, and the containers that hold a port already.
+pub(crate) fn edits(
+    table: &mut Table<'_>,
+    pod: &Pod<'_>,
+    refuse: bool,
+    holders: &mut Vec<Holder>,
+) -> Result<Vec<Edit>> {
+    let (chain, found) = choose_chain(table, pod)?;
+    let ports: Vec<u16> = pod.conf.mappings.iter().map(|mapping| mapping.host_port).collect();
+    let entries = table.list_ports(DNAT, &chain, &ports)?;
+    let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
+    let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
+    let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
+    let (living, dead) = holder::in_chains(table, &contested, pod)?;
+    *holders = living;
+    if refuse && !holders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut edits = shared(pod, table)?;
+    let rules = pod.rules();
+    let is_filled = is_same(table, found.as_deref(), &rules);
+    match &found {
+        None => edits.push(Edit::CreateChain(chain.clone())),
+        Some(_) if !is_filled => edits.push(Edit::FlushChain(chain.clone())),
+        Some(_) => {}
+    }
+    if !is_filled {
+        edits.extend(pod.additions(&chain, rules, true));
+    }
+    edits.extend(entry_edits(table, pod, &chain, own, &dead));
+    Ok(edits)
+}
+
+/// The rules that CHECK compares and that are there already, for programs that show what ADD would do.
+pub(crate) fn present(table: &mut Table<'_>) -> Result<Vec<Edit>> {
+    let mut present = Vec::new();
+    for chain in ["PREROUTING", "OUTPUT"] {
+        let jump = Rule { to_local: true, ..Rule::jump(DNAT) };
+        if table.has(chain, &jump)? {
+            present.push(Edit::Append(NewRule { chain: chain.to_owned(), rule: jump, note: None }));
+        }
+    }
+    Ok(present)
 }
 
 /// The rules in the shared chain, made anew if they differ.

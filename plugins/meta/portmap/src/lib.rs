@@ -24,9 +24,9 @@ mod localnet;
 use std::fmt;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Collecting, Removing, Txn, differs, failed};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Txn, differs, failed};
 use cni_spec::{AddResult, Attachment, CniError, Code};
-use filter::iptables::{Table, TableName};
+use filter::iptables::{Edit, Table, TableName};
 use filter::{Filter, Names};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
@@ -74,6 +74,47 @@ impl ChainedPlugin for Portmap {
             }
             forget_flows(&udp_destinations(&pod));
             txn.checkpoint().await;
+        }
+        Ok(())
+    }
+
+    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+        let conf = &call.conf.own;
+        if conf.mappings.is_empty() {
+            return Ok(());
+        }
+        let addresses = addresses(call);
+        if addresses.is_empty() {
+            preview
+                .unknown
+                .push("the rules that forward ports: the container's address is not known before".to_owned());
+        }
+        let mut filter = open(call.raw.search_path())?;
+        for address in addresses {
+            let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
+            let pod = Pod { names: names(call.attachment), conf, family, address };
+            let refuse = conf.on_port_in_use == OnPortInUse::Error;
+            let holders = with_table(&mut filter, &pod, &mut |table, backend| {
+                let mut holders = Vec::new();
+                let (edits, present) = match backend {
+                    Backend::Iptables => {
+                        (iptables::edits(table, &pod, refuse, &mut holders)?, iptables::present(table)?)
+                    }
+                    Backend::Nftables => (native::edits(table, &pod, refuse, &mut holders)?, Vec::new()),
+                };
+                for edit in present {
+                    preview.push(Shown::new(table.command(&edit)).so_if(true));
+                }
+                for edit in edits {
+                    let shown = Shown::new(table.command(&edit));
+                    preview.push(if is_compared(&edit) { shown } else { shown.uncompared() });
+                }
+                Ok(holders)
+            })?;
+            report(holders, refuse)?;
+            if localnet::is_needed(&pod) {
+                preview.push(Shown::new(localnet::text(&pod)).uncompared());
+            }
         }
         Ok(())
     }
@@ -136,6 +177,17 @@ impl ChainedPlugin for Portmap {
 
 fn open(search_path: &str) -> Result<Filter, CniError> {
     Ok(Filter::open().map_err(failed)?.searching(search_path))
+}
+
+/// Whether CHECK looks for what this edit makes: the container's own rules, and those that lead there.
+fn is_compared(edit: &Edit) -> bool {
+    match edit {
+        Edit::Append(new) | Edit::Prepend(new) => {
+            new.note.is_some() || new.rule.to_local || new.chain.starts_with(iptables::OWN)
+        }
+        Edit::CreateChain(chain) => chain.starts_with(iptables::OWN),
+        Edit::Delete(_) | Edit::FlushChain(_) | Edit::DeleteChain(_) => false,
+    }
 }
 
 /// The first IPv4 and the first IPv6 address of the container's interface.

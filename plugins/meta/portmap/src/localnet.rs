@@ -10,12 +10,21 @@ use netops::{Kernel, link, route};
 
 use crate::pod::Pod;
 
-/// Turns it on for the node's interface that leads to the container, if a port of 127.0.0.1 is forwarded at all: with snat,
-/// for a mapping of any host address, or of a loopback one. As in the reference it stays on.
-pub(crate) fn enable(host: &Kernel, pod: &Pod<'_>) -> Result<()> {
+/// Whether a port of 127.0.0.1 is forwarded at all: with snat, for a mapping of any host address, or of a loopback one.
+pub(crate) fn is_needed(pod: &Pod<'_>) -> bool {
     let is_loopback = |ip: IpAddr| ip.is_loopback();
-    let is_needed = pod.mappings().iter().any(|mapping| mapping.destination().is_none_or(is_loopback));
-    if pod.family != Family::Ip || pod.conf.snat.is_none() || !is_needed {
+    let is_mapped = pod.mappings().iter().any(|mapping| mapping.destination().is_none_or(is_loopback));
+    pod.family == Family::Ip && pod.conf.snat.is_some() && is_mapped
+}
+
+/// What [`enable`] does, for programs that show it: the route to the container may not be there yet.
+pub(crate) fn text(pod: &Pod<'_>) -> String {
+    format!("sysctl net/ipv4/conf/LINK/route_localnet=1, LINK being the node's link towards {}", pod.address.ip())
+}
+
+/// Turns it on for the node's interface that leads to the container, if it [`is_needed`]. As in the reference it stays on.
+pub(crate) fn enable(host: &Kernel, pod: &Pod<'_>) -> Result<()> {
+    if !is_needed(pod) {
         return Ok(());
     }
     let leads_there = match route::lookup(host, pod.address.ip()) {

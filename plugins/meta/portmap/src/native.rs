@@ -119,43 +119,51 @@ fn shared(table: &mut Table<'_>) -> Result<Vec<Edit>> {
 /// is changed.
 pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
     let mut holders = Vec::new();
-    table.change(|table| {
-        let ports = table.list(PORTS)?.unwrap_or_default();
-        let masquerading = table.list(MASQUERADING)?.unwrap_or_default();
-        let owner = pod.names.owner();
-        let address = [pod.address.ip()];
-        // The reference's rules for this address and container are the attachment's.
-        let is_own = |found: &Found| match &found.note {
-            Some(note) => owner.owns(Some(note)),
-            None => is_of(found, pod.names) && crate::pod::target(found) == Some(address[0]),
-        };
-        let (own, others): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_own);
-        let own_masquerading: Vec<_> = masquerading.into_iter().filter(is_own).collect();
-        let named = others.iter().map(|found| (found, format!("id: {}", found.comment().unwrap_or_default())));
-        let (living, dead) = holder::of_rules(named, pod);
-        holders = living;
-        if refuse && !holders.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut edits = shared(table)?;
-        let is_contested = |rule: &Rule| {
-            rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
-        };
-        let (first, rest): (Vec<_>, Vec<_>) = pod.forwarding().into_iter().partition(is_contested);
-        if !is_same(table, &own, first.iter().chain(&rest)) {
-            edits.extend(own.into_iter().map(Edit::Delete));
-            // Before those of containers that are gone, which their DEL or GC removes.
-            edits.extend(first.into_iter().map(|rule| Edit::Prepend(pod.new_rule(PORTS, rule))));
-            edits.extend(rest.into_iter().map(|rule| Edit::Append(pod.new_rule(PORTS, rule))));
-        }
-        let rules = pod.masquerading();
-        if !is_same(table, &own_masquerading, rules.iter()) {
-            edits.extend(own_masquerading.into_iter().map(Edit::Delete));
-            edits.extend(rules.into_iter().map(|rule| Edit::Append(pod.new_rule(MASQUERADING, rule))));
-        }
-        Ok(edits)
-    })?;
+    table.change(|table| edits(table, pod, refuse, &mut holders))?;
     Ok(holders)
+}
+
+/// The edits of an ADD, and the containers that hold a port already.
+pub(crate) fn edits(
+    table: &mut Table<'_>,
+    pod: &Pod<'_>,
+    refuse: bool,
+    holders: &mut Vec<Holder>,
+) -> Result<Vec<Edit>> {
+    let ports = table.list(PORTS)?.unwrap_or_default();
+    let masquerading = table.list(MASQUERADING)?.unwrap_or_default();
+    let owner = pod.names.owner();
+    let address = [pod.address.ip()];
+    // The reference's rules for this address and container are the attachment's.
+    let is_own = |found: &Found| match &found.note {
+        Some(note) => owner.owns(Some(note)),
+        None => is_of(found, pod.names) && crate::pod::target(found) == Some(address[0]),
+    };
+    let (own, others): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_own);
+    let own_masquerading: Vec<_> = masquerading.into_iter().filter(is_own).collect();
+    let named = others.iter().map(|found| (found, format!("id: {}", found.comment().unwrap_or_default())));
+    let (living, dead) = holder::of_rules(named, pod);
+    *holders = living;
+    if refuse && !holders.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut edits = shared(table)?;
+    let is_contested = |rule: &Rule| {
+        rule.protocol.zip(rule.port).is_some_and(|(protocol, port)| dead.contains(&(protocol as u8, port)))
+    };
+    let (first, rest): (Vec<_>, Vec<_>) = pod.forwarding().into_iter().partition(is_contested);
+    if !is_same(table, &own, first.iter().chain(&rest)) {
+        edits.extend(own.into_iter().map(Edit::Delete));
+        // Before those of containers that are gone, which their DEL or GC removes.
+        edits.extend(first.into_iter().map(|rule| Edit::Prepend(pod.new_rule(PORTS, rule))));
+        edits.extend(rest.into_iter().map(|rule| Edit::Append(pod.new_rule(PORTS, rule))));
+    }
+    let rules = pod.masquerading();
+    if !is_same(table, &own_masquerading, rules.iter()) {
+        edits.extend(own_masquerading.into_iter().map(Edit::Delete));
+        edits.extend(rules.into_iter().map(|rule| Edit::Append(pod.new_rule(MASQUERADING, rule))));
+    }
+    Ok(edits)
 }
 
 fn spelled(table: &Table<'_>, rule: &Rule) -> Option<Rule> {

@@ -8,7 +8,7 @@ mod tables;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Removing, Txn, differs, failed, lock};
+use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Txn, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use interface::pod::Pod;
 use ipnetwork::IpNetwork;
@@ -62,6 +62,35 @@ impl ChainedPlugin for Sbr {
             txn.checkpoint().await;
         }
         clear_main(inside, txn, own, &ips, &routes)
+    }
+
+    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+        let (ips, own, ifname) = (ips(call), &call.conf.own, &call.attachment.ifname);
+        if call.attached.result.ips.is_empty() {
+            preview.unknown.push("rules and tables: the interface's addresses are not known before".to_owned());
+        }
+        let inside = &call.site.pod()?.container;
+        let mut first = FIRST_TABLE;
+        for ip in &ips {
+            let free = || rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| no_table(inside));
+            let table = own.table.map_or_else(free, Ok)?;
+            let rule = Rule { source: single(ip.address.ip()), table, priority: None };
+            preview.step(format!("ip rule add {rule}"));
+            if own.table.is_some() {
+                continue;
+            }
+            if let Some(gateway) = gateway_of(&own.gateways, ip) {
+                preview.step(format!("ip route add default via {gateway} dev {ifname} table {table}"));
+            }
+            let copied = format!("copy the routes of {ifname} that belong to {} into table {table}", ip.address);
+            preview.push(Shown::new(copied).uncompared());
+            first = table.saturating_add(1);
+        }
+        if own.table.is_none() && !ips.is_empty() {
+            let but = if own.add_source_hints { ", but those to its subnets" } else { "" };
+            preview.push(Shown::new(format!("take the routes of {ifname} out of table main{but}")).uncompared());
+        }
+        Ok(())
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
@@ -142,9 +171,11 @@ fn table_for(inside: &Kernel, link: &Link, own: &Conf, ip: &Ip, first: u32) -> R
             return Ok(table);
         }
     }
-    rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| {
-        CniError::new(Code::KERNEL, format!("cannot choose a routing table in {}: none is free", inside.place()))
-    })
+    rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| no_table(inside))
+}
+
+fn no_table(inside: &Kernel) -> CniError {
+    CniError::new(Code::KERNEL, format!("cannot choose a routing table in {}: none is free", inside.place()))
 }
 
 /// Has packets from the address routed by the table.

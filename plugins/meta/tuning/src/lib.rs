@@ -14,7 +14,7 @@ pub mod sysctls;
 
 use std::fmt;
 
-use chained::{Call, ChainedPlugin, Collecting, Removing, Site, Txn, Undo, differs, failed};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Txn, Undo, differs, failed};
 use cni_spec::{AddResult, CniError};
 use netops::Kernel;
 use netops::link::{self, Link, Settings};
@@ -61,6 +61,28 @@ impl ChainedPlugin for Tuning {
         }
         // Last: what a sysctl does cannot always be undone by writing the old value.
         sysctls::write(&pod.netns, &sysctls, txn)
+    }
+
+    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+        let own = &call.conf.own;
+        let wanted = own.wanted(call.raw)?;
+        allowlist::require(&own.sysctls)?;
+        let ifname = call.attachment.ifname.as_str();
+        if wanted != Settings::default() {
+            let record = Record::of(&own.data_dir, call.attachment);
+            preview.push(Shown::new(format!("write {}", record.path().display())).uncompared());
+        }
+        for part in parts(&wanted) {
+            preview.step(format!("ip link set {ifname}{}", words(&part)));
+        }
+        let place = call.attached.place();
+        if let Some(entry) = place.and_then(|place| preview.result.interfaces.get_mut(place)) {
+            entry.mac = wanted.mac.map_or(std::mem::take(&mut entry.mac), |mac| mac.to_string());
+        }
+        for (key, value) in own.sysctls(&call.attachment.ifname)? {
+            preview.step(format!("{key}={value}"));
+        }
+        Ok(())
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
@@ -120,6 +142,21 @@ fn parts(all: &Settings) -> Vec<Settings> {
         Settings { tx_queue_len: all.tx_queue_len, ..none() },
     ];
     parts.into_iter().filter(|part| *part != none()).collect()
+}
+
+/// Settings in the words of `ip link set`.
+fn words(settings: &Settings) -> String {
+    let Settings { mac, promisc, mtu_bytes, allmulti, tx_queue_len, .. } = settings;
+    let word = |key: &str, value: Option<String>| value.map(|value| format!(" {key} {value}")).unwrap_or_default();
+    let on = |flag: bool| if flag { "on" } else { "off" }.to_owned();
+    [
+        word("address", mac.map(|mac| mac.to_string())),
+        word("promisc", promisc.map(on)),
+        word("mtu", mtu_bytes.map(|mtu| mtu.to_string())),
+        word("allmulticast", allmulti.map(on)),
+        word("txqueuelen", tx_queue_len.map(|length| length.to_string())),
+    ]
+    .concat()
 }
 
 fn compare(link: &Link, wanted: &Settings) -> Result<(), CniError> {

@@ -3,7 +3,7 @@
 pub mod conf;
 pub mod member;
 
-use chained::{Call, ChainedPlugin, Removing, Txn, differs, failed, lock};
+use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Txn, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code};
 use interface::pod::Pod;
 use interface::status::probe_kind;
@@ -33,6 +33,20 @@ impl ChainedPlugin for VrfPlugin {
         let vrf = ensure_vrf(pod, txn, &call.conf.own)?;
         txn.checkpoint().await;
         Member::read(pod, link)?.join(pod, txn, &vrf).await
+    }
+
+    fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
+        let (name, ifname) = (&call.conf.own.name, &call.attachment.ifname);
+        let (table, is_there, is_up) = match choose(&call.site.pod()?.container, &call.conf.own)? {
+            Chosen::Found(Link { kind: Kind::Vrf(Vrf { table }), up, .. }) => (table, true, up),
+            Chosen::Found(link) => return Err(CniError::new(Code::INTERNAL, format!("{} is no VRF", link.name))),
+            Chosen::New(table) => (table, false, false),
+        };
+        preview.push(Shown::new(format!("ip link add {name} type vrf table {table}")).so_if(is_there));
+        preview.push(Shown::new(format!("ip link set {name} up")).so_if(is_up));
+        preview.step(format!("ip link set {ifname} master {name}"));
+        preview.push(Shown::new(format!("move the routes of {ifname} to table {table}")).uncompared());
+        Ok(())
     }
 
     async fn check(call: &Call<'_, Conf>) -> Result<(), CniError> {
@@ -87,10 +101,16 @@ fn require_free(inside: &Kernel, link: &Link, vrf: &LinkName) -> Result<(), CniE
     Err(CniError::new(Code::EXISTS, msg))
 }
 
-/// The VRF of the name, made if it is not there.
-fn ensure_vrf(pod: &Pod, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
+/// The VRF that an ADD uses.
+enum Chosen {
+    Found(Link),
+    /// One is made, with this table.
+    New(u32),
+}
+
+/// The VRF of the name, or the table of a new one.
+fn choose(inside: &Kernel, conf: &Conf) -> Result<Chosen, CniError> {
     let Conf { name, table } = conf;
-    let inside = &pod.container;
     let cannot =
         |why: String| Err(CniError::new(Code::EXISTS, format!("cannot use VRF {name} in {}: {why}", inside.place())));
     if let Some(link) = link::find(inside, name.as_str()).map_err(failed)? {
@@ -98,25 +118,36 @@ fn ensure_vrf(pod: &Pod, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
             (Kind::Vrf(found), Some(table)) if found.table != *table => {
                 cannot(format!("it is there with table {}, not {table}", found.table))
             }
-            (Kind::Vrf(_), _) => {
-                let up = Settings { up: Some(true), ..Settings::default() };
-                if link.up { Ok(link) } else { link::set_and_get(inside, &(&link).into(), &up).map_err(failed) }
-            }
+            (Kind::Vrf(_), _) => Ok(Chosen::Found(link)),
             (kind, _) => cannot(format!("a {kind} has that name")),
         };
     }
     let vrfs = link::list(inside, None).map_err(failed)?;
     let holder = |table: u32| vrfs.iter().find(|link| matches!(&link.kind, Kind::Vrf(vrf) if vrf.table == table));
-    let table = match table {
+    match table {
         Some(table) => match holder(*table) {
-            Some(other) => return cannot(format!("VRF {} has table {table}", other.name)),
-            None => *table,
+            Some(other) => cannot(format!("VRF {} has table {table}", other.name)),
+            None => Ok(Chosen::New(*table)),
         },
-        None => free_table(inside, &|table| holder(table).is_some())?,
-    };
-    txn.push(Box::new(DeleteVrf(name.clone())));
-    let new = NewLink { up: true, ..NewLink::new(name, Kind::Vrf(Vrf { table })) };
-    link::create(inside, &new, None).map_err(failed)
+        None => free_table(inside, &|table| holder(table).is_some()).map(Chosen::New),
+    }
+}
+
+/// The VRF of the name, made if it is not there.
+fn ensure_vrf(pod: &Pod, txn: &Txn, conf: &Conf) -> Result<Link, CniError> {
+    let (inside, name) = (&pod.container, &conf.name);
+    match choose(inside, conf)? {
+        Chosen::Found(link) if link.up => Ok(link),
+        Chosen::Found(link) => {
+            let up = Settings { up: Some(true), ..Settings::default() };
+            link::set_and_get(inside, &(&link).into(), &up).map_err(failed)
+        }
+        Chosen::New(table) => {
+            txn.push(Box::new(DeleteVrf(name.clone())));
+            let new = NewLink { up: true, ..NewLink::new(name, Kind::Vrf(Vrf { table })) };
+            link::create(inside, &new, None).map_err(failed)
+        }
+    }
 }
 
 /// The lowest table that no VRF has, as in the reference, and that no rule names and no route is in.

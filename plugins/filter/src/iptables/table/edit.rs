@@ -86,6 +86,18 @@ pub(super) fn nft_changes(table: &nft::Table, dialect: Dialect, edit: Edit) -> R
     })
 }
 
+/// An edit in the words of iptables, for programs that show it.
+pub(super) fn words(edit: &Edit) -> String {
+    match edit {
+        Edit::Delete(Found { rule, id: Id::Handle(found), .. }) => {
+            let rule = rule.as_ref().map_or_else(|| " (another program's rule)".to_owned(), ToString::to_string);
+            format!("-D {}{rule}", found.chain)
+        }
+        Edit::DeleteChain(chain) => format!("-X {chain}"),
+        other => line(other).trim_end().to_owned(),
+    }
+}
+
 /// An edit as a line for iptables-restore.
 pub(super) fn line(edit: &Edit) -> String {
     match edit {

@@ -144,7 +144,7 @@ fn a_gateway_of_both_families() {
             ip link add veth0b29d7cd mtu 1400 master cni0 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
             ip link set veth0b29d7cd up
-            masquerade 10.1.0.5/24 fd00::5/64 (Default)
+            masquerade 10.1.0.5/24 fd00::5/64 by rules of iptables, or of nf_tables where those cannot be
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             sysctl net/ipv6/conf/eth0/accept_ra=0
             sysctl net/ipv6/conf/eth0/accept_dad=0

@@ -24,7 +24,7 @@ fn both_families() {
         expect![[r#"
             ip link add veth0b29d7cd mtu 1400 type veth peer eth0
             ip link set veth0b29d7cd alias cni:net/c1/eth0
-            masquerade 10.1.0.5/24 fd00::5/64 (Iptables)
+            masquerade 10.1.0.5/24 fd00::5/64 by rules of iptables
             sysctl net/ipv6/conf/veth0b29d7cd/accept_ra=0
             ip link set veth0b29d7cd up
             ip address add 10.1.0.1/32 dev veth0b29d7cd

@@ -1,0 +1,156 @@
+//! What ADD would do here and now, for programs that show it: the plan's steps as text. Nothing is changed.
+
+use cni_spec::{AddResult, CniError, Interface, Ip};
+use netops::sysctl::{self, Key};
+use skel::AddRequest;
+
+use crate::attach::require_ipam;
+use crate::check::Look;
+use crate::own::{Call, InterfacePlugin, OwnStep, Verb};
+use crate::plan::{Plan, Side, Step};
+use crate::pod::Pod;
+use crate::{conf, failed};
+
+/// What an ADD would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Preview {
+    /// The steps, in order.
+    pub steps: Vec<Shown>,
+    /// The result, as far as it is known before: Ethernet addresses that are not asked for are missing.
+    pub result: AddResult,
+    /// What only ADD can know, a sentence each.
+    pub unknown: Vec<String>,
+}
+
+/// A step of an ADD.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Shown {
+    /// The step as a command of `ip`, `bridge`, `sysctl`, `tc`, `iptables` or `nft`, or a sentence.
+    pub text: String,
+    /// The node is so already: ADD would change nothing here.
+    pub is_so: bool,
+    /// CHECK compares the node with it.
+    pub is_compared: bool,
+}
+
+/// What is known before ADD of the addresses that it would get.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Lease {
+    /// The network has no address plugin.
+    None,
+    /// These, unless another ADD is first.
+    Known(Box<AddResult>),
+    /// Only the address plugin's ADD says which.
+    Unknown,
+}
+
+impl Shown {
+    /// A step to be made, which CHECK compares.
+    #[must_use]
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), is_so: false, is_compared: true }
+    }
+
+    /// The same step where the node is so already.
+    #[must_use]
+    pub fn so_if(self, is_so: bool) -> Self {
+        Self { is_so, ..self }
+    }
+
+    /// The same step if CHECK does not look for it.
+    #[must_use]
+    pub fn uncompared(self) -> Self {
+        Self { is_compared: false, ..self }
+    }
+}
+
+impl Preview {
+    /// Adds a step.
+    pub fn push(&mut self, step: Shown) {
+        self.steps.push(step);
+    }
+
+    /// Adds a step that CHECK compares, as text.
+    pub fn step(&mut self, text: impl Into<String>) {
+        self.push(Shown::new(text));
+    }
+}
+
+/// What [`crate::attach::add`] would do.
+///
+/// # Errors
+/// Those that ADD would report before it changes anything.
+pub fn preview<P: InterfacePlugin>(
+    request: &AddRequest<P::Conf>,
+    lease: &mut dyn FnMut() -> Result<Lease, CniError>,
+) -> Result<Preview, CniError> {
+    require_ipam::<P>(request.conf.ipam.is_some())?;
+    let AddRequest { attachment, netns, conf, raw } = request;
+    conf::refuse_inexpressible(conf.ipam.is_some(), conf.cni_version)?;
+    let pod = Pod::open(netns)?;
+    let call = Call { verb: Verb::Add, attachment, conf, pod: &pod, raw };
+    let mut state = P::observe(&call)?;
+    pod.refuse_taken(&attachment.ifname)?;
+    let mut preview = Preview::default();
+    let lease = match lease()? {
+        Lease::None => None,
+        Lease::Known(lease) => Some(*lease),
+        Lease::Unknown => {
+            let ipam = conf.ipam.as_ref().map(ToString::to_string).unwrap_or_default();
+            preview.unknown.push(format!("addresses and routes: {ipam} says at ADD which"));
+            Some(AddResult::default())
+        }
+    };
+    let plan = P::plan(&call, &state, lease)?;
+    preview.result = result(P::earlier(&call), &plan, &P::names(&call, &plan), netns.as_str());
+    let Some(entry) = preview.result.interfaces.iter().rfind(|entry| !entry.sandbox.is_empty()) else {
+        return Ok(preview);
+    };
+    let mut look = Look::new(attachment, &pod, &plan.names, &preview.result, entry, raw.search_path());
+    let mut steps = Vec::new();
+    for step in &plan.steps {
+        match step {
+            Step::Own(own) => steps.extend(own.preview(&mut look, &mut state)?),
+            step => {
+                let is_so = matches!(step, Step::Forward { ipv6 } if forwards(*ipv6)?);
+                let text = step.text(&plan.names);
+                let shown = |line: &str| Shown { text: line.to_owned(), is_so, is_compared: step.is_compared() };
+                steps.extend(text.lines().map(shown));
+            }
+        }
+    }
+    drop(look);
+    preview.steps = steps;
+    Ok(preview)
+}
+
+/// Whether the node forwards packets of the family.
+fn forwards(ipv6: bool) -> Result<bool, CniError> {
+    let parts: &[&str] = if ipv6 { &["ipv6", "conf", "all", "forwarding"] } else { &["ipv4", "ip_forward"] };
+    let value = Key::new(parts).and_then(|key| sysctl::find(&key)).map_err(failed)?;
+    Ok(value.as_deref() == Some("1"))
+}
+
+fn result<O>(mut result: AddResult, plan: &Plan<O>, names: &[(Side, String)], netns: &str) -> AddResult {
+    let container = names.iter().position(|(side, _)| *side == Side::Container);
+    let place = container.map(|place| result.interfaces.len() + place);
+    result.interfaces.extend(names.iter().map(|(side, name)| Interface {
+        name: name.clone(),
+        sandbox: if *side == Side::Container { netns.to_owned() } else { String::new() },
+        ..Interface::default()
+    }));
+    let lease = plan.lease.clone();
+    result.ips.extend(lease.ips.into_iter().map(|ip| Ip { interface: place, ..ip }));
+    result.routes.extend(lease.routes);
+    if !lease.dns.is_empty() || plan.replaces_dns {
+        result.dns = lease.dns;
+    }
+    result
+}
+
+/// A step's own text: each line is a step, made or compared as a whole.
+pub(crate) fn of_own<O: OwnStep>(step: &O, look: &mut Look<'_>, state: &mut O::State) -> Vec<Shown> {
+    let is_compared = step.is_compared();
+    let is_so = is_compared && step.check(look, state).is_ok();
+    step.to_string().lines().map(|line| Shown { text: line.to_owned(), is_so, is_compared }).collect()
+}
