@@ -10,16 +10,41 @@ use crate::conf::{Conf, Reclaim};
 use crate::fault::fault;
 use crate::range::{RangeSet, Span};
 use crate::resolv;
+use crate::shelf::Shelf;
 use crate::store::released::{self, Released};
 use crate::store::{Reserved, Store, content_of};
 
 pub(crate) async fn add(conf: &Conf, owner: &Attachment) -> Result<AddResult, CniError> {
-    let dns = conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), resolv::read)?;
+    let dns = dns(conf)?;
     let mut store = Store::create(&conf.place).await.map_err(|error| fault(&error))?;
-    let ips = Leasing::begin(&mut store, conf, owner).and_then(Leasing::all);
+    let ips = begin(&mut store, conf, owner).and_then(Leasing::all);
     store.finish();
-    let ips = ips?;
-    Ok(AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() })
+    Ok(result(conf, ips?, dns))
+}
+
+/// The name service of the result.
+///
+/// # Errors
+/// The file that `resolvConf` names cannot be read.
+pub(crate) fn dns(conf: &Conf) -> Result<Dns, CniError> {
+    conf.resolv_conf.as_deref().map_or_else(|| Ok(Dns::default()), resolv::read)
+}
+
+pub(crate) fn result(conf: &Conf, ips: Vec<Ip>, dns: Dns) -> AddResult {
+    AddResult { ips, routes: conf.routes.clone(), dns, ..AddResult::default() }
+}
+
+fn begin<'a>(store: &'a mut Store, conf: &'a Conf, owner: &'a Attachment) -> Result<Leasing<'a, Store>, CniError> {
+    if conf.reclaim == Reclaim::Always {
+        let kept = conf.reuse_address.then_some(owner);
+        store.reclaim_earlier_boots(kept).map_err(|error| fault(&error))?;
+    }
+    let held = store.owned_by(owner).map_err(|error| fault(&error))?;
+    let cooling = match conf.cool_down {
+        Duration::ZERO => Vec::new(),
+        cool_down => released::read(store.notes(), cool_down),
+    };
+    Ok(Leasing { shelf: store, conf, owner, held, cooling, made: Vec::new() })
 }
 
 fn ip(address: Address, set: &RangeSet) -> Result<Ip, CniError> {
@@ -30,34 +55,24 @@ fn ip(address: Address, set: &RangeSet) -> Result<Ip, CniError> {
 }
 
 /// The leases of one ADD in progress.
-struct Leasing<'a> {
-    store: &'a mut Store,
-    conf: &'a Conf,
-    owner: &'a Attachment,
+pub(crate) struct Leasing<'a, S> {
+    pub(crate) shelf: &'a mut S,
+    pub(crate) conf: &'a Conf,
+    pub(crate) owner: &'a Attachment,
     /// The addresses that the owner held before.
-    held: Vec<Address>,
+    pub(crate) held: Vec<Address>,
     /// Recently released addresses, with the time that they must still wait.
-    cooling: Vec<(Released, Duration)>,
+    pub(crate) cooling: Vec<(Released, Duration)>,
     /// The addresses that this ADD has reserved.
-    made: Vec<Address>,
+    pub(crate) made: Vec<Address>,
 }
 
-impl<'a> Leasing<'a> {
-    fn begin(store: &'a mut Store, conf: &'a Conf, owner: &'a Attachment) -> Result<Self, CniError> {
-        if conf.reclaim == Reclaim::Always {
-            let kept = conf.reuse_address.then_some(owner);
-            store.reclaim_earlier_boots(kept).map_err(|error| fault(&error))?;
-        }
-        let held = store.owned_by(owner).map_err(|error| fault(&error))?;
-        let cooling = match conf.cool_down {
-            Duration::ZERO => Vec::new(),
-            cool_down => released::read(store.notes(), cool_down),
-        };
-        Ok(Self { store, conf, owner, held, cooling, made: Vec::new() })
-    }
-
+impl<S: Shelf> Leasing<'_, S> {
     /// An address of each set; after a failure this ADD has nothing reserved.
-    fn all(mut self) -> Result<Vec<Ip>, CniError> {
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) fn all(mut self) -> Result<Vec<Ip>, CniError> {
         self.each().map_err(|error| self.undo(error))
     }
 
@@ -86,7 +101,7 @@ impl<'a> Leasing<'a> {
         let content = content_of(self.owner);
         let mut error = error;
         while let Some(address) = self.made.pop() {
-            error = match self.store.release(address, &content) {
+            error = match self.shelf.release(address, &content) {
                 Ok(()) => error.detail(format!("Undone: {address} released.")),
                 Err(left) => error.detail(format!("Left behind for DEL: {left}.")),
             };
@@ -136,7 +151,7 @@ impl<'a> Leasing<'a> {
         {
             return Ok(former);
         }
-        let spans = set.order(self.store.last_reserved(index));
+        let spans = set.order(self.shelf.last_reserved(index));
         loop {
             for span in &spans {
                 if let Some(address) = self.any_of(index, *span)? {
@@ -147,7 +162,7 @@ impl<'a> Leasing<'a> {
             let reclaimed = match self.conf.reclaim {
                 Reclaim::Never => 0,
                 Reclaim::Exhausted | Reclaim::Always => {
-                    self.store.reclaim_earlier_boots(kept).map_err(|error| fault(&error))?
+                    self.shelf.reclaim_earlier_boots(kept).map_err(|error| fault(&error))?
                 }
             };
             if reclaimed == 0 {
@@ -158,14 +173,14 @@ impl<'a> Leasing<'a> {
 
     fn any_of(&mut self, index: usize, span: Span) -> Result<Option<Address>, CniError> {
         let waiting = |address: Address| self.cooling.iter().any(|(released, _)| released.address == address);
-        let mut free = next_free(self.store, self.conf, span, waiting)?;
+        let mut free = next_free(self.shelf, self.conf, span, waiting)?;
         while let Some(address) = free {
             if self.reserve(index, address)? == Reserved::Done {
                 return Ok(Some(address));
             }
             // Released without the lock; the store has recorded it.
             let waiting = |address: Address| self.cooling.iter().any(|(released, _)| released.address == address);
-            free = next_free(self.store, self.conf, Span { first: address, ..span }, waiting)?;
+            free = next_free(self.shelf, self.conf, Span { first: address, ..span }, waiting)?;
         }
         Ok(None)
     }
@@ -186,10 +201,10 @@ impl<'a> Leasing<'a> {
     }
 
     fn reserve(&mut self, index: usize, address: Address) -> Result<Reserved, CniError> {
-        let reserved = self.store.reserve(address, self.owner).map_err(|error| fault(&error))?;
+        let reserved = self.shelf.reserve(address, self.owner).map_err(|error| fault(&error))?;
         if reserved == Reserved::Done {
             self.made.push(address);
-            self.store.set_last_reserved(index, address).map_err(|error| fault(&error))?;
+            self.shelf.set_last_reserved(index, address).map_err(|error| fault(&error))?;
         }
         Ok(reserved)
     }
@@ -204,7 +219,7 @@ impl<'a> Leasing<'a> {
             )),
             None => CniError::new(Code::NO_ADDRESS, text).detail(format!(
                 "All of set {index} are reserved in {}. Widen the range, run GC, or set reclaimEarlierBoot.",
-                self.store.folder().display()
+                self.shelf.folder().display()
             )),
         }
     }
@@ -220,14 +235,14 @@ fn seconds(rest: Duration) -> u64 {
 /// # Errors
 /// The store cannot be read.
 pub(crate) fn next_free(
-    store: &mut Store,
+    shelf: &mut impl Shelf,
     conf: &Conf,
     span: Span,
     waiting: impl Fn(Address) -> bool,
 ) -> Result<Option<Address>, CniError> {
     let mut rest = Some(span);
     while let Some(span) = rest.filter(|span| span.first <= span.last) {
-        let Some(free) = store.next_free(span).map_err(|error| fault(&error))? else { return Ok(None) };
+        let Some(free) = shelf.next_free(span).map_err(|error| fault(&error))? else { return Ok(None) };
         let Some(end) = conf.barred.end(free).or_else(|| waiting(free).then_some(free)) else { return Ok(Some(free)) };
         rest = end.next().map(|first| Span { first, ..span });
     }

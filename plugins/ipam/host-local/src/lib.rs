@@ -24,6 +24,7 @@ mod add;
 mod check;
 mod del;
 mod gc;
+mod shelf;
 mod status;
 
 use cni_spec::{AddResult, CniError};
@@ -45,11 +46,7 @@ impl Plugin for HostLocal {
     type Removal = Removal;
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-        let mut conf = request.conf.own.clone();
-        if let Some(address) = conf::requested_by(&request.raw.parse_args()?)? {
-            conf.request_by_cni_args(address);
-        }
-        add::add(&conf, &request.attachment).await
+        add::add(&asked(request)?, &request.attachment).await
     }
 
     async fn del(request: &DelRequest<Removal>) -> Result<(), CniError> {
@@ -67,4 +64,22 @@ impl Plugin for HostLocal {
     async fn status(request: &StatusRequest<Conf>) -> Result<(), CniError> {
         status::status(&request.conf.own).await
     }
+}
+
+/// The keys, with the address that `CNI_ARGS` asks for.
+fn asked(request: &AddRequest<Conf>) -> Result<Conf, CniError> {
+    let mut conf = request.conf.own.clone();
+    if let Some(address) = conf::requested_by(&request.raw.parse_args()?)? {
+        conf.request_by_cni_args(address);
+    }
+    Ok(conf)
+}
+
+/// What ADD would give now, for programs that show it; `None` if only ADD can know. Changes nothing and takes no lock, so
+/// another ADD may be first.
+///
+/// # Errors
+/// Those that ADD would report.
+pub fn foresee(request: &AddRequest<Conf>) -> Result<Option<AddResult>, CniError> {
+    shelf::foresee(&asked(request)?, &request.attachment)
 }

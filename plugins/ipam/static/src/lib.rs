@@ -21,9 +21,7 @@ impl Plugin for Static {
     type Removal = ();
 
     async fn add(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
-        let conf = &request.conf.own;
-        let ips = conf.addresses(&request.raw.parse_args()?)?.into_iter().map(StaticAddress::into_ip).collect();
-        Ok(AddResult { ips, routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })
+        foresee(request)
     }
 
     async fn del(_: &DelRequest<()>) -> Result<(), CniError> {
@@ -62,6 +60,16 @@ impl Plugin for Static {
     async fn status(_: &StatusRequest<Conf>) -> Result<(), CniError> {
         Ok(())
     }
+}
+
+/// What ADD gives, which depends on nothing but the request.
+///
+/// # Errors
+/// Code 7: what the request asks for cannot be given; code 4: `CNI_ARGS` is malformed.
+pub fn foresee(request: &AddRequest<Conf>) -> Result<AddResult, CniError> {
+    let conf = &request.conf.own;
+    let ips = conf.addresses(&request.raw.parse_args()?)?.into_iter().map(StaticAddress::into_ip).collect();
+    Ok(AddResult { ips, routes: conf.routes.clone(), dns: conf.dns.clone(), ..AddResult::default() })
 }
 
 fn is_same(wanted: &Route, found: &Route) -> bool {

@@ -18,7 +18,7 @@ fn name(set: usize) -> String {
 }
 
 /// The address last reserved in range set `set`.
-pub(super) fn read(folder: &Path, set: usize) -> Option<Address> {
+pub(crate) fn read(folder: &Path, set: usize) -> Option<Address> {
     let read = |file: File| {
         if !file.metadata()?.is_file() {
             return Err(no_file());

@@ -1,0 +1,145 @@
+//! Where an ADD takes addresses from: the store, or a picture of it, for programs that show what ADD would do.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cni_spec::{AddResult, Attachment, CniError};
+use netops::OpError;
+
+use crate::add::{self, Leasing};
+use crate::address::Address;
+use crate::conf::{Conf, Reclaim};
+use crate::fault::fault;
+use crate::inventory::{Held, list_held};
+use crate::range::Span;
+use crate::store::notes::Notes;
+use crate::store::{Reserved, Store, last_reserved, released};
+
+/// What gives addresses.
+pub(crate) trait Shelf {
+    /// As [`Store::next_free`].
+    fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError>;
+    /// As [`Store::reserve`].
+    fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError>;
+    /// As [`Store::release`].
+    fn release(&mut self, address: Address, content: &str) -> Result<(), OpError>;
+    /// As [`Store::last_reserved`].
+    fn last_reserved(&self, set: usize) -> Option<Address>;
+    /// As [`Store::set_last_reserved`].
+    fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError>;
+    /// As [`Store::reclaim_earlier_boots`].
+    fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError>;
+    /// The network's folder.
+    fn folder(&self) -> &Path;
+}
+
+impl Shelf for Store {
+    fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
+        Self::next_free(self, span)
+    }
+
+    fn reserve(&mut self, address: Address, owner: &Attachment) -> Result<Reserved, OpError> {
+        Self::reserve(self, address, owner)
+    }
+
+    fn release(&mut self, address: Address, content: &str) -> Result<(), OpError> {
+        Self::release(self, address, content)
+    }
+
+    fn last_reserved(&self, set: usize) -> Option<Address> {
+        Self::last_reserved(self, set)
+    }
+
+    fn set_last_reserved(&mut self, set: usize, address: Address) -> Result<(), OpError> {
+        Self::set_last_reserved(self, set, address)
+    }
+
+    fn reclaim_earlier_boots(&mut self, keep: Option<&Attachment>) -> Result<usize, OpError> {
+        Self::reclaim_earlier_boots(self, keep)
+    }
+
+    fn folder(&self) -> &Path {
+        Self::folder(self)
+    }
+}
+
+/// The addresses that a folder held when it was read, without its lock.
+struct Picture {
+    folder: PathBuf,
+    held: BTreeSet<Address>,
+    /// All are held, and ADD would look for reservations of earlier boots.
+    is_exhausted: bool,
+}
+
+impl Shelf for Picture {
+    fn next_free(&mut self, span: Span) -> Result<Option<Address>, OpError> {
+        let mut address = Some(span.first);
+        while let Some(taken) = address.filter(|address| *address <= span.last && self.held.contains(address)) {
+            address = taken.next();
+        }
+        Ok(address.filter(|address| *address <= span.last))
+    }
+
+    fn reserve(&mut self, address: Address, _owner: &Attachment) -> Result<Reserved, OpError> {
+        Ok(if self.held.insert(address) { Reserved::Done } else { Reserved::Taken })
+    }
+
+    fn release(&mut self, address: Address, _content: &str) -> Result<(), OpError> {
+        self.held.remove(&address);
+        Ok(())
+    }
+
+    fn last_reserved(&self, set: usize) -> Option<Address> {
+        last_reserved(&self.folder, set)
+    }
+
+    fn set_last_reserved(&mut self, _set: usize, _address: Address) -> Result<(), OpError> {
+        Ok(())
+    }
+
+    fn reclaim_earlier_boots(&mut self, _keep: Option<&Attachment>) -> Result<usize, OpError> {
+        self.is_exhausted = true;
+        Ok(0)
+    }
+
+    fn folder(&self) -> &Path {
+        &self.folder
+    }
+}
+
+/// What ADD would give now; `None` if that depends on which reservations are of an earlier boot. Changes nothing and takes no
+/// lock, so another ADD may be first.
+///
+/// # Errors
+/// Those that ADD would report.
+pub(crate) fn foresee(conf: &Conf, owner: &Attachment) -> Result<Option<AddResult>, CniError> {
+    let folder = &conf.place.folder;
+    let object = || format!("store {}", folder.display());
+    let all = list_held(folder).map_err(|error| fault(&OpError::io("read", object(), &error)))?;
+    if conf.reclaim == Reclaim::Always && !all.is_empty() {
+        return Ok(None);
+    }
+    let is_owners = |held: &&Held| {
+        let holder = held.holder.as_ref();
+        holder.is_some_and(|(container, ifname)| {
+            *container == owner.container_id && ifname.as_ref().is_none_or(|ifname| *ifname == owner.ifname)
+        })
+    };
+    let held = all.iter().filter(is_owners).map(|held| held.address.into()).collect();
+    let notes = File::open(folder).and_then(|dir| Notes::about(&dir, &conf.place.notes));
+    let cooling = match (conf.cool_down, notes) {
+        (Duration::ZERO, _) | (_, Err(_)) => Vec::new(),
+        (cool_down, Ok(notes)) => released::read(&notes, cool_down),
+    };
+    let taken = all.iter().map(|held| held.address.into()).collect();
+    let mut picture = Picture { folder: folder.clone(), held: taken, is_exhausted: false };
+    let dns = add::dns(conf)?;
+    let shelf = &mut picture;
+    let ips = Leasing { shelf, conf, owner, held, cooling, made: Vec::new() }.all();
+    match ips {
+        Err(_) if picture.is_exhausted => Ok(None),
+        ips => Ok(Some(add::result(conf, ips?, dns))),
+    }
+}
