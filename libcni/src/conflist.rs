@@ -3,6 +3,7 @@
 //! A [`NetworkConf`] is a list of plugins. Single-plugin files (`.conf`, `.json`) become lists of one.
 //! [`find`] looks a network up in a folder; [`NetworkConf::parse`] reads one from memory.
 
+use crate::Attachment;
 use crate::derive::{Added, stdin};
 use crate::error::Error;
 use crate::plugin_object::PluginObject;
@@ -229,6 +230,14 @@ impl NetworkConf {
     #[must_use]
     pub fn plugin_conf(&self, index: usize) -> Option<Vec<u8>> {
         Some(stdin(self, self.plugins.get(index)?, &Added::default()))
+    }
+
+    /// What ADD of the plugin at `index` gets on stdin: the network's keys, the attachment's capability arguments and the result
+    /// of the plugins before it, as JSON of the network's version. `None`: there is no such plugin.
+    #[must_use]
+    pub fn add_request(&self, index: usize, attachment: &Attachment, prev_result: Option<&str>) -> Option<Vec<u8>> {
+        let added = Added { prev_result, attachment: Some(attachment), valid: None };
+        Some(stdin(self, self.plugins.get(index)?, &added))
     }
 
     /// The name, checked because it becomes part of paths and rules.

@@ -93,6 +93,7 @@ use cni_spec::{AddResult, CniError, Code, Command, NetworkName, PluginPath, Plug
 use limits::Limits;
 use settings::Settings;
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -434,6 +435,14 @@ impl Runtime {
     pub async fn validate(&self, network: &NetworkConf) -> Result<BTreeSet<String>, Error> {
         let about = Operation::on(self, Command::Version, network, None);
         watch::operation(about, versions::validate(self, network)).await
+    }
+
+    /// The executables of a network's plugins, in order.
+    ///
+    /// # Errors
+    /// [`Error::Plugin`], code 4: a plugin is in none of the folders.
+    pub fn find_executables(&self, network: &NetworkConf) -> Result<Vec<PathBuf>, Error> {
+        Chain::new(self, network, Command::Add).find_executables()
     }
 
     /// VERSION: asks one plugin which versions it supports.

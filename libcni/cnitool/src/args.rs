@@ -15,6 +15,12 @@ Exit codes:
   2    the command line is wrong
   130  interrupted by SIGINT, 143 by SIGTERM; an ADD was rolled back";
 
+const PLAN_EXIT_CODES: &str = "\
+Exit codes:
+  0    ADD would begin with what is shown
+  1    ADD would fail; the plan, or stderr, says why
+  2    the command line is wrong";
+
 const DOCTOR_EXIT_CODES: &str = "\
 Exit codes:
   0    no faults, or notes only
@@ -106,6 +112,9 @@ pub(crate) struct Common {
 pub(crate) enum Verb {
     /// Add a container to a network, and print the result
     Add(Target),
+    /// Show what ADD would do here and now, step by step, and what CHECK would compare; nothing is changed
+    #[command(after_help = PLAN_EXIT_CODES)]
+    Plan(Target),
     /// Check that a container's network is as ADD left it
     Check(Target),
     /// Remove a container from a network

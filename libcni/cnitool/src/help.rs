@@ -20,6 +20,10 @@ const EXAMPLES: &[(&str, &[(&str, &str)])] = &[
         ("A host port", "cnitool add pods /run/netns/c1 --cap-args '{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
         ("A network that is in no folder yet", "cnitool add ./new.conflist /run/netns/c1"),
     ]),
+    ("plan", &[
+        ("Before it happens", "cnitool plan pods /run/netns/c1"),
+        ("With a host port", "cnitool plan pods /run/netns/c1 --cap-args '{\"portMappings\":[{\"hostPort\":8080,\"containerPort\":80,\"protocol\":\"tcp\"}]}'"),
+    ]),
     ("check", &[("", "cnitool check pods /run/netns/c1")]),
     ("del", &[
         ("", "cnitool del pods /run/netns/c1"),

@@ -15,6 +15,7 @@ mod ipam;
 mod log;
 mod metrics;
 mod output;
+mod planning;
 mod schema;
 mod settings;
 mod show;
@@ -90,6 +91,7 @@ async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::R
     match &cli.verb {
         Verb::Doctor(words) => return doctor::run(&settings, words, output).await,
         Verb::Add(target) => verbs::add(&settings, target).await,
+        Verb::Plan(target) => return planning::run(&settings, target, output),
         Verb::Check(target) => verbs::check(&settings, target).await,
         Verb::Del(target) => verbs::del(&settings, target).await,
         Verb::Forget(target) => gc::forget(&settings, target).await,

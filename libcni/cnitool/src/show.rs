@@ -51,7 +51,7 @@ pub(crate) fn explain(settings: &Settings, name: &str, output: Output) -> anyhow
     print(&answers.iter().map(Answer::tree).collect::<Vec<_>>())
 }
 
-fn print(trees: &[tree::Branch]) -> anyhow::Result<()> {
+pub(crate) fn print(trees: &[tree::Branch]) -> anyhow::Result<()> {
     let text = tree::text(trees);
     say(if has_colour() { text } else { anstream::adapter::strip_str(&text).to_string() }.as_bytes())
 }

@@ -78,20 +78,26 @@ impl Tone {
 }
 
 impl Branch {
-    pub(crate) fn new(tone: Tone, text: impl Display) -> Self {
+    /// A line of these words, with nothing below it.
+    pub fn new(tone: Tone, text: impl Display) -> Self {
         Self { line: Vec::new(), below: Vec::new() }.and(tone, text)
     }
 
-    pub(crate) fn plain(text: impl Display) -> Self {
+    /// The same of no particular tone.
+    pub fn plain(text: impl Display) -> Self {
         Self::new(Tone::Plain, text)
     }
 
-    fn and(mut self, tone: Tone, text: impl Display) -> Self {
+    /// The line with more words.
+    #[must_use]
+    pub fn and(mut self, tone: Tone, text: impl Display) -> Self {
         self.line.push(Part { tone, text: visible(&text.to_string()) });
         self
     }
 
-    pub(crate) fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
+    /// The line with these below it.
+    #[must_use]
+    pub fn with(mut self, below: impl IntoIterator<Item = Branch>) -> Self {
         self.below.extend(below);
         self
     }
