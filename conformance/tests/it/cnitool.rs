@@ -3,7 +3,9 @@
 mod doctor;
 mod explain;
 mod gc;
+mod plan;
 mod show;
+mod tour;
 
 use crate::subjects::ours;
 use serde_json::{Value, json};
