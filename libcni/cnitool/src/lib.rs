@@ -16,6 +16,7 @@ mod log;
 mod metrics;
 mod output;
 mod planning;
+mod progress;
 mod schema;
 mod settings;
 mod show;
@@ -24,7 +25,7 @@ mod verbs;
 
 use args::{Cli, Verb};
 use libcni::Cancellation;
-use nix::libc::SIGXFSZ;
+use nix::libc::{SIGPIPE, SIGXFSZ};
 use output::{Output, say};
 use settings::Settings;
 use std::process::ExitCode;
@@ -53,17 +54,45 @@ pub fn main() -> ExitCode {
     };
     let output = Output { is_json: cli.common.json };
     log::start(cli.common.verbose, output.is_json);
+    let progress = working(&cli.verb).and_then(progress::begin);
     let outcome = match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
         Ok(runtime) => runtime.block_on(until_signalled(&cli, output)),
         Err(error) => Err(error.into()),
     };
+    drop(progress);
     match outcome {
         Ok(code) => code,
+        // As other programs at the end of a pipe that reads no further; but a result that nothing has read is a failure.
+        Err(error) if output::is_pipe_closed(&error) && !matches!(cli.verb, Verb::Add(_)) => {
+            ExitCode::from(SIGNALLED + u8::try_from(SIGPIPE).unwrap_or_default())
+        }
         Err(error) => {
             output.error(&error);
             ExitCode::from(FAILED)
         }
     }
+}
+
+/// The verb's name, if it may take long and ends by itself.
+fn working(verb: &Verb) -> Option<&'static str> {
+    Some(match verb {
+        Verb::Add(_) => "add",
+        Verb::Check(_) => "check",
+        Verb::Del(_) => "del",
+        Verb::Gc(_) => "gc",
+        Verb::Status(_) => "status",
+        Verb::Version { .. } => "version",
+        Verb::Validate(_) => "validate",
+        Verb::Doctor(_) => "doctor",
+        Verb::Show(words) if !words.watch => "show",
+        Verb::Explain { .. } => "explain",
+        Verb::Plan(_) => "plan",
+        Verb::Ipam(_) => "ipam",
+        Verb::Log(_) => "log",
+        Verb::Metrics(words) if words.listen.is_none() => "metrics",
+        Verb::Install(_) => "install",
+        _ => return None,
+    })
 }
 
 /// Runs the verb. A signal cancels it: the running plugin is terminated, an ADD is rolled back.

@@ -1,5 +1,6 @@
 //! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
 
+use crate::progress;
 use libcni::Origin;
 use serde_json::{Value, json};
 use std::fmt::Debug;
@@ -96,6 +97,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
         }
         let level = *event.metadata().level();
         let text = if self.is_json { line.to_json(level) } else { line.to_text(level) };
+        progress::clear();
         // If stderr is closed, the error cannot be reported.
         drop(io::stderr().write_all(text.as_bytes()));
     }

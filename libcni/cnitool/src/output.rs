@@ -1,5 +1,6 @@
 //! Output: results on stdout, everything else on stderr.
 
+use crate::progress;
 use anyhow::Context;
 use libcni::Error;
 use libcni::cni_spec::{CniError, Code, SpecVersion, json as cni_json};
@@ -15,8 +16,14 @@ pub(crate) struct Output {
 
 /// Writes to stdout. A closed stdout is an error like any other, not a panic.
 pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
+    progress::clear();
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes).and_then(|()| stdout.flush()).context("cannot write to stdout")
+}
+
+/// Whether stdout is a pipe that nothing reads any more.
+pub(crate) fn is_pipe_closed(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// Rows under column names.
@@ -106,6 +113,7 @@ impl Output {
             (false, Some(Error::Cache { .. })) => to_cni_error(error).to_string(),
             (false, _) => format!("{error:#}"),
         };
+        progress::clear();
         // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "{text}"));
     }

@@ -10,6 +10,7 @@ mod ipam;
 mod log;
 mod metrics;
 mod schema;
+mod terminal;
 mod tool;
 mod validate;
 mod verbs;

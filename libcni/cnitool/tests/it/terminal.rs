@@ -1,0 +1,94 @@
+//! Where output goes: a pipe that is closed, a full disk, a terminal.
+
+use crate::tool::Tool;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::pty::openpty;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::process::Stdio;
+
+/// Verbs that print something, for the network `net`.
+const PRINTING: &[&[&str]] = &[
+    &["version"],
+    &["attachments"],
+    &["show"],
+    &["validate"],
+    &["schema"],
+    &["completions", "bash"],
+    &["ipam", "free", "pool"],
+    &["metrics"],
+    &["status", "net", "--json"],
+];
+
+fn tool() -> Tool {
+    let tool = Tool::new();
+    tool.write(
+        "net.d/pool.conflist",
+        r#"{"cniVersion":"1.1.0","name":"pool","plugins":[{"type":"good","ipam":{"type":"host-local","subnet":"10.7.0.0/24"}}]}"#,
+    );
+    tool.run(&["add", "net", crate::tool::NETNS]).ok();
+    tool
+}
+
+#[test]
+fn a_closed_pipe_ends_a_verb_quietly() {
+    let tool = tool();
+    for words in PRINTING {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = tool.command().args(*words).stdout(Stdio::from(writer)).output().unwrap();
+        assert_eq!(
+            (output.status.code(), String::from_utf8_lossy(&output.stderr).as_ref()),
+            (Some(141), ""),
+            "{words:?}"
+        );
+    }
+}
+
+#[test]
+fn a_result_that_cannot_be_written_is_a_failure() {
+    let tool = tool();
+    for words in &[&["add", "net", crate::tool::NETNS, "-i", "eth1"][..], &["show"]] {
+        let full = File::options().write(true).open("/dev/full").unwrap();
+        let output = tool.command().args(*words).stdout(Stdio::from(full)).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && stderr.contains("cannot write to stdout"), "{words:?} {stderr}");
+    }
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output =
+        tool.command().args(["add", "net", crate::tool::NETNS, "-i", "eth2"]).stdout(Stdio::from(writer)).output();
+    assert_eq!(output.unwrap().status.code(), Some(1));
+}
+
+/// The terminal shows that something happens, and in the end only what was asked for.
+#[test]
+fn what_takes_longer_than_a_second_shows_that_it_works() {
+    let tool = Tool::new();
+    let gate = tool.path("gate");
+    nix::unistd::mkfifo(&gate, nix::sys::stat::Mode::from_bits_retain(0o600)).unwrap();
+    tool.plugin("slow", &format!("cat {} > /dev/null; {}", gate.display(), crate::tool::GOOD));
+    let pty = openpty(None, None).unwrap();
+    let mut command = tool.command();
+    command.args(["version", "slow"]).stderr(Stdio::from(pty.slave)).stdout(Stdio::piped());
+    let child = command.spawn().unwrap();
+    // The terminal ends with the last descriptor of it.
+    drop(command);
+    let mut terminal = File::from(pty.master);
+    let mut seen = String::new();
+    let mut chunk = [0; 1024];
+    while !seen.contains("cnitool version: 1 s") {
+        let mut waiting = [PollFd::new(terminal.as_fd(), PollFlags::POLLIN)];
+        assert_eq!(poll(&mut waiting, PollTimeout::from(30_000_u16)), Ok(1), "{seen:?}");
+        let count = terminal.read(&mut chunk).unwrap();
+        seen += &String::from_utf8_lossy(&chunk[..count]);
+    }
+    drop(File::options().write(true).open(&gate).unwrap());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    while let Ok(count @ 1..) = terminal.read(&mut chunk) {
+        seen += &String::from_utf8_lossy(&chunk[..count]);
+    }
+    assert!(seen.ends_with("\r\x1b[K"), "{seen:?}");
+}
