@@ -216,3 +216,42 @@ fn a_plugins_record_is_part_of_the_operations() {
     assert_eq!(plugins[1..], ["ADD   (runtime)", "ADD     bridge", "ADD     tuning"], "{shown}");
     assert_eq!(cnitool(&["log", "-n", "1"]), shown);
 }
+
+/// Each chained plugin says what took how long; GC does, too.
+#[test]
+fn chained_plugins_and_gc_name_their_steps() {
+    let node = node();
+    let (pod, path) = (node.container_named("c1"), file(&node));
+    std::fs::write(NODE_FILE, format!("{}\n", path.display())).unwrap();
+    let config = bridge(json!({"isGateway": true}));
+    let result = node.call(Verb::Add, &config, &pod).ok();
+    let limits = json!({"ingressRate": 800_000, "ingressBurst": 80_000, "egressRate": 800_000, "egressBurst": 80_000});
+    let ports =
+        json!({"runtimeConfig": {"portMappings": [{"hostPort": 8083, "containerPort": 80, "protocol": "tcp"}]}});
+    for (plugin, keys, add, del) in [
+        ("portmap", ports, &["forward ports"][..], &["remove rules"][..]),
+        ("firewall", json!({}), &["accept packets"], &["remove rules"]),
+        ("bandwidth", limits, &["limit what it receives", "limit what it sends"], &["remove ifb"]),
+        (
+            "tuning",
+            json!({"mtu": 1400, "sysctl": {"net.core.somaxconn": "500"}}),
+            &["set interface", "write sysctls"],
+            &[],
+        ),
+        ("sbr", json!({}), &["fill table"], &[]),
+    ] {
+        let mut own = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin});
+        own.as_object_mut().unwrap().extend(keys.as_object().unwrap().clone());
+        for (verb, wanted) in [(Verb::Add, add), (Verb::Del, del)] {
+            Call::new(verb, &own, &pod).plugin(plugin).prev_result(&result).run(&node).ok();
+            let last = records(&path).pop().unwrap();
+            assert_eq!(steps(&last), wanted, "{verb:?} of {plugin}");
+        }
+    }
+    let mut gc = config;
+    gc["cniVersion"] = json!("1.1.0");
+    gc["cni.dev/valid-attachments"] = json!([]);
+    node.call(Verb::Gc, &gc, &pod).ok();
+    let last = records(&path).pop().unwrap();
+    assert_eq!(steps(&last), ["collect rules", "collect links", "GC of host-local"]);
+}

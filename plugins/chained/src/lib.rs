@@ -29,4 +29,5 @@ pub use lock::lock;
 pub use own::{Call, ChainedPlugin, Collecting, Removing};
 pub use site::Site;
 pub use skel;
+pub use skel::Timer;
 pub use undo::{Txn, Undo};

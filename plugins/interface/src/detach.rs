@@ -164,10 +164,13 @@ async fn gc_by(
 ) -> Result<(), CniError> {
     let network = &net.name;
     let valid: Vec<filter::Names<'_>> = if filters { attachments.iter().map(Into::into).collect() } else { Vec::new() };
+    let timer = Timer::start();
     let mut errors: Vec<CniError> = match filters {
         true => filter::gc(network.as_str(), &valid, raw.search_path()).into_iter().map(failed).collect(),
         false => Vec::new(),
     };
+    timer.end("collect rules");
+    let timer = Timer::start();
     let collected = plugin.collect(network, attachments);
     errors.extend(collected.err().into_iter().flatten().map(failed));
     let removed = plugin.list_stale(network, attachments).map(|stale| remove_stale(&stale));
@@ -182,6 +185,7 @@ async fn gc_by(
             None
         }
     };
+    timer.end("collect links");
     // Behind links, as in DEL.
     if filters {
         errors.extend(filter::gc_spoof_guards(&valid).into_iter().map(failed));

@@ -8,7 +8,7 @@ pub mod ifb;
 
 use std::fmt;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Txn, Undo, differs, failed};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
 use cni_spec::{AddResult, CniError, Code, Interface};
 use interface::host_veth;
 use interface::pod::Pod;
@@ -40,12 +40,15 @@ impl ChainedPlugin for Bandwidth {
         let veth = call.attached.host_end(pod)?;
         if let Some(limit) = ingress {
             warn_if_small("ingressBurst", limit, &veth);
+            let timer = Timer::start();
             shape(&pod.host, txn, &veth, limit.tbf())?;
             set_queue(&pod.host, &veth, queue)?;
+            timer.end("limit what it receives");
         }
         txn.checkpoint().await;
         if let Some(limit) = egress {
             warn_if_small("egressBurst", limit, &veth);
+            let timer = Timer::start();
             let stale = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
             let replaced = prepare(&pod.host, txn, &veth, &stale)?;
             let ifb = create_ifb(call, pod, txn, &veth, &stale)?;
@@ -54,6 +57,7 @@ impl ChainedPlugin for Bandwidth {
             let up = Settings { up: Some(true), ..Settings::default() };
             pod.host.run(link::set(&(&ifb).into(), &up)).map_err(failed)?;
             redirect(&pod.host, &veth, &ifb, &replaced)?;
+            timer.end("limit what it sends");
             let mac = ifb.mac.map(|mac| mac.to_string()).unwrap_or_default();
             let own = Interface { name: ifb.name, mac, ..Interface::default() };
             // After a repeated ADD prevResult has it already; addresses refer to interfaces by their places.
@@ -136,7 +140,10 @@ impl ChainedPlugin for Bandwidth {
         if let Err(error) = unshape(&host, removing, &ifbs).or_else(again) {
             tracing::warn!(%error, "the veth keeps its limits");
         }
-        ifbs.iter().filter_map(|link| unlink::remove(link, None).err()).map(failed).collect()
+        let timer = Timer::start();
+        let left = ifbs.iter().filter_map(|link| unlink::remove(link, None).err()).map(failed).collect();
+        timer.end("remove ifb");
+        left
     }
 
     async fn gc(collecting: &Collecting<'_, Conf>) -> Vec<CniError> {

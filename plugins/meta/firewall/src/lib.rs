@@ -14,7 +14,7 @@ mod rules;
 use std::fmt;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Txn, differs, failed, invalid};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed, invalid};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use filter::iptables::{Edit, Table, TableName};
 use filter::{Filter, Names};
@@ -53,7 +53,10 @@ impl ChainedPlugin for Firewall {
                     continue;
                 }
                 let attached = attached(call, &own, bridge, firewalld.is_none());
-                rules::add(&mut table(&mut filter, conf.backend, family)?, attached).map_err(failed)?;
+                let timer = Timer::start();
+                let added = rules::add(&mut table(&mut filter, conf.backend, family)?, attached);
+                timer.end("accept packets");
+                added.map_err(failed)?;
                 txn.checkpoint().await;
             }
         }
@@ -138,12 +141,14 @@ impl ChainedPlugin for Firewall {
         let Removal { backend, zone } = removing.removal;
         let addresses = removing.attached.map(|attached| addresses(&attached.result)).unwrap_or_default();
         let names = Names::from(removing.attachment);
+        let timer = Timer::start();
         let mut errors: Vec<CniError> = each(removing.raw.search_path(), &mut |table, family| {
             rules::remove(table, names, &of_family(&addresses, family))
         })
         .into_iter()
         .map(failed)
         .collect();
+        timer.end("remove rules");
         if matches!(backend, Backend::Iptables | Backend::Nftables) || addresses.is_empty() {
             return errors;
         }

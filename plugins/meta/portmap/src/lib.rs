@@ -24,7 +24,7 @@ mod localnet;
 use std::fmt;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Txn, differs, failed};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Timer, Txn, differs, failed};
 use cni_spec::{AddResult, Attachment, CniError, Code};
 use filter::iptables::{Edit, Table, TableName};
 use filter::{Filter, Names};
@@ -64,10 +64,13 @@ impl ChainedPlugin for Portmap {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = Pod { names: names(call.attachment), conf, family, address };
             let refuse = conf.on_port_in_use == OnPortInUse::Error;
+            let timer = Timer::start();
             let holders = with_table(&mut filter, &pod, &mut |table, backend| match backend {
                 Backend::Iptables => iptables::add(table, &pod, refuse),
                 Backend::Nftables => native::add(table, &pod, refuse),
-            })?;
+            });
+            timer.end("forward ports");
+            let holders = holders?;
             report(holders, refuse)?;
             if family == Family::Ip {
                 localnet::enable(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?;
@@ -148,7 +151,10 @@ impl ChainedPlugin for Portmap {
             interface::detach::held_by_others(removing.attachment, &netns)
         };
         let known = Known { addresses: &addresses, held: &held };
-        unmap(removing.attachment, removing.raw.search_path(), &known).into_iter().map(failed).collect()
+        let timer = Timer::start();
+        let left = unmap(removing.attachment, removing.raw.search_path(), &known);
+        timer.end("remove rules");
+        left.into_iter().map(failed).collect()
     }
 
     async fn gc(collecting: &Collecting<'_, ()>) -> Vec<CniError> {

@@ -8,7 +8,7 @@ mod tables;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Txn, differs, failed, lock};
+use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use interface::pod::Pod;
 use ipnetwork::IpNetwork;
@@ -57,7 +57,9 @@ impl ChainedPlugin for Sbr {
             let table = table_for(inside, &link, own, ip, first)?;
             // The rule first: DEL finds the table by it. While that is empty, packets take the routes that they took before.
             direct(inside, txn, ip.address.ip(), table)?;
+            let timer = Timer::start();
             moving.fill(table, ip)?;
+            timer.end("fill table");
             first = table.saturating_add(1);
             txn.checkpoint().await;
         }

@@ -14,7 +14,7 @@ pub mod sysctls;
 
 use std::fmt;
 
-use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Txn, Undo, differs, failed};
+use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
 use cni_spec::{AddResult, CniError};
 use netops::Kernel;
 use netops::link::{self, Link, Settings};
@@ -46,9 +46,11 @@ impl ChainedPlugin for Tuning {
             txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
             record.keep(&old)?;
             txn.checkpoint().await;
+            let timer = Timer::start();
             txn.push(Box::new(Untune { old, link: link.clone() }));
             let requests = parts(&wanted).iter().map(|part| link::set(&(&link).into(), part)).collect();
             pod.container.run_all(requests).map_err(failed)?;
+            timer.end("set interface");
         }
         if let Some(entry) = call.attached.place().and_then(|place| result.interfaces.get_mut(place)) {
             if let Some(mac) = wanted.mac {
@@ -60,7 +62,10 @@ impl ChainedPlugin for Tuning {
             }
         }
         // Last: what a sysctl does cannot always be undone by writing the old value.
-        sysctls::write(&pod.netns, &sysctls, txn)
+        let timer = Timer::start();
+        let written = sysctls::write(&pod.netns, &sysctls, txn);
+        timer.end("write sysctls");
+        written
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {

@@ -3,7 +3,7 @@
 pub mod conf;
 pub mod member;
 
-use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Txn, differs, failed, lock};
+use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs, failed, lock};
 use cni_spec::{AddResult, CniError, Code};
 use interface::pod::Pod;
 use interface::status::probe_kind;
@@ -32,7 +32,10 @@ impl ChainedPlugin for VrfPlugin {
         require_free(&pod.container, &link, &call.conf.own.name)?;
         let vrf = ensure_vrf(pod, txn, &call.conf.own)?;
         txn.checkpoint().await;
-        Member::read(pod, link)?.join(pod, txn, &vrf).await
+        let timer = Timer::start();
+        let joined = Member::read(pod, link)?.join(pod, txn, &vrf).await;
+        timer.end("join VRF");
+        joined
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
