@@ -19,6 +19,7 @@ use crate::conflist::{NetworkConf, PassedOver};
 use crate::error::{Clash, Error};
 use crate::lock::Locks;
 use crate::process::ProcessId;
+use crate::regular;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use cni_spec::{AddResult, CniArgs, CniError, Code, ContainerId, IfName, NetworkName, SpecVersion};
@@ -267,7 +268,7 @@ impl Cache {
     /// The content of an attachment's file.
     pub(crate) fn look(&self, network: &NetworkName, id: &AttachmentId) -> Result<Look, Error> {
         let path = self.path(network, id);
-        let bytes = match std::fs::read(&path) {
+        let bytes = match regular::read(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Look::Nothing),
             bytes => bytes.map_err(failed("read", &path))?,
         };
@@ -411,7 +412,7 @@ fn is_abandoned(path: &Path) -> bool {
 /// `Ok(None)`: it has just been deleted, or it has the oldest format, which does not name its attachment.
 fn read_entry(path: &Path) -> Result<Option<Cached>, String> {
     let read = || -> io::Result<_> {
-        let mut file = File::open(path)?;
+        let mut file = regular::open(path)?;
         let (stamp, mut bytes) = (Stamp::of(&file)?, Vec::new());
         file.read_to_end(&mut bytes)?;
         Ok((stamp, bytes))

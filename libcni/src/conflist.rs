@@ -8,6 +8,7 @@ use crate::derive::{Added, stdin};
 use crate::error::Error;
 use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, RawObject, decode, shown};
+use crate::regular;
 use cni_spec::version::parse_number;
 use cni_spec::{CniError, Code, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
@@ -264,7 +265,7 @@ impl NetworkConf {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, Error> {
-    std::fs::read(path).map_err(|source| Error::ReadConfig { path: path.to_owned(), source })
+    regular::read(path).map_err(|source| Error::ReadConfig { path: path.to_owned(), source })
 }
 
 fn config_error(path: &Path, error: CniError) -> Error {

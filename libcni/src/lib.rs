@@ -45,6 +45,7 @@ mod attachment;
 pub mod conflist;
 mod plugin_object;
 mod raw;
+pub mod regular;
 pub mod schemas;
 
 // Execution.

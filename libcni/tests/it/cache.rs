@@ -109,7 +109,7 @@ fn foreign_and_broken_files_are_passed_over() {
         $DIR/cache/results/base64 passed over: cannot read key config: Invalid symbol 42, offset 0.
         $DIR/cache/results/cut passed over: EOF while parsing a value at line 1 column 178
         $DIR/cache/results/empty passed over: EOF while parsing a value at line 1 column 0
-        $DIR/cache/results/folder passed over: Is a directory (os error 21)
+        $DIR/cache/results/folder passed over: it is no regular file
         $DIR/cache/results/list passed over: invalid type: integer `1`, expected a string at line 1 column 2
         $DIR/cache/results/traversal passed over: invalid characters in containerID; ../c1"#]]
     .assert_eq(&files.join("\n"));

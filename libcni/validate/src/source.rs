@@ -1,7 +1,6 @@
 //! A file, and the place of each key in it.
 
 use std::cmp::Reverse;
-use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
 use std::path::Path;
@@ -42,12 +41,12 @@ fn bytes(stream: impl Read) -> io::Result<Vec<u8>> {
 }
 
 impl Source {
-    /// Reads a file, at most 16 MiB of it.
+    /// Reads a file.
     ///
     /// # Errors
-    /// As `open(2)` and `read(2)`.
+    /// As [`libcni::regular::read`].
     pub fn read(path: &Path) -> io::Result<Self> {
-        Ok(Self::file(&path.display().to_string(), &bytes(File::open(path)?)?))
+        Ok(Self::file(&path.display().to_string(), &libcni::regular::read(path)?))
     }
 
     /// Reads a stream, at most 16 MiB of it.
