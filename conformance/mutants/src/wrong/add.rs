@@ -30,7 +30,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("tuning", "add.echoes-prev-result", "echoes-no-address-in-0.4.0", |scene| {
         scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("ips"))))
     })
-    .speaking(&["0.4.0"]),
+    .speaking(&["0.4.0"])
+    .also(&["add.result-has-all-addresses"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "drops-dns", |scene| {
         scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("dns"))))
     })
@@ -66,11 +67,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
             }
         })
     })
-    .with(&["ips"]),
+    .with(&["ips"])
+    .also(&["add.result-addresses-are-set"]),
     Mutant::new("tuning", "add.passes-prev-result-on", "makes-up-a-mac", |scene| {
         scene.on(Add, |result| put(result, "/interfaces/0", "mac", json!("0a:99:99:99:99:99")))
     })
-    .with(&["macs"]),
+    .with(&["macs"])
+    .also(&["add.result-mac-is-the-links"]),
     Mutant::new("tuning", "add.passes-unknown-keys-on", "drops-what-it-does-not-know", |scene| {
         scene.on(Add, |result| drop(result.as_object_mut().map(|result| result.shift_remove("newer"))))
     }),
@@ -141,7 +144,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
         reply
     })
     .with(&["layer-2-before-0.3.0"])
-    .speaking(&["0.2.0"]),
+    .speaking(&["0.2.0"])
+    .also(&["add.needs-the-namespace", "del.cleans-up-a-failed-add"]),
     Mutant::new("bridge", "add.leaves-others-alone", "opens-the-ports-of-others", opens_others),
     Mutant::new("bridge", "add.serves-containers-at-once", "is-busy", |scene| match scene.is(Add) {
         true => at_once::alone(scene),

@@ -41,11 +41,13 @@ pub(super) const MUTANTS: &[Mutant] = &[
     }),
     Mutant::new("bridge", "add.result-gateway-is-within-reach", "reports-a-gateway-elsewhere", |scene| {
         scene.reports(|result| put(result, "/ips/0", "gateway", json!("203.0.113.254")))
-    }),
+    })
+    .also(&["add.passes-prev-result-on"]),
     Mutant::new("bridge", "add.result-routes-are-set", "reports-a-route-that-is-not-there", |scene| {
         scene.reports(|result| push(result, "routes", json!({ "dst": "198.51.100.0/24", "gw": "10.77.0.1" })))
     }),
     Mutant::new("bridge", "add.result-has-all-routes", "reports-no-route", |scene| {
         scene.reports(|result| drop(result.as_object_mut().map(|result| result.shift_remove("routes"))))
-    }),
+    })
+    .also(&["add.passes-prev-result-on"]),
 ];

@@ -146,14 +146,19 @@ pub(super) const MUTANTS: &[Mutant] = &[
             let rule = Rule { source: address_for(scene).into(), table: 9, priority: None };
             side_effect::node().run(rule::add(&rule)).ok(); // it may be there
         })
-    }),
+    })
+    .also(&[
+        "del.bears-lost-state",
+        "del.bears-what-is-missing",
+        "del.needs-no-dynamic-parameters",
+        "del.needs-no-prev-result",
+    ]),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-a-sysctl", |scene| {
         leaves(scene, || {
             let key = side_effect::done(Key::new(&["ipv4", "ip_default_ttl"]));
             side_effect::done(sysctl::write(&key, &number_of(scene).max(1).to_string()));
         })
-    })
-    .also(&["del.leaves-others-alone"]),
+    }),
     Mutant::new("bridge", "del.leaves-nothing", "leaves-an-element-of-a-set", |scene| {
         leaves(scene, || {
             let (table, set) = (Table::new(Family::Inet, "pods"), Name::from("known"));
@@ -233,7 +238,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     Mutant::new("bridge", "del.bears-lost-state", "wants-its-filter-rules-to-delete", |scene| {
         wants(scene, |_, _| !has_filter_rules())
     })
-    .with(&["filter-rules"]),
+    .with(&["filter-rules"])
+    .also(&["del.leaves-nothing"]),
     Mutant::new("host-local", "del.bears-lost-state", "wants-its-file-to-delete", |scene| {
         let key = scene.attachment();
         if scene.is(Del) && memory::has(&key) && !has_file_of(&scene.env.container_id) {

@@ -13,7 +13,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
             true => scene.honest(),
             false => scene.with_env(|env| env.path = "/run/testns/bin".to_owned()).honest(),
         }
-    }),
+    })
+    .also(&["delegation.looks-in-order"]),
     Mutant::new("bridge", "delegation.same-environment", "keeps-args-to-itself", |scene| match scene.has_kit_ipam() {
         true => scene.with_env(|env| env.args.clear()).honest(),
         false => scene.honest(),

@@ -16,8 +16,7 @@ pub(super) const MUTANTS: &[Mutant] = &[
             false => scene.honest(),
         }
     })
-    .with(&["requested"])
-    .also(&["conventions.cni-args-ip"]),
+    .with(&["requested"]),
     Mutant::new("host-local", "ipam.abbreviated-result", "reports-an-index-of-an-interface", |scene| {
         scene.reports(|result| put(result, "/ips/0", "interface", json!(0)))
     })
@@ -92,7 +91,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
                 }
             }
         })
-    }),
+    })
+    .also(&["del.leaves-others-alone"]),
 ];
 
 /// Whether the range is that which rules of IPAM plugins set: those of DEL have another.
