@@ -1,5 +1,6 @@
 //! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
 
+use crate::output::visible_lines;
 use crate::progress;
 use libcni::Origin;
 use serde_json::{Value, json};
@@ -58,7 +59,7 @@ impl Line {
             _ => "",
         };
         let fields: String = self.fields.iter().map(|(name, value)| format!(" {name}={value}")).collect();
-        format!("{label}{}{fields}\n", self.message)
+        format!("{label}{}\n", visible_lines(&format!("{}{fields}", self.message)))
     }
 
     /// In the form of the error object: a line for each object.

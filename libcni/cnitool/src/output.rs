@@ -6,6 +6,7 @@ use libcni::Error;
 use libcni::cni_spec::{CniError, Code, SpecVersion, json as cni_json};
 use serde_json::{Map, Value};
 use std::io::{self, Write};
+use validate::render::visible;
 
 /// The output's form.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,11 @@ pub(crate) fn say(bytes: &[u8]) -> anyhow::Result<()> {
 /// Whether stdout is a pipe that nothing reads any more.
 pub(crate) fn is_pipe_closed(error: &anyhow::Error) -> bool {
     error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
+/// Lines of text for people: what comes from files, from the kernel or from plugins does not act on their terminal.
+pub(crate) fn visible_lines(text: &str) -> String {
+    text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
 
 /// Rows under column names.
@@ -83,7 +89,7 @@ fn cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
-        Value::String(text) => text.clone(),
+        Value::String(text) => visible(text),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
         Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
@@ -113,6 +119,7 @@ impl Output {
             (false, Some(Error::Cache { .. })) => to_cni_error(error).to_string(),
             (false, _) => format!("{error:#}"),
         };
+        let text = if self.is_json { text } else { visible_lines(&text) };
         progress::clear();
         // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "{text}"));

@@ -92,3 +92,28 @@ fn what_takes_longer_than_a_second_shows_that_it_works() {
     }
     assert!(seen.ends_with("\r\x1b[K"), "{seen:?}");
 }
+
+/// What a file or a plugin says does not act on the terminal.
+#[test]
+fn no_escape_reaches_the_terminal() {
+    let tool = tool();
+    tool.write("cache/results/x", "\u{1b}[2J");
+    tool.write("net.d/x.conflist", "{\"name\":\"\u{1b}[2J\"}");
+    tool.plugin("loud", r#"printf '{"cniVersion":"1.0.0","code":100,"msg":"\\u001b[2J \\u202e"}'; exit 1"#);
+    tool.write("net.d/loud.conflist", r#"{"cniVersion":"1.0.0","name":"loud","plugins":[{"type":"loud"}]}"#);
+    for words in [
+        &["attachments"][..],
+        &["add", "loud", crate::tool::NETNS],
+        &["add", "none", crate::tool::NETNS],
+        &["version"],
+        &["version", "loud"],
+        &["show"],
+        &["explain", "\u{1b}[2J"],
+        &["validate"],
+        &["doctor"],
+    ] {
+        let output = tool.command().args(words).output().unwrap();
+        let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{words:?}: {shown:?}");
+    }
+}
