@@ -1,6 +1,6 @@
 //! What ADD would do here and now, for programs that show it: the plan's steps as text. Nothing is changed.
 
-use cni_spec::{AddResult, CniError, Interface, Ip};
+use cni_spec::{AddResult, CniError, Code, Interface, Ip};
 use netops::sysctl::{self, Key};
 use skel::AddRequest;
 
@@ -91,6 +91,7 @@ pub fn preview<P: InterfacePlugin>(
     let call = Call { verb: Verb::Add, attachment, conf, pod: &pod, raw };
     let mut state = P::observe(&call)?;
     pod.refuse_taken(&attachment.ifname)?;
+    refuse_foreseen(&call)?;
     let mut preview = Preview::default();
     let lease = match lease()? {
         Lease::None => None,
@@ -122,6 +123,21 @@ pub fn preview<P: InterfacePlugin>(
     drop(look);
     preview.steps = steps;
     Ok(preview)
+}
+
+/// Refuses an interface name that an earlier plugin of the list would have given.
+fn refuse_foreseen<C>(call: &Call<'_, C>) -> Result<(), CniError> {
+    let Call { attachment, pod, .. } = call;
+    let earlier = call.conf.find_prev_result().unwrap_or_default();
+    let is_it = |entry: &Interface| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty();
+    match earlier.interfaces.iter().any(is_it) {
+        false => Ok(()),
+        true => {
+            let place = pod.container.place();
+            let msg = format!("cannot create interface {} in {place}: an earlier plugin makes it", attachment.ifname);
+            Err(CniError::new(Code::EXISTS, msg).detail("A list has one plugin that makes the interface."))
+        }
+    }
 }
 
 /// Whether the node forwards packets of the family.

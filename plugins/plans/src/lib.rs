@@ -7,6 +7,8 @@ mod table;
 
 pub use interface::preview::{Preview, Shown};
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -70,6 +72,7 @@ pub fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -
     let version = network.version().map_err(Error::Invalid)?;
     network.network_name().map_err(Error::Invalid)?;
     let executables = runtime.find_executables(network)?;
+    let makes = Makes::default();
     let mut plugins = Vec::new();
     let mut result: Option<AddResult> = None;
     let mut is_reached = true;
@@ -80,7 +83,7 @@ pub fn plan(runtime: &Runtime, network: &NetworkConf, attachment: &Attachment) -
             Err(error) => Outcome::Fails(error),
             Ok(prev) => {
                 let stdin = network.add_request(index, attachment, prev.as_deref()).unwrap_or_default();
-                of_plugin(runtime, &plugin.plugin_type, &executable, &call(runtime, attachment, stdin))
+                of_plugin(runtime, &makes, &plugin.plugin_type, &executable, &call(runtime, attachment, stdin))
             }
         };
         match &outcome {
@@ -106,18 +109,26 @@ fn call(runtime: &Runtime, attachment: &Attachment, stdin: Vec<u8>) -> Call {
     Call::given(env, Rc::from(stdin))
 }
 
-fn of_plugin(runtime: &Runtime, plugin: &PluginType, executable: &Path, call: &Call) -> Outcome {
-    if !is_ours(executable) {
+fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, executable: &Path, call: &Call) -> Outcome {
+    if !makes.is_ours(executable) {
         return Outcome::OtherMake;
     }
     let Some(foresee) = table::find(plugin.as_str()) else { return Outcome::Silent };
-    let is_our_ipam = |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).is_ok_and(|path| is_ours(&path));
+    let is_our_ipam =
+        |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).is_ok_and(|path| makes.is_ours(&path));
     match foresee(call, &is_our_ipam) {
         Ok(preview) => Outcome::Steps(Box::new(preview)),
         Err(error) => Outcome::Fails(error),
     }
 }
 
-fn is_ours(executable: &Path) -> bool {
-    is_of_this_suite(executable).unwrap_or(false)
+/// Which executables are of this suite: each is read once.
+#[derive(Default)]
+struct Makes(RefCell<BTreeMap<PathBuf, bool>>);
+
+impl Makes {
+    fn is_ours(&self, executable: &Path) -> bool {
+        let look = || is_of_this_suite(executable).unwrap_or(false);
+        *self.0.borrow_mut().entry(executable.to_owned()).or_insert_with(look)
+    }
 }

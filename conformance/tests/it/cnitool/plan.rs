@@ -294,6 +294,9 @@ fn what_add_would_refuse_is_shown_at_its_plugin() {
     assert_eq!(refusal("small", &two), ("bridge".to_owned(), 105));
     assert_eq!(refusal("ports", &two), ("portmap".to_owned(), 103));
     assert_eq!(refusal("nowhere", &two).0, "macvlan");
+    // The second one finds what the first one makes.
+    tour.network("twice", &json!([bridge(&tour.host_local()), {"type": "ptp", "ipam": tour.host_local()}]));
+    assert_eq!(refusal("twice", &two), ("ptp".to_owned(), 103));
 }
 
 /// What is not known is said: plugins of other makes, and addresses that a server gives.
