@@ -29,14 +29,19 @@ pub struct Tbf {
 impl Tbf {
     /// A bucket of `burst_bytes`. Besides it, as much may be queued as arrives in `latency_us` at the rate.
     ///
-    /// Rounded as in the reference, because its CHECK compares these numbers.
+    /// Rounded as in the reference, because its CHECK compares these numbers: on amd64 a time beyond 32 bits loses its upper ones
+    /// there. Where no packet would fit into such a bucket, it is the largest that the kernel has.
     #[must_use]
     pub fn new(rate_bytes: u64, burst_bytes: u32, latency_us: u32) -> Self {
         let waiting = u128::from(rate_bytes) * u128::from(latency_us) / MICROSECONDS;
         let limit = u32::try_from(waiting).unwrap_or(u32::MAX).saturating_add(burst_bytes);
         let burst_us = u128::from(burst_bytes) * MICROSECONDS / u128::from(rate_bytes.max(1));
         // 15.625 ticks make a microsecond (PSCHED_SHIFT in include/net/pkt_sched.h).
-        let ticks = u128::from(u32::try_from(burst_us).unwrap_or(u32::MAX)) * 125 / 8;
+        let ticks_of = |us: u128| us * 125 / 8;
+        let low = |number: u128| number & u128::from(u32::MAX);
+        let (ticks, wrapped) = (ticks_of(burst_us), low(ticks_of(low(burst_us))));
+        let bucket_bytes = wrapped * TICK_NS * u128::from(rate_bytes) / (1000 * MICROSECONDS);
+        let ticks = if ticks > u128::from(u32::MAX) && bucket_bytes < PACKET_BYTES_MAX { ticks } else { wrapped };
         Self { rate_bytes, limit_bytes: limit, buffer_ticks: u32::try_from(ticks).unwrap_or(u32::MAX) }
     }
 
@@ -53,6 +58,9 @@ impl Tbf {
 }
 
 const MICROSECONDS: u128 = 1_000_000;
+const TICK_NS: u128 = 64;
+/// The longest packet that a link may hand over, with its Ethernet header.
+const PACKET_BYTES_MAX: u128 = (64 << 10) + 14;
 
 /// A queueing discipline of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]

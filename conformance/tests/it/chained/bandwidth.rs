@@ -286,6 +286,34 @@ fn a_link_of_the_references_stays_for_its_own_interface() {
     assert!(ifbs(&node).is_empty());
 }
 
+/// Kubelets ask for a burst of 2^31 bits, which at low rates takes longer than 32 bits of the kernel's ticks can say.
+#[test]
+fn either_sides_check_takes_a_kubelets_burst() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let Some(theirs) = reference_or_skip() else { return };
+    let limits = json!({"ingressRate": 1_000_000, "ingressBurst": 2_147_483_648_u32,
+        "egressRate": 1_000_000, "egressBurst": 2_147_483_648_u32});
+    let mut shown = Vec::new();
+    for (maker, other) in [(&ours(), &theirs), (&theirs, &ours())] {
+        let node = Node::with(&ours());
+        node.install_one(maker, "bandwidth");
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let limited = Attached::add(&node, &behind(&before, config(limits.clone())), &pod);
+        shown.push(tc(&["qdisc", "show"]).matches("burst 27917287b").count());
+        node.install_one(other, "bandwidth");
+        limited.check().ok();
+    }
+    assert_eq!(shown, [2, 2]);
+    // A bucket without room for a packet, with which the reference's ADD fails.
+    let node = node();
+    let pod = node.container();
+    let tight = json!({"ingressRate": 1000, "ingressBurst": 2_147_483_648_u32});
+    Attached::add(&node, &behind(&bridged(&node, &pod), config(tight)), &pod).check().ok();
+}
+
 #[test]
 fn links_of_containers_that_are_gone_are_collected() {
     if !Feature::Ifb.or_skip() {
