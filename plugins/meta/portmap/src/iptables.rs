@@ -111,7 +111,8 @@ impl Pod<'_> {
             let to = Target::Dnat((self.address.ip(), mapping.container_port).into());
             rules.push(Rule { target: to, ..port });
         }
-        rules
+        // As in the reference, mappings of one port share a rule where they would have the same.
+        each_once(rules)
     }
 
     /// The rules of the container's chain as edits. The first has the attachment's note.
@@ -127,6 +128,12 @@ impl Pod<'_> {
         // Another attachment's rules forward to another address.
         Known { addresses: address, held: &|| None }
     }
+}
+
+/// The rules without those that equal an earlier one.
+pub(crate) fn each_once(rules: Vec<Rule>) -> Vec<Rule> {
+    let mut seen: BTreeSet<String> = BTreeSet::new();
+    rules.into_iter().filter(|rule| seen.insert(rule.to_string())).collect()
 }
 
 /// The objects that all containers share: each is made by the first.

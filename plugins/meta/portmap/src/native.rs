@@ -25,6 +25,7 @@ use netops::nft::conntrack::Destination;
 use netops::nft::{self, BaseChain, Family, Hook};
 
 use crate::holder::{self, Holder};
+use crate::iptables::each_once;
 use crate::pod::{Known, Pod, Whose, udp_destination, whose};
 
 const PORTS: &str = "hostports";
@@ -69,7 +70,7 @@ impl Pod<'_> {
             target: Target::Dnat((self.address.ip(), mapping.container_port).into()),
             ..conditions.clone()
         };
-        self.mappings().into_iter().map(rule).collect()
+        each_once(self.mappings().into_iter().map(rule).collect())
     }
 
     /// The rules of chain `masquerading`.
