@@ -55,9 +55,16 @@ impl Attached {
         })
     }
 
-    /// The addresses of the container's interface, and those of which the result does not say whose they are.
+    /// The addresses of the container's interface, and those of which the result does not say whose they are: with no index,
+    /// or one that is beyond the interfaces, as in the reference.
     pub fn ips(&self) -> impl Iterator<Item = &Ip> {
-        self.result.ips.iter().filter(|ip| ip.interface.is_none_or(|index| Some(index) == self.place))
+        let is_anothers = |index: usize| Some(index) != self.place && index < self.result.interfaces.len();
+        self.result.ips.iter().filter(move |ip| !ip.interface.is_some_and(is_anothers))
+    }
+
+    /// The addresses that the result has on the container's interface.
+    pub fn own_ips(&self) -> impl Iterator<Item = &Ip> {
+        self.result.ips.iter().filter(|ip| ip.interface.is_some() && ip.interface == self.place)
     }
 
     /// The container's link.
@@ -139,6 +146,7 @@ mod tests {
         let ips = [("10.0.0.1/24", Some(0)), ("10.0.0.2/24", Some(1)), ("10.0.0.3/24", None), ("10.0.0.4/24", Some(9))];
         let found = attached(vec![entry("veth", ""), entry("eth0", "/a")], &ips);
         let addresses: Vec<String> = found.ips().map(|ip| ip.address.to_string()).collect();
-        assert_eq!(addresses, ["10.0.0.2/24", "10.0.0.3/24"]);
+        assert_eq!(addresses, ["10.0.0.2/24", "10.0.0.3/24", "10.0.0.4/24"]);
+        assert_eq!(found.own_ips().map(|ip| ip.address.to_string()).collect::<Vec<_>>(), ["10.0.0.2/24"]);
     }
 }

@@ -144,7 +144,7 @@ impl ChainedPlugin for Sbr {
 
 /// The addresses that prevResult has on the interface.
 fn ips<'a>(call: &Call<'a, Conf>) -> Vec<&'a Ip> {
-    call.attached.ips().filter(|ip| ip.interface.is_some()).collect()
+    call.attached.own_ips().collect()
 }
 
 /// The interface's routes in the main table, in the order in which they can be deleted.
