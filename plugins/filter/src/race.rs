@@ -11,8 +11,8 @@ use netops::{Errno, OpError};
 const TRIES: usize = 16;
 /// The lock of the node that stands for a turn.
 const QUEUE: &str = "packet-filter";
-/// How long to wait in the queue: each of those before takes some milliseconds.
-const QUEUE_DEADLINE: Duration = Duration::from_secs(30);
+/// How long to wait in the queue: each of those before takes some milliseconds. One that is stopped must not stop the node.
+const QUEUE_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Takes a turn among the plugins' processes that read the ruleset and then change it. Without turns, each of many readers
 /// slows the others down, all but one of them have read in vain, and one may never get through. The kernel guards the change
