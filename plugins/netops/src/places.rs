@@ -1,7 +1,7 @@
 //! The addresses in all namespaces but the node's own: those that the node's links lead to, and those of processes and
 //! mounts, as macvlan, ipvlan and host-device leave no link on the node.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -12,16 +12,22 @@ use crate::{Kernel, Netns, addr};
 /// What was found in the namespaces.
 #[derive(Debug)]
 pub struct Places {
-    addresses: BTreeSet<IpAddr>,
+    addresses: BTreeMap<IpAddr, Aliases>,
     /// Whether a namespace could not be looked at that plugins of this node may have worked in.
     is_partial: bool,
 }
+
+/// The aliases of the node's links that lead to a namespace; `None`: one has no alias, or none leads there.
+type Aliases = Option<BTreeSet<String>>;
+
+/// What one namespace has.
+type Found = (Vec<IpAddr>, Aliases);
 
 impl Places {
     /// Looks through all of them. The cost grows with the number of processes: not for the hot path.
     #[must_use]
     pub fn look() -> Self {
-        let mut places = Self { addresses: BTreeSet::new(), is_partial: false };
+        let mut places = Self { addresses: BTreeMap::new(), is_partial: false };
         match (linked(), entered()) {
             (Ok(linked), Ok(entered)) => linked.into_iter().chain(entered).for_each(|found| places.take(found)),
             (linked, entered) => {
@@ -32,9 +38,9 @@ impl Places {
         places
     }
 
-    fn take(&mut self, found: Result<Vec<IpAddr>>) {
+    fn take(&mut self, found: Result<Found>) {
         match found {
-            Ok(addresses) => self.addresses.extend(addresses),
+            Ok((addresses, aliases)) => addresses.into_iter().for_each(|address| self.add(address, &aliases)),
             // It has ended meanwhile; or who may not enter it cannot have been a plugin's caller there.
             Err(error) if matches!(error.os_errno(), Some(Errno::EINVAL | Errno::EACCES | Errno::EPERM)) => {}
             Err(error) => {
@@ -44,10 +50,25 @@ impl Places {
         }
     }
 
+    fn add(&mut self, address: IpAddr, aliases: &Aliases) {
+        let all = self.addresses.entry(address).or_insert_with(|| Some(BTreeSet::new()));
+        match (&mut *all, aliases) {
+            (Some(all), Some(aliases)) => all.extend(aliases.iter().cloned()),
+            _ => *all = None,
+        }
+    }
+
+    /// The aliases of the node's links that lead to the namespaces with this address; `None` where that says not for whom all
+    /// of them are.
+    #[must_use]
+    pub fn find_aliases(&self, address: IpAddr) -> Option<&BTreeSet<String>> {
+        self.addresses.get(&address).and_then(Option::as_ref).filter(|_| !self.is_partial)
+    }
+
     /// Whether a namespace has one of these addresses; `None`: it was not found, but not all namespaces could be searched.
     #[must_use]
     pub fn find(&self, addresses: &[IpAddr]) -> Option<bool> {
-        match addresses.iter().any(|address| self.addresses.contains(address)) {
+        match addresses.iter().any(|address| self.addresses.contains_key(address)) {
             true => Some(true),
             false if self.is_partial => None,
             false => Some(false),
@@ -56,16 +77,27 @@ impl Places {
 }
 
 /// The namespaces that the node's links lead to: also where no process and no mount is in sight, as in a container.
-fn linked() -> Result<Vec<Result<Vec<IpAddr>>>> {
+fn linked() -> Result<Vec<Result<Found>>> {
     let host = Kernel::host()?;
-    let ids: BTreeSet<i32> = link::list(&host, None)?.iter().filter_map(|link: &Link| link.peer_netns_id).collect();
-    let of = |id: i32| Ok(addr::list_all(&host, Some(id))?.iter().map(|(_, address)| address.ip()).collect());
-    Ok(ids.into_iter().filter(|id| *id >= 0).map(of).collect())
+    let mut ids: BTreeMap<i32, Aliases> = BTreeMap::new();
+    for Link { peer_netns_id, alias, .. } in link::list(&host, None)? {
+        let Some(id) = peer_netns_id.filter(|id| *id >= 0) else { continue };
+        let aliases = ids.entry(id).or_insert_with(|| Some(BTreeSet::new()));
+        *aliases = aliases.take().zip(alias).map(|(mut all, alias)| {
+            all.insert(alias);
+            all
+        });
+    }
+    let of = |(id, aliases)| {
+        let addresses = addr::list_all(&host, Some(id))?.iter().map(|(_, address)| address.ip()).collect();
+        Ok((addresses, aliases))
+    };
+    Ok(ids.into_iter().map(of).collect())
 }
 
 /// The namespaces that have a name in `/proc`, each entered once. A veth there that no link of the node leads to belongs
 /// to another node, such as one in a container, whose networks may have the same addresses.
-fn entered() -> std::io::Result<Vec<Result<Vec<IpAddr>>>> {
+fn entered() -> std::io::Result<Vec<Result<Found>>> {
     let mut netns: Vec<Netns> = Vec::new();
     for path in names()? {
         // Gone meanwhile, of another kind, or another user's.
@@ -80,7 +112,7 @@ fn entered() -> std::io::Result<Vec<Result<Vec<IpAddr>>>> {
         let links = link::list(&inside, None)?;
         let is_other = |index: &u32| links.iter().any(|link| link.index == *index && link.kind != Kind::Veth);
         let addresses = addr::list_all(&inside, None)?.into_iter().filter(|(index, _)| is_other(index));
-        Ok(addresses.map(|(_, address)| address.ip()).collect())
+        Ok((addresses.map(|(_, address)| address.ip()).collect(), None))
     };
     Ok(netns.into_iter().map(of).collect())
 }

@@ -5,7 +5,7 @@ use crate::chained::comes_and_goes;
 use crate::configs::{bridge, dual, with};
 use crate::subjects::node;
 use serde_json::{Value, json};
-use testns::{Attachment, Container, Node, Verb};
+use testns::{Attachment, Call, Container, Node, Verb};
 
 fn ports(own: Value) -> Value {
     config(&[mapping(8080, 80, "tcp")], own)
@@ -41,6 +41,23 @@ fn the_first_container_keeps_the_port_and_the_log_names_it() {
         let error = node.call(Verb::Add, &strict, &two).fails_with(103);
         assert!(error.msg.contains("8080/tcp") && error.msg.contains("c1"), "{error:?}");
         node.assert_as_before_except(comes_and_goes);
+    }
+}
+
+/// A runtime has forgotten the ports of the first container, and its address is a third one's, which maps none.
+#[test]
+fn rules_do_not_count_whose_address_is_another_containers() {
+    for backend in ["iptables", "nftables"] {
+        let node = node();
+        let [one, two, three] = ["c1", "c2", "c3"].map(|id| node.container_named(id));
+        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+        let own = json!({"backend": backend, "onPortInUse": "error"});
+        bridged(&node, &ports(own.clone()), &one);
+        node.call(Verb::Del, &network, &one).ok();
+        Call::new(Verb::Add, &network, &two).args("IgnoreUnknown=1;IP=10.7.0.2").run(&node).ok();
+        assert_eq!(two.namespace().global_addresses("eth0")[0], "10.7.0.2/24");
+        bridged(&node, &ports(own), &three);
+        assert_eq!(answers(&node, &[&two, &three]), Some("c3"), "{backend}");
     }
 }
 

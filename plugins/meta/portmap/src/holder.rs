@@ -1,7 +1,7 @@
 //! Containers that hold a host port which another one asks for.
 //!
 //! The kernel lets the first rule decide. Rules of a container that is gone, which no DEL has removed, do not count: no
-//! namespace has the address that they forward to, or it is the new container's by now.
+//! namespace has the address that they forward to, or another container has it by now.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -87,11 +87,11 @@ impl<'a> Search<'a> {
         let Self { pod, places, addresses, living, dead } = self;
         let (Some(address), Some(rule)) = (target(found), &found.rule) else { return };
         let Some((protocol, port)) = held(rule, pod) else { return };
-        let lives = *addresses.entry(address).or_insert_with(|| {
-            let places = || places.get_or_init(Places::look);
-            address != pod.address.ip() && places().find(&[address]) != Some(false)
-        });
-        if lives {
+        let places = || places.get_or_init(Places::look);
+        let lives = *addresses
+            .entry(address)
+            .or_insert_with(|| address != pod.address.ip() && places().find(&[address]) != Some(false));
+        if lives && !places().find_aliases(address).is_some_and(|aliases| are_anothers(aliases, name)) {
             living.push(Holder { protocol, port, name: name.to_owned(), address });
         } else {
             dead.insert((protocol as u8, port));
@@ -116,6 +116,20 @@ impl<'a> Search<'a> {
         let dead = dead.into_iter().filter(|port| !self.is_held(*port)).collect();
         (self.living, dead)
     }
+}
+
+/// Whether links with these aliases, our marks, lead to other containers than the rule's, whose comment this is.
+fn are_anothers(aliases: &BTreeSet<String>, comment: &str) -> bool {
+    /// Comments are cut off beyond this.
+    const SURELY_WHOLE: usize = 100;
+    let Some((_, id)) = comment.rsplit_once("id: ") else { return false };
+    let id = id.trim_matches('"').trim_end_matches('.');
+    let is_anothers = |alias: &String| {
+        // `cni:NETWORK/CONTAINER/IFNAME`.
+        let container = alias.strip_prefix("cni:").and_then(|mark| mark.split('/').nth(1));
+        container.is_some_and(|found| found != id && !(id.len() > SURELY_WHOLE && found.starts_with(id)))
+    };
+    !aliases.is_empty() && aliases.iter().all(is_anothers)
 }
 
 /// The port of `pod` that a forwarding rule takes, if it takes any: same protocol and port, and an address of the node that
