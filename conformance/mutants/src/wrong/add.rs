@@ -146,7 +146,8 @@ pub(super) const MUTANTS: &[Mutant] = &[
     .with(&["layer-2-before-0.3.0"])
     .speaking(&["0.2.0"])
     .also(&["add.needs-the-namespace", "del.cleans-up-a-failed-add"]),
-    Mutant::new("bridge", "add.leaves-others-alone", "opens-the-ports-of-others", opens_others),
+    Mutant::new("bridge", "add.leaves-others-alone", "opens-the-ports-of-others", opens_others)
+        .also(&["gc.removes-what-is-stale"]),
     Mutant::new("bridge", "add.serves-containers-at-once", "is-busy", |scene| match scene.is(Add) {
         true => at_once::alone(scene),
         false => scene.honest(),
