@@ -138,6 +138,22 @@ fn no_more_come_at_once_than_the_range_has_addresses() {
     is_not_accused(&of_pool(&pool("", ""), 20, &rule));
 }
 
+/// What a pool of few addresses shows is seen with the key that the profile names: wrong variants of the same plugin.
+#[test]
+fn a_pool_whose_key_the_profile_names_shows_faults() {
+    let small = ["--rule", "concurrency.small-pool"];
+    let lost = ["--rule", "check.notices-a-lost-reservation"];
+    let honest = pool("", "");
+    is_not_accused(&of_pool(&honest, 20, &small));
+    is_not_accused(&of_pool(&honest, 20, &lost));
+    let forgetful = honest.replace("rm \"$file\"", "true");
+    assert_ne!(forgetful, honest);
+    of_pool(&forgetful, 20, &small).has(1, &["FAILED concurrency.small-pool"]);
+    let blind = honest.replace("grep -sqx \"$CNI_CONTAINERID $CNI_IFNAME\" /run/pool/10.* ||", "true ||");
+    assert_ne!(blind, honest);
+    of_pool(&blind, 20, &lost).has(0, &["FAILED check.notices-a-lost-reservation"]);
+}
+
 #[test]
 fn a_slow_machine_is_no_finding() {
     let slow = pool("[ \"$CNI_COMMAND\" != ADD ] || sleep 1", "");
