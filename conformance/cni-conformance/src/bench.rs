@@ -155,7 +155,9 @@ impl Bench {
         self.config_of(0, verb, attachment)
     }
 
-    fn config_of(&self, index: usize, verb: Verb, attachment: &Attachment) -> Value {
+    /// The same of any plugin of a list.
+    #[must_use]
+    pub fn config_of(&self, index: usize, verb: Verb, attachment: &Attachment) -> Value {
         let number = find(&held(&self.pods), attachment);
         let mut config = self.profile.config(index, &self.version, number.map_or(0, |number| number + 1));
         let prev_result = (verb == Verb::Add).then(|| self.prev_result(attachment)).flatten();
