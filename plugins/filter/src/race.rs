@@ -1,6 +1,7 @@
 //! Changes a ruleset that other processes change, too: reads it, changes it, and starts again if it has changed in
 //! between.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use netops::error::Result;
@@ -11,15 +12,23 @@ use netops::{Errno, OpError};
 const TRIES: usize = 16;
 /// The lock of the node that stands for a turn.
 const QUEUE: &str = "packet-filter";
-/// How long to wait in the queue: each of those before takes some milliseconds. One that is stopped must not stop the node.
-const QUEUE_DEADLINE: Duration = Duration::from_secs(10);
+/// How long to wait in the queue: each of those before takes some milliseconds, on a busy machine a tenth of a second.
+const QUEUE_DEADLINE: Duration = Duration::from_secs(30);
+/// Whether this process has waited in vain: the holder of the lock is stopped or stuck, and must not stop it once for each table.
+static IS_STUCK: AtomicBool = AtomicBool::new(false);
 
 /// Takes a turn among the plugins' processes that read the ruleset and then change it. Without turns, each of many readers
 /// slows the others down, all but one of them have read in vain, and one may never get through. The kernel guards the change
 /// itself, so a failure is only logged.
 pub(crate) fn queue() -> Option<Lock> {
-    let taken = Lock::of_node(QUEUE, QUEUE_DEADLINE);
-    taken.inspect_err(|error| tracing::warn!(%error, "changing the packet filter out of turn")).ok()
+    if IS_STUCK.load(Ordering::Relaxed) {
+        return None;
+    }
+    let out_of_turn = |error: &OpError| {
+        tracing::warn!(%error, "changing the packet filter out of turn");
+        IS_STUCK.store(true, Ordering::Relaxed);
+    };
+    Lock::of_node(QUEUE, QUEUE_DEADLINE).inspect_err(out_of_turn).ok()
 }
 
 /// Whether the error says that the object appeared or disappeared since it was read.
