@@ -111,6 +111,7 @@ pub fn search_order(dir: &Path) -> Result<Vec<PathBuf>, Error> {
 }
 
 /// The files of `dir` with one of these extensions, exactly so spelled, sorted by name. A missing folder has no files.
+/// A folder is left out, and a link is not: what it leads to may change while `dir` stays as it is.
 ///
 /// # Errors
 /// [`Error::ReadConfig`] if the folder cannot be read.
@@ -122,9 +123,10 @@ pub fn conf_files(dir: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>, Error
     };
     let mut files = Vec::new();
     for entry in entries {
-        let path = entry.map_err(failed)?.path();
+        let entry = entry.map_err(failed)?;
+        let path = entry.path();
         let has_extension = path.extension().is_some_and(|have| extensions.iter().any(|want| have == *want));
-        if has_extension && !path.is_dir() {
+        if has_extension && !entry.file_type().map_err(failed)?.is_dir() {
             files.push(path);
         }
     }

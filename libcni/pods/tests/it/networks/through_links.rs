@@ -150,6 +150,21 @@ fn a_linked_file_is_replaced_where_it_is() {
     });
 }
 
+#[test]
+fn a_link_to_a_folder_is_no_network_until_it_leads_to_a_file() {
+    wait(async {
+        let node = with_plugin();
+        node.make_dir("net.d").make_dir("elsewhere/x");
+        node.link(node.path("elsewhere/x").to_str().unwrap(), "net.d/1.conflist");
+        let folder = node.open();
+        assert_eq!(names(&folder.networks().await), "");
+        let replace = |node: &Node| {
+            node.rename("elsewhere/x", "elsewhere/y").network("elsewhere/x", "one");
+        };
+        node.after(&folder, replace, "one").await;
+    });
+}
+
 /// No folder on the way has an event, only the file itself.
 #[test]
 fn a_file_is_written_by_its_other_name() {
