@@ -200,13 +200,21 @@ fn check_of_tap_compares_all_that_add_set() {
     for (own, how) in [
         (json!({"owner": 108}), "its owner is 0"),
         (json!({"group": 5}), "its group is not set"),
-        (json!({"mtu": 1300}), "its MTU is 1400"),
         (json!({"multiQueue": true}), "multiQueue is false"),
     ] {
         let changed = with(attached.config.clone(), own);
         let reply = Call::new(Verb::Check, changed, &pod).prev_result(&attached.result).run(&node);
         assert!(reply.fails_with(107).msg.contains(how), "{reply}");
     }
+    // tuning behind it sets another MTU, and the result says so.
+    let mut newer = attached.result.clone();
+    newer["interfaces"][0]["mtu"] = json!(1300);
+    let check_newer = || Call::new(Verb::Check, &attached.config, &pod).prev_result(&newer).run(&node);
+    pod.namespace().set_mtu("eth0", 1300);
+    check_newer().ok();
+    pod.namespace().set_mtu("eth0", 1200);
+    assert!(check_newer().fails_with(107).msg.contains("its MTU is 1200"));
+    pod.namespace().set_mtu("eth0", 1400);
     attached.check().ok();
 }
 

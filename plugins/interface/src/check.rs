@@ -45,6 +45,13 @@ pub fn container_interface<'a>(
     })
 }
 
+/// Whether a link's MTU is the one that ADD gave it, or the result's: plugins behind this one may have changed it. A result
+/// before version 1.1.0 has none (0), so there any MTU may be theirs.
+#[must_use]
+pub fn has_mtu(link: &Link, mtu_bytes: u32, result_mtu_bytes: u32) -> bool {
+    result_mtu_bytes == 0 || [mtu_bytes, result_mtu_bytes].contains(&link.mtu_bytes)
+}
+
 /// Compares a link's Ethernet address with the result's, if that has one.
 ///
 /// # Errors

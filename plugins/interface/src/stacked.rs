@@ -227,9 +227,12 @@ pub(crate) fn difference(
     if wanted != has {
         return Ok(Some(format!("it has{has}, not{wanted}")));
     }
-    if let Some(mtu) =
-        create.mtu_bytes.filter(|mtu| ![*mtu, result_mtu].contains(&found.mtu_bytes) || found.mtu_bytes == 0)
-    {
+    // A vlan's is compared in every version, as in the reference.
+    let result_mtu = match create {
+        Create { kind: Kind::Vlan(_), mtu_bytes: Some(mtu), .. } if result_mtu == 0 => *mtu,
+        _ => result_mtu,
+    };
+    if let Some(mtu) = create.mtu_bytes.filter(|mtu| !check::has_mtu(found, *mtu, result_mtu)) {
         return Ok(Some(format!("its MTU is {}, not {mtu}", found.mtu_bytes)));
     }
     let Some((side, lower)) = &create.lower else { return Ok(None) };

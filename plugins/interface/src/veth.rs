@@ -212,14 +212,19 @@ pub fn is_credible(attachment: &Attachment, prev: Option<&AddResult>, netns: &Ne
     if matches!(netns.is_by_process(), Ok(false)) {
         return true;
     }
-    let entry = prev.and_then(|prev| prev.interfaces.get(container_end(prev, attachment)?));
-    let mac = entry.and_then(|entry| entry.mac.parse::<Mac>().ok());
-    let is_known = mac.is_some() && mac == container.mac;
+    let is_known = is_of_result(attachment, prev, container);
     if !is_known {
         let (link, netns) = (&container.name, netns.path().display());
         tracing::warn!(link, %netns, "left alone: nothing shows that it is this container's");
     }
     is_known
+}
+
+/// Whether the link has the Ethernet address of the container's interface in ADD's result.
+pub(crate) fn is_of_result(attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> bool {
+    let entry = prev.and_then(|prev| prev.interfaces.get(container_end(prev, attachment)?));
+    let mac = entry.and_then(|entry| entry.mac.parse::<Mac>().ok());
+    mac.is_some() && mac == link.mac
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cni_spec::{CniError, Code};
-use interface::check::differs;
+use interface::check::{self, differs};
 use interface::plan::Turn;
 use interface::pod::Pod;
 use interface::undo::Undo;
@@ -93,7 +93,10 @@ impl OwnStep for CreateTap {
             (multi_queue != conf.multi_queue, format!("multiQueue is {multi_queue}")),
             (owner != conf.owner, format!("its owner is {}", words(owner))),
             (group != conf.group, format!("its group is {}", words(group))),
-            (conf.mtu_bytes.is_some_and(|mtu| mtu != link.mtu_bytes), format!("its MTU is {}", link.mtu_bytes)),
+            (
+                conf.mtu_bytes.is_some_and(|mtu| !check::has_mtu(&link, mtu, look.entry.mtu)),
+                format!("its MTU is {}", link.mtu_bytes),
+            ),
         ];
         if let Some((_, how)) = differences.into_iter().find(|(differs, _)| *differs) {
             return Err(differs(object, how));
