@@ -160,7 +160,8 @@ fn del_waits_for_the_kernel_alone() {
         "recvmsg",
     ];
     assert!(waits.iter().all(|name| !counts.contains_key(*name)), "{counts:#?}");
-    assert_eq!(counts["sendto"], counts["recvfrom"], "{counts:#?}");
+    // The list of the container's links has its end in a read of its own.
+    assert_eq!(counts["sendto"] + 1, counts["recvfrom"], "{counts:#?}");
     // Rust's start looks whether files 0 to 2 are open.
     let is_wait = |call: &&Syscall| call.name() == "poll" && call.arguments[2] != 0;
     assert_eq!(traced.calls.iter().find(is_wait), None);

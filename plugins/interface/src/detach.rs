@@ -17,7 +17,7 @@ use skel::request::Raw;
 use skel::{DelRequest, GcRequest, NetnsPath, Timer};
 
 use crate::erased::{self, Collect};
-use crate::own::InterfacePlugin;
+use crate::own::{InterfacePlugin, Uncollected};
 use crate::{failed, host_veth, lease, pod};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
@@ -171,20 +171,25 @@ async fn gc_by(
     };
     timer.end("collect rules");
     let timer = Timer::start();
-    let collected = plugin.collect(network, attachments);
-    errors.extend(collected.err().into_iter().flatten().map(failed));
-    let removed = plugin.list_stale(network, attachments).map(|stale| remove_stale(&stale));
-    let kept = match (removed, errors.is_empty()) {
-        (Ok(left), are_rules_gone) => {
-            let kept = left.iter().map(|left| host_veth::find_attachment(network, &left.link)).collect();
-            errors.extend(left.into_iter().map(|left| failed(left.error)));
-            if are_rules_gone { kept } else { None }
+    // Whose things are left; without a name it may be anyone's.
+    let mut left: Vec<Option<Attachment>> = errors.iter().map(|_| None).collect();
+    for Uncollected { attachment, error } in plugin.collect(network, attachments) {
+        left.push(attachment);
+        errors.push(failed(error));
+    }
+    match plugin.list_stale(network, attachments) {
+        Ok(stale) => {
+            for Left { link, error } in remove_stale(&stale) {
+                left.push(host_veth::find_attachment(network, &link));
+                errors.push(failed(error));
+            }
         }
-        (Err(error), _) => {
+        Err(error) => {
+            left.push(None);
             errors.push(failed(error));
-            None
         }
-    };
+    }
+    let kept = left.into_iter().collect();
     timer.end("collect links");
     // Behind links, as in DEL.
     if filters {

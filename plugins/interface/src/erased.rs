@@ -12,7 +12,7 @@ use skel::request::Raw;
 use crate::apply::Stage;
 use crate::check::Look;
 use crate::detach::Detaching;
-use crate::own::{Call, InterfacePlugin, OwnStep, Verb};
+use crate::own::{Call, InterfacePlugin, OwnStep, Uncollected, Verb};
 use crate::plan::{Plan, Side, Turn};
 use crate::pod::Pod;
 
@@ -56,7 +56,7 @@ pub(crate) trait Attach {
 /// A GC.
 pub(crate) trait Collect {
     /// [`InterfacePlugin::collect`].
-    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Result<(), Vec<OpError>>;
+    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Vec<Uncollected>;
     /// [`InterfacePlugin::list_stale`].
     fn list_stale(&self, network: &NetworkName, valid: &[Attachment]) -> Result<Vec<Link>, OpError>;
     /// [`InterfacePlugin::count_unmarked`].
@@ -122,7 +122,7 @@ impl<P: InterfacePlugin> Attach for Observed<'_, P> {
 }
 
 impl<P: InterfacePlugin> Collect for GcOf<'_, P> {
-    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Result<(), Vec<OpError>> {
+    fn collect(&self, network: &NetworkName, valid: &[Attachment]) -> Vec<Uncollected> {
         P::collect(network, valid)
     }
 

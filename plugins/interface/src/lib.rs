@@ -55,7 +55,7 @@ pub use apply::Stage;
 pub use check::Look;
 pub use detach::Detaching;
 pub use error::failed;
-pub use own::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Verb};
+pub use own::{Call, InterfacePlugin, Ipam, LinkKind, NoStep, OwnStep, Uncollected, Verb};
 pub use plan::{Plan, Side, Step};
 pub use preview::{Preview, Shown};
 pub use skel;

@@ -19,6 +19,15 @@ use crate::preview::{self, Shown};
 use crate::result::without_loopback;
 use crate::{container_only, veth};
 
+/// What GC could not take back.
+#[derive(Debug)]
+pub struct Uncollected {
+    /// Whose it is: this attachment's address stays held. `None`: not known, so all the network's addresses do.
+    pub attachment: Option<Attachment>,
+    /// Why.
+    pub error: OpError,
+}
+
 /// An interface plugin. [`crate::plugin!`] makes a [`skel::Plugin`] of it: README.md says what the driver does around it.
 pub trait InterfacePlugin: Sized + 'static {
     /// The file name it is called by.
@@ -120,10 +129,9 @@ pub trait InterfacePlugin: Sized + 'static {
 
     /// Takes back what attachments to this network that are not valid have on the node beside links to delete: for GC.
     ///
-    /// # Errors
-    /// What is left. The network's addresses stay held then.
-    fn collect(_network: &NetworkName, _valid: &[Attachment]) -> Result<(), Vec<OpError>> {
-        Ok(())
+    /// Goes on past errors, and returns what is left.
+    fn collect(_network: &NetworkName, _valid: &[Attachment]) -> Vec<Uncollected> {
+        Vec::new()
     }
 
     /// Whether such an attachment has no link in the container, so that CHECK compares none.

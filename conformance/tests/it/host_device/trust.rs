@@ -4,7 +4,7 @@ use super::{assert_home, config, device, ip, records};
 use crate::configs::Attached;
 use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::json;
-use testns::{Attachment, Node, Verb};
+use testns::{Attachment, Container, Node, Remains, Verb};
 
 /// By its index and address; and a pair with its other end on the host, by that, whatever its address.
 #[test]
@@ -87,6 +87,19 @@ fn a_forged_device_stays_in_the_container() {
     assert_eq!(records(), Vec::<String>::new());
 }
 
+/// However often DEL is repeated; the record goes with the namespace.
+fn assert_stays(attached: &Attached<'_>, node: &Node, pod: &Container) {
+    for _ in 0..2 {
+        attached.del().ok();
+        assert!(node.host().find_link("dev1").is_none());
+        assert!(pod.namespace().find_link("eth0").is_some());
+        assert_eq!(records().len(), 1);
+    }
+    drop(pod.leave(Remains::Gone));
+    attached.del().ok();
+    assert_eq!(records(), Vec::<String>::new());
+}
+
 /// A pair whose other end is on the host is known by that end.
 #[test]
 fn an_end_of_another_pair_is_not_the_device() {
@@ -100,9 +113,7 @@ fn an_end_of_another_pair_is_not_the_device() {
     ip(inside, "link delete eth0");
     ip(inside, &format!("link add eth0 index {} address {} type veth peer name other index 77", real.index, real.mac));
     ip(inside, "link set eth0 alias dev1");
-    attached.del().ok();
-    assert!(node.host().find_link("dev1").is_none() && inside.find_link("eth0").is_some());
-    assert_eq!(records(), Vec::<String>::new());
+    assert_stays(&attached, &node, &pod);
 }
 
 /// The reference keeps nothing but the alias, which the container can write: it counts where it is what the config says.
@@ -210,8 +221,87 @@ fn a_device_that_the_container_moved_on_is_named_in_a_warning() {
     reply.ok();
     let said = &reply.output.stderr;
     assert!(said.contains("WARN the device does not come home") && said.contains(r#"device="dev1""#), "{reply}");
-    assert_eq!(records(), Vec::<String>::new());
+    drop(pod.leave(Remains::Gone));
     let repeated = attached.del();
     repeated.ok();
     assert!(!repeated.output.stderr.contains("come home"), "{repeated}");
+    assert_eq!(records(), Vec::<String>::new());
+}
+
+/// DEL follows each failed ADD, also that of a container that has prepared a link for it.
+#[test]
+fn a_link_that_names_another_containers_device_stays() {
+    let node = node();
+    device(&node);
+    let (holder, liar) = (node.container(), node.container());
+    let attached = Attached::add(&node, &config(json!({})), &holder);
+    let inside = liar.namespace();
+    ip(inside, "link add eth0 type veth peer name spy");
+    ip(inside, "link set eth0 alias dev1");
+    node.call(Verb::Add, config(json!({})), &liar).fails();
+    node.call(Verb::Del, config(json!({})), &liar).ok();
+    assert!(inside.find_link("eth0").is_some() && node.host().find_link("dev1").is_none());
+    attached.del().ok();
+    assert_home(&node, "after the holder's DEL");
+}
+
+/// A link with the alias in the place of a device that is at home already: it cannot be what the node has lost.
+#[test]
+fn a_decoy_does_not_make_the_next_del_fail() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({})), &pod);
+    let inside = pod.namespace();
+    ip(inside, "link set eth0 down");
+    ip(inside, "link set eth0 name hidden");
+    ip(inside, "link add eth0 type bridge");
+    ip(inside, "link set eth0 alias dev1");
+    for _ in 0..2 {
+        attached.del().ok();
+        assert_home(&node, "after DEL");
+        assert!(inside.find_link("eth0").is_some());
+    }
+}
+
+/// The kernel would leave it on the device, and it would receive the packets of the next container that has that.
+#[test]
+fn links_that_the_container_stacked_on_the_device_end_there() {
+    for by_the_reference in [false, true] {
+        let node = node();
+        device(&node);
+        if by_the_reference {
+            let Some(theirs) = reference_or_skip() else { return };
+            node.install(&theirs);
+        }
+        let pod = node.container();
+        let attached = Attached::add(&node, &config(json!({})), &pod);
+        node.install(&ours());
+        let inside = pod.namespace();
+        ip(inside, "link add mv0 link eth0 type macvlan mode bridge");
+        ip(inside, "link add other type veth peer name end");
+        attached.del().ok();
+        assert!(node.host().find_link("dev1").is_some());
+        assert!(inside.find_link("mv0").is_none());
+        assert!(inside.find_link("other").is_some() && inside.find_link("end").is_some());
+    }
+}
+
+/// A device whose name the node has given away stays where it is, and so does its address; others' are collected.
+#[test]
+fn gc_collects_the_addresses_of_all_but_a_device_that_cannot_come_home() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    Attached::add(&node, &config(json!({})), &pod);
+    node.host().add_link("dev1", "bridge");
+    let folder = std::path::Path::new("/var/lib/cni/networks/net");
+    std::fs::write(folder.join("10.7.0.99"), "dead\r\neth0").unwrap();
+    let none = config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+    node.call(Verb::Gc, &none, Attachment::none()).fails_with(103);
+    assert!(folder.join("10.7.0.2").exists() && !folder.join("10.7.0.99").exists());
+    node.host().delete_link("dev1");
+    node.call(Verb::Gc, &none, Attachment::none()).ok();
+    assert!(!folder.join("10.7.0.2").exists());
+    assert_home(&node, "after GC");
 }

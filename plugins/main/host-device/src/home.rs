@@ -9,7 +9,7 @@ use std::path::Path;
 use interface::{Detaching, host_veth, veth};
 use netops::error::Result;
 use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, transfer};
-use netops::{Errno, Kernel, Netns, OpError, pair};
+use netops::{Errno, Kernel, Netns, OpError, pair, unlink};
 
 use crate::conf::{Removal, Selector};
 use crate::record::{self, Device, Record};
@@ -45,6 +45,7 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
         if let Some(link) = find_inside(record, &host, netns, &container)? {
             drop_foreign_names(&container, &link, &record.device)?;
             restore_flags(&container, &link, &record.device)?;
+            delete_links_on(&container, &link)?;
             let link = fetch(&link, netns, &container, &host, &record.device.name, &arriving)?;
             restore(&host, &link, &record.device)?;
             return Ok(Outcome::Home);
@@ -127,7 +128,9 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         Selector::None | Selector::Unknown(_) => false,
     };
     let is_ours = is_selected && link::is_name(&alias) && !host_veth::is_marked(&link) && !link.loopback;
-    let is_recorded = |record: &Record| is_recorded(record, netns) && record.index == Some(link.index);
+    // The link itself, or the device that it pretends to be.
+    let is_recorded =
+        |record: &Record| is_recorded(record, netns) && record.index == Some(link.index) || record.device.name == alias;
     if let Some(record) = record::list()?.into_iter().find(is_recorded) {
         let [network, container, ifname] = record.names();
         tracing::warn!(
@@ -135,7 +138,8 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
             network,
             container,
             ifname,
-            "left in the container: another attachment has it"
+            alias,
+            "left in the container: another attachment has it, or has the device whose name its alias is"
         );
         return Ok(());
     }
@@ -143,7 +147,30 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
         return Ok(());
     }
-    fetch(&link, netns, &container, &Kernel::host()?, &alias, "").map(drop)
+    let host = Kernel::host()?;
+    // The container can make any link but hardware.
+    if link.kind != Kind::None && link::find(&host, &alias)?.is_some() {
+        tracing::warn!(link = link.name, alias, "left in the container: the node has a device of that name");
+        return Ok(());
+    }
+    delete_links_on(&container, &link)?;
+    fetch(&link, netns, &container, &host, &alias, "").map(drop)
+}
+
+/// Deletes links of the container that are stacked on the device (macvlan, ipvlan, vlan): the kernel would leave them on it
+/// when it goes home, and on to the next container, whose packets they would receive.
+fn delete_links_on(container: &Kernel, device: &Link) -> Result<()> {
+    let is_on_it =
+        |link: &&Link| link.kind != Kind::Veth && link.peer == Some(device.index) && link.peer_netns_id.is_none();
+    for link in link::list(container, None)?.iter().filter(is_on_it) {
+        let (device, link_name) = (&device.name, &link.name);
+        tracing::warn!(device, link = link_name, "deleted from the container: it was on top of the device");
+        match container.run(unlink::request(&link.into())) {
+            Err(error) if !error.is_absent() => return Err(error),
+            Ok(()) | Err(_) => (),
+        }
+    }
+    Ok(())
 }
 
 /// A virtio device is one of its own on another bus, below the PCI device; kernels before 5.14 say nothing.

@@ -5,7 +5,7 @@
 
 use cni_spec::{AddResult, Attachment, CniError, NetworkName};
 use interface::container::Options;
-use interface::{Call, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Verb, failed};
+use interface::{Call, Detaching, InterfacePlugin, LinkKind, Plan, Side, Stage, Step, Uncollected, Verb, failed};
 use netops::link::Link;
 use netops::{Kernel, OpError};
 
@@ -17,6 +17,7 @@ pub mod step;
 
 pub use conf::{Conf, Removal};
 use home::Outcome;
+use record::Record;
 use step::{Move, State};
 
 /// The plugin.
@@ -67,12 +68,18 @@ impl InterfacePlugin for HostDevice {
         take_home(&record, detaching.netns)
     }
 
-    fn collect(network: &NetworkName, valid: &[Attachment]) -> Result<(), Vec<OpError>> {
-        let records = record::list().map_err(|error| vec![error])?;
-        let is_stale = |record: &&record::Record| record.network == network.as_str() && !record.is_of_any(valid);
-        let errors: Vec<OpError> =
-            records.iter().filter(is_stale).filter_map(|record| take_home(record, None).err()).collect();
-        if errors.is_empty() { Ok(()) } else { Err(errors) }
+    fn collect(network: &NetworkName, valid: &[Attachment]) -> Vec<Uncollected> {
+        let records = match record::list() {
+            Ok(records) => records,
+            Err(error) => return vec![Uncollected { attachment: None, error }],
+        };
+        let is_stale = |record: &&Record| record.network == network.as_str() && !record.is_of_any(valid);
+        let left = |record: &Record| {
+            let error = take_home(record, None).err()?;
+            let [network, container_id, ifname] = record.names();
+            Some(Uncollected { attachment: Attachment::parse(network, container_id, ifname).ok(), error })
+        };
+        records.iter().filter(is_stale).filter_map(left).collect()
     }
 
     fn is_linkless(conf: &Conf) -> bool {
@@ -96,9 +103,11 @@ impl InterfacePlugin for HostDevice {
 
 /// Brings the device home, and forgets it then. One that is in a namespace that nothing leads to is not forgotten: the kernel
 /// returns hardware when that ends, and the next DEL, GC, or ADD of the device finds it.
-fn take_home(record: &record::Record, netns: Option<&netops::Netns>) -> Result<(), OpError> {
+fn take_home(record: &Record, netns: Option<&netops::Netns>) -> Result<(), OpError> {
     match home::bring(record, netns)? {
         Outcome::Home | Outcome::Gone => record::remove(record.names()),
+        // Not forgotten either, as long as the namespace is there: what the container puts in its place would count as a
+        // device without a record the next time.
         Outcome::Lost => {
             let (device, netns) = (&record.device.name, &record.netns);
             tracing::warn!(
@@ -106,7 +115,7 @@ fn take_home(record: &record::Record, netns: Option<&netops::Netns>) -> Result<(
                 netns,
                 "the device does not come home: the container has deleted it, or moved it to a namespace that is not known"
             );
-            record::remove(record.names())
+            Ok(())
         }
         Outcome::Away => {
             let (device, netns) = (&record.device.name, &record.netns);
