@@ -16,7 +16,7 @@ use crate::error::{OpError, Result};
 /// `ENOENT`: the folder does not exist; `ENOSPC`, `EROFS`, `EACCES`. The old file is untouched then.
 pub fn replace(path: &Path, content: &[u8], mode: u32) -> Result<()> {
     let failed = |error: &std::io::Error| OpError::io("write", path.display().to_string(), error);
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or_else(|| Path::new("."));
     let temporary = unfinished(path);
     let written = OpenOptions::new()
         .write(true)

@@ -1,7 +1,8 @@
-//! Removes the attributes of a link message that this crate does not use, before it is decoded.
+//! Removes the attributes of a message about a link or an address that this crate does not use, before it is decoded.
 //!
 //! A link has about sixty attributes, without nested ones, and the packet crates allocate an object for each. That took
-//! longer than the kernel takes to find the link.
+//! longer than the kernel takes to find the link. An address has the name of its link, which the packet crates take as text:
+//! a container could hide an address behind a name that is none.
 
 use std::borrow::Cow;
 
@@ -9,7 +10,12 @@ use crate::answer::{u16_at, u32_at};
 
 const RTM_NEWLINK: u16 = 16; // include/uapi/linux/rtnetlink.h
 const RTM_DELLINK: u16 = 17;
+const RTM_NEWADDR: u16 = 20;
+const RTM_DELADDR: u16 = 21;
 const HEADER_BYTES: usize = 16 + 16; // struct nlmsghdr, struct ifinfomsg
+const ADDRESS_HEADER_BYTES: usize = 16 + 8; // struct nlmsghdr, struct ifaddrmsg
+/// `IFA_LABEL` (include/uapi/linux/if_addr.h).
+const ADDRESS_LABEL: u16 = 3;
 const FAMILY_AT: usize = 16; // ifi_family
 const AF_BRIDGE: u8 = 7;
 const AF_INET6: u8 = 10;
@@ -25,27 +31,32 @@ const PORT_ATTRIBUTE: u16 = 26;
 /// `IFLA_PROTINFO`: in a message of the IPv6 family what routers have advertised.
 const IPV6_ATTRIBUTE: u16 = 12;
 
-/// The message without the unused attributes. A message that is not about a link, or is damaged, is returned unchanged.
+/// The message without the unused attributes. A message that is about neither, or is damaged, is returned unchanged.
 pub(crate) fn without_unused(message: &[u8]) -> Cow<'_, [u8]> {
-    match matches!(u16_at(message, 4), Some(RTM_NEWLINK | RTM_DELLINK)) {
-        true => link_without_unused(message).map_or(Cow::Borrowed(message), Cow::Owned),
-        false => Cow::Borrowed(message),
-    }
-}
-
-fn link_without_unused(message: &[u8]) -> Option<Vec<u8>> {
-    let length = usize::try_from(u32_at(message, 0)?).ok()?;
-    let (headers, mut rest) = message.get(..length)?.split_at_checked(HEADER_BYTES)?;
-    let of_family = match headers.get(FAMILY_AT) {
-        Some(&AF_BRIDGE) => Some(PORT_ATTRIBUTE),
-        Some(&AF_INET6) => Some(IPV6_ATTRIBUTE),
+    let kept = match u16_at(message, 4) {
+        Some(RTM_NEWLINK | RTM_DELLINK) => {
+            let of_family = match message.get(FAMILY_AT) {
+                Some(&AF_BRIDGE) => Some(PORT_ATTRIBUTE),
+                Some(&AF_INET6) => Some(IPV6_ATTRIBUTE),
+                _ => None,
+            };
+            retain(message, HEADER_BYTES, |kind| LINK_ATTRIBUTES.contains(&kind) || of_family == Some(kind))
+        }
+        Some(RTM_NEWADDR | RTM_DELADDR) => retain(message, ADDRESS_HEADER_BYTES, |kind| kind != ADDRESS_LABEL),
         _ => None,
     };
+    kept.map_or(Cow::Borrowed(message), Cow::Owned)
+}
+
+/// The message with the attributes of these kinds only.
+fn retain(message: &[u8], header_bytes: usize, is_used: impl Fn(u16) -> bool) -> Option<Vec<u8>> {
+    let length = usize::try_from(u32_at(message, 0)?).ok()?;
+    let (headers, mut rest) = message.get(..length)?.split_at_checked(header_bytes)?;
     let mut kept = Vec::with_capacity(length);
     kept.extend_from_slice(headers);
     while !rest.is_empty() {
         let (length, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)? & KIND);
-        if LINK_ATTRIBUTES.contains(&kind) || of_family == Some(kind) {
+        if is_used(kind) {
             kept.extend_from_slice(rest.get(..length)?);
             kept.resize(kept.len().next_multiple_of(4), 0);
         }
@@ -80,6 +91,29 @@ mod tests {
         let length = u32::try_from(message.len()).unwrap();
         message[..4].copy_from_slice(&length.to_ne_bytes());
         message
+    }
+
+    /// The kernel lets a link be called anything but `/`, blanks and `:`.
+    #[test]
+    fn an_address_on_a_link_whose_name_is_no_text_is_decoded() {
+        let mut message = vec![0; ADDRESS_HEADER_BYTES];
+        message[4] = 20;
+        (message[16], message[17], message[20]) = (2, 24, 7);
+        for (kind, value) in [(2_u16, &[10, 1, 0, 2][..]), (ADDRESS_LABEL, b"\xff\xfeb\0"), (1, &[10, 1, 0, 2])] {
+            message.extend(8_u16.to_ne_bytes());
+            message.extend(kind.to_ne_bytes());
+            message.extend_from_slice(value);
+        }
+        let length = u32::try_from(message.len()).unwrap();
+        message[..4].copy_from_slice(&length.to_ne_bytes());
+        let decoded = |bytes: &[u8]| NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
+        assert!(decoded(&message).is_err());
+        let netlink_packet_core::NetlinkPayload::InnerMessage(found) =
+            decoded(&without_unused(&message)).unwrap().payload
+        else {
+            panic!("no message")
+        };
+        assert_eq!(crate::addr::read(&found, 7).unwrap().net.to_string(), "10.1.0.2/24");
     }
 
     fn whole(bytes: &[u8]) -> Link {
