@@ -222,6 +222,9 @@ pub(crate) struct Doctor {
     /// Remove what cannot belong to a container that lives, after showing it; then look again
     #[arg(long)]
     pub(crate) fix: bool,
+    /// Call CHECK of each attachment in the cache as well: some milliseconds for each
+    #[arg(long)]
+    pub(crate) check: bool,
 }
 
 /// What is shown of the node.

@@ -18,13 +18,13 @@ const ERRORS: u8 = 4;
 const EVIDENCE_MAX: usize = 5;
 
 pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> anyhow::Result<ExitCode> {
-    let mut findings = look(settings).await;
+    let mut findings = look(settings, words.check).await;
     if words.fix {
         if !output.is_json {
             print(&findings)?;
         }
         mend(settings, &findings, output).await?;
-        findings = look(settings).await;
+        findings = look(settings, words.check).await;
     }
     match output.is_json {
         true => output.json(&findings.iter().map(to_json).collect())?,
@@ -37,9 +37,9 @@ pub(crate) async fn run(settings: &Settings, words: &Doctor, output: Output) -> 
     })
 }
 
-pub(crate) async fn look(settings: &Settings) -> Vec<Finding> {
+pub(crate) async fn look(settings: &Settings, checks: bool) -> Vec<Finding> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-    examine(Node { runtime, conf_dir, known: confs::ALL, inventory: &gc::node() }).await
+    examine(Node { runtime, conf_dir, known: confs::ALL, inventory: &gc::node(), checks }).await
 }
 
 /// Mends each network once. One that fails is reported, and hides no other.

@@ -29,7 +29,7 @@ async fn page(settings: &Settings, words: &Metrics) -> anyhow::Result<String> {
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
     let page = Page::new()?;
     page.add_view(&look(Node { runtime, conf_dir, inventory: &gc::node() }, None))?;
-    page.add_findings(&doctor::look(settings).await)?;
+    page.add_findings(&doctor::look(settings, false).await)?;
     page.add_calls(counted(words.from.as_deref()).await?.as_ref())?;
     page.add_duration(begin.elapsed())?;
     Ok(page.text()?)

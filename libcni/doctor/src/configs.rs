@@ -10,8 +10,8 @@ use validate::{Report, Source, executables, validate};
 
 use crate::{Finding, Kind, Level, Node};
 
-/// How long STATUS may take: plugins wait longer for a lock that is held.
-const STATUS_WITHIN: Duration = Duration::from_secs(10);
+/// How long STATUS may take, and VERSION: plugins wait longer for a lock that is held.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 
 /// The networks that a runtime would use: of those with one name, the first.
 pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<NetworkConf> {
@@ -30,7 +30,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
         }
     }
     let mut report = validate(sources, node.known);
-    executables::look(&mut report, node.runtime, node.known).await;
+    executables::look(&mut report, &node.runtime.until(Instant::now() + ANSWERS_WITHIN), node.known).await;
     faults(&report, findings);
     let mut networks: Vec<NetworkConf> = Vec::new();
     for network in report.networks {
@@ -38,7 +38,7 @@ pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) -> Vec<Net
             networks.push(network.conf);
         }
     }
-    let runtime = node.runtime.until(Instant::now() + STATUS_WITHIN);
+    let runtime = node.runtime.until(Instant::now() + ANSWERS_WITHIN);
     let states = join_all(networks.iter().map(|network| runtime.status(network))).await;
     for (network, state) in networks.iter().zip(states) {
         if let Err(error) = state {

@@ -64,13 +64,17 @@ pub enum Kind {
     Mtu,
     /// A bridge has as many ports as the kernel allows, or nearly.
     BridgeFull,
+    /// A network's bridge or a container's link on the node is down, or no port of the bridge.
+    LinkDown,
+    /// CHECK of an attachment fails.
+    CheckFails,
     /// Something could not be looked at.
     Unseen,
 }
 
 impl Kind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Config,
         Self::NotReady,
         Self::MixedMakes,
@@ -85,6 +89,8 @@ impl Kind {
         Self::TwoRulesets,
         Self::Mtu,
         Self::BridgeFull,
+        Self::LinkDown,
+        Self::CheckFails,
         Self::Unseen,
     ];
 
@@ -106,6 +112,8 @@ impl Kind {
             Self::TwoRulesets => "two-rulesets",
             Self::Mtu => "mtu",
             Self::BridgeFull => "bridge-full",
+            Self::LinkDown => "link-down",
+            Self::CheckFails => "check-fails",
             Self::Unseen => "unseen",
         }
     }
@@ -134,6 +142,8 @@ impl Kind {
             }
             Self::Mtu => "Large packets are dropped or fragmented on their way out.",
             Self::BridgeFull => "ADD fails when the bridge takes no port more.",
+            Self::LinkDown => "No packet passes it.",
+            Self::CheckFails => "The container may be unreachable: its network is not as ADD left it.",
             Self::Unseen => "Faults there may be missing in this report.",
         }
     }

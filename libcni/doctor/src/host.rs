@@ -4,8 +4,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni_spec::json;
 use filter::iptables::Variants;
+use interface::host_veth;
 use libcni::NetworkConf;
-use netops::link::{self, Link};
+use netops::link::{self, Kind as LinkKind, Link};
 use netops::{Kernel, route, sysctl};
 use serde_json::Value;
 
@@ -39,6 +40,7 @@ pub(crate) fn look(node: Node<'_>, networks: &[NetworkConf], findings: &mut Vec<
             for network in networks {
                 mtu(network, &way_out, &links, findings);
                 bridges(network, &links, findings);
+                ports(network, &links, findings);
             }
         }
         Err(error) => findings.push(Kind::unseen(None, "the node's links", &error)),
@@ -114,8 +116,42 @@ fn mtu(network: &NetworkConf, way_out: &[u32], links: &[Link], findings: &mut Ve
 }
 
 fn bridges(network: &NetworkConf, links: &[Link], findings: &mut Vec<Finding>) {
+    let mut down = |what: String, remedy: String| {
+        let mut finding = Kind::LinkDown.finding(Level::Error, Some(&network.name), what);
+        finding.remedy = remedy;
+        findings.push(finding);
+    };
     for plugin in plugins(network).filter(|plugin| text(plugin, "type") == "bridge") {
-        let name = Some(text(&plugin, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0");
+        let Some(bridge) = links.iter().find(|link| link.name == bridge_of(&plugin)) else { continue };
+        let name = &bridge.name;
+        if !bridge.up && links.iter().any(|link| link.master == Some(bridge.index)) {
+            down(format!("bridge {name} is down"), format!("ip link set {name} up"));
+        }
+        let is_own = |link: &&Link| {
+            link.kind == LinkKind::Veth && host_veth::find_network(link).is_some_and(|of| of.as_str() == network.name)
+        };
+        for link in links.iter().filter(is_own) {
+            let (end, whose) = (&link.name, link.alias.as_deref().unwrap_or_default());
+            if link.master != Some(bridge.index) {
+                down(
+                    format!("link {end} of {whose} is no port of bridge {name}"),
+                    format!("ip link set {end} master {name}"),
+                );
+            } else if !link.up {
+                down(format!("link {end} of {whose} is down"), format!("ip link set {end} up"));
+            }
+        }
+    }
+}
+
+/// The bridge that a plugin `bridge` uses.
+fn bridge_of(plugin: &Value) -> &str {
+    Some(text(plugin, "bridge")).filter(|name| !name.is_empty()).unwrap_or("cni0")
+}
+
+fn ports(network: &NetworkConf, links: &[Link], findings: &mut Vec<Finding>) {
+    for plugin in plugins(network).filter(|plugin| text(plugin, "type") == "bridge") {
+        let name = bridge_of(&plugin);
         let Some(bridge) = links.iter().find(|link| link.name == name) else { continue };
         let ports = links.iter().filter(|link| link.master == Some(bridge.index)).count();
         if ports >= BRIDGE_PORTS_MANY {

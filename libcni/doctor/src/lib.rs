@@ -9,9 +9,11 @@
 //! | `configs` | files of networks, executables of plugins, STATUS |
 //! | `attachments` | what is on the node or in the cache, and whose container is gone |
 //! | `stores` | host-local's folders: damaged files, ranges, locks |
+//! | `checks` | on demand, what CHECK says of each attachment |
 //! | `host` | forwarding, both variants of iptables, MTUs, bridges |
 
 mod attachments;
+mod checks;
 mod configs;
 mod finding;
 mod host;
@@ -35,6 +37,8 @@ pub struct Node<'a> {
     pub known: &'a [Known],
     /// What is on the node.
     pub inventory: &'a inventory::Node,
+    /// Whether CHECK of each attachment is called as well, for 60 seconds at most.
+    pub checks: bool,
 }
 
 /// Looks at everything, and returns what is not as it should be, the worst first. What cannot be looked at is a finding, too.
@@ -44,6 +48,9 @@ pub async fn examine(node: Node<'_>) -> Vec<Finding> {
     attachments::look(node, &networks, &mut findings);
     stores::look(&networks, &mut findings).await;
     host::look(node, &networks, &mut findings);
+    if node.checks {
+        checks::look(node, &mut findings).await;
+    }
     // Stable: findings of one level stay in the order above.
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.level));
     findings

@@ -1,0 +1,37 @@
+//! What the plugins say of each attachment.
+
+use std::time::{Duration, Instant};
+
+use futures::StreamExt;
+use futures::stream;
+use libcni::{Cached, Namespace};
+
+use crate::{Finding, Kind, Level, Node};
+
+/// How long all of them may take.
+const WITHIN: Duration = Duration::from_secs(60);
+
+/// How many are asked at a time.
+const AT_A_TIME: usize = 4;
+
+/// Calls CHECK of each attachment in the cache whose namespace is there, by the configuration of its ADD.
+pub(crate) async fn look(node: Node<'_>, findings: &mut Vec<Finding>) {
+    // What cannot be listed is a finding of `attachments`.
+    let Ok(listing) = node.runtime.cache().list(None) else { return };
+    let is_there = |entry: &Cached| entry.is_complete() && Namespace::of(&entry.attachment.netns) == Namespace::Present;
+    let runtime = &node.runtime.until(Instant::now() + WITHIN);
+    let check = async |entry: Cached| {
+        let network = entry.network_conf().ok()?;
+        let error = runtime.check(&network, &entry.attachment).await.err()?;
+        let id = &entry.attachment.id;
+        let what = format!("CHECK of {}/{} fails", id.container_id, id.ifname);
+        let mut finding = Kind::CheckFails.finding(Level::Error, Some(entry.network.as_str()), what);
+        finding.evidence = error.with_causes().lines().map(str::to_owned).collect();
+        "Mend what it names, or start the container anew.".clone_into(&mut finding.remedy);
+        Some(finding)
+    };
+    let entries = stream::iter(listing.cached.into_iter().filter(is_there));
+    let mut found: Vec<Finding> =
+        entries.map(check).buffered(AT_A_TIME).filter_map(async |finding| finding).collect().await;
+    findings.append(&mut found);
+}
