@@ -27,7 +27,7 @@ use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -412,10 +412,8 @@ fn is_abandoned(path: &Path) -> bool {
 /// `Ok(None)`: it has just been deleted, or it has the oldest format, which does not name its attachment.
 fn read_entry(path: &Path) -> Result<Option<Cached>, String> {
     let read = || -> io::Result<_> {
-        let mut file = regular::open(path)?;
-        let (stamp, mut bytes) = (Stamp::of(&file)?, Vec::new());
-        file.read_to_end(&mut bytes)?;
-        Ok((stamp, bytes))
+        let file = regular::open(path)?;
+        Ok((Stamp::of(&file)?, regular::read_whole(file)?))
     };
     let (stamp, bytes) = match read() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -26,9 +26,21 @@ pub fn open(path: &Path) -> io::Result<File> {
 /// # Errors
 /// As [`open`] and `read(2)`; it is longer than 64 MiB.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
+    read_whole(open(path)?)
+}
+
+/// Reads an open file to its end.
+///
+/// # Errors
+/// As `read(2)`; it is longer than 64 MiB.
+pub(crate) fn read_whole(file: File) -> io::Result<Vec<u8>> {
+    let too_long = || io::Error::other(format!("it is longer than {BYTES_MAX} bytes"));
+    if file.metadata()?.len() > BYTES_MAX {
+        return Err(too_long());
+    }
     let mut bytes = Vec::new();
-    match open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)? as u64 > BYTES_MAX {
-        true => Err(io::Error::other(format!("it is longer than {BYTES_MAX} bytes"))),
+    match file.take(BYTES_MAX + 1).read_to_end(&mut bytes)? as u64 > BYTES_MAX {
+        true => Err(too_long()),
         false => Ok(bytes),
     }
 }

@@ -8,9 +8,7 @@ use anyhow::{Context, anyhow, bail};
 use call_log::{By, DEFAULT_FILE, NODE_FILE, Record, Sink, Step};
 use nested::Calls;
 use serde_json::{Value, json};
-use std::fs::OpenOptions;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, UNIX_EPOCH};
@@ -110,9 +108,10 @@ pub(crate) async fn read(log: &Sink, each: impl FnMut(Record)) -> anyhow::Result
 }
 
 fn read_file(path: &Path, mut each: impl FnMut(Record)) -> std::io::Result<()> {
-    // A pipe must not make the open wait.
-    let file = OpenOptions::new().read(true).custom_flags(nix::libc::O_NONBLOCK).open(path)?;
-    let mut lines = BufReader::new(file);
+    // No pipe or device, and only what is there now: other calls go on writing.
+    let file = libcni::regular::open(path)?;
+    let length = file.metadata()?.len();
+    let mut lines = BufReader::new(file.take(length));
     let mut line = Vec::new();
     loop {
         line.clear();

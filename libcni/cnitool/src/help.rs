@@ -85,8 +85,19 @@ fn add(command: Command, lines: &[(&str, &str)]) -> Command {
 
 /// Writes a man page of the program and of each verb into a folder.
 pub(crate) fn write_pages(dir: &Path) -> anyhow::Result<()> {
-    clap_mangen::generate_to(args::grammar(), dir)
-        .with_context(|| format!("cannot write man pages into {}", dir.display()))
+    let made = || -> std::io::Result<()> {
+        // A page in the place of a link, not in what that leads to.
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let name = entry.file_name();
+            let is_page = name.to_str().is_some_and(|name| name.starts_with("cnitool") && name.ends_with(".1"));
+            if is_page && entry.file_type()?.is_symlink() {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        clap_mangen::generate_to(args::grammar(), dir)
+    };
+    made().with_context(|| format!("cannot write man pages into {}", dir.display()))
 }
 
 #[cfg(test)]

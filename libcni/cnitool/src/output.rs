@@ -32,6 +32,19 @@ pub(crate) fn visible_lines(text: &str) -> String {
     text.split('\n').map(visible).collect::<Vec<_>>().join("\n")
 }
 
+/// JSON whose texts have escapes for what would act on a terminal, and is no control character to JSON: those of ISO 6429
+/// beyond ASCII, and those that change the direction of text. They occur in texts only.
+fn escaped(json: &str) -> String {
+    let acts = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    json.chars().fold(String::with_capacity(json.len()), |mut text, c| {
+        match acts(c) {
+            true => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => text.push(c),
+        }
+        text
+    })
+}
+
 /// Rows under column names.
 pub(crate) struct Table {
     columns: &'static [&'static str],
@@ -84,14 +97,25 @@ impl Table {
     }
 }
 
+/// Characters that a cell shows at most. Names and addresses are shorter; what is longer is damaged, and JSON has it whole.
+const CELL_CHARACTERS_MAX: usize = 1000;
+
 /// A cell for people.
 fn cell(value: &Value) -> String {
+    let text = cell_text(value);
+    match text.char_indices().nth(CELL_CHARACTERS_MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text,
+    }
+}
+
+fn cell_text(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
         Value::String(text) => visible(text),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
-        Value::Array(items) => items.iter().map(cell).collect::<Vec<_>>().join(" "),
+        Value::Array(items) => items.iter().map(cell_text).collect::<Vec<_>>().join(" "),
         other => other.to_string(),
     }
 }
@@ -108,7 +132,7 @@ impl Output {
     }
 
     pub(crate) fn json(self, value: &Value) -> anyhow::Result<()> {
-        say(format!("{}\n", cni_json::to_text(value)).as_bytes())
+        say(format!("{}\n", escaped(&cni_json::to_text(value))).as_bytes())
     }
 
     /// An error with its causes; as JSON, an error object on one line: code, message and details apart.
@@ -138,4 +162,26 @@ fn to_cni_error(error: &anyhow::Error) -> CniError {
 fn one_line(error: &CniError) -> String {
     let text = error.to_json(SpecVersion::LATEST);
     serde_json::from_str::<Value>(&text).map_or(text, |value| value.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cell_of_any_length_is_printed() {
+        let mut table = Table::new(&["name", "addresses"]);
+        table.row([Value::from("\u{e4}".repeat(70_000)), vec!["10.0.0.1"; 100_000].into()]);
+        let text = table.to_text();
+        assert!(text.lines().all(|line| line.chars().count() < 2100), "{}", text.len());
+        assert!(text.contains("..."));
+    }
+
+    #[test]
+    fn json_does_not_act_on_a_terminal() {
+        let value = Value::from("a\u{9b}31m\u{202e}\u{1b}\u{7f}\u{e4}");
+        let text = escaped(&cni_json::to_text(&value));
+        assert_eq!(text, "\"a\\u009b31m\\u202e\\u001b\\u007f\u{e4}\"");
+        assert_eq!(serde_json::from_str::<Value>(&text).unwrap(), value);
+    }
 }

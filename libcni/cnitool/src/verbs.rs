@@ -4,18 +4,45 @@ use crate::args::Target;
 use crate::attachments;
 use crate::output::{Output, Table, say};
 use crate::settings::Settings;
-use libcni::Error;
 use libcni::cni_spec::{CniError, Code, PluginType};
+use libcni::{Attachment, Error, NetworkConf, PluginObject};
+use netops::link;
+use netops::{Kernel, Netns};
 use nix::unistd::{AccessFlags, access};
 use serde_json::json;
 use std::collections::BTreeSet;
+use std::path::Path;
+use validate::Role;
 
 pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<()> {
     let network = settings.network(&target.network)?;
     let attachment = settings.attachment(target)?;
+    refuse_taken(settings, &network, &attachment)?;
     let result = settings.runtime.add(&network, &attachment).await?;
     let text = result.to_json(network.version()?)?;
     say(format!("{text}\n").as_bytes())
+}
+
+/// Refuses an ADD whose interface is there already. The plugin would refuse it as well, but then the DEL of the rollback would
+/// remove the interface, if it has no mark of another attachment: one that the reference has made has none.
+fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachment) -> anyhow::Result<()> {
+    let makes_interface = |plugin: &PluginObject| {
+        confs::ALL.iter().any(|known| known.name == plugin.plugin_type.as_str() && known.role == Role::Interface)
+    };
+    if !network.plugins.first().is_some_and(makes_interface) || is_cached(settings, network, attachment) {
+        return Ok(());
+    }
+    let (netns, ifname) = (&attachment.netns, attachment.id.ifname.as_str());
+    // What is wrong with the namespace, the plugin says best.
+    let inside = Netns::open(Path::new(netns)).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
+    let Some(link) = inside.and_then(|inside| link::find(&inside, ifname).ok()).flatten() else { return Ok(()) };
+    let msg = format!("cannot add network {}: interface {ifname} is in {netns} already, a {}", network.name, link.kind);
+    let details = "Nothing was changed. Use another --ifname, or call del for the network that has it.";
+    Err(CniError::new(Code::EXISTS, msg).detail(details).into())
+}
+
+fn is_cached(settings: &Settings, network: &NetworkConf, attachment: &Attachment) -> bool {
+    settings.recall(&network.name, &mut attachment.clone()).is_some()
 }
 
 pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Result<()> {

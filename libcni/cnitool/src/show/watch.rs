@@ -22,8 +22,8 @@ use view::{Node, folders, json, tree};
 
 /// From one tree to the next: an ADD makes some dozen changes.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The cursor to the upper left corner, and all below it removed.
-const CLEAR: &str = "\u{1b}[H\u{1b}[2J\u{1b}[3J";
+/// The cursor to the upper left corner, and all below it removed. What the terminal has scrolled away stays.
+const CLEAR: &str = "\u{1b}[H\u{1b}[2J";
 /// What changes in a folder whose files are read.
 const EVENTS: AddWatchFlags = AddWatchFlags::IN_CREATE
     .union(AddWatchFlags::IN_CLOSE_WRITE)

@@ -58,7 +58,10 @@ fn each_verb_has_a_man_page_with_its_options_and_examples() {
     assert_eq!(write().code, 1, "there is no such folder");
     assert!(!dir.exists());
     std::fs::create_dir(&dir).unwrap();
+    let elsewhere = tool.write("elsewhere", "another's");
+    std::os::unix::fs::symlink(&elsewhere, dir.join("cnitool.1")).unwrap();
     write().ok();
+    assert_eq!(tool.read("elsewhere"), "another's");
     for (page, words) in [("cnitool", ["doctor", "cnitool validate"]), ("cnitool-gc", ["keep", "cnitool gc pods"])] {
         let text = tool.read(&format!("man1/{page}.1"));
         assert!(text.contains(".SH OPTIONS") && words.iter().all(|word| text.contains(word)), "{text}");

@@ -40,6 +40,19 @@ fn only_a_log_that_is_named_has_to_be_there() {
     assert!(failed.stderr.contains("cannot read log /nonexistent/calls.log"), "{}", failed.stderr);
 }
 
+/// Its folder may be others' to write.
+#[test]
+fn a_log_without_end_is_none() {
+    let tool = Tool::new();
+    let log = tool.path("calls.log");
+    std::os::unix::fs::symlink("/dev/zero", &log).unwrap();
+    for words in [["metrics", "--from", log.to_str().unwrap()], ["log", "--from", log.to_str().unwrap()]] {
+        let failed = tool.run(&words);
+        assert_eq!(failed.code, 1);
+        assert!(failed.stderr.contains("it is no regular file"), "{}", failed.stderr);
+    }
+}
+
 #[test]
 fn the_file_is_replaced_whole_and_everyone_can_read_it() {
     let tool = Tool::new();
@@ -52,6 +65,9 @@ fn the_file_is_replaced_whole_and_everyone_can_read_it() {
     assert_eq!(old, "old");
     assert_eq!(number(&tool.read("cni.prom"), "cni_log_up"), "0");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+    // In the working folder, too.
+    tool.ended(tool.command().args(["metrics", "--output", "here.prom"]).current_dir(file.parent().unwrap())).ok();
+    assert_eq!(number(&tool.read("here.prom"), "cni_log_up"), "0");
 }
 
 #[test]
