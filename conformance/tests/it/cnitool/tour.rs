@@ -1,6 +1,6 @@
 //! The tour of cnitool's README: its commands, and what they print.
 
-use super::{LINKED, Tour};
+use super::{LINKED, Tour, UNSHARE};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -65,7 +65,7 @@ impl Tour {
         let script = format!("exec 2>&1\n{exports}{command}");
         // cnitool in a PID namespace of its own, as in `Tour::run`; what mounts, where it lasts.
         let mut sh = match command.starts_with("cnitool ") {
-            true => Command::new("/usr/bin/unshare"),
+            true => Command::new(UNSHARE),
             false => Command::new("sh"),
         };
         if command.starts_with("cnitool ") {
