@@ -35,10 +35,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// As `read(2)`; it is longer than 64 MiB.
 pub(crate) fn read_whole(file: File) -> io::Result<Vec<u8>> {
     let too_long = || io::Error::other(format!("it is longer than {BYTES_MAX} bytes"));
-    if file.metadata()?.len() > BYTES_MAX {
+    let length = file.metadata()?.len();
+    if length > BYTES_MAX {
         return Err(too_long());
     }
-    let mut bytes = Vec::new();
+    // Read at once, and the end.
+    let mut bytes = Vec::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
     match file.take(BYTES_MAX + 1).read_to_end(&mut bytes)? as u64 > BYTES_MAX {
         true => Err(too_long()),
         false => Ok(bytes),

@@ -29,20 +29,20 @@ fn refuse_taken(settings: &Settings, network: &NetworkConf, attachment: &Attachm
     let makes_interface = |plugin: &PluginObject| {
         confs::ALL.iter().any(|known| known.name == plugin.plugin_type.as_str() && known.role == Role::Interface)
     };
-    if !network.plugins.first().is_some_and(makes_interface) || is_cached(settings, network, attachment) {
+    if !network.plugins.first().is_some_and(makes_interface) {
         return Ok(());
     }
     let (netns, ifname) = (&attachment.netns, attachment.id.ifname.as_str());
     // What is wrong with the namespace, the plugin says best.
     let inside = Netns::open(Path::new(netns)).ok().and_then(|netns| Kernel::in_netns(&netns).ok());
     let Some(link) = inside.and_then(|inside| link::find(&inside, ifname).ok()).flatten() else { return Ok(()) };
+    // An earlier ADD of the same.
+    if settings.recall(&network.name, &mut attachment.clone()).is_some() {
+        return Ok(());
+    }
     let msg = format!("cannot add network {}: interface {ifname} is in {netns} already, a {}", network.name, link.kind);
     let details = "Nothing was changed. Use another --ifname, or call del for the network that has it.";
     Err(CniError::new(Code::EXISTS, msg).detail(details).into())
-}
-
-fn is_cached(settings: &Settings, network: &NetworkConf, attachment: &Attachment) -> bool {
-    settings.recall(&network.name, &mut attachment.clone()).is_some()
 }
 
 pub(crate) async fn check(settings: &Settings, target: &Target) -> anyhow::Result<()> {
