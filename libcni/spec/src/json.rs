@@ -139,7 +139,8 @@ pub fn parse_ip(text: &str) -> Result<std::net::IpAddr, String> {
     Ok(ip.to_canonical())
 }
 
-/// Parses `address/prefix` strictly: no netmask, no sign, no leading zeros, no missing prefix.
+/// Parses `address/prefix` strictly: no netmask, no sign, no leading zeros, no missing prefix. IPv4 mapped into IPv6 is IPv4,
+/// as for Go, when the prefix is as long as the mapping.
 ///
 /// # Errors
 /// A sentence that quotes the string and says what is expected.
@@ -148,7 +149,12 @@ pub fn parse_cidr(text: &str) -> Result<ipnetwork::IpNetwork, String> {
     let (address, prefix) = text.split_once('/').ok_or_else(bad)?;
     let digits = prefix.bytes().all(|byte| byte.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
     let prefix = digits.then(|| prefix.parse::<u8>().ok()).flatten().ok_or_else(bad)?;
-    let address = address.parse().ok().ok_or_else(bad)?;
+    let address: std::net::IpAddr = address.parse().ok().ok_or_else(bad)?;
+    let (canonical, mapping_bits) = (address.to_canonical(), 96);
+    let (address, prefix) = match prefix.checked_sub(mapping_bits) {
+        Some(prefix) if canonical != address => (canonical, prefix),
+        _ => (address, prefix),
+    };
     ipnetwork::IpNetwork::new(address, prefix).ok().ok_or_else(bad)
 }
 
@@ -236,6 +242,8 @@ mod tests {
         }
         assert_eq!(parse_cidr("10.0.0.5/24").unwrap().to_string(), "10.0.0.5/24");
         assert_eq!(parse_cidr("::/0").unwrap().to_string(), "::/0");
+        assert_eq!(parse_cidr("::ffff:10.1.0.5/120").unwrap().to_string(), "10.1.0.5/24");
+        assert!(parse_cidr("::ffff:10.1.0.5/24").unwrap().is_ipv6() && parse_cidr("::ffff:10.1.0.5/129").is_err());
         assert!(parse_ip("010.0.0.1").is_err() && parse_ip("fe80::1%eth0").is_err());
         assert_eq!(parse_ip("::ffff:10.0.0.1").unwrap().to_string(), "10.0.0.1");
     }
