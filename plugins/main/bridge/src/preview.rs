@@ -1,7 +1,7 @@
 //! What of the shared part is there already, for programs that show what ADD would do.
 
 use cni_spec::CniError;
-use interface::{Shown, failed};
+use interface::{Shown, failed, veth};
 use netops::link::{self, Link};
 use netops::{Kernel, addr};
 
@@ -27,12 +27,16 @@ pub(crate) fn shared(host: &Kernel, shared: &Shared) -> Result<Vec<Shown>, CniEr
         None => AddressChanges { add: shared.gateways.clone(), delete: Vec::new() },
     };
     let is_ready = |link: &Link| link.up && (!promisc || link.promisc);
+    let refuses = bridge.is_some() && veth::advertisements_are_refused(name).map_err(failed)?;
+    // A bridge that is there keeps its MTU.
+    let mtu_bytes = shared.bridge.mtu_bytes.filter(|_| bridge.is_none());
+    let shown = Shared { bridge: Bridge { mtu_bytes, ..shared.bridge.clone() }, ..shared.clone() };
     // As the text has them: the bridge, its sysctl, up; the port that holds the gateways; these.
-    let text = shared.to_string();
+    let text = shown.to_string();
     let mut lines = text.lines();
     let mut steps = Vec::new();
     steps.extend(lines.next().map(|line| Shown::new(line).so_if(bridge.is_some())));
-    steps.extend(lines.next().map(|line| Shown::new(line).so_if(bridge.is_some()).uncompared()));
+    steps.extend(lines.next().map(|line| Shown::new(line).so_if(refuses).uncompared()));
     steps.extend(lines.next().map(|line| Shown::new(line).so_if(bridge.as_ref().is_some_and(is_ready))));
     if shared.vlan_gateway.is_some() {
         steps.extend(lines.next().map(|line| Shown::new(line).so_if(router.is_some())));
