@@ -43,6 +43,7 @@ fn further_names_and_flags_of_the_container_do_not_come_home() {
     let host = node.host();
     ip(host, "link add uplink0 type veth peer name uplink1");
     ip(host, "link property add dev dev1 altname dev1name altname dev1other");
+    ip(host, "link set dev1 group 7");
     node.remember();
     let before = [host.link("dev1").mtu_bytes.to_string(), details(host)];
     let pod = node.container();
@@ -50,7 +51,7 @@ fn further_names_and_flags_of_the_container_do_not_come_home() {
     let inside = pod.namespace();
     ip(inside, "link property add dev eth0 altname uplink0 altname tun0");
     ip(inside, "link property del dev eth0 altname dev1name");
-    ip(inside, "link set eth0 arp off multicast off txqueuelen 1");
+    ip(inside, "link set eth0 arp off multicast off txqueuelen 1 group 9");
     attached.del().ok();
     assert_home(&node, "after DEL");
     assert_eq!([host.link("dev1").mtu_bytes.to_string(), details(host)], before);

@@ -306,6 +306,7 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
         promisc: (device.promisc != link.promisc).then_some(device.promisc),
         allmulti: (device.allmulti != link.allmulti).then_some(device.allmulti),
         tx_queue_len: (device.tx_queue_len != link.tx_queue_len).then_some(device.tx_queue_len),
+        group: (device.group != link.group).then_some(device.group),
         ..Settings::default()
     };
     let mut requests = Vec::new();

@@ -76,6 +76,9 @@ pub struct Device {
     pub multicast: bool,
     /// Length of its transmit queue, in packets.
     pub tx_queue_len: u32,
+    /// The group that the administrator put it in; records of earlier versions have none.
+    #[serde(default)]
+    pub group: u32,
     /// Its further names.
     pub alt_names: Vec<String>,
     /// The alias that it had.
@@ -116,6 +119,7 @@ impl Record {
                 no_arp: link.no_arp,
                 multicast: link.multicast,
                 tx_queue_len: link.tx_queue_len,
+                group: link.group,
                 alt_names: link.alt_names.clone(),
                 alias: link.alias.clone().unwrap_or_default(),
                 master: master.map(|master| (master.index, master.name.clone())),
@@ -154,6 +158,7 @@ impl Record {
             no_arp,
             multicast,
             tx_queue_len,
+            group,
             alt_names,
             alias,
             master,
@@ -165,7 +170,7 @@ impl Record {
             "device": {
                 "name": name, "kind": kind, "mac": mac, "permanent_mac": permanent_mac, "parent": parent, "peer": peer,
                 "mtu": mtu, "up": up, "promisc": promisc, "allmulti": allmulti, "no_arp": no_arp,
-                "multicast": multicast, "tx_queue_len": tx_queue_len, "alt_names": alt_names, "alias": alias,
+                "multicast": multicast, "tx_queue_len": tx_queue_len, "group": group, "alt_names": alt_names, "alias": alias,
                 "master": master, "addresses": addresses,
             },
         });

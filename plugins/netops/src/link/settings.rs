@@ -30,6 +30,8 @@ pub struct Settings {
     pub multicast: Option<bool>,
     /// Length of the transmit queue, in packets.
     pub tx_queue_len: Option<u32>,
+    /// Its group; 0 is none.
+    pub group: Option<u32>,
     /// Whether it announces its IPv4 addresses by ARP when it is set up (`net/ipv4/conf/LINK/arp_notify`). Do not use
     /// it together with `up` in one request: the kernel would set the link up first.
     pub arp_notify: Option<bool>,
@@ -107,6 +109,7 @@ impl Settings {
             self.mtu_bytes.map(LinkAttribute::Mtu),
             self.alias.clone().map(LinkAttribute::IfAlias),
             self.tx_queue_len.map(LinkAttribute::TxQueueLen),
+            self.group.map(LinkAttribute::Group),
             self.arp_notify.map(|on| ipv4_setting(IPV4_DEVCONF_ARP_NOTIFY, u32::from(on))),
             self.oper_up.then_some(LinkAttribute::OperState(State::Up)),
             self.name.clone().map(LinkAttribute::IfName),
