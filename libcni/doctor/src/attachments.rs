@@ -1,7 +1,11 @@
 //! What is on the node or in the cache, and whose container is gone.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
+use cni_spec::{ConfObject, SpecVersion};
+use host_local::inventory::{Holder, list_held};
 use libcni::inventory::{Inventory, Life, OnNode};
 use libcni::{AttachmentId, Cached, Namespace, NetworkConf};
 
@@ -72,6 +76,8 @@ fn look_at(node: Node<'_>, network: &NetworkConf, has_file: bool, cached: &[&Cac
         findings.push(finding);
     }
     let undecided: Vec<&OnNode> = on_node.iter().filter(|found| found.life == Life::Unknown).collect();
+    let mut stores = BTreeMap::new();
+    findings.extend(cached.iter().filter_map(|entry| unreserved(entry, &mut stores)));
     if !undecided.is_empty() {
         let what = format!("{} of which it cannot be determined whether containers live", undecided.len());
         let mut finding = Kind::Undecided.finding(Level::Note, Some(name), what);
@@ -79,6 +85,53 @@ fn look_at(node: Node<'_>, network: &NetworkConf, has_file: bool, cached: &[&Cac
         finding.remedy = format!("cnitool gc {name} --keep CONTAINER for those that live, --force for the others");
         findings.push(finding);
     }
+}
+
+/// What host-local's folders hold, each read once.
+type Stores = BTreeMap<PathBuf, BTreeMap<IpAddr, Option<Holder>>>;
+
+fn read_store(folder: &Path) -> BTreeMap<IpAddr, Option<Holder>> {
+    list_held(folder).into_iter().flatten().map(|held| (held.address, held.holder)).collect()
+}
+
+/// The addresses of an attachment whose container lives that host-local does not hold for it. A network that has addresses
+/// of another plugin as well is passed over: nothing says which are whose.
+fn unreserved(entry: &Cached, stores: &mut Stores) -> Option<Finding> {
+    let network = entry.network_conf().ok()?;
+    let objects = (0..network.plugins.len()).filter_map(|index| ConfObject::parse(&network.plugin_conf(index)?).ok());
+    let has_others =
+        objects.filter_map(|object| object.ipam_type().ok().flatten()).any(|it| it.as_str() != "host-local");
+    let folders = inventory::stores(&network);
+    if folders.is_empty() || has_others || Namespace::of(&entry.attachment.netns) != Namespace::Present {
+        return None;
+    }
+    let result = entry.result(SpecVersion::V0_1_0).ok().flatten()?;
+    for folder in &folders {
+        stores.entry(folder.clone()).or_insert_with(|| read_store(folder));
+    }
+    let id = &entry.attachment.id;
+    let evidence: Vec<String> = result
+        .ips
+        .iter()
+        .filter_map(|ip| {
+            let address = ip.address.ip();
+            let Some(holder) = folders.iter().find_map(|folder| stores.get(folder)?.get(&address)) else {
+                return Some(format!("{address}: no reservation"));
+            };
+            // An older reservation does not name the interface.
+            let (container_id, ifname) = holder.as_ref()?;
+            let is_its = *container_id == id.container_id && ifname.as_ref().is_none_or(|name| *name == id.ifname);
+            (!is_its).then(|| format!("{address}: reserved for {container_id}"))
+        })
+        .collect();
+    if evidence.is_empty() {
+        return None;
+    }
+    let what = format!("no reservation holds what {}/{} has", id.container_id, id.ifname);
+    let mut finding = Kind::Unreserved.finding(Level::Error, Some(entry.network.as_str()), what);
+    finding.evidence = evidence;
+    "Start the container anew.".clone_into(&mut finding.remedy);
+    Some(finding)
 }
 
 /// GC is known from version 1.1.0 on; before, each attachment needs a DEL, which needs only its names.

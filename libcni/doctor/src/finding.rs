@@ -66,6 +66,8 @@ pub enum Kind {
     BridgeFull,
     /// A network's bridge or a container's link on the node is down, or no port of the bridge.
     LinkDown,
+    /// A container lives, and nothing reserves its address for it.
+    Unreserved,
     /// CHECK of an attachment fails.
     CheckFails,
     /// Something could not be looked at.
@@ -74,7 +76,7 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds, in the order of the enum.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Config,
         Self::NotReady,
         Self::MixedMakes,
@@ -90,6 +92,7 @@ impl Kind {
         Self::Mtu,
         Self::BridgeFull,
         Self::LinkDown,
+        Self::Unreserved,
         Self::CheckFails,
         Self::Unseen,
     ];
@@ -113,6 +116,7 @@ impl Kind {
             Self::Mtu => "mtu",
             Self::BridgeFull => "bridge-full",
             Self::LinkDown => "link-down",
+            Self::Unreserved => "unreserved",
             Self::CheckFails => "check-fails",
             Self::Unseen => "unseen",
         }
@@ -143,6 +147,7 @@ impl Kind {
             Self::Mtu => "Large packets are dropped or fragmented on their way out.",
             Self::BridgeFull => "ADD fails when the bridge takes no port more.",
             Self::LinkDown => "No packet passes it.",
+            Self::Unreserved => "Another container may get the address, or has it: packets reach only one of them.",
             Self::CheckFails => "The container may be unreachable: its network is not as ADD left it.",
             Self::Unseen => "Faults there may be missing in this report.",
         }

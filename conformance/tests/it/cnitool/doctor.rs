@@ -148,7 +148,7 @@ const LEFT_OVER: [Damage; 6] = [
 ];
 
 /// What an operator has to decide on.
-const OTHERS: [Damage; 12] = [
+const OTHERS: [Damage; 14] = [
     (
         "a configuration that no runtime can use",
         |_| fs::write("/etc/cni/net.d/20-bad.conflist", r#"{"cniVersion": "1.0.0", "name": "bad""#).unwrap(),
@@ -198,6 +198,20 @@ const OTHERS: [Damage; 12] = [
         "unfinished",
         0,
         ".last_reserved_ip.0.new",
+    ),
+    (
+        "the reservation of a container that lives is gone",
+        |ward| fs::remove_file(store().join(ward.tour.address(2))).unwrap(),
+        "unreserved",
+        ERROR,
+        "no reservation",
+    ),
+    (
+        "another container has the reservation of one that lives",
+        |ward| write_old(&store().join(ward.tour.address(2)), "c77\r\neth0"),
+        "unreserved",
+        ERROR,
+        "reserved for c77",
     ),
     (
         "a range is nearly full",
