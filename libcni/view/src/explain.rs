@@ -1,13 +1,15 @@
 //! Who has an address, a container, an interface or a port, and what becomes of its packets.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use filter::iptables::rule::{Is, Rule, Target};
 use filter::iptables::seen::{self, Chain};
+use libcni::NetworkConf;
 use libcni::inventory::Life;
 use netops::link::{self, Link};
 use netops::nft::Family;
-use netops::{Kernel, Netns, route, sysctl};
+use netops::{Kernel, Netns, addr, route, sysctl};
 use serde_json::{Value, json};
 
 use crate::host::Host;
@@ -19,8 +21,9 @@ const OUTSIDE: [IpAddr; 2] =
     [IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1)), IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1))];
 
 /// What is never looked at.
-const BEYOND: [&str; 2] = [
+const BEYOND: [&str; 3] = [
     "other tables of iptables and nf_tables, eBPF programs, and neighbours",
+    "rules of routing (ip rule), and routes of other tables",
     "what is beyond the node, and what the container itself filters",
 ];
 
@@ -191,6 +194,14 @@ impl Path<'_> {
         }
         self.inside(attachment, &mut answer);
         answer.from.extend(attachment.rules.iter().cloned());
+        if attachment.conf.as_ref().is_some_and(wants_masquerade)
+            && !attachment.rules.iter().any(|rule| rule.contains("masquerade"))
+        {
+            answer.drops.push(
+                "the network has ipMasq, and no rule masquerades its packets: no answer from outside finds the way back"
+                    .to_owned(),
+            );
+        }
         for is_ipv6 in [false, true] {
             if attachment.addresses.iter().any(|address| address.is_ipv6() == is_ipv6) {
                 self.forwarding(is_ipv6, &mut answer);
@@ -229,19 +240,26 @@ impl Path<'_> {
 
     /// The container's interface and its route out, from inside its namespace.
     fn inside(&self, attachment: &Attachment, answer: &mut Answer) {
-        let look = || -> Result<(Kernel, Link), String> {
+        let unseen = |error: &dyn fmt::Display| Inside::Unseen(error.to_string());
+        let look = || -> Result<(Kernel, Link, Vec<IpAddr>), Inside> {
             if attachment.netns.is_empty() {
-                return Err("the cache does not have the namespace's path".to_owned());
+                return Err(Inside::Unseen("the cache does not have the namespace's path".to_owned()));
             }
-            let netns = Netns::open(&attachment.netns).map_err(|error| error.to_string())?;
-            let kernel = Kernel::in_netns(&netns).map_err(|error| error.to_string())?;
+            let netns = Netns::open(&attachment.netns).map_err(|error| unseen(&error))?;
+            let kernel = Kernel::in_netns(&netns).map_err(|error| unseen(&error))?;
             let name = attachment.id.ifname.as_str();
-            let link = link::find(&kernel, name).map_err(|error| error.to_string())?;
-            Ok((kernel, link.ok_or_else(|| format!("it has no interface {name}"))?))
+            let link = link::find(&kernel, name).map_err(|error| unseen(&error))?;
+            let link = link.ok_or_else(|| Inside::Missing(format!("interface {name}")))?;
+            let addresses = addr::list(&kernel, &link).map_err(|error| unseen(&error))?;
+            Ok((kernel, link, addresses.iter().map(|address| address.net.ip()).collect()))
         };
-        let (kernel, link) = match look() {
+        let (kernel, link, addresses) = match look() {
             Ok(found) => found,
-            Err(why) => {
+            Err(Inside::Missing(what)) => {
+                answer.drops.push(format!("the container has no {what}"));
+                return;
+            }
+            Err(Inside::Unseen(why)) => {
                 answer.unseen.push(format!("the container's side: {why}"));
                 return;
             }
@@ -249,6 +267,8 @@ impl Path<'_> {
         if !link.up {
             answer.drops.push(format!("{} is down in the container", link.name));
         }
+        let missing = attachment.addresses.iter().filter(|address| !addresses.contains(address));
+        answer.drops.extend(missing.map(|address| format!("{} in the container does not have {address}", link.name)));
         for outside in OUTSIDE {
             if !attachment.addresses.iter().any(|address| address.is_ipv4() == outside.is_ipv4()) {
                 continue;
@@ -347,6 +367,17 @@ impl Path<'_> {
             }
         }
     }
+}
+
+/// Why nothing can be said of the container's side, or what it lacks.
+enum Inside {
+    Unseen(String),
+    Missing(String),
+}
+
+/// Whether a plugin of the network is to masquerade.
+fn wants_masquerade(network: &NetworkConf) -> bool {
+    network.plugins.iter().any(|plugin| plugin.find("ipMasq") == Some("true"))
 }
 
 /// What rules call an attachment.

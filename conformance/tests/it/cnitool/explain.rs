@@ -64,6 +64,7 @@ fn every_name_of_an_attachment_explains_it() {
         │  └─ the node has no IPv4 route out: packets reach its own networks only
         └─ not looked at
            ├─ other tables of iptables and nf_tables, eBPF programs, and neighbours
+           ├─ rules of routing (ip rule), and routes of other tables
            └─ what is beyond the node, and what the container itself filters
     "#]]
     .assert_eq(&shown);
@@ -149,6 +150,19 @@ fn each_cause_of_a_dropped_packet_is_named_while_it_is_there() {
     let drops = tour.drops();
     assert!(drops.iter().any(|why| why.ends_with("-o cni0 -j DROP may drop them")), "{drops:?}");
     run("iptables -w -F FORWARD");
+    // What is not given back: the next cause comes to it.
+    let inside = web.namespace();
+    let damages: [(&dyn Fn(), &str); 3] = [
+        (&|| run("iptables -w -t nat -F POSTROUTING"), "no rule masquerades its packets"),
+        (&|| inside.enter(|| run("ip -4 address flush dev eth0")), "eth0 in the container does not have 10."),
+        (&|| inside.delete_link("eth0"), "the container has no interface eth0"),
+    ];
+    for (damage, phrase) in damages {
+        assert!(!tour.drops().iter().any(|why| why.contains(phrase)), "{phrase}");
+        damage();
+        let drops = tour.drops();
+        assert!(drops.iter().any(|why| why.contains(phrase)), "{phrase}: {drops:?}");
+    }
     drop(web.leave(Remains::Gone));
     tour.node.settle(Duration::from_secs(60));
     fs::remove_dir_all("/var/lib/cni/networks/office").unwrap();
