@@ -145,16 +145,24 @@ pub fn parse_ip(text: &str) -> Result<std::net::IpAddr, String> {
 /// # Errors
 /// A sentence that quotes the string and says what is expected.
 pub fn parse_cidr(text: &str) -> Result<ipnetwork::IpNetwork, String> {
+    let written = parse_cidr_as_written(text)?;
+    let (canonical, mapping_bits) = (written.ip().to_canonical(), 96);
+    Ok(match written.prefix().checked_sub(mapping_bits) {
+        Some(prefix) if canonical != written.ip() => ipnetwork::IpNetwork::new(canonical, prefix).unwrap_or(written),
+        _ => written,
+    })
+}
+
+/// Parses `address/prefix` as [`parse_cidr`] does, but IPv4 mapped into IPv6 stays IPv6.
+///
+/// # Errors
+/// A sentence that quotes the string and says what is expected.
+pub fn parse_cidr_as_written(text: &str) -> Result<ipnetwork::IpNetwork, String> {
     let bad = || format!("{text:?} is no address with prefix, such as 10.1.0.5/24 or fd00::5/64");
     let (address, prefix) = text.split_once('/').ok_or_else(bad)?;
     let digits = prefix.bytes().all(|byte| byte.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
     let prefix = digits.then(|| prefix.parse::<u8>().ok()).flatten().ok_or_else(bad)?;
-    let address: std::net::IpAddr = address.parse().ok().ok_or_else(bad)?;
-    let (canonical, mapping_bits) = (address.to_canonical(), 96);
-    let (address, prefix) = match prefix.checked_sub(mapping_bits) {
-        Some(prefix) if canonical != address => (canonical, prefix),
-        _ => (address, prefix),
-    };
+    let address = address.parse().ok().ok_or_else(bad)?;
     ipnetwork::IpNetwork::new(address, prefix).ok().ok_or_else(bad)
 }
 

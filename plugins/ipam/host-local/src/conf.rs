@@ -188,9 +188,9 @@ struct RuntimeConfig {
     ip_ranges: Vec<Vec<RangeKeys>>,
 }
 
-#[derive(Deserialize, Clone, Copy)]
-#[serde(transparent)]
-struct Cidr(#[serde(with = "json::cidr")] IpNetwork);
+/// A network as it is written: IPv4 in the form of IPv6 is refused, as by the reference.
+#[derive(Clone, Copy)]
+struct Cidr(IpNetwork);
 
 /// An address, perhaps with a prefix length, which is ignored.
 struct Requested(Address);
@@ -212,6 +212,7 @@ macro_rules! from_text {
         }
     };
 }
+from_text!(Cidr, json::parse_cidr_as_written);
 from_text!(Requested, parse_requested);
 from_text!(Excluded, parse_excluded);
 from_text!(ReclaimText, parse_reclaim);
