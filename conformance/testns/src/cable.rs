@@ -32,7 +32,7 @@ const VETH_INFO_PEER: u16 = 1;
 const NEW: i32 = libc::NLM_F_CREATE | libc::NLM_F_EXCL;
 
 impl Namespace {
-    /// Makes a veth from `name` here to `peer` in `other`, both up.
+    /// Makes a veth from `name` here to `peer` in `other`, both up and with their link-local addresses, where IPv6 is on.
     ///
     /// # Panics
     /// When the kernel refuses: a name is taken, say.
@@ -47,11 +47,9 @@ impl Namespace {
         self.new_link(name, "veth", |info| info.nest(IFLA_INFO_DATA, peer_link));
         self.set_up(name);
         other.set_up(peer);
-        // The kernel looks at the carrier when it is asked, and adds link-local addresses with it; else it does so a
-        // moment later, which a test would take for the plugin's doing.
-        for (namespace, link) in [(self, name), (other, peer)] {
-            drop(namespace.find_link(link));
-        }
+        // The kernel adds them when it notices the carrier, which a test would take for the plugin's doing.
+        self.wait_for_link_local(name);
+        other.wait_for_link_local(peer);
     }
 
     /// Makes a link of a kind that needs no options (`bridge`, `dummy`, `ifb`) and sets it up.

@@ -13,6 +13,7 @@ use crate::{Address, Namespace};
 
 /// Time for the kernel to come to rest, or for a packet to arrive.
 const PATIENCE: Duration = Duration::from_secs(20);
+const LINK_SCOPE: u8 = 253; // RT_SCOPE_LINK, linux/rtnetlink.h
 
 impl Namespace {
     /// Waits until `condition` is true, looking again at each change of links, addresses, routes
@@ -55,6 +56,18 @@ impl Namespace {
         });
     }
 
+    /// Waits until a link that has a carrier has its link-local address, which may be tentative; returns at once where IPv6
+    /// is off.
+    #[track_caller]
+    pub(crate) fn wait_for_link_local(&self, link: &str) {
+        if self.sysctl(&format!("net/ipv6/conf/{link}/disable_ipv6")) == "1" {
+            return;
+        }
+        self.wait_for("a link-local address", |namespace| {
+            namespace.addresses().iter().any(|address| address.link == link && address.scope == LINK_SCOPE)
+        });
+    }
+
     /// Waits until a link is up and the kernel has done what it does when it gets round to it: a link-local address, and
     /// for each IPv6 address its route and, on a router, the anycast route of its subnet (RFC 4291, 2.6.1), which comes last.
     ///
@@ -76,7 +89,7 @@ impl Namespace {
                 routes.iter().any(|route| route.kind == LOCAL && route.to == to)
             };
             let anycast = routes.iter().filter(|route| route.kind == ANYCAST).count();
-            addresses.iter().any(|address| address.scope == 253)
+            addresses.iter().any(|address| address.scope == LINK_SCOPE)
                 && addresses.iter().all(has_route)
                 && (!is_router || anycast >= addresses.len())
         });
