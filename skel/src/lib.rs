@@ -42,6 +42,7 @@ mod record;
 pub mod reply;
 pub mod request;
 mod run;
+mod start;
 
 pub use call::Call;
 pub use cni_spec;
@@ -56,3 +57,4 @@ pub use record::Timer;
 pub use reply::Reply;
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use run::{main, run};
+pub use start::start;

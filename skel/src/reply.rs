@@ -3,7 +3,6 @@
 use cni_spec::{CniError, SpecVersion};
 use nix::errno::Errno;
 use std::io;
-use std::process::ExitCode;
 
 /// stdout and exit status of a call.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -29,25 +28,25 @@ impl Reply {
         Self { stdout: CniError { code: error.code, msg, details }.to_json(version).into_bytes(), exit: 1 }
     }
 
-    /// Writes stdout; `unsent` handles a result that could not be written. A runtime that closed its end gets no text
-    /// and sees the exit status.
+    /// Writes stdout, and returns the exit status; `unsent` handles a result that could not be written. A runtime that
+    /// closed its end gets no text and sees the exit status.
     #[must_use]
-    pub fn send_or(self, unsent: impl FnOnce()) -> ExitCode {
+    pub fn send_or(self, unsent: impl FnOnce()) -> u8 {
         match write_all(&self.stdout) {
-            Ok(()) => ExitCode::from(self.exit),
+            Ok(()) => self.exit,
             Err(error) => {
                 tracing::error!(%error, "cannot write the reply to stdout");
                 if self.exit == 0 {
                     unsent();
                 }
-                ExitCode::FAILURE
+                1
             }
         }
     }
 
-    /// Writes stdout.
+    /// Writes stdout, and returns the exit status.
     #[must_use]
-    pub fn send(self) -> ExitCode {
+    pub fn send(self) -> u8 {
         self.send_or(|| {})
     }
 }

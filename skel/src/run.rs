@@ -18,21 +18,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Runs one plugin as this process.
+/// Runs one plugin as this process: its whole `main`.
 #[must_use]
 pub fn main<P: Plugin>() -> ExitCode {
     struct Only<P>(P);
     impl<P: Plugin> Only<P> {
         const ENTRIES: &'static [Entry] = &[Entry::of::<P>()];
     }
-    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME)
+    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME).into()
 }
 
 /// Runs the plugin whose name is this executable's file name, as busybox does; `cnv-bridge` and `bridge-1.2` are names
 /// of `bridge`. By its own name it takes the plugin's name as first argument; without one it lists its plugins, one a
-/// line.
+/// line. Returns the exit status.
 #[must_use]
-pub fn run(entries: &'static [Entry]) -> ExitCode {
+pub fn run(entries: &'static [Entry]) -> u8 {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let called = words.next().unwrap_or_default();
     let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -56,13 +56,13 @@ pub fn run(entries: &'static [Entry]) -> ExitCode {
     }
 }
 
-fn list(entries: &[Entry]) -> ExitCode {
+fn list(entries: &[Entry]) -> u8 {
     let lines: String = entries.iter().map(|entry| format!("{}\n", entry.name)).collect();
     Reply::success(lines).send()
 }
 
 /// Answers the call as `entry`; `file` is the name that it was called by.
-fn serve(entry: &Entry, entries: &'static [Entry], file: &str) -> ExitCode {
+fn serve(entry: &Entry, entries: &'static [Entry], file: &str) -> u8 {
     let call = Call::of_process(entries);
     if call.env.command.is_empty() {
         return about(entry);
@@ -149,7 +149,7 @@ impl Wake for Woken {
 }
 
 /// Without `CNI_COMMAND`, a person is asking: the about text, on stderr as in the reference.
-fn about(entry: &Entry) -> ExitCode {
+fn about(entry: &Entry) -> u8 {
     let versions: Vec<&str> = entry.versions.iter().map(|version| version.as_str()).collect();
     let text = format!(
         "CNI {} plugin v{}\nCNI protocol versions supported: {}\n",
@@ -157,10 +157,7 @@ fn about(entry: &Entry) -> ExitCode {
         env!("CARGO_PKG_VERSION"),
         versions.join(", ")
     );
-    match io::stderr().write_all(text.as_bytes()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    }
+    u8::from(io::stderr().write_all(text.as_bytes()).is_err())
 }
 
 /// The handler's reply, or an error object if it panics.

@@ -124,14 +124,14 @@ pub fn main() -> ExitCode {
         return ExitCode::FAILURE;
     }
     if let Some(ended) = dhcp::run_if_asked(words.into_iter()) {
-        return ended;
+        return ended.into();
     }
     let entry = ENTRIES.iter().find(|entry| Path::new(&called_as).file_name().is_some_and(|name| name == entry.name));
     match entry.zip(mutant) {
         Some((entry, mutant)) if mutant.profile.starts_with(entry.name) => {
-            (mutant.act)(&Scene::of_process(entry, ENTRIES)).send()
+            (mutant.act)(&Scene::of_process(entry, ENTRIES)).send().into()
         }
-        _ => skel::run(ENTRIES),
+        _ => skel::run(ENTRIES).into(),
     }
 }
 

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cni_plugins::main()
+    cni_plugins::main().into()
 }

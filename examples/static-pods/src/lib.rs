@@ -45,7 +45,7 @@ use std::process::ExitCode;
 #[expect(clippy::disallowed_methods, reason = "shows whether this program was called as a plugin, as --demo does")]
 pub fn main() -> ExitCode {
     if std::env::var_os("CNI_COMMAND").is_some() {
-        return cni_plugins::main();
+        return cni_plugins::main().into();
     }
     let cli = Cli::parse();
     let ended = match cli.command {

@@ -4,7 +4,6 @@
 //! process of the interface plugin that delegates to it, if its file there is of this very build; see [`skel::delegate`].
 
 use skel::Entry;
-use std::process::ExitCode;
 
 /// The plugins, in the order in which they are listed.
 pub const ENTRIES: &[Entry] = &[
@@ -29,9 +28,12 @@ pub const ENTRIES: &[Entry] = &[
     Entry::of::<vrf::VrfPlugin>(),
 ];
 
-/// The whole `main`.
+/// The whole process, up to its exit status.
 #[must_use]
-pub fn main() -> ExitCode {
+pub fn main() -> u8 {
+    if skel::start().is_err() {
+        return 1;
+    }
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     dhcp::run_if_asked(words).unwrap_or_else(|| skel::run(ENTRIES))
 }

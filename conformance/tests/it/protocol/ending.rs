@@ -134,6 +134,33 @@ fn an_add_that_waits_for_a_lock_can_be_asked_to_end() {
     stays.check().ok();
 }
 
+/// No file of the node's gets what is written to a standard stream that is closed when the process starts.
+#[test]
+fn closed_streams_take_the_place_of_no_file() {
+    let node = node();
+    let config = crate::configs::bridge(json!({"isGateway": true}));
+    for (closed, exit) in [("2>&-", 0), (">&-", 0), ("<&-", 1), ("<&- >&- 2>&-", 1)] {
+        let pod = node.container();
+        let shell = format!("exec {} {closed}", node.bin_dir().join("bridge").display());
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &shell]).env_clear().env("CNI_LOG", "debug").env("CNI_PATH", node.bin_dir());
+        command.env("CNI_COMMAND", "ADD").env("CNI_CONTAINERID", pod.id()).env("CNI_IFNAME", "eth0");
+        command.env("CNI_NETNS", pod.namespace().path());
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+        // With stdin closed the pipe has no reader.
+        drop(child.stdin.take().unwrap().write_all(config.to_string().as_bytes()));
+        assert_eq!(child.wait().unwrap().code(), Some(exit), "{closed}");
+        let held = std::fs::read_dir("/var/lib/cni/networks/net").into_iter().flatten().filter(|file| {
+            let file = file.as_ref().unwrap();
+            let is_address = file.file_name().to_string_lossy().starts_with("10.");
+            let text = std::fs::read_to_string(file.path()).unwrap();
+            assert!(text.len() < 100, "{closed}: {file:?} has {text:?}");
+            is_address && text == format!("{}\r\neth0", pod.id())
+        });
+        assert_eq!(held.count(), usize::from(exit == 0), "{closed}");
+    }
+}
+
 /// An ADD whose result cannot be written has failed for the runtime, so it is rolled back.
 #[test]
 fn a_result_that_cannot_be_written_is_taken_back() {

@@ -16,7 +16,6 @@ pub mod state;
 mod table;
 
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use cni_spec::{AddResult, Attachment, CniError, Code};
@@ -33,9 +32,9 @@ use rpc::{CallError, Granted, Names, Request, Sandbox};
 pub struct Dhcp;
 
 /// Runs `dhcp daemon` or `dhcp status`, if the process was started as one of them; `words` are its name and arguments. The
-/// suite's one executable takes `dhcp` as first argument, too.
+/// suite's one executable takes `dhcp` as first argument, too. Returns the exit status.
 #[must_use]
-pub fn run_if_asked(mut words: impl Iterator<Item = String>) -> Option<ExitCode> {
+pub fn run_if_asked(mut words: impl Iterator<Item = String>) -> Option<u8> {
     let name = words.next()?;
     let is_dhcp = |name: &str| name == Dhcp::NAME || name.ends_with("-dhcp") || name.starts_with("dhcp-");
     let mut word = words.next()?;

@@ -1,7 +1,6 @@
 //! `dhcp status`: the leases of a running daemon, a line each.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use cni_spec::CniError;
@@ -20,22 +19,22 @@ const WITHIN: Duration = Duration::from_secs(20);
 const HEAD: [&str; 10] =
     ["NETWORK", "CONTAINER", "INTERFACE", "ADDRESS", "SERVER", "STATE", "T1", "T2", "EXPIRES", "LAST ERROR"];
 
-/// Prints the table; `words` may be `-socketpath PATH`.
-pub(crate) fn main(mut words: impl Iterator<Item = String>) -> ExitCode {
+/// Prints the table; `words` may be `-socketpath PATH`. Returns the exit status.
+pub(crate) fn main(mut words: impl Iterator<Item = String>) -> u8 {
     skel::log_at(tracing::Level::WARN);
     let socket = match (words.next().as_deref(), words.next()) {
         (None, _) => PathBuf::from(SOCKET),
         (Some("-socketpath" | "--socketpath"), Some(path)) => path.into(),
         _ => {
             tracing::error!("usage: dhcp status [-socketpath PATH]");
-            return ExitCode::from(2);
+            return 2;
         }
     };
     match ask(&socket) {
         Ok(records) => Reply::success(table(&records, crate::daemon::since_boot())).send(),
         Err(error) => {
             tracing::error!("{}", error.msg);
-            ExitCode::FAILURE
+            1
         }
     }
 }

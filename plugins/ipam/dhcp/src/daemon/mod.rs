@@ -14,7 +14,6 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -58,28 +57,28 @@ struct Handle {
     orders: mpsc::Sender<Order>,
 }
 
-/// Runs `dhcp daemon` until SIGTERM or SIGINT; `words` are those after `daemon`.
+/// Runs `dhcp daemon` until SIGTERM or SIGINT; `words` are those after `daemon`. Returns the exit status.
 #[must_use]
-pub fn main(words: impl IntoIterator<Item = String>) -> ExitCode {
+pub fn main(words: impl IntoIterator<Item = String>) -> u8 {
     skel::log_at(tracing::Level::INFO);
     let words: Vec<String> = words.into_iter().collect();
     if words.iter().any(|word| ["-h", "-help", "--h", "--help"].contains(&word.as_str())) {
         // A closed stdout wants no help.
         drop(io::stdout().write_all(USAGE.as_bytes()));
-        return ExitCode::SUCCESS;
+        return 0;
     }
     let flags = match Flags::parse(words) {
         Ok(flags) => flags,
         Err(why) => {
             tracing::error!("cannot start the dhcp daemon: {why}\n{USAGE}");
-            return ExitCode::from(2);
+            return 2;
         }
     };
     match run(flags) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(why) => {
             tracing::error!("cannot run the dhcp daemon: {why}");
-            ExitCode::FAILURE
+            1
         }
     }
 }
