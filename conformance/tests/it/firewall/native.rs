@@ -50,3 +50,37 @@ fn same_bridge_by_nftables_needs_no_iptables_and_leaves_no_rule() {
     let left = node.host().nft();
     assert!(!left.iter().any(|line| line.contains("\"cni_firewall\"") && line.contains("br0")), "{left:#?}");
 }
+
+/// A table's rules know the bridges of its own policies only.
+#[test]
+fn a_policy_beside_one_of_the_other_backend_is_refused() {
+    if !super::has_iptables() {
+        return;
+    }
+    for [first, second] in [["iptables", "nftables"], ["nftables", "iptables"]] {
+        let node = node();
+        let own = |name: &str, backend: &str, policy: &str| {
+            super::config(json!({"name": name, "backend": backend, "ingressPolicy": policy}))
+        };
+        let result = |bridge: &str, last: u8| super::made_up(bridge, &[&format!("10.1.0.{last}/24")]);
+        let there = super::add(&node, own("net", first, "same-bridge"), &node.container(), result("cni0", 2));
+        let pod = node.container();
+        node.remember();
+        let refused = own("other", second, "isolated");
+        let call = with(refused.clone(), json!({"prevResult": result("cni1", 3)}));
+        let error = node.call(Verb::Add, call.clone(), &pod).fails_with(7);
+        assert!(
+            error.msg.contains("ingressPolicy of bridge cni0") && error.details.contains("one backend"),
+            "{error:?}"
+        );
+        let status = with(refused, json!({"cniVersion": "1.1.0"}));
+        let error = node.call(Verb::Status, status, Attachment::none()).fails_with(50);
+        assert!(error.msg.contains("cni0"), "{error:?}");
+        node.assert_as_before();
+        // Without a policy the backends do not meet, and the policy's end is the end of the refusal.
+        super::add(&node, own("other", second, "open"), &pod, result("cni1", 3)).check().ok();
+        there.check().ok();
+        there.del().ok();
+        node.call(Verb::Add, call, &pod).ok();
+    }
+}

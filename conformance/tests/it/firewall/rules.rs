@@ -202,6 +202,61 @@ fn isolation_ends_with_the_last_container_of_the_bridge() {
     other.check().ok();
 }
 
+#[test]
+fn add_again_with_another_policy_ends_the_rules_of_the_first() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let (pod, result) = (node.container(), made_up("cni0", &["10.1.0.2/24"]));
+    let again = |policy: &str| add(&node, config(json!({"ingressPolicy": policy})), &pod, result.clone());
+    again("isolated");
+    assert_eq!(isolating(&node, "cni0").len(), 3);
+    again("same-bridge").check().ok();
+    assert_eq!(isolating(&node, "cni0").len(), 2, "packets within the bridge pass again");
+    let open = again("open");
+    assert_eq!(isolating(&node, "cni0"), [""; 0]);
+    open.check().ok();
+    again("isolated").check().ok();
+    open.del().ok();
+    assert_eq!(isolating(&node, "cni0"), [""; 0]);
+}
+
+/// Else the rules that let packets pass come first, and no policy counts.
+#[test]
+fn policies_come_first_again_after_an_administrator_has_taken_a_jump_out() {
+    if !has_iptables() {
+        return;
+    }
+    let node = node();
+    let policy = config(json!({"ingressPolicy": "same-bridge"}));
+    let result = |last: u8| made_up("cni0", &[&format!("10.1.0.{last}/24")]);
+    let jumps = || {
+        let text = on(&node, "iptables", &["-S", "FORWARD"]);
+        let chains = text.lines().filter_map(|line| line.split(" -j ").nth(1));
+        chains.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let jump = ["FORWARD", "-m", "comment", "--comment", "CNI firewall plugin rules", "-j", "CNI-FORWARD"];
+    let in_order = ["CNI-ISOLATION-STAGE-1", "CNI-FORWARD"];
+    let one = add(&node, policy.clone(), &node.container(), result(2));
+    assert_eq!(jumps(), in_order);
+    on(&node, "iptables", &[&["-D"], &jump[..]].concat());
+    let open = add(&node, config(json!({})), &node.container(), result(3));
+    assert_eq!(jumps(), in_order);
+    one.check().ok();
+    // As the reference's ADD leaves it.
+    on(&node, "iptables", &[&["-D"], &jump[..]].concat());
+    on(&node, "iptables", &[&["-I"], &jump[..]].concat());
+    let error = one.check().fails_with(107);
+    assert!(error.msg.contains("before CNI-ISOLATION-STAGE-1"), "{error:?}");
+    let status = with(policy.clone(), json!({"cniVersion": "1.1.0"}));
+    node.call(Verb::Status, status, Attachment::none()).fails_with(50);
+    open.check().ok();
+    add(&node, policy, &node.container(), result(4));
+    assert_eq!(jumps(), in_order);
+    one.check().ok();
+}
+
 /// Nothing is made for a policy that does not exist, or a network without a bridge.
 #[test]
 fn a_policy_is_checked_before_any_rule() {

@@ -46,6 +46,7 @@ impl ChainedPlugin for Firewall {
         let search_path = call.raw.search_path();
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(search_path)?;
+            expect_one_backend(&mut filter, conf)?;
             txn.push(Box::new(Remove { attachment: call.attachment.clone(), search_path: search_path.to_owned() }));
             for family in FAMILIES {
                 let own = of_family(&addresses, family);
@@ -81,6 +82,7 @@ impl ChainedPlugin for Firewall {
         let firewalld = find_firewalld(conf.backend)?;
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(call.raw.search_path())?;
+            expect_one_backend(&mut filter, conf)?;
             for family in FAMILIES {
                 let own = of_family(&addresses, family);
                 if own.is_empty() {
@@ -113,6 +115,9 @@ impl ChainedPlugin for Firewall {
         let mut firewalld = find_firewalld(conf.backend)?;
         if firewalld.is_none() || conf.policy.is_some() {
             let mut filter = open(call.raw.search_path())?;
+            if let Some(how) = policies_elsewhere(&mut filter, conf)? {
+                return Err(differs(format_args!("the firewall for {}", call.attachment.container_id), how));
+            }
             for family in FAMILIES {
                 let own = of_family(&addresses, family);
                 if own.is_empty() {
@@ -175,8 +180,9 @@ impl ChainedPlugin for Firewall {
             return Ok(());
         }
         let mut filter = open(search_path)?;
+        expect_one_backend(&mut filter, conf)?;
         let mut table = table(&mut filter, conf.backend, Family::Ip)?;
-        rules::probe(&mut table).map_err(failed)
+        rules::probe(&mut table, conf.policy).map_err(failed)
     }
 }
 
@@ -193,6 +199,37 @@ fn table(filter: &mut Filter, backend: Backend, family: Family) -> Result<Table<
                    install iptables, or use backend nftables";
         failed(OpError::state("use", format!("backend iptables ({family})"), why))
     })
+}
+
+/// Why a policy of this backend would keep nothing away: there are others of the other one, and the rules of a table know
+/// only the bridges that they name.
+fn policies_elsewhere(filter: &mut Filter, conf: &Conf) -> Result<Option<String>, CniError> {
+    if conf.policy.is_none() {
+        return Ok(None);
+    }
+    for family in FAMILIES {
+        let other = match conf.backend {
+            Backend::Nftables => filter.iptables(family, TableName::Filter).map_err(failed)?,
+            _ => Some(filter.native(rules::native(family))),
+        };
+        let Some(mut table) = other else { continue };
+        if let Some(bridge) = rules::isolated_bridge(&mut table).map_err(failed)? {
+            return Ok(Some(format!(
+                "the ingressPolicy of bridge {bridge} is in table {table}, which this backend does not use"
+            )));
+        }
+    }
+    Ok(None)
+}
+
+/// Refuses a policy where [`policies_elsewhere`] has one.
+fn expect_one_backend(filter: &mut Filter, conf: &Conf) -> Result<(), CniError> {
+    match policies_elsewhere(filter, conf)? {
+        None => Ok(()),
+        Some(how) => Err(invalid(format!("cannot use ingressPolicy: {how}")).detail(
+            "Use one backend for all networks with an ingressPolicy, and delete the containers of the other one.",
+        )),
+    }
 }
 
 /// firewalld, if the packets are to pass by it.

@@ -17,6 +17,7 @@ use std::net::IpAddr;
 use filter::iptables::rule::{Rule, Target, is, is_not};
 use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
 use filter::{Names, Stale};
+use netops::OpError;
 use netops::error::Result;
 use netops::nft::{self, BaseChain, Family, Hook};
 
@@ -28,6 +29,8 @@ const STAGE_1: &str = "CNI-ISOLATION-STAGE-1";
 const STAGE_2: &str = "CNI-ISOLATION-STAGE-2";
 /// Stands between an attachment's note and its bridge.
 const BRIDGE: &str = ", bridge: ";
+/// What is wrong with a chain in which the accept rules come first.
+const PASSED_BY: &str = "goes to CNI-FORWARD before CNI-ISOLATION-STAGE-1, so packets pass before any policy counts";
 /// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
 
@@ -117,6 +120,20 @@ fn shared_rule(chain: &str, rule: Rule) -> NewRule {
     NewRule { chain: chain.to_owned(), rule, note: None }
 }
 
+/// Of the rules of `FORWARD` the jump to the policies, if the jump that lets containers' packets pass comes before it: no
+/// policy counts then. An administrator who has taken the latter out and a plugin that puts it first again make it so.
+fn policies_passed_by(forward: &[Found]) -> Option<&Found> {
+    let at = |chain: &str| forward.iter().position(|found| found.goes_to() == Some(chain));
+    let policies = at(STAGE_1)?;
+    at(OWN).is_some_and(|own| own < policies).then(|| &forward[policies])
+}
+
+/// Puts the jump to the policies first again.
+fn put_first(jump: &Found) -> [Edit; 2] {
+    let rule = policy_comment(EITHER, Rule::jump(STAGE_1));
+    [Edit::Delete(jump.clone()), Edit::Prepend(shared_rule(FORWARD, rule))]
+}
+
 /// Makes the rules; with addresses of an earlier ADD of the attachment they are replaced.
 pub(crate) fn add(table: &mut Table<'_>, attached: Attached<'_>) -> Result<()> {
     table.change(|table| edits(table, attached))
@@ -183,6 +200,10 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>>
         table.expect_base(FORWARD)?;
     } else {
         edits.push(Edit::Prepend(shared_rule(FORWARD, jump)));
+        let forward = table.list(FORWARD)?.unwrap_or_default();
+        if let Some(policies) = forward.iter().find(|found| found.goes_to() == Some(STAGE_1)) {
+            edits.extend(put_first(policies));
+        }
     }
     let found = table.list(OWN)?.unwrap_or_default();
     let admin = commented("admin overrides", Rule::jump(attached.admin_chain));
@@ -197,15 +218,17 @@ fn accepting(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Vec<Edit>>
         }
     }
     let (own, others): (Vec<_>, Vec<_>) = found.into_iter().partition(|found| owner.owns(found.note.as_deref()));
-    let mut kept: Vec<Rule> = Vec::new();
+    let (mut kept, mut gone): (Vec<Rule>, Vec<Found>) = Default::default();
     for found in own {
         let is_right =
             |rule: &Rule| found.note.as_ref() == Some(&note) && wanted.contains(rule) && !kept.contains(rule);
         match found.rule.clone().filter(is_right) {
             Some(rule) => kept.push(rule),
-            None => edits.push(Edit::Delete(found)),
+            None => gone.push(found),
         }
     }
+    edits.extend(end_isolation(table, &gone, &others, attached.isolation)?);
+    edits.extend(gone.into_iter().map(Edit::Delete));
     let unnoted = first_unnoted(others, wanted.iter().filter(|rule| !kept.contains(rule)));
     if table.keeps_notes() {
         edits.extend(unnoted.into_iter().map(Edit::Delete));
@@ -237,6 +260,8 @@ fn isolating(table: &mut Table<'_>, isolation: Isolation<'_>) -> Result<Vec<Edit
     // Behind the jump to CNI-FORWARD in the transaction, so before it in the chain.
     if table.has_jump(FORWARD, STAGE_1, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, &jump)))? {
         table.expect_base(FORWARD)?;
+        let forward = table.list(FORWARD)?.unwrap_or_default();
+        edits.extend(policies_passed_by(&forward).into_iter().flat_map(put_first));
     } else {
         edits.push(Edit::Prepend(shared_rule(FORWARD, jump)));
     }
@@ -263,6 +288,9 @@ pub(crate) fn check(table: &mut Table<'_>, attached: Attached<'_>) -> Result<Opt
         if !table.has_jump(FORWARD, chain, |found| found.rule.as_ref().is_some_and(|rule| is_alike(rule, jump)))? {
             return lacks(FORWARD, jump);
         }
+    }
+    if attached.isolation.is_some() && policies_passed_by(&table.list(FORWARD)?.unwrap_or_default()).is_some() {
+        return Ok(Some(format!("chain {FORWARD} of table {place} {PASSED_BY}")));
     }
     for chain in [OWN, STAGE_1, STAGE_2] {
         let mut of_chain = wanted.iter().filter(|(found, _)| *found == chain).map(|(_, rule)| rule).peekable();
@@ -300,7 +328,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, addresses: &[IpAdd
             is_noted(found) || at.map(|at| unnoted.swap_remove(at)).is_some()
         };
         let (gone, left): (Vec<_>, Vec<_>) = found.iter().cloned().partition(is_ours);
-        let mut edits = end_isolation(table, &gone, &left)?;
+        let mut edits = end_isolation(table, &gone, &left, None)?;
         edits.extend(gone.into_iter().map(Edit::Delete));
         Ok(edits)
     })
@@ -321,7 +349,7 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> R
                 is_gone
             });
             is_over = count < RULES_AT_ONCE;
-            let mut edits = end_isolation(table, &gone, &left)?;
+            let mut edits = end_isolation(table, &gone, &left, None)?;
             edits.extend(gone.into_iter().map(Edit::Delete));
             Ok(edits)
         })?;
@@ -329,16 +357,23 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> R
     Ok(())
 }
 
-/// Removes the rules of bridges whose last container goes, and those of a policy with its last container on the bridge.
-/// While accept rules are left that name no attachment, all stay: they may be a container's on that bridge.
-fn end_isolation(table: &mut Table<'_>, gone: &[Found], left: &[Found]) -> Result<Vec<Edit>> {
+/// Removes the rules of bridges whose last container goes, and those of a policy with its last container on the bridge;
+/// `added` is that of an attachment that is added again. While accept rules are left that name no attachment, all stay:
+/// they may be a container's on that bridge.
+fn end_isolation(
+    table: &mut Table<'_>,
+    gone: &[Found],
+    left: &[Found],
+    added: Option<Isolation<'_>>,
+) -> Result<Vec<Edit>> {
     let isolations = |found: &[Found]| -> BTreeSet<(String, String)> {
         let notes = found.iter().filter_map(|found| isolation_of(found.note.as_deref()?));
         notes.map(|(bridge, policy)| (bridge.to_owned(), policy.to_owned())).collect()
     };
     let is_unowned =
         |found: &Found| found.note.is_none() && found.rule.as_ref().is_some_and(|rule| rule.target == Target::Accept);
-    let (ended, used) = (isolations(gone), isolations(left));
+    let (ended, mut used) = (isolations(gone), isolations(left));
+    used.extend(added.map(|added| (added.bridge.to_owned(), added.policy.as_str().to_owned())));
     if ended.is_empty() || left.iter().any(is_unowned) {
         return Ok(Vec::new());
     }
@@ -361,12 +396,27 @@ fn end_isolation(table: &mut Table<'_>, gone: &[Found], left: &[Found]) -> Resul
     Ok(edits)
 }
 
-/// Whether packets reach the rules.
+/// Whether packets reach the rules, and those of policies before they pass.
 ///
 /// # Errors
 /// What keeps them from there.
-pub(crate) fn probe(table: &mut Table<'_>) -> Result<()> {
-    table.expect_packets(FORWARD)
+pub(crate) fn probe(table: &mut Table<'_>, policy: Option<Policy>) -> Result<()> {
+    table.expect_packets(FORWARD)?;
+    if policy.is_some() && policies_passed_by(&table.list(FORWARD)?.unwrap_or_default()).is_some() {
+        let remedy = "delete its jump to CNI-FORWARD: the next ADD puts both in order";
+        return Err(OpError::state(
+            "use",
+            format!("chain {FORWARD} of table {table}"),
+            format!("it {PASSED_BY}; {remedy}"),
+        ));
+    }
+    Ok(())
+}
+
+/// A bridge whose containers a policy of this table keeps others' packets from.
+pub(crate) fn isolated_bridge(table: &mut Table<'_>) -> Result<Option<String>> {
+    let found = table.list(STAGE_2)?.unwrap_or_default();
+    Ok(found.into_iter().find_map(|found| Some(found.rule?.output?.value)))
 }
 
 #[cfg(test)]
