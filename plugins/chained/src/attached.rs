@@ -62,11 +62,6 @@ impl Attached {
         self.result.ips.iter().filter(move |ip| !ip.interface.is_some_and(is_anothers))
     }
 
-    /// The addresses that the result has on the container's interface.
-    pub fn own_ips(&self) -> impl Iterator<Item = &Ip> {
-        self.result.ips.iter().filter(|ip| ip.interface.is_some() && ip.interface == self.place)
-    }
-
     /// The container's link.
     ///
     /// # Errors
@@ -147,6 +142,5 @@ mod tests {
         let found = attached(vec![entry("veth", ""), entry("eth0", "/a")], &ips);
         let addresses: Vec<String> = found.ips().map(|ip| ip.address.to_string()).collect();
         assert_eq!(addresses, ["10.0.0.2/24", "10.0.0.3/24", "10.0.0.4/24"]);
-        assert_eq!(found.own_ips().map(|ip| ip.address.to_string()).collect::<Vec<_>>(), ["10.0.0.2/24"]);
     }
 }

@@ -316,3 +316,22 @@ fn source_hints_leave_another_interfaces_route_to_the_subnet_alone() {
     let lines: Vec<&str> = shown.lines().map(str::trim).collect();
     assert_eq!(lines, ["10.8.0.0/24 dev eth0 scope link", "10.8.0.0/24 dev net1 scope link src 10.8.0.2"]);
 }
+
+/// An address without an index, or with one that the result does not have, as the reference takes it.
+#[test]
+fn an_address_without_an_interface_is_the_attachments() {
+    let node = node();
+    let pod = node.container();
+    let mut before = bridged(&node, &pod);
+    let ips = before.result["ips"].as_array_mut().unwrap();
+    ips[0].as_object_mut().unwrap().remove("interface").unwrap();
+    ips[1]["interface"] = json!(99);
+    let inside = pod.namespace().snapshot();
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    let made = rules(pod.namespace());
+    assert!(made.len() == 2 && made.iter().any(|rule| rule.contains("10.7.0.2")), "{made:?}");
+    assert!(ip_route(&pod, &["route", "show", "table", "100"]).contains("default via 10.7.0.1 dev eth0"));
+    attached.check().ok();
+    attached.del().ok();
+    assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+}

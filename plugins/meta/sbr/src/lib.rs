@@ -142,9 +142,9 @@ impl ChainedPlugin for Sbr {
     }
 }
 
-/// The addresses that prevResult has on the interface.
+/// The addresses that prevResult has on the interface, or on none.
 fn ips<'a>(call: &Call<'a, Conf>) -> Vec<&'a Ip> {
-    call.attached.own_ips().collect()
+    call.attached.ips().collect()
 }
 
 /// The interface's routes in the main table, in the order in which they can be deleted.
