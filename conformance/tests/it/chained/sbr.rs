@@ -335,3 +335,28 @@ fn an_address_without_an_interface_is_the_attachments() {
     attached.del().ok();
     assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
 }
+
+/// They would leave the main table for no other one.
+#[test]
+fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
+    for (with_ipv6, source) in [(true, "fd07::2"), (false, "10.7.0.2")] {
+        let node = node();
+        let pod = node.container();
+        let mut before = bridged(&node, &pod);
+        let ips = before.result["ips"].as_array_mut().unwrap();
+        ips.retain(|ip| ip["address"].as_str().unwrap().contains(':') == with_ipv6);
+        let of_other = |namespace: &Namespace| {
+            let mut routes = namespace.routes();
+            routes.retain(|route| route.table == 254 && route.to.contains(':') != with_ipv6);
+            routes
+        };
+        let (inside, routes) = (pod.namespace().snapshot(), of_other(pod.namespace()));
+        let attached = Attached::add(&node, &behind(&before, full()), &pod);
+        assert_eq!(of_other(pod.namespace()), routes);
+        let made = rules(pod.namespace());
+        assert!(made.len() == 1 && made[0].contains(source), "{made:?}");
+        attached.check().ok();
+        attached.del().ok();
+        assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+    }
+}

@@ -50,7 +50,7 @@ impl ChainedPlugin for Sbr {
             return ips.iter().try_for_each(|ip| direct(inside, txn, ip.address.ip(), table));
         }
         let link = call.attached.link(pod)?;
-        let routes = routes_of(inside, &link)?;
+        let routes = routes_of(inside, &link, &ips)?;
         let moving = Moving { inside, txn, own, link: &link, ips: &ips, routes: &routes };
         let mut first = FIRST_TABLE;
         for ip in &ips {
@@ -89,8 +89,15 @@ impl ChainedPlugin for Sbr {
             first = table.saturating_add(1);
         }
         if own.table.is_none() && !ips.is_empty() {
+            let has = |ipv6: bool| ips.iter().any(|ip| ip.address.is_ipv6() == ipv6);
+            let family = match (has(false), has(true)) {
+                (true, false) => "IPv4 ",
+                (false, true) => "IPv6 ",
+                (true, true) | (false, false) => "",
+            };
             let but = if own.add_source_hints { ", but those to its subnets" } else { "" };
-            preview.push(Shown::new(format!("take the routes of {ifname} out of table main{but}")).uncompared());
+            let taken = format!("take the {family}routes of {ifname} out of table main{but}");
+            preview.push(Shown::new(taken).uncompared());
         }
         Ok(())
     }
@@ -147,10 +154,15 @@ fn ips<'a>(call: &Call<'a, Conf>) -> Vec<&'a Ip> {
     call.attached.ips().collect()
 }
 
-/// The interface's routes in the main table, in the order in which they can be deleted.
-fn routes_of(inside: &Kernel, link: &Link) -> Result<Vec<Whole>, CniError> {
-    let mut routes = whole::list(inside, link.index, route::MAIN_TABLE, false).map_err(failed)?;
-    routes.extend(whole::list(inside, link.index, route::MAIN_TABLE, true).map_err(failed)?);
+/// The interface's routes in the main table that get another one, in the order in which they can be deleted. Those of a family
+/// without an address stay where they are: there is no table that they could go to.
+fn routes_of(inside: &Kernel, link: &Link, ips: &[&Ip]) -> Result<Vec<Whole>, CniError> {
+    let mut routes = Vec::new();
+    for ipv6 in [false, true] {
+        if ips.iter().any(|ip| ip.address.is_ipv6() == ipv6) {
+            routes.extend(whole::list(inside, link.index, route::MAIN_TABLE, ipv6).map_err(failed)?);
+        }
+    }
     routes.reverse();
     Ok(routes)
 }
