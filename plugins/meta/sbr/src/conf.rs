@@ -35,6 +35,9 @@ impl FromConf for Conf {
         for text in &texts {
             let refused = |why: &str| invalid(format_args!("key gateways has {text:?}: {why}"));
             let gateway: IpAddr = text.parse().map_err(|_not_one| refused("it is no IP address"))?;
+            if gateway.is_unspecified() {
+                return Err(refused("it is the address of no gateway"));
+            }
             if gateways.iter().any(|other| other.is_ipv4() == gateway.is_ipv4()) {
                 return Err(refused("a family has one gateway at most"));
             }
@@ -81,6 +84,8 @@ mod tests {
                 "key gateways has \"10.0.0.2\": a family has one gateway at most",
             ),
             (json!({"gateways": ["10.0.0.1/24"]}), "key gateways has \"10.0.0.1/24\": it is no IP address"),
+            (json!({"gateways": ["0.0.0.0"]}), "key gateways has \"0.0.0.0\": it is the address of no gateway"),
+            (json!({"gateways": ["10.0.0.1", "::"]}), "key gateways has \"::\": it is the address of no gateway"),
             (json!({"table": 0}), "key table = 0: tables are numbered from 1"),
             (json!({"table": -1}), "key table = -1: expected a whole number from 0 to 4294967295"),
         ] {
