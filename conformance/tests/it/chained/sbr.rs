@@ -179,7 +179,9 @@ fn key_gateways_replaces_the_addresses_own() {
     let before = bridged(&node, &pod);
     let attached = Attached::add(&node, &behind(&before, config(json!({"gateways": ["10.7.0.99"]}))), &pod);
     let shown = ip_route(&pod, &["route", "show", "table", "100"]);
-    assert!(shown.contains("default via 10.7.0.99") && !shown.contains("default via 10.7.0.1 "), "{shown}");
+    assert!(shown.contains("default via 10.7.0.99 dev eth0 proto 194"), "{shown}");
+    // The one that it replaces is kept for DEL.
+    assert!(shown.contains("default via 10.7.0.1 dev eth0 metric 1"), "{shown}");
     assert!(ip_route(&pod, &["-6", "route", "show", "table", "101"]).contains("default via fd07::1"));
     attached.check().ok();
 }
@@ -358,5 +360,50 @@ fn routes_of_a_family_without_an_address_stay_in_the_main_table() {
         attached.check().ok();
         attached.del().ok();
         assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+    }
+}
+
+/// Also where prevResult does not have the default routes.
+#[test]
+fn del_brings_back_the_default_routes_that_key_gateways_replaced() {
+    for (gateways, has_routes) in [
+        (json!(["10.7.0.99", "fd07::99"]), true),
+        (json!(["10.7.0.99", "fd07::99"]), false),
+        (json!(["10.7.0.1", "fd07::1"]), true),
+        (json!([]), false),
+    ] {
+        let node = node();
+        let pod = node.container();
+        let mut before = bridged(&node, &pod);
+        ip_route(
+            &pod,
+            &["route", "add", "default", "via", "10.7.0.1", "metric", "7", "mtu", "1300", "proto", "static"],
+        );
+        ip_route(&pod, &["-6", "route", "add", "default", "via", "fd07::1", "metric", "1", "proto", "static"]);
+        if !has_routes {
+            before.result["routes"] = json!([]);
+        }
+        let [one, two] = ["10.7.0.1", "fd07::1"].map(|own| {
+            gateways
+                .as_array()
+                .unwrap()
+                .iter()
+                .find_map(|key| key.as_str().filter(|key| key.contains(':') == own.contains(':')))
+                .unwrap_or(own)
+        });
+        let inside = pod.namespace().snapshot();
+        let attached = Attached::add(&node, &behind(&before, config(json!({"gateways": gateways}))), &pod);
+        for (from, to, gateway) in [("10.7.0.2", "198.51.100.1", one), ("fd07::2", "2001:db8::1", two)] {
+            let route = ip_route(&pod, &["route", "get", to, "from", from]);
+            assert!(route.contains(&format!("via {gateway} ")), "{gateways} {has_routes}: {route}");
+        }
+        let once = pod.namespace().snapshot();
+        let attached_again = Attached::add(&node, &behind(&before, config(json!({"gateways": gateways}))), &pod);
+        let changes = testns::changes(&once, &pod.namespace().snapshot());
+        assert_eq!(changes, "", "{gateways} {has_routes}");
+        attached_again.check().ok();
+        attached.del().ok();
+        let left = testns::changes(&inside, &pod.namespace().snapshot());
+        assert_eq!(left, "", "{gateways} {has_routes}");
     }
 }

@@ -23,8 +23,6 @@ use crate::conf::{Conf, Removal};
 
 /// The first table that may be chosen, as in the reference.
 const FIRST_TABLE: u32 = 100;
-/// `RTPROT_BOOT`, as the reference's routes.
-const BOOT: u8 = 3;
 
 /// The sbr plugin.
 #[derive(Debug)]
@@ -51,14 +49,15 @@ impl ChainedPlugin for Sbr {
         }
         let link = call.attached.link(pod)?;
         let routes = routes_of(inside, &link, &ips)?;
-        let moving = Moving { inside, txn, own, link: &link, ips: &ips, routes: &routes };
+        let told = &call.attached.result.routes;
+        let moving = Moving { inside, txn, own, link: &link, ips: &ips, routes: &routes, told };
         let mut first = FIRST_TABLE;
         for ip in &ips {
-            let table = table_for(inside, &link, own, ip, first)?;
+            let (table, is_earlier) = table_for(inside, &link, own, ip, first)?;
             // The rule first: DEL finds the table by it. While that is empty, packets take the routes that they took before.
             direct(inside, txn, ip.address.ip(), table)?;
             let timer = Timer::start();
-            moving.fill(table, ip)?;
+            moving.fill(table, ip, is_earlier)?;
             timer.end("fill table");
             first = table.saturating_add(1);
             txn.checkpoint().await;
@@ -176,16 +175,17 @@ fn gateway_of(gateways: &[IpAddr], ip: &Ip) -> Option<IpAddr> {
     gateways.iter().copied().find(|gateway| gateway.is_ipv4() == ip.address.is_ipv4()).or(ip.gateway)
 }
 
-/// The table that an earlier ADD chose for the address, or a free one from `first` on.
-fn table_for(inside: &Kernel, link: &Link, own: &Conf, ip: &Ip, first: u32) -> Result<u32, CniError> {
+/// The table that an earlier ADD chose for the address, or a free one from `first` on; and whether it is an earlier one's.
+fn table_for(inside: &Kernel, link: &Link, own: &Conf, ip: &Ip, first: u32) -> Result<(u32, bool), CniError> {
     let address = ip.address.ip();
     for (_, table) in tables::rules_of(inside, address).map_err(failed)? {
         let gateway = gateway_of(&own.gateways, ip);
         if tables::is_own(inside, Some(link.index), table, address, gateway).map_err(failed)? {
-            return Ok(table);
+            return Ok((table, true));
         }
     }
-    rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| no_table(inside))
+    let free = rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| no_table(inside))?;
+    Ok((free, false))
 }
 
 fn no_table(inside: &Kernel) -> CniError {
@@ -210,44 +210,42 @@ struct Moving<'a> {
     link: &'a Link,
     ips: &'a [&'a Ip],
     routes: &'a [Whole],
+    /// Those of prevResult.
+    told: &'a [ResultRoute],
 }
 
 impl Moving<'_> {
     /// Fills the table of an address: the default route, and a copy of the interface's routes. A route that belongs to the subnet
     /// of one of the addresses is copied to its table alone; others to all of the family.
-    fn fill(&self, table: u32, ip: &Ip) -> Result<(), CniError> {
-        let Self { inside, txn, own, link, ips, routes } = *self;
-        let is_ipv4 = ip.address.is_ipv4();
-        let replaced = own.gateways.iter().copied().find(|gateway| gateway.is_ipv4() == is_ipv4);
-        let of_family = routes.iter().filter(|route| route.dst().is_some_and(|dst| dst.is_ipv4() == is_ipv4));
+    fn fill(&self, table: u32, ip: &Ip, is_earlier: bool) -> Result<(), CniError> {
+        let Self { inside, txn, own, link, ips, routes, told } = *self;
+        let ipv6 = ip.address.is_ipv6();
         let belongs = |route: &Whole, ip: &Ip| {
             let hop =
                 |hop: &Route| [hop.source, hop.gateway].into_iter().flatten().any(|near| ip.address.contains(near));
             route.hops().iter().any(hop)
         };
         let is_wanted = |route: &&Whole| {
-            let is_default = route.dst().is_some_and(|dst| dst.prefix() == 0);
-            (belongs(route, ip) || !ips.iter().any(|ip| belongs(route, ip))) && !(is_default && replaced.is_some())
+            let is_of_family = route.dst().is_some_and(|dst| dst.is_ipv6() == ipv6);
+            is_of_family && (belongs(route, ip) || !ips.iter().any(|ip| belongs(route, ip)))
         };
         // On-link routes first: the others' gateways are reached by them.
-        let mut copies: Vec<Whole> = of_family.filter(is_wanted).map(|route| route.in_table(table)).collect();
+        let mut copies: Vec<Whole> = routes.iter().filter(is_wanted).map(|route| route.in_table(table)).collect();
         copies.reverse();
-        if let Some(gateway) = replaced.or(ip.gateway) {
-            let any = if is_ipv4 { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-            let default = IpNetwork::new(any, 0).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
-            let route = Route { table: Some(table), ..Route::new(default, Some(gateway), Some(link.index)) };
-            let had_default = routes.iter().filter_map(Whole::dst).any(|dst| dst == default);
-            // In the place of the main table's, it goes back there; beside that one's copy, or where there was none, it does not.
-            let protocol = if had_default && replaced.is_some() { BOOT } else { tables::MADE_BY_ADD };
-            let route = Whole::of(&route, protocol);
-            match inside.run(whole::add_only(&route)) {
-                // Of an earlier ADD.
-                Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
-                done => {
-                    // An error may be that of a lost answer.
-                    txn.push(Box::new(Change::Added(route)));
-                    done.map_err(failed)?;
+        if let Some(gateway) = gateway_of(&own.gateways, ip) {
+            // By prevResult DEL knows that the main table had a default route, and a copy takes the place of the own one. Without
+            // it, or where that is by another gateway, both are there.
+            let is_told = told.iter().any(|route| route.is_default() && route.dst.is_ipv6() == ipv6);
+            let is_replaced = own.gateways.contains(&gateway);
+            let is_beside = copies.iter().any(is_default) && (is_replaced || !is_told);
+            if is_beside {
+                for copy in copies.iter_mut().filter(|copy| is_default(copy)) {
+                    *copy = copy.with_metric(copy.metric().saturating_add(1));
                 }
+            }
+            // A second one of an earlier ADD may have another metric.
+            if !is_earlier || !tables::has_default(inside, link.index, table, gateway).map_err(failed)? {
+                self.add_default(table, gateway, is_beside)?;
             }
         }
         for copy in copies {
@@ -256,6 +254,33 @@ impl Moving<'_> {
         }
         Ok(())
     }
+
+    fn add_default(&self, table: u32, gateway: IpAddr, is_beside: bool) -> Result<(), CniError> {
+        let any = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
+        let default = IpNetwork::new(any, 0).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
+        let route = Route { table: Some(table), ..Route::new(default, Some(gateway), Some(self.link.index)) };
+        let route = match is_beside {
+            // The best metric: 0 in IPv4, 1 in IPv6, where 0 is 1024.
+            true => {
+                let metric = gateway.is_ipv6().then_some(1);
+                Whole::of(&Route { metric, ..route }, tables::MADE_BESIDE_COPIES)
+            }
+            false => Whole::of(&route, tables::MADE_BY_ADD),
+        };
+        match self.inside.run(whole::add_only(&route)) {
+            // Of an earlier ADD.
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => Ok(()),
+            done => {
+                // An error may be that of a lost answer.
+                self.txn.push(Box::new(Change::Added(route)));
+                done.map_err(failed)
+            }
+        }
+    }
+}
+
+fn is_default(route: &Whole) -> bool {
+    route.dst().is_some_and(|dst| dst.prefix() == 0)
 }
 
 /// Takes the interface's routes out of the main table, but for those to its subnets where they shall hint at the source.
@@ -364,13 +389,20 @@ fn move_back(
         return Ok(());
     }
     for ipv6 in [false, true] {
-        let is_default = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
+        let is_told = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
         let known = removing.attached.filter(|prev| prev.interface().is_some());
-        let had_default = known.is_none_or(|prev| prev.result.routes.iter().any(is_default));
-        for route in whole::list(inside, link.index, table, ipv6)? {
-            let is_default = route.dst().is_some_and(|dst| dst.prefix() == 0);
-            if route.protocol() != tables::MADE_BY_ADD && (!is_default || had_default) {
-                match inside.run(whole::add(&route.in_table(route::MAIN_TABLE))) {
+        let routes = whole::list(inside, link.index, table, ipv6)?;
+        let is_beside = routes.iter().any(|route| route.protocol() == tables::MADE_BESIDE_COPIES);
+        let had_default = is_beside || known.is_none_or(|prev| prev.result.routes.iter().any(is_told));
+        for route in routes {
+            let is_made = matches!(route.protocol(), tables::MADE_BY_ADD | tables::MADE_BESIDE_COPIES);
+            if !is_made && (!is_default(&route) || had_default) {
+                let back = route.in_table(route::MAIN_TABLE);
+                let back = match is_beside && is_default(&route) {
+                    true => back.with_metric(route.metric().saturating_sub(1)),
+                    false => back,
+                };
+                match inside.run(whole::add(&back)) {
                     Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
                     done => done?,
                 }

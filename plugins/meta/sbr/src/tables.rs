@@ -13,6 +13,10 @@ use netops::rule::{self, Listed};
 /// `linux/rtnetlink.h` leaves free, as the reference's `boot` is also that of routes that were copied.
 pub(crate) const MADE_BY_ADD: u8 = 193;
 
+/// The protocol of a default route that ADD made beside copies of the main table's. The copies' metrics are by 1 higher than
+/// theirs, so that packets take this one; DEL moves them back with the metrics that they had.
+pub(crate) const MADE_BESIDE_COPIES: u8 = 194;
+
 /// The rules that route packets from the address by a table, and that have no other selector, in the order of evaluation.
 pub(crate) fn rules_of(inside: &Kernel, ip: IpAddr) -> Result<Vec<(Listed, u32)>> {
     let of_source = |rule: &Listed| rule.source == Some(IpNetwork::from(ip)) && !rule.is_narrower;
@@ -39,6 +43,12 @@ pub(crate) fn is_own(
             Some(_) => routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == gateway && is_here(route)),
             None => routes.iter().all(is_here),
         })
+}
+
+/// Whether the table has a default route by the gateway on the interface.
+pub(crate) fn has_default(inside: &Kernel, link: u32, table: u32, gateway: IpAddr) -> Result<bool> {
+    let routes = route::list(inside, Some(link), Some(table), gateway.is_ipv6())?;
+    Ok(routes.iter().any(|route| route.dst.prefix() == 0 && route.gateway == Some(gateway)))
 }
 
 /// Whether the kernel or the node uses the table.

@@ -83,6 +83,25 @@ impl Whole {
         Self { hops: read(&message), message }
     }
 
+    /// Its metric: the lowest wins. 0 where the kernel shows none, as of most IPv4 routes.
+    #[must_use]
+    pub fn metric(&self) -> u32 {
+        let metric = |attribute: &RouteAttribute| match attribute {
+            RouteAttribute::Priority(metric) => Some(*metric),
+            _ => None,
+        };
+        self.message.attributes.iter().find_map(metric).unwrap_or_default()
+    }
+
+    /// The same route with another metric.
+    #[must_use]
+    pub fn with_metric(&self, metric: u32) -> Self {
+        let mut message = self.message.clone();
+        message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Priority(_)));
+        message.attributes.push(RouteAttribute::Priority(metric));
+        Self { hops: read(&message), message }
+    }
+
     /// The same route with another preferred source address.
     #[must_use]
     pub fn with_source(&self, source: IpAddr) -> Self {
