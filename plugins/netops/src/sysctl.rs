@@ -163,6 +163,15 @@ pub fn swap(key: &Key, value: &str) -> Result<Option<String>> {
     Ok(Some(old))
 }
 
+/// Finds out whether [`swap`] would find the key, and changes nothing.
+///
+/// # Errors
+/// As [`swap`]'s: `ENOENT`, `ELOOP`, `EXDEV`.
+pub fn look_before_swap(key: &Key, value: &str) -> Result<()> {
+    let found = open_beneath(key, OFlag::O_PATH);
+    found.map(drop).map_err(|errno| OpError::errno("write", format!("{} = {value}", key.object()), errno))
+}
+
 /// Reads a value without following a link, as [`swap`]. `None`: the key can be written only.
 ///
 /// # Errors
@@ -277,6 +286,11 @@ mod tests {
         assert_eq!(netns.run(|| swap(&written_only, "1")).unwrap().unwrap(), None);
         let absent = Key::of_link("ipv4", "no-such", "arp_notify").unwrap();
         assert!(swap(&absent, "1").unwrap_err().is_absent());
+        let look =
+            || (look_before_swap(&absent, "1"), look_before_swap(&key, "1"), look_before_swap(&written_only, "1"));
+        let seen = netns.run(look).unwrap();
+        assert_eq!(seen.0.unwrap_err().to_string(), swap(&absent, "1").unwrap_err().to_string());
+        assert!(seen.1.is_ok() && seen.2.is_ok());
     }
 
     #[test]

@@ -96,6 +96,20 @@ fn a_failing_sysctl_restores_those_before_it_and_the_interface() {
     }
 }
 
+/// What some sysctls do is not undone by their old value: IPv6 comes back without addresses and routes.
+#[test]
+fn a_missing_sysctl_changes_nothing() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let inside = pod.namespace().snapshot();
+    let sysctl = json!({"net.ipv6.conf.all.disable_ipv6": "1", "net.no.such": "1", "net.nor.this": "1"});
+    let failure = Call::new(Verb::Add, behind(&before, config(json!({"sysctl": sysctl}))), &pod).run(&node).fails();
+    assert!(failure.msg.contains("write sysctl net/no/such = 1"), "{failure:?}");
+    assert!(failure.details.contains("no such sysctl in a container's namespace"), "{failure:?}");
+    assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+}
+
 #[test]
 fn only_the_containers_own_sysctls_are_written() {
     let node = node();

@@ -10,8 +10,8 @@ use netops::{Netns, OpError};
 /// Writes all values, in order.
 ///
 /// # Errors
-/// The first that the kernel refuses, with the sysctl, the value and the kernel's answer. Those before it are restored by the
-/// undos in `txn`.
+/// The first that is missing: nothing is written then. Else the first that the kernel refuses, with the sysctl, the value and the
+/// kernel's answer. Those before it are restored by the undos in `txn`.
 pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), CniError> {
     if wanted.is_empty() {
         return Ok(());
@@ -30,6 +30,11 @@ pub fn write(netns: &Netns, wanted: &[(Key, String)], txn: &Txn) -> Result<(), C
 /// The old values of what was changed, in order, and the first refusal.
 fn swap_all(wanted: &[(Key, String)]) -> (Vec<(Key, String)>, Option<OpError>) {
     let mut changed = Vec::new();
+    // What some writes do is not undone by the old value: `disable_ipv6` takes the addresses. A missing one shows before them.
+    let look = |(key, value): &(Key, String)| sysctl::look_before_swap(key, value);
+    if let Err(error) = wanted.iter().filter(|_| wanted.len() > 1).try_for_each(look) {
+        return (changed, Some(error));
+    }
     for (key, value) in wanted {
         match sysctl::swap(key, value) {
             Ok(old) => changed.extend(old.filter(|old| old != value).map(|old| (key.clone(), old))),
