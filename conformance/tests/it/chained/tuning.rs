@@ -145,6 +145,32 @@ fn the_administrators_list_decides_which_sysctls_are_set() {
     }
 }
 
+/// A pipe or a device in the list's place is an error at once.
+#[test]
+fn an_administrators_list_that_is_no_regular_file_is_an_error_that_names_it() {
+    const LIST: &str = "/etc/cni/tuning/allowlist.conf";
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    fs::create_dir_all("/etc/cni/tuning").unwrap();
+    let conf = config(json!({"cniVersion": "1.1.0", "sysctl": {"net.core.somaxconn": "500"}}));
+    let soon = std::time::Duration::from_secs(10);
+    let make_fifo = || nix::unistd::mkfifo(LIST, nix::sys::stat::Mode::S_IRWXU).unwrap();
+    let link_to_device = || std::os::unix::fs::symlink("/dev/zero", LIST).unwrap();
+    for make in [&make_fifo as &dyn Fn(), &link_to_device] {
+        make();
+        let failure = Call::new(Verb::Add, behind(&before, conf.clone()), &pod).deadline(soon).run(&node).fails_with(5);
+        assert!(failure.msg.contains(LIST), "{failure:?}");
+        let failure =
+            Call::new(Verb::Status, conf.clone(), Attachment::none()).deadline(soon).run(&node).fails_with(50);
+        assert!(failure.msg.contains(LIST) || failure.details.contains(LIST), "{failure:?}");
+        fs::remove_file(LIST).unwrap();
+    }
+    // A line in another encoding allows nothing, and leaves the others as they are.
+    fs::write(LIST, b"# K\xf6nig\n^net.core\n").unwrap();
+    Call::new(Verb::Add, behind(&before, conf), &pod).run(&node).ok();
+}
+
 #[test]
 fn check_names_each_difference() {
     let node = node();

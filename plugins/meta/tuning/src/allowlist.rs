@@ -1,6 +1,8 @@
 //! The administrator's list of sysctls that networks may set. Without the file they may set any below net.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 
 use cni_spec::{CniError, Code};
 use regex_lite::Regex;
@@ -10,18 +12,39 @@ use crate::conf::Sysctls;
 /// The reference's file: a regular expression a line, that a key has to match anywhere.
 pub const PATH: &str = "/etc/cni/tuning/allowlist.conf";
 
+/// The longest list that is read, in bytes. All sysctls below net are some 100 KB.
+const BYTES_MAX: u64 = 1 << 20;
+
+const O_NOCTTY: i32 = 0o400; // include/uapi/asm-generic/fcntl.h
+const O_NONBLOCK: i32 = 0o4_000;
+
 /// Refuses sysctls that the list does not allow.
 ///
 /// # Errors
-/// Code 7 with the key, as it is in the config; code 5: the list cannot be read, or has a line that is no expression.
+/// Code 7 with the key, as it is in the config; code 5: the list cannot be read, is no regular file or larger than 1 MiB, or has a
+/// line that is no expression.
 pub fn require(sysctls: &Sysctls) -> Result<(), CniError> {
     if sysctls.0.is_empty() {
         return Ok(());
     }
-    match std::fs::read_to_string(PATH) {
-        Ok(text) => require_in(&text, sysctls),
+    match read(Path::new(PATH)) {
+        // A line that is no text matches no name of a sysctl. It is no reason to refuse those that the other lines allow.
+        Ok(bytes) => require_in(&String::from_utf8_lossy(&bytes), sysctls),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) => Err(CniError::new(Code::IO, format!("cannot read {PATH}: {error}"))),
+    }
+}
+
+/// Reads a regular file, or a link to one: a pipe must not block until a writer comes, and a device may have no end.
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let file = std::fs::OpenOptions::new().read(true).custom_flags(O_NONBLOCK | O_NOCTTY).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::other("it is no regular file"));
+    }
+    let mut bytes = Vec::new();
+    match file.take(BYTES_MAX + 1).read_to_end(&mut bytes)? as u64 > BYTES_MAX {
+        true => Err(io::Error::other("it is larger than 1 MiB")),
+        false => Ok(bytes),
     }
 }
 
@@ -59,5 +82,26 @@ mod tests {
         assert!(require_in("", &of(&["net.core.somaxconn"])).is_err());
         let error = require_in("a(", &of(&["net.core.somaxconn"])).unwrap_err();
         assert!(error.msg.contains(r#"line "a(""#), "{error}");
+    }
+
+    #[test]
+    fn only_a_regular_file_of_a_sane_size_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        nix::unistd::mkfifo(&path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::fs::File::create(path("large")).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", path("zero")).unwrap();
+        for (path, why) in [
+            (path("fifo"), "it is no regular file"),
+            (path("zero"), "it is no regular file"),
+            (folder.path().into(), "it is no regular file"),
+            (path("large"), "it is larger than 1 MiB"),
+        ] {
+            assert_eq!(read(&path).unwrap_err().to_string(), why);
+        }
+        assert_eq!(read(&path("none")).unwrap_err().kind(), ErrorKind::NotFound);
+        std::fs::write(path("list"), "^net").unwrap();
+        std::os::unix::fs::symlink("list", path("link")).unwrap();
+        assert_eq!(read(&path("link")).unwrap(), b"^net");
     }
 }
