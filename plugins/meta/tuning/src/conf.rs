@@ -134,13 +134,14 @@ impl Conf {
 }
 
 /// The parts of a key. As for sysctl(8), the separator is the one that comes first; dots and slashes change places where
-/// that is the dot, so that `net.ipv4.conf.eth0/100.x` is of link `eth0.100`.
+/// that is the dot, so that `net.ipv4.conf.eth0/100.x` is of link `eth0.100`. As a path below /proc/sys in the reference, it may
+/// have separators too many, and `.` between slashes.
 fn parts(name: &str) -> Vec<String> {
-    // As a path below /proc/sys.
-    let name = name.strip_prefix('/').unwrap_or(name);
+    let name = name.trim_matches('/');
+    let is_one = |part: &&str| !part.is_empty();
     match name.find(['.', '/']).and_then(|place| name.get(place..=place)) {
-        Some(".") => name.split('.').map(|part| part.replace('/', ".")).collect(),
-        _ => name.split('/').map(str::to_owned).collect(),
+        Some(".") => name.split('.').filter(is_one).map(|part| part.replace('/', ".")).collect(),
+        _ => name.split('/').filter(is_one).filter(|part| *part != ".").map(str::to_owned).collect(),
     }
 }
 
@@ -241,6 +242,9 @@ mod tests {
             (json!({"/net/core/x": "5"}), "eth0", "sysctl net/core/x=5"),
             (json!({"net.ipv4.conf.IFNAME.x": "5"}), "eth0.7", "sysctl net/ipv4/conf/eth0.7/x=5"),
             (json!({"net.ipv4.conf.a/7.x": "5"}), "eth0", "sysctl net/ipv4/conf/a.7/x=5"),
+            (json!({"//net//core/./x/": "5"}), "eth0", "sysctl net/core/x=5"),
+            (json!({".net..core.x.": "5"}), "eth0", "sysctl net/core/x=5"),
+            (json!({"net.core.x/": "5"}), "eth0", "sysctl net/core/x=5"),
         ] {
             assert_eq!(sysctls(&json!({"sysctl": own}), ifname), expected);
         }
@@ -248,7 +252,18 @@ mod tests {
 
     #[test]
     fn only_keys_of_the_containers_network_are_taken_and_each_once() {
-        let bad = ["kernel.hostname", "net", "", "net/../kernel/hostname", "net/core/../../kernel/hostname", "net..x"];
+        let bad = [
+            "kernel.hostname",
+            "net",
+            "",
+            "net/../kernel/hostname",
+            "net/core/../../kernel/hostname",
+            "net/.",
+            "net..",
+            "net/./../x",
+            "net.//.x",
+            "net.core.x\0",
+        ];
         for name in bad {
             let text = sysctls(&json!({"sysctl": {name: "1"}}), "eth0");
             assert!(text.starts_with("cannot use network config: key sysctl."), "{name}: {text}");
