@@ -81,6 +81,9 @@ pub(crate) fn rule(line: &str) -> Option<Rule> {
     let mut negated = false;
     while let Some(word) = words.next() {
         if word == "!" {
+            if negated {
+                return None;
+            }
             negated = true;
             continue;
         }
@@ -106,7 +109,7 @@ pub(crate) fn rule(line: &str) -> Option<Rule> {
         negated = false;
     }
     let has_ports = rule.port.is_some() || !rule.ports.is_empty();
-    (!has_ports || rule.protocol.is_some()).then_some(rule)
+    (!negated && (!has_ports || rule.protocol.is_some())).then_some(rule)
 }
 
 fn target<'a>(name: &str, words: &mut impl Iterator<Item = &'a str>) -> Option<Target> {
@@ -166,6 +169,15 @@ pub(crate) fn split_words(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A condition must not get lost.
+    #[test]
+    fn a_negation_without_an_option_is_no_rule() {
+        for words in ["!", "-s 192.0.2.0/24 !", "! ! -s 192.0.2.0/24", "! -j ACCEPT", "-j ACCEPT !"] {
+            assert_eq!(rule(&format!("CNI-A {words}")), None, "{words}");
+        }
+        assert!(rule("CNI-A ! -s 192.0.2.0/24 -j ACCEPT").is_some());
+    }
 
     /// As `iptables-save` prints them: what an administrator's comment says is no option.
     #[test]

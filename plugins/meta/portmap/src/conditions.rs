@@ -26,10 +26,11 @@ impl Conditions {
     /// Reads a key's words: in iptables' dialect if the first starts with `-` or `!`.
     pub(crate) fn parse(key: &str, words: &[String], family: Family) -> Result<Self, CniError> {
         let Some(first) = words.first() else { return Ok(Self::None) };
-        if first.starts_with(['-', '!']) {
-            return Ok(Self::Iptables(iptables(words, family)));
-        }
         let text = words.join(" ");
+        if first.starts_with(['-', '!']) {
+            let rule = iptables(words, family).map_err(|why| CniError::invalid_key(key, format!("{text:?}"), why))?;
+            return Ok(Self::Iptables(rule));
+        }
         let rule = nft(&text, family).ok_or_else(|| {
             let expected = "only ip saddr, ip daddr (ip6 in conditionsV6), iifname and oifname, each once and with != or \
                             without, are written as rules of nftables; more is possible in the words of iptables";
@@ -64,8 +65,13 @@ impl Conditions {
 /// The options that a rule has a field for. Each may be there once: iptables refuses most repetitions itself.
 const FIELDS: [&str; 4] = ["-s", "-d", "-i", "-o"];
 
-fn iptables(words: &[String], family: Family) -> Rule {
-    let in_words = || Rule { words: words.to_vec(), ..Rule::default() };
+/// The longest name of an interface, a `+` at its end included: `IFNAMSIZ` less the final NUL.
+const IFNAME_MAX: usize = 15;
+
+/// # Errors
+/// Why iptables refuses the words, or its kernel does. What needs its programs is left to them.
+fn iptables(words: &[String], family: Family) -> Result<Rule, &'static str> {
+    let in_words = || Ok(Rule { words: words.to_vec(), ..Rule::default() });
     let is_simple = |word: &&String| FIELDS.contains(&word.as_str());
     let options: Vec<&String> = words.iter().filter(is_simple).collect();
     let is_repeated = options.iter().enumerate().any(|(at, word)| options[..at].contains(word));
@@ -73,13 +79,37 @@ fn iptables(words: &[String], family: Family) -> Rule {
     if is_repeated || words.iter().any(is_other) {
         return in_words();
     }
+    let is_negation = |word: &String| word == "!";
+    if words.windows(2).any(|pair| is_negation(&pair[0]) && !FIELDS.contains(&pair[1].as_str()))
+        || words.last().is_some_and(is_negation)
+    {
+        return Err("! must be in front of an option, such as -s or -i");
+    }
     let is_plain =
         |word: &String| !word.is_empty() && !word.contains(|c: char| c.is_whitespace() || "\"\\'".contains(c));
     let parsed = words.iter().all(is_plain).then(|| Rule::parse(&words.join(" "))).flatten();
     match parsed {
-        Some(rule) if rule.target == Target::None && is_of(family, &rule) => rule,
+        Some(rule) if rule.target == Target::None && is_of(family, &rule) => usable(rule),
         _ => in_words(),
     }
+}
+
+/// The rule, if a packet can match it.
+///
+/// # Errors
+/// Why none can.
+fn usable(rule: Rule) -> Result<Rule, &'static str> {
+    if [&rule.source, &rule.destination].into_iter().flatten().any(|is| is.negated && is.value.prefix() == 0) {
+        return Err("it excludes every address, so that no packet matches");
+    }
+    let names = [&rule.input, &rule.output];
+    if names.into_iter().flatten().any(|is| is.negated && is.value == "+") {
+        return Err("it excludes every interface, so that no packet matches");
+    }
+    if names.into_iter().flatten().any(|is| is.value.len() > IFNAME_MAX) {
+        return Err("the name of an interface has at most 15 characters, with + at its end");
+    }
+    Ok(rule)
 }
 
 fn nft(text: &str, family: Family) -> Option<Rule> {
@@ -137,7 +167,10 @@ mod tests {
             Ok(Conditions::Iptables(rule)) if rule.words.is_empty() => format!("netlink{rule}"),
             Ok(Conditions::Iptables(rule)) => format!("programs{rule}"),
             Ok(Conditions::Nft(rule)) => format!("nft{rule}"),
-            Err(error) => error.msg.split(": only ").next().unwrap_or_default().to_owned(),
+            Err(error) => {
+                assert_eq!(error.code, CniError::invalid_key("", "", "").code);
+                error.msg.split(": only ").next().unwrap_or_default().to_owned()
+            }
         }
     }
 
@@ -168,6 +201,37 @@ mod tests {
                 "{words:?}"
             );
         }
+    }
+
+    /// The reference's ADD fails with all but `! -i +`, which matches no packet there.
+    #[test]
+    fn words_that_iptables_refuses_or_that_no_packet_matches_are_refused() {
+        let refused = |words: &[&str], family, why: &str| {
+            let words_as_text = words.join(" ");
+            let expected = format!("cannot use network config: key conditionsV4 = {words_as_text:?}: {why}");
+            assert_eq!(read(words, family), expected);
+        };
+        let (ip, ip6) = (Family::Ip, Family::Ip6);
+        let negation = "! must be in front of an option, such as -s or -i";
+        for words in [&["!"][..], &["-i", "lo", "!"], &["!", "!", "-i", "lo"], &["-i", "!", "lo"], &["!", "lo"]] {
+            refused(words, ip, negation);
+            refused(words, ip6, negation);
+        }
+        refused(&["-s", "192.0.2.0/24", "!"], ip, negation);
+        refused(&["-s", "2001:db8::/32", "!"], ip6, negation);
+        let address = "it excludes every address, so that no packet matches";
+        refused(&["!", "-s", "0.0.0.0/0"], ip, address);
+        refused(&["!", "-d", "192.0.2.1/0"], ip, address);
+        refused(&["!", "-s", "::/0"], ip6, address);
+        for family in [ip, ip6] {
+            refused(&["!", "-i", "+"], family, "it excludes every interface, so that no packet matches");
+            let name = "the name of an interface has at most 15 characters, with + at its end";
+            refused(&["-i", "averyveryverylongname"], family, name);
+            refused(&["!", "-i", "averyveryverylongname"], family, name);
+            refused(&["-o", "abcdefghijklmno+"], family, name);
+        }
+        assert_eq!(read(&["-o", "abcdefghijklmno"], ip), "netlink -o abcdefghijklmno");
+        assert_eq!(read(&["!", "-i", "abcdefghijklmn+"], ip6), "netlink ! -i abcdefghijklmn+");
     }
 
     #[test]
