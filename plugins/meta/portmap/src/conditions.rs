@@ -36,7 +36,8 @@ impl Conditions {
                             without, are written as rules of nftables; more is possible in the words of iptables";
             CniError::invalid_key(key, format!("{text:?}"), expected)
         })?;
-        Ok(Self::Nft(rule))
+        let refused = |why| CniError::invalid_key(key, format!("{text:?}"), why);
+        Ok(Self::Nft(usable(rule).map_err(refused)?))
     }
 
     /// The backend that the dialect is for.
@@ -122,8 +123,8 @@ fn nft(text: &str, family: Family) -> Option<Rule> {
             "iifname" | "oifname" => word,
             _ => return None,
         };
-        let negated = words.next_if_eq(&"!=").is_some();
-        words.next_if_eq(&"==");
+        let operator = words.next_if(|word| ["!=", "=="].contains(word));
+        let negated = operator == Some("!=");
         let value = words.next()?;
         match field {
             "saddr" => set(&mut rule.source, Is { value: address(value)?, negated })?,
@@ -133,21 +134,24 @@ fn nft(text: &str, family: Family) -> Option<Rule> {
             _ => return None,
         }
     }
-    is_of(family, &rule).then_some(rule)
+    // Words such as "" say nothing, so they are no condition either.
+    (rule != Rule::default() && is_of(family, &rule)).then_some(rule)
 }
 
 fn set<T>(place: &mut Option<T>, value: T) -> Option<()> {
     place.is_none().then(|| *place = Some(value))
 }
 
+/// An address, perhaps with a prefix length. nft knows no other form of a mask.
 fn address(text: &str) -> Option<IpNetwork> {
-    text.parse().ok()
+    let is_length = |length: &str| length.bytes().all(|byte| byte.is_ascii_digit());
+    text.split_once('/').is_none_or(|(_, length)| is_length(length)).then(|| text.parse().ok()).flatten()
 }
 
-/// An interface's name, perhaps in quotation marks; `*` at its end is iptables' `+`.
+/// An interface's name, perhaps in quotation marks; `*` at its end is iptables' `+`. As nft, not `*` alone.
 fn name(text: &str) -> Option<String> {
-    let name = text.trim_matches('"');
-    let is_plain = !name.is_empty() && name.len() < 16 && !name.contains(['"', '+']);
+    let name = text.strip_prefix('"').map_or(Some(text), |text| text.strip_suffix('"'))?;
+    let is_plain = !["", "*"].contains(&name) && name.len() <= IFNAME_MAX && !name.contains(['"', '+', '\\']);
     is_plain.then(|| name.strip_suffix('*').map_or_else(|| name.to_owned(), |start| format!("{start}+")))
 }
 
@@ -223,6 +227,8 @@ mod tests {
         refused(&["!", "-s", "0.0.0.0/0"], ip, address);
         refused(&["!", "-d", "192.0.2.1/0"], ip, address);
         refused(&["!", "-s", "::/0"], ip6, address);
+        refused(&["ip", "saddr", "!=", "0.0.0.0/0"], ip, address);
+        refused(&["ip6", "daddr", "!=", "::/0"], ip6, address);
         for family in [ip, ip6] {
             refused(&["!", "-i", "+"], family, "it excludes every interface, so that no packet matches");
             let name = "the name of an interface has at most 15 characters, with + at its end";
@@ -240,7 +246,27 @@ mod tests {
         let words = ["ip", "saddr", "!=", "10.0.0.0/8", "iifname", "\"eth*\""];
         assert_eq!(read(&words, ip), "nft ! -s 10.0.0.0/8 -i eth+");
         assert_eq!(read(&["ip6 daddr fd00::1"], ip6), "nft -d fd00::1/128");
-        for text in ["tcp dport 80", "ip saddr @friends", "ip6 saddr fd00::1", "ip saddr 1.2.3.4 ip saddr 1.2.3.5"] {
+        assert_eq!(read(&["iifname", "==", "eth0"], ip6), "nft -i eth0");
+        for text in [
+            "tcp dport 80",
+            "ip saddr @friends",
+            "ip6 saddr fd00::1",
+            "ip saddr 1.2.3.4 ip saddr 1.2.3.5",
+            // What nft refuses, too.
+            "",
+            " ",
+            "ip saddr 1.2.3.4 !=",
+            "ip saddr 1.2.3.4 ip",
+            "iifname",
+            "iifname != == eth0",
+            "iifname \"eth0",
+            "iifname eth0\"",
+            "iifname *",
+            "iifname != \"*\"",
+            "iifname averyveryverylongname",
+            "iifname abcdefghijklmno*",
+            "ip saddr 1.2.3.4/255.255.0.0",
+        ] {
             assert_eq!(read(&[text], ip), format!("cannot use network config: key conditionsV4 = {text:?}"));
         }
     }
