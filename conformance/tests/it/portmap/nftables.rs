@@ -94,6 +94,26 @@ fn conditions_and_rules_are_those_of_their_network() {
     assert!(!listed(&node).unwrap().contains("10.1.0.2"));
 }
 
+/// Both are conditions of the packet's destination, and one rule has one.
+#[test]
+fn a_host_address_does_not_replace_a_condition() {
+    let node = node();
+    let pod = node.container_named("c1");
+    let with_ip = |port, ip: &str| json!({"hostPort": port, "containerPort": 80, "protocol": "tcp", "hostIP": ip});
+    let all = [with_ip(8080, "192.0.2.1"), with_ip(8081, "198.51.100.1"), mapping(8082, 80, "tcp")];
+    let own = native(json!({"conditionsV4": ["ip", "daddr", "192.0.2.0/24"]}));
+    let mapped = map(&node, config(&all, own), &pod, made_up("eth0", &["10.1.0.2/24"]));
+    let Some(text) = listed(&node) else { return };
+    assert!(text.contains("ip daddr 192.0.2.1 tcp dport 8080 dnat"), "{text}");
+    assert!(text.contains("ip daddr 192.0.2.0/24 tcp dport 8082 dnat"), "{text}");
+    assert!(!text.contains("198.51.100.1"), "{text}");
+    mapped.check().ok();
+    let own = native(json!({"conditionsV4": ["ip", "daddr", "!=", "192.0.2.1"]}));
+    map(&node, config(&all, own), &pod, made_up("eth0", &["10.1.0.2/24"])).check().ok();
+    let text = listed(&node).unwrap();
+    assert!(text.contains("198.51.100.1 tcp dport 8081 dnat") && !text.contains("8080"), "{text}");
+}
+
 /// The reference's rules have the container's ID for a comment, and nothing else that says whose they are.
 #[test]
 fn del_takes_the_references_rules() {

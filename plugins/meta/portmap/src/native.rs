@@ -56,21 +56,25 @@ fn comment(names: Names<'_>) -> String {
 }
 
 impl Pod<'_> {
-    /// The rules of chain `hostports`.
-    ///
-    /// # Errors
-    /// A mapping whose host address the conditions say something about, too.
+    /// The rules of chain `hostports`. A mapping whose host address the conditions exclude has none: no packet is for both.
     fn forwarding(&self) -> Vec<Rule> {
         let conditions = self.conf.conditions(self.family).rule();
-        let rule = |mapping: crate::conf::Mapping| Rule {
-            protocol: Some(mapping.protocol),
-            port: Some(mapping.host_port),
-            destination: mapping.destination().and_then(|ip| is(ip.into())).or_else(|| conditions.destination.clone()),
-            comment: Some(comment(self.names)),
-            target: Target::Dnat((self.address.ip(), mapping.container_port).into()),
-            ..conditions.clone()
+        let rule = |mapping: crate::conf::Mapping| {
+            let destination = match (mapping.destination(), &conditions.destination) {
+                (Some(ip), Some(condition)) if condition.value.contains(ip) == condition.negated => return None,
+                (Some(ip), _) => is(ip.into()),
+                (None, condition) => condition.clone(),
+            };
+            Some(Rule {
+                protocol: Some(mapping.protocol),
+                port: Some(mapping.host_port),
+                destination,
+                comment: Some(comment(self.names)),
+                target: Target::Dnat((self.address.ip(), mapping.container_port).into()),
+                ..conditions.clone()
+            })
         };
-        each_once(self.mappings().into_iter().map(rule).collect())
+        each_once(self.mappings().into_iter().filter_map(rule).collect())
     }
 
     /// The rules of chain `masquerading`.
