@@ -103,6 +103,42 @@ fn conditions_of_other_words_are_the_references() {
     map(&node, config(&all, own), &node.container(), made_up("eth0", &BOTH)).check().ok();
 }
 
+/// iptables clears the bits behind a prefix, and writes no condition that always holds.
+#[test]
+fn conditions_are_compared_as_iptables_reads_them() {
+    if !has_iptables() {
+        return;
+    }
+    let all = [mapping(8080, 80, "tcp")];
+    for [v4, v6] in [
+        [&["-s", "10.1.2.3/16"][..], &["-s", "fd00::1/8"]],
+        [&["-d", "192.168.0.1/16"], &["!", "-d", "fd00::1/63"]],
+        [&["-s", "10.0.0.1/255.255.0.0"], &["-d", "2001:db8::1"]],
+        [&["-s", "0.0.0.0/0"], &["-s", "::/0"]],
+        [&["-d", "10.0.0.1/0", "-i", "eth+"], &["-d", "::1/0", "-i", "eth+"]],
+        [&["-i", "+"], &["-s", "fd00::/8", "-i", "+"]],
+    ] {
+        let own = json!({"conditionsV4": v4, "conditionsV6": v6});
+        let check = |node: &Node, checks: bool| {
+            let pod = node.container_named("c1");
+            let mapped = map(node, config(&all, own.clone()), &pod, made_up("eth0", &BOTH));
+            let added = saved(node);
+            if checks {
+                node.install(&Subject::ours());
+                mapped.check().ok();
+                map(node, config(&all, own.clone()), &pod, made_up("eth0", &BOTH));
+                assert_eq!(saved(node), added, "ADD again: {own}");
+            }
+            added
+        };
+        check(&node(), true);
+        same(|node| check(node, false));
+        if let Some(reference) = reference_or_skip() {
+            check(&Node::with(&reference), true);
+        }
+    }
+}
+
 /// Either's CHECK and DEL take what the other's ADD made.
 #[test]
 fn either_side_goes_on_with_what_the_other_made() {

@@ -82,11 +82,14 @@ pub(crate) fn spelled(rule: &Rule, family: Family) -> Result<Vec<Rule>, NotNativ
     Ok(ports.into_iter().map(|port| Rule { port: Some(port), ..plain.clone() }).collect())
 }
 
-/// The rule as iptables reads it back, without addresses that match everything.
+/// The rule as iptables reads it back, without addresses and interfaces that match everything.
 pub(crate) fn spelled_by_iptables(rule: &Rule) -> Rule {
     let mut plain = with_whole_prefixes(rule);
     for address in [&mut plain.source, &mut plain.destination] {
         address.take_if(|is| !is.negated && is.value.prefix() == 0);
+    }
+    for name in [&mut plain.input, &mut plain.output] {
+        name.take_if(|is| !is.negated && is.value == "+");
     }
     plain
 }

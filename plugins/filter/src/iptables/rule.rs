@@ -128,6 +128,13 @@ impl Rule {
         super::parse::rule(&format!("CHAIN {words}"))
     }
 
+    /// The rule as iptables stores it and reads it back: bits of an address after its prefix are 0, and what matches any
+    /// address or interface is no condition.
+    #[must_use]
+    pub fn as_stored(&self) -> Self {
+        super::native::spelled_by_iptables(self)
+    }
+
     /// The chain it jumps to.
     #[must_use]
     pub fn goes_to(&self) -> Option<&str> {

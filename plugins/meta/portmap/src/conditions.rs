@@ -95,7 +95,7 @@ fn iptables(words: &[String], family: Family) -> Result<Rule, &'static str> {
     }
 }
 
-/// The rule, if a packet can match it.
+/// The rule as iptables stores it, if a packet can match it.
 ///
 /// # Errors
 /// Why none can.
@@ -110,7 +110,7 @@ fn usable(rule: Rule) -> Result<Rule, &'static str> {
     if names.into_iter().flatten().any(|is| is.value.len() > IFNAME_MAX) {
         return Err("the name of an interface has at most 15 characters, with + at its end");
     }
-    Ok(rule)
+    Ok(rule.as_stored())
 }
 
 fn nft(text: &str, family: Family) -> Option<Rule> {
@@ -185,6 +185,13 @@ mod tests {
         assert_eq!(read(&["!", "-s", "10.0.0.0/8", "-i", "eth+"], ip), "netlink ! -s 10.0.0.0/8 -i eth+");
         assert_eq!(read(&["-d", "192.0.2.1"], ip), "netlink -d 192.0.2.1/32");
         assert_eq!(read(&["-s", "fd00::/8"], ip6), "netlink -s fd00::/8");
+        // As iptables stores them.
+        assert_eq!(
+            read(&["-s", "10.1.2.3/16", "-d", "192.0.2.1/255.255.255.0"], ip),
+            "netlink -s 10.1.0.0/16 -d 192.0.2.0/24"
+        );
+        assert_eq!(read(&["-s", "10.1.2.3/0", "-i", "+"], ip), "netlink");
+        assert_eq!(read(&["-s", "::/0", "-d", "fd00::1/8"], ip6), "netlink -d fd00::/8");
         for words in [
             &["-m", "ttl", "--ttl-gt", "3"][..],
             &["-p", "udp"],
