@@ -103,6 +103,31 @@ fn conditions_of_other_words_are_the_references() {
     map(&node, config(&all, own), &node.container(), made_up("eth0", &BOTH)).check().ok();
 }
 
+/// Nothing is left, also where the words of the other family can be used.
+#[test]
+fn words_that_iptables_refuses_are_an_error_of_the_config() {
+    if !has_iptables() {
+        return;
+    }
+    let all = [mapping(8080, 80, "tcp")];
+    for (key, words) in [
+        ("conditionsV4", &["-m", "nonsense"][..]),
+        ("conditionsV4", &["-m", "ttl", "--ttl-gt", "3", "!"]),
+        ("conditionsV4", &["-s", "fd00::/8"]),
+        ("conditionsV4", &["-j", "ACCEPT"]),
+        ("conditionsV6", &["-s", "192.0.2.1"]),
+        ("conditionsV6", &["-m", "hl", "--hl-gt", "many"]),
+    ] {
+        let node = node();
+        let pod = node.container_named("c1");
+        let own = json!({key: words, "prevResult": made_up("eth0", &BOTH)});
+        let error = node.call(Verb::Add, config(&all, own), &pod).fails_with(7);
+        let start = format!("cannot use network config: key {key} = {:?}: iptables refuses it: ", words.join(" "));
+        assert!(error.msg.starts_with(&start), "{error:?}");
+        assert_eq!(forwarding(&node), [""; 0], "{words:?}");
+    }
+}
+
 /// iptables clears the bits behind a prefix, and writes no condition that always holds.
 #[test]
 fn conditions_are_compared_as_iptables_reads_them() {

@@ -20,6 +20,11 @@ const DEADLINE: Duration = Duration::from_secs(30);
 /// The value of option `-w`, in seconds.
 const LOCK_WAIT: Duration = Duration::from_secs(20);
 
+/// The operation in the errors of programs.
+const RUN: &str = "run";
+/// How the error of a program begins that cannot use its input.
+const UNUSABLE_INPUT: &str = "exit status: 2: ";
+
 /// The maximum number of links from a program's name to its file: alternatives, then the multi-call executable.
 const LINKS_MAX: usize = 8;
 
@@ -89,6 +94,15 @@ pub(crate) fn restore(program: &Program, lines: &str) -> Result<()> {
     run(program, &["--noflush", "-w", &LOCK_WAIT.as_secs().to_string()], lines).map(drop)
 }
 
+/// What iptables says about an input that it cannot use, by its exit status (`PARAMETER_PROBLEM` of xtables.h); `None` if
+/// the error is any other.
+#[must_use]
+pub fn unusable_input(error: &OpError) -> Option<&str> {
+    let Cause::State(sentence) = &error.cause else { return None };
+    let says = sentence.strip_prefix(UNUSABLE_INPUT).filter(|_| error.op == RUN)?;
+    says.split("; ").next()
+}
+
 /// Runs a program to its end and returns its output.
 ///
 /// # Errors
@@ -96,7 +110,7 @@ pub(crate) fn restore(program: &Program, lines: &str) -> Result<()> {
 fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
     let object = format!("{} {}", program.0.display(), args.join(" "));
     tracing::debug!(object, input, "running");
-    let failed = |e: &std::io::Error| OpError::io("run", object.clone(), e);
+    let failed = |e: &std::io::Error| OpError::io(RUN, object.clone(), e);
     let child = Command::new(&program.0)
         .args(args)
         .stdin(Stdio::piped())
@@ -119,7 +133,7 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
         // The waiter has not reaped the child, so the pid is still the child's.
         killpg(group, Signal::SIGKILL).ok();
         waiter.join().ok();
-        return Err(OpError::new("run", object, Cause::Timeout(DEADLINE)));
+        return Err(OpError::new(RUN, object, Cause::Timeout(DEADLINE)));
     };
     let output = output.map_err(|e| failed(&e))?;
     if output.status.success() {
@@ -130,5 +144,5 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
         let lock = format!("the xtables lock for {object}, which another process has held all the time");
         return Err(OpError::new("take", lock, Cause::Timeout(LOCK_WAIT)));
     }
-    Err(OpError::state("run", object, format!("{}: {}", output.status, words.trim().replace('\n', "; "))))
+    Err(OpError::state(RUN, object, format!("{}: {}", output.status, words.trim().replace('\n', "; "))))
 }

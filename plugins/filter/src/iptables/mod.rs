@@ -76,6 +76,7 @@ pub(crate) mod world;
 
 pub(crate) mod masquerade;
 
+pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
 pub use table::{Edit, Found, NewRule, Table, TableName};

@@ -243,7 +243,16 @@ fn with_table<T>(
     work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<T>,
 ) -> Result<T, CniError> {
     let (mut table, backend) = choose(filter, pod.conf, pod.family)?;
-    work(&mut table, backend).map_err(failed)
+    work(&mut table, backend).map_err(|error| unusable_conditions(pod, &error).unwrap_or_else(|| failed(error)))
+}
+
+/// An error of the config: iptables' programs alone know whether they can use the words of the conditions.
+fn unusable_conditions(pod: &Pod<'_>, error: &OpError) -> Option<CniError> {
+    let words = &pod.conf.conditions(pod.family).rule().words;
+    let says = filter::iptables::unusable_input(error).filter(|_| !words.is_empty())?;
+    let key = if pod.family == Family::Ip6 { "conditionsV6" } else { "conditionsV4" };
+    let why = format!("iptables refuses it: {says}");
+    Some(CniError::invalid_key(key, format!("{:?}", words.join(" ")), &why))
 }
 
 fn report(holders: Vec<Holder>, refuse: bool) -> Result<(), CniError> {
