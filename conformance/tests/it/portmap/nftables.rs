@@ -94,6 +94,42 @@ fn conditions_and_rules_are_those_of_their_network() {
     assert!(!listed(&node).unwrap().contains("10.1.0.2"));
 }
 
+/// nft loads comments of 128 bytes, and nf_tables keeps 250 of comment and note.
+#[test]
+fn containers_with_long_ids_are_told_apart() {
+    for length in [122, 123, 128, 129, 200] {
+        let node = node();
+        let previous = |address: &str| super::with(made_up("eth0", &[address]), json!({"cniVersion": "1.1.0"}));
+        let of = |port: u16, own| {
+            config(&[mapping(port, 80, "tcp")], super::with(native(json!({"cniVersion": "1.1.0"})), own))
+        };
+        let ids = ["1", "2", "3"].map(|end| format!("{}{end}", "c".repeat(length - 1)));
+        let [one, two, three] = ids.clone().map(|id| node.container_named(&id));
+        map(&node, of(8081, json!({})), &one, previous("10.1.0.1/24"));
+        let alone = listed(&node);
+        let second = map(&node, of(8082, json!({})), &two, previous("10.1.0.2/24"));
+        let both = listed(&node);
+        let third = map(&node, of(8083, json!({})), &three, previous("10.1.0.3/24"));
+        let Some(text) = listed(&node) else { return };
+        if length <= 128 {
+            // By which the reference's DEL finds it.
+            assert!(text.contains(&format!("comment \"{}\"", ids[0])), "{text}");
+        }
+        let again = map(&node, of(8083, json!({})), &three, previous("10.1.0.3/24"));
+        assert_eq!(listed(&node), Some(text), "ADD again");
+        again.check().ok();
+        second.check().ok();
+        third.del().ok();
+        assert_eq!(listed(&node), both);
+        second.check().ok();
+        again.check().fails_with(107);
+        let valid = json!([{"containerID": ids[0], "ifname": "eth0"}]);
+        let gc = of(1, json!({"cni.dev/valid-attachments": valid}));
+        node.call(Verb::Gc, &gc, testns::Attachment::none()).ok();
+        assert_eq!(listed(&node), alone, "{length}");
+    }
+}
+
 /// Both are conditions of the packet's destination, and one rule has one.
 #[test]
 fn a_host_address_does_not_replace_a_condition() {

@@ -43,6 +43,8 @@ const BASE_CHAINS: &[(&str, BaseChain)] = &[
 ];
 /// The longest comment that nft loads (`NFTNL_UDATA_COMMENT_MAXLEN`).
 const COMMENT_MAX: usize = 128;
+/// The space for comment and note together (`NFT_USERDATA_MAXLEN`, less type, length and NUL of each).
+const COMMENT_AND_NOTE_MAX: usize = 250;
 /// The number of rules that GC deletes in one transaction.
 const RULES_AT_ONCE: usize = 400;
 
@@ -51,8 +53,16 @@ pub(crate) fn table(family: Family) -> NativeTable {
 }
 
 fn comment(names: Names<'_>) -> String {
-    let end = names.container.floor_char_boundary(COMMENT_MAX);
-    names.container.get(..end).unwrap_or_default().to_owned()
+    start_of(names.container, COMMENT_MAX)
+}
+
+/// The attachment's note, as much as there is space for beside the comment: its start identifies the attachment.
+fn note(names: Names<'_>) -> String {
+    start_of(&names.comment(), COMMENT_AND_NOTE_MAX - comment(names).len())
+}
+
+fn start_of(text: &str, length: usize) -> String {
+    text.get(..text.floor_char_boundary(length)).unwrap_or_default().to_owned()
 }
 
 impl Pod<'_> {
@@ -97,7 +107,7 @@ impl Pod<'_> {
     }
 
     fn new_rule(&self, chain: &str, rule: Rule) -> NewRule {
-        NewRule { chain: chain.to_owned(), rule, note: Some(self.names.comment()) }
+        NewRule { chain: chain.to_owned(), rule, note: Some(note(self.names)) }
     }
 }
 
@@ -192,7 +202,11 @@ fn is_of(found: &Found, names: Names<'_>) -> bool {
 /// What differs from what [`add`] makes, if anything. The reference's rules are accepted, also where it has no chain
 /// `hostports_all`.
 pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<String>> {
-    let is_own = |found: &Found| is_of(found, pod.names);
+    let owner = pod.names.owner();
+    let is_own = |found: &Found| match &found.note {
+        Some(note) => owner.owns(Some(note)),
+        None => is_of(found, pod.names),
+    };
     for (chains, wanted) in [(&[PORTS, ADDRESS_PORTS][..], pod.forwarding()), (&[MASQUERADING][..], pod.masquerading())]
     {
         let mut found: Vec<Found> = Vec::new();
