@@ -44,6 +44,37 @@ fn the_first_container_keeps_the_port_and_the_log_names_it() {
     }
 }
 
+/// The kernel decides by which backend's chains were made first.
+#[test]
+fn containers_of_the_other_backend_hold_ports_too() {
+    for [first, second] in [["iptables", "nftables"], ["nftables", "iptables"]] {
+        let node = node();
+        let [one, two] = ["c1", "c2"].map(|id| node.container_named(id));
+        let mapped = bridged(&node, &ports(json!({"backend": first})), &one);
+        let network = bridge(json!({"isDefaultGateway": true, "hairpinMode": true, "ipMasq": true, "ipam": dual()}));
+        let made = node.call(Verb::Add, &network, &two).ok();
+        let config = with(ports(json!({"backend": second})), json!({"prevResult": made}));
+        node.remember();
+        let strict = with(config.clone(), json!({"onPortInUse": "error"}));
+        let error = node.call(Verb::Add, &strict, &two).fails_with(103);
+        assert!(error.msg.contains("8080/tcp") && error.msg.contains("c1"), "{error:?}");
+        assert!(error.msg.ends_with(&format!("in backend {first}")), "{error:?}");
+        node.assert_as_before_except(comes_and_goes);
+        assert_eq!(answers(&node, &[&one, &two]), Some("c1"));
+        let reply = node.call(Verb::Add, &config, &two);
+        reply.ok();
+        let log = &reply.output.stderr;
+        assert!(log.contains("host port 8080/tcp is held by") && log.contains("c1"), "{log}");
+        assert!(log.contains("which of the two containers answers"), "{log}");
+        // The container's own rules in the other backend are no holder's, nor are those of one that is gone.
+        node.call(Verb::Del, &config, &two).ok();
+        let own = with(ports(json!({"backend": second, "onPortInUse": "error"})), json!({"prevResult": mapped.result}));
+        node.call(Verb::Add, &own, &one).ok();
+        node.call(Verb::Del, &own, &one).ok();
+        node.call(Verb::Add, &strict, &two).ok();
+    }
+}
+
 /// A runtime has forgotten the ports of the first container, and its address is a third one's, which maps none.
 #[test]
 fn rules_do_not_count_whose_address_is_another_containers() {

@@ -80,7 +80,7 @@ pub use executable::unusable_input;
 pub use native::{NativeTable, NotNative};
 pub use rule::Rule;
 pub use table::{Edit, Found, NewRule, Table, TableName};
-pub use world::{Variants, variants_with_rules};
+pub use world::{Variants, in_legacy, variants_with_rules};
 
 /// The words of a line as `iptables-restore` splits it, for [`crate::fuzzing`].
 pub(crate) fn words(line: &str) -> Vec<String> {

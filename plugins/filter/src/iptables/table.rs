@@ -139,6 +139,24 @@ impl<'a> Table<'a> {
         Self { table, dialect: Dialect::Native(base_chains), world: World::Netlink(nft) }
     }
 
+    /// A table of our own over the same connection: read in [`Table::change`], it is of the same moment. `None` if this
+    /// table is changed by programs.
+    pub fn native_beside(&mut self, table: NativeTable) -> Option<Table<'_>> {
+        match &mut self.world {
+            World::Netlink(nft) => Some(Table::native(nft, table)),
+            World::Program { .. } => None,
+        }
+    }
+
+    /// The same for one of iptables' tables in nf_tables.
+    pub fn iptables_beside(&mut self, name: TableName) -> Option<Table<'_>> {
+        let family = self.table.family;
+        match &mut self.world {
+            World::Netlink(nft) => Some(Table::new(name, family, World::Netlink(nft))),
+            World::Program { .. } => None,
+        }
+    }
+
     /// The rules that [`Table::list`] returns after this one was written: in a [`NativeTable`], one for each of its
     /// ports.
     ///

@@ -125,11 +125,12 @@ pub(crate) fn in_nftables(nft: &mut Nft, family: Family, name: TableName) -> Tab
     Table::new(name, family, World::Netlink(nft))
 }
 
-/// The table in the legacy variant; `None` if it is not in use there or cannot be read.
+/// The table in the legacy variant; `None` if it is not in use there or cannot be read. `search_path` is `PATH`, for its
+/// programs, which are run only if the table is in use.
 ///
 /// # Errors
 /// The error of its program.
-pub(crate) fn in_legacy(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
+pub fn in_legacy(search_path: &str, family: Family, name: TableName) -> Result<Option<Table<'static>>> {
     if !is_loaded(family, name) {
         return Ok(None);
     }

@@ -8,12 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::net::IpAddr;
 
+use filter::Filter;
 use filter::iptables::rule::{Protocol, Rule};
-use filter::iptables::{Found, Table};
+use filter::iptables::{Found, Table, TableName, in_legacy};
 use netops::error::Result;
 use netops::places::Places;
+use netops::{Errno, OpError};
 
+use crate::conf::Backend;
 use crate::pod::{Pod, target};
+use crate::{iptables, native};
 
 /// A container that holds a port.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,12 +28,75 @@ pub(crate) struct Holder {
     pub(crate) name: String,
     /// Where it forwards the port to.
     pub(crate) address: IpAddr,
+    /// The backend of its rule, if that is not the one of the new rules.
+    pub(crate) other: Option<Backend>,
+}
+
+/// What ADD does about ports that other containers hold.
+pub(crate) struct Contest<'a> {
+    /// Whether a holder is an error, and nothing is changed.
+    pub(crate) refuse: bool,
+    /// `PATH`, for the legacy variant of iptables.
+    pub(crate) search_path: &'a str,
+    /// The holders of the last look.
+    pub(crate) holders: Vec<Holder>,
+}
+
+impl Contest<'_> {
+    /// Takes the holders in the table of the new rules, and looks for those in the other backend. Whether ADD goes on.
+    pub(crate) fn goes_on(
+        &mut self,
+        living: Vec<Holder>,
+        table: &mut Table<'_>,
+        is: Backend,
+        pod: &Pod<'_>,
+    ) -> Result<bool> {
+        self.holders = living;
+        let (other, found) = match is {
+            Backend::Iptables => (Backend::Nftables, self.in_nftables(table, pod)?),
+            Backend::Nftables => (Backend::Iptables, self.in_iptables(table, pod)?),
+        };
+        self.holders.extend(found.into_iter().map(|holder| Holder { other: Some(other), ..holder }));
+        Ok(!self.refuse || self.holders.is_empty())
+    }
+
+    fn in_nftables(&self, table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+        let native = native::table(pod.family);
+        if let Some(mut table) = table.native_beside(native.clone()) {
+            return native::holders(&mut table, pod);
+        }
+        // Beside the legacy variant the kernel may have no nf_tables.
+        match Filter::find()?.map(|mut filter| native::holders(&mut filter.native(native), pod)) {
+            Some(Err(error)) if is_without_nftables(&error) => Ok(Vec::new()),
+            found => found.unwrap_or_else(|| Ok(Vec::new())),
+        }
+    }
+
+    fn in_iptables(&self, table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+        let mut found = match table.iptables_beside(TableName::Nat) {
+            Some(mut table) => iptables::holders(&mut table, pod)?,
+            None => Vec::new(),
+        };
+        if let Some(mut table) = in_legacy(self.search_path, pod.family, TableName::Nat)? {
+            found.extend(iptables::holders(&mut table, pod)?);
+        }
+        Ok(found)
+    }
+}
+
+fn is_without_nftables(error: &OpError) -> bool {
+    matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP))
 }
 
 impl fmt::Display for Holder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { protocol, port, name, address } = self;
-        write!(f, "host port {port}/{} is held by the container of rule \"{name}\", {address}", protocol.name())
+        let Self { protocol, port, name, address, other } = self;
+        write!(f, "host port {port}/{} is held by the container of rule \"{name}\", {address}", protocol.name())?;
+        match other {
+            Some(Backend::Iptables) => f.write_str(", in backend iptables"),
+            Some(Backend::Nftables) => f.write_str(", in backend nftables"),
+            None => Ok(()),
+        }
     }
 }
 
@@ -92,7 +159,7 @@ impl<'a> Search<'a> {
             .entry(address)
             .or_insert_with(|| address != pod.address.ip() && places().find(&[address]) != Some(false));
         if lives && !places().find_aliases(address).is_some_and(|aliases| are_anothers(aliases, name)) {
-            living.push(Holder { protocol, port, name: name.to_owned(), address });
+            living.push(Holder { protocol, port, name: name.to_owned(), address, other: None });
         } else {
             dead.insert((protocol as u8, port));
         }

@@ -22,8 +22,8 @@ use netops::nft::Family;
 use netops::nft::conntrack::Destination;
 use netops::{Errno, OpError};
 
-use crate::conf::Mark;
-use crate::holder::{self, Holder};
+use crate::conf::{Backend, Mark};
+use crate::holder::{self, Contest, Holder};
 use crate::pod::{Known, Pod, Whose, udp_destination, whose};
 
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
@@ -175,41 +175,41 @@ fn shared(pod: &Pod<'_>, table: &mut Table<'_>) -> Result<Vec<Edit>> {
     Ok(edits)
 }
 
-/// Makes the rules; returns the containers that hold a port already, and keep it. If one of them is to be an error, nothing
-/// is changed.
-pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
-    match add_at_once(table, pod, refuse) {
+/// Makes the rules, unless a container that holds a port already is to be an error.
+pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<()> {
+    match table.change(|table| edits(table, pod, contest)) {
         Err(error) if error.os_errno() == Some(Errno::EMSGSIZE) => {
             // No packet reaches the chain before the last transaction.
             fill(table, pod)?;
-            add_at_once(table, pod, refuse)
+            table.change(|table| edits(table, pod, contest))
         }
         done => done,
     }
 }
 
-fn add_at_once(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
-    let mut holders = Vec::new();
-    table.change(|table| edits(table, pod, refuse, &mut holders))?;
-    Ok(holders)
+/// The containers that hold a port, for the other backend.
+pub(crate) fn holders(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+    if !table.has_chain(DNAT)? {
+        return Ok(Vec::new());
+    }
+    let entries = table.list_ports(DNAT, "", &ports(pod))?;
+    let contested: Vec<_> = entries.iter().filter(|found| contests(found, pod)).collect();
+    Ok(holder::in_chains(table, &contested, pod)?.0)
 }
 
-/// The edits of an ADD, and the containers that hold a port already.
-pub(crate) fn edits(
-    table: &mut Table<'_>,
-    pod: &Pod<'_>,
-    refuse: bool,
-    holders: &mut Vec<Holder>,
-) -> Result<Vec<Edit>> {
+fn ports(pod: &Pod<'_>) -> Vec<u16> {
+    pod.conf.mappings.iter().map(|mapping| mapping.host_port).collect()
+}
+
+/// The edits of an ADD, and in `contest` the containers that hold a port already.
+pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
     let (chain, found) = choose_chain(table, pod)?;
-    let ports: Vec<u16> = pod.conf.mappings.iter().map(|mapping| mapping.host_port).collect();
-    let entries = table.list_ports(DNAT, &chain, &ports)?;
+    let entries = table.list_ports(DNAT, &chain, &ports(pod))?;
     let is_own = |found: &Found| found.goes_to() == Some(chain.as_str());
     let (own, others): (Vec<_>, Vec<_>) = entries.into_iter().partition(is_own);
     let contested: Vec<_> = others.iter().filter(|found| contests(found, pod)).collect();
     let (living, dead) = holder::in_chains(table, &contested, pod)?;
-    *holders = living;
-    if refuse && !holders.is_empty() {
+    if !contest.goes_on(living, table, Backend::Iptables, pod)? {
         return Ok(Vec::new());
     }
     let mut edits = shared(pod, table)?;

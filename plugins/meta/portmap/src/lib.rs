@@ -34,7 +34,7 @@ use netops::nft::conntrack::{self, Destination};
 use netops::{Errno, Kernel, OpError};
 
 use conf::{Backend, Conf, OnPortInUse};
-use holder::Holder;
+use holder::Contest;
 use pod::{FAMILIES, Known, Pod, names};
 
 /// The plugin.
@@ -63,15 +63,15 @@ impl ChainedPlugin for Portmap {
         for address in addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = Pod { names: names(call.attachment), conf, family, address };
-            let refuse = conf.on_port_in_use == OnPortInUse::Error;
+            let mut contest = contest(call);
             let timer = Timer::start();
-            let holders = with_table(&mut filter, &pod, &mut |table, backend| match backend {
-                Backend::Iptables => iptables::add(table, &pod, refuse),
-                Backend::Nftables => native::add(table, &pod, refuse),
+            let added = with_table(&mut filter, &pod, &mut |table, backend| match backend {
+                Backend::Iptables => iptables::add(table, &pod, &mut contest),
+                Backend::Nftables => native::add(table, &pod, &mut contest),
             });
             timer.end("forward ports");
-            let holders = holders?;
-            report(holders, refuse)?;
+            added?;
+            report(&contest)?;
             if family == Family::Ip {
                 localnet::enable(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?;
             }
@@ -96,14 +96,11 @@ impl ChainedPlugin for Portmap {
         for address in addresses {
             let family = if address.is_ipv4() { Family::Ip } else { Family::Ip6 };
             let pod = Pod { names: names(call.attachment), conf, family, address };
-            let refuse = conf.on_port_in_use == OnPortInUse::Error;
-            let holders = with_table(&mut filter, &pod, &mut |table, backend| {
-                let mut holders = Vec::new();
+            let mut contest = contest(call);
+            with_table(&mut filter, &pod, &mut |table, backend| {
                 let (edits, present) = match backend {
-                    Backend::Iptables => {
-                        (iptables::edits(table, &pod, refuse, &mut holders)?, iptables::present(table)?)
-                    }
-                    Backend::Nftables => (native::edits(table, &pod, refuse, &mut holders)?, Vec::new()),
+                    Backend::Iptables => (iptables::edits(table, &pod, &mut contest)?, iptables::present(table)?),
+                    Backend::Nftables => (native::edits(table, &pod, &mut contest)?, Vec::new()),
                 };
                 for edit in present {
                     preview.push(Shown::new(table.command(&edit)).so_if(true));
@@ -112,9 +109,9 @@ impl ChainedPlugin for Portmap {
                     let shown = Shown::new(table.command(&edit));
                     preview.push(if is_compared(&edit) { shown } else { shown.uncompared() });
                 }
-                Ok(holders)
+                Ok(())
             })?;
-            report(holders, refuse)?;
+            report(&contest)?;
             if localnet::is_needed(&pod) {
                 preview.push(Shown::new(localnet::text(&pod)).uncompared());
             }
@@ -255,14 +252,31 @@ fn unusable_conditions(pod: &Pod<'_>, error: &OpError) -> Option<CniError> {
     Some(CniError::invalid_key(key, format!("{:?}", words.join(" ")), &why))
 }
 
-fn report(holders: Vec<Holder>, refuse: bool) -> Result<(), CniError> {
-    for holder in &holders {
-        tracing::warn!("{holder}, which keeps it until its DEL");
+fn contest<'a>(call: &Call<'a, Conf>) -> Contest<'a> {
+    let refuse = call.conf.own.on_port_in_use == OnPortInUse::Error;
+    Contest { refuse, search_path: call.raw.search_path(), holders: Vec::new() }
+}
+
+fn report(Contest { refuse, holders, .. }: &Contest<'_>) -> Result<(), CniError> {
+    for holder in holders {
+        match holder.other {
+            None => tracing::warn!("{holder}, which keeps it until its DEL"),
+            Some(_) if *refuse => {}
+            Some(_) => tracing::warn!(
+                "{holder}: which of the two containers answers is not decided, it depends on which backend made its chains \
+                 first; use one backend for all networks"
+            ),
+        }
     }
     match holders.first() {
-        Some(holder) if refuse => Err(CniError::new(Code::EXISTS, format!("cannot forward ports: {holder}")).detail(
-            "Delete that container, or use another port. Without key onPortInUse the first container keeps it.",
-        )),
+        Some(holder) if *refuse => {
+            let without = match holder.other {
+                None => "the first container keeps it",
+                Some(_) => "it is not decided which container answers, as backends do not know each other's order",
+            };
+            Err(CniError::new(Code::EXISTS, format!("cannot forward ports: {holder}"))
+                .detail(format!("Delete that container, or use another port. Without key onPortInUse {without}.")))
+        }
         _ => Ok(()),
     }
 }

@@ -24,7 +24,8 @@ use netops::error::Result;
 use netops::nft::conntrack::Destination;
 use netops::nft::{self, BaseChain, Family, Hook};
 
-use crate::holder::{self, Holder};
+use crate::conf::Backend;
+use crate::holder::{self, Contest, Holder};
 use crate::iptables::each_once;
 use crate::pod::{Known, Pod, Whose, udp_destination, whose};
 
@@ -130,21 +131,27 @@ fn shared(table: &mut Table<'_>) -> Result<Vec<Edit>> {
     Ok(edits)
 }
 
-/// Makes the rules; returns the containers that hold a port already, and keep it. If one of them is to be an error, nothing
-/// is changed.
-pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, refuse: bool) -> Result<Vec<Holder>> {
-    let mut holders = Vec::new();
-    table.change(|table| edits(table, pod, refuse, &mut holders))?;
-    Ok(holders)
+/// Makes the rules, unless a container that holds a port already is to be an error.
+pub(crate) fn add(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<()> {
+    table.change(|table| edits(table, pod, contest))
 }
 
-/// The edits of an ADD, and the containers that hold a port already.
-pub(crate) fn edits(
-    table: &mut Table<'_>,
-    pod: &Pod<'_>,
-    refuse: bool,
-    holders: &mut Vec<Holder>,
-) -> Result<Vec<Edit>> {
+/// The containers that hold a port, for the other backend.
+pub(crate) fn holders(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Vec<Holder>> {
+    if !table.has_chain(PORTS)? {
+        return Ok(Vec::new());
+    }
+    let found = table.list(PORTS)?.unwrap_or_default();
+    Ok(holder::of_rules(found.iter().map(named), pod).0)
+}
+
+/// A rule, with what [`holder`] calls its container.
+fn named(found: &Found) -> (&Found, String) {
+    (found, format!("id: {}", found.comment().unwrap_or_default()))
+}
+
+/// The edits of an ADD, and in `contest` the containers that hold a port already.
+pub(crate) fn edits(table: &mut Table<'_>, pod: &Pod<'_>, contest: &mut Contest<'_>) -> Result<Vec<Edit>> {
     let ports = table.list(PORTS)?.unwrap_or_default();
     let masquerading = table.list(MASQUERADING)?.unwrap_or_default();
     let owner = pod.names.owner();
@@ -156,10 +163,8 @@ pub(crate) fn edits(
     };
     let (own, others): (Vec<_>, Vec<_>) = ports.into_iter().partition(is_own);
     let own_masquerading: Vec<_> = masquerading.into_iter().filter(is_own).collect();
-    let named = others.iter().map(|found| (found, format!("id: {}", found.comment().unwrap_or_default())));
-    let (living, dead) = holder::of_rules(named, pod);
-    *holders = living;
-    if refuse && !holders.is_empty() {
+    let (living, dead) = holder::of_rules(others.iter().map(named), pod);
+    if !contest.goes_on(living, table, Backend::Nftables, pod)? {
         return Ok(Vec::new());
     }
     let mut edits = shared(table)?;
