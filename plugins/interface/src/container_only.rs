@@ -2,10 +2,10 @@
 
 use cni_spec::{AddResult, Attachment};
 use netops::error::Result;
-use netops::link::{self, Link};
-use netops::{Kernel, unlink};
+use netops::link::{self, Kind, Link};
+use netops::{Kernel, Netns, addr, unlink};
 
-use crate::detach::Detaching;
+use crate::detach::{self, Detaching};
 use crate::{host_veth, veth};
 
 /// Deletes the container's link, if it belongs to the attachment.
@@ -14,6 +14,9 @@ use crate::{host_veth, veth};
 /// without one (the reference sets none), is deleted if it has the interface's name, is of this kind, and the namespace is
 /// known to be the container's; unless it belongs to another network.
 ///
+/// The container can change name and alias, and put another link in their place. Where nothing that was found has the Ethernet
+/// address of ADD's result, [`Lost`] looks for one that has.
+///
 /// # Errors
 /// The link is still there, or could not be read.
 pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
@@ -21,22 +24,103 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
     let container = Kernel::in_netns(netns)?;
     let alias = host_veth::alias(attachment);
     let is_marked_own = |link: &Link| link.kind.name() == kind && link.alias.as_deref() == Some(&*alias);
+    let mac = veth::mac_of_result(attachment, prev);
+    let is_it = |link: &Link| if mac.is_some() { link.mac == mac } else { is_marked_own(link) };
+    let mut is_found = false;
     let named = link::find(&container, attachment.ifname.as_str())?.filter(|link| link.kind.name() == kind);
     match named {
-        Some(named) if is_marked_own(&named) => return unlink::remove_in(netns, container, &named),
+        Some(named) if is_marked_own(&named) && is_it(&named) => return unlink::remove_in(netns, container, &named),
+        // Removed below, with all that have this alias.
+        Some(named) if is_marked_own(&named) => {}
         Some(named) if belongs_to_another(attachment, prev, &named) => {
             let (link, alias, netns) = (&named.name, &named.alias, netns.path().display());
             tracing::warn!(link, alias, %netns, "left alone: its alias names another attachment of this container");
         }
         Some(named) if veth::is_credible(attachment, prev, netns, &named) => {
+            is_found = is_it(&named);
             unlink::remove_in(netns, Kernel::in_netns(netns)?, &named)?;
         }
         Some(_) | None => {}
     }
-    link::list(&container, None)?
-        .iter()
-        .filter(|link| is_marked_own(link))
-        .try_for_each(|link| unlink::remove_in(netns, Kernel::in_netns(netns)?, link))
+    let links = link::list(&container, None)?;
+    let (own, others): (Vec<Link>, Vec<Link>) =
+        links.into_iter().filter(|link| link.kind.name() == kind).partition(is_marked_own);
+    for link in &own {
+        is_found |= is_it(link);
+        unlink::remove_in(netns, Kernel::in_netns(netns)?, link)?;
+    }
+    if is_found || others.is_empty() {
+        return Ok(());
+    }
+    Lost { attachment, prev, netns, container: &container }.remove_among(&others)
+}
+
+/// An attachment whose link has neither its name nor its alias: the container may have changed both, and the link would keep
+/// the address on the network.
+struct Lost<'a> {
+    attachment: &'a Attachment,
+    prev: Option<&'a AddResult>,
+    netns: &'a Netns,
+    container: &'a Kernel,
+}
+
+impl Lost<'_> {
+    /// Deletes the links of the kind that have the Ethernet address of ADD's result, unless the alias names another attachment.
+    /// Where there is none, nothing is guessed: a warning names those that no alias explains.
+    fn remove_among(&self, links: &[Link]) -> Result<()> {
+        let (netns, is_mounted) = (self.netns.path().display(), matches!(self.netns.is_by_process(), Ok(false)));
+        for link in links {
+            let (name, alias) = (&link.name, &link.alias);
+            let is_anothers = may_be_anothers(self.attachment, link, is_mounted);
+            match self.is_of_result(link)? {
+                true if is_anothers => tracing::warn!(
+                    link = name, alias, %netns,
+                    "left alone: it has the Ethernet address of this attachment, but its alias names another one"
+                ),
+                true => {
+                    let why = "the container has changed its name and alias";
+                    tracing::warn!(link = name, alias, %netns, "removed by its Ethernet address: {why}");
+                    unlink::remove_in(self.netns, Kernel::in_netns(self.netns)?, link)?;
+                }
+                false if is_mounted && !is_anothers && may_be_of_a_plugin(link) => tracing::warn!(
+                    link = name, alias, %netns,
+                    "left: no alias says whose {} this is, and the interface of this attachment was not found", link.kind
+                ),
+                false => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the link is what ADD's result describes. Links that have their master's Ethernet address share it with all the
+    /// others on it: one of these must have an address of the result, too.
+    fn is_of_result(&self, link: &Link) -> Result<bool> {
+        let is_shared = matches!(link.kind, Kind::Ipvlan(_) | Kind::Vlan(_));
+        let Some(prev) = self.prev.filter(|prev| veth::is_of_result(self.attachment, Some(prev), link)) else {
+            return Ok(false);
+        };
+        let wanted = detach::addresses_of(prev, self.attachment);
+        Ok(!is_shared || addr::list(self.container, link)?.iter().any(|address| wanted.contains(&address.net.ip())))
+    }
+}
+
+/// Whether the alias names another attachment that may be in this namespace: one of this container, or any where the namespace
+/// was found by a process and may be another container's. A hash in it names any.
+fn may_be_anothers(attachment: &Attachment, link: &Link, is_mounted: bool) -> bool {
+    let named = host_veth::find_network(link).and_then(|network| host_veth::find_attachment(&network, link));
+    match named {
+        Some(named) => !is_mounted || named.container_id == attachment.container_id,
+        None => host_veth::is_marked(link) && link.alias.as_deref().is_some_and(|alias| alias.contains('#')),
+    }
+}
+
+/// Whether a plugin may have made such a link: on top of one outside the container, or a tap, no tun.
+fn may_be_of_a_plugin(link: &Link) -> bool {
+    match &link.kind {
+        Kind::Macvlan(_) | Kind::Ipvlan(_) | Kind::Vlan(_) => link.peer_netns_id.is_some(),
+        Kind::Tun(tun) => tun.is_tap,
+        _ => true,
+    }
 }
 
 /// Whether the link is the container's interface of this name in another network, whose alias it has: the runtime calls DEL
@@ -69,6 +153,22 @@ mod tests {
             ["cni:other/c2/eth0", "cni:other/c1/eth1", "cni:net/c1/eth0", "cni:x/y", "cni:#0/#1", "free text", ""]
         {
             assert!(!is_anothers(lie), "{lie}");
+        }
+    }
+
+    #[test]
+    fn only_an_alias_of_this_container_keeps_a_lost_link() {
+        let own = Attachment::parse("net", "c1", "eth0").unwrap();
+        let keeps = |alias: &str, is_mounted: bool| {
+            let link = Link { name: "evil".into(), alias: Some(alias.into()), ..Link::default() };
+            may_be_anothers(&own, &link, is_mounted)
+        };
+        for alias in ["cni:other/c1/eth0", "cni:net/c1/net1", "cni:net/#12ab", "cni:#12ab/c1/eth0"] {
+            assert!(keeps(alias, true) && keeps(alias, false), "{alias}");
+        }
+        assert!(!keeps("cni:net/c2/eth0", true) && keeps("cni:net/c2/eth0", false));
+        for alias in ["", "x", "cni:x/y", "cni:a/b/c/d#"] {
+            assert!(!keeps(alias, true), "{alias}");
         }
     }
 }

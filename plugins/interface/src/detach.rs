@@ -138,7 +138,7 @@ pub fn held_by_others(attachment: &Attachment, netns: &Netns) -> Option<Vec<IpAd
 }
 
 /// The addresses that the result has for the attachment's interface.
-fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpAddr> {
+pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpAddr> {
     let is_ours = |index: usize| {
         let entry = prev.interfaces.get(index);
         entry.is_some_and(|entry| entry.name == attachment.ifname.as_str() && !entry.sandbox.is_empty())

@@ -230,9 +230,14 @@ pub fn is_credible(attachment: &Attachment, prev: Option<&AddResult>, netns: &Ne
 
 /// Whether the link has the Ethernet address of the container's interface in ADD's result.
 pub(crate) fn is_of_result(attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> bool {
-    let entry = prev.and_then(|prev| prev.interfaces.get(container_end(prev, attachment)?));
-    let mac = entry.and_then(|entry| entry.mac.parse::<Mac>().ok());
+    let mac = mac_of_result(attachment, prev);
     mac.is_some() && mac == link.mac
+}
+
+/// The Ethernet address of the container's interface in ADD's result.
+pub(crate) fn mac_of_result(attachment: &Attachment, prev: Option<&AddResult>) -> Option<Mac> {
+    let prev = prev?;
+    prev.interfaces.get(container_end(prev, attachment)?)?.mac.parse().ok()
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod at_once;
 mod check;
 mod del;
 mod packets;
+mod renamed;
 mod service;
 
 use crate::bridge;
