@@ -1,6 +1,6 @@
 //! The tap plugin. Debian's reference plugins have none to compare with.
 
-use crate::configs::{Attached, v4, with};
+use crate::configs::{Attached, dual, ip, v4, with};
 use crate::subjects::node;
 use netops::link::tun::open_tap;
 use netops::link::{LinkName, Place};
@@ -163,6 +163,31 @@ fn a_program_opens_the_tap_by_name_and_passes_frames() {
         assert!(std::iter::repeat_with(next).any(|frame| is_answer(&frame)));
         attached.del().ok();
     }
+}
+
+/// The kernel takes the larger of the two values, and without a carrier would look for duplicates for ever.
+#[test]
+fn an_ipv6_address_of_a_tap_is_used_where_all_links_look_for_duplicates() {
+    if !Feature::Tun.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    pod.namespace().set_up("lo"); // by which a container reaches itself
+    pod.namespace().set_sysctl("net/ipv6/conf/all/accept_dad", "1");
+    let ipam = with(dual(), json!({"routes": [{"dst": "fd09::/64", "gw": "fd07::1"}]}));
+    let config = config(json!({"ipam": ipam}));
+    let call = Call::new(Verb::Add, &config, &pod);
+    let reply = call.run(&node);
+    let result = reply.ok();
+    assert!(reply.output.elapsed < Duration::from_secs(5), "{reply}");
+    let addresses = pod.namespace().addresses();
+    let tentative = |wanted: &str| {
+        addresses.iter().find(|address| address.ip.to_string() == wanted).map(testns::Address::is_tentative)
+    };
+    assert_eq!(tentative("fd07::2"), Some(false), "{addresses:#?}");
+    assert!(pod.namespace().pings(ip("fd07::2"), Duration::ZERO));
+    Call::new(Verb::Check, &config, &pod).prev_result(&result).run(&node).ok();
 }
 
 #[test]

@@ -28,6 +28,9 @@ pub enum Dad {
     Kernels,
     /// Addresses are usable as soon as the kernel has joined their groups.
     Off,
+    /// The same where the container's `all.accept_dad` asks for it on every link, too: for links that have no carrier at first,
+    /// on which an address would stay tentative.
+    Never,
     /// Enhanced duplicate address detection (RFC 7527), which bridges and hairpins do not fool.
     Enhanced,
 }
@@ -144,7 +147,7 @@ fn address_sysctls(ifname: &str, options: Options, ipv6: bool) -> Vec<Sysctl> {
     match options.dad {
         Dad::Kernels => (),
         // Where it stays on, ADD takes a second longer.
-        Dad::Off => sysctls.push(of("accept_dad", "0", Need::Wish)),
+        Dad::Off | Dad::Never => sysctls.push(of("accept_dad", "0", Need::Wish)),
         Dad::Enhanced => {
             sysctls.push(of("enhanced_dad", "1", Need::WhereThere));
             sysctls.push(of("accept_dad", "1", Need::WhereThere));
@@ -233,6 +236,9 @@ impl Sysctl {
 /// neighbours ask for them, also without duplicate address detection: it joins on its own, after it has answered the
 /// request for the address. Most are done by the time that ADD has no other work left.
 ///
+/// Those that are wanted with `nodad` are set again so where the container's `all.accept_dad` is stronger than the link's:
+/// with the flag from the start nothing would show when the kernel has joined.
+///
 /// # Errors
 /// [`netops::error::Cause::State`] for a duplicate address; [`netops::error::Cause::Timeout`] if the link could carry
 /// packets all the time.
@@ -251,6 +257,14 @@ pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[A
     if look(net)?.is_some() {
         return Ok(());
     }
+    let never: Vec<Address> = wanted.iter().filter(|address| address.nodad).copied().collect();
+    if !never.is_empty() && asks_for_dad(netns)? {
+        net.run_all(never.iter().map(|address| addr::delete(link, address.net)).collect())?;
+        let mut watch = Watch::in_netns(netns)?;
+        net.run_all(never.iter().map(|address| addr::add(link, address)).collect())?;
+        let ips: Vec<IpAddr> = never.iter().map(|address| address.net.ip()).collect();
+        return watch.until_announced(link, &ips, DAD_DEADLINE).await;
+    }
     // Nothing is lost by subscribing only now: the wait looks again first.
     let mut watch = Watch::in_netns(netns)?;
     match watch.until(net, link.index, object, DAD_DEADLINE, look).await {
@@ -263,6 +277,12 @@ pub(crate) async fn settle(net: &Kernel, netns: &Netns, link: &Link, wanted: &[A
         }
         settled => settled,
     }
+}
+
+/// Whether the container looks for duplicates on all links, whatever a link's own value is: the kernel takes the larger.
+fn asks_for_dad(netns: &Netns) -> Result<bool> {
+    let all = Key::of_link("ipv6", "all", "accept_dad")?;
+    Ok(sysctl::in_netns(netns, || sysctl::find(&all))??.is_some_and(|value| !matches!(&*value, "0" | "-1")))
 }
 
 impl fmt::Display for Sysctl {

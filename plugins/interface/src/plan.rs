@@ -13,7 +13,7 @@ use netops::bridge_port::Vlans;
 use netops::link::{Kind, Link, Mac, Port};
 use netops::route::Route;
 
-use crate::container::{self, Options, RouterAdvertisements, Sysctl};
+use crate::container::{self, Dad, Options, RouterAdvertisements, Sysctl};
 use crate::erased::OwnIndex;
 use crate::own::OwnStep;
 use crate::{host_veth, stacked};
@@ -103,7 +103,7 @@ pub enum Step<O> {
     DeleteRoutes(Side, Vec<Route>),
     /// The link can carry packets.
     AwaitUp(Side),
-    /// The container's addresses answer.
+    /// The container's addresses answer; those with `nodad` whether the container looks for duplicates or not.
     AwaitAddresses(Vec<Address>),
     /// The node forwards packets: IPv6, or IPv4. Last, as it is for the whole node and not taken back.
     Forward {
@@ -182,7 +182,7 @@ impl<O> Plan<O> {
     /// Code 110: addresses or routes that no interface can have.
     pub fn push_container(&mut self, options: Options) -> Result<(), CniError> {
         self.push_configuration(options)?;
-        self.push_await_addresses();
+        self.push_await(options.dad == Dad::Never);
         Ok(())
     }
 
@@ -227,8 +227,12 @@ impl<O> Plan<O> {
 
     /// Adds the wait until the container's IPv6 addresses answer, if it has any.
     pub fn push_await_addresses(&mut self) {
-        let ipv6: Vec<Address> =
-            self.lease.ips.iter().filter(|ip| ip.address.is_ipv6()).map(|ip| ip.address.into()).collect();
+        self.push_await(false);
+    }
+
+    fn push_await(&mut self, nodad: bool) {
+        let ipv6 = self.lease.ips.iter().filter(|ip| ip.address.is_ipv6());
+        let ipv6: Vec<Address> = ipv6.map(|ip| Address { nodad, ..ip.address.into() }).collect();
         if !ipv6.is_empty() {
             self.push(Step::AwaitAddresses(ipv6));
         }

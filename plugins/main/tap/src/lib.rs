@@ -66,7 +66,7 @@ fn plan(conf: &Conf, attachment: &Attachment, mac: Option<Mac>, lease: Option<Ad
     }
     // A tap has no carrier until a program opens it. Until then the kernel cannot look for duplicates of an IPv6 address, and
     // the container could not use it, not even to listen on it.
-    let dad = if has_ipv6 { Dad::Off } else { Dad::Kernels };
+    let dad = if has_ipv6 { Dad::Never } else { Dad::Kernels };
     plan.push_container(Options { announce: Announce::Ipv4, dad, ..Options::default() })?;
     Ok(plan)
 }
