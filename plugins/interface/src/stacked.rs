@@ -54,22 +54,65 @@ impl Wanted {
         }
     }
 
-    /// Whether the node could make such a link of `kind`, for STATUS. What is in a container is not known then.
+    /// Whether the node could make such a link of `kind`, for STATUS, with the master that it would be on. What is in a
+    /// container is not known then.
     ///
     /// # Errors
     /// The kernel has no such links; the master is missing or down.
-    pub fn status(&self, kind: &Kind) -> Result<(), CniError> {
+    pub fn status(&self, kind: &Kind) -> Result<Option<Link>, CniError> {
         probe(kind)?;
         if self.side == Side::Container {
-            return Ok(());
+            return Ok(None);
         }
         let host = Kernel::host().map_err(failed)?;
         let master = match &self.name {
             Some(name) => named(&host, name)?,
             None => by_default_route(&host)?,
         };
-        require_up(&master, &host)
+        require_up(&master, &host)?;
+        Ok(Some(master))
     }
+}
+
+/// Refuses a master on the node that a macvlan in mode passthru has for itself, or that has another where this one would be in
+/// that mode; as far as the other is on the node or in a namespace with a name.
+///
+/// # Errors
+/// Code 103, with where the other is.
+pub fn refuse_occupied(master: &Link, wanted: macvlan::Macvlan) -> Result<(), CniError> {
+    let is_alone = wanted.mode == macvlan::Mode::Passthru;
+    // A macvlan in mode passthru keeps its master promiscuous: without one no namespace is opened.
+    if !is_alone && master.promiscuity == 0 {
+        return Ok(());
+    }
+    let is_in_the_way = |link: &Link| match link.kind {
+        Kind::Macvlan(other) => is_alone || other.mode == macvlan::Mode::Passthru,
+        _ => false,
+    };
+    let host = Kernel::host().map_err(failed)?;
+    let mut holders = list_on(&host, master, true, is_in_the_way);
+    for netns in namespaces() {
+        let Ok(net) = Kernel::in_netns(&netns) else { continue };
+        // A container may have a macvlan on a link of another namespace, which has the number of the master.
+        let is_on_host =
+            |link: &Link| is_in_the_way(link) && matches!(pair::is_other_end_on_host(link, &net), Ok(true));
+        holders.extend(list_on(&net, master, false, is_on_host));
+    }
+    match holders.is_empty() {
+        true => Ok(()),
+        false => Err(occupied(wanted, &master.name, &holders)),
+    }
+}
+
+fn occupied(wanted: macvlan::Macvlan, master: &str, holders: &[String]) -> CniError {
+    let is_alone = wanted.mode == macvlan::Mode::Passthru;
+    let mode = macvlan_mode(wanted.mode);
+    let who = if is_alone { "a macvlan in this mode" } else { "a macvlan in mode passthru" };
+    let text = format!(
+        "cannot create a macvlan in mode {mode} on {master}: {who} is the only one on its master, which has one already{}",
+        known(holders)
+    );
+    CniError::new(Code::EXISTS, text)
 }
 
 /// Refuses a master that is down.
@@ -262,19 +305,9 @@ pub(crate) fn explain(error: OpError, create: &Create, pod: &Pod) -> CniError {
         }
         (Kind::Macvlan(wanted), Some(Errno::EINVAL | Errno::EBUSY)) => {
             let holders = list_holders(pod, *side, lower, |link| matches!(link.kind, Kind::Macvlan(_)));
-            let is_alone = wanted.mode == macvlan::Mode::Passthru;
             match holders.is_empty() || errno == Some(Errno::EBUSY) {
                 true => busy(refused, errno, name),
-                false => {
-                    let mode = macvlan_mode(wanted.mode);
-                    let who = if is_alone { "a macvlan in this mode" } else { "a macvlan in mode passthru" };
-                    let text = format!(
-                        "cannot create a macvlan in mode {mode} on {name}: {who} is the only one on its master, which has \
-                         one already{}",
-                        known(&holders)
-                    );
-                    CniError::new(Code::EXISTS, text).detail(refused.details)
-                }
+                false => occupied(*wanted, name, &holders).detail(refused.details),
             }
         }
         (Kind::Ipvlan(_), Some(Errno::EBUSY)) => busy(refused, errno, name),
@@ -302,31 +335,37 @@ fn known(holders: &[String]) -> String {
 ///
 /// What a container says of its own links is only shown, never acted on.
 fn list_holders(pod: &Pod, side: Side, lower: &Link, is_meant: impl Fn(&Link) -> bool) -> Vec<String> {
-    const NAMESPACES: &str = "/run/netns";
-    let mut holders = Vec::new();
-    let mut look = |net: &Kernel, is_home: bool| {
-        let is_on = |link: &&Link| link.peer == Some(lower.index) && link.peer_netns_id.is_none() == is_home;
-        let Ok(links) = link::list(net, None) else { return };
-        for link in links.iter().filter(is_on).filter(|link| is_meant(link)) {
-            let mark = link.alias.as_ref().map(|alias| format!(" ({alias})")).unwrap_or_default();
-            holders.push(format!("{} {}{mark}", link.name, at(net)));
-        }
-    };
     if side == Side::Container {
-        look(&pod.container, true);
-        return holders;
+        return list_on(&pod.container, lower, true, is_meant);
     }
-    look(&pod.host, true);
-    look(&pod.container, false);
+    let mut holders = list_on(&pod.host, lower, true, &is_meant);
+    holders.extend(list_on(&pod.container, lower, false, &is_meant));
     let own = pod.netns.identity();
-    let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
-    let others = entries.filter_map(|entry| Netns::open(entry.path()).ok()).filter(|netns| netns.identity() != own);
-    for netns in others.filter(|netns| matches!(netns.is_current(), Ok(false))) {
+    for netns in namespaces().filter(|netns| netns.identity() != own) {
         if let Ok(net) = Kernel::in_netns(&netns) {
-            look(&net, false);
+            holders.extend(list_on(&net, lower, false, &is_meant));
         }
     }
     holders
+}
+
+/// The namespaces with a name, but the node's own.
+fn namespaces() -> impl Iterator<Item = Netns> {
+    const NAMESPACES: &str = "/run/netns";
+    let entries = fs::read_dir(NAMESPACES).into_iter().flatten().flatten();
+    let opened = entries.filter_map(|entry| Netns::open(entry.path()).ok());
+    opened.filter(|netns| matches!(netns.is_current(), Ok(false)))
+}
+
+/// Links on `lower` in one namespace, with their marks; `is_home`: it is the one that `lower` is in.
+fn list_on(net: &Kernel, lower: &Link, is_home: bool, is_meant: impl Fn(&Link) -> bool) -> Vec<String> {
+    let is_on = |link: &Link| link.peer == Some(lower.index) && link.peer_netns_id.is_none() == is_home;
+    let Ok(links) = link::list(net, None) else { return Vec::new() };
+    let named = links.iter().filter(|link| is_on(link) && is_meant(link)).map(|link| {
+        let mark = link.alias.as_ref().map(|alias| format!(" ({alias})")).unwrap_or_default();
+        format!("{} {}{mark}", link.name, at(net))
+    });
+    named.collect()
 }
 
 /// One of a key's values; the first is the default.

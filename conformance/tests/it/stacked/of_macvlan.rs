@@ -1,6 +1,6 @@
 //! What is macvlan's alone.
 
-use super::{MACVLAN, node, without};
+use super::{MACVLAN, node, status, without};
 use crate::bridge::stays;
 use crate::configs::{Attached, with};
 use serde_json::json;
@@ -28,6 +28,36 @@ fn macvlan_in_mode_passthru_is_alone_and_has_its_masters_address() {
     }
     attached.del().ok();
     node.assert_as_before_except(stays);
+}
+
+/// ADD would fail in each mode where one is in mode passthru, and in that mode where there is any.
+#[test]
+fn macvlan_status_names_the_one_that_has_the_master_to_itself() {
+    if !Feature::Macvlan.or_skip() {
+        return;
+    }
+    let (node, _outside) = node();
+    let pod = node.container_named("c1");
+    let (passthru, bridge) = (MACVLAN.config(json!({"mode": "passthru"})), MACVLAN.config(json!({})));
+    for (there, refused, served) in
+        [(&passthru, vec![&passthru, &bridge], None), (&bridge, vec![&passthru], Some(&bridge))]
+    {
+        let attached = Attached::add(&node, there, &pod);
+        for config in refused {
+            let error = status(&node, config.clone()).fails_with(50);
+            let where_it_is = format!("eth0 in {} (cni:net/c1/eth0)", pod.attachment().netns);
+            assert!(error.msg.starts_with("network net is not available: cannot create a macvlan"), "{error:?}");
+            assert!(error.msg.ends_with(&where_it_is), "{error:?}");
+        }
+        served.into_iter().for_each(|config| drop(status(&node, config.clone()).ok()));
+        attached.del().ok();
+        [&passthru, &bridge].into_iter().for_each(|config| drop(status(&node, config.clone()).ok()));
+    }
+    // Promiscuous for another reason.
+    node.host()
+        .enter(|| std::process::Command::new("ip").args(["link", "set", "uplink", "promisc", "on"]).status())
+        .unwrap();
+    status(&node, bridge).ok();
 }
 
 #[test]

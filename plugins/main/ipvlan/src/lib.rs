@@ -111,7 +111,7 @@ impl InterfacePlugin for Ipvlan {
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
         let kind = Kind::Ipvlan(conf.settings);
         match conf.master.name {
-            Some(_) => conf.master.status(&kind),
+            Some(_) => conf.master.status(&kind).map(drop),
             None => stacked::probe(&kind),
         }
     }

@@ -101,7 +101,9 @@ impl InterfacePlugin for Macvlan {
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
-        conf.master.status(&Kind::Macvlan(conf.settings))
+        let Some(master) = conf.master.status(&Kind::Macvlan(conf.settings))? else { return Ok(()) };
+        stacked::refuse_mtu_above(&master, conf.mtu_bytes)?;
+        stacked::refuse_occupied(&master, conf.settings)
     }
 }
 

@@ -90,7 +90,8 @@ impl InterfacePlugin for Vlan {
     }
 
     fn status(conf: &Conf, _: &str) -> Result<(), CniError> {
-        conf.master.status(&Kind::Vlan(conf.settings))
+        let Some(master) = conf.master.status(&Kind::Vlan(conf.settings))? else { return Ok(()) };
+        stacked::refuse_mtu_above(&master, conf.mtu_bytes)
     }
 }
 
