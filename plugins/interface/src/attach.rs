@@ -37,6 +37,7 @@ struct Asked<'a> {
 
 async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> Result<AddResult, CniError> {
     let Asked { attachment, netns, net, raw } = asked;
+    conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(net.ipam.is_some(), net.cni_version)?;
     let timer = Timer::start();
     let pod = Pod::open(netns)?;

@@ -1,8 +1,8 @@
 //! Keys that interface plugins have in common: how they are written, and every rule about them.
 
-use cni_spec::{AddResult, CniError, Code, Dns, SpecVersion};
+use cni_spec::{AddResult, CniError, Code, Dns, IfName, SpecVersion};
 use filter::Backend;
-use netops::link::Mac;
+use netops::link::{self, Mac};
 use serde::Deserialize;
 use skel::request::Raw;
 
@@ -172,6 +172,19 @@ pub fn masquerade(ip_masq: bool, backend: &str) -> Result<Option<Backend>, CniEr
         }
     };
     Ok(ip_masq.then_some(backend))
+}
+
+/// Refuses an interface name with `%`, by which the kernel would choose another one: the specification allows it.
+pub(crate) fn refuse_pattern(ifname: &IfName) -> Result<(), CniError> {
+    let text = ifname.as_str();
+    match link::is_name(text) {
+        true => Ok(()),
+        false => Err(CniError::new(
+            Code::INVALID_ENVIRONMENT,
+            format!("cannot use CNI_IFNAME = {text:?}: no link can have that name"),
+        )
+        .detail("The kernel replaces %d by a number, and refuses any other %.")),
+    }
 }
 
 /// Refuses an attachment without addresses in result forms before 0.3.0, which have no place for it.

@@ -86,6 +86,7 @@ pub fn preview<P: InterfacePlugin>(
 ) -> Result<Preview, CniError> {
     require_ipam::<P>(request.conf.ipam.is_some())?;
     let AddRequest { attachment, netns, conf, raw } = request;
+    conf::refuse_pattern(&attachment.ifname)?;
     conf::refuse_inexpressible(conf.ipam.is_some(), conf.cni_version)?;
     let pod = Pod::open(netns)?;
     let call = Call { verb: Verb::Add, attachment, conf, pod: &pod, raw };

@@ -181,9 +181,26 @@ fn assert_whole(pod: &Container, point: &str) -> usize {
     links.len()
 }
 
+/// The specification allows `%`; the kernel takes `%d` for a pattern.
+fn an_interface_name_that_no_link_can_have_is_refused_first(kind: Kind) {
+    let (node, _outside) = kind.node(1);
+    let pod = node.container();
+    for ifname in ["eth%d", "a%"] {
+        let error = node.call(Verb::Add, kind.config(0, json!({})), pod.attachment_as(ifname)).fails_with(4);
+        assert_eq!(error.msg, format!("cannot use CNI_IFNAME = {ifname:?}: no link can have that name"));
+        node.assert_as_before();
+    }
+    node.call(Verb::Del, kind.config(0, json!({})), pod.attachment_as("eth%d")).ok();
+}
+
 each_kind! {
     ptp: PTP, macvlan: MACVLAN, ipvlan: IPVLAN, vlan: VLAN, host_device: HOST_DEVICE, tap: TAP, dummy: DUMMY;
-    (each_version_works addresses_are_those_that_the_runtime_asks_for name_service_is_the_references)
+    (
+        each_version_works
+        addresses_are_those_that_the_runtime_asks_for
+        name_service_is_the_references
+        an_interface_name_that_no_link_can_have_is_refused_first
+    )
 }
 
 mod chain {
