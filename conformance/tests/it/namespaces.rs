@@ -139,6 +139,34 @@ fn del_takes_the_nodes_own_namespace_for_one_that_is_gone() {
     }
 }
 
+/// A file of another kind in the place of the namespace, a loop of links, or a namespace that is none of a network.
+#[test]
+fn what_is_no_network_namespace_is_invalid_to_add_and_gone_to_del() {
+    let node = node();
+    let path = |name: &str| node.work_dir().join(name).to_str().unwrap().to_owned();
+    let _socket = std::os::unix::net::UnixListener::bind(path("socket")).unwrap();
+    symlink(path("loop"), path("loop")).unwrap();
+    nix::unistd::mkfifo(&*path("fifo"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+    std::fs::File::create_new(path("uts")).unwrap();
+    let bind = nix::mount::MsFlags::MS_BIND;
+    nix::mount::mount(Some("/proc/self/ns/uts"), &*path("uts"), None::<&str>, bind, None::<&str>).unwrap();
+    let long = format!("/run/netns/{}", "x".repeat(300));
+    let lo = json!({"cniVersion": "1.0.0", "name": "lo", "type": "loopback"});
+    let all = ["/proc/self/ns/mnt", "/proc/self/status", "/dev/null", &long];
+    let all = all.into_iter().map(str::to_owned).chain(["socket", "loop", "fifo", "uts"].map(path));
+    for netns in all {
+        let pod = node.container();
+        for config in [&config(), &lo] {
+            let error = node.call(Verb::Add, config, at(&pod, &netns)).fails_with(8);
+            assert!(error.msg.contains("cannot open network namespace"), "{error:?}");
+            node.call(Verb::Del, config, at(&pod, &netns)).ok();
+        }
+        let attached = Attached::add(&node, &config(), &pod);
+        Call::new(Verb::Del, &attached.config, at(&pod, &netns)).prev_result(&attached.result).run(&node).ok();
+        assert!(node.host().find_link(attached.host_veth()).is_none(), "{netns}");
+    }
+}
+
 /// Runs a test with a path such as `/proc/PID/ns/net` of a container.
 fn by_process(pod: &Container, test: impl FnOnce(&str)) {
     let (sender, receiver) = mpsc::channel();

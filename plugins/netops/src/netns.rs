@@ -17,10 +17,11 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
-use nix::sys::statfs::{NSFS_MAGIC, PROC_SUPER_MAGIC, fstatfs};
+use nix::sys::statfs::{NSFS_MAGIC, fstatfs};
 use nix::unistd::{getpid, gettid};
 
 use crate::error::OpError;
+use crate::raw;
 
 /// The place named in errors unless another namespace is meant.
 pub const HOST: &str = "the host";
@@ -57,12 +58,12 @@ pub enum NetnsError {
         /// The path as given.
         path: PathBuf,
     },
-    /// A file that is not on nsfs or procfs: a mount point whose namespace is gone. DEL counts that as success.
+    /// A file that is no network namespace: a mount point whose namespace is gone. DEL counts that as success.
     #[error("cannot open network namespace {}: it is a {what}, the namespace is gone or never was there", path.display())]
     NotANamespace {
         /// The path as given.
         path: PathBuf,
-        /// `plain file`, `directory` or `file of another kind`.
+        /// `plain file`, `directory`, `file of another kind` or `namespace of another kind`.
         what: &'static str,
     },
     /// The path could not be opened or examined.
@@ -91,16 +92,19 @@ impl NetnsError {
     pub fn is_gone(&self) -> bool {
         match self {
             NetnsError::Absent { .. } | NetnsError::NotANamespace { .. } => true,
-            NetnsError::Unusable { .. } => false,
+            // A socket, a device without a driver, a loop of links, a name that no file can have.
+            NetnsError::Unusable { errno, .. } => {
+                matches!(errno, Errno::ENXIO | Errno::ENODEV | Errno::ELOOP | Errno::ENAMETOOLONG)
+            }
         }
     }
 }
 
 impl Netns {
-    /// Opens the namespace at `path`, which must lie on nsfs or procfs.
+    /// Opens the namespace at `path`.
     ///
     /// # Errors
-    /// [`NetnsError`] distinguishes a missing path, a plain file and other failures.
+    /// [`NetnsError`] distinguishes a missing path, a file that is no network namespace, and other failures.
     pub fn open(path: impl Into<PathBuf>) -> Result<Self, NetnsError> {
         let path = path.into();
         match open_plain(&path) {
@@ -116,10 +120,18 @@ impl Netns {
     pub fn from_file(file: File, path: impl Into<PathBuf>) -> Result<Self, NetnsError> {
         let path = path.into();
         let unusable = |errno| NetnsError::Unusable { path: path.clone(), errno };
-        let magic = fstatfs(&file).map_err(unusable)?.filesystem_type();
         let stat = fstat(&file).map_err(unusable)?;
-        if magic != NSFS_MAGIC && magic != PROC_SUPER_MAGIC {
-            return Err(NetnsError::NotANamespace { what: kind_of_file(stat.st_mode), path });
+        let not_one = |what| Err(NetnsError::NotANamespace { what, path: path.clone() });
+        // A device would take the request for one of its own.
+        if stat.st_mode & nix::libc::S_IFMT != nix::libc::S_IFREG {
+            return not_one(kind_of_file(stat.st_mode));
+        }
+        match raw::namespace_kind(&file) {
+            Ok(nix::libc::CLONE_NEWNET) => {}
+            Ok(_) => return not_one("namespace of another kind"),
+            // Before Linux 4.11 a namespace does not say.
+            Err(_) if fstatfs(&file).map_err(unusable)?.filesystem_type() == NSFS_MAGIC => {}
+            Err(_) => return not_one(kind_of_file(stat.st_mode)),
         }
         Ok(Self { identity: Identity { device: stat.st_dev, inode: stat.st_ino }, file, path })
     }
@@ -386,9 +398,10 @@ mod tests {
     }
 
     #[test]
-    fn another_kind_of_namespace_is_refused_on_entering() {
-        let mount = Netns::open("/proc/self/ns/mnt").unwrap();
-        let error = mount.run(|| ()).unwrap_err();
-        assert_eq!(error.os_errno(), Some(Errno::EINVAL));
+    fn another_kind_of_namespace_and_a_file_of_a_process_are_refused() {
+        for (path, kind) in [("/proc/self/ns/mnt", "namespace of another kind"), ("/proc/self/status", "plain file")] {
+            let error = Netns::open(path).unwrap_err();
+            assert!(error.is_gone() && matches!(&error, NetnsError::NotANamespace { what, .. } if *what == kind));
+        }
     }
 }

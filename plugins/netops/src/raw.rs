@@ -1,5 +1,5 @@
-//! The one file with `unsafe`: handing a system call to a child process, the requests of `/dev/net/tun`, the address of a
-//! packet socket.
+//! The one file with `unsafe`: handing a system call to a child process, the requests of `/dev/net/tun`, the kind of a
+//! namespace, the address of a packet socket.
 
 #![expect(unsafe_code, reason = "fork and ioctl have no safe form; see each SAFETY")]
 
@@ -143,6 +143,16 @@ pub(crate) fn attach_tun(file: &File, name: &str, flags: libc::c_short) -> Resul
     // SAFETY: the kernel reads and writes one `ifreq` at the pointer, which points to a live, exclusively borrowed
     // local.
     Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number, &raw mut request) }).map(drop)
+}
+
+/// The kind of the namespace that `file`, a regular file, is: `CLONE_NEWNET` and the like (`NS_GET_NSTYPE`, linux/nsfs.h).
+///
+/// # Errors
+/// `ENOTTY`: it is no namespace, or the kernel is older than 4.11.
+pub(crate) fn namespace_kind(file: &File) -> Result<libc::c_int, Errno> {
+    let number = nix::request_code_none!(0xb7, 3);
+    // SAFETY: this request has no argument and accesses no memory of the caller.
+    Errno::result(unsafe { libc::ioctl(file.as_raw_fd(), number) })
 }
 
 /// Sets a property of the tun or tap that is attached to `file`.
