@@ -77,8 +77,14 @@ impl Contest<'_> {
             Some(mut table) => iptables::holders(&mut table, pod)?,
             None => Vec::new(),
         };
-        if let Some(mut table) = in_legacy(self.search_path, pod.family, TableName::Nat)? {
-            found.extend(iptables::holders(&mut table, pod)?);
+        match in_legacy(self.search_path, pod.family, TableName::Nat) {
+            Ok(Some(mut table)) => found.extend(iptables::holders(&mut table, pod)?),
+            Ok(None) => {}
+            Err(error) if self.refuse => return Err(error),
+            // The rules need none of its programs.
+            Err(error) => {
+                tracing::warn!(%error, "containers that hold ports by the legacy variant of iptables are not seen")
+            }
         }
         Ok(found)
     }
