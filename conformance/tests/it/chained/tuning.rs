@@ -60,6 +60,21 @@ fn the_interface_plugins_check_passes_after_tuning() {
     before.call(Verb::Check).prev_result(&attached.result).run(&node).ok();
 }
 
+/// Another interface of the result may have the same name, on the host or in another container.
+#[test]
+fn the_new_address_is_that_of_the_attachments_interface_alone() {
+    let node = node();
+    let pod = node.container();
+    let mut before = bridged(&node, &pod);
+    let interfaces = before.result["interfaces"].as_array_mut().unwrap();
+    interfaces.push(json!({"name": "eth0", "mac": "02:00:00:00:00:01"}));
+    interfaces.push(json!({"name": "eth0", "mac": "02:00:00:00:00:02", "sandbox": "/run/netns/other"}));
+    let mut expected = before.result["interfaces"].clone();
+    expected[2]["mac"] = json!(MAC);
+    let attached = Attached::add(&node, &behind(&before, config(json!({"mac": MAC}))), &pod);
+    assert_eq!(attached.result["interfaces"], expected);
+}
+
 #[test]
 fn a_repeated_add_still_restores_what_was_before_the_first() {
     let node = node();
