@@ -107,11 +107,11 @@ impl Lost<'_> {
 /// Whether the alias names another attachment that may be in this namespace: one of this container, or any where the namespace
 /// was found by a process and may be another container's. A hash in it names any.
 fn may_be_anothers(attachment: &Attachment, link: &Link, is_mounted: bool) -> bool {
-    let named = host_veth::find_network(link).and_then(|network| host_veth::find_attachment(&network, link));
-    match named {
-        Some(named) => !is_mounted || named.container_id == attachment.container_id,
-        None => host_veth::is_marked(link) && link.alias.as_deref().is_some_and(|alias| alias.contains('#')),
+    if let Some(named) = host_veth::find_network(link).and_then(|network| host_veth::find_attachment(&network, link)) {
+        return !is_mounted || named.container_id == attachment.container_id;
     }
+    let parts = link.alias.as_deref().and_then(|alias| alias.strip_prefix("cni:")?.split_once('/'));
+    parts.is_some_and(|(network, rest)| network.starts_with('#') || rest.starts_with('#'))
 }
 
 /// Whether a plugin may have made such a link: on top of one outside the container, or a tap, no tun.
