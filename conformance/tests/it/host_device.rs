@@ -1,6 +1,7 @@
 //! The host-device plugin: a veth whose other end is elsewhere stands for the hardware.
 
 mod faults;
+mod restore;
 mod select;
 mod trust;
 

@@ -60,6 +60,24 @@ pub fn remove(path: &Path) -> Result<()> {
 
 const O_NOFOLLOW: i32 = 0o400_000; // include/uapi/asm-generic/fcntl.h
 
+/// Reads a plain file of a folder that others may have put something else into. It is not waited for, and no link is followed.
+///
+/// # Errors
+/// `NotFound`; `InvalidData`: it is no plain file, or longer than `bytes_max`; others as `open(2)` and `read(2)`.
+pub fn read_plain(path: &Path, bytes_max: u64) -> std::io::Result<Vec<u8>> {
+    let file = OpenOptions::new().read(true).custom_flags(O_NOFOLLOW | nix::libc::O_NONBLOCK).open(path);
+    // Of a link, and of a socket.
+    let no_file = |error: &Error| matches!(error.raw_os_error(), Some(nix::libc::ELOOP | nix::libc::ENXIO));
+    let file = file.map_err(|error| if no_file(&error) { Error::from(ErrorKind::InvalidData) } else { error })?;
+    let about = file.metadata()?;
+    if !about.is_file() || about.len() > bytes_max {
+        return Err(Error::from(ErrorKind::InvalidData));
+    }
+    let mut content = Vec::new();
+    file.take(bytes_max).read_to_end(&mut content)?;
+    Ok(content)
+}
+
 /// A file in `/proc` that the kernel writes into one read, of less than 1 KiB: three system calls instead of seven.
 ///
 /// # Errors
@@ -86,6 +104,23 @@ mod tests {
             assert_eq!(read_small(&path).ok(), is_small.then(|| "x".repeat(length)));
         }
         std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_no_plain_file_is_not_read() {
+        let folder = std::env::temp_dir().join(format!("netops-plain-{}", std::process::id()));
+        std::fs::create_dir_all(folder.join("folder")).unwrap();
+        nix::unistd::mkfifo(&folder.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        std::fs::write(folder.join("plain"), "12345").unwrap();
+        std::os::unix::fs::symlink("plain", folder.join("link")).unwrap();
+        let _socket = std::os::unix::net::UnixListener::bind(folder.join("socket")).unwrap();
+        for name in ["folder", "pipe", "link", "socket"] {
+            assert_eq!(read_plain(&folder.join(name), 5).unwrap_err().kind(), ErrorKind::InvalidData, "{name}");
+        }
+        assert_eq!(read_plain(&folder.join("plain"), 4).unwrap_err().kind(), ErrorKind::InvalidData);
+        assert_eq!(read_plain(&folder.join("plain"), 5).unwrap(), b"12345");
+        assert_eq!(read_plain(&folder.join("none"), 5).unwrap_err().kind(), ErrorKind::NotFound);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]

@@ -4,8 +4,7 @@
 //! container with `CAP_NET_ADMIN` can change alias, name and Ethernet address, and put another link in the device's place, so
 //! DEL goes by what is in this folder, which is root's alone.
 
-use std::fs::{DirBuilder, File};
-use std::io::Read;
+use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -246,12 +245,15 @@ pub fn remove(attachment: [&str; 3]) -> Result<()> {
 /// One of an earlier boot is none: devices were back on the host since. Nor is what this version cannot read.
 fn read_at(path: &Path) -> Result<Option<Record>> {
     let failed = |error: &std::io::Error| OpError::io("read", path.display().to_string(), error);
-    let mut content = Vec::new();
-    match File::open(path).and_then(|file| file.take(BYTES_MAX).read_to_end(&mut content)) {
-        Ok(_) => (),
+    let content = match file::read_plain(path, BYTES_MAX) {
+        Ok(content) => content,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+            tracing::warn!(path = %path.display(), "passed over: it is no record of a device that is away");
+            return Ok(None);
+        }
         Err(error) => return Err(failed(&error)),
-    }
+    };
     match serde_json::from_slice::<Record>(&content) {
         Ok(record) => Ok((record.boot == Boot::read()?.id).then_some(record)),
         Err(error) => {
