@@ -1,8 +1,8 @@
 //! What the kernel forgets when a device moves, and what a container can leave on it: the node has its device as it was.
 
-use super::{RECORDS, config, device};
+use super::{RECORDS, config, device, records};
 use crate::configs::Attached;
-use crate::subjects::{node, ours};
+use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::json;
 use std::process::Command;
 use testns::{Attachment, Namespace, Node, Verb};
@@ -15,6 +15,24 @@ fn sh(namespace: &Namespace, script: &str) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{script}: {}", text(&output.stderr));
     text(&output.stdout)
+}
+
+/// An upgrade, a downgrade and an upgrade: the record of the first is none of the device's present container.
+#[test]
+fn a_record_that_the_references_del_left_keeps_no_device_away() {
+    let Some(theirs) = reference_or_skip() else { return };
+    let node = Node::with(&ours());
+    device(&node);
+    let (first, second) = (node.container(), node.container());
+    let attached = Attached::add(&node, &config(json!({})), &first);
+    node.install(&theirs);
+    attached.del().ok();
+    drop(first.leave(testns::Remains::Gone));
+    let next = Attached::add(&node, &config(json!({})), &second);
+    node.install(&ours());
+    next.del().ok();
+    assert!(node.host().find_link("dev1").is_some());
+    assert_eq!(records(), Vec::<String>::new());
 }
 
 /// What is no file of ours is passed over: a pipe would be waited for, and a link could lead anywhere.

@@ -131,7 +131,13 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
     // The link itself, or the device that it pretends to be.
     let is_recorded =
         |record: &Record| is_recorded(record, netns) && record.index == Some(link.index) || record.device.name == alias;
-    if let Some(record) = record::list()?.into_iter().find(is_recorded) {
+    let host = Kernel::host()?;
+    let mut stale = Vec::new();
+    for record in record::list()?.into_iter().filter(is_recorded) {
+        if is_left_over(&record, &host, netns, &container, &link)? {
+            stale.push(record);
+            continue;
+        }
         let [network, container, ifname] = record.names();
         tracing::warn!(
             link = link.name,
@@ -147,14 +153,31 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
         return Ok(());
     }
-    let host = Kernel::host()?;
     // The container can make any link but hardware.
     if link.kind != Kind::None && link::find(&host, &alias)?.is_some() {
         tracing::warn!(link = link.name, alias, "left in the container: the node has a device of that name");
         return Ok(());
     }
     delete_links_on(&container, &link)?;
-    fetch(&link, netns, &container, &host, &alias, "").map(drop)
+    fetch(&link, netns, &container, &host, &alias, "")?;
+    stale.iter().try_for_each(|record| record::remove(record.names()))
+}
+
+/// Whether the record is of an attachment that had the device before: its own namespace does not hold it any more, while this
+/// link, elsewhere, is the device. The reference's DEL leaves such a record.
+fn is_left_over(record: &Record, host: &Kernel, netns: &Netns, container: &Kernel, link: &Link) -> Result<bool> {
+    if let Some(own) = Netns::open(Path::new(&record.netns)).ok().filter(|own| is_recorded(record, own))
+        && find_inside(record, host, &own, &Kernel::in_netns(&own)?)?.is_some()
+    {
+        return Ok(false);
+    }
+    let device = &record.device;
+    if let Some(is_it) = is_hardware_of(device, link) {
+        return Ok(is_it);
+    }
+    let has_mac = link.mac.is_some() && link.mac.map(|mac| mac.to_string()) == device.mac;
+    let is_alike = link.kind.name() == device.kind && has_mac;
+    Ok(is_alike && (device.peer.is_none() || is_virtual_of(record, None, host, netns, container, link)?))
 }
 
 /// Deletes links of the container that are stacked on the device (macvlan, ipvlan, vlan): the kernel would leave them on it
