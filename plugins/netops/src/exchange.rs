@@ -71,7 +71,7 @@ impl Slot {
     fn take(&mut self, frame: &Frame<'_>, request: &Request, place: &str) {
         self.is_interrupted |= frame.is_interrupted();
         match frame.answer() {
-            Answer::Object(bytes) => match parse(bytes) {
+            Answer::Object(bytes) => match parse(bytes, request.in_detail) {
                 Ok(message) => {
                     self.reply.push(message);
                     if request.is_answered_by_an_object() {

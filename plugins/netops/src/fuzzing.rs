@@ -40,7 +40,7 @@ pub fn decode(bytes: &[u8]) -> Vec<(u32, usize, Decoded)> {
 fn decode_answer(answer: Answer<'_>) -> Decoded {
     let failed = |cause| Decoded::Failed(OpError::new("read", "an answer", cause));
     match answer {
-        Answer::Object(bytes) => parse(bytes).map_or_else(failed, |message| read(&message)),
+        Answer::Object(bytes) => parse(bytes, false).map_or_else(failed, |message| read(&message)),
         Answer::Done => Decoded::Done,
         Answer::Failed(cause) => failed(cause),
         Answer::Noise => Decoded::Other,

@@ -59,12 +59,13 @@ pub struct Request {
     pub(crate) wire_name: String,
     pub(crate) flags: u16,
     pub(crate) needs: Option<Feature>,
+    pub(crate) in_detail: bool,
     pub(crate) message: RouteNetlinkMessage,
 }
 
 impl Request {
     pub(crate) fn new(op: &'static str, object: impl Into<String>, message: RouteNetlinkMessage) -> Self {
-        Self { op, object: object.into(), wire_name: String::new(), flags: 0, needs: None, message }
+        Self { op, object: object.into(), wire_name: String::new(), flags: 0, needs: None, in_detail: false, message }
     }
 
     pub(crate) fn flags(mut self, flags: u16) -> Self {
@@ -81,6 +82,12 @@ impl Request {
     /// Names the feature that the kernel lacks if it does not know the request.
     pub(crate) fn needs(mut self, feature: Feature) -> Self {
         self.needs = Some(feature);
+        self
+    }
+
+    /// The answer is decoded with the attributes that only [`crate::link::details`] uses.
+    pub(crate) fn in_detail(mut self) -> Self {
+        self.in_detail = true;
         self
     }
 
@@ -294,10 +301,10 @@ pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
     bytes
 }
 
-/// Decodes one message whose frame is already checked.
-pub(crate) fn parse(bytes: &[u8]) -> std::result::Result<RouteNetlinkMessage, Cause> {
+/// Decodes one message whose frame is already checked; `in_detail` as [`Request::in_detail`].
+pub(crate) fn parse(bytes: &[u8], in_detail: bool) -> std::result::Result<RouteNetlinkMessage, Cause> {
     let undecodable = |why: String| Cause::State(format!("the kernel's answer is not understood: {why}"));
-    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&without_unused(bytes)) {
+    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&without_unused(bytes, in_detail)) {
         Ok(message) => match message.payload {
             NetlinkPayload::InnerMessage(inner) => Ok(inner),
             other => Err(undecodable(format!("{other:?}"))),

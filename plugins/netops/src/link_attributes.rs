@@ -25,6 +25,9 @@ const KIND: u16 = 0x3fff; // NLA_TYPE_MASK
 /// `GROUP`, `LINK_NETNSID`, `PROP_LIST`, `PERM_ADDRESS`, `PARENT_DEV_NAME`, `PARENT_DEV_BUS_NAME`
 /// (include/uapi/linux/if_link.h): the attributes that [`crate::link::Link`] is made from.
 const LINK_ATTRIBUTES: [u16; 16] = [1, 3, 4, 5, 10, 13, 16, 18, 20, 27, 30, 37, 52, 54, 56, 57];
+/// `IFLA_LINKMODE`, `AF_SPEC`, `PROTO_DOWN`, `GSO_MAX_SEGS`, `GSO_MAX_SIZE`, `XDP`, `GRO_MAX_SIZE`, `GSO_IPV4_MAX_SIZE`,
+/// `GRO_IPV4_MAX_SIZE`: what [`crate::link::details`] uses besides.
+const DETAILS: [u16; 9] = [17, 26, 39, 40, 41, 43, 58, 63, 64];
 /// `IFLA_AF_SPEC`: in a message of the bridge family a port's VLANs, the only part that is used; otherwise settings by
 /// address family.
 const PORT_ATTRIBUTE: u16 = 26;
@@ -32,7 +35,7 @@ const PORT_ATTRIBUTE: u16 = 26;
 const IPV6_ATTRIBUTE: u16 = 12;
 
 /// The message without the unused attributes. A message that is about neither, or is damaged, is returned unchanged.
-pub(crate) fn without_unused(message: &[u8]) -> Cow<'_, [u8]> {
+pub(crate) fn without_unused(message: &[u8], in_detail: bool) -> Cow<'_, [u8]> {
     let kept = match u16_at(message, 4) {
         Some(RTM_NEWLINK | RTM_DELLINK) => {
             let of_family = match message.get(FAMILY_AT) {
@@ -40,9 +43,13 @@ pub(crate) fn without_unused(message: &[u8]) -> Cow<'_, [u8]> {
                 Some(&AF_INET6) => Some(IPV6_ATTRIBUTE),
                 _ => None,
             };
-            retain(message, HEADER_BYTES, |kind| LINK_ATTRIBUTES.contains(&kind) || of_family == Some(kind))
+            let is_detail = |kind| in_detail && DETAILS.contains(&kind);
+            let is_used = |kind| LINK_ATTRIBUTES.contains(&kind) || of_family == Some(kind) || is_detail(kind);
+            retain(message, HEADER_BYTES, is_used)
         }
-        Some(RTM_NEWADDR | RTM_DELADDR) => retain(message, ADDRESS_HEADER_BYTES, |kind| kind != ADDRESS_LABEL),
+        Some(RTM_NEWADDR | RTM_DELADDR) if !in_detail => {
+            retain(message, ADDRESS_HEADER_BYTES, |kind| kind != ADDRESS_LABEL)
+        }
         _ => None,
     };
     kept.map_or(Cow::Borrowed(message), Cow::Owned)
@@ -109,7 +116,7 @@ mod tests {
         let decoded = |bytes: &[u8]| NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
         assert!(decoded(&message).is_err());
         let netlink_packet_core::NetlinkPayload::InnerMessage(found) =
-            decoded(&without_unused(&message)).unwrap().payload
+            decoded(&without_unused(&message, false)).unwrap().payload
         else {
             panic!("no message")
         };
@@ -150,7 +157,7 @@ mod tests {
             (999, b"of a newer kernel"),
         ];
         let message = link(0, &attributes);
-        let without = without_unused(&message);
+        let without = without_unused(&message, false);
         assert!(without.len() + 100 < message.len(), "{}", without.len());
         let read = whole(&without);
         assert_eq!(read, whole(&message));
@@ -165,19 +172,19 @@ mod tests {
     #[test]
     fn vlans_of_a_port_are_kept() {
         let attributes: [(u16, &[u8]); 1] = [(26, &[8, 0, 2, 0, 0, 0, 9, 0])];
-        assert_eq!(without_unused(&link(AF_BRIDGE, &attributes)), link(AF_BRIDGE, &attributes));
-        assert_eq!(without_unused(&link(0, &attributes)), link(0, &[]));
+        assert_eq!(without_unused(&link(AF_BRIDGE, &attributes), false), link(AF_BRIDGE, &attributes));
+        assert_eq!(without_unused(&link(0, &attributes), false), link(0, &[]));
     }
 
     #[test]
     fn a_damaged_message_is_returned_unchanged() {
         let mut cut = link(0, &[(3, b"cni0\0")]);
         cut[32] = 200;
-        assert_eq!(without_unused(&cut), cut);
-        assert!(parse(&cut).is_err());
+        assert_eq!(without_unused(&cut, false), cut);
+        assert!(parse(&cut, false).is_err());
         let mut endless = link(0, &[(999, b"")]);
         endless[32] = 0;
-        assert_eq!(without_unused(&endless), link(0, &[]));
-        assert_eq!(without_unused(&cut[..20]), &cut[..20]);
+        assert_eq!(without_unused(&endless, false), link(0, &[]));
+        assert_eq!(without_unused(&cut[..20], false), &cut[..20]);
     }
 }

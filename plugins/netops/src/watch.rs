@@ -221,7 +221,7 @@ pub(crate) fn seen(bytes: &[u8]) -> Seen {
     for frame in Frames::new(bytes) {
         indexes.extend(frame.about().map(|about| about.index));
         if let Answer::Object(bytes) = frame.answer()
-            && let Ok(message @ RouteNetlinkMessage::NewAddress(_)) = parse(bytes)
+            && let Ok(message @ RouteNetlinkMessage::NewAddress(_)) = parse(bytes, false)
             && let RouteNetlinkMessage::NewAddress(header) = &message
         {
             let index = header.header.index;

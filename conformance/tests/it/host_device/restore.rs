@@ -1,9 +1,9 @@
 //! What the kernel forgets when a device moves, and what a container can leave on it: the node has its device as it was.
 
-use super::{RECORDS, config, device, records};
+use super::{RECORDS, assert_home, config, device, records};
 use crate::configs::Attached;
 use crate::subjects::{node, ours, reference_or_skip};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Attachment, Namespace, Node, Verb};
 use testns::{Attachment, Namespace, Node, Verb};
@@ -15,6 +15,106 @@ fn sh(namespace: &Namespace, script: &str) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     assert!(output.status.success(), "{script}: {}", text(&output.stderr));
     text(&output.stdout)
+}
+
+const SYSCTLS: &str = "cd /proc/sys/net; for k in \
+    ipv6/conf/dev1/disable_ipv6=1 ipv6/conf/dev1/accept_ra=0 ipv6/conf/dev1/forwarding=1 ipv6/conf/dev1/autoconf=0 \
+    ipv6/conf/dev1/accept_redirects=0 ipv6/conf/dev1/accept_dad=0 ipv6/conf/dev1/addr_gen_mode=1 \
+    ipv6/conf/dev1/use_tempaddr=2 ipv6/conf/dev1/proxy_ndp=1 ipv4/conf/dev1/forwarding=1 ipv4/conf/dev1/rp_filter=1 \
+    ipv4/conf/dev1/accept_redirects=0 ipv4/conf/dev1/send_redirects=0 ipv4/conf/dev1/arp_ignore=2 \
+    ipv4/conf/dev1/arp_announce=1 ipv4/conf/dev1/arp_filter=1 ipv4/conf/dev1/proxy_arp=1 \
+    ipv4/conf/dev1/accept_local=1 ipv4/conf/dev1/route_localnet=1 ipv4/conf/dev1/log_martians=1 \
+    ipv4/conf/dev1/accept_source_route=1 ipv4/conf/dev1/secure_redirects=0";
+
+fn set_sysctls(host: &Namespace) {
+    sh(host, &format!("{SYSCTLS}; do echo ${{k#*=}} > ${{k%=*}}; done"));
+}
+
+#[track_caller]
+fn assert_sysctls(host: &Namespace) {
+    let changed = sh(host, &format!("{SYSCTLS}; do v=$(cat ${{k%=*}}); [ $v = ${{k#*=}} ] || echo $k is $v; done"));
+    assert_eq!(changed, "");
+}
+
+/// The kernel makes a device's sysctls anew in each namespace: a host that takes router advertisements on a device where its
+/// administrator has turned that off gives its traffic to whoever sends one.
+#[test]
+fn the_devices_sysctls_are_the_nodes_again() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    set_sysctls(host);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"cniVersion": "1.1.0"})), &pod);
+    attached.del().ok();
+    assert_sysctls(host);
+    assert!(host.link("dev1").up);
+    let routes = json!({"type": "host-local", "subnet": "10.7.0.0/24",
+        "routes": [{"dst": "10.9.0.0/16", "gw": "10.200.0.1"}]});
+    node.call(Verb::Add, config(json!({"ipam": routes})), &pod).fails();
+    assert_sysctls(host);
+    let config = config(json!({"cniVersion": "1.1.0", "cni.dev/valid-attachments": []}));
+    Attached::add(&node, &config, &pod);
+    node.call(Verb::Gc, &config, Attachment::none()).ok();
+    assert_sysctls(host);
+    assert!(host.link("dev1").up);
+    assert_eq!(records(), Vec::<String>::new());
+}
+
+#[test]
+fn a_device_whose_sysctls_cannot_be_restored_stays_down() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    sh(host, "echo 0 > /proc/sys/net/ipv6/conf/dev1/accept_ra");
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    sh(host, "mount --bind /proc/sys /proc/sys; mount -o remount,bind,ro /proc/sys");
+    let reply = attached.del();
+    reply.ok();
+    sh(host, "umount /proc/sys");
+    let said = &reply.output.stderr;
+    assert!(said.contains("WARN the device is home, but stays down") && said.contains("accept_ra"), "{reply}");
+    assert!(!host.link("dev1").up);
+    assert_eq!(records(), Vec::<String>::new());
+}
+
+/// A record of an earlier version has neither sysctls nor the details of addresses.
+#[test]
+fn a_record_of_an_earlier_version_brings_the_device_home() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    let path = std::path::Path::new(RECORDS).join(&records()[0]);
+    let mut record: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    let of_old = [
+        "name",
+        "kind",
+        "mac",
+        "permanent_mac",
+        "parent",
+        "peer",
+        "mtu",
+        "up",
+        "promisc",
+        "allmulti",
+        "no_arp",
+        "multicast",
+        "tx_queue_len",
+        "alt_names",
+        "alias",
+        "master",
+        "addresses",
+    ];
+    record["device"].as_object_mut().unwrap().retain(|key, _| of_old.contains(&key.as_str()));
+    record.as_object_mut().unwrap().retain(|key, _| {
+        ["network", "container_id", "ifname", "boot", "netns", "netns_numbers", "index", "device"]
+            .contains(&key.as_str())
+    });
+    std::fs::write(&path, record.to_string()).unwrap();
+    attached.del().ok();
+    assert_home(&node, "after DEL");
 }
 
 /// An upgrade, a downgrade and an upgrade: the record of the first is none of the device's present container.

@@ -8,8 +8,8 @@ use std::path::Path;
 
 use interface::{Detaching, host_veth, veth};
 use netops::error::Result;
-use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, transfer};
-use netops::{Errno, Kernel, Netns, OpError, pair, unlink};
+use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, details, transfer};
+use netops::{Errno, Kernel, Netns, OpError, Request, pair, unlink};
 
 use crate::conf::{Removal, Selector};
 use crate::record::{self, Device, Record};
@@ -345,22 +345,49 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
         link::find_index(host, *index).is_ok_and(|found| found.is_some_and(|master| master.name == *name))
     };
     let master = device.master.as_ref().filter(is_there).map(|(index, _)| *index);
-    let was = Link { up: device.up, master, ..link.clone() };
-    let before = Before { link: was, addresses: device.addresses().collect() };
-    requests.extend(before.restore(link));
     let mut failed = None;
-    for request in requests {
-        match host.run(request) {
-            Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
-            Err(error) if is_final(&error) => {
-                tracing::warn!(%error, device = device.name, "the device is home, but not all as it was");
+    let mut run = |requests: Vec<Request>| {
+        for request in requests {
+            match host.run(request) {
+                Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
+                Err(error) if is_final(&error) => {
+                    tracing::warn!(%error, device = device.name, "{NOT_ALL}");
+                }
+                Err(error) => failed = failed.take().or(Some(error)),
+                Ok(()) => (),
             }
-            Err(error) => failed = failed.or(Some(error)),
-            Ok(()) => (),
         }
-    }
+    };
+    run(requests);
+    // Behind the MTU, below which there is no IPv6, and before the link is up: it would take router advertisements.
+    let is_safe = restore_sysctls(host, link, device);
+    let was = Link { up: device.up && is_safe, master, ..link.clone() };
+    let before = Before { link: was, addresses: device.addresses().collect(), details: details::Values::new() };
+    run(before.restore(link));
     let alias = Settings { alias: Some(device.alias.clone()), ..Settings::default() };
     failed.map_or_else(|| host.run(link::set(&link.into(), &alias)), Err)
+}
+
+const NOT_ALL: &str = "the device is home, but not all as it was";
+
+/// Gives the device the sysctls that it had. Whether it may be set up: without some the host's traffic would go where its
+/// administrator forbids.
+fn restore_sysctls(host: &Kernel, link: &Link, device: &Device) -> bool {
+    if device.details.is_empty() {
+        return true;
+    }
+    let failed = match details::read(host, link) {
+        Ok(now) => details::restore_sysctls(&device.name, &device.details, &now),
+        Err(error) => vec![(true, error)],
+    };
+    for (is_critical, error) in &failed {
+        let device = &device.name;
+        match is_critical {
+            true => tracing::warn!(%error, device, "the device is home, but stays down"),
+            false => tracing::warn!(%error, device, "{NOT_ALL}"),
+        }
+    }
+    !failed.iter().any(|(is_critical, _)| *is_critical)
 }
 
 fn is_final(error: &OpError) -> bool {

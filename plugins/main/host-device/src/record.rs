@@ -13,6 +13,7 @@ use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::boot::Boot;
 use netops::error::Result;
+use netops::link::details::Values;
 use netops::link::{Before, Link, Mac};
 use netops::{Netns, OpError, file};
 use serde::Deserialize;
@@ -86,6 +87,9 @@ pub struct Device {
     pub master: Option<(u32, String)>,
     /// Its addresses, with prefixes, and whether they were used without looking for duplicates.
     pub addresses: Vec<(String, bool)>,
+    /// Its further settings, as [`netops::link::details`]; records of earlier versions have none.
+    #[serde(default)]
+    pub details: Values,
 }
 
 impl Record {
@@ -94,7 +98,7 @@ impl Record {
     /// # Errors
     /// The boot's number cannot be read.
     pub fn new(attachment: &Attachment, netns: &Netns, before: &Before, master: Option<&Link>) -> Result<Self> {
-        let Before { link, addresses } = before;
+        let Before { link, addresses, details } = before;
         let text = |mac: Option<Mac>| mac.map(|mac| mac.to_string());
         Ok(Self {
             network: attachment.network.as_str().to_owned(),
@@ -123,6 +127,7 @@ impl Record {
                 alias: link.alias.clone().unwrap_or_default(),
                 master: master.map(|master| (master.index, master.name.clone())),
                 addresses: addresses.iter().map(|address| (address.net.to_string(), address.nodad)).collect(),
+                details: details.clone(),
             },
         })
     }
@@ -162,6 +167,7 @@ impl Record {
             alias,
             master,
             addresses,
+            details,
         } = &self.device;
         let content = json!({
             "network": self.network, "container_id": self.container_id, "ifname": self.ifname,
@@ -170,7 +176,7 @@ impl Record {
                 "name": name, "kind": kind, "mac": mac, "permanent_mac": permanent_mac, "parent": parent, "peer": peer,
                 "mtu": mtu, "up": up, "promisc": promisc, "allmulti": allmulti, "no_arp": no_arp,
                 "multicast": multicast, "tx_queue_len": tx_queue_len, "group": group, "alt_names": alt_names, "alias": alias,
-                "master": master, "addresses": addresses,
+                "master": master, "addresses": addresses, "details": details,
             },
         });
         file::replace(&path(self.names()), format!("{content}\n").as_bytes(), 0o600)

@@ -13,6 +13,7 @@ mod settings;
 mod transfer;
 
 pub mod bridge;
+pub mod details;
 pub mod ipvlan;
 pub mod macvlan;
 pub mod tun;

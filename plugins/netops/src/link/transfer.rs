@@ -6,6 +6,7 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::LinkAttribute;
 use nix::errno::Errno;
 
+use super::details::{self, Values};
 use super::{Link, LinkName, Place, Settings, Target, find, find_index, get, set};
 use crate::addr::{self, Address};
 use crate::error::{OpError, Result};
@@ -71,6 +72,8 @@ pub struct Before {
     pub link: Link,
     /// Its addresses, except those that the kernel creates itself (`fe80::/10`).
     pub addresses: Vec<Address>,
+    /// What the kernel makes anew in each namespace ([`details`]).
+    pub details: Values,
 }
 
 impl Before {
@@ -84,10 +87,11 @@ impl Before {
             std::net::IpAddr::V4(_) => true,
             std::net::IpAddr::V6(ip) => !ip.is_unicast_link_local(),
         });
-        Ok(Self { link: link.clone(), addresses })
+        Ok(Self { link: link.clone(), addresses, details: details::read(net, link)? })
     }
 
-    /// The requests that restore master, addresses and state of the link, which is back as `now`.
+    /// The requests that restore master, addresses and state of the link, which is back as `now`. Its sysctls come before:
+    /// [`details::restore_sysctls`].
     pub fn restore(&self, now: &Link) -> Vec<Request> {
         let settings = Settings { up: Some(self.link.up), master: self.link.master, ..Settings::default() };
         let state = set(&now.into(), &settings);
