@@ -1,6 +1,6 @@
 //! What the kernel forgets when a device moves, and what a container can leave on it: the node has its device as it was.
 
-use super::{RECORDS, assert_home, config, device, records};
+use super::{RECORDS, assert_home, config, device, ip, records};
 use crate::configs::Attached;
 use crate::subjects::{node, ours, reference_or_skip};
 use serde_json::{Value, json};
@@ -77,6 +77,52 @@ fn a_device_whose_sysctls_cannot_be_restored_stays_down() {
     assert!(said.contains("WARN the device is home, but stays down") && said.contains("accept_ra"), "{reply}");
     assert!(!host.link("dev1").up);
     assert_eq!(records(), Vec::<String>::new());
+}
+
+/// However fast the container gives the device names that links of the node have.
+#[test]
+fn further_names_that_come_back_do_not_keep_the_device_away() {
+    let node = node();
+    device(&node);
+    ip(node.host(), "link add up0 type veth peer name up1");
+    node.remember();
+    for _ in 0..4 {
+        let pod = node.container();
+        let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+        let add = |name: &str| {
+            let script = format!(
+                "yes 'link property add dev eth0 altname {name}' | timeout 1 ip -force -batch - > /dev/null 2>&1"
+            );
+            pod.namespace().enter(|| Command::new("sh").args(["-c", &script]).spawn()).expect("run sh")
+        };
+        let mut children = [add("up0"), add("up1")];
+        std::thread::sleep(std::time::Duration::from_millis(100));
+        let reply = attached.del();
+        for child in &mut children {
+            child.wait().expect("wait");
+        }
+        reply.ok();
+        assert_home(&node, "after DEL");
+        pod.leave(testns::Remains::Gone);
+    }
+}
+
+/// A link of the node has got one of the device's own further names meanwhile.
+#[test]
+fn a_further_name_that_is_taken_meanwhile_is_left_out() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    ip(host, "link property add dev dev1 altname dev1name altname dev1other");
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    ip(host, "link add dev1name type bridge");
+    let reply = attached.del();
+    reply.ok();
+    assert!(reply.output.stderr.contains("dev1name"), "{reply}");
+    let shown = sh(host, "ip link show dev dev1");
+    assert!(shown.contains("altname dev1other") && !shown.contains("altname dev1name"), "{shown}");
+    assert!(host.link("dev1").up);
 }
 
 /// A record of an earlier version has neither sysctls nor the details of addresses.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use interface::{Detaching, host_veth, veth};
 use netops::error::Result;
-use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, details, transfer};
+use netops::link::{self, Before, Kind, Link, LinkName, Mac, Place, Settings, details, transfer, transfer_by_way};
 use netops::{Errno, Kernel, Netns, OpError, Request, pair, unlink};
 
 use crate::conf::{Removal, Selector};
@@ -43,10 +43,14 @@ pub fn bring(record: &Record, given: Option<&Netns>) -> Result<Outcome> {
     for netns in given.into_iter().chain(opened.as_ref()) {
         let container = Kernel::in_netns(netns)?;
         if let Some(link) = find_inside(record, &host, netns, &container)? {
-            drop_foreign_names(&container, &link, &record.device)?;
+            // The container may give it names faster than they are removed; they are once more when it is home.
+            if let Err(error) = drop_foreign_names(&container, &link, &record.device) {
+                tracing::debug!(%error, "further names stay until the device is home");
+            }
             restore_flags(&container, &link, &record.device)?;
             delete_links_on(&container, &link)?;
             let link = fetch(&link, netns, &container, &host, &record.device.name, &arriving)?;
+            drop_foreign_names(&host, &link, &record.device)?;
             restore(&host, &link, &record.device)?;
             return Ok(Outcome::Home);
         }
@@ -233,7 +237,17 @@ fn fetch(link: &Link, netns: &Netns, container: &Kernel, host: &Kernel, name: &s
     let home =
         LinkName::parse(name).map_err(|error| OpError::state("move", format!("link {name}"), error.to_string()))?;
     let (from, to) = (Place { netns, kernel: container }, Place { netns: &own, kernel: host });
-    transfer(link, from, to, &home, Some(alias))
+    match transfer(link, from, to, &home, Some(alias)) {
+        // Not the name of the device, but a further one.
+        Err(error) if link::find(host, name)?.is_none() => {
+            let is_it = |found: &Link| found.kind == link.kind && found.permanent_mac == link.permanent_mac;
+            match link::find_index(container, link.index)?.filter(is_it) {
+                Some(link) => transfer_by_way(&link, from, to, &home, alias),
+                None => Err(error),
+            }
+        }
+        moved => moved,
+    }
 }
 
 fn find_inside(record: &Record, host: &Kernel, netns: &Netns, container: &Kernel) -> Result<Option<Link>> {
@@ -333,9 +347,14 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
         ..Settings::default()
     };
     let mut requests = Vec::new();
-    let missing: Vec<String> = device.alt_names.iter().filter(|name| !link.alt_names.contains(name)).cloned().collect();
-    if !missing.is_empty() {
-        requests.push(link::add_alt_names(&link.into(), &missing));
+    for name in device.alt_names.iter().filter(|name| !link.alt_names.contains(name)) {
+        match host.run(link::add_alt_names(&link.into(), std::slice::from_ref(name))) {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
+                tracing::warn!(%error, device = device.name, "{NOT_ALL}");
+            }
+            Err(error) => return Err(error),
+            Ok(()) => (),
+        }
     }
     if settings != Settings::default() {
         requests.push(link::set(&link.into(), &settings));

@@ -27,7 +27,7 @@ pub use name::{LinkName, NAME_BYTES_MAX, NameError, is_name};
 pub use new::{NewLink, Place, create};
 pub use router::{Advertised, advertised};
 pub use settings::{Settings, add_alt_names, delete_alt_names, set};
-pub use transfer::{Before, transfer};
+pub use transfer::{Before, transfer, transfer_by_way};
 pub use veth::{Veth, create_free_veth, create_veth};
 
 use netlink_packet_core::NLM_F_DUMP;

@@ -7,10 +7,11 @@ use netlink_packet_route::link::LinkAttribute;
 use nix::errno::Errno;
 
 use super::details::{self, Values};
-use super::{Link, LinkName, Place, Settings, Target, find, find_index, get, set};
+use super::{Link, LinkName, Mac, Place, Settings, Target, delete_alt_names, find, find_index, get, list, set};
 use crate::addr::{self, Address};
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
+use crate::netns::Netns;
 
 /// Moves a link into another namespace and gives it this name and (`Some`) this alias there, by one request.
 ///
@@ -63,6 +64,45 @@ fn take_back(link: &Link, from: Place<'_>, to: Place<'_>, why: &OpError) -> Resu
             format!("it is not in {} under that name; it was moved because: {why}", to.kernel.place()),
         )),
     }
+}
+
+/// As [`transfer`], by way of a new namespace, which nobody else can reach: there it loses the further names that links of
+/// the place where it goes have. In a namespace that is not the caller's alone they could come back at once.
+///
+/// # Errors
+/// As [`transfer`]. If the process is killed meanwhile, hardware is back in the first namespace of the machine; another link
+/// is gone: for a link that does not come otherwise.
+pub fn transfer_by_way(link: &Link, from: Place<'_>, to: Place<'_>, name: &LinkName, alias: &str) -> Result<Link> {
+    let netns = Netns::create()?;
+    let kernel = Kernel::in_netns(&netns)?;
+    let way = Place { netns: &netns, kernel: &kernel };
+    // Nor may the link's further names be those of the links there, such as lo.
+    for own in list(&kernel, None)? {
+        kernel.run(set(&(&own).into(), &Settings { name: Some(unused_name()), ..Settings::default() }))?;
+    }
+    let between = unused_name();
+    from.kernel.run(request(link, way, &between, None))?;
+    let moved = get(&kernel, &Target::named(&between))?;
+    let arrived = leave_names(&moved, way, to).and_then(|()| transfer(&moved, way, to, name, Some(alias)));
+    if let Err(error) = arrived {
+        let alias = Some(link.alias.as_deref().unwrap_or_default());
+        let back = |name: &str| kernel.run(request(&moved, from, name, alias));
+        back(&link.name).or_else(|_| back(&between))?;
+        return Err(error);
+    }
+    arrived
+}
+
+fn leave_names(link: &Link, way: Place<'_>, to: Place<'_>) -> Result<()> {
+    let there = list(to.kernel, None)?;
+    let is_there = |name: &&String| there.iter().any(|other| other.name == **name || other.alt_names.contains(name));
+    let taken: Vec<String> = link.alt_names.iter().filter(is_there).cloned().collect();
+    if taken.is_empty() { Ok(()) } else { way.kernel.run(delete_alt_names(&link.into(), &taken)) }
+}
+
+/// A name that nobody can guess.
+fn unused_name() -> String {
+    format!("cni{}", Mac::random().to_string().replace(':', ""))
 }
 
 /// What a link loses when it is moved.
