@@ -142,6 +142,42 @@ pub fn list_vlans(net: &Kernel, master: u32, port: u32) -> Result<Vec<Vlans>> {
     Ok(vlans)
 }
 
+/// Vlans as ranges, as far as they are neighbours of one kind.
+#[must_use]
+pub fn ranges(vlans: &[Vlans]) -> Vec<Vlans> {
+    let mut ranges: Vec<Vlans> = Vec::new();
+    for next in vlans {
+        match ranges.last_mut() {
+            Some(last)
+                if last.last.checked_add(1) == Some(next.first)
+                    && (last.pvid, next.pvid) == (false, false)
+                    && last.untagged == next.untagged =>
+            {
+                last.last = next.last;
+            }
+            _ => ranges.push(*next),
+        }
+    }
+    ranges
+}
+
+/// Gives a port of the bridge `master` these VLANs, and no others.
+///
+/// # Errors
+/// As [`list_vlans`] and [`add_vlans`].
+pub fn set_vlans(net: &Kernel, master: u32, port: &Link, wanted: &[Vlans]) -> Result<()> {
+    let each = |vlans: &Vlans| {
+        let Vlans { pvid, untagged, .. } = *vlans;
+        (vlans.first..=vlans.last).map(move |id| Vlans { first: id, last: id, pvid, untagged })
+    };
+    let wanted: Vec<Vlans> = wanted.iter().flat_map(each).collect();
+    let now = list_vlans(net, master, port.index)?;
+    let foreign: Vec<_> = now.iter().filter(|vlan| wanted.iter().all(|own| own.first != vlan.first)).copied().collect();
+    let missing: Vec<_> = wanted.iter().filter(|vlan| !now.contains(vlan)).copied().collect();
+    let deleted = ranges(&foreign).into_iter().map(|vlans| delete_vlans(port, vlans));
+    net.run_all(deleted.chain(ranges(&missing).into_iter().map(|vlans| add_vlans(port, vlans))).collect())
+}
+
 pub(crate) fn vlans_in(attribute: &LinkAttribute) -> Vec<Vlans> {
     let LinkAttribute::AfSpecBridge(specs) = attribute else {
         return Vec::new();
@@ -156,4 +192,18 @@ pub(crate) fn vlans_in(attribute: &LinkAttribute) -> Vec<Vlans> {
         _ => None,
     };
     specs.iter().filter_map(info).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_of_one_kind_are_a_range() {
+        let tagged = |id| Vlans::tagged(id, id);
+        let untagged = |id| Vlans { untagged: true, ..tagged(id) };
+        let each = [tagged(1), tagged(2), tagged(3), untagged(4), untagged(5), Vlans::access(6), tagged(7), tagged(9)];
+        let text: Vec<String> = ranges(&each).iter().map(ToString::to_string).collect();
+        assert_eq!(text, ["vid 1-3", "vid 4-5 untagged", "vid 6 pvid untagged", "vid 7", "vid 9"]);
+    }
 }

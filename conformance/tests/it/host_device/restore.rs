@@ -125,6 +125,60 @@ fn a_further_name_that_is_taken_meanwhile_is_left_out() {
     assert!(host.link("dev1").up);
 }
 
+/// The settings of a bridge for its port dev1.
+fn port(host: &Namespace) -> String {
+    let text = sh(host, "bridge -d link show dev dev1; bridge vlan show dev dev1 2>&- || :");
+    text.replace(" state forwarding ", " ").replace(" state disabled ", " ")
+}
+
+fn enslave(host: &Namespace) {
+    ip(host, "link add br9 type bridge");
+    ip(host, "link set br9 up");
+    ip(host, "link set dev1 master br9");
+    sh(
+        host,
+        "bridge link set dev dev1 isolated on guard on root_block on learning off flood off cost 50 priority 7
+         bridge link set dev dev1 mcast_flood off neigh_suppress on hairpin on fastleave on bcast_flood off
+         # Not every kernel has VLANs on bridges.
+         ip link set br9 type bridge vlan_filtering 1 2>&- || exit 0
+         bridge vlan del dev dev1 vid 1
+         bridge vlan add dev dev1 vid 20 pvid untagged
+         bridge vlan add dev dev1 vid 30-33",
+    );
+}
+
+#[test]
+fn a_port_of_a_bridge_has_its_settings_and_vlans_again() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    enslave(host);
+    let before = port(host);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    attached.del().ok();
+    assert_eq!(port(host), before);
+    assert!(host.link("dev1").up);
+}
+
+/// A bridge that was made anew under the name of the device's: nothing says that it belongs there.
+#[test]
+fn a_device_whose_bridge_is_gone_comes_home_without_with_a_warning() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    enslave(host);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    ip(host, "link delete br9");
+    ip(host, "link add other type bridge");
+    ip(host, "link add br9 type bridge");
+    let reply = attached.del();
+    reply.ok();
+    assert!(reply.output.stderr.contains("br9"), "{reply}");
+    assert_eq!(host.link("dev1").master, None);
+}
+
 /// A record of an earlier version has neither sysctls nor the details of addresses.
 #[test]
 fn a_record_of_an_earlier_version_brings_the_device_home() {

@@ -336,6 +336,14 @@ pub fn is_on_host(record: &Record, link: &Link) -> bool {
 /// # Errors
 /// What may succeed the next time. The device is home.
 fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
+    let mut later = Later { host, device, failed: None };
+    let missing = device.alt_names.iter().filter(|name| !link.alt_names.contains(name));
+    for name in missing {
+        match host.run(link::add_alt_names(&link.into(), std::slice::from_ref(name))) {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => not_all(device, &error),
+            outcome => later.note(outcome),
+        }
+    }
     let mac = device.mac.as_ref().and_then(|mac| mac.parse::<Mac>().ok());
     let settings = Settings {
         mac: mac.filter(|mac| link.mac != Some(*mac)),
@@ -346,67 +354,98 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
         group: (device.group != link.group).then_some(device.group),
         ..Settings::default()
     };
-    let mut requests = Vec::new();
-    for name in device.alt_names.iter().filter(|name| !link.alt_names.contains(name)) {
-        match host.run(link::add_alt_names(&link.into(), std::slice::from_ref(name))) {
-            Err(error) if error.os_errno() == Some(Errno::EEXIST) => {
-                tracing::warn!(%error, device = device.name, "{NOT_ALL}");
-            }
-            Err(error) => return Err(error),
+    if settings != Settings::default() {
+        later.run(link::set(&link.into(), &settings));
+    }
+    // Behind the MTU, below which there is no IPv6, and before the link is up: it would take router advertisements.
+    let is_safe = restore_details(host, link, device);
+    let outcome = join_master(host, link, device);
+    later.note(outcome);
+    let was = Link { up: device.up && is_safe, master: None, ..link.clone() };
+    let (details, vlans) = (details::Values::new(), Vec::new());
+    let before = Before { link: was, addresses: device.addresses().collect(), details, vlans };
+    before.restore(link).into_iter().for_each(|request| later.run(request));
+    if device.master.is_some() {
+        let cost = details::read(host, link).map(|now| details::restore_cost(link, &device.details, &now));
+        later.note(cost.and_then(|request| request.map_or(Ok(()), |request| host.run(request))));
+    }
+    let alias = Settings { alias: Some(device.alias.clone()), ..Settings::default() };
+    later.failed.map_or_else(|| host.run(link::set(&link.into(), &alias)), Err)
+}
+
+/// Changes of which one that fails does not keep the others from being made. What may succeed the next time is an error.
+struct Later<'a> {
+    host: &'a Kernel,
+    device: &'a Device,
+    failed: Option<OpError>,
+}
+
+impl Later<'_> {
+    fn run(&mut self, request: Request) {
+        self.note(self.host.run(request));
+    }
+
+    fn note(&mut self, outcome: Result<()>) {
+        match outcome {
+            Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
+            Err(error) if is_final(&error) => not_all(self.device, &error),
+            Err(error) => self.failed = self.failed.take().or(Some(error)),
             Ok(()) => (),
         }
     }
-    if settings != Settings::default() {
-        requests.push(link::set(&link.into(), &settings));
-    }
-    // An index passes to another link when its own is gone.
-    let is_there = |(index, name): &&(u32, String)| {
-        link::find_index(host, *index).is_ok_and(|found| found.is_some_and(|master| master.name == *name))
-    };
-    let master = device.master.as_ref().filter(is_there).map(|(index, _)| *index);
-    let mut failed = None;
-    let mut run = |requests: Vec<Request>| {
-        for request in requests {
-            match host.run(request) {
-                Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
-                Err(error) if is_final(&error) => {
-                    tracing::warn!(%error, device = device.name, "{NOT_ALL}");
-                }
-                Err(error) => failed = failed.take().or(Some(error)),
-                Ok(()) => (),
-            }
-        }
-    };
-    run(requests);
-    // Behind the MTU, below which there is no IPv6, and before the link is up: it would take router advertisements.
-    let is_safe = restore_sysctls(host, link, device);
-    let was = Link { up: device.up && is_safe, master, ..link.clone() };
-    let before = Before { link: was, addresses: device.addresses().collect(), details: details::Values::new() };
-    run(before.restore(link));
-    let alias = Settings { alias: Some(device.alias.clone()), ..Settings::default() };
-    failed.map_or_else(|| host.run(link::set(&link.into(), &alias)), Err)
 }
 
-const NOT_ALL: &str = "the device is home, but not all as it was";
+fn not_all(device: &Device, error: &OpError) {
+    tracing::warn!(%error, device = device.name, "the device is home, but not all as it was");
+}
 
-/// Gives the device the sysctls that it had. Whether it may be set up: without some the host's traffic would go where its
-/// administrator forbids.
-fn restore_sysctls(host: &Kernel, link: &Link, device: &Device) -> bool {
+/// Gives the device the sysctls that it had. Whether it may be set up: without some of these the host's traffic would go where its administrator forbids.
+fn restore_details(host: &Kernel, link: &Link, device: &Device) -> bool {
     if device.details.is_empty() {
         return true;
     }
-    let failed = match details::read(host, link) {
-        Ok(now) => details::restore_sysctls(&device.name, &device.details, &now),
-        Err(error) => vec![(true, error)],
-    };
-    for (is_critical, error) in &failed {
-        let device = &device.name;
-        match is_critical {
-            true => tracing::warn!(%error, device, "the device is home, but stays down"),
-            false => tracing::warn!(%error, device, "{NOT_ALL}"),
+    let stays_down =
+        |error: &OpError| tracing::warn!(%error, device = device.name, "the device is home, but stays down");
+    let now = match details::read(host, link) {
+        Ok(now) => now,
+        Err(error) => {
+            stays_down(&error);
+            return false;
         }
+    };
+    let mut is_safe = true;
+    for (is_critical, error) in details::restore_sysctls(&device.name, &device.details, &now) {
+        if is_critical {
+            stays_down(&error)
+        } else {
+            not_all(device, &error)
+        }
+        is_safe &= !is_critical;
     }
-    !failed.iter().any(|(is_critical, _)| *is_critical)
+    is_safe
+}
+
+/// Makes the device a port of its master again, with what that had for it. Without all of that it is no port: a guard could be
+/// missing, or its frames come into another VLAN.
+fn join_master(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
+    let Some((index, name)) = &device.master else { return Ok(()) };
+    // An index passes to another link when its own is gone.
+    let Some(master) = link::find_index(host, *index)?.filter(|master| master.name == *name) else {
+        let device = &device.name;
+        tracing::warn!(device, master = name, "the device is home, but not all as it was: its master is gone");
+        return Ok(());
+    };
+    let join =
+        |master: u32| host.run(link::set(&link.into(), &Settings { master: Some(master), ..Settings::default() }));
+    join(master.index)?;
+    if !device.details.keys().any(|name| name.starts_with("port/")) {
+        return Ok(());
+    }
+    let set_vlans = || netops::bridge_port::set_vlans(host, master.index, link, &device.vlans());
+    let set_port = |now: details::Values| {
+        details::restore_port(link, &device.details, &now).map_or(Ok(()), |request| host.run(request))
+    };
+    set_vlans().and_then(|()| details::read(host, link)).and_then(set_port).or_else(|error| join(0).and(Err(error)))
 }
 
 fn is_final(error: &OpError) -> bool {

@@ -12,6 +12,7 @@ use cni_spec::Attachment;
 use ipnetwork::IpNetwork;
 use netops::addr::Address;
 use netops::boot::Boot;
+use netops::bridge_port::Vlans;
 use netops::error::Result;
 use netops::link::details::Values;
 use netops::link::{Before, Link, Mac};
@@ -90,6 +91,9 @@ pub struct Device {
     /// Its further settings, as [`netops::link::details`]; records of earlier versions have none.
     #[serde(default)]
     pub details: Values,
+    /// Its VLANs as a port of a bridge: first and last, whether untagged frames belong to it, and whether they go out so.
+    #[serde(default)]
+    pub vlans: Vec<(u16, u16, bool, bool)>,
 }
 
 impl Record {
@@ -98,7 +102,8 @@ impl Record {
     /// # Errors
     /// The boot's number cannot be read.
     pub fn new(attachment: &Attachment, netns: &Netns, before: &Before, master: Option<&Link>) -> Result<Self> {
-        let Before { link, addresses, details } = before;
+        let Before { link, addresses, details, vlans } = before;
+        let vlan = |vlans: &Vlans| (vlans.first, vlans.last, vlans.pvid, vlans.untagged);
         let text = |mac: Option<Mac>| mac.map(|mac| mac.to_string());
         Ok(Self {
             network: attachment.network.as_str().to_owned(),
@@ -128,6 +133,7 @@ impl Record {
                 master: master.map(|master| (master.index, master.name.clone())),
                 addresses: addresses.iter().map(|address| (address.net.to_string(), address.nodad)).collect(),
                 details: details.clone(),
+                vlans: vlans.iter().map(vlan).collect(),
             },
         })
     }
@@ -168,6 +174,7 @@ impl Record {
             master,
             addresses,
             details,
+            vlans,
         } = &self.device;
         let content = json!({
             "network": self.network, "container_id": self.container_id, "ifname": self.ifname,
@@ -177,6 +184,7 @@ impl Record {
                 "mtu": mtu, "up": up, "promisc": promisc, "allmulti": allmulti, "no_arp": no_arp,
                 "multicast": multicast, "tx_queue_len": tx_queue_len, "group": group, "alt_names": alt_names, "alias": alias,
                 "master": master, "addresses": addresses, "details": details,
+                "vlans": vlans,
             },
         });
         file::replace(&path(self.names()), format!("{content}\n").as_bytes(), 0o600)
@@ -194,6 +202,13 @@ impl Device {
     #[must_use]
     pub fn is_hardware(&self) -> bool {
         self.kind.is_empty()
+    }
+
+    /// Its VLANs as a port of a bridge.
+    #[must_use]
+    pub fn vlans(&self) -> Vec<Vlans> {
+        let vlan = |&(first, last, pvid, untagged): &(u16, u16, bool, bool)| Vlans { first, last, pvid, untagged };
+        self.vlans.iter().map(vlan).collect()
     }
 
     /// Its addresses, but for what is none.

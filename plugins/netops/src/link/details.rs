@@ -284,3 +284,32 @@ pub fn restore_sysctls(link: &str, wanted: &Values, now: &Values) -> Vec<(bool, 
     }
     failed
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::link::{self, Bridge};
+
+    /// Not every kernel that runs the tests has BPF: at least it understands the request.
+    #[test]
+    fn the_kernel_understands_that_a_program_is_detached() {
+        crate::Netns::run_in_new(|| {
+            let net = Kernel::host().unwrap();
+            net.run(link::create_bridge("br0", &Bridge::default())).unwrap();
+            let link = link::find(&net, "br0").unwrap().unwrap();
+            let (none, one) = (Values::new(), Values::from([("xdp/generic".to_owned(), 7)]));
+            assert!(detach_programs(&link, &one, &one).is_empty() && detach_programs(&link, &one, &none).is_empty());
+            net.run_all(detach_programs(&link, &none, &one)).unwrap();
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn a_part_has_what_is_other_now() {
+        let values =
+            |all: &[(&str, i64)]| all.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect::<Values>();
+        let wanted = values(&[("ipv4/rp_filter", 1), ("ipv6/accept_ra", 0), ("ipv6/autoconf", 1), ("ipv6/gone", 3)]);
+        let now = values(&[("ipv4/rp_filter", 0), ("ipv6/accept_ra", 1), ("ipv6/autoconf", 1), ("ipv6/new", 3)]);
+        assert_eq!(changed("ipv6", &wanted, &now).collect::<Vec<_>>(), [("accept_ra", 0)]);
+    }
+}

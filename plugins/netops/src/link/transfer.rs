@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use super::details::{self, Values};
 use super::{Link, LinkName, Mac, Place, Settings, Target, delete_alt_names, find, find_index, get, list, set};
 use crate::addr::{self, Address};
+use crate::bridge_port::{self, Vlans};
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
 use crate::netns::Netns;
@@ -114,6 +115,8 @@ pub struct Before {
     pub addresses: Vec<Address>,
     /// What the kernel makes anew in each namespace ([`details`]).
     pub details: Values,
+    /// Its VLANs, if it is a port of a bridge.
+    pub vlans: Vec<Vlans>,
 }
 
 impl Before {
@@ -127,7 +130,11 @@ impl Before {
             std::net::IpAddr::V4(_) => true,
             std::net::IpAddr::V6(ip) => !ip.is_unicast_link_local(),
         });
-        Ok(Self { link: link.clone(), addresses, details: details::read(net, link)? })
+        let details = details::read(net, link)?;
+        let bridge = link.master.filter(|_| link.port.is_some());
+        let vlans = bridge.map(|bridge| bridge_port::list_vlans(net, bridge, link.index)).transpose()?;
+        let vlans = bridge_port::ranges(&vlans.unwrap_or_default());
+        Ok(Self { link: link.clone(), addresses, details, vlans })
     }
 
     /// The requests that restore master, addresses and state of the link, which is back as `now`. Its sysctls come before:
