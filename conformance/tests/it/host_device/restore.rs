@@ -2,7 +2,7 @@
 
 use super::{RECORDS, assert_home, config, device, ip, records};
 use crate::configs::Attached;
-use crate::subjects::{node, ours, reference_or_skip};
+use crate::subjects::{node, ours, reference_or_skip, skip};
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Attachment, Namespace, Node, Verb};
@@ -177,6 +177,80 @@ fn a_device_whose_bridge_is_gone_comes_home_without_with_a_warning() {
     reply.ok();
     assert!(reply.output.stderr.contains("br9"), "{reply}");
     assert_eq!(host.link("dev1").master, None);
+}
+
+#[test]
+fn what_the_container_set_on_the_link_does_not_come_home() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    ip(host, "link set dev1 gso_max_size 60000");
+    let details = || {
+        let shown = sh(host, "ip -d link show dev dev1 | grep -o -E ' mode [A-Z]+|g[sr]o_[a-z0-9_]* [0-9]+'");
+        shown.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let before = details();
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    ip(pod.namespace(), "link set eth0 mode dormant");
+    ip(pod.namespace(), "link set eth0 gso_max_size 1000 gro_max_size 2000");
+    attached.del().ok();
+    assert_eq!(details(), before);
+}
+
+/// The kernel's `proto_down`, which a macvlan can have: it takes the carrier away.
+#[test]
+fn a_device_that_the_container_took_the_carrier_from_has_it_again() {
+    let node = node();
+    let host = node.host();
+    ip(host, "link add up0 type veth peer name up1");
+    ip(host, "link add dev1 link up0 type macvlan mode bridge");
+    for command in ["link set up0 up", "link set up1 up", "link set dev1 up"] {
+        ip(host, command);
+    }
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    ip(pod.namespace(), "link set eth0 protodown on");
+    ip(pod.namespace(), "link set eth0 protodown_reason 3 on");
+    attached.del().ok();
+    let shown = sh(host, "ip -d link show dev dev1");
+    assert!(!shown.contains("protodown"), "{shown}");
+}
+
+/// A program of the container's would see and could drop or change every packet of the node's.
+#[test]
+fn a_program_that_the_container_put_on_the_device_is_detached() {
+    let node = node();
+    device(&node);
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    let program = r#"
+import ctypes, platform, socket, struct, sys
+number = {"x86_64": 321, "aarch64": 280}[platform.machine()]
+libc = ctypes.CDLL(None)
+code = ctypes.create_string_buffer(bytes([0xb7, 0, 0, 0, 1, 0, 0, 0, 0x95, 0, 0, 0, 0, 0, 0, 0]), 16)
+licence = ctypes.create_string_buffer(b"GPL")
+load = struct.pack("=IIQQ", 6, 2, ctypes.addressof(code), ctypes.addressof(licence)) + bytes(100)
+program = libc.syscall(number, 5, ctypes.create_string_buffer(load), 124)
+if program < 0: sys.exit("no bpf")
+def attribute(kind, data): return struct.pack("=HH", 4 + len(data), kind) + data + bytes(-len(data) % 4)
+xdp = attribute(1, struct.pack("=i", program)) + attribute(3, struct.pack("=I", 2))
+body = struct.pack("=BBHiII", 0, 0, 0, socket.if_nametoindex("eth0"), 0, 0) + attribute(43 | 0x8000, xdp)
+netlink = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+netlink.send(struct.pack("=IHHII", 16 + len(body), 19, 5, 1, 0) + body)
+if struct.unpack("=i", netlink.recv(4096)[16:20])[0]: sys.exit("no xdp")
+"#;
+    let run = || Command::new("python3").args(["-c", program]).status();
+    if !pod.namespace().enter(run).is_ok_and(|status| status.success()) {
+        return skip("a program for XDP cannot be loaded in a user namespace, or without python3");
+    }
+    assert!(sh(pod.namespace(), "ip link show dev eth0").contains("xdp"));
+    let reply = attached.del();
+    reply.ok();
+    let shown = sh(node.host(), "ip link show dev dev1");
+    assert!(!shown.contains("xdp"), "{shown}");
+    assert!(reply.output.stderr.contains("XDP"), "{reply}");
+    assert!(node.host().link("dev1").up);
 }
 
 /// A record of an earlier version has neither sysctls nor the details of addresses.

@@ -358,7 +358,7 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
         later.run(link::set(&link.into(), &settings));
     }
     // Behind the MTU, below which there is no IPv6, and before the link is up: it would take router advertisements.
-    let is_safe = restore_details(host, link, device);
+    let is_safe = restore_details(&mut later, link);
     let outcome = join_master(host, link, device);
     later.note(outcome);
     let was = Link { up: device.up && is_safe, master: None, ..link.clone() };
@@ -399,8 +399,10 @@ fn not_all(device: &Device, error: &OpError) {
     tracing::warn!(%error, device = device.name, "the device is home, but not all as it was");
 }
 
-/// Gives the device the sysctls that it had. Whether it may be set up: without some of these the host's traffic would go where its administrator forbids.
-fn restore_details(host: &Kernel, link: &Link, device: &Device) -> bool {
+/// Gives the device the sysctls and further settings that it had, and takes programs of the container's from it. Whether it
+/// may be set up: without some of these the host's traffic would go where its administrator forbids.
+fn restore_details(later: &mut Later<'_>, link: &Link) -> bool {
+    let (host, device) = (later.host, later.device);
     if device.details.is_empty() {
         return true;
     }
@@ -413,6 +415,7 @@ fn restore_details(host: &Kernel, link: &Link, device: &Device) -> bool {
             return false;
         }
     };
+    details::restore(link, &device.details, &now).into_iter().for_each(|request| later.run(request));
     let mut is_safe = true;
     for (is_critical, error) in details::restore_sysctls(&device.name, &device.details, &now) {
         if is_critical {
@@ -421,6 +424,13 @@ fn restore_details(host: &Kernel, link: &Link, device: &Device) -> bool {
             not_all(device, &error)
         }
         is_safe &= !is_critical;
+    }
+    for request in details::detach_programs(link, &device.details, &now) {
+        tracing::warn!(device = device.name, "the container put an XDP program on the device, which is detached");
+        if let Err(error) = host.run(request) {
+            stays_down(&error);
+            is_safe = false;
+        }
     }
     is_safe
 }
