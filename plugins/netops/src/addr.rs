@@ -1,6 +1,6 @@
 //! Addresses on links.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use ipnetwork::IpNetwork;
 use netlink_packet_core::{NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE};
@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
-use crate::link::Link;
+use crate::link::{Link, Mac};
 use crate::route;
 
 /// An address on a link.
@@ -39,6 +39,126 @@ impl From<IpNetwork> for Address {
 pub fn add(link: &Link, address: &Address) -> Request {
     let message = RouteNetlinkMessage::NewAddress(message(link.index, address));
     request("add", "RTM_NEWADDR", link, address.net, message).flags(NLM_F_CREATE | NLM_F_EXCL)
+}
+
+/// All that can be said of an address, to make it once more as it was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// The address; its prefix is the peer's, if it has one.
+    pub net: IpNetwork,
+    /// The address at the other end of a point-to-point link.
+    pub peer: Option<IpAddr>,
+    /// Its broadcast address (IPv4).
+    pub broadcast: Option<Ipv4Addr>,
+    /// `RT_SCOPE_*` (IPv4).
+    pub scope: u8,
+    /// `IFA_F_*` (include/uapi/linux/if_addr.h), those that can be set.
+    pub flags: u32,
+    /// Its label (IPv4).
+    pub label: Option<String>,
+    /// The metric of its route.
+    pub metric: Option<u32>,
+    /// Who made it (`IFAPROT_*`), on kernels from 5.18 on.
+    pub protocol: Option<u8>,
+    /// How long it is for new connections, and how long for all, in seconds; `u32::MAX` is for ever.
+    pub lifetimes: [u32; 2],
+}
+
+/// The flags that a request can set.
+const SETTABLE: AddressFlags = AddressFlags::Nodad
+    .union(AddressFlags::Optimistic)
+    .union(AddressFlags::Homeaddress)
+    .union(AddressFlags::Managetempaddr)
+    .union(AddressFlags::Noprefixroute)
+    .union(AddressFlags::Mcautojoin);
+
+/// The addresses of one link, in the kernel's order, without those that it makes again itself: its link-local address and
+/// temporary ones.
+///
+/// # Errors
+/// As [`list`].
+pub fn kept(net: &Kernel, link: &Link) -> Result<Vec<Kept>> {
+    let answers = net.call(list_request(link).in_detail())?;
+    Ok(answers.iter().filter_map(|answer| read_kept(answer, link)).collect())
+}
+
+fn read_kept(answer: &RouteNetlinkMessage, link: &Link) -> Option<Kept> {
+    let RouteNetlinkMessage::NewAddress(message) = answer else { return None };
+    let Address { net, .. } = read(answer, link.index)?;
+    let mut kept = Kept {
+        net,
+        peer: None,
+        broadcast: None,
+        scope: message.header.scope.into(),
+        flags: 0,
+        label: None,
+        metric: None,
+        protocol: None,
+        lifetimes: [u32::MAX; 2],
+    };
+    let mut flags = AddressFlags::empty();
+    for attribute in &message.attributes {
+        match attribute {
+            AddressAttribute::Address(ip) => kept.peer = Some(*ip).filter(|ip| *ip != net.ip()),
+            AddressAttribute::Broadcast(ip) => kept.broadcast = Some(*ip),
+            AddressAttribute::Label(label) => kept.label = Some(label.clone()),
+            AddressAttribute::RoutePriority(metric) => kept.metric = Some(*metric),
+            AddressAttribute::Protocol(protocol) => kept.protocol = Some((*protocol).into()),
+            AddressAttribute::CacheInfo(times) => kept.lifetimes = [times.ifa_preferred, times.ifa_valid],
+            AddressAttribute::Flags(all) => flags = *all,
+            _ => (),
+        }
+    }
+    kept.flags = flags.intersection(SETTABLE).bits();
+    // For IPv6 the flag of secondary addresses says that it is temporary.
+    let is_kernels =
+        net.is_ipv6() && (flags.contains(AddressFlags::Secondary) || is_own_link_local(&kept, flags, link));
+    (!is_kernels).then_some(kept)
+}
+
+/// Whether the kernel has made it of the link's Ethernet address, or by `addr_gen_mode`.
+fn is_own_link_local(kept: &Kept, flags: AddressFlags, link: &Link) -> bool {
+    let IpAddr::V6(ip) = kept.net.ip() else { return false };
+    let of_mac = link.mac.map(|Mac([a, b, c, d, e, f])| [a ^ 2, b, c, 0xff, 0xfe, d, e, f]);
+    let [.., s, t, u, v, w, x, y, z] = ip.octets();
+    let is_made = || {
+        kept.protocol == Some(LINK_LOCAL)
+            || flags.contains(AddressFlags::StablePrivacy)
+            || of_mac == Some([s, t, u, v, w, x, y, z]) && kept.protocol.is_none()
+    };
+    ip.is_unicast_link_local() && kept.net.prefix() == 64 && is_made()
+}
+
+/// `IFAPROT_KERNEL_LL` (include/uapi/linux/if_addr.h).
+const LINK_LOCAL: u8 = 3;
+
+/// Makes an address as it was.
+///
+/// # Errors
+/// As [`add`].
+pub fn add_kept(link: &Link, kept: &Kept) -> Request {
+    let mut message = AddressMessage::default();
+    message.header.index = link.index;
+    message.header.prefix_len = kept.net.prefix();
+    message.header.family = family(kept.net.ip());
+    message.header.scope = kept.scope.into();
+    let [preferred, valid] = kept.lifetimes;
+    let mut times = CacheInfo::default();
+    (times.ifa_preferred, times.ifa_valid) = (preferred, valid);
+    let is_for_ever = kept.lifetimes == [u32::MAX; 2];
+    let attributes = [
+        Some(AddressAttribute::Local(kept.net.ip())),
+        Some(AddressAttribute::Address(kept.peer.unwrap_or(kept.net.ip()))),
+        kept.broadcast.map(AddressAttribute::Broadcast),
+        kept.label.clone().map(AddressAttribute::Label),
+        kept.metric.filter(|metric| *metric != 0).map(AddressAttribute::RoutePriority),
+        kept.protocol.filter(|protocol| *protocol != 0).map(|protocol| AddressAttribute::Protocol(protocol.into())),
+        (!is_for_ever).then_some(AddressAttribute::CacheInfo(times)),
+        (kept.flags != 0).then_some(AddressAttribute::Flags(AddressFlags::from_bits_retain(kept.flags))),
+    ];
+    message.attributes.extend(attributes.into_iter().flatten());
+    request("add", "RTM_NEWADDR", link, kept.net, RouteNetlinkMessage::NewAddress(message))
+        .flags(NLM_F_CREATE | NLM_F_EXCL)
 }
 
 /// How long an IPv6 address lasts, in seconds from now; `u32::MAX` is for ever. The kernel deletes it afterwards.
@@ -104,14 +224,17 @@ fn message(index: u32, address: &Address) -> AddressMessage {
 /// # Errors
 /// `ENODEV`: the link is gone.
 pub fn list(net: &Kernel, link: &Link) -> Result<Vec<Address>> {
+    let answers = net.call(list_request(link))?;
+    Ok(answers.iter().filter_map(|answer| read(answer, link.index)).collect())
+}
+
+fn list_request(link: &Link) -> Request {
     let mut message = AddressMessage::default();
     message.header.index = link.index;
     let object = format!("addresses of {}", link.name);
-    let request = Request::new("list", object, RouteNetlinkMessage::GetAddress(message))
+    Request::new("list", object, RouteNetlinkMessage::GetAddress(message))
         .flags(NLM_F_DUMP)
-        .wire_name(format!("RTM_GETADDR dump dev={}", link.name));
-    let answers = net.call(request)?;
-    Ok(answers.iter().filter_map(|answer| read(answer, link.index)).collect())
+        .wire_name(format!("RTM_GETADDR dump dev={}", link.name))
 }
 
 /// Whether a link has an address, whatever its prefix. The answer that it has is one lookup, however many addresses there are.

@@ -25,10 +25,8 @@ impl Boot {
         let path = "/proc/sys/kernel/random/boot_id";
         let id = file::read_small(path).map_err(|error| OpError::io("read", path, &error))?.trim().to_owned();
         // The value of /proc/uptime, by one system call instead of five.
-        let clock = "the time since the machine's start";
-        let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|errno| OpError::errno("read", clock, errno))?;
-        let started = SystemTime::now().checked_sub(Duration::from(uptime));
-        let started = started.ok_or_else(|| OpError::state("read", clock, "the clock says that it was before 1970"))?;
+        let started = SystemTime::now().checked_sub(uptime()?);
+        let started = started.ok_or_else(|| OpError::state("read", CLOCK, "the clock says that it was before 1970"))?;
         Ok(Self { id, started })
     }
 
@@ -37,6 +35,17 @@ impl Boot {
     pub fn is_after(&self, written: SystemTime) -> bool {
         self.started.duration_since(written).is_ok_and(|before| before > Duration::from_secs(1))
     }
+}
+
+const CLOCK: &str = "the time since the machine's start";
+
+/// How long the machine has run, with the time that it slept.
+///
+/// # Errors
+/// As `clock_gettime(2)`.
+pub fn uptime() -> Result<Duration> {
+    let uptime = clock_gettime(ClockId::CLOCK_BOOTTIME).map_err(|errno| OpError::errno("read", CLOCK, errno))?;
+    Ok(Duration::from(uptime))
 }
 
 #[cfg(test)]

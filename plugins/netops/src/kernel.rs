@@ -85,7 +85,7 @@ impl Request {
         self
     }
 
-    /// The answer is decoded with the attributes that only [`crate::link::details`] uses.
+    /// The answer is decoded with the attributes that only [`crate::link::details`] and [`crate::addr::kept`] use.
     pub(crate) fn in_detail(mut self) -> Self {
         self.in_detail = true;
         self

@@ -253,6 +253,63 @@ if struct.unpack("=i", netlink.recv(4096)[16:20])[0]: sys.exit("no xdp")
     assert!(node.host().link("dev1").up);
 }
 
+/// All that `ip address add` can say of an address; times are compared coarsely, and the kernel's own link-local one is its.
+#[test]
+fn addresses_come_back_as_they_were() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    for address in [
+        "10.1.2.1 peer 10.1.2.2",
+        "10.1.3.1/24 valid_lft 6000 preferred_lft 3000",
+        "10.1.4.1/24 noprefixroute",
+        "10.1.5.1/24 metric 500 label dev1:x",
+        "10.1.6.1/24 scope link broadcast 10.1.6.77",
+        "10.1.7.1/24",
+        "fd02::1/64 valid_lft 6000 preferred_lft 0 nodad",
+        "fd03::1 peer fd03::2 nodad",
+        "fd04::1/64 nodad metric 77",
+        "fe80::1/64 nodad",
+    ] {
+        let broadcast = if address.starts_with("10.1.7.") { " broadcast +" } else { "" };
+        ip(host, &format!("address add {address}{broadcast} dev dev1"));
+    }
+    host.wait_until_settled("dev1");
+    let state = || {
+        let shown = sh(
+            host,
+            "ip address show dev dev1 | grep -E 'inet|lft' | sed -E 's/(59|29)[0-9][0-9]sec/\\100sec/g; s/(60|30)00sec/LATER/g'
+             ip route show dev dev1; ip -6 route show dev dev1 | sed -E 's/expires [0-9]+sec//'",
+        );
+        let mut lines: Vec<String> =
+            shown.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+        lines.sort();
+        lines
+    };
+    let pod = node.container();
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    let before = state();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    attached.del().ok();
+    host.wait_until_settled("dev1");
+    assert_eq!(state(), before);
+}
+
+/// The time that an address has left passes while the device is away.
+#[test]
+fn an_address_that_expires_meanwhile_does_not_come_back() {
+    let node = node();
+    device(&node);
+    let host = node.host();
+    ip(host, "address add 10.1.3.1/24 dev dev1 valid_lft 2 preferred_lft 1");
+    let pod = node.container();
+    let attached = Attached::add(&node, &config(json!({"ipam": {}})), &pod);
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    attached.del().ok();
+    let shown = sh(host, "ip address show dev dev1");
+    assert!(!shown.contains("10.1.3.1"), "{shown}");
+}
+
 /// A record of an earlier version has neither sysctls nor the details of addresses.
 #[test]
 fn a_record_of_an_earlier_version_brings_the_device_home() {

@@ -363,7 +363,8 @@ fn restore(host: &Kernel, link: &Link, device: &Device) -> Result<()> {
     later.note(outcome);
     let was = Link { up: device.up && is_safe, master: None, ..link.clone() };
     let (details, vlans) = (details::Values::new(), Vec::new());
-    let before = Before { link: was, addresses: device.addresses().collect(), details, vlans };
+    let addresses = device.addresses().collect();
+    let before = Before { link: was, addresses, kept: device.kept()?, details, vlans };
     before.restore(link).into_iter().for_each(|request| later.run(request));
     if device.master.is_some() {
         let cost = details::read(host, link).map(|now| details::restore_cost(link, &device.details, &now));

@@ -5,13 +5,14 @@
 //! DEL goes by what is in this folder, which is root's alone.
 
 use std::fs::DirBuilder;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use cni_spec::Attachment;
 use ipnetwork::IpNetwork;
-use netops::addr::Address;
-use netops::boot::Boot;
+use netops::addr::{Address, Kept};
+use netops::boot::{self, Boot};
 use netops::bridge_port::Vlans;
 use netops::error::Result;
 use netops::link::details::Values;
@@ -88,6 +89,12 @@ pub struct Device {
     pub master: Option<(u32, String)>,
     /// Its addresses, with prefixes, and whether they were used without looking for duplicates.
     pub addresses: Vec<(String, bool)>,
+    /// Its addresses with all that the kernel says of them.
+    #[serde(default)]
+    pub kept: Option<Vec<KeptAddress>>,
+    /// The machine's time since its start when they were read, in seconds.
+    #[serde(default)]
+    pub read_at: u64,
     /// Its further settings, as [`netops::link::details`]; records of earlier versions have none.
     #[serde(default)]
     pub details: Values,
@@ -102,7 +109,7 @@ impl Record {
     /// # Errors
     /// The boot's number cannot be read.
     pub fn new(attachment: &Attachment, netns: &Netns, before: &Before, master: Option<&Link>) -> Result<Self> {
-        let Before { link, addresses, details, vlans } = before;
+        let Before { link, addresses, kept, details, vlans } = before;
         let vlan = |vlans: &Vlans| (vlans.first, vlans.last, vlans.pvid, vlans.untagged);
         let text = |mac: Option<Mac>| mac.map(|mac| mac.to_string());
         Ok(Self {
@@ -132,6 +139,8 @@ impl Record {
                 alias: link.alias.clone().unwrap_or_default(),
                 master: master.map(|master| (master.index, master.name.clone())),
                 addresses: addresses.iter().map(|address| (address.net.to_string(), address.nodad)).collect(),
+                kept: Some(kept.iter().map(KeptAddress::from).collect()),
+                read_at: boot::uptime()?.as_secs(),
                 details: details.clone(),
                 vlans: vlans.iter().map(vlan).collect(),
             },
@@ -173,6 +182,8 @@ impl Record {
             alias,
             master,
             addresses,
+            kept,
+            read_at,
             details,
             vlans,
         } = &self.device;
@@ -184,7 +195,7 @@ impl Record {
                 "mtu": mtu, "up": up, "promisc": promisc, "allmulti": allmulti, "no_arp": no_arp,
                 "multicast": multicast, "tx_queue_len": tx_queue_len, "group": group, "alt_names": alt_names, "alias": alias,
                 "master": master, "addresses": addresses, "details": details,
-                "vlans": vlans,
+                "vlans": vlans, "read_at": read_at, "kept": kept.as_ref().map(|all| all.iter().map(KeptAddress::to_json).collect::<Vec<_>>()),
             },
         });
         file::replace(&path(self.names()), format!("{content}\n").as_bytes(), 0o600)
@@ -204,6 +215,15 @@ impl Device {
         self.kind.is_empty()
     }
 
+    /// Its addresses that have not ended meanwhile. A record of an earlier version says less of them: [`Device::addresses`].
+    ///
+    /// # Errors
+    /// The clock cannot be read.
+    pub fn kept(&self) -> Result<Vec<Kept>> {
+        let elapsed = boot::uptime()?.as_secs().saturating_sub(self.read_at);
+        Ok(self.kept.iter().flatten().filter_map(|address| address.after(elapsed)).collect())
+    }
+
     /// Its VLANs as a port of a bridge.
     #[must_use]
     pub fn vlans(&self) -> Vec<Vlans> {
@@ -211,10 +231,53 @@ impl Device {
         self.vlans.iter().map(vlan).collect()
     }
 
-    /// Its addresses, but for what is none.
+    /// Its addresses in a record of an earlier version, but for what is none.
     pub fn addresses(&self) -> impl Iterator<Item = Address> {
         let parse = |text: &String| text.parse::<IpNetwork>().ok();
-        self.addresses.iter().filter_map(move |(net, nodad)| Some(Address { nodad: *nodad, ..parse(net)?.into() }))
+        self.addresses
+            .iter()
+            .filter(|_| self.kept.is_none())
+            .filter_map(move |(net, nodad)| Some(Address { nodad: *nodad, ..parse(net)?.into() }))
+    }
+}
+
+/// An address of the device on the host; the fields are those of [`Kept`].
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct KeptAddress {
+    net: IpNetwork,
+    peer: Option<IpAddr>,
+    broadcast: Option<Ipv4Addr>,
+    scope: u8,
+    flags: u32,
+    label: Option<String>,
+    metric: Option<u32>,
+    protocol: Option<u8>,
+    lifetimes: [u32; 2],
+}
+
+impl From<&Kept> for KeptAddress {
+    fn from(kept: &Kept) -> Self {
+        let Kept { net, peer, broadcast, scope, flags, ref label, metric, protocol, lifetimes } = *kept;
+        Self { net, peer, broadcast, scope, flags, label: label.clone(), metric, protocol, lifetimes }
+    }
+}
+
+impl KeptAddress {
+    fn to_json(&self) -> serde_json::Value {
+        let Self { net, peer, broadcast, scope, flags, label, metric, protocol, lifetimes } = self;
+        json!({
+            "net": net, "peer": peer, "broadcast": broadcast, "scope": scope, "flags": flags, "label": label,
+            "metric": metric, "protocol": protocol, "lifetimes": lifetimes,
+        })
+    }
+
+    /// The address as it is so many seconds later; `None` if it has ended.
+    fn after(&self, elapsed: u64) -> Option<Kept> {
+        let Self { net, peer, broadcast, scope, flags, label, metric, protocol, lifetimes } = self.clone();
+        let elapsed = u32::try_from(elapsed).unwrap_or(u32::MAX);
+        let lifetimes = lifetimes.map(|time| if time == u32::MAX { time } else { time.saturating_sub(elapsed) });
+        let [_, valid] = lifetimes;
+        (valid > 0).then_some(Kept { net, peer, broadcast, scope, flags, label, metric, protocol, lifetimes })
     }
 }
 

@@ -8,7 +8,7 @@ use nix::errno::Errno;
 
 use super::details::{self, Values};
 use super::{Link, LinkName, Mac, Place, Settings, Target, delete_alt_names, find, find_index, get, list, set};
-use crate::addr::{self, Address};
+use crate::addr::{self, Address, Kept};
 use crate::bridge_port::{self, Vlans};
 use crate::error::{OpError, Result};
 use crate::kernel::{Kernel, Request};
@@ -113,6 +113,8 @@ pub struct Before {
     pub link: Link,
     /// Its addresses, except those that the kernel creates itself (`fe80::/10`).
     pub addresses: Vec<Address>,
+    /// Its addresses with all that can be said of them, and those in `fe80::/10` that are not the kernel's own.
+    pub kept: Vec<Kept>,
     /// What the kernel makes anew in each namespace ([`details`]).
     pub details: Values,
     /// Its VLANs, if it is a port of a bridge.
@@ -134,7 +136,7 @@ impl Before {
         let bridge = link.master.filter(|_| link.port.is_some());
         let vlans = bridge.map(|bridge| bridge_port::list_vlans(net, bridge, link.index)).transpose()?;
         let vlans = bridge_port::ranges(&vlans.unwrap_or_default());
-        Ok(Self { link: link.clone(), addresses, details, vlans })
+        Ok(Self { link: link.clone(), addresses, kept: addr::kept(net, link)?, details, vlans })
     }
 
     /// The requests that restore master, addresses and state of the link, which is back as `now`. Its sysctls come before:
@@ -142,6 +144,8 @@ impl Before {
     pub fn restore(&self, now: &Link) -> Vec<Request> {
         let settings = Settings { up: Some(self.link.up), master: self.link.master, ..Settings::default() };
         let state = set(&now.into(), &settings);
-        std::iter::once(state).chain(self.addresses.iter().map(|address| addr::add(now, address))).collect()
+        let kept = self.kept.iter().map(|kept| addr::add_kept(now, kept));
+        let plain = self.addresses.iter().filter(|_| self.kept.is_empty()).map(|address| addr::add(now, address));
+        std::iter::once(state).chain(kept).chain(plain).collect()
     }
 }
