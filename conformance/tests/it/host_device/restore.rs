@@ -6,7 +6,6 @@ use crate::subjects::{node, ours, reference_or_skip, skip};
 use serde_json::{Value, json};
 use std::process::Command;
 use testns::{Attachment, Namespace, Node, Verb};
-use testns::{Attachment, Namespace, Node, Verb};
 
 /// Runs a script of the shell's and returns what it prints.
 #[track_caller]
