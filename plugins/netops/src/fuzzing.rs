@@ -9,7 +9,7 @@ use crate::answer::{Answer, Frames};
 use crate::bridge_port::{self, Vlans};
 use crate::error::OpError;
 use crate::kernel::{Request, encode, parse};
-use crate::link::{Link, Mac};
+use crate::link::{self, Link, Mac};
 use crate::nft::{self, Transaction};
 use crate::packet::Datagram;
 use crate::route::{self, Route};
@@ -40,7 +40,11 @@ pub fn decode(bytes: &[u8]) -> Vec<(u32, usize, Decoded)> {
 fn decode_answer(answer: Answer<'_>) -> Decoded {
     let failed = |cause| Decoded::Failed(OpError::new("read", "an answer", cause));
     match answer {
-        Answer::Object(bytes) => parse(bytes, false).map_or_else(failed, |message| read(&message)),
+        Answer::Object(bytes) => {
+            // With the attributes that a device's settings are in, too.
+            drop(parse(bytes, true).map(|message| link::details::of(&message)));
+            parse(bytes, false).map_or_else(failed, |message| read(&message))
+        }
         Answer::Done => Decoded::Done,
         Answer::Failed(cause) => failed(cause),
         Answer::Noise => Decoded::Other,
