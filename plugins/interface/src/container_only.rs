@@ -15,7 +15,7 @@ use crate::{host_veth, veth};
 /// known to be the container's; unless it belongs to another network.
 ///
 /// The container can change name and alias, and put another link in their place. Where nothing that was found has the Ethernet
-/// address of ADD's result, [`Lost`] looks for one that has.
+/// address of ADD's result, one that has is looked for.
 ///
 /// # Errors
 /// The link is still there, or could not be read.
