@@ -42,7 +42,9 @@ fn decode_answer(answer: Answer<'_>) -> Decoded {
     match answer {
         Answer::Object(bytes) => {
             // With the attributes that a device's settings are in, too.
-            drop(parse(bytes, true).map(|message| link::details::of(&message)));
+            drop(
+                parse(bytes, true).map(|message| link::details::take_all(&mut link::details::Values::new(), &message)),
+            );
             parse(bytes, false).map_or_else(failed, |message| read(&message))
         }
         Answer::Done => Decoded::Done,

@@ -96,16 +96,16 @@ const XDP: [(&str, u32); 3] = [("driver", 4), ("generic", 2), ("hardware", 8)];
 /// `ENODEV`: the link is gone.
 pub fn read(net: &Kernel, link: &Link) -> Result<Values> {
     let reply = net.call(get_request(&link.into()).in_detail())?;
-    Ok(reply.iter().flat_map(of).collect())
+    let mut values = Values::new();
+    reply.iter().for_each(|answer| take_all(&mut values, answer));
+    Ok(values)
 }
 
-/// Those in one answer of the kernel's.
-pub(crate) fn of(answer: &RouteNetlinkMessage) -> Values {
-    let mut values = Values::new();
+/// Takes those in one answer of the kernel's.
+pub(crate) fn take_all(values: &mut Values, answer: &RouteNetlinkMessage) {
     if let RouteNetlinkMessage::NewLink(LinkMessage { attributes, .. }) = answer {
-        attributes.iter().for_each(|attribute| take(&mut values, attribute));
+        attributes.iter().for_each(|attribute| take(values, attribute));
     }
-    values
 }
 
 fn take(values: &mut Values, attribute: &LinkAttribute) {
