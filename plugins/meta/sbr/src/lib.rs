@@ -49,8 +49,8 @@ impl ChainedPlugin for Sbr {
         }
         let link = call.attached.link(pod)?;
         let routes = routes_of(inside, &link, &ips)?;
-        let told = &call.attached.result.routes;
-        let moving = Moving { inside, txn, own, link: &link, ips: &ips, routes: &routes, told };
+        let prev_routes = &call.attached.result.routes;
+        let moving = Moving { inside, txn, own, link: &link, ips: &ips, routes: &routes, prev_routes };
         let mut first = FIRST_TABLE;
         for ip in &ips {
             let (table, is_earlier) = table_for(inside, &link, own, ip, first)?;
@@ -211,14 +211,14 @@ struct Moving<'a> {
     ips: &'a [&'a Ip],
     routes: &'a [Whole],
     /// Those of prevResult.
-    told: &'a [ResultRoute],
+    prev_routes: &'a [ResultRoute],
 }
 
 impl Moving<'_> {
     /// Fills the table of an address: the default route, and a copy of the interface's routes. A route that belongs to the subnet
     /// of one of the addresses is copied to its table alone; others to all of the family.
     fn fill(&self, table: u32, ip: &Ip, is_earlier: bool) -> Result<(), CniError> {
-        let Self { inside, txn, own, link, ips, routes, told } = *self;
+        let Self { inside, txn, own, link, ips, routes, prev_routes } = *self;
         let ipv6 = ip.address.is_ipv6();
         let belongs = |route: &Whole, ip: &Ip| {
             let hop =
@@ -235,9 +235,9 @@ impl Moving<'_> {
         if let Some(gateway) = gateway_of(&own.gateways, ip) {
             // By prevResult DEL knows that the main table had a default route, and a copy takes the place of the own one. Without
             // it, or where that is by another gateway, both are there.
-            let is_told = told.iter().any(|route| route.is_default() && route.dst.is_ipv6() == ipv6);
+            let is_default_of_prev = prev_routes.iter().any(|route| route.is_default() && route.dst.is_ipv6() == ipv6);
             let is_replaced = own.gateways.contains(&gateway);
-            let is_beside = copies.iter().any(is_default) && (is_replaced || !is_told);
+            let is_beside = copies.iter().any(is_default) && (is_replaced || !is_default_of_prev);
             if is_beside {
                 for copy in copies.iter_mut().filter(|copy| is_default(copy)) {
                     *copy = copy.with_metric(copy.metric().saturating_add(1));
@@ -340,14 +340,14 @@ fn rules_to_remove(
     link: Option<&Link>,
 ) -> netops::error::Result<Vec<(Rule, bool)>> {
     let Removal { table, gateways } = removing.removal;
-    let told: Vec<&Ip> = removing.attached.iter().flat_map(|prev| prev.ips()).collect();
-    let mut sources: BTreeSet<IpAddr> = told.iter().map(|ip| ip.address.ip()).collect();
+    let prev_ips: Vec<&Ip> = removing.attached.iter().flat_map(|prev| prev.ips()).collect();
+    let mut sources: BTreeSet<IpAddr> = prev_ips.iter().map(|ip| ip.address.ip()).collect();
     if let Some(link) = link {
         sources.extend(addr::list(inside, link)?.into_iter().map(|address| address.net.ip()));
     }
     let mut removed = Vec::new();
     for source in sources {
-        let gateway = told.iter().find(|ip| ip.address.ip() == source).and_then(|ip| gateway_of(gateways, ip));
+        let gateway = prev_ips.iter().find(|ip| ip.address.ip() == source).and_then(|ip| gateway_of(gateways, ip));
         let mut rules = Vec::new();
         for (rule, found) in tables::rules_of(inside, source)? {
             if table.is_none_or(|own| own == found) {
@@ -389,11 +389,11 @@ fn move_back(
         return Ok(());
     }
     for ipv6 in [false, true] {
-        let is_told = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
+        let is_default_of_prev = |route: &ResultRoute| route.is_default() && route.dst.is_ipv6() == ipv6;
         let known = removing.attached.filter(|prev| prev.interface().is_some());
         let routes = whole::list(inside, link.index, table, ipv6)?;
         let is_beside = routes.iter().any(|route| route.protocol() == tables::MADE_BESIDE_COPIES);
-        let had_default = is_beside || known.is_none_or(|prev| prev.result.routes.iter().any(is_told));
+        let had_default = is_beside || known.is_none_or(|prev| prev.result.routes.iter().any(is_default_of_prev));
         for route in routes {
             let is_made = matches!(route.protocol(), tables::MADE_BY_ADD | tables::MADE_BESIDE_COPIES);
             if !is_made && (!is_default(&route) || had_default) {

@@ -67,7 +67,7 @@ fn take_back(link: &Link, from: Place<'_>, to: Place<'_>, why: &OpError) -> Resu
     }
 }
 
-/// As [`transfer`], by way of a new namespace, which nobody else can reach: there it loses the further names that links of
+/// As [`transfer`], by way of a new namespace, which no other process can reach: there it loses the further names that links of
 /// the place where it goes have. In a namespace that is not the caller's alone they could come back at once.
 ///
 /// # Errors
@@ -101,7 +101,7 @@ fn leave_names(link: &Link, way: Place<'_>, to: Place<'_>) -> Result<()> {
     if taken.is_empty() { Ok(()) } else { way.kernel.run(delete_alt_names(&link.into(), &taken)) }
 }
 
-/// A name that nobody can guess.
+/// A name that a container cannot guess.
 fn unused_name() -> String {
     format!("cni{}", Mac::random().to_string().replace(':', ""))
 }
