@@ -46,7 +46,6 @@ pub mod conflist;
 mod plugin_object;
 mod raw;
 pub mod regular;
-pub mod schemas;
 
 // Execution.
 mod add;

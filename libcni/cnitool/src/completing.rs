@@ -108,5 +108,5 @@ pub(crate) fn plugins(current: &OsStr) -> Vec<CompletionCandidate> {
 
 /// Schemas.
 pub(crate) fn schemas(current: &OsStr) -> Vec<CompletionCandidate> {
-    beginning(current, libcni::schemas::NAMES.iter().map(|name| word(name, "")))
+    beginning(current, confs::schemas::names().map(|name| word(name, "")))
 }

@@ -2,11 +2,12 @@
 
 use crate::output::say;
 use anyhow::Context;
-use libcni::schemas::{self, NAMES};
+use confs::schemas;
 
 pub(crate) fn print(name: &str) -> anyhow::Result<()> {
     let schema = schemas::find(name).with_context(|| {
-        format!("cannot print schema {name}: there is none of this name. Schemas are {}", NAMES.join(", "))
+        let known: Vec<&str> = schemas::names().collect();
+        format!("cannot print schema {name}: there is none of this name. Schemas are {}", known.join(", "))
     })?;
     say(format!("{schema:#}\n").as_bytes())
 }

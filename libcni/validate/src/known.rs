@@ -29,6 +29,8 @@ pub struct Known {
     pub versions: &'static [SpecVersion],
     /// The parser of its keys: code 7 or 2, naming key and value.
     pub parse: fn(&Rc<ConfObject>, SpecVersion) -> Result<(), CniError>,
+    /// Its page in Markdown. Tables whose first column is named `key` describe its keys.
+    pub readme: &'static str,
 }
 
 impl fmt::Debug for Known {

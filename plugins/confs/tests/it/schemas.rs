@@ -1,245 +1,25 @@
-//! The schemas in `libcni/schemas`: they are what the parsers say, and another validator reads them the same way.
-//!
-//! `UPDATE_EXPECT=1 cargo test -p confs --test it -- schemas` writes them.
-
-mod ask;
-mod readme;
+//! The schemas: another validator reads them the way the parsers read configurations.
 
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::LazyLock;
 
-use ask::{Answer, Asker};
 use boon::{Compiler, Draft, SchemaIndex, Schemas};
-use cni_spec::{AddResult, CniError, ConfObject, SpecVersion, json as cni_json};
-use expect_test::expect_file;
+use cni_spec::{AddResult, ConfObject, SpecVersion};
+use confs::schemas::{accepted, find, names, put};
+use expect_test::expect;
 use libcni::NetworkConf;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use validate::{Known, Level, Role, Source, validate};
-
-const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 
 fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
 }
 
-/// What a plugin's parser says about an object.
-fn parse(plugin: &Known, value: &Value) -> Answer {
-    match ConfObject::parse(value.to_string().as_bytes()).map(Rc::new) {
-        Ok(object) => {
-            let error = (plugin.parse)(&object, SpecVersion::LATEST).err().map(named);
-            Answer { error, ignored: object.ignored() }
-        }
-        Err(error) => Answer { error: Some(named(error)), ..Answer::default() },
-    }
+fn parser_accepts(plugin: &Known, value: &Value) -> bool {
+    ConfObject::parse(value.to_string().as_bytes())
+        .is_ok_and(|object| (plugin.parse)(&Rc::new(object), SpecVersion::LATEST).is_ok())
 }
-
-fn named(error: CniError) -> (String, String) {
-    (error.key().unwrap_or_default().to_owned(), error.msg)
-}
-
-/// A config that every plugin accepts: one of them needs each key.
-fn accepted(plugin: &Known) -> Value {
-    let mut base = json!({
-        "name": "pods",
-        "type": plugin.name,
-        "ipam": {"type": "host-local", "ranges": [[{"subnet": "10.1.0.0/24"}]]},
-        "master": "eth0",
-        "vrfname": "blue",
-        "runtimeConfig": {"portMappings": [{"hostPort": 8080, "containerPort": 80, "protocol": "tcp", "hostIP": ""}]},
-    });
-    if plugin.name == "static" {
-        base["ipam"] = json!({"type": "static", "addresses": [{"address": "10.1.0.5/24"}]});
-    }
-    assert!(parse(plugin, &base).error.is_none(), "{}: {:?}", plugin.name, parse(plugin, &base).error);
-    base
-}
-
-/// The schema of a plugin's object.
-fn plugin(plugin: &Known) -> Value {
-    let asker = Asker { parse: &|value| parse(plugin, value), base: accepted(plugin) };
-    let mut own = asker.schema(&[]);
-    let mut properties = own["properties"].take().as_object().cloned().unwrap_or_default();
-    // Of every plugin (`PluginConf`), whether its own keys name it or not.
-    let ipam = properties.entry("ipam").or_insert_with(|| json!({"type": ["object", "null"]}));
-    let ipam_type = json!({"type": ["string", "null"]});
-    merge(&mut ipam["properties"], json!({"type": ipam_type}));
-    let required: Vec<&str> = ["ipam", "master", "vrfname"].into_iter().filter(|key| asker.requires(key)).collect();
-    for key in &required {
-        let kind = &mut properties[*key]["type"];
-        *kind = kind[0].take();
-    }
-    let mut schema = json!({
-        "$schema": DRAFT,
-        "title": match plugin.role {
-            Role::Address => format!("A network whose addresses are {}'s", plugin.name),
-            _ => format!("CNI plugin {}", plugin.name),
-        },
-        "type": "object",
-        "properties": properties,
-    });
-    if !required.is_empty() {
-        schema["required"] = json!(required);
-    }
-    let text = std::fs::read_to_string(readme::of(plugin)).unwrap();
-    readme::describe(&mut schema, &text, plugin);
-    schema
-}
-
-fn merge(object: &mut Value, more: Value) {
-    if object.is_null() {
-        *object = json!({});
-    }
-    for (key, value) in more.as_object().unwrap() {
-        let entries = object.as_object_mut().unwrap();
-        entries.entry(key.clone()).or_insert_with(|| value.clone());
-    }
-}
-
-fn names(role: impl Fn(Role) -> bool) -> Vec<&'static str> {
-    confs::ALL.iter().filter(|one| role(one.role)).map(|one| one.name).collect()
-}
-
-/// Of a plugin's object in a list: which plugin's schema it has to agree with.
-fn any_plugin() -> Value {
-    let is = |key: &str, name: &str| json!({"properties": {key: {"const": name}}, "required": [key]});
-    let own = confs::ALL.iter().filter(|one| one.role != Role::Address);
-    let own = own.map(|one| json!({"if": is("type", one.name), "then": {"$ref": format!("{}.json", one.name)}}));
-    let address = names(|role| role == Role::Address).into_iter().map(|name| {
-        json!({
-            "if": {"properties": {"ipam": {"type": "object", "properties": {"type": {"const": name}}, "required": ["type"]}},
-                   "required": ["ipam"]},
-            "then": {"$ref": format!("{name}.json")},
-        })
-    });
-    let others = names(|role| role != Role::Address);
-    let known = names(|_| true);
-    json!({
-        "$schema": DRAFT,
-        "title": "CNI plugin",
-        "description": "A plugin of a list, or a file *.conf. Keys of plugins of another make are not checked.",
-        "type": "object",
-        "properties": {
-            "type": {
-                "description": "The plugin: the file name of its executable.",
-                "type": "string",
-                "pattern": r"^[^/\x00-\x1f\x7f]+$",
-                "not": {"enum": [".", ".."]},
-                "anyOf": [{"enum": others}, {}],
-            },
-            "name": {"type": ["string", "null"]},
-            "log": log("Where the plugin records its calls, if neither environment nor node decide."),
-            "capabilities": {
-                "description": "What the runtime adds to runtimeConfig, such as \"portMappings\": true.",
-                "type": ["object", "null"],
-                "additionalProperties": {"type": ["boolean", "null"]},
-            },
-        },
-        "required": ["type"],
-        "allOf": own.collect::<Vec<_>>(),
-        "if": {"properties": {"type": {"enum": known}}},
-        "then": {
-            "allOf": address.collect::<Vec<_>>(),
-            "properties": {"ipam": {"properties": {"type": {"not": {"enum": others}}}}},
-        },
-    })
-}
-
-/// A value that means nothing is ignored, so none is refused.
-fn log(text: &str) -> Value {
-    json!({"description": text, "examples": ["journal", "file", "stderr", "off"]})
-}
-
-fn list() -> Value {
-    let flag = |text: &str| {
-        json!({
-            "description": text,
-            "type": ["boolean", "string"],
-            "pattern": "^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$",
-        })
-    };
-    let versions = SpecVersion::ALL.iter().map(|version| json!(version.as_str()));
-    let versions: Vec<Value> = versions.chain([json!(""), Value::Null]).collect();
-    json!({
-        "$schema": DRAFT,
-        "title": "CNI network",
-        "description": "A file *.conflist.",
-        "type": "object",
-        "properties": {
-            "cniVersion": {"description": "The version of the specification.", "type": ["string", "null"]},
-            "cniVersions": {
-                "description": "Versions, of which the newest counts that the runtime knows.",
-                "type": ["array", "null"],
-                "items": {"type": "string"},
-            },
-            "name": {
-                "description": "The network's name, unique on the node.",
-                "type": "string",
-                "pattern": r"^[a-zA-Z0-9][a-zA-Z0-9_.\-]{0,254}$",
-            },
-            "log": log("Where a runtime records its operations on this network, if neither environment nor node decide."),
-            "disableCheck": flag("CHECK is not called."),
-            "disableGC": flag("GC is not called."),
-            "loadOnlyInlinedPlugins": flag("Files beside this one, in a folder of the network's name, add no plugins."),
-            "plugins": {
-                "description": "The plugins, in the order of ADD.",
-                "type": "array",
-                "minItems": 1,
-                "items": {"$ref": "plugin.json"},
-            },
-        },
-        "required": ["name"],
-        "anyOf": [
-            {"required": ["plugins"]},
-            {"not": {"anyOf": [
-                {"required": ["type"]},
-                {"properties": {"loadOnlyInlinedPlugins": {"enum": [true, "true"]}}, "required": ["loadOnlyInlinedPlugins"]},
-            ]}},
-        ],
-        "if": {"properties": {"cniVersions": {"type": "array"}}, "required": ["cniVersions"]},
-        "else": {"properties": {"cniVersion": {"enum": versions}}},
-    })
-}
-
-/// The result of ADD in its newest form.
-fn result() -> Value {
-    let parse = |value: &Value| {
-        let ignored = std::cell::RefCell::default();
-        let error = cni_json::decode_noting::<AddResult>(value, &ignored).err();
-        let error = error.map(|error| (error.path.clone(), error.to_string()));
-        Answer { error, ignored: ignored.into_inner() }
-    };
-    let base = json!({
-        "ips": [{"address": "10.1.0.5/24"}],
-        "routes": [{"dst": "0.0.0.0/0"}],
-    });
-    let mut own = Asker { parse: &parse, base }.schema(&[]);
-    for (list, key) in [("ips", "address"), ("routes", "dst")] {
-        let entry = &mut own["properties"][list]["items"];
-        let kind = &mut entry["properties"][key]["type"];
-        *kind = kind[0].take();
-        entry["required"] = json!([key]);
-    }
-    let versions = [json!(SpecVersion::V1_0_0.as_str()), json!(SpecVersion::V1_1_0.as_str()), json!(""), Value::Null];
-    own["properties"]["cniVersion"] = json!({"enum": versions});
-    let mut schema = json!({
-        "$schema": DRAFT,
-        "title": "CNI result",
-        "description": "What ADD prints, and prevResult, in version 1.0.0 and later.",
-    });
-    merge(&mut schema, own);
-    schema
-}
-
-/// Every schema, by its file's name.
-fn all() -> Vec<(String, Value)> {
-    let mut all =
-        vec![("conflist".to_owned(), list()), ("plugin".to_owned(), any_plugin()), ("result".to_owned(), result())];
-    all.extend(confs::ALL.iter().map(|one| (one.name.to_owned(), plugin(one))));
-    all
-}
-
-static ALL: LazyLock<Map<String, Value>> = LazyLock::new(|| all().into_iter().collect());
 
 /// The validator of another make, with a schema as `cnitool schema` prints it. It checks the schema, too.
 struct Validator(Schemas, SchemaIndex);
@@ -248,7 +28,7 @@ impl Validator {
     fn new(name: &str) -> Self {
         let (mut schemas, mut compiler) = (Schemas::new(), Compiler::new());
         compiler.set_default_draft(Draft::V2020_12);
-        compiler.add_resource("schema.json", libcni::schemas::find(name).unwrap()).unwrap();
+        compiler.add_resource("schema.json", find(name).unwrap()).unwrap();
         let index = compiler.compile("schema.json", &mut schemas).unwrap_or_else(|error| panic!("{name}: {error:#}"));
         Self(schemas, index)
     }
@@ -289,14 +69,88 @@ pub(crate) fn compare(text: &str, errors: &[&str]) {
 }
 
 #[test]
-fn schemas_are_what_the_parsers_say() {
-    for (name, schema) in ALL.iter() {
-        let path = folder("libcni/schemas").join(format!("{name}.json"));
-        expect_file![path].assert_eq(&format!("{}\n", serde_json::to_string_pretty(schema).unwrap()));
+fn every_schema_is_complete_by_itself() {
+    for name in names() {
+        let (schema, _checked) = (find(name).unwrap(), Validator::new(name));
+        let own = schema["properties"].as_object().unwrap();
+        assert!(schema["title"].is_string() && !own.is_empty(), "{name}: {schema}");
     }
-    let known: Vec<&str> = libcni::schemas::NAMES.to_vec();
-    assert_eq!(known, ALL.keys().map(String::as_str).collect::<Vec<_>>());
-    assert_eq!(std::fs::read_dir(folder("libcni/schemas")).unwrap().count(), known.len() + 1, "and a README");
+    assert_eq!(find("brigde"), None);
+}
+
+#[test]
+fn a_schema_has_the_keys_that_the_parser_has_fields_for() {
+    expect![[r#"
+        {
+          "$schema": "https://json-schema.org/draft/2020-12/schema",
+          "title": "CNI plugin dummy",
+          "type": "object",
+          "properties": {
+            "ipam": {
+              "type": "object",
+              "properties": {
+                "type": {
+                  "type": [
+                    "string",
+                    "null"
+                  ]
+                }
+              }
+            }
+          },
+          "required": [
+            "ipam"
+          ]
+        }"#]]
+    .assert_eq(&format!("{:#}", find("dummy").unwrap()));
+    expect![[r#"
+        {
+          "$schema": "https://json-schema.org/draft/2020-12/schema",
+          "title": "CNI plugin sbr",
+          "type": "object",
+          "properties": {
+            "table": {
+              "type": [
+                "integer",
+                "null"
+              ],
+              "minimum": 1,
+              "maximum": 4294967295,
+              "description": "only makes the rules, to this table; routes stay where the earlier plugin put them"
+            },
+            "gateways": {
+              "type": [
+                "array",
+                "null"
+              ],
+              "items": {
+                "type": "string"
+              },
+              "description": "the default gateway, one for a family (default: those of the addresses)"
+            },
+            "addSourceHints": {
+              "type": [
+                "boolean",
+                "null"
+              ],
+              "description": "routes to the interface's subnets stay in the main table, with its address as source. Errors of it are logged only (default: `false`)"
+            },
+            "ipam": {
+              "type": [
+                "object",
+                "null"
+              ],
+              "properties": {
+                "type": {
+                  "type": [
+                    "string",
+                    "null"
+                  ]
+                }
+              }
+            }
+          }
+        }"#]].assert_eq(&format!("{:#}", find("sbr").unwrap()));
 }
 
 /// Values of every type, of which each key accepts some.
@@ -323,11 +177,11 @@ fn places(schema: &Value, place: &[String], found: &mut Vec<Vec<String>>) {
 /// Tries every value in every place: the schema refuses none that the parser accepts.
 fn try_all(name: &str, validator: &Validator, base: &Value, accepts: &dyn Fn(&Value) -> bool) {
     let (mut all, mut refused) = (Vec::new(), 0);
-    places(&ALL[name], &[], &mut all);
+    places(&find(name).unwrap(), &[], &mut all);
     for place in all.iter().skip(1) {
         for value in values() {
             let mut whole = base.clone();
-            ask::put(&mut whole, place, value);
+            put(&mut whole, place, value);
             if validator.refused(&whole).is_some() {
                 refused += 1;
                 assert!(
@@ -344,9 +198,9 @@ fn try_all(name: &str, validator: &Validator, base: &Value, accepts: &dyn Fn(&Va
 #[test]
 fn no_schema_refuses_what_the_parser_accepts() {
     for known in confs::ALL {
-        try_all(known.name, &Validator::new(known.name), &accepted(known), &|value| {
-            parse(known, value).error.is_none()
-        });
+        let base = accepted(known);
+        assert!(parser_accepts(known, &base), "{base}");
+        try_all(known.name, &Validator::new(known.name), &base, &|value| parser_accepts(known, value));
     }
     let base = json!({"cniVersion": "1.1.0", "ips": [{"address": "10.1.0.5/24"}], "routes": [{"dst": "0.0.0.0/0"}]});
     try_all("result", &RESULT, &base, &|value| AddResult::from_value(value, SpecVersion::LATEST).is_ok());
@@ -380,16 +234,21 @@ fn values_that_another_key_decides_about_are_accepted() {
     }
 }
 
+/// Keys of every plugin, which no page of one explains.
+const COMMON: [&str; 6] = ["args", "dns", "ipam", "log", "runtimeConfig", "type"];
+
 #[test]
-fn every_key_stands_in_its_plugins_readme() {
+fn every_key_has_a_type_and_is_explained_in_its_plugins_readme() {
     for known in confs::ALL {
+        let schema = find(known.name).unwrap();
         let own = match known.role {
-            Role::Address => &ALL[known.name]["properties"]["ipam"],
-            _ => &ALL[known.name],
+            Role::Address => &schema["properties"]["ipam"],
+            _ => &schema,
         };
         for (key, schema) in own["properties"].as_object().unwrap() {
-            let is_of_all = ["args", "dns", "ipam", "runtimeConfig", "type"].contains(&&**key);
-            assert!(is_of_all || schema.get("description").is_some(), "{} {key}", known.name);
+            let has_type = ["type", "enum", "anyOf"].iter().any(|word| schema.get(word).is_some());
+            assert!(has_type, "{} {key}: {schema}", known.name);
+            assert!(COMMON.contains(&&**key) || schema.get("description").is_some(), "{} {key}", known.name);
         }
     }
 }
@@ -398,9 +257,8 @@ fn every_key_stands_in_its_plugins_readme() {
 fn written() -> Vec<(PathBuf, String)> {
     let mut all = Vec::new();
     for known in confs::ALL {
-        let path = readme::of(known);
-        let text = std::fs::read_to_string(&path).unwrap();
-        let blocks = text.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let path = PathBuf::from(known.name);
+        let blocks = known.readme.split("```json\n").skip(1).filter_map(|rest| rest.split("```").next());
         all.extend(blocks.filter(|block| block.contains("\"plugins\"")).map(|block| (path.clone(), block.to_owned())));
     }
     let mut files = Vec::new();

@@ -41,7 +41,8 @@ fn path(place: Place<'_>) -> String {
     place.join(".").replace(".[", "[")
 }
 
-pub(super) fn put(base: &mut Value, place: Place<'_>, value: Value) {
+/// Puts a value into this place of another, whatever stood there. Key `[0]` is the first entry of a list.
+pub fn put(base: &mut Value, place: Place<'_>, value: Value) {
     match place.split_first() {
         None => *base = value,
         Some((first, rest)) if first == FIRST => match base {
@@ -116,7 +117,8 @@ impl Asker<'_> {
             "a list" => json!({"type": "array", "items": self.schema(&below(place, FIRST))}),
             _ if reason.starts_with("one of ") => self.text(place),
             _ => {
-                let (low, high) = numbers(reason).unwrap_or_else(|| panic!("{}: what is {reason:?}?", path(place)));
+                // The rule is the parser's alone.
+                let Some((low, high)) = numbers(reason) else { return json!({}) };
                 let (low, high) = self.narrowed(place, low, high);
                 let types = if reason.ends_with("or a name") { json!(["integer", "string"]) } else { json!("integer") };
                 json!({"type": types, "minimum": low, "maximum": high})
@@ -160,7 +162,9 @@ impl Asker<'_> {
         let forms = forms.iter().filter(|form| form.samples.iter().any(|sample| accepted(sample)));
         let patterns = accepted("").then_some("").into_iter().chain(forms.flat_map(|form| form.patterns).copied());
         let patterns: Vec<String> = patterns.map(|pattern| format!("^{pattern}$")).collect();
-        assert!(patterns.iter().any(|pattern| pattern != "^$"), "{}: no sample is accepted", path(place));
+        if patterns.iter().all(|pattern| pattern == "^$") {
+            return json!({"type": "string"});
+        }
         json!({"type": "string", "pattern": patterns.join("|")})
     }
 }
@@ -216,7 +220,7 @@ fn numbers(text: &str) -> Option<(i128, i128)> {
 }
 
 fn number_value(number: i128) -> Value {
-    serde_json::from_str(&number.to_string()).unwrap()
+    i64::try_from(number).map(Value::from).or_else(|_| u64::try_from(number).map(Value::from)).unwrap_or_default()
 }
 
 /// The words of `none of A, B`, `neither A nor B`, `expected A, B or C`.

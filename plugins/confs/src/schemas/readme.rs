@@ -1,26 +1,17 @@
-//! Descriptions of keys, from the tables of the plugins' READMEs.
-
-use std::path::PathBuf;
+//! Descriptions of keys, from the tables of the plugins' pages.
 
 use serde_json::{Value, json};
 use validate::{Known, Role};
-
-/// Where a plugin's keys are written about.
-pub(super) fn of(plugin: &Known) -> PathBuf {
-    let folders =
-        ["main", "meta", "ipam"].map(|kind| super::folder(&format!("plugins/{kind}/{}/README.md", plugin.name)));
-    folders.into_iter().find(|path| path.exists()).unwrap()
-}
 
 /// The words in backquotes.
 fn quoted(cell: &str) -> impl Iterator<Item = &str> {
     cell.split('`').skip(1).step_by(2)
 }
 
-/// Gives each key in the tables of `readme` its description.
-pub(super) fn describe(schema: &mut Value, readme: &str, plugin: &Known) {
+/// Gives each key in the tables of the plugin's page its description.
+pub(super) fn describe(schema: &mut Value, plugin: &Known) {
     let mut head: Vec<&str> = Vec::new();
-    for line in readme.lines() {
+    for line in plugin.readme.lines() {
         let Some(row) = line.strip_prefix("| ").and_then(|line| line.strip_suffix(" |")) else { continue };
         let cells: Vec<&str> = row.split('|').map(str::trim).collect();
         if cells[0].to_lowercase().starts_with("key") {
@@ -36,9 +27,8 @@ pub(super) fn describe(schema: &mut Value, readme: &str, plugin: &Known) {
         let text = format!("{}{default}", cells[cells.len() - 1]);
         for key in quoted(cells[0]) {
             let place = if plugin.role == Role::Address { "ipam." } else { "" };
-            if let Some(property) = find(schema, &format!("{place}{key}")) {
-                let entries = property.as_object_mut().unwrap();
-                entries.insert("description".to_owned(), json!(text));
+            if let Some(property) = find(schema, &format!("{place}{key}")).and_then(Value::as_object_mut) {
+                property.insert("description".to_owned(), json!(text));
             }
         }
     }
