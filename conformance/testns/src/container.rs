@@ -45,9 +45,9 @@ pub struct Attachment {
 }
 
 impl Container {
-    pub(crate) fn create(id: &str) -> Self {
+    pub(crate) fn create(id: &str, sysctls: &[(&str, &str)]) -> Self {
         let path = PathBuf::from("/run/netns").join(id);
-        Self { id: id.to_owned(), namespace: Namespace::create(&path) }
+        Self { id: id.to_owned(), namespace: Namespace::create(&path, sysctls) }
     }
 
     /// The container ID.

@@ -30,12 +30,16 @@ impl Namespace {
         Self::at(Path::new("/proc").join(task).join("ns/net"))
     }
 
-    /// Makes a new namespace and binds it at `path`.
-    pub(crate) fn create(path: &Path) -> Self {
+    /// Makes a new namespace with these sysctls and binds it at `path`.
+    pub(crate) fn create(path: &Path, sysctls: &[(&str, &str)]) -> Self {
         File::create_new(path).must(format_args!("create {}", path.display()));
         let bound = std::thread::scope(|scope| {
             let maker = scope.spawn(|| {
                 nix::sched::unshare(CloneFlags::CLONE_NEWNET)?;
+                for (key, value) in sysctls {
+                    let path = format!("/proc/sys/{key}");
+                    std::fs::write(&path, value).must(format_args!("write {value} to {path}"));
+                }
                 let source = Some("/proc/thread-self/ns/net");
                 nix::mount::mount(source, path, None::<&str>, MsFlags::MS_BIND, None::<&str>)
             });

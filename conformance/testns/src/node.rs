@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use crate::call::{Call, Reply, Verb};
 use crate::must::Must;
@@ -32,7 +32,12 @@ pub struct Node {
     search_path: Mutex<Option<&'static str>>,
     before: Mutex<Option<Snapshot>>,
     containers: AtomicU32,
+    probes: AtomicBool,
 }
+
+/// Duplicate address detection sends no probe, and begins at once: an address is tentative for a moment only.
+const NO_PROBES: [(&str, &str); 2] =
+    [("net/ipv6/conf/default/dad_transmits", "0"), ("net/ipv6/conf/default/router_solicitation_delay", "0")];
 
 impl Node {
     /// A node without plugins.
@@ -102,6 +107,7 @@ impl Node {
             search_path: Mutex::new(None),
             before: Mutex::new(None),
             containers: AtomicU32::new(0),
+            probes: AtomicBool::new(true),
         }
     }
 
@@ -123,6 +129,12 @@ impl Node {
         self.work_dir().join("bin")
     }
 
+    /// Whether containers that are made from now on probe for duplicates of their IPv6 addresses, as the kernel does by
+    /// default: an address is tentative for 1 to 2 s then.
+    pub fn set_probes(&self, probes: bool) {
+        self.probes.store(probes, Ordering::Relaxed);
+    }
+
     /// Makes a container with a new ID and an empty network namespace.
     ///
     /// # Panics
@@ -141,7 +153,8 @@ impl Node {
     #[must_use]
     #[track_caller]
     pub fn container_named(&self, id: &str) -> Container {
-        Container::create(id)
+        let sysctls: &[_] = if self.probes.load(Ordering::Relaxed) { &[] } else { &NO_PROBES };
+        Container::create(id, sysctls)
     }
 
     /// Makes a namespace that is no container: another machine, which the test connects.
@@ -151,7 +164,7 @@ impl Node {
     #[must_use]
     #[track_caller]
     pub fn remote(&self, name: &str) -> Namespace {
-        Namespace::create(&Path::new("/run/netns").join(name))
+        Namespace::create(&Path::new("/run/netns").join(name), &[])
     }
 
     /// Puts all plugins of a subject into [`Node::bin_dir`], in place of those of the same name.
