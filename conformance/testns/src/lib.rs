@@ -62,7 +62,7 @@ pub use call::{Call, Failure, Reply, Verb};
 pub use container::{Attachment, Container, Remains};
 pub use feature::{Feature, note, note_panics, skip};
 pub use link::{Link, Port, PortVlan};
-pub use mounts::{THROWAWAY_PROCESS, is_throwaway_machine};
+pub use mounts::{THROWAWAY_MACHINE, THROWAWAY_PROCESS};
 pub use namespace::Namespace;
 pub use node::Node;
 pub use process::{Output, run, try_run};

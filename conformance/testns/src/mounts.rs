@@ -11,14 +11,7 @@ use nix::sched::CloneFlags;
 use crate::must::Must;
 
 /// Word on the kernel's command line that means: this whole machine is thrown away after the tests.
-const THROWAWAY_MACHINE: &str = "testns=throwaway";
-
-/// Whether this is a machine that is thrown away after the tests. Its processor is emulated, so tests try less there of what
-/// other machines can try, too.
-#[must_use]
-pub fn is_throwaway_machine() -> bool {
-    fs::read_to_string("/proc/cmdline").is_ok_and(|line| line.split_whitespace().any(|word| word == THROWAWAY_MACHINE))
-}
+pub const THROWAWAY_MACHINE: &str = "testns=throwaway";
 
 /// Environment variable that means: this process has its own copy of everything that a node does not replace.
 ///
