@@ -163,7 +163,7 @@ impl Asker<'_> {
         let patterns = accepted("").then_some("").into_iter().chain(forms.flat_map(|form| form.patterns).copied());
         let patterns: Vec<String> = patterns.map(|pattern| format!("^{pattern}$")).collect();
         if patterns.iter().all(|pattern| pattern == "^$") {
-            return json!({"type": "string"});
+            return json!({}); // no sample is accepted
         }
         json!({"type": "string", "pattern": patterns.join("|")})
     }
@@ -220,7 +220,7 @@ fn numbers(text: &str) -> Option<(i128, i128)> {
 }
 
 fn number_value(number: i128) -> Value {
-    i64::try_from(number).map(Value::from).or_else(|_| u64::try_from(number).map(Value::from)).unwrap_or_default()
+    serde_json::from_str(&number.to_string()).unwrap_or_default()
 }
 
 /// The words of `none of A, B`, `neither A nor B`, `expected A, B or C`.

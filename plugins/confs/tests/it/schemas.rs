@@ -237,6 +237,19 @@ fn values_that_another_key_decides_about_are_accepted() {
 /// Keys of every plugin, which no page of one explains.
 const COMMON: [&str; 6] = ["args", "dns", "ipam", "log", "runtimeConfig", "type"];
 
+/// What the parser says about each value was understood.
+#[track_caller]
+fn assert_typed(schema: &Value, place: &str) {
+    let has_type = ["type", "enum", "anyOf"].iter().any(|word| schema.get(word).is_some());
+    assert!(has_type, "{place}: {schema}");
+    for (key, below) in schema["properties"].as_object().into_iter().flatten() {
+        assert_typed(below, &format!("{place}.{key}"));
+    }
+    for word in ["items", "additionalProperties"] {
+        schema.get(word).into_iter().for_each(|below| assert_typed(below, &format!("{place}.{word}")));
+    }
+}
+
 #[test]
 fn every_key_has_a_type_and_is_explained_in_its_plugins_readme() {
     for known in confs::ALL {
@@ -245,9 +258,8 @@ fn every_key_has_a_type_and_is_explained_in_its_plugins_readme() {
             Role::Address => &schema["properties"]["ipam"],
             _ => &schema,
         };
+        assert_typed(own, known.name);
         for (key, schema) in own["properties"].as_object().unwrap() {
-            let has_type = ["type", "enum", "anyOf"].iter().any(|word| schema.get(word).is_some());
-            assert!(has_type, "{} {key}: {schema}", known.name);
             assert!(COMMON.contains(&&**key) || schema.get("description").is_some(), "{} {key}", known.name);
         }
     }
