@@ -135,6 +135,12 @@ impl Node {
         self.probes.store(probes, Ordering::Relaxed);
     }
 
+    /// Whether containers that are made from now on probe.
+    #[must_use]
+    pub fn probes(&self) -> bool {
+        self.probes.load(Ordering::Relaxed)
+    }
+
     /// Makes a container with a new ID and an empty network namespace.
     ///
     /// # Panics
@@ -153,7 +159,7 @@ impl Node {
     #[must_use]
     #[track_caller]
     pub fn container_named(&self, id: &str) -> Container {
-        let sysctls: &[_] = if self.probes.load(Ordering::Relaxed) { &[] } else { &NO_PROBES };
+        let sysctls: &[_] = if self.probes() { &[] } else { &NO_PROBES };
         Container::create(id, sysctls)
     }
 

@@ -174,8 +174,7 @@ fn each_point(what: &str, mut at: impl FnMut(usize) -> bool) {
 #[track_caller]
 fn assert_new(node: &Node, pod: &Container, point: &str) {
     static NEW: [OnceLock<Snapshot>; 2] = [const { OnceLock::new() }; 2];
-    let probes = pod.namespace().sysctl("net/ipv6/conf/default/dad_transmits") != "0";
-    let new = NEW[usize::from(probes)].get_or_init(|| node.container().namespace().snapshot());
+    let new = NEW[usize::from(node.probes())].get_or_init(|| node.container().namespace().snapshot());
     let left = testns::changes(new, &pod.namespace().snapshot());
     assert!(left.is_empty(), "{point}: left in the container:\n{left}");
 }
