@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::call::{Call, Reply, Verb};
 use crate::must::Must;
@@ -32,12 +32,7 @@ pub struct Node {
     search_path: Mutex<Option<&'static str>>,
     before: Mutex<Option<Snapshot>>,
     containers: AtomicU32,
-    probes: AtomicBool,
 }
-
-/// Duplicate address detection sends no probe, and begins at once: an address is tentative for a moment only.
-const NO_PROBES: [(&str, &str); 2] =
-    [("net/ipv6/conf/default/dad_transmits", "0"), ("net/ipv6/conf/default/router_solicitation_delay", "0")];
 
 impl Node {
     /// A node without plugins.
@@ -107,7 +102,6 @@ impl Node {
             search_path: Mutex::new(None),
             before: Mutex::new(None),
             containers: AtomicU32::new(0),
-            probes: AtomicBool::new(true),
         }
     }
 
@@ -129,18 +123,6 @@ impl Node {
         self.work_dir().join("bin")
     }
 
-    /// Whether containers that are made from now on probe for duplicates of their IPv6 addresses, as the kernel does by
-    /// default: an address is tentative for 1 to 2 s then.
-    pub fn set_probes(&self, probes: bool) {
-        self.probes.store(probes, Ordering::Relaxed);
-    }
-
-    /// Whether containers that are made from now on probe.
-    #[must_use]
-    pub fn probes(&self) -> bool {
-        self.probes.load(Ordering::Relaxed)
-    }
-
     /// Makes a container with a new ID and an empty network namespace.
     ///
     /// # Panics
@@ -148,8 +130,7 @@ impl Node {
     #[must_use]
     #[track_caller]
     pub fn container(&self) -> Container {
-        let number = self.containers.fetch_add(1, Ordering::Relaxed) + 1;
-        self.container_named(&format!("pod{number}"))
+        self.container_named(&self.next_id())
     }
 
     /// Makes a container with the given ID.
@@ -159,8 +140,24 @@ impl Node {
     #[must_use]
     #[track_caller]
     pub fn container_named(&self, id: &str) -> Container {
-        let sysctls: &[_] = if self.probes() { &[] } else { &NO_PROBES };
-        Container::create(id, sysctls)
+        Container::create(id, &[])
+    }
+
+    /// As [`Node::container`], but its kernel does not look for duplicates of IPv6 addresses, which takes 1 to 2 s: for calls
+    /// that are not what is tested.
+    ///
+    /// # Panics
+    /// As [`Node::container`].
+    #[must_use]
+    #[track_caller]
+    pub fn container_without_probes(&self) -> Container {
+        // Duplicate address detection sends no probe, and ends at once.
+        let keys = ["dad_transmits", "router_solicitation_delay"].map(|key| format!("net/ipv6/conf/default/{key}"));
+        Container::create(&self.next_id(), &keys.each_ref().map(|key| (key.as_str(), "0")))
+    }
+
+    fn next_id(&self) -> String {
+        format!("pod{}", self.containers.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
     /// Makes a namespace that is no container: another machine, which the test connects.

@@ -5,7 +5,7 @@ mod of_vlan;
 
 use crate::bridge::stays;
 use crate::configs::{Attached, addresses, dual, normalised, with};
-use crate::subjects::{node as plain_node, node_without_probes, reference_or_skip};
+use crate::subjects::{node as plain_node, reference_or_skip};
 use serde_json::{Value, json};
 use testns::{Attachment, Call, Feature, Namespace, Node, Remains, Subject, Verb};
 
@@ -36,7 +36,7 @@ impl Plugin {
 
 /// A node with `uplink`, whose other end is `outside` in a namespace of its own.
 fn node() -> (Node, Namespace) {
-    on(node_without_probes())
+    on(plain_node())
 }
 
 fn on(node: Node) -> (Node, Namespace) {

@@ -30,13 +30,6 @@ pub(crate) fn node() -> Node {
     Node::with(&ours())
 }
 
-/// The same, with containers that do not look for duplicates of their IPv6 addresses: no call waits for that.
-pub(crate) fn node_without_probes() -> Node {
-    let node = node();
-    node.set_probes(false);
-    node
-}
-
 /// The reference plugins; where they are not installed, prints that the test (or its half) is skipped.
 pub(crate) fn reference_or_skip() -> Option<Subject> {
     let reference = Subject::find_reference();

@@ -81,7 +81,7 @@ pub(super) fn del_killed(scenario: Scenario) {
     let node = scenario.node();
     scenario.warm_up(&node);
     each_point(&format!("DEL {} killed, DEL", scenario.name), |n| {
-        let pod = node.container();
+        let pod = node.container_without_probes();
         let result = scenario.add(&pod).run(&node).ok();
         let traced = scenario.del(&pod).prev_result(&result).kill_before(&node, n);
         let all = remains(scenario.place);
@@ -123,7 +123,7 @@ pub(super) fn gc_killed(name: &str, node: &Node, place: Place, config: &dyn Fn(u
     // A device that is no hardware ends with its namespace.
     let lost = if place == Place::Device { Remains::Alive } else { Remains::Gone };
     each_point(&format!("GC {name} killed, GC"), |n| {
-        let pods = [node.container(), node.container()];
+        let pods = [(); 2].map(|()| node.container_without_probes());
         for (number, pod) in pods.iter().enumerate() {
             add(1 + number, pod);
         }

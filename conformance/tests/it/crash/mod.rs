@@ -87,7 +87,7 @@ fn one_each() -> Value {
 impl Scenario {
     /// A node that has never had a container, with what the config names.
     fn node(self) -> Node {
-        let node = crate::subjects::node_without_probes();
+        let node = crate::subjects::node();
         self.place.lay(&node, 1);
         node
     }
@@ -103,7 +103,7 @@ impl Scenario {
     /// Attaches and detaches one container, and remembers the node as it is then for comparison: what stays for the
     /// next container (the bridge, the store's own files, empty tables) is there from now on.
     fn warm_up(self, node: &Node) {
-        let pod = node.container();
+        let pod = node.container_without_probes();
         let result = self.add(&pod).run(node).ok();
         self.del(&pod).prev_result(&result).run(node).ok();
         pod.leave(Remains::Gone);
@@ -113,7 +113,7 @@ impl Scenario {
     /// Checks that the pool's only addresses are free, by using them.
     #[track_caller]
     fn assert_addresses_are_free(self, node: &Node, point: &str) {
-        let pod = node.container();
+        let pod = node.container_without_probes();
         let reply = self.add(&pod).run(node);
         assert!(reply.output.code() == 0, "{point}: an address leaked: {reply}");
         let reply = self.del(&pod).prev_result(&reply.ok()).run(node);
@@ -169,12 +169,11 @@ fn each_point(what: &str, mut at: impl FnMut(usize) -> bool) {
     testns::note(&format!("POINTS {what}: {count}"));
 }
 
-/// Checks that a container is like a new one. All new ones are alike, with probes or without, so a snapshot of each serves
-/// for all.
+/// Checks that a container is like a new one. All new ones are alike, so one snapshot serves for all.
 #[track_caller]
 fn assert_new(node: &Node, pod: &Container, point: &str) {
-    static NEW: [OnceLock<Snapshot>; 2] = [const { OnceLock::new() }; 2];
-    let new = NEW[usize::from(node.probes())].get_or_init(|| node.container().namespace().snapshot());
+    static NEW: OnceLock<Snapshot> = OnceLock::new();
+    let new = NEW.get_or_init(|| node.container().namespace().snapshot());
     let left = testns::changes(new, &pod.namespace().snapshot());
     assert!(left.is_empty(), "{point}: left in the container:\n{left}");
 }

@@ -2,7 +2,7 @@
 
 use super::{assert_home, config, device};
 use crate::configs::{Attached, with};
-use crate::subjects::node_without_probes;
+use crate::subjects::node;
 use nix::errno::Errno;
 use serde_json::{Value, json};
 use testns::trace::{Syscall, Traced};
@@ -14,7 +14,7 @@ fn one() -> Value {
 
 /// Goes through the points of a call until it ends before its nth.
 fn each_point(what: &str, mut at: impl FnMut(&Node, &Container, usize) -> bool) {
-    let node = node_without_probes();
+    let node = node();
     device(&node);
     let count = (1..)
         .take_while(|n| {
@@ -90,7 +90,7 @@ fn a_device_comes_home_from_a_killed_del() {
 /// The kernel refuses a route behind the move: the node has its device again, as it was.
 #[test]
 fn a_device_comes_home_from_an_add_that_fails_behind_the_move() {
-    let node = node_without_probes();
+    let node = node();
     device(&node);
     let pod = node.container();
     let routes =

@@ -10,7 +10,7 @@ mod service;
 
 use crate::bridge;
 use crate::configs::{dual, with};
-use crate::subjects::node_without_probes;
+use crate::subjects::node;
 use serde_json::{Value, json};
 use testns::{Feature, Namespace, Node};
 
@@ -80,7 +80,7 @@ impl Kind {
 
     /// A node with what the configs of so many containers name, and the namespace that the containers' links lead to.
     pub(crate) fn node(self, containers: usize) -> (Node, Namespace) {
-        let node = node_without_probes();
+        let node = node();
         let outside = self.place.lay(&node, containers);
         (node, outside)
     }

@@ -46,7 +46,6 @@ fn packets_reach_gateway_peer_and_beyond(kind: Kind) {
 /// When ADD returns, no address is still looked for on the link: each answers the first request, where packets can come in.
 fn addresses_answer_when_add_returns(kind: Kind) {
     let (node, outside) = kind.node(4);
-    node.set_probes(true);
     if kind.place != Place::Pair && kind.place != Place::Inside {
         be_gateway(&outside);
     }

@@ -29,7 +29,6 @@ fn vlan_addresses_answer_when_add_returns() {
         return;
     }
     let (node, outside) = node();
-    node.set_probes(true);
     let beyond = Attachment { netns: outside.path().display().to_string(), ..node.container().attachment() };
     let far = json!({"name": "far", "master": "outside", "linkInContainer": true, "ipam": far_addresses()});
     Attached::add(&node, &VLAN.config(far), beyond);
