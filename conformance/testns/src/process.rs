@@ -2,11 +2,13 @@
 
 use std::io::{Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -38,6 +40,25 @@ enum News {
     Ended(std::io::Result<ExitStatus>),
     Stdout(String),
     Stderr(String),
+}
+
+/// Writes a file of which no child of another thread holds a descriptor.
+///
+/// Until a child executes its program, it has all descriptors of the process that starts it. If one of them writes a file,
+/// that file is closed later than its writer closes it: a watch reports a change, and `execve` fails with `ETXTBSY`.
+///
+/// # Errors
+/// What the kernel says of the file.
+///
+/// # Panics
+/// When the kernel refuses a thread or a table of descriptors.
+pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> std::io::Result<()> {
+    let (path, content) = (path.as_ref(), content.as_ref());
+    let write = || {
+        unshare(CloneFlags::CLONE_FILES).must("leave the table of descriptors");
+        std::fs::write(path, content)
+    };
+    thread::scope(|scope| scope.spawn(write).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 /// Runs a command to its end in a process group of its own.

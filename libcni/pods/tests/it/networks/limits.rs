@@ -64,7 +64,7 @@ fn no_watch_is_left() {
                 n a
                 cannot watch $DIR/bin/a: ENOSPC: No space left on device; raise sysctl fs.inotify.max_user_watches"#]]
             .assert_eq(&node.show(&folder.networks().await));
-            fs::write(node.path("net.d/1.conflist"), network("m")).unwrap();
+            testns::write_unshared(node.path("net.d/1.conflist"), network("m")).unwrap();
             assert_eq!(names(&folder.networks().await), "m");
             fs::write(WATCHES, "1").unwrap();
             let error = Folder::open(node.path("net.d"), node.runtime()).unwrap_err();

@@ -43,7 +43,7 @@ impl Node {
     pub(super) fn write(&self, name: &str, text: &str) -> &Self {
         let path = self.path(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+        testns::write_unshared(path, text).unwrap();
         self
     }
 

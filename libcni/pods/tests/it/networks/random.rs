@@ -64,7 +64,7 @@ fn text(what: u8) -> String {
 fn make(node: &Node, change: &Change) {
     let full = |path: &str| node.path(path);
     let outcome = match change {
-        Change::Write(path, what) => fs::write(full(path), text(*what)).and_then(|()| match what {
+        Change::Write(path, what) => testns::write_unshared(full(path), text(*what)).and_then(|()| match what {
             4 => fs::set_permissions(full(path), Permissions::from_mode(0o755)),
             _ => Ok(()),
         }),

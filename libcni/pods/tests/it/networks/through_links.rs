@@ -174,7 +174,7 @@ fn a_file_is_written_by_its_other_name() {
         std::fs::hard_link(node.path("elsewhere/x"), node.path("net.d/1.conflist")).unwrap();
         let folder = node.open();
         assert_eq!(names(&folder.networks().await), "one");
-        let write = |node: &Node| std::fs::write(node.path("elsewhere/x"), network("two")).unwrap();
+        let write = |node: &Node| testns::write_unshared(node.path("elsewhere/x"), network("two")).unwrap();
         node.after(&folder, write, "two").await;
     });
 }
