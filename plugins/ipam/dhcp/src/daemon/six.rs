@@ -322,7 +322,7 @@ impl Six {
         let Some(lease) = self.machine.held().map(|(lease, _)| lease.clone()) else { return };
         let Some(bytes) = self.machine.release() else { return };
         let sent = place.open().map_err(SiteError::why).and_then(|site| {
-            // RFC 8415, 18.2.7: not used any more before the server is told.
+            // RFC 8415, 18.2.7: the client stops using the address before it sends Release.
             if self.is_attached {
                 site.remove_address(lease.network()).map_err(|error| error.to_string())?;
             }
