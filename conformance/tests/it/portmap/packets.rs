@@ -1,13 +1,13 @@
 //! Packets: from outside, from the node, from the container itself, from another one; in both backends.
 
-use super::{LONG, SHORT, at, bridged, config, has_iptables, mapping, tcp, udp_server};
+use super::{LONG, SHORT, at, bridged, config, has_iptables, made_up, map, mapping, tcp, udp_server};
 use crate::configs::{Attached, with};
 use crate::legacy::sh;
 use crate::subjects::{Who, each, node};
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use serde_json::{Value, json};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use testns::{Namespace, Node, Verb, uninterrupted};
+use testns::{Call, Namespace, Node, Verb, uninterrupted};
 
 const BACKENDS: [&str; 2] = ["iptables", "nftables"];
 
@@ -227,6 +227,28 @@ fn del_ends_the_udp_flows() {
         server.set_read_timeout(Some(SHORT)).unwrap();
         assert!(uninterrupted(|| server.recv_from(&mut [0; 1])).is_err(), "{backend}");
     }
+}
+
+/// A list of flows takes the kernel some 10 ms, whatever is in it: none is asked for where there are no flows, and one
+/// where there are, as the container has addresses of one family.
+#[test]
+fn flows_are_listed_only_where_there_are_some() {
+    let node = node();
+    let (pod, other) = (node.container(), node.container());
+    let of = |port| config(&[mapping(port, 53, "udp")], json!({"backend": "nftables"}));
+    let previous = made_up("eth0", &["10.1.0.2/16"]);
+    let _stays = map(&node, of(5354), &other, previous.clone()); // the kernel follows flows where rules need that
+    let config = with(of(5353), json!({"prevResult": previous}));
+    let sends_of_add = || {
+        let traced = Call::new(Verb::Add, &config, &pod).trace(&node);
+        traced.reply.ok();
+        node.call(Verb::Del, &config, &pod).ok();
+        traced.counts()["sendto"]
+    };
+    let without = sends_of_add();
+    let client = node.host().enter(|| UdpSocket::bind(at("127.0.0.1", 0))).unwrap();
+    client.send_to(b"x", at("127.0.0.1", 9)).unwrap();
+    assert_eq!(sends_of_add(), without + 1);
 }
 
 /// The example of the plugin's page.

@@ -35,7 +35,7 @@ use netops::{Errno, Kernel, OpError};
 
 use conf::{Backend, Conf, OnPortInUse};
 use holder::Contest;
-use pod::{FAMILIES, Known, Pod, names};
+use pod::{FAMILIES, Known, Pod, names, sent_to};
 
 /// The plugin.
 #[derive(Debug)]
@@ -284,7 +284,7 @@ fn report(Contest { refuse, holders, .. }: &Contest<'_>) -> Result<(), CniError>
 fn udp_destinations(pod: &Pod<'_>) -> Vec<Destination> {
     let is_udp = |mapping: &conf::Mapping| mapping.protocol == filter::iptables::rule::Protocol::Udp;
     let own = pod.mappings().into_iter().filter(is_udp);
-    own.map(|mapping| Destination { port: mapping.host_port, address: mapping.destination() }).collect()
+    own.map(|mapping| sent_to(mapping.host_port, mapping.destination(), pod.address.ip())).collect()
 }
 
 /// The next packet of each of these flows is forwarded by the rules as they are now. A failure is only logged: the rules

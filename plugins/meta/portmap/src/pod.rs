@@ -1,6 +1,6 @@
 //! The container that ports are forwarded to, as all backends need it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni_spec::Attachment;
 use filter::iptables::{Found, rule::Target};
@@ -98,12 +98,18 @@ pub(crate) fn target(found: &Found) -> Option<IpAddr> {
 pub(crate) fn udp_destination(found: &Found) -> Option<Destination> {
     let rule = found.rule.as_ref().filter(|rule| rule.protocol == Some(filter::iptables::rule::Protocol::Udp))?;
     match rule.target {
-        Target::Dnat(_) => {
-            let address = rule.destination.as_ref().map(|is| is.value.ip());
-            rule.port.map(|port| Destination { port, address })
+        Target::Dnat(to) => {
+            let host = rule.destination.as_ref().map(|is| is.value.ip());
+            rule.port.map(|port| sent_to(port, host, to.ip()))
         }
         _ => None,
     }
+}
+
+/// Where packets were sent that are forwarded to `container`: to one address of the host, or to any of the container's family.
+pub(crate) fn sent_to(port: u16, host: Option<IpAddr>, container: IpAddr) -> Destination {
+    let any = if container.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    Destination { port, address: host.unwrap_or(any) }
 }
 
 /// The names of an attachment's objects.

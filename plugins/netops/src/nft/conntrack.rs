@@ -4,8 +4,9 @@
 //! that keeps sending to a port reaches a container that is gone, or none, until the flow is deleted. TCP clients open
 //! a new connection by themselves.
 //!
-//! The messages are built here because there are only four: a request for a list, its answer, a deletion and its ack,
-//! and nf_tables already has the encoding. netlink-packet-netfilter has types, but no socket and no filter.
+//! The messages are built here because there are only six: a request for the number of flows or for a list, their answers,
+//! a deletion and its ack, and nf_tables already has the encoding. netlink-packet-netfilter has types, but no socket and no
+//! filter.
 
 use std::net::IpAddr;
 
@@ -16,7 +17,6 @@ use nix::libc::IPPROTO_UDP;
 use super::object::Family;
 use super::reply::{Body, parse_reply};
 use super::socket::ANSWER_TIMEOUT;
-use super::statement::octets;
 use super::transaction::{ACK, DUMP, REQUEST};
 use super::wire::{Attrs, Header, RawMessages, Writer};
 use crate::error::{Cause, OpError, Result};
@@ -27,16 +27,20 @@ const SUBSYS: u16 = 1 << 8;
 const NEW: u16 = SUBSYS;
 const GET: u16 = SUBSYS | 1;
 const DELETE: u16 = SUBSYS | 2;
+const GET_STATS: u16 = SUBSYS | 5;
 const TUPLE_ORIG: u16 = 1;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
 const FILTER: u16 = 25;
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTO: u16 = 2;
-const IP_DESTINATIONS: [u16; 2] = [2, 4];
+const IP_DESTINATION: u16 = 2;
+const IP6_DESTINATION: u16 = 4;
 const PROTO_NUMBER: u16 = 1;
 const PROTO_DESTINATION_PORT: u16 = 3;
 const FILTER_ORIG_FLAGS: u16 = 1;
+/// `CTA_STATS_GLOBAL_ENTRIES`.
+const STATS_ENTRIES: u16 = 1;
 /// `CTA_FILTER_F_CTA_PROTO_NUM` (net/netfilter/nf_internals.h).
 const BY_PROTO_NUMBER: u32 = 1 << 3;
 
@@ -45,20 +49,21 @@ const RECEIVE_LEN: usize = 64 * 1024;
 /// The number of deletions in one message.
 const PART: usize = 100;
 
-/// A flow's destination before any translation.
+/// Where flows were sent, before any translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Destination {
     /// The port.
     pub port: u16,
-    /// The address; `None` for any.
-    pub address: Option<IpAddr>,
+    /// The address; `0.0.0.0` or `::` for any of its family.
+    pub address: IpAddr,
 }
 
 /// Deletes the UDP flows of the calling thread's network namespace that were sent to one of these destinations; returns
 /// their number. The next packet of each starts a new flow.
 ///
-/// Reads the kernel's flows once per family, however many destinations there are. It is no error if a flow ends
-/// meanwhile or if the kernel has no conntrack.
+/// Asks the kernel for the number of its flows first: a list takes it some 10 ms even if there are none, as it looks into
+/// every bucket of a table that all namespaces share. Then reads the flows once for each family of a destination, however
+/// many destinations there are. It is no error if a flow ends meanwhile or if the kernel has no conntrack.
 ///
 /// # Errors
 /// The kernel's refusal, except for absence; a timeout if it does not answer.
@@ -70,15 +75,22 @@ pub fn delete_udp(destinations: &[Destination]) -> Result<usize> {
         Err(error) if error.os_errno() == Some(Errno::EPROTONOSUPPORT) => return Ok(0),
         opened => opened?,
     };
+    match flows.count() {
+        Ok(Some(0)) => return Ok(0),
+        Err(error) if !is_absent(&error) => return Err(error),
+        // There are some, or the kernel does not say.
+        Ok(_) | Err(_) => {}
+    }
     let mut deleted = 0;
     for family in [Family::Ip, Family::Ip6] {
-        let is_of_family = |address: IpAddr| address.is_ipv4() == (family == Family::Ip);
-        if !destinations.iter().any(|destination| destination.address.is_none_or(is_of_family)) {
+        let is_of_family = |to: &&Destination| to.address.is_ipv4() == (family == Family::Ip);
+        let destinations: Vec<Destination> = destinations.iter().filter(is_of_family).copied().collect();
+        if destinations.is_empty() {
             continue;
         }
         // The kernel leaves other protocols out from 5.8 on. An older one ignores the filter or refuses it.
-        let found = match flows.list(family, destinations, true) {
-            Err(error) if is_absent(&error) => flows.list(family, destinations, false),
+        let found = match flows.list(family, &destinations, true) {
+            Err(error) if is_absent(&error) => flows.list(family, &destinations, false),
             found => found,
         };
         match found {
@@ -107,6 +119,26 @@ impl Flows {
         let socket =
             super::socket::open_socket().map_err(|e| OpError::io("open", "a conntrack socket", &e).at(HOST))?;
         Ok(Self { socket, seq: 0, buffer: Vec::with_capacity(RECEIVE_LEN) })
+    }
+
+    /// The number of flows of the namespace, of all protocols, with those whose first packet is still on its way. `None` if
+    /// the kernel's answer has none.
+    fn count(&mut self) -> Result<Option<u32>> {
+        self.seq = self.seq.wrapping_add(1);
+        let mut w = Writer::default();
+        w.message(Header { kind: GET_STATS, flags: REQUEST, seq: self.seq, family: 0, res_id: 0 }, |_| {});
+        self.send(w, "count")?;
+        loop {
+            self.receive("count")?;
+            for message in RawMessages(&self.buffer).filter(|message| message.seq == self.seq) {
+                if message.kind == GET_STATS {
+                    return Ok(message.attrs().be32(STATS_ENTRIES));
+                }
+                if let Body::Refused { errno, extended_ack } = parse_reply(message).body {
+                    return Err(failed("count", Cause::Kernel { errno, extended_ack }));
+                }
+            }
+        }
     }
 
     fn list(&mut self, family: Family, destinations: &[Destination], filtered: bool) -> Result<Vec<Named>> {
@@ -206,10 +238,13 @@ fn is_sent_to(flow: Attrs<'_>, destinations: &[Destination]) -> bool {
     let (ip, proto) = (tuple.nested(TUPLE_IP), tuple.nested(TUPLE_PROTO));
     let is_udp = proto.get(PROTO_NUMBER).and_then(|number| number.first()).map(|n| i32::from(*n)) == Some(IPPROTO_UDP);
     let port = proto.get(PROTO_DESTINATION_PORT).and_then(|port| port.try_into().ok()).map(u16::from_be_bytes);
-    let address = IP_DESTINATIONS.into_iter().find_map(|kind| ip.get(kind));
-    let is_meant = |to: &Destination| {
-        Some(to.port) == port && to.address.is_none_or(|wanted| address == Some(&octets(wanted)[..]))
+    let v4 = ip.get(IP_DESTINATION).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok()).map(IpAddr::from);
+    let v6 = ip.get(IP6_DESTINATION).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).map(IpAddr::from);
+    let is_address = |to: &Destination| {
+        let ip = if to.address.is_ipv4() { v4 } else { v6 };
+        ip.is_some_and(|ip| to.address.is_unspecified() || to.address == ip)
     };
+    let is_meant = |to: &Destination| Some(to.port) == port && is_address(to);
     is_udp && destinations.iter().any(is_meant)
 }
 
