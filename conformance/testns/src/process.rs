@@ -1,16 +1,20 @@
 //! A child process with input, output and a deadline.
 
-use std::io::{Read, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
+use rustix::process::{PidfdFlags, pidfd_open};
 
 use crate::must::Must;
 
@@ -34,12 +38,6 @@ impl Output {
         let signal = self.status.signal().map(|signal| 128 + signal);
         self.status.code().or(signal).unwrap_or(-1)
     }
-}
-
-enum News {
-    Ended(std::io::Result<ExitStatus>),
-    Stdout(String),
-    Stderr(String),
 }
 
 /// Writes a file of which no child of another thread holds a descriptor.
@@ -84,52 +82,110 @@ pub fn try_run(mut command: Command, stdin: &[u8], deadline: Duration) -> Option
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let what = format!("run {}", command.get_program().display());
     let mut child = command.process_group(0).spawn().must(&what);
-    let group = group_of(&child);
-    let (news, reports) = channel();
-    thread::scope(|scope| {
+    let output = Talk::with(&mut child, stdin).until_the_end(start, deadline);
+    if output.is_none() {
+        killpg(group_of(&child), Signal::SIGKILL).ok(); // ESRCH: all of the group have ended
+        child.wait().must(format_args!("{what} to its end"));
+    }
+    output
+}
+
+/// A child's stdin, stdout, stderr and end, without a thread for each: tests make thousands of calls.
+struct Talk<'a> {
+    child: &'a mut Child,
+    end: OwnedFd,
+    feed: Option<ChildStdin>,
+    unsent: &'a [u8],
+    /// stdout and stderr, while anything may come.
+    pipes: [Option<File>; 2],
+    texts: [Vec<u8>; 2],
+    ended: Option<(ExitStatus, Duration)>,
+}
+
+/// What can go on.
+#[derive(Clone, Copy)]
+enum Ready {
+    Feed,
+    Pipe(usize),
+    End,
+}
+
+impl<'a> Talk<'a> {
+    fn with(child: &'a mut Child, stdin: &'a [u8]) -> Self {
+        let pid = rustix::process::Pid::from_child(child);
+        let end = pidfd_open(pid, PidfdFlags::empty()).must("watch for the end of a child");
         let feed = child.stdin.take();
-        scope.spawn(move || feed.map(|mut pipe| pipe.write_all(stdin))); // a reader may end early: EPIPE
-        let (out, err) = (child.stdout.take(), child.stderr.take());
-        let (to_out, to_err) = (news.clone(), news.clone());
-        scope.spawn(move || report(&to_out, News::Stdout(read_all(out))));
-        scope.spawn(move || report(&to_err, News::Stderr(read_all(err))));
-        scope.spawn(move || report(&news, News::Ended(child.wait())));
-        let output = collect(&reports, start, deadline);
-        if output.is_none() {
-            killpg(group, Signal::SIGKILL).ok(); // lets the scope's threads end
+        if let Some(pipe) = &feed {
+            // A child that does not read must not hold up its reader.
+            fcntl(pipe, FcntlArg::F_SETFL(OFlag::O_NONBLOCK)).must("make a child's stdin non-blocking");
         }
-        output
-    })
+        let stdout = child.stdout.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+        let stderr = child.stderr.take().map(|pipe| File::from(OwnedFd::from(pipe)));
+        Self { child, end, feed, unsent: stdin, pipes: [stdout, stderr], texts: Default::default(), ended: None }
+    }
+
+    /// Until the child has ended and none has its output any more; `None` if that takes too long.
+    fn until_the_end(mut self, start: Instant, deadline: Duration) -> Option<Output> {
+        loop {
+            if self.unsent.is_empty() {
+                self.feed = None;
+            }
+            if let (Some((status, elapsed)), [None, None]) = (self.ended, &self.pipes) {
+                let [stdout, stderr] = self.texts.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+                return Some(Output { status, stdout, stderr, elapsed });
+            }
+            let left = deadline.checked_sub(start.elapsed())?;
+            for ready in self.wait(left) {
+                match ready {
+                    Ready::Feed => self.send(),
+                    Ready::Pipe(which) => self.receive(which),
+                    Ready::End => {
+                        let elapsed = start.elapsed();
+                        let status = self.child.wait().must("see how a child ended");
+                        self.ended = Some((status, elapsed));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What can go on, after a while that is no longer than `left` and a millisecond.
+    fn wait(&self, left: Duration) -> Vec<Ready> {
+        let feed = self.feed.iter().map(|pipe| (Ready::Feed, PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)));
+        let pipes = self.pipes.iter().enumerate().filter_map(|(which, pipe)| Some((which, pipe.as_ref()?)));
+        let pipes = pipes.map(|(which, pipe)| (Ready::Pipe(which), PollFd::new(pipe.as_fd(), PollFlags::POLLIN)));
+        let end = self.ended.is_none().then(|| (Ready::End, PollFd::new(self.end.as_fd(), PollFlags::POLLIN)));
+        let (sources, mut fds): (Vec<Ready>, Vec<PollFd<'_>>) = feed.chain(pipes).chain(end).unzip();
+        let timeout = left.saturating_add(Duration::from_millis(1));
+        match poll(&mut fds, PollTimeout::try_from(timeout).unwrap_or(PollTimeout::MAX)) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => panic!("cannot wait for a child: {errno}"),
+        }
+        sources.into_iter().zip(fds).filter(|(_, fd)| fd.any() == Some(true)).map(|(ready, _)| ready).collect()
+    }
+
+    fn send(&mut self) {
+        match self.feed.as_mut().map(|pipe| pipe.write(self.unsent)) {
+            Some(Ok(count)) => self.unsent = &self.unsent[count..],
+            Some(Err(error)) if is_passing(&error) => {}
+            Some(Err(_)) | None => self.unsent = &[], // a reader may end early: EPIPE
+        }
+    }
+
+    fn receive(&mut self, which: usize) {
+        let mut page = [0; 16 << 10];
+        match self.pipes[which].as_mut().map(|pipe| pipe.read(&mut page)) {
+            Some(Ok(count @ 1..)) => self.texts[which].extend_from_slice(&page[..count]),
+            Some(Err(error)) if is_passing(&error) => {}
+            Some(Ok(0) | Err(_)) | None => self.pipes[which] = None, // what came before an error still counts
+        }
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock)
 }
 
 pub(crate) fn group_of(child: &Child) -> Pid {
     Pid::from_raw(child.id().cast_signed())
-}
-
-fn read_all(pipe: Option<impl Read>) -> String {
-    let mut bytes = Vec::new();
-    if let Some(mut pipe) = pipe {
-        pipe.read_to_end(&mut bytes).ok(); // what came before an error still counts
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
-fn report(news: &Sender<News>, report: News) {
-    news.send(report).ok(); // the receiver is gone once the deadline has passed
-}
-
-fn collect(reports: &Receiver<News>, start: Instant, deadline: Duration) -> Option<Output> {
-    let (mut status, mut stdout, mut stderr) = (None, None, None);
-    let mut elapsed = Duration::ZERO;
-    while status.is_none() || stdout.is_none() || stderr.is_none() {
-        match reports.recv_timeout(deadline.saturating_sub(start.elapsed())).ok()? {
-            News::Ended(ended) => {
-                elapsed = start.elapsed();
-                status = Some(ended.ok()?);
-            }
-            News::Stdout(text) => stdout = Some(text),
-            News::Stderr(text) => stderr = Some(text),
-        }
-    }
-    Some(Output { status: status?, stdout: stdout?, stderr: stderr?, elapsed })
 }

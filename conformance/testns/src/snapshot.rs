@@ -1,6 +1,7 @@
 //! A node or namespace as lines of text, so that two of them can be compared.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -48,10 +49,6 @@ impl Snapshot {
         self
     }
 
-    fn sysctl_keys(&self) -> BTreeSet<&str> {
-        self.0.iter().filter_map(|line| sysctl_key(line)).collect()
-    }
-
     /// The lines.
     #[must_use]
     pub fn lines(&self) -> &[String] {
@@ -71,24 +68,42 @@ impl fmt::Display for Snapshot {
 /// a line of its own, or with a kernel module, which any test beside this one may have loaded.
 #[must_use]
 pub fn changes(before: &Snapshot, after: &Snapshot) -> String {
-    let (keys_before, keys_after) = (before.sysctl_keys(), after.sysctl_keys());
-    let lasting = |line: &str| sysctl_key(line).is_none_or(|key| keys_before.contains(key) && keys_after.contains(key));
-    let mut balance = BTreeMap::<&str, i32>::new();
-    for line in before.0.iter().filter(|line| lasting(line)) {
-        *balance.entry(line).or_default() -= 1;
-    }
-    for line in after.0.iter().filter(|line| lasting(line)) {
-        *balance.entry(line).or_default() += 1;
-    }
-    let mut text = String::new();
-    for (sign, wanted) in [("-", -1), ("+", 1)] {
-        for (line, count) in balance.iter().filter(|(_, count)| count.signum() == wanted) {
-            for _ in 0..count.abs() {
-                text.push_str(&format!("{sign} {line}\n"));
+    let (gone, new) = differences(&before.0, &after.0);
+    let keys = |lines: &[&str]| lines.iter().filter_map(|line| sysctl_key(line)).map(str::to_owned).collect();
+    let (keys_gone, keys_new): (BTreeSet<String>, BTreeSet<String>) = (keys(&gone), keys(&new));
+    let lasting = |line: &str| sysctl_key(line).is_none_or(|key| keys_gone.contains(key) && keys_new.contains(key));
+    let signed = [("-", gone), ("+", new)];
+    let lines = signed.iter().flat_map(|(sign, lines)| lines.iter().map(move |line| (sign, line)));
+    lines.filter(|(_, line)| lasting(line)).map(|(sign, line)| format!("{sign} {line}\n")).collect()
+}
+
+/// Lines that are only in the first text, and only in the second one, sorted; one that is there more often counts as often
+/// as it is more.
+fn differences<'a>(before: &'a [String], after: &'a [String]) -> (Vec<&'a str>, Vec<&'a str>) {
+    let sorted = |lines: &'a [String]| {
+        let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+        lines.sort_unstable();
+        lines
+    };
+    let (before, after) = (sorted(before), sorted(after));
+    let (mut gone, mut new) = (Vec::new(), Vec::new());
+    let (mut before, mut after) = (before.into_iter().peekable(), after.into_iter().peekable());
+    loop {
+        let order = match (before.peek(), after.peek()) {
+            (Some(old), Some(now)) => old.cmp(now),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => return (gone, new),
+        };
+        match order {
+            Ordering::Less => gone.extend(before.next()),
+            Ordering::Greater => new.extend(after.next()),
+            Ordering::Equal => {
+                before.next();
+                after.next();
             }
         }
     }
-    text
 }
 
 fn sysctl_key(line: &str) -> Option<&str> {
@@ -155,5 +170,21 @@ fn content(path: &Path) -> String {
         }
         Ok(bytes) => format!("\"{}\"", bytes.escape_ascii()),
         Err(error) => format!("unreadable: {error}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Snapshot, changes};
+
+    #[test]
+    fn changes_are_lines_that_one_snapshot_has_more_often() {
+        let of = |lines: &[&str]| Snapshot(lines.iter().map(|line| (*line).to_owned()).collect());
+        let before = of(&["route b", "link a", "route b", "file /run/x", "sysctl net/gone = 1", "sysctl net/kept = 1"]);
+        let after = of(&["link a", "link a", "route b", "file /run/y", "sysctl net/kept = 2", "sysctl net/new = 1"]);
+        let expected = "- file /run/x\n- route b\n- sysctl net/kept = 1\n\
+                        + file /run/y\n+ link a\n+ sysctl net/kept = 2\n";
+        assert_eq!(changes(&before, &after), expected);
+        assert_eq!(changes(&after, &after), "");
     }
 }

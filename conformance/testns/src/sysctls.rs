@@ -3,7 +3,6 @@
 //! A link has about 100 in `conf`, and a file each costs more than all else of a snapshot together. So these come from a dump;
 //! the others, and those of `all` and `default`, from their files.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -138,7 +137,7 @@ struct Folder {
     path: PathBuf,
     /// Whether `path` is that of `lo`, and each link has such a folder beside it.
     of_links: bool,
-    names: Vec<OsString>,
+    names: Vec<String>,
 }
 
 impl Folder {
@@ -149,9 +148,10 @@ impl Folder {
             return;
         };
         let key = path.strip_prefix(ROOT).unwrap_or(path).to_string_lossy();
+        let mut page = [0; 512];
         for name in &self.names {
-            if let Some(text) = read_in(&opened, name) {
-                lines.push(line(&format!("{key}/{}", name.to_string_lossy()), text.trim_end().escape_debug()));
+            if let Some(text) = read_in(&opened, name, &mut page) {
+                lines.push(line(&format!("{key}/{name}"), text.trim_end().escape_debug()));
             }
         }
     }
@@ -192,7 +192,9 @@ fn list(path: &Path, found: &mut Vec<Folder>) {
     let parent = path.parent().and_then(Path::file_name).unwrap_or_default();
     let mut folder = Folder { path: path.to_owned(), of_links: parent == "neigh", names: Vec::new() };
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
-        let name = entry.file_name();
+        let Ok(name) = entry.file_name().into_string() else {
+            continue; // the kernel has none
+        };
         let is_left_out = LEFT_OUT.iter().any(|key| name == *key);
         // One stands for all; those in `conf` are in messages.
         let is_passed_over = match path.file_name() {
@@ -209,14 +211,13 @@ fn list(path: &Path, found: &mut Vec<Folder>) {
     found.push(folder);
 }
 
-/// A file of a folder, if it can be read and is text.
-fn read_in(folder: &File, name: &OsStr) -> Option<String> {
+/// A file of a folder, if it can be read and is text. The kernel clears as much memory as is asked for.
+fn read_in(folder: &File, name: &str, page: &mut [u8; 512]) -> Option<String> {
     let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
     let mut file = File::from(openat(folder, name, flags, Mode::empty()).ok()?);
-    // The kernel clears as much memory as is asked for.
-    let (mut bytes, mut page) = (Vec::new(), [0; 512]);
+    let mut bytes = Vec::new();
     loop {
-        let count = file.read(&mut page).ok()?;
+        let count = file.read(page).ok()?;
         bytes.extend_from_slice(page.get(..count)?);
         // A whole page may not be all; less is.
         if count < page.len() {
