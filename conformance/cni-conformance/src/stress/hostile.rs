@@ -10,7 +10,7 @@ use crate::rule::{Case, Proof, Rule, Source, Versions};
 use crate::shield;
 use crate::stress::input::{self, Input};
 use crate::stress::operator::{Operator, is_proper, within};
-use crate::stress::raw::RawCall;
+use crate::stress::raw::{self, RawCall};
 use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -102,6 +102,7 @@ impl<'a> Scene<'a> {
         operator.warm_up()?;
         let pod = operator.used_pod()?;
         let config = operator.config(0, Verb::Add, &pod.attachment(), None);
+        raw::bound_memory();
         Ok(Self { operator, pod, config, deadline: bench.call_deadline() })
     }
 

@@ -2,21 +2,28 @@
 
 use crate::bench::{Answer, Bench};
 use crate::finding::Stop;
+use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::time::Duration;
 use testns::{Attachment, Verb};
 
-/// How much memory a plugin may have reserved, in KiB: thirty-two times the largest input. Go's runtime alone
+/// How much memory a plugin may have reserved, in bytes: thirty-two times the largest input. Go's runtime alone
 /// reserves over one GiB.
-const ADDRESS_SPACE_KIB: u32 = 4 << 20;
+const ADDRESS_SPACE: rlim_t = 4 << 30;
 
 /// As much of stdin as is worth recording.
 const RECORDED: usize = 64 << 10;
 
-/// Sets the bound, then becomes the program.
-const BOUND_FIRST: &str = "ulimit -v \"$1\" && exec \"$0\"";
+/// Bounds the memory of what this process, which is the trial's own, starts from now on; and its own, which is far from it.
+pub(super) fn bound_memory() {
+    let (_, hard) =
+        getrlimit(Resource::RLIMIT_AS).unwrap_or_else(|errno| panic!("cannot read the bound of memory: {errno}"));
+    let bound = ADDRESS_SPACE.min(hard);
+    let bounded = setrlimit(Resource::RLIMIT_AS, bound, bound);
+    bounded.unwrap_or_else(|errno| panic!("cannot bound the memory of plugins: {errno}"));
+}
 
 /// A call as bytes.
 #[derive(Debug, Clone)]
@@ -50,8 +57,7 @@ impl RawCall {
             };
         }
         let (executable, environment, _) = recorded.invocation(&bench.node);
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", BOUND_FIRST]).arg(executable).arg(ADDRESS_SPACE_KIB.to_string());
+        let mut command = Command::new(executable);
         command.env_clear().envs(environment);
         for (name, value) in &self.variables {
             match value {
