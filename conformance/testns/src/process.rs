@@ -40,10 +40,20 @@ impl Output {
     }
 }
 
-/// Writes a file of which no child of another thread holds a descriptor.
+/// Gives the calling thread a table of descriptors of its own: what it opens from now on, no child of another thread has.
 ///
-/// Until a child executes its program, it has all descriptors of the process that starts it. If one of them writes a file,
-/// that file is closed later than its writer closes it: a watch reports a change, and `execve` fails with `ETXTBSY`.
+/// Until a child executes its program, it has all descriptors of the thread that starts it. What ends with its last
+/// descriptor, as a link that is not persistent, then stays for as long; and a file that is written is closed later than its
+/// writer closes it: a watch reports a change, and `execve` fails with `ETXTBSY`. `/proc/self/fd` shows the process' first
+/// thread's descriptors, not these.
+///
+/// # Panics
+/// When the kernel refuses it.
+pub fn own_descriptors() {
+    unshare(CloneFlags::CLONE_FILES).must("leave the table of descriptors");
+}
+
+/// Writes a file of which no child of another thread holds a descriptor: see [`own_descriptors`].
 ///
 /// # Errors
 /// What the kernel says of the file.
@@ -53,7 +63,7 @@ impl Output {
 pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> std::io::Result<()> {
     let (path, content) = (path.as_ref(), content.as_ref());
     let write = || {
-        unshare(CloneFlags::CLONE_FILES).must("leave the table of descriptors");
+        own_descriptors();
         std::fs::write(path, content)
     };
     thread::scope(|scope| scope.spawn(write).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))

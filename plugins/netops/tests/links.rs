@@ -219,6 +219,8 @@ fn a_link_stays_where_the_new_name_is_taken() {
 fn a_tap_is_made_in_the_containers_namespace_with_its_owner() {
     let test = "a_tap_is_made_in_the_containers_namespace_with_its_owner";
     on_two(|node, container| {
+        // A tap that is not persistent yet would stay for as long as a child of another test has its descriptor.
+        testns::own_descriptors();
         let bridge = lower(container, "br0");
         let tap0 = name("tap0");
         let tap = Tap {
