@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::Namespace;
-use crate::link::{name_of, names};
+use crate::link::Names;
 use crate::must::Must;
 use crate::netlink::{Attributes, Socket, u16_at, u32_at};
 
@@ -53,7 +53,7 @@ impl Namespace {
     #[must_use]
     #[track_caller]
     pub fn addresses(&self) -> Vec<Address> {
-        self.enter(addresses)
+        self.enter(|| addresses(&Names::now()))
     }
 
     /// Global addresses of one link as `10.1.0.5/24`, in the kernel's order.
@@ -70,30 +70,28 @@ impl Namespace {
 }
 
 /// Addresses of the thread's namespace.
-pub(crate) fn addresses() -> Vec<Address> {
+pub(crate) fn addresses(names: &Names) -> Vec<Address> {
     let dump = Socket::route().dump(RTM_GETADDR, &[0; 8]).must("list addresses");
-    let names = names();
     let parse = |body: &[u8]| {
         let all = Attributes::after(body, 8);
         // IFA_LOCAL (2) is the local address where IFA_ADDRESS (1) is the other end of a point-to-point link.
         let ip = ip(all.get(2).or(all.get(1))?)?;
         let flags = all.u32(8).unwrap_or_default();
-        let link = name_of(&names, u32_at(body, 4));
+        let link = names.get(u32_at(body, 4));
         Some(Address { link, ip, prefix: *body.get(1)?, scope: *body.get(3)?, flags })
     };
     dump.iter().filter_map(|message| parse(&message.body)).collect()
 }
 
 /// Neighbours of the thread's namespace that a process set.
-pub(crate) fn neighbours() -> Vec<Neighbour> {
+pub(crate) fn neighbours(names: &Names) -> Vec<Neighbour> {
     const NUD_PERMANENT: u16 = 0x80;
     let dump = Socket::route().dump(RTM_GETNEIGH, &[0; 12]).must("list neighbours");
-    let names = names();
     let parse = |body: &[u8]| {
         let all = Attributes::after(body, 12);
         let mac = all.get(2).unwrap_or_default();
         let mac = mac.iter().map(|byte| format!("{byte:02x}")).collect();
-        let link = name_of(&names, u32_at(body, 4));
+        let link = names.get(u32_at(body, 4));
         Some(Neighbour { link, ip: ip(all.get(1)?)?, mac })
     };
     let fixed = dump.iter().filter(|message| u16_at(&message.body, 8) & NUD_PERMANENT != 0);

@@ -5,10 +5,11 @@ use std::fmt;
 
 use crate::Namespace;
 use crate::must::Must;
-use crate::netlink::{Attributes, Socket, i32_at, u16_at, u32_at};
+use crate::netlink::{Attributes, Message, Socket, i32_at, u16_at, u32_at};
 
 const RTM_GETLINK: u16 = 18;
 const IFINFOMSG: usize = 16;
+const IFLA_IFNAME: u16 = 3;
 const AF_BRIDGE: u8 = 7;
 
 /// A link, with what plugins set on it.
@@ -109,32 +110,48 @@ impl Namespace {
     #[must_use]
     #[track_caller]
     pub fn port_vlans(&self) -> Vec<PortVlan> {
-        self.enter(port_vlans)
+        self.enter(|| port_vlans(&Names::now()))
     }
 }
 
-/// Names of the thread's links, for objects that the kernel returns with an index only.
-pub(crate) fn names() -> BTreeMap<u32, String> {
-    links().into_iter().map(|link| (link.index, link.name)).collect()
+/// Names of links by their indexes, for objects that the kernel returns with an index only.
+pub(crate) struct Names(BTreeMap<u32, String>);
+
+impl Names {
+    /// Those of the thread's namespace.
+    pub(crate) fn now() -> Self {
+        Self::of(&messages())
+    }
+
+    /// Those of [`messages`].
+    pub(crate) fn of(messages: &[Message]) -> Self {
+        let name = |body: &[u8]| Attributes::after(body, IFINFOMSG).string(IFLA_IFNAME).unwrap_or_default();
+        Self(messages.iter().map(|message| (u32_at(&message.body, 4), name(&message.body))).collect())
+    }
+
+    pub(crate) fn get(&self, index: u32) -> String {
+        self.0.get(&index).cloned().unwrap_or_else(|| format!("#{index}"))
+    }
+}
+
+/// What the kernel reports of each link of the thread's namespace.
+pub(crate) fn messages() -> Vec<Message> {
+    Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links")
 }
 
 /// Links of the thread's namespace.
 pub(crate) fn links() -> Vec<Link> {
-    let dump = Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links");
-    let mut links: Vec<_> = dump.iter().map(|message| Link::parse(&message.body)).collect();
-    let names: BTreeMap<_, _> = links.iter().map(|(link, _)| (link.index, link.name.clone())).collect();
-    for (link, master) in &mut links {
-        link.master = master.map(|index| name_of(&names, index));
-    }
-    links.into_iter().map(|(link, _)| link).collect()
+    let messages = messages();
+    links_of(&messages, &Names::of(&messages))
 }
 
-pub(crate) fn name_of(names: &BTreeMap<u32, String>, index: u32) -> String {
-    names.get(&index).cloned().unwrap_or_else(|| format!("#{index}"))
+/// The links of [`messages`].
+pub(crate) fn links_of(messages: &[Message], names: &Names) -> Vec<Link> {
+    messages.iter().map(|message| Link::parse(&message.body, names)).collect()
 }
 
 /// VLANs of the bridge ports in the thread's namespace.
-pub(crate) fn port_vlans() -> Vec<PortVlan> {
+pub(crate) fn port_vlans(names: &Names) -> Vec<PortVlan> {
     const IFLA_EXT_MASK: u16 = 29;
     const IFLA_AF_SPEC: u16 = 26;
     const IFLA_BRIDGE_VLAN_INFO: u16 = 2;
@@ -143,10 +160,9 @@ pub(crate) fn port_vlans() -> Vec<PortVlan> {
     let body = crate::netlink::Body(body).attribute(IFLA_EXT_MASK, &2_u32.to_ne_bytes());
     // A kernel without bridges says EOPNOTSUPP; it has no VLANs of theirs either.
     let dump = Socket::route().dump(RTM_GETLINK, &body.0).unwrap_or_default();
-    let names = names();
     let mut vlans = Vec::new();
     for message in dump {
-        let link = name_of(&names, u32_at(&message.body, 4));
+        let link = names.get(u32_at(&message.body, 4));
         let infos = Attributes::after(&message.body, IFINFOMSG).nested(IFLA_AF_SPEC);
         for (_, info) in infos.filter(|(kind, _)| *kind == IFLA_BRIDGE_VLAN_INFO) {
             let flags = u16_at(info, 0);
@@ -158,8 +174,7 @@ pub(crate) fn port_vlans() -> Vec<PortVlan> {
 }
 
 impl Link {
-    /// A link, and the index of its master.
-    fn parse(body: &[u8]) -> (Self, Option<u32>) {
+    fn parse(body: &[u8], names: &Names) -> Self {
         const UP: u32 = 1;
         const ALLMULTI: u32 = 0x200;
         let all = Attributes::after(body, IFINFOMSG);
@@ -169,16 +184,16 @@ impl Link {
         let kind = info.string(1).unwrap_or_default();
         let is_port = info.string(4).as_deref() == Some("bridge");
         let flag = |number| port.u8(number) == Some(1);
-        let link = Self {
+        Self {
             index: i32_at(body, 4).cast_unsigned(),
-            name: all.string(3).unwrap_or_default(),
+            name: all.string(IFLA_IFNAME).unwrap_or_default(),
             mac: mac(all.get(1).unwrap_or_default()),
             mtu_bytes: all.u32(4).unwrap_or_default(),
             tx_queue: all.u32(13).unwrap_or_default(),
             up: u32_at(body, 8) & UP != 0,
             promiscuity: all.u32(30).unwrap_or_default(),
             allmulti: u32_at(body, 8) & ALLMULTI != 0,
-            master: None,
+            master: all.u32(10).map(|index| names.get(index)),
             peer: all.u32(5),
             peer_namespace: all.u32(37),
             alias: all.string(20),
@@ -186,8 +201,7 @@ impl Link {
             vlan_filtering: (kind == "bridge").then(|| data.u8(7) == Some(1)),
             port: is_port.then(|| Port { hairpin: flag(4), isolated: flag(33) }),
             kind,
-        };
-        (link, all.u32(10))
+        }
     }
 }
 

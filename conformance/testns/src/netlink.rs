@@ -102,9 +102,11 @@ impl Socket {
     fn receive(&mut self) -> nix::Result<(Vec<Message>, bool)> {
         let mut messages = Vec::new();
         let mut torn = false;
-        let mut buffer = vec![0; 256 * 1024];
+        // The kernel fills at most 32 KiB at a time, and more memory than that takes longer to get than to use.
+        let mut buffer = vec![0; 64 * 1024];
         loop {
-            let length = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
+            // What does not fit is as long as it is.
+            let length = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC)?;
             let mut rest = buffer.get(..length).ok_or(Errno::EMSGSIZE)?;
             while let Some((header, message)) = split_message(&mut rest) {
                 torn |= i32::from(header.flags) & libc::NLM_F_DUMP_INTR != 0;
@@ -211,6 +213,12 @@ impl Body {
         self.0.extend(value);
         self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
+}
+
+/// The native `u64` at an offset; 0 past the end.
+pub(crate) fn u64_at(bytes: &[u8], offset: usize) -> u64 {
+    let word = bytes.get(offset..).and_then(|rest| rest.first_chunk());
+    word.map_or(0, |word| u64::from_ne_bytes(*word))
 }
 
 /// The native `u32` at an offset; 0 past the end, as the kernel's headers only grow.

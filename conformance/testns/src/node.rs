@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use crate::call::{Call, Reply, Verb};
 use crate::must::Must;
 use crate::snapshot::{Snapshot, changes};
-use crate::{Attachment, Container, Namespace, Subject, cable, mounts};
+use crate::{Attachment, Container, Namespace, Subject, cable, mounts, sysctls};
 
 const WORK: &str = "/run/testns";
 
@@ -31,6 +31,7 @@ pub struct Node {
     host: Namespace,
     search_path: Mutex<Option<&'static str>>,
     before: Mutex<Option<Snapshot>>,
+    sysctls: sysctls::Files,
     containers: AtomicU32,
 }
 
@@ -77,7 +78,7 @@ impl Node {
     #[track_caller]
     fn bare() -> Self {
         let node = Self::unseen();
-        *node.before.lock().must("lock the snapshot") = Some(Snapshot::of_node());
+        *node.before.lock().must("lock the snapshot") = Some(Snapshot::of_node(&node.sysctls));
         node
     }
 
@@ -101,6 +102,7 @@ impl Node {
             host: Namespace::of_this_thread(),
             search_path: Mutex::new(None),
             before: Mutex::new(None),
+            sysctls: sysctls::Files::default(),
             containers: AtomicU32::new(0),
         }
     }
@@ -225,7 +227,7 @@ impl Node {
     /// line each.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
-        self.host.enter(Snapshot::of_node)
+        self.host.enter(|| Snapshot::of_node(&self.sysctls))
     }
 
     /// Records the node's state for [`Node::assert_as_before`].

@@ -1,12 +1,11 @@
 //! Routes and rules as the kernel shows them.
 
-use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::net::IpAddr;
 
 use crate::Namespace;
 use crate::address::ip;
-use crate::link::{name_of, names};
+use crate::link::Names;
 use crate::must::Must;
 use crate::netlink::{Attributes, Socket, u16_at, u32_at};
 
@@ -57,7 +56,7 @@ impl Namespace {
     #[must_use]
     #[track_caller]
     pub fn routes(&self) -> Vec<Route> {
-        self.enter(routes)
+        self.enter(|| routes(&Names::now()))
     }
 
     /// Routing rules, a line each.
@@ -72,21 +71,20 @@ impl Namespace {
 }
 
 /// Routes of the thread's namespace.
-pub(crate) fn routes() -> Vec<Route> {
-    let names = names();
+pub(crate) fn routes(names: &Names) -> Vec<Route> {
     let mut routes = Vec::new();
     for family in [AF_INET, AF_INET6] {
         let mut header = [0; 12];
         header[0] = family;
         let dump = Socket::route().dump(RTM_GETROUTE, &header).must("list routes");
-        let parsed = dump.iter().filter_map(|message| Route::parse(&message.body, &names));
+        let parsed = dump.iter().filter_map(|message| Route::parse(&message.body, names));
         routes.extend(parsed);
     }
     routes
 }
 
 impl Route {
-    fn parse(body: &[u8], names: &BTreeMap<u32, String>) -> Option<Self> {
+    fn parse(body: &[u8], names: &Names) -> Option<Self> {
         const RTM_F_CLONED: u32 = 0x200;
         const RTA_MULTIPATH: u16 = 9;
         if u32_at(body, 8) & RTM_F_CLONED != 0 {
@@ -114,7 +112,7 @@ impl Route {
 }
 
 /// `struct rtnexthop`: u16 length, flags, hops, i32 index, then attributes.
-fn multipath(mut bytes: &[u8], names: &BTreeMap<u32, String>) -> Vec<Hop> {
+fn multipath(mut bytes: &[u8], names: &Names) -> Vec<Hop> {
     let mut hops = Vec::new();
     while let Some(one) = bytes.get(..usize::from(u16_at(bytes, 0))).filter(|one| one.len() >= 8) {
         hops.push(hop(Attributes::after(one, 8), u32_at(one, 4), names));
@@ -123,8 +121,8 @@ fn multipath(mut bytes: &[u8], names: &BTreeMap<u32, String>) -> Vec<Hop> {
     hops
 }
 
-fn hop(attributes: Attributes<'_>, index: u32, names: &BTreeMap<u32, String>) -> Hop {
-    Hop { via: attributes.get(5).and_then(ip), link: name_of(names, index) }
+fn hop(attributes: Attributes<'_>, index: u32, names: &Names) -> Hop {
+    Hop { via: attributes.get(5).and_then(ip), link: names.get(index) }
 }
 
 /// The prefix whose length stands at `offset` of the header.

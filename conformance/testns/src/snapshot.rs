@@ -27,14 +27,14 @@ impl Namespace {
     #[must_use]
     #[track_caller]
     pub fn snapshot(&self) -> Snapshot {
-        self.enter(|| Snapshot(network()))
+        self.enter(|| Snapshot(network(&sysctls::Files::default())))
     }
 }
 
 impl Snapshot {
     /// The thread's network namespace and folders.
-    pub(crate) fn of_node() -> Self {
-        let mut lines = network();
+    pub(crate) fn of_node(sysctls: &sysctls::Files) -> Self {
+        let mut lines = network(sysctls);
         for folder in ["/run", "/var/lib/cni", "/etc/cni"] {
             files(Path::new(folder), &mut lines);
         }
@@ -111,14 +111,17 @@ fn sysctl_key(line: &str) -> Option<&str> {
     Some(key)
 }
 
-fn network() -> Vec<String> {
+/// Everything but files. Those of sysctls stay open in `files`.
+fn network(files: &sysctls::Files) -> Vec<String> {
     let mut lines = Vec::new();
-    lines.extend(link::links().iter().map(ToString::to_string));
-    lines.extend(link::port_vlans().iter().map(ToString::to_string));
-    lines.extend(tc::qdiscs());
-    lines.extend(address::addresses().iter().map(ToString::to_string));
-    lines.extend(address::neighbours().iter().map(ToString::to_string));
-    lines.extend(route::routes().iter().map(ToString::to_string));
+    let links = link::messages();
+    let names = link::Names::of(&links);
+    lines.extend(link::links_of(&links, &names).iter().map(ToString::to_string));
+    lines.extend(link::port_vlans(&names).iter().map(ToString::to_string));
+    lines.extend(tc::qdiscs(&names));
+    lines.extend(address::addresses(&names).iter().map(ToString::to_string));
+    lines.extend(address::neighbours(&names).iter().map(ToString::to_string));
+    lines.extend(route::routes(&names).iter().map(ToString::to_string));
     lines.extend(route::rules());
     lines.extend(nft::ruleset());
     for family in ["ip", "ip6"] {
@@ -126,7 +129,7 @@ fn network() -> Vec<String> {
         let tables = tables.unwrap_or_default();
         lines.extend(tables.lines().map(|name| format!("{family}tables {name}")));
     }
-    lines.extend(sysctls::sysctls());
+    lines.extend(sysctls::sysctls(&links, &names, files));
     lines.sort();
     lines
 }

@@ -1,19 +1,23 @@
 //! The sysctls below `net` as lines of a snapshot.
 //!
-//! A link has about 100 in `conf`, and a file each costs more than all else of a snapshot together. So these come from a dump;
-//! the others, and those of `all` and `default`, from their files.
+//! A link has about 100 in `conf` and 30 in `neigh`, and a file each costs more than all else of a snapshot together. So these
+//! come from dumps; the others, and those of `all` and `default`, from their files.
 
 use std::fs::{self, File};
-use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use nix::fcntl::{OFlag, openat};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open, openat};
+use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::Mode;
 
+use crate::link::Names;
 use crate::must::Must;
-use crate::netlink::{Attributes, Socket, i32_at};
+use crate::netlink::{Attributes, Message, Socket, i32_at, u32_at, u64_at};
 
 const ROOT: &str = "/proc/sys/net";
 
@@ -50,18 +54,38 @@ const IPV6: &[&str] = &[
 /// (`addrconf_sysctl_addr_gen_mode`, `addrconf_sysctl_stable_secret`); messages have a link's mode, which a secret changes, too.
 const LEFT_OUT: [&str; 3] = ["nf_conntrack_count", "addr_gen_mode", "stable_secret"];
 
-/// All of the thread's network namespace that can be changed, each as `sysctl net/KEY = VALUE`. A link's times are in
-/// milliseconds, whatever its files say.
-pub(crate) fn sysctls() -> Vec<String> {
+/// `NDTPA_*` of `include/uapi/linux/neighbour.h` by their names in `net/FAMILY/neigh/LINK`. That a link uses a neighbour is
+/// no setting, and the file of a time in its older unit is a second one of the same.
+const NEIGHBOURS: &[(u16, &str)] = &[
+    (4, "base_reachable_time_ms"),
+    (5, "retrans_time_ms"),
+    (6, "gc_stale_time"),
+    (7, "delay_first_probe_time"),
+    (8, "unres_qlen"),
+    (9, "app_solicit"),
+    (10, "ucast_solicit"),
+    (11, "mcast_solicit"),
+    (12, "anycast_delay"),
+    (13, "proxy_delay"),
+    (14, "proxy_qlen"),
+    (15, "locktime"),
+    (16, "unres_qlen_bytes"),
+    (17, "mcast_resolicit"),
+    (19, "interval_probe_time_ms"),
+];
+
+/// Those of the thread's network namespace that can be changed, each as `sysctl net/KEY = VALUE`, where `links` and `names`
+/// are its links. A link's times are in milliseconds, whatever its files say.
+pub(crate) fn sysctls(links: &[Message], names: &Names, files: &Files) -> Vec<String> {
     let mut lines = Vec::new();
-    let links = of_links(&mut lines);
-    of_files(&links, &mut lines);
+    links.iter().for_each(|link| of_link(link, &mut lines));
+    of_neighbours(names, &mut lines);
+    files.read(&mut lines);
     lines
 }
 
-/// Those in `conf`, and the names of the links.
-fn of_links(lines: &mut Vec<String>) -> Vec<String> {
-    const RTM_GETLINK: u16 = 18;
+/// Those in `conf`.
+fn of_link(message: &Message, lines: &mut Vec<String>) {
     const IFINFOMSG: usize = 16;
     const IFLA_IFNAME: u16 = 3;
     const IFLA_AF_SPEC: u16 = 26;
@@ -71,25 +95,48 @@ fn of_links(lines: &mut Vec<String>) -> Vec<String> {
     const IFLA_INET6_CONF: u16 = 2;
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 
-    let mut links = Vec::new();
-    for message in Socket::route().dump(RTM_GETLINK, &[0; IFINFOMSG]).must("list links") {
-        let all = Attributes::after(&message.body, IFINFOMSG);
-        let link = all.string(IFLA_IFNAME).unwrap_or_default();
-        let families = all.nested(IFLA_AF_SPEC);
-        let v6 = families.nested(AF_INET6);
-        values(&format!("ipv4/conf/{link}"), IPV4, families.nested(AF_INET).get(IFLA_INET_CONF), lines);
-        values(&format!("ipv6/conf/{link}"), IPV6, v6.get(IFLA_INET6_CONF), lines);
-        if let Some(mode) = v6.u8(IFLA_INET6_ADDR_GEN_MODE) {
-            lines.push(line(&format!("ipv6/conf/{link}/addr_gen_mode"), mode));
+    let all = Attributes::after(&message.body, IFINFOMSG);
+    let link = all.string(IFLA_IFNAME).unwrap_or_default();
+    let families = all.nested(IFLA_AF_SPEC);
+    let v6 = families.nested(AF_INET6);
+    values(&format!("ipv4/conf/{link}"), IPV4, families.nested(AF_INET).get(IFLA_INET_CONF), lines);
+    values(&format!("ipv6/conf/{link}"), IPV6, v6.get(IFLA_INET6_CONF), lines);
+    if let Some(mode) = v6.u8(IFLA_INET6_ADDR_GEN_MODE) {
+        lines.push(line(&format!("ipv6/conf/{link}/addr_gen_mode"), mode));
+    }
+    for key in only_files().iter().map(|key| format!("ipv6/conf/{link}/{key}")) {
+        if let Ok(text) = fs::read_to_string(format!("{ROOT}/{key}")) {
+            lines.push(line(&key, text.trim_end().escape_debug()));
         }
-        for key in only_files().iter().map(|key| format!("ipv6/conf/{link}/{key}")) {
-            if let Ok(text) = fs::read_to_string(format!("{ROOT}/{key}")) {
-                lines.push(line(&key, text.trim_end().escape_debug()));
+    }
+}
+
+/// Those in `neigh`.
+fn of_neighbours(names: &Names, lines: &mut Vec<String>) {
+    const RTM_GETNEIGHTBL: u16 = 66;
+    const NDTMSG: usize = 4;
+    const NDTA_PARMS: u16 = 6;
+    const NDTPA_IFINDEX: u16 = 1;
+
+    let mut socket = Socket::route();
+    for (family, name) in [(2, "ipv4"), (10, "ipv6")] {
+        // A kernel without IPv6 has no table of it.
+        for message in socket.dump(RTM_GETNEIGHTBL, &[family, 0, 0, 0]).unwrap_or_default() {
+            let all = Attributes::after(&message.body, NDTMSG).nested(NDTA_PARMS);
+            // What new links get has no index, and a file in the machine's first namespace only.
+            let Some(index) = all.u32(NDTPA_IFINDEX) else {
+                continue;
+            };
+            let folder = format!("{name}/neigh/{}", names.get(index));
+            for (kind, key) in NEIGHBOURS {
+                let Some(value) = all.get(*kind) else {
+                    continue;
+                };
+                let value = if value.len() == 8 { u64_at(value, 0) } else { u64::from(u32_at(value, 0)) };
+                lines.push(line(&format!("{folder}/{key}"), value));
             }
         }
-        links.push(link);
     }
-    links
 }
 
 /// Keys in `net/ipv6/conf/LINK` that no message has: the same for all links.
@@ -119,14 +166,58 @@ fn line(key: &str, value: impl std::fmt::Display) -> String {
     format!("sysctl net/{key} = {value}")
 }
 
-fn of_files(links: &[String], lines: &mut Vec<String>) {
-    let folders = folders();
-    for folder in &*folders {
-        let path = &folder.path;
-        match folder.of_links {
-            false => folder.read(path, lines),
-            true => links.iter().for_each(|link| folder.read(&path.with_file_name(link), lines)),
+/// The files of one namespace that no message stands for. They stay open if the process may have as many, since the way to a
+/// file takes longer than what it says.
+#[derive(Debug, Default)]
+pub(crate) struct Files(Mutex<Option<Opened>>);
+
+#[derive(Debug)]
+struct Opened {
+    /// What they were opened from.
+    folders: Arc<Vec<Folder>>,
+    /// With their keys.
+    files: Vec<(String, File)>,
+}
+
+/// Files that are open in the process.
+static OPEN: AtomicUsize = AtomicUsize::new(0);
+
+impl Files {
+    fn read(&self, lines: &mut Vec<String>) {
+        let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).must("read the limit of open files");
+        // Half of them are left to the process's own work.
+        self.read_with(most / 2, lines);
+    }
+
+    /// Leaves at most `most` files open.
+    fn read_with(&self, most: u64, lines: &mut Vec<String>) {
+        let folders = folders();
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let opened = match kept.take() {
+            Some(opened) if Arc::ptr_eq(&opened.folders, &folders) => opened,
+            _ => Opened::all(folders),
+        };
+        let mut page = [0; 512];
+        for (key, file) in &opened.files {
+            if let Some(text) = text(file, &mut page) {
+                lines.push(line(key, text.trim_end().escape_debug()));
+            }
         }
+        *kept = u64::try_from(OPEN.load(Ordering::Relaxed)).is_ok_and(|open| open <= most).then_some(opened);
+    }
+}
+
+impl Opened {
+    fn all(folders: Arc<Vec<Folder>>) -> Self {
+        let files: Vec<_> = folders.iter().flat_map(Folder::open).collect();
+        OPEN.fetch_add(files.len(), Ordering::Relaxed);
+        Self { folders, files }
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        OPEN.fetch_sub(self.files.len(), Ordering::Relaxed);
     }
 }
 
@@ -135,29 +226,32 @@ fn of_files(links: &[String], lines: &mut Vec<String>) {
 #[derive(Debug, PartialEq, Eq)]
 struct Folder {
     path: PathBuf,
-    /// Whether `path` is that of `lo`, and each link has such a folder beside it.
-    of_links: bool,
     names: Vec<String>,
 }
 
 impl Folder {
-    /// The way to a file takes longer than what it says: so each is opened from its folder.
-    fn read(&self, path: &Path, lines: &mut Vec<String>) {
-        // A link may have none, or have gone.
-        let Ok(opened) = File::open(path) else {
-            return;
+    /// Each from the folder, so that its path is not looked up as often as it has files.
+    fn open(&self) -> Vec<(String, File)> {
+        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
+        let Some(opened) = opened(open(&self.path, flags, Mode::empty())) else {
+            return Vec::new();
         };
-        let key = path.strip_prefix(ROOT).unwrap_or(path).to_string_lossy();
-        let mut page = [0; 512];
-        for name in &self.names {
-            if let Some(text) = read_in(&opened, name, &mut page) {
-                lines.push(line(&format!("{key}/{name}"), text.trim_end().escape_debug()));
-            }
-        }
+        let folder = self.path.strip_prefix(ROOT).unwrap_or(&self.path).to_string_lossy();
+        let file = |name: &String| self::opened(openat(&opened, name.as_str(), flags, Mode::empty()));
+        let files = self.names.iter().filter_map(|name| Some((format!("{folder}/{name}"), File::from(file(name)?))));
+        files.collect()
     }
 }
 
-/// All folders, but for those of links in `conf`. They are the same in all namespaces of nodes and containers, none of
+/// A namespace may lack a file, and forbid another; but that a process has too many says nothing of the file.
+fn opened(file: nix::Result<OwnedFd>) -> Option<OwnedFd> {
+    match file {
+        Err(errno @ (Errno::EMFILE | Errno::ENFILE | Errno::ENOMEM)) => panic!("cannot open a sysctl: {errno}"),
+        file => file.ok(),
+    }
+}
+
+/// All folders, but for those of links. They are the same in all namespaces of nodes and containers, none of
 /// which is the machine's first, and listing them costs half as much as opening them; so they are listed again only when
 /// the kernel has other modules.
 fn folders() -> Arc<Vec<Folder>> {
@@ -189,17 +283,16 @@ const fn can_be_changed(mode: u32) -> bool {
 
 /// Adds a folder and those below it.
 fn list(path: &Path, found: &mut Vec<Folder>) {
-    let parent = path.parent().and_then(Path::file_name).unwrap_or_default();
-    let mut folder = Folder { path: path.to_owned(), of_links: parent == "neigh", names: Vec::new() };
+    let mut folder = Folder { path: path.to_owned(), names: Vec::new() };
     for entry in fs::read_dir(path).into_iter().flatten().flatten() {
         let Ok(name) = entry.file_name().into_string() else {
             continue; // the kernel has none
         };
         let is_left_out = LEFT_OUT.iter().any(|key| name == *key);
-        // One stands for all; those in `conf` are in messages.
+        // Those of links are in messages.
         let is_passed_over = match path.file_name() {
             Some(folder) if folder == "conf" => name != "all" && name != "default",
-            Some(folder) if folder == "neigh" => name != "lo",
+            Some(folder) if folder == "neigh" => name != "default",
             _ => false,
         };
         match entry.metadata() {
@@ -211,17 +304,37 @@ fn list(path: &Path, found: &mut Vec<Folder>) {
     found.push(folder);
 }
 
-/// A file of a folder, if it can be read and is text. The kernel clears as much memory as is asked for.
-fn read_in(folder: &File, name: &str, page: &mut [u8; 512]) -> Option<String> {
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
-    let mut file = File::from(openat(folder, name, flags, Mode::empty()).ok()?);
+/// What a file says now, if it can be read and is text. The kernel clears as much memory as is asked for.
+fn text(file: &File, page: &mut [u8; 512]) -> Option<String> {
     let mut bytes = Vec::new();
     loop {
-        let count = file.read(page).ok()?;
+        let at = u64::try_from(bytes.len()).ok()?;
+        let count = file.read_at(page, at).ok()?;
         bytes.extend_from_slice(page.get(..count)?);
         // A whole page may not be all; less is.
         if count < page.len() {
             return String::from_utf8(bytes).ok();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Files;
+
+    #[test]
+    fn files_stay_open_where_there_is_room_and_say_the_same() {
+        let files = Files::default();
+        let read = |most: u64| {
+            let mut lines = Vec::new();
+            files.read_with(most, &mut lines);
+            (lines, files.0.lock().unwrap().is_some())
+        };
+        let (lines, stay) = read(0);
+        assert!(lines.len() > 200 && !stay, "{} lines", lines.len());
+        for _ in 0..2 {
+            assert_eq!(read(u64::MAX), (lines.clone(), true));
+        }
+        assert_eq!(read(0), (lines, false));
     }
 }

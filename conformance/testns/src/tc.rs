@@ -4,7 +4,7 @@ use nix::errno::Errno;
 use nix::libc;
 
 use crate::Namespace;
-use crate::link::{name_of, names};
+use crate::link::Names;
 use crate::must::Must;
 use crate::netlink::{Attributes, Body, Socket, u32_at};
 
@@ -45,13 +45,12 @@ pub(crate) fn try_qdisc(kind: &str) -> bool {
 }
 
 /// Queueing disciplines of the thread's namespace, a line each.
-pub(crate) fn qdiscs() -> Vec<String> {
+pub(crate) fn qdiscs(names: &Names) -> Vec<String> {
     // A kernel without traffic control says EOPNOTSUPP.
     let dump = Socket::route().dump(RTM_GETQDISC, &[0; TCMSG]).unwrap_or_default();
-    let names = names();
     let line = |body: &[u8]| {
         let kind = Attributes::after(body, TCMSG).string(1).unwrap_or_default();
-        let link = name_of(&names, u32_at(body, 4));
+        let link = names.get(u32_at(body, 4));
         let (handle, parent) = (u32_at(body, 8), u32_at(body, 12));
         format!("qdisc {kind} {handle:x} on {link} parent {parent:x}")
     };
