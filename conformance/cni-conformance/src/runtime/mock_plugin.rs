@@ -215,7 +215,8 @@ fn path(name: &str) -> PathBuf {
 }
 
 fn locked<T>(work: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
-    let lock = File::create(path("lock"))?;
+    // Emptying it would be a change of the folder: those who look at each change would then never have to wait.
+    let lock = File::options().create(true).truncate(false).write(true).open(path("lock"))?;
     lock.lock()?;
     work()
 }
@@ -392,4 +393,23 @@ fn add(received: &Received, config: &Value, place: u8, version: &str) -> Value {
         }
     }
     result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{calls, folder};
+    use nix::errno::Errno;
+    use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
+    use std::fs;
+
+    #[test]
+    fn to_read_the_calls_changes_nothing_that_those_who_wait_for_one_look_at() {
+        let _node = testns::Node::new();
+        fs::create_dir_all(folder()).unwrap();
+        calls();
+        let watch = Inotify::init(InitFlags::IN_CLOEXEC | InitFlags::IN_NONBLOCK).unwrap();
+        watch.add_watch(folder(), AddWatchFlags::IN_MODIFY | AddWatchFlags::IN_CREATE).unwrap();
+        calls();
+        assert_eq!(watch.read_events().err(), Some(Errno::EAGAIN));
+    }
 }
