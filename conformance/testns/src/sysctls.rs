@@ -166,7 +166,7 @@ fn line(key: &str, value: impl std::fmt::Display) -> String {
     format!("sysctl net/{key} = {value}")
 }
 
-/// The files of one namespace that no message stands for. They stay open if the process may have as many, since the way to a
+/// The files of one namespace that no message stands for. They stay open if the process has not too many, since the way to a
 /// file takes longer than what it says.
 #[derive(Debug, Default)]
 pub(crate) struct Files(Mutex<Option<Opened>>);
@@ -184,9 +184,10 @@ static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Files {
     fn read(&self, lines: &mut Vec<String>) {
-        let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).must("read the limit of open files");
-        // Half of them are left to the process's own work.
-        self.read_with(most / 2, lines);
+        // Those of one namespace: a program that is started begins with copies of them all, and each takes 0.1 us.
+        const MOST: u64 = 512;
+        let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).must("read the limit of open files");
+        self.read_with(MOST.min(limit / 2), lines);
     }
 
     /// Leaves at most `most` files open.
