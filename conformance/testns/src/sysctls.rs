@@ -177,9 +177,11 @@ struct Opened {
     folders: Arc<Vec<Folder>>,
     /// With their keys.
     files: Vec<(String, File)>,
+    /// Its part of [`OPEN`].
+    count: usize,
 }
 
-/// Files that are open in the process.
+/// Files that may be open in the process at most.
 static OPEN: AtomicUsize = AtomicUsize::new(0);
 
 impl Files {
@@ -187,38 +189,47 @@ impl Files {
         // Those of one namespace: a program that is started begins with copies of them all, and each takes 0.1 us.
         const MOST: u64 = 512;
         let (limit, _) = getrlimit(Resource::RLIMIT_NOFILE).must("read the limit of open files");
-        self.read_with(MOST.min(limit / 2), lines);
+        self.read_with(usize::try_from(MOST.min(limit / 2)).unwrap_or_default(), lines);
     }
 
-    /// Leaves at most `most` files open.
-    fn read_with(&self, most: u64, lines: &mut Vec<String>) {
+    /// Leaves files open if the process then has at most `most` of them; else has one open at a time.
+    fn read_with(&self, most: usize, lines: &mut Vec<String>) {
         let folders = folders();
         let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let opened = match kept.take() {
-            Some(opened) if Arc::ptr_eq(&opened.folders, &folders) => opened,
-            _ => Opened::all(folders),
-        };
+        if kept.as_ref().is_some_and(|opened| !Arc::ptr_eq(&opened.folders, &folders)) {
+            *kept = None;
+        }
+        if kept.is_none() {
+            *kept = Opened::all(&folders, most);
+        }
         let mut page = [0; 512];
-        for (key, file) in &opened.files {
+        let mut read = |key: &str, file: &File| {
             if let Some(text) = text(file, &mut page) {
                 lines.push(line(key, text.trim_end().escape_debug()));
             }
+        };
+        match &*kept {
+            Some(opened) => opened.files.iter().for_each(|(key, file)| read(key, file)),
+            None => folders.iter().for_each(|folder| folder.open(|key, file| read(&key, &file))),
         }
-        *kept = u64::try_from(OPEN.load(Ordering::Relaxed)).is_ok_and(|open| open <= most).then_some(opened);
     }
 }
 
 impl Opened {
-    fn all(folders: Arc<Vec<Folder>>) -> Self {
-        let files: Vec<_> = folders.iter().flat_map(Folder::open).collect();
-        OPEN.fetch_add(files.len(), Ordering::Relaxed);
-        Self { folders, files }
+    /// `None` where there is no place for so many.
+    fn all(folders: &Arc<Vec<Folder>>, most: usize) -> Option<Self> {
+        let count = folders.iter().map(|folder| folder.names.len()).sum();
+        let fits = |open: usize| Some(open + count).filter(|open| *open <= most);
+        OPEN.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).ok()?;
+        let mut opened = Self { folders: Arc::clone(folders), files: Vec::new(), count };
+        folders.iter().for_each(|folder| folder.open(|key, file| opened.files.push((key, file))));
+        Some(opened)
     }
 }
 
 impl Drop for Opened {
     fn drop(&mut self) {
-        OPEN.fetch_sub(self.files.len(), Ordering::Relaxed);
+        OPEN.fetch_sub(self.count, Ordering::Relaxed);
     }
 }
 
@@ -231,16 +242,18 @@ struct Folder {
 }
 
 impl Folder {
-    /// Each from the folder, so that its path is not looked up as often as it has files.
-    fn open(&self) -> Vec<(String, File)> {
+    /// Opens one file after another, each from the folder, so that its path is not looked up as often as it has files.
+    fn open(&self, mut take: impl FnMut(String, File)) {
         let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC;
         let Some(opened) = opened(open(&self.path, flags, Mode::empty())) else {
-            return Vec::new();
+            return;
         };
         let folder = self.path.strip_prefix(ROOT).unwrap_or(&self.path).to_string_lossy();
-        let file = |name: &String| self::opened(openat(&opened, name.as_str(), flags, Mode::empty()));
-        let files = self.names.iter().filter_map(|name| Some((format!("{folder}/{name}"), File::from(file(name)?))));
-        files.collect()
+        for name in &self.names {
+            if let Some(file) = self::opened(openat(&opened, name.as_str(), flags, Mode::empty())) {
+                take(format!("{folder}/{name}"), File::from(file));
+            }
+        }
     }
 }
 
@@ -325,17 +338,21 @@ mod tests {
 
     #[test]
     fn files_stay_open_where_there_is_room_and_say_the_same() {
-        let files = Files::default();
-        let read = |most: u64| {
+        let read = |files: &Files, most| {
             let mut lines = Vec::new();
             files.read_with(most, &mut lines);
             (lines, files.0.lock().unwrap().is_some())
         };
-        let (lines, stay) = read(0);
+        let files = Files::default();
+        let (lines, stay) = read(&files, 200);
         assert!(lines.len() > 200 && !stay, "{} lines", lines.len());
         for _ in 0..2 {
-            assert_eq!(read(u64::MAX), (lines.clone(), true));
+            assert_eq!(read(&files, 1000), (lines.clone(), true));
         }
-        assert_eq!(read(0), (lines, false));
+        // There is no room for another's, until these are closed.
+        let others = Files::default();
+        assert_eq!(read(&others, lines.len()), (lines.clone(), false));
+        drop(files);
+        assert_eq!(read(&others, 1000), (lines, true));
     }
 }
