@@ -54,11 +54,12 @@ const IPV6: &[&str] = &[
 /// (`addrconf_sysctl_addr_gen_mode`, `addrconf_sysctl_stable_secret`); messages have a link's mode, which a secret changes, too.
 const LEFT_OUT: [&str; 3] = ["nf_conntrack_count", "addr_gen_mode", "stable_secret"];
 
-/// `NDTPA_*` of `include/uapi/linux/neighbour.h` by their names in `net/FAMILY/neigh/LINK`. That a link uses a neighbour is
-/// no setting, and the file of a time in its older unit is a second one of the same.
+/// `NDTPA_*` of `include/uapi/linux/neighbour.h` by their names in `net/FAMILY/neigh/LINK`, of which two times have two.
 const NEIGHBOURS: &[(u16, &str)] = &[
     (4, "base_reachable_time_ms"),
+    (4, "base_reachable_time"),
     (5, "retrans_time_ms"),
+    (5, "retrans_time"),
     (6, "gc_stale_time"),
     (7, "delay_first_probe_time"),
     (8, "unres_qlen"),
@@ -120,8 +121,8 @@ fn of_neighbours(names: &Names, lines: &mut Vec<String>) {
 
     let mut socket = Socket::route();
     for (family, name) in [(2, "ipv4"), (10, "ipv6")] {
-        // A kernel without IPv6 has no table of it.
-        for message in socket.dump(RTM_GETNEIGHTBL, &[family, 0, 0, 0]).unwrap_or_default() {
+        // Of a kernel without IPv6 this is an empty list.
+        for message in socket.dump(RTM_GETNEIGHTBL, &[family, 0, 0, 0]).must("list settings of neighbours") {
             let all = Attributes::after(&message.body, NDTMSG).nested(NDTA_PARMS);
             // What new links get has no index, and a file in the machine's first namespace only.
             let Some(index) = all.u32(NDTPA_IFINDEX) else {
