@@ -8,7 +8,8 @@ use crate::must::Must;
 use crate::netlink::{Attributes, Message, Socket, i32_at, u16_at, u32_at};
 
 const RTM_GETLINK: u16 = 18;
-const IFINFOMSG: usize = 16;
+/// The size of `struct ifinfomsg`, after which a link's attributes begin.
+pub(crate) const IFINFOMSG: usize = 16;
 const IFLA_IFNAME: u16 = 3;
 const AF_BRIDGE: u8 = 7;
 

@@ -105,7 +105,7 @@ impl Socket {
         // The kernel fills at most 32 KiB at a time, and more memory than that takes longer to get than to use.
         let mut buffer = vec![0; 64 * 1024];
         loop {
-            // What does not fit is as long as it is.
+            // Of a message that does not fit, MSG_TRUNC returns the whole length, which is more than there is to take.
             let length = recv(self.fd.as_raw_fd(), &mut buffer, MsgFlags::MSG_TRUNC)?;
             let mut rest = buffer.get(..length).ok_or(Errno::EMSGSIZE)?;
             while let Some((header, message)) = split_message(&mut rest) {

@@ -111,7 +111,7 @@ fn sysctl_key(line: &str) -> Option<&str> {
     Some(key)
 }
 
-/// Everything but files. Those of sysctls stay open in `files`.
+/// All of the thread's network namespace. The files of its sysctls may stay open in `files`.
 fn network(files: &sysctls::Files) -> Vec<String> {
     let mut lines = Vec::new();
     let links = link::messages();

@@ -15,7 +15,7 @@ use nix::fcntl::{OFlag, open, openat};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::stat::Mode;
 
-use crate::link::Names;
+use crate::link::{IFINFOMSG, Names};
 use crate::must::Must;
 use crate::netlink::{Attributes, Message, Socket, i32_at, u32_at, u64_at};
 
@@ -79,16 +79,14 @@ const NEIGHBOURS: &[(u16, &str)] = &[
 /// are its links. A link's times are in milliseconds, whatever its files say.
 pub(crate) fn sysctls(links: &[Message], names: &Names, files: &Files) -> Vec<String> {
     let mut lines = Vec::new();
-    links.iter().for_each(|link| of_link(link, &mut lines));
+    links.iter().for_each(|link| of_link(link, names, &mut lines));
     of_neighbours(names, &mut lines);
     files.read(&mut lines);
     lines
 }
 
 /// Those in `conf`.
-fn of_link(message: &Message, lines: &mut Vec<String>) {
-    const IFINFOMSG: usize = 16;
-    const IFLA_IFNAME: u16 = 3;
+fn of_link(message: &Message, names: &Names, lines: &mut Vec<String>) {
     const IFLA_AF_SPEC: u16 = 26;
     const AF_INET: u16 = 2;
     const AF_INET6: u16 = 10;
@@ -97,7 +95,7 @@ fn of_link(message: &Message, lines: &mut Vec<String>) {
     const IFLA_INET6_ADDR_GEN_MODE: u16 = 8;
 
     let all = Attributes::after(&message.body, IFINFOMSG);
-    let link = all.string(IFLA_IFNAME).unwrap_or_default();
+    let link = names.get(u32_at(&message.body, 4));
     let families = all.nested(IFLA_AF_SPEC);
     let v6 = families.nested(AF_INET6);
     values(&format!("ipv4/conf/{link}"), IPV4, families.nested(AF_INET).get(IFLA_INET_CONF), lines);
