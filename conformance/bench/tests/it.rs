@@ -4,7 +4,6 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot set up its objects fails")]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -138,8 +137,7 @@ fn a_subject_that_fails_is_reported_and_not_timed() {
     let subject = |name: &str, script: &str| {
         let path = folder.path().join(name);
         fs::create_dir(&path).unwrap();
-        fs::write(path.join("loopback"), format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(path.join("loopback"), fs::Permissions::from_mode(0o755)).unwrap();
+        testns::write_executable(path.join("loopback"), format!("#!/bin/sh\n{script}\n")).unwrap();
         format!("{name}={}", path.display())
     };
     let silent = subject("silent", "exit 0");

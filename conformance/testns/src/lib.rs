@@ -65,7 +65,7 @@ pub use link::{Link, Port, PortVlan};
 pub use mounts::{THROWAWAY_MACHINE, THROWAWAY_PROCESS};
 pub use namespace::Namespace;
 pub use node::Node;
-pub use process::{Output, own_descriptors, run, try_run, write_unshared};
+pub use process::{Output, own_descriptors, run, try_run, unshared, write_executable, write_unshared};
 pub use route::{Hop, Route};
 pub use snapshot::{Snapshot, changes};
 pub use subject::Subject;

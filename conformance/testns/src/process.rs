@@ -1,8 +1,9 @@
 //! A child process with input, output and a deadline.
 
-use std::fs::File;
+use std::fs::{self, File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
@@ -53,20 +54,40 @@ pub fn own_descriptors() {
     unshare(CloneFlags::CLONE_FILES).must("leave the table of descriptors");
 }
 
-/// Writes a file of which no child of another thread holds a descriptor: see [`own_descriptors`].
+/// Writes files of which no child of another thread holds a descriptor: see [`own_descriptors`].
+///
+/// # Panics
+/// When the kernel refuses a thread or a table of descriptors, and when `write` panics.
+pub fn unshared<T: Send>(write: impl FnOnce() -> T + Send) -> T {
+    let write = || {
+        own_descriptors();
+        write()
+    };
+    thread::scope(|scope| scope.spawn(write).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// Writes a file that no child of another thread closes later.
 ///
 /// # Errors
 /// What the kernel says of the file.
 ///
 /// # Panics
-/// When the kernel refuses a thread or a table of descriptors.
-pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> std::io::Result<()> {
+/// As [`unshared`].
+pub fn write_unshared(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
     let (path, content) = (path.as_ref(), content.as_ref());
-    let write = || {
-        own_descriptors();
-        std::fs::write(path, content)
-    };
-    thread::scope(|scope| scope.spawn(write).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    unshared(|| fs::write(path, content))
+}
+
+/// Writes a program or script that can be executed as soon as this returns.
+///
+/// # Errors
+/// What the kernel says of the file.
+///
+/// # Panics
+/// As [`unshared`].
+pub fn write_executable(path: impl AsRef<Path>, content: impl AsRef<[u8]>) -> io::Result<()> {
+    write_unshared(&path, content)?;
+    fs::set_permissions(path, Permissions::from_mode(0o755))
 }
 
 /// Runs a command to its end in a process group of its own.

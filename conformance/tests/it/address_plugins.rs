@@ -3,8 +3,7 @@
 use crate::configs::{Attached, addresses, bridge, with};
 use crate::subjects::{node as plain_node, reference_or_skip};
 use serde_json::{Value, json};
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use testns::{Attachment, Call, Container, Feature, Node, Reply, Subject, Verb};
 
 /// Notes with each call whether the container has the link. ADD prints `result`.
@@ -18,8 +17,7 @@ fn install_witness(node: &Node, result: &Value) {
          case $CNI_COMMAND in ADD) echo '{result}' ;; esac\n",
         log.display()
     );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    testns::write_executable(path, script).unwrap();
 }
 
 fn log(node: &Node) -> String {
@@ -110,8 +108,7 @@ fn link_that_is_renamed_while_the_address_plugin_runs_fails_add() {
          nsenter --net=\"$CNI_NETNS\" ip link set eth0 name zz && echo '{}' ;; esac\n",
         usable()
     );
-    fs::write(&path, script).unwrap();
-    fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+    testns::write_executable(path, script).unwrap();
     let pod = node.container();
     let error = add(&node, &config("bridge", json!({"bridge": "br0"})), &pod).fails_with(100);
     assert!(error.msg.ends_with("it was renamed zz during ADD"), "{error:?}");

@@ -7,10 +7,8 @@ use crate::subjects::probe_node;
 use expect_test::expect;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
-use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 use testns::{Attachment, Call, Container, Node, Verb};
 
@@ -270,9 +268,7 @@ fn start_with(
 fn install_copy(node: &Node, name: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = std::fs::read(env!("CARGO_BIN_EXE_probe")).unwrap();
     change(&mut bytes);
-    let file = node.bin_dir().join(name);
-    std::fs::write(&file, bytes).unwrap();
-    std::fs::set_permissions(&file, Permissions::from_mode(0o755)).unwrap();
+    testns::write_executable(node.bin_dir().join(name), bytes).unwrap();
 }
 
 /// Reads stderr up to a line that contains `words`.

@@ -8,7 +8,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount, umount};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -280,8 +280,7 @@ fn only_executables_in_cni_path_are_run() {
     let node = node();
     let outside = node.work_dir().join("outside");
     let mark = node.work_dir().join("ran");
-    std::fs::write(&outside, format!("#!/bin/sh\necho ran > {}\n", mark.display())).unwrap();
-    std::fs::set_permissions(&outside, std::fs::Permissions::from_mode(0o755)).unwrap();
+    testns::write_executable(&outside, format!("#!/bin/sh\necho ran > {}\n", mark.display())).unwrap();
     let absolute = outside.display().to_string();
     for name in ["../outside", absolute.as_str(), "..", ".", "a/../../outside"] {
         let config = bridge(json!({"ipam": {"type": name, "subnet": "10.7.0.0/24"}}));

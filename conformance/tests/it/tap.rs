@@ -8,7 +8,6 @@ use netops::{Kernel, Netns};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::sync::mpsc;
 use std::time::Duration;
 use testns::{Attachment, Call, Container, Feature, Node, Remains, Verb};
@@ -308,8 +307,7 @@ fn a_tap_is_made_under_its_label() {
     let folder = node.work_dir().join("programs");
     let program = "#!/bin/sh\ncd ${0%/*}\ncat /proc/self/attr/current >label\necho $* >words\nexec tunctl -t $4\n";
     fs::create_dir(&folder).expect("create a folder");
-    fs::write(folder.join("ip"), program).expect("write a program");
-    fs::set_permissions(folder.join("ip"), fs::Permissions::from_mode(0o755)).expect("make it executable");
+    testns::write_executable(folder.join("ip"), program).expect("write a program");
     let path = format!("{}:/bin:/sbin:/usr/bin:/usr/sbin", folder.display());
     let own = json!({"selinuxContext": "unlabeled", "mac": "0a:00:00:00:00:07", "mtu": 1400});
     let config = config(own);

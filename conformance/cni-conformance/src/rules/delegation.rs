@@ -9,7 +9,7 @@ use crate::profile::Role;
 use crate::rule::{Case, Proof, Rule, Source, Versions};
 use serde_json::{Value, json};
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 use testns::{Attachment, Call, Container, Verb};
 
@@ -225,8 +225,7 @@ fn folder(bench: &Bench, name: &str) -> Result<PathBuf, Stop> {
 
 /// A plugin of a few lines of shell.
 fn script(path: &PathBuf, lines: &str) -> Result<(), Stop> {
-    let written = fs::write(path, format!("#!/bin/sh\n{lines}\n"))
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o755)));
+    let written = testns::write_executable(path, format!("#!/bin/sh\n{lines}\n"));
     written.map_err(|error| Stop::skip(format!("cannot write a script: {error}")))
 }
 

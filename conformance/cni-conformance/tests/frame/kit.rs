@@ -1,7 +1,6 @@
 //! The kit as a process, and plugins that are a few lines of shell.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -41,9 +40,7 @@ impl Bin {
 
     /// Puts a plugin there.
     pub(crate) fn put(&self, name: &str, script: &str) {
-        let path = self.path().join(name);
-        fs::write(&path, format!("#!/bin/sh\n{script}")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        testns::write_executable(self.path().join(name), format!("#!/bin/sh\n{script}")).unwrap();
     }
 
     /// Writes a config beside the plugins and returns its path.

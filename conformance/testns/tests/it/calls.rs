@@ -1,17 +1,12 @@
 //! Calls of executables: of a script that shows what it was given, and of the reference plugins.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
-use testns::{Attachment, Call, Node, Remains, Subject, Verb, skip};
+use testns::{Attachment, Call, Node, Remains, Subject, Verb, skip, write_executable};
 
 /// Installs a shell script as a plugin.
 pub(crate) fn script(node: &Node, name: &str, text: &str) {
-    let path = node.bin_dir().join(name);
-    let written = fs::write(&path, format!("#!/bin/sh\n{text}"));
-    let mode = fs::Permissions::from_mode(0o755);
-    written.and_then(|()| fs::set_permissions(&path, mode)).expect("write a script");
+    write_executable(node.bin_dir().join(name), format!("#!/bin/sh\n{text}")).expect("write a script");
 }
 
 const SHOW: &str = r#"

@@ -178,8 +178,7 @@ const OTHERS: [Damage; 14] = [
         |ward| {
             ward.edit_network(|network| network["plugins"].as_array_mut().unwrap().push(json!({"type": "foreign"})));
             let script = "#!/bin/sh\n[ $CNI_COMMAND != VERSION ] || echo '{\"cniVersion\": \"1.1.0\", \"supportedVersions\": [\"1.1.0\"]}'\n";
-            fs::write(ward.tour.bin_dir.join("foreign"), script).unwrap();
-            run(&format!("chmod +x {}", ward.tour.bin_dir.join("foreign").display()));
+            testns::write_executable(ward.tour.bin_dir.join("foreign"), script).unwrap();
         },
         "mixed-makes",
         0,

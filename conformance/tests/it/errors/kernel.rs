@@ -5,8 +5,6 @@ use crate::configs::bridge;
 use crate::subjects::skip;
 use expect_test::expect;
 use serde_json::json;
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use testns::Feature;
 
@@ -108,8 +106,7 @@ fn unprivileged(script: &str) -> Option<Trouble> {
     }
     let trouble = Trouble::new();
     let path = trouble.node.bin_dir().join("unprivileged");
-    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("write the script");
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("make it executable");
+    testns::write_executable(path, format!("#!/bin/sh\n{script}\n")).expect("write the script");
     Some(trouble)
 }
 

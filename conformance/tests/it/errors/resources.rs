@@ -6,9 +6,8 @@ use expect_test::expect;
 use nix::fcntl::{Flock, FlockArg};
 use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 use testns::{Call, Verb};
@@ -231,6 +230,5 @@ fn status_of_a_full_range() {
 /// Makes an address plugin `script` from shell commands.
 fn script(trouble: &Trouble, commands: &str) {
     let path = trouble.node.bin_dir().join("script");
-    fs::write(&path, format!("#!/bin/sh\n{commands}\n")).expect("write the script");
-    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("make it executable");
+    testns::write_executable(path, format!("#!/bin/sh\n{commands}\n")).expect("write the script");
 }

@@ -64,7 +64,7 @@ fn a_delegate_runs_in_process_if_its_file_is_of_this_very_build() {
     // Another plugin's file has the delegate's name, as a third-party installer leaves it.
     let file = node.bin_dir().join("probe-ipam");
     std::fs::remove_file(&file).unwrap();
-    std::fs::copy(node.bin_dir().join("bridge"), &file).unwrap();
+    testns::unshared(|| std::fs::copy(node.bin_dir().join("bridge"), &file)).unwrap();
     let failure = node.call(Verb::Add, &config, &node.container()).fails();
     assert!(failure.msg.contains("contains no plugin of that name"), "{failure:?}");
 }

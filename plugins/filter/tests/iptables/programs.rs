@@ -81,7 +81,7 @@ fn legacy_folder(test: &str) -> Option<String> {
     }
     let folder = format!("/tmp/legacy-{}-{test}", std::process::id());
     std::fs::create_dir_all(&folder).unwrap();
-    std::fs::copy(program, format!("{folder}/multi")).unwrap();
+    testns::unshared(|| std::fs::copy(program, format!("{folder}/multi"))).unwrap();
     for name in ["iptables-save", "iptables-restore", "ip6tables-save", "ip6tables-restore"] {
         let link = format!("{folder}/{name}");
         std::fs::remove_file(&link).ok();
@@ -198,8 +198,7 @@ fn locked_folder() -> String {
                   :POSTROUTING ACCEPT [0:0]\\nCOMMIT\\n' ;;\n*) echo called >>$0.calls\necho 'Another app is \
                   currently holding the xtables lock. Stopped waiting after 20s.' >&2; exit 4 ;;\nesac\n";
     let file = format!("{folder}/xtables-legacy-multi");
-    std::fs::write(&file, script).unwrap();
-    std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    testns::write_executable(file, script).unwrap();
     for name in ["iptables-save", "iptables-restore"] {
         std::os::unix::fs::symlink("xtables-legacy-multi", format!("{folder}/{name}")).unwrap();
     }

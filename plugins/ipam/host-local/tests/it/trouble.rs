@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use nix::mount::{MsFlags, mount};
-use testns::Node;
+use testns::{Node, write_executable};
 
 use crate::plugin::{Net, OURS};
 
@@ -72,8 +72,7 @@ fn a_store_that_is_read_only() {
 fn a_limit_of_file_sizes() {
     let data = tempfile::tempdir().unwrap();
     let limited = data.path().join("limited");
-    fs::write(&limited, format!("#!/bin/sh\nulimit -f 0\nexec {}\n", *OURS)).unwrap();
-    fs::set_permissions(&limited, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_executable(&limited, format!("#!/bin/sh\nulimit -f 0\nexec {}\n", *OURS)).unwrap();
     let net = Net::new(data.path(), KEYS);
     let error = net.call(limited.to_str().unwrap(), "ADD", "a", "").unwrap_err();
     assert_eq!(error, "failed to allocate for range 0: cannot create reservation 10.0.0.2: file too large");
@@ -134,8 +133,7 @@ fn without_proc_addresses_are_leased() {
         "#!/bin/sh\nexec /usr/bin/unshare --mount /bin/sh -c '/bin/mount -t tmpfs none /proc && exec {}'\n",
         *OURS
     );
-    fs::write(&without_proc, script).unwrap();
-    fs::set_permissions(&without_proc, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    write_executable(&without_proc, script).unwrap();
     let without_proc = without_proc.to_str().unwrap();
     let net = Net::new(&data.path().join("data"), &format!(r#"{KEYS},"reclaimEarlierBoot":"always""#));
     fs::create_dir_all(net.folder()).unwrap();
