@@ -1,8 +1,10 @@
 //! Calls of executables: of a script that shows what it was given, and of the reference plugins.
 
+use std::fs::{self, File};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use testns::{Attachment, Call, Node, Remains, Subject, Verb, skip, write_executable};
+use testns::{Attachment, Call, Node, Remains, Subject, Verb, skip, unshared, write_executable};
 
 /// Installs a shell script as a plugin.
 pub(crate) fn script(node: &Node, name: &str, text: &str) {
@@ -37,6 +39,24 @@ fn a_call_gives_what_the_verb_has() {
     let status = status.variable("PATH", "/usr/bin:/bin").run(&node);
     assert!(status.output.stderr.starts_with("STATUS||||||unset\n"), "{status}");
     assert!(status.ok().is_null());
+}
+
+/// A child that this thread starts would have a descriptor of the file, and nothing could execute it as long.
+#[test]
+fn a_file_that_is_written_unshared_is_not_open_in_other_threads() {
+    let node = Node::new();
+    let path = node.work_dir().join("program");
+    // "PID/task/TID"
+    let other = fs::read_link("/proc/thread-self").unwrap();
+    let has_open = |thread: PathBuf| {
+        let fds = fs::read_dir(PathBuf::from("/proc").join(thread).join("fd")).unwrap();
+        fds.filter_map(|fd| fs::read_link(fd.ok()?.path()).ok()).any(|file| file == path)
+    };
+    let here_and_there = unshared(|| {
+        let _open = File::create(&path).unwrap();
+        (has_open(fs::read_link("/proc/thread-self").unwrap()), has_open(other))
+    });
+    assert_eq!(here_and_there, (true, false));
 }
 
 #[test]
