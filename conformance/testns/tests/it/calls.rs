@@ -41,7 +41,7 @@ fn a_call_gives_what_the_verb_has() {
     assert!(status.ok().is_null());
 }
 
-/// A child that this thread starts would have a descriptor of the file, and nothing could execute it as long.
+/// A child has every descriptor of the thread that starts it, until it executes its program.
 #[test]
 fn a_file_that_is_written_unshared_is_not_open_in_other_threads() {
     let node = Node::new();
