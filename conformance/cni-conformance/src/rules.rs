@@ -8,6 +8,7 @@ mod concurrency;
 mod configuration;
 mod conventions;
 mod del;
+mod del_others;
 mod delegation;
 mod errors;
 mod gc;
@@ -34,6 +35,7 @@ pub fn all() -> impl Iterator<Item = &'static Rule> {
         add::RULES,
         add_result::RULES,
         del::RULES,
+        del_others::RULES,
         check::RULES,
         status::RULES,
         version::RULES,
