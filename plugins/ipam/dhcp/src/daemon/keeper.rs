@@ -5,15 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use cni_spec::{CniError, Code};
-use netops::error::Result as OpResult;
-use netops::link::Mac;
-use netops::packet::LinkUdp;
-use nix::time::{ClockId, clock_gettime};
-use socket2::Socket;
 use tokio::sync::{mpsc, oneshot};
-use tokio::time::Instant;
 
 use super::Shared;
+use super::clock::{now, sleep_until};
+use super::exchange::{Exchange, LISTENS, receive};
 use super::site::{SERVER_PORT, Site, SiteError, send_from_node};
 use super::six::{News, Place, Six};
 use crate::lease::Lease;
@@ -21,16 +17,6 @@ use crate::machine::{Actions, Event, Identity, Machine, To};
 use crate::message::Incoming;
 use crate::rpc::Granted;
 use crate::state::{self, Record, Subject};
-
-/// How long an answer is listened for after a message. A socket that stayed open would keep the namespace alive.
-pub(super) const LISTENS: Duration = Duration::from_secs(10);
-
-/// The longest time until the clock is looked at again: tokio's stands still while the machine sleeps.
-const LONGEST_NAP: Duration = Duration::from_secs(60 * 60);
-
-/// How often an address is probed for, and how long a station has to answer.
-const PROBES: u32 = 3;
-const PROBE_WAIT: Duration = Duration::from_millis(300);
 
 /// What another task asks of a keeper.
 #[derive(Debug)]
@@ -45,14 +31,6 @@ pub(super) enum Order {
 
 /// The outcome of the first request, for ADD.
 pub(super) type First = oneshot::Sender<Result<Granted, CniError>>;
-
-/// A link that messages are exchanged on.
-struct Exchange {
-    site: Site,
-    udp: LinkUdp,
-    /// What receives the answer that `udp` reads, too.
-    renewing: Option<Socket>,
-}
 
 pub(super) struct Keeper {
     shared: Rc<Shared>,
@@ -77,11 +55,6 @@ enum End {
     NotBound(CniError),
 }
 
-/// Time since the boot, suspension included: leases end whether or not the machine sleeps.
-pub(crate) fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default()
-}
-
 pub(super) fn random() -> u32 {
     getrandom::u32().unwrap_or_else(|_| now().subsec_nanos())
 }
@@ -98,10 +71,9 @@ impl Keeper {
             site.set_up(true).map_err(kernel)?;
         }
         (subject.mac, subject.index) = (mac.0, site.link.index);
-        let udp = site.listen().map_err(kernel)?;
         let machine = Machine::new(identity(&shared, &subject), shared.flags.timing, random(), now());
         let six = subject.extras.ipv6.then(|| Six::begin(&subject));
-        let exchange = Some(Exchange { site, udp, renewing: None });
+        let exchange = Some(Exchange::open(site).map_err(kernel)?);
         Ok(Self { exchange, six, ..Self::with(shared, subject, machine) })
     }
 
@@ -227,8 +199,7 @@ impl Keeper {
             if self.is_down {
                 site.set_up(true).map_err(|error| SiteError::Failed(error.to_string()))?;
             }
-            let udp = site.listen().map_err(|error| SiteError::Failed(error.to_string()))?;
-            Ok(Exchange { site, udp, renewing: None })
+            Exchange::open(site).map_err(|error| SiteError::Failed(error.to_string()))
         });
         match opened {
             Ok(exchange) => self.exchange = Some(exchange),
@@ -289,23 +260,7 @@ impl Keeper {
     }
 
     fn send(&mut self, to: To, bytes: &[u8]) -> Result<(), String> {
-        let exchange = self.exchange.as_mut().ok_or("the link is not open")?;
-        let all = SocketAddrV4::new(Ipv4Addr::BROADCAST, SERVER_PORT);
-        let (from, to) = match to {
-            To::Anyone => (Ipv4Addr::UNSPECIFIED, all),
-            To::Everyone(from) => (from, all),
-            To::Server { from, server } => match exchange.site.send(from, server, bytes) {
-                Ok(socket) => {
-                    exchange.renewing = Some(socket);
-                    return Ok(());
-                }
-                Err(why) => {
-                    tracing::debug!(why, "the message goes to all stations instead");
-                    (from, SocketAddrV4::new(server, SERVER_PORT))
-                }
-            },
-        };
-        exchange.udp.send(from, to, bytes).map_err(|error| error.to_string())
+        self.exchange.as_mut().ok_or("the link is not open")?.send(to, bytes)
     }
 
     /// The same event, or what it becomes because another station has the new address, which is declined then.
@@ -316,7 +271,7 @@ impl Keeper {
             return event;
         }
         let address = lease.address.ip();
-        let holder = match other_holder(&exchange.site, address).await {
+        let holder = match exchange.site.other_holder(address).await {
             Ok(None) => return event,
             Ok(Some(holder)) => holder,
             Err(error) => {
@@ -508,19 +463,6 @@ fn identity(shared: &Shared, subject: &Subject) -> Identity {
     }
 }
 
-/// The station of the link that has an address. RFC 5227 takes seven seconds, for links that do not carry frames at once; this
-/// one has just carried the server's.
-async fn other_holder(site: &Site, address: Ipv4Addr) -> OpResult<Option<Mac>> {
-    let arp = site.arp(address)?;
-    for _ in 0..PROBES {
-        arp.probe()?;
-        if let Ok(holder) = tokio::time::timeout(PROBE_WAIT, arp.other_holder()).await {
-            return holder.map(Some);
-        }
-    }
-    Ok(None)
-}
-
 /// The other family's news; never any if it was not asked for.
 async fn news(six: Option<&mut Six>, shared: &Rc<Shared>, subject: &Subject, last: Option<&(Lease, Duration)>) -> News {
     match six {
@@ -533,39 +475,10 @@ fn place<'a>(shared: &'a Rc<Shared>, subject: &'a Subject, last: Option<&'a (Lea
     Place { shared, subject, lease: last.map(|(lease, _)| lease) }
 }
 
-/// Waits for the time since the boot, or less long.
-pub(super) async fn sleep_until(until: Duration) {
-    tokio::time::sleep_until(Instant::now() + until.saturating_sub(now()).min(LONGEST_NAP)).await;
-}
-
 /// Waits until the plugin that waits for the first lease has ended.
 async fn closed(first: &mut Option<First>) {
     match first {
         Some(first) => first.closed().await,
         None => std::future::pending().await,
-    }
-}
-
-/// The next message for the link; `None` when it is time to close the link, or the link cannot receive.
-async fn receive(exchange: Option<&Exchange>, until: Duration, mac: [u8; 6]) -> Option<Incoming> {
-    let Some(Exchange { udp, .. }) = exchange else { return std::future::pending().await };
-    let message = async {
-        loop {
-            match udp.receive().await {
-                Ok(datagram) => {
-                    if let Some(message) = Incoming::decode(&datagram.payload, mac) {
-                        return Some(message);
-                    }
-                }
-                Err(error) => {
-                    tracing::debug!(%error, "the link does not receive");
-                    return None;
-                }
-            }
-        }
-    };
-    tokio::select! {
-        message = message => message,
-        () = sleep_until(until) => None,
     }
 }

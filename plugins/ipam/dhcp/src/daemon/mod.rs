@@ -3,6 +3,8 @@
 //! Leases outlive it: a keeper writes each to a file beside the socket, and the next daemon goes on. It holds no
 //! namespace open but while it waits for a server's answer.
 
+mod clock;
+mod exchange;
 pub mod flags;
 mod keeper;
 mod listen;
@@ -28,8 +30,8 @@ use tokio::task::{LocalSet, spawn_local};
 
 use crate::rpc::{Granted, Names};
 use crate::state::{self, Record, Subject};
+pub(crate) use clock::now as since_boot;
 use flags::{Flags, USAGE};
-pub(crate) use keeper::now as since_boot;
 use keeper::{First, Keeper, Order};
 pub use six::Held;
 

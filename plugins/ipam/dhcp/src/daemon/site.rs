@@ -8,7 +8,7 @@ use ipnetwork::{IpNetwork, Ipv6Network};
 use netops::addr::{Address, Lifetimes};
 use netops::arp::Arp;
 use netops::error::{Cause, Result as OpResult};
-use netops::link::{self, Advertised, Link, Settings, Target};
+use netops::link::{self, Advertised, Link, Mac, Settings, Target};
 use netops::packet::LinkUdp;
 use netops::sysctl::{self, Key};
 use netops::watch::Watch;
@@ -26,6 +26,10 @@ pub(super) const CLIENT_PORT: u16 = 68;
 pub(super) const SERVER_PORT: u16 = 67;
 /// The client's UDP port over IPv6 (RFC 8415, 7.2).
 const CLIENT_PORT_IPV6: u16 = 546;
+
+/// How often an address is probed for, and how long a station has to answer.
+const PROBES: u32 = 3;
+const PROBE_WAIT: Duration = Duration::from_millis(300);
 
 /// A link in an open namespace.
 #[derive(Debug)]
@@ -121,12 +125,20 @@ impl Site {
         LinkUdp::open(&self.netns, &self.link, CLIENT_PORT)
     }
 
-    /// Opens a socket for ARP about an address.
+    /// The station of the link that has an address. RFC 5227 takes seven seconds, for links that do not carry frames at once;
+    /// this one has just carried the server's.
     ///
     /// # Errors
-    /// As [`Arp::open`].
-    pub(super) fn arp(&self, address: Ipv4Addr) -> OpResult<Arp> {
-        Arp::open(&self.netns, &self.link, address)
+    /// As [`Arp::open`], and what the kernel refuses later.
+    pub(super) async fn other_holder(&self, address: Ipv4Addr) -> OpResult<Option<Mac>> {
+        let arp = Arp::open(&self.netns, &self.link, address)?;
+        for _ in 0..PROBES {
+            arp.probe()?;
+            if let Ok(holder) = tokio::time::timeout(PROBE_WAIT, arp.other_holder()).await {
+                return holder.map(Some);
+            }
+        }
+        Ok(None)
     }
 
     /// Lowers the link's MTU. It is not raised: the links that it is connected to may carry no more.

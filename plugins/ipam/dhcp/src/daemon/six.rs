@@ -13,7 +13,9 @@ use socket2::SockRef;
 use tokio::net::UdpSocket;
 
 use super::Shared;
-use super::keeper::{LISTENS, now, random, sleep_until};
+use super::clock::{now, sleep_until};
+use super::exchange::LISTENS;
+use super::keeper::random;
 use super::site::{Heard, Site, SiteError};
 use crate::ipv6::machine::{Actions, Event, Machine};
 use crate::ipv6::message::Incoming;
