@@ -134,7 +134,8 @@ impl Path<'_> {
         let mut answers = Vec::new();
         for (place, forward) in rules.clone().enumerate() {
             let is_before = |earlier: &&crate::Forward| {
-                earlier.protocol == forward.protocol
+                !earlier.is_conditional
+                    && earlier.protocol == forward.protocol
                     && earlier.to.is_ipv4() == forward.to.is_ipv4()
                     && earlier.address.is_none_or(|address| forward.address == Some(address))
             };
@@ -175,13 +176,7 @@ impl Path<'_> {
             answer.drops.push("its ADD was not finished".to_owned());
         }
         for forward in &attachment.ports {
-            let node = forward.address.map_or("the node".to_owned(), |address| address.to_string());
-            answer.to.push(format!(
-                "port {}/{} of {node} is forwarded to {}",
-                forward.port,
-                forward.protocol.name(),
-                forward.to
-            ));
+            answer.to.push(format!("{} is forwarded to {}", forward.host_port(), forward.to));
         }
         for address in &attachment.addresses {
             self.route_to(*address, Some(attachment), &mut answer);

@@ -46,7 +46,7 @@ pub(crate) fn attachment(attachment: &Attachment) -> Value {
     let link = |link: &crate::HostLink| json!({"name": link.name, "master": link.master, "up": link.up});
     let port = |port: &crate::Forward| {
         json!({"protocol": port.protocol.name(), "hostAddress": port.address, "hostPort": port.port,
-            "containerPort": port.to.port()})
+            "containerPort": port.to.port(), "conditional": port.is_conditional})
     };
     json!({
         "container": attachment.id.container_id.as_str(), "ifname": attachment.id.ifname.as_str(),

@@ -220,9 +220,7 @@ fn details(attachment: &Attachment) -> Vec<Branch> {
         below.push(if link.up { line } else { line.and(Tone::Bad, "down") });
     }
     for forward in ports {
-        let node = forward.address.map_or("the node".to_owned(), |address| address.to_string());
-        let (port, protocol, to) = (forward.port, forward.protocol.name(), forward.to.port());
-        let line = Branch::plain(format!("port {port}/{protocol} of {node} to port {to}"));
+        let line = Branch::plain(format!("{} to port {}", forward.host_port(), forward.to.port()));
         // One of each family.
         if !below.contains(&line) {
             below.push(line);

@@ -112,7 +112,8 @@ fn a_node_is_shown_with_all_that_its_networks_have() {
 
     let shown = tour.shown(&["office"]);
     let web = &shown["networks"][0]["attachments"][2];
-    let port = json!([{"protocol": "tcp", "hostAddress": null, "hostPort": 8080, "containerPort": 80}]);
+    let port =
+        json!([{"protocol": "tcp", "hostAddress": null, "hostPort": 8080, "containerPort": 80, "conditional": false}]);
     assert_eq!((&web["container"], &web["ports"], &web["life"]), (&json!("web"), &port, &json!("lives")), "{web}");
     assert_eq!((&web["toBitsPerSecond"], &web["fromBitsPerSecond"]), (&json!(1_000_000), &json!(2_000_000)), "{web}");
     assert_eq!((&web["maker"], &web["complete"]), (&json!("this-suite"), &json!(true)));

@@ -75,6 +75,28 @@ fn containers_of_the_other_backend_hold_ports_too() {
     }
 }
 
+/// Two networks forward one port, each for packets of its own.
+#[test]
+fn a_rule_with_conditions_holds_no_port() {
+    let all = [
+        ("iptables", ["-s"].as_slice(), ["!", "-s"].as_slice()),
+        ("nftables", &["ip", "saddr"], &["ip", "saddr", "!="]),
+        ("nftables", &["ip", "daddr"], &["ip", "daddr", "!="]),
+    ];
+    for (backend, one, two) in all {
+        let node = node();
+        let pods = [node.container(), node.container()];
+        for (pod, words) in pods.iter().zip([one, two]) {
+            let of = |ip: &str, network| {
+                words.iter().map(|word| word.replace("ip", ip)).chain([network]).collect::<Vec<_>>()
+            };
+            let own = json!({"backend": backend, "onPortInUse": "error",
+                "conditionsV4": of("ip", "192.0.2.0/24".to_owned()), "conditionsV6": of("ip6", "2001:db8::/64".to_owned())});
+            bridged(&node, &ports(own), pod);
+        }
+    }
+}
+
 /// A runtime has forgotten the ports of the first container, and its address is a third one's, which maps none.
 #[test]
 fn rules_do_not_count_whose_address_is_another_containers() {

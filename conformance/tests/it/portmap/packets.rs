@@ -215,9 +215,17 @@ fn a_udp_flow_follows_the_port_to_the_next_container() {
 fn del_ends_the_udp_flows() {
     let node = node();
     let remote = remote(&node);
-    for backend in BACKENDS {
+    let conditions = [
+        ("iptables", json!([])),
+        ("nftables", json!([])),
+        ("iptables", json!(["-d", "192.0.2.0/24"])),
+        ("nftables", json!(["ip", "daddr", "192.0.2.0/24"])),
+        ("nftables", json!(["ip", "daddr", "!=", "192.0.2.9"])),
+    ];
+    for (backend, conditions) in conditions {
         let pod = node.container();
-        let mapped = bridged(&node, &config(&[mapping(5353, 53, "udp")], json!({"backend": backend})), &pod);
+        let own = json!({"backend": backend, "conditionsV4": conditions});
+        let mapped = bridged(&node, &config(&[mapping(5353, 53, "udp")], own), &pod);
         let client = remote.enter(|| std::net::UdpSocket::bind(at("192.0.2.2", 0))).unwrap();
         let server = udp_server(pod.namespace(), 53);
         client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
@@ -225,7 +233,7 @@ fn del_ends_the_udp_flows() {
         mapped.del().ok();
         client.send_to(b"x", at("192.0.2.1", 5353)).unwrap();
         server.set_read_timeout(Some(SHORT)).unwrap();
-        assert!(uninterrupted(|| server.recv_from(&mut [0; 1])).is_err(), "{backend}");
+        assert!(uninterrupted(|| server.recv_from(&mut [0; 1])).is_err(), "{backend} {conditions}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! A rule of iptables as data, and its text form, which iptables-save prints and iptables-restore reads.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
@@ -45,6 +45,14 @@ pub struct Is<T> {
     pub value: T,
     /// Whether the condition is negated (`!`).
     pub negated: bool,
+}
+
+impl Is<IpNetwork> {
+    /// The only address that fulfils the condition; `None` if there are more, or it is negated.
+    pub fn host(&self) -> Option<IpAddr> {
+        let bits = if self.value.is_ipv4() { 32 } else { 128 };
+        (!self.negated && self.value.prefix() == bits).then(|| self.value.ip())
+    }
 }
 
 /// The condition that the value is this one.

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 
 use filter::Filter;
 pub use filter::iptables::rule::Protocol;
-use filter::iptables::rule::Target;
+use filter::iptables::rule::{Is, Target};
 use filter::iptables::{Found, Table, TableName};
 use netops::error::Result;
 
-use crate::pod::FAMILIES;
+use crate::pod::{FAMILIES, is_conditional};
 use crate::{iptables, native};
 
 /// A port of the node that is forwarded to a container.
@@ -17,12 +17,23 @@ use crate::{iptables, native};
 pub struct Forward {
     /// Its protocol.
     pub protocol: Protocol,
-    /// The node's address; `None`: each of them.
+    /// The node's address; `None`: each of them, or those of the conditions.
     pub address: Option<IpAddr>,
     /// The node's port.
     pub port: u16,
     /// The container's address and port.
     pub to: SocketAddr,
+    /// Whether it is for some packets only, by the network's conditions.
+    pub is_conditional: bool,
+}
+
+impl Forward {
+    /// The node's side in words: `port 8080/tcp of the node`.
+    pub fn host_port(&self) -> String {
+        let host = self.address.map_or("the node".to_owned(), |address| address.to_string());
+        let conditions = if self.is_conditional { " (only packets that meet its conditions)" } else { "" };
+        format!("port {}/{} of {host}{conditions}", self.port, self.protocol.name())
+    }
 }
 
 /// The rules of both backends and both variants of iptables, in the order in which the kernel tries them: of equal ports
@@ -48,18 +59,22 @@ fn read(table: &mut Table<'_>, chains: &[&str], forwards: &mut Vec<Forward>) -> 
         for entry in table.list(chain)?.unwrap_or_default() {
             match entry.goes_to() {
                 Some(chain) if chain.starts_with(iptables::OWN) && read.insert(chain.to_owned()) => {
-                    forwards.extend(table.list(chain)?.unwrap_or_default().iter().filter_map(forward));
+                    let has_conditions =
+                        entry.rule.as_ref().is_none_or(|rule| is_conditional(rule) || rule.destination.is_some());
+                    let found = table.list(chain)?.unwrap_or_default();
+                    forwards.extend(found.iter().filter_map(|found| forward(found, has_conditions)));
                 }
-                _ => forwards.extend(forward(&entry)),
+                _ => forwards.extend(forward(&entry, false)),
             }
         }
     }
     Ok(())
 }
 
-fn forward(found: &Found) -> Option<Forward> {
+fn forward(found: &Found, has_conditions: bool) -> Option<Forward> {
     let rule = found.rule.as_ref()?;
     let Target::Dnat(to) = rule.target else { return None };
-    let address = rule.destination.as_ref().map(|is| is.value.ip());
-    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to })
+    let address = rule.destination.as_ref().and_then(Is::host);
+    let is_conditional = has_conditions || is_conditional(rule);
+    Some(Forward { protocol: rule.protocol?, address, port: rule.port?, to, is_conditional })
 }

@@ -9,14 +9,14 @@ use std::fmt;
 use std::net::IpAddr;
 
 use filter::Filter;
-use filter::iptables::rule::{Protocol, Rule};
+use filter::iptables::rule::{Is, Protocol, Rule};
 use filter::iptables::{Found, Table, TableName, in_legacy};
 use netops::error::Result;
 use netops::places::Places;
 use netops::{Errno, OpError};
 
 use crate::conf::Backend;
-use crate::pod::{Pod, target};
+use crate::pod::{Pod, is_conditional, target};
 use crate::{iptables, native};
 
 /// A container that holds a port.
@@ -209,7 +209,11 @@ fn are_anothers(aliases: &BTreeSet<String>, comment: &str) -> bool {
 /// both are for.
 fn held(rule: &Rule, pod: &Pod<'_>) -> Option<(Protocol, u16)> {
     let (protocol, port) = (rule.protocol?, rule.port?);
-    let taken = rule.destination.as_ref().map(|is| is.value.ip());
+    // A rule with conditions takes only some packets, and was made for them.
+    if is_conditional(rule) {
+        return None;
+    }
+    let taken = rule.destination.as_ref().and_then(Is::host);
     let mut own = pod.conf.mappings.iter().filter(|mapping| mapping.is_for(pod.family));
     let meets = own.any(|mapping| {
         let both = taken.zip(mapping.destination());

@@ -24,7 +24,7 @@ use netops::{Errno, OpError};
 
 use crate::conf::{Backend, Mark};
 use crate::holder::{self, Contest, Holder};
-use crate::pod::{Known, Pod, Whose, udp_destination, whose};
+use crate::pod::{Known, Pod, Whose, is_conditional, udp_destination, whose};
 
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
@@ -319,8 +319,8 @@ fn is_same(table: &Table<'_>, found: Option<&[Found]>, wanted: &[Rule]) -> bool 
 /// Whether packets to a host port of the container may go to another one first.
 fn contests(found: &Found, pod: &Pod<'_>) -> bool {
     let Some(rule) = &found.rule else { return false };
-    // A rule with conditions of its own takes only some packets, and was made for them.
-    let is_conditional = rule.source.is_some() || rule.destination.is_some() || rule.input.is_some();
+    // A rule with conditions takes only some packets, and was made for them.
+    let is_conditional = is_conditional(rule) || rule.destination.is_some();
     let is_it = |port: &u16| {
         let mut own = pod.conf.mappings.iter().filter(|mapping| mapping.is_for(pod.family));
         own.any(|mapping| Some(mapping.protocol) == rule.protocol && mapping.host_port == *port)

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use cni_spec::Attachment;
-use filter::iptables::{Found, rule::Target};
+use filter::iptables::Found;
+use filter::iptables::rule::{Is, Rule, Target};
 use filter::{Names, Owner};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
@@ -89,17 +90,27 @@ pub(crate) fn target(found: &Found) -> Option<IpAddr> {
     let rule = found.rule.as_ref()?;
     match rule.target {
         Target::Dnat(to) => Some(to.ip()),
-        Target::Masquerade => rule.destination.as_ref().map(|is| is.value.ip()),
+        Target::Masquerade => rule.destination.as_ref().and_then(Is::host),
         Target::None | Target::Jump(_) | Target::Accept | Target::Drop | Target::Return | Target::SetMark(_) => None,
     }
 }
 
+/// Whether a rule is for some packets only, by a network's conditions. A mapping's host address is none.
+pub(crate) fn is_conditional(rule: &Rule) -> bool {
+    let is_network = |to: &Is<_>| to.host().is_none();
+    rule.source.is_some()
+        || rule.input.is_some()
+        || rule.output.is_some()
+        || rule.destination.as_ref().is_some_and(is_network)
+}
+
 /// Where UDP packets were sent that this rule forwards: the kernel keeps such a flow's translation when the rule is gone.
+/// Of a rule for a network of addresses the port alone is taken, as by the reference.
 pub(crate) fn udp_destination(found: &Found) -> Option<Destination> {
     let rule = found.rule.as_ref().filter(|rule| rule.protocol == Some(filter::iptables::rule::Protocol::Udp))?;
     match rule.target {
         Target::Dnat(to) => {
-            let host = rule.destination.as_ref().map(|is| is.value.ip());
+            let host = rule.destination.as_ref().and_then(Is::host);
             rule.port.map(|port| sent_to(port, host, to.ip()))
         }
         _ => None,
