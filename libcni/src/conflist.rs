@@ -10,7 +10,7 @@ use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, RawObject, decode, shown};
 use crate::regular;
 use cni_spec::version::parse_number;
-use cni_spec::{CniError, Code, NetworkName, SpecVersion};
+use cni_spec::{CniError, Code, NetworkName, SpecVersion, json};
 use serde_json::value::RawValue;
 use std::fmt;
 use std::io;
@@ -339,7 +339,7 @@ impl List {
         };
         let mut more = Vec::new();
         for path in files {
-            let text: Box<RawValue> = serde_json::from_slice(&read(&path)?).map_err(|error| {
+            let text: Box<RawValue> = json::parse_as(&read(&path)?).map_err(|error| {
                 config_error(&path, CniError::new(Code::DECODING, format!("cannot parse plugin config: {error}")))
             })?;
             more.push(PluginObject::parse(&text, None).map_err(|error| config_error(&path, error))?);

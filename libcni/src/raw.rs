@@ -1,6 +1,7 @@
 //! A JSON object whose values keep their original bytes, so that what this library does not understand reaches a plugin
 //! unchanged: numbers of any size, escapes, white space.
 
+use cni_spec::json;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
@@ -11,9 +12,9 @@ use std::fmt;
 pub(crate) struct RawObject(Vec<(String, Box<RawValue>)>);
 
 impl RawObject {
-    /// Parses one object and nothing after it.
+    /// Parses one object and nothing after it. What Go's decoder repairs is repaired, as by [`json::parse`].
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
-        serde_json::from_slice(bytes)
+        json::parse_as(bytes)
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &RawValue)> {
@@ -42,7 +43,7 @@ impl RawObject {
 /// Decodes a value; `null` counts as absent. The error names key and value.
 pub(crate) fn decode<T: DeserializeOwned>(key: &str, value: Option<&RawValue>) -> Result<Option<T>, String> {
     let Some(value) = value else { return Ok(None) };
-    serde_json::from_str(value.get()).map_err(|error| {
+    json::parse_as(value.get().as_bytes()).map_err(|error| {
         // Line and column would count from the value, not from the start of the file.
         let words = error.to_string();
         let words = words.split(" at line ").next().unwrap_or_default();

@@ -26,12 +26,18 @@ use std::marker::PhantomData;
 /// # Errors
 /// Code 6 with line and column.
 pub fn parse(bytes: &[u8]) -> Result<Value, CniError> {
+    parse_as(bytes).map_err(|error| CniError::new(Code::DECODING, format!("cannot parse JSON: {error}")))
+}
+
+/// As [`parse`], into a type that `serde_json` knows, such as one whose values keep their text.
+///
+/// # Errors
+/// The first of `serde_json`.
+pub fn parse_as<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, serde_json::Error> {
     // Valid UTF-8 is checked faster than it is repaired.
     let text = std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed);
-    serde_json::from_str(&text).or_else(|error| {
-        let adapted = lenient::adapt(&text).and_then(|text| serde_json::from_str(&text).ok());
-        adapted.ok_or_else(|| CniError::new(Code::DECODING, format!("cannot parse JSON: {error}")))
-    })
+    serde_json::from_str(&text)
+        .or_else(|error| lenient::adapt(&text).and_then(|text| serde_json::from_str(&text).ok()).ok_or(error))
 }
 
 /// JSON text indented by four spaces, without a final newline, as the reference prints results.

@@ -213,3 +213,20 @@ fn a_name_that_is_a_path_leads_to_no_folder() {
     let found = conflist::find(&folder.path().join("conf"), "../x").unwrap();
     assert_eq!(show(&found.network), r#""../x" "" ["a"]"#);
 }
+
+/// A text in another encoding, or half a surrogate pair: Go's decoder puts U+FFFD in their place.
+#[test]
+fn strings_that_are_no_unicode_are_read_as_go_reads_them() {
+    let plugin = b"{\"type\":\"a\",\"x\":\"caf\xe9\",\"y\\ud800\":\"\\udc00\"}";
+    let list = [b"{\"name\":\"n\",\"comment\":\"caf\xe9\",\"plugins\":[", &plugin[..], b"]}"].concat();
+    let single = [b"{\"name\":\"n\",", &plugin[1..]].concat();
+    let folder = Folder::new();
+    for (file, text) in [("n.conflist", &list), ("n.conf", &single)] {
+        let network = NetworkConf::read(&folder.write(file, text)).unwrap();
+        assert_eq!(network.plugins[0].find("x"), Some("\"caf\u{fffd}\""), "{file}");
+        assert_eq!(network.plugins[0].find("y\u{fffd}"), Some("\"\\ufffd\""), "{file}");
+    }
+    folder.write("n/10.conf", plugin);
+    let network = NetworkConf::read(&folder.write("n.conflist", r#"{"name":"n"}"#)).unwrap();
+    assert_eq!(network.plugins[0].find("x"), Some("\"caf\u{fffd}\""));
+}

@@ -59,12 +59,12 @@ impl Folder {
     /// Puts a shell script there as a plugin; `$dir` is the folder and `$name` its own name.
     pub(crate) fn plugin(&self, name: &str, script: &str) -> PathBuf {
         use std::os::unix::fs::PermissionsExt;
-        let path = self.write(name, &format!("#!/bin/sh\ndir=${{0%/*}}; name=${{0##*/}}\n{script}\n"));
+        let path = self.write(name, format!("#!/bin/sh\ndir=${{0%/*}}; name=${{0##*/}}\n{script}\n"));
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         path
     }
 
-    pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
+    pub(crate) fn write(&self, name: &str, text: impl AsRef<[u8]>) -> PathBuf {
         let path = self.path().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
         std::fs::write(&path, text).unwrap();
