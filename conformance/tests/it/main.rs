@@ -19,6 +19,7 @@ mod foreign_rules;
 mod host_device;
 mod host_local;
 mod kinds;
+mod link_names;
 mod loopback;
 mod masquerade;
 mod namespaces;

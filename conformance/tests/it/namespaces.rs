@@ -237,12 +237,10 @@ fn del_through_the_containers_own_process_finds_what_the_reference_added() {
     assert!(pod.namespace().find_link("eth0").is_none() && node.host().find_link("renamed").is_none());
 }
 
-/// A container that renames its interface keeps neither that nor its address: it is known by its alias, or by the host's
-/// end.
-#[test]
-fn del_finds_a_link_that_the_container_has_renamed() {
+/// Plugins with a link in the container: name, keys, and what the kernel needs for it.
+pub(crate) fn kinds() -> [(&'static str, Value, Option<Feature>); 7] {
     let master = json!({"master": "uplink", "vlanId": 100});
-    let kinds = [
+    [
         ("bridge", json!({}), None),
         ("ptp", json!({}), None),
         ("dummy", json!({}), Some(Feature::Dummy)),
@@ -250,8 +248,14 @@ fn del_finds_a_link_that_the_container_has_renamed() {
         ("macvlan", master.clone(), Some(Feature::Macvlan)),
         ("ipvlan", master.clone(), Some(Feature::Ipvlan)),
         ("vlan", master, Some(Feature::Vlan)),
-    ];
-    for (kind, own, feature) in kinds {
+    ]
+}
+
+/// A container that renames its interface keeps neither that nor its address: it is known by its alias, or by the host's
+/// end.
+#[test]
+fn del_finds_a_link_that_the_container_has_renamed() {
+    for (kind, own, feature) in kinds() {
         if !feature.is_none_or(Feature::or_skip) {
             continue;
         }

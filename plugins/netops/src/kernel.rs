@@ -20,7 +20,7 @@ use nix::sys::time::TimeVal;
 use crate::error::{Cause, OpError, Result};
 use crate::exchange::{Exchange, Outcome};
 use crate::feature::Feature;
-use crate::link_attributes::without_unused;
+use crate::link_attributes::{decodable, sendable};
 use crate::netns::{HOST, Netns};
 
 /// The deadline of an answer. The kernel answers at once, unless a driver hangs, which can last minutes.
@@ -292,11 +292,10 @@ pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
         }
         let mut message = NetlinkMessage::new(header, NetlinkPayload::InnerMessage(request.message.clone()));
         message.finalize();
-        let start = bytes.len();
-        bytes.resize(start + message.buffer_len().next_multiple_of(4), 0);
-        if let Some(place) = bytes.get_mut(start..) {
-            message.serialize(place);
-        }
+        let mut encoded = vec![0; message.buffer_len()];
+        message.serialize(&mut encoded);
+        bytes.extend_from_slice(&sendable(&encoded));
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
     }
     bytes
 }
@@ -304,7 +303,7 @@ pub(crate) fn encode(requests: &[Request], first: u32) -> Vec<u8> {
 /// Decodes one message whose frame is already checked; `in_detail` as [`Request::in_detail`].
 pub(crate) fn parse(bytes: &[u8], in_detail: bool) -> std::result::Result<RouteNetlinkMessage, Cause> {
     let undecodable = |why: String| Cause::State(format!("the kernel's answer is not understood: {why}"));
-    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&without_unused(bytes, in_detail)) {
+    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(&decodable(bytes, in_detail)) {
         Ok(message) => match message.payload {
             NetlinkPayload::InnerMessage(inner) => Ok(inner),
             other => Err(undecodable(format!("{other:?}"))),

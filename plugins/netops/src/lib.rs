@@ -36,6 +36,7 @@ mod answer;
 mod exchange;
 mod helper;
 mod raw;
+mod text;
 
 pub mod link;
 mod link_attributes;

@@ -1,19 +1,27 @@
-//! Removes the attributes of a message about a link or an address that this crate does not use, before it is decoded.
+//! Prepares a message about a link, an address or a rule for the packet crates: names and aliases become [`text`], and
+//! attributes that this crate does not use are removed.
 //!
 //! A link has about sixty attributes, without nested ones, and the packet crates allocate an object for each. That took
-//! longer than the kernel takes to find the link. An address has the name of its link, which the packet crates take as text:
-//! a container could hide an address behind a name that is none.
+//! longer than the kernel takes to find the link.
 
 use std::borrow::Cow;
 
 use crate::answer::{u16_at, u32_at};
+use crate::text;
 
 const RTM_NEWLINK: u16 = 16; // include/uapi/linux/rtnetlink.h
 const RTM_DELLINK: u16 = 17;
+const RTM_SETLINK: u16 = 19;
 const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
+const RTM_GETADDR: u16 = 22;
+const RTM_NEWRULE: u16 = 32;
+const RTM_GETRULE: u16 = 34;
+const RTM_NEWLINKPROP: u16 = 108;
+const RTM_GETLINKPROP: u16 = 110;
 const HEADER_BYTES: usize = 16 + 16; // struct nlmsghdr, struct ifinfomsg
 const ADDRESS_HEADER_BYTES: usize = 16 + 8; // struct nlmsghdr, struct ifaddrmsg
+const RULE_HEADER_BYTES: usize = 16 + 12; // struct nlmsghdr, struct fib_rule_hdr
 /// `IFA_LABEL` (include/uapi/linux/if_addr.h).
 const ADDRESS_LABEL: u16 = 3;
 const FAMILY_AT: usize = 16; // ifi_family
@@ -34,45 +42,98 @@ const PORT_ATTRIBUTE: u16 = 26;
 /// `IFLA_PROTINFO`: in a message of the IPv6 family what routers have advertised.
 const IPV6_ATTRIBUTE: u16 = 12;
 
-/// The message without the unused attributes. A message that is about neither, or is damaged, is returned unchanged.
-pub(crate) fn without_unused(message: &[u8], in_detail: bool) -> Cow<'_, [u8]> {
-    let kept = match u16_at(message, 4) {
-        Some(RTM_NEWLINK | RTM_DELLINK) => {
-            let of_family = match message.get(FAMILY_AT) {
-                Some(&AF_BRIDGE) => Some(PORT_ATTRIBUTE),
-                Some(&AF_INET6) => Some(IPV6_ATTRIBUTE),
-                _ => None,
-            };
-            let is_detail = |kind| in_detail && DETAILS.contains(&kind);
-            let is_used = |kind| LINK_ATTRIBUTES.contains(&kind) || of_family == Some(kind) || is_detail(kind);
-            retain(message, HEADER_BYTES, is_used)
-        }
-        Some(RTM_NEWADDR | RTM_DELADDR) if !in_detail => {
-            retain(message, ADDRESS_HEADER_BYTES, |kind| kind != ADDRESS_LABEL)
-        }
-        _ => None,
-    };
-    kept.map_or(Cow::Borrowed(message), Cow::Owned)
+/// Which attributes of a message are names or aliases.
+struct Texts {
+    plain: &'static [u16],
+    /// In these are others, all of which are names.
+    nested: &'static [u16],
 }
 
-/// The message with the attributes of these kinds only.
-fn retain(message: &[u8], header_bytes: usize, is_used: impl Fn(u16) -> bool) -> Option<Vec<u8>> {
+/// `IFLA_IFNAME`, `IFLA_IFALIAS`; `IFLA_PROP_LIST`, which has `IFLA_ALT_IFNAME`.
+const OF_LINK: Texts = Texts { plain: &[3, 20], nested: &[52] };
+const OF_ADDRESS: Texts = Texts { plain: &[ADDRESS_LABEL], nested: &[] };
+/// `FRA_IIFNAME`, `FRA_OIFNAME` (include/uapi/linux/fib_rules.h).
+const OF_RULE: Texts = Texts { plain: &[3, 17], nested: &[] };
+
+/// The length of the headers, and which attributes are texts. `None`: of another object.
+fn layout(message: &[u8]) -> Option<(usize, Texts)> {
+    match u16_at(message, 4)? {
+        RTM_NEWLINK..=RTM_SETLINK | RTM_NEWLINKPROP..=RTM_GETLINKPROP => Some((HEADER_BYTES, OF_LINK)),
+        RTM_NEWADDR..=RTM_GETADDR => Some((ADDRESS_HEADER_BYTES, OF_ADDRESS)),
+        RTM_NEWRULE..=RTM_GETRULE => Some((RULE_HEADER_BYTES, OF_RULE)),
+        _ => None,
+    }
+}
+
+/// A message of the kernel's as the packet crates decode it: with text in its attributes, and without the unused ones. A
+/// message that is about none of these objects, or is damaged, is returned unchanged.
+pub(crate) fn decodable(message: &[u8], in_detail: bool) -> Cow<'_, [u8]> {
+    let of_family = match message.get(FAMILY_AT) {
+        Some(&AF_BRIDGE) => Some(PORT_ATTRIBUTE),
+        Some(&AF_INET6) => Some(IPV6_ATTRIBUTE),
+        _ => None,
+    };
+    let is_of_link =
+        |kind| LINK_ATTRIBUTES.contains(&kind) || of_family == Some(kind) || in_detail && DETAILS.contains(&kind);
+    let is_used = |kind| match u16_at(message, 4) {
+        Some(RTM_NEWLINK | RTM_DELLINK) => is_of_link(kind),
+        Some(RTM_NEWADDR | RTM_DELADDR) => in_detail || kind != ADDRESS_LABEL,
+        _ => true,
+    };
+    rewritten(message, is_used, text::read).map_or(Cow::Borrowed(message), Cow::Owned)
+}
+
+/// A request as the kernel takes it: with the bytes of names and aliases.
+pub(crate) fn sendable(message: &[u8]) -> Cow<'_, [u8]> {
+    let changed = text::may_change(message).then(|| rewritten(message, |_| true, text::written)).flatten();
+    changed.map_or(Cow::Borrowed(message), Cow::Owned)
+}
+
+/// The message with the attributes of these kinds only, and other texts.
+fn rewritten(message: &[u8], is_used: impl Fn(u16) -> bool, change: fn(&[u8]) -> Cow<'_, [u8]>) -> Option<Vec<u8>> {
+    let (header_bytes, texts) = layout(message)?;
     let length = usize::try_from(u32_at(message, 0)?).ok()?;
-    let (headers, mut rest) = message.get(..length)?.split_at_checked(header_bytes)?;
+    let (headers, attributes) = message.get(..length)?.split_at_checked(header_bytes)?;
     let mut kept = Vec::with_capacity(length);
     kept.extend_from_slice(headers);
+    rewrite(attributes, &mut kept, &texts, &is_used, change)?;
+    let length = u32::try_from(kept.len()).ok()?;
+    kept.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
+    Some(kept)
+}
+
+fn rewrite(
+    mut rest: &[u8],
+    kept: &mut Vec<u8>,
+    texts: &Texts,
+    is_used: &dyn Fn(u16) -> bool,
+    change: fn(&[u8]) -> Cow<'_, [u8]>,
+) -> Option<()> {
+    /// All attributes are texts.
+    const NAMES: Texts = Texts { plain: &[53], nested: &[] }; // IFLA_ALT_IFNAME
     while !rest.is_empty() {
         let (length, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)? & KIND);
         if is_used(kind) {
-            kept.extend_from_slice(rest.get(..length)?);
+            let start = kept.len();
+            let (header, value) = rest.get(..length)?.split_at_checked(4).unwrap_or((rest.get(..length)?, &[]));
+            kept.extend_from_slice(header);
+            if texts.nested.contains(&kind) {
+                rewrite(value, kept, &NAMES, &|_| true, change)?;
+            } else if texts.plain.contains(&kind) {
+                kept.extend_from_slice(&change(value));
+            } else {
+                kept.extend_from_slice(value);
+            }
+            if length >= 4 {
+                let length = u16::try_from(kept.len() - start).ok()?;
+                kept.get_mut(start..start + 2)?.copy_from_slice(&length.to_ne_bytes());
+            }
             kept.resize(kept.len().next_multiple_of(4), 0);
         }
         // A length of 0 would loop forever. The packet crates report it as an error.
         rest = rest.get(length.max(4).next_multiple_of(4)..).unwrap_or_default();
     }
-    let length = u32::try_from(kept.len()).ok()?;
-    kept.get_mut(..4)?.copy_from_slice(&length.to_ne_bytes());
-    Some(kept)
+    Some(())
 }
 
 #[cfg(test)]
@@ -116,7 +177,7 @@ mod tests {
         let decoded = |bytes: &[u8]| NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
         assert!(decoded(&message).is_err());
         let netlink_packet_core::NetlinkPayload::InnerMessage(found) =
-            decoded(&without_unused(&message, false)).unwrap().payload
+            decoded(&decodable(&message, false)).unwrap().payload
         else {
             panic!("no message")
         };
@@ -157,7 +218,7 @@ mod tests {
             (999, b"of a newer kernel"),
         ];
         let message = link(0, &attributes);
-        let without = without_unused(&message, false);
+        let without = decodable(&message, false);
         assert!(without.len() + 100 < message.len(), "{}", without.len());
         let read = whole(&without);
         assert_eq!(read, whole(&message));
@@ -172,19 +233,19 @@ mod tests {
     #[test]
     fn vlans_of_a_port_are_kept() {
         let attributes: [(u16, &[u8]); 1] = [(26, &[8, 0, 2, 0, 0, 0, 9, 0])];
-        assert_eq!(without_unused(&link(AF_BRIDGE, &attributes), false), link(AF_BRIDGE, &attributes));
-        assert_eq!(without_unused(&link(0, &attributes), false), link(0, &[]));
+        assert_eq!(decodable(&link(AF_BRIDGE, &attributes), false), link(AF_BRIDGE, &attributes));
+        assert_eq!(decodable(&link(0, &attributes), false), link(0, &[]));
     }
 
     #[test]
     fn a_damaged_message_is_returned_unchanged() {
         let mut cut = link(0, &[(3, b"cni0\0")]);
         cut[32] = 200;
-        assert_eq!(without_unused(&cut, false), cut);
+        assert_eq!(decodable(&cut, false), cut);
         assert!(parse(&cut, false).is_err());
         let mut endless = link(0, &[(999, b"")]);
         endless[32] = 0;
-        assert_eq!(without_unused(&endless, false), link(0, &[]));
-        assert_eq!(without_unused(&cut[..20], false), &cut[..20]);
+        assert_eq!(decodable(&endless, false), link(0, &[]));
+        assert_eq!(decodable(&cut[..20], false), &cut[..20]);
     }
 }

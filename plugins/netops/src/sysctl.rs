@@ -3,7 +3,10 @@
 //! `/proc/sys/net` shows the namespace of the thread that reads it. So the functions here act on the calling thread's
 //! namespace; [`in_netns`] enters another.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::io::ErrorKind;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -13,6 +16,7 @@ use nix::sys::statfs::{PROC_SUPER_MAGIC, fstatfs};
 
 use crate::error::{OpError, Result};
 use crate::netns::Netns;
+use crate::text;
 
 const ROOT: &str = "/proc/sys/net/";
 
@@ -54,8 +58,11 @@ impl Key {
         Self::new(&[family, "conf", link, name])
     }
 
-    fn path(&self) -> &Path {
-        Path::new(&self.0)
+    fn path(&self) -> Cow<'_, Path> {
+        match text::written(self.0.as_bytes()) {
+            Cow::Borrowed(_) => Cow::Borrowed(Path::new(&self.0)),
+            Cow::Owned(bytes) => Cow::Owned(OsString::from_vec(bytes).into()),
+        }
     }
 
     fn object(&self) -> String {
