@@ -20,6 +20,8 @@ use crate::lease::Lease;
 use crate::rpc::{Extras, Granted, Names, Sandbox};
 
 const SUFFIX: &str = "json";
+/// The longest record that is read, in bytes; a lease has a few kilobytes.
+const BYTES_MAX: u64 = 1 << 20;
 
 /// Of a record that DEL could only rename, which takes no space.
 const RELEASED: &str = "released";
@@ -158,7 +160,7 @@ pub fn list(folder: &Path) -> Result<Vec<Record>, String> {
 }
 
 fn read(path: &Path) -> Result<Record, String> {
-    let bytes = fs::read(path).map_err(|error| failed("read", path, &error))?;
+    let bytes = file::read_plain(path, BYTES_MAX).map_err(|error| failed("read", path, &error))?;
     serde_json::from_slice(&bytes).map_err(|error| format!("cannot read {}: {error}", path.display()))
 }
 

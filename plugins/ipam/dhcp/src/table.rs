@@ -50,7 +50,8 @@ fn ask(socket: &std::path::Path) -> Result<Vec<Record>, CniError> {
 fn table(records: &[Record], now: Duration) -> String {
     let head = HEAD.map(str::to_owned);
     let both = |record: &Record| std::iter::once(row(record, now)).chain(ipv6_row(record, now)).collect::<Vec<_>>();
-    let rows: Vec<[String; 10]> = std::iter::once(head).chain(records.iter().flat_map(both)).collect();
+    let rows = std::iter::once(head).chain(records.iter().flat_map(both));
+    let rows: Vec<[String; 10]> = rows.map(|row| row.map(|cell| printable(&cell))).collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or_default();
     let widths: Vec<usize> = (0..HEAD.len()).map(width).collect();
     let line = |row: &[String; 10]| {
@@ -58,6 +59,12 @@ fn table(records: &[Record], now: Duration) -> String {
         format!("{}\n", cells.join("  ").trim_end())
     };
     rows.iter().map(line).collect()
+}
+
+/// A text of a record or a server, of which nothing acts on the terminal.
+fn printable(text: &str) -> String {
+    let acts = |c: char| !matches!(c, '"' | '\'' | '\\') && c.escape_debug().len() > 1;
+    text.chars().map(|c| if acts(c) { c.escape_debug().to_string() } else { c.to_string() }).collect()
 }
 
 fn row(record: &Record, now: Duration) -> [String; 10] {
@@ -144,6 +151,8 @@ mod tests {
         assert_eq!(lines[1], ["net", "c1", "eth0", "10.8.0.50/24", "10.8.0.1", "bound", "now", "40s", "55s"]);
         assert_eq!(lines[2][..9], ["net", "c22", "eth0", "-", "10.8.0.1", "lost", "-", "-", "-"]);
         assert!(text.lines().nth(2).unwrap().ends_with("  no server renewed the lease until its end"));
+        let hostile = table(&[record("c\u{1b}[2J\u{202e}", false, "it's")], Duration::ZERO);
+        assert!(hostile.contains(r"c\u{1b}[2J\u{202e}"), "{hostile}");
         let columns: Vec<_> = text.lines().map(|line| line.find("10.8.0.1 ").or(line.find("SERVER"))).collect();
         assert!(columns.iter().all(|column| *column == columns[0]), "{text}");
     }

@@ -5,6 +5,8 @@ use std::os::unix::net::{UnixListener, UnixStream};
 
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use serde_json::json;
 use testns::{Call, Verb};
 
@@ -34,6 +36,18 @@ fn next_daemon_goes_on_with_the_leases() {
         lan.node.call(Verb::Del, &config, &pod).ok();
         server.wait_for("DHCPRELEASE");
     }
+}
+
+/// A pipe would keep the daemon waiting, and a link to a device fill its memory.
+#[test]
+fn what_is_no_file_among_the_leases_is_passed_over() {
+    let lan = Lan::new();
+    lan.daemon(&[]).end(Signal::SIGTERM);
+    let folder = lan.socket().with_extension("sock.leases");
+    std::fs::create_dir_all(&folder).unwrap();
+    mkfifo(&folder.join("pipe.json"), Mode::S_IRWXU).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", folder.join("zero.json")).unwrap();
+    assert!(lan.daemon(&[]).wait_for("is ready").contains("leases=0"));
 }
 
 #[test]
