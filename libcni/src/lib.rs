@@ -169,8 +169,9 @@ impl Runtime {
 
     /// The same runtime for one operation that begins now.
     fn bounded(&self) -> Self {
-        match self.settings.operation_deadline {
-            Some(limit) => self.until(Instant::now() + limit),
+        // A limit that no clock reaches is none.
+        match self.settings.operation_deadline.and_then(|limit| Instant::now().checked_add(limit)) {
+            Some(until) => self.until(until),
             None => self.clone(),
         }
     }

@@ -33,7 +33,7 @@ impl Limits {
     pub(crate) fn of_rollback(runtime: &Runtime) -> Self {
         Self {
             each: runtime.settings.plugin_deadline,
-            until: runtime.settings.rollback_deadline.map(|limit| Instant::now() + limit),
+            until: runtime.settings.rollback_deadline.and_then(|limit| Instant::now().checked_add(limit)),
             whole: "the rollback",
             cancellation: None,
         }

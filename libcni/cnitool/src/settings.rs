@@ -3,7 +3,7 @@
 use crate::args::{Common, Target};
 use crate::log;
 use anyhow::{Context, bail};
-use libcni::cni_spec::{CniArgs, ContainerId, PluginPath};
+use libcni::cni_spec::{CniArgs, ContainerId, NetworkName, PluginPath};
 use libcni::{Attachment, Cached, CallLog, Cancellation, CapabilityArgs, NetworkConf, Runtime, conflist};
 use sha2::{Digest, Sha512};
 use std::path::{Component, Path, PathBuf};
@@ -68,9 +68,8 @@ impl Settings {
     /// The cached data of an attachment. Parameters that the caller left out are taken from it: plugins need the
     /// arguments of ADD again to undo it.
     pub(crate) fn recall(&self, network: &str, attachment: &mut Attachment) -> Option<Cached> {
-        let listing = self.runtime.cache().list(Some(&attachment.id.container_id)).ok()?;
-        let is_it = |cached: &Cached| cached.network.as_str() == network && cached.attachment.id == attachment.id;
-        let cached = listing.cached.into_iter().find(is_it)?;
+        let network = NetworkName::parse(network).ok()?;
+        let cached = self.runtime.cache().find(&network, &attachment.id).ok().flatten()?;
         if self.args.is_none() {
             attachment.args = cached.attachment.args.clone();
         }

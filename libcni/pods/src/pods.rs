@@ -5,7 +5,7 @@ use crate::error::Error;
 use crate::lock::Locks;
 use crate::loopback::{self, Loopback};
 use crate::networks::{Folder, Networks};
-use cni_spec::exec::GRACE;
+use cni_spec::exec::{DEADLINE_MAX, GRACE};
 use cni_spec::{ContainerId, NetworkName};
 use libcni::inventory::Inventory;
 use libcni::{Cached, Cancellation, Origin, Runtime, TraceContext};
@@ -259,7 +259,7 @@ impl Pods {
 
     /// The deadline of an operation that begins now.
     pub(crate) fn deadline(&self) -> Instant {
-        let own = Instant::now() + self.inner.settings.deadline;
+        let own = Instant::now() + self.inner.settings.deadline.min(DEADLINE_MAX);
         self.until.map_or(own, |until| until.min(own))
     }
 

@@ -30,6 +30,8 @@ pub const MAX_STDOUT_BYTES: usize = 16 << 20;
 pub const KEPT_STDERR_BYTES: usize = 8 << 10;
 /// How long a terminated plugin may clean up before it is killed.
 pub const GRACE: Duration = Duration::from_secs(5);
+/// The longest deadline, a century: a later moment may be none that the clock can show.
+pub const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// How long to retry while the executable is being written (`ETXTBSY`), as the reference does.
 const BUSY_DEADLINE: Duration = Duration::from_secs(5);
 
@@ -187,7 +189,7 @@ pub async fn run(call: Call<'_>) -> Result<Output, CniError> {
 pub async fn start(call: Call<'_>) -> Result<Started<'_>, CniError> {
     // A caller that polls without an event loop, to save its cost, gets one now.
     poll_fn(|_| if Handle::try_current().is_ok() { Poll::Ready(()) } else { Poll::Pending }).await;
-    let until = Instant::now() + call.deadline;
+    let until = Instant::now() + call.deadline.min(DEADLINE_MAX);
     let (stdin, feed) = Feed::new(call.stdin).map_err(|error| cannot_start(call.executable, &error))?;
     let child = spawn_unless_busy(command(&call, stdin), call.executable).await?;
     let running = Running { child: Some(child), group: call.group, terminated: false };

@@ -62,6 +62,18 @@ fn a_container_id_can_be_given_and_a_relative_path_is_made_whole() {
     assert!(tool.log().starts_with("ADD c1 eth0 /proc/"), "{}", tool.log());
 }
 
+/// Before 2020 the reference's library kept the result alone, without its attachment.
+#[test]
+fn check_takes_a_cached_result_of_the_oldest_format() {
+    let tool = Tool::new();
+    let result = tool.run(&["add", "net", NETNS]).ok();
+    let [name] = &tool.files("cache/results")[..] else { panic!("one file") };
+    tool.write(&format!("cache/results/{name}"), &result);
+    tool.run(&["check", "net", NETNS]).ok();
+    assert!(tool.read("bin/stdin").contains(r#""prevResult":{"cniVersion""#));
+    tool.run(&["del", "net", NETNS]).ok();
+}
+
 /// SPEC 2, CHECK: not for what was not added, or was deleted.
 #[test]
 fn check_is_for_what_was_added() {
@@ -263,6 +275,16 @@ fn plugins_stderr_is_passed_on() {
     let tool = Tool::new();
     tool.plugin("good", &format!("echo hello >&2\n{GOOD}"));
     assert_eq!(tool.run(&["add", "net", NETNS]).stderr, "hello\n");
+}
+
+#[test]
+fn a_timeout_may_be_longer_than_the_clock_can_show() {
+    let tool = Tool::new();
+    for seconds in [i64::MAX as u64, u64::MAX] {
+        for verb in ["add", "check", "del"] {
+            tool.run(&[verb, "net", NETNS, "--timeout", &seconds.to_string()]).ok();
+        }
+    }
 }
 
 #[test]
