@@ -145,7 +145,7 @@ pub fn parse_ip(text: &str) -> Result<std::net::IpAddr, String> {
     Ok(ip.to_canonical())
 }
 
-/// Parses `address/prefix` strictly: no netmask, no sign, no leading zeros, no missing prefix. IPv4 mapped into IPv6 is IPv4,
+/// Parses `address/prefix` by Go's rules: no netmask, no sign, no missing prefix, no leading zeros but in the prefix. IPv4 mapped into IPv6 is IPv4,
 /// as for Go, when the prefix is as long as the mapping.
 ///
 /// # Errors
@@ -166,8 +166,8 @@ pub fn parse_cidr(text: &str) -> Result<ipnetwork::IpNetwork, String> {
 pub fn parse_cidr_as_written(text: &str) -> Result<ipnetwork::IpNetwork, String> {
     let bad = || format!("{text:?} is no address with prefix, such as 10.1.0.5/24 or fd00::5/64");
     let (address, prefix) = text.split_once('/').ok_or_else(bad)?;
-    let digits = prefix.bytes().all(|byte| byte.is_ascii_digit()) && (prefix == "0" || !prefix.starts_with('0'));
-    let prefix = digits.then(|| prefix.parse::<u8>().ok()).flatten().ok_or_else(bad)?;
+    let is_number = prefix.bytes().all(|byte| byte.is_ascii_digit());
+    let prefix = is_number.then(|| prefix.parse::<u8>().ok()).flatten().ok_or_else(bad)?;
     let address = address.parse().ok().ok_or_else(bad)?;
     ipnetwork::IpNetwork::new(address, prefix).ok().ok_or_else(bad)
 }
@@ -244,7 +244,6 @@ mod tests {
         for bad in [
             "10.0.0.1",
             "10.0.0.0/255.255.255.0",
-            "10.0.0.0/024",
             "10.0.0.0/+24",
             "10.0.0.0/33",
             "010.0.0.0/8",
@@ -255,6 +254,7 @@ mod tests {
             assert!(parse_cidr(bad).is_err(), "{bad}");
         }
         assert_eq!(parse_cidr("10.0.0.5/24").unwrap().to_string(), "10.0.0.5/24");
+        assert_eq!(parse_cidr("10.0.0.5/024").unwrap().to_string(), "10.0.0.5/24");
         assert_eq!(parse_cidr("::/0").unwrap().to_string(), "::/0");
         assert_eq!(parse_cidr("::ffff:10.1.0.5/120").unwrap().to_string(), "10.1.0.5/24");
         assert!(parse_cidr("::ffff:10.1.0.5/24").unwrap().is_ipv6() && parse_cidr("::ffff:10.1.0.5/129").is_err());
