@@ -2,7 +2,9 @@
 //! mounts, as macvlan, ipvlan and host-device leave no link on the node.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::net::IpAddr;
+use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use crate::error::{Errno, Result};
@@ -126,19 +128,47 @@ fn names() -> std::io::Result<Vec<PathBuf>> {
             paths.push(entry.path().join("ns/net"));
         }
     }
-    let mounts = std::fs::read_to_string("/proc/thread-self/mountinfo")?;
+    // Places may be any bytes: a user who may mount anything chooses them.
+    let mounts = std::fs::read("/proc/thread-self/mountinfo")?;
     // proc_pid_mountinfo(5): the fourth word is the root, `net:[4026531840]`, the fifth the place, in octal escapes.
-    let mounted = |line: &str| {
-        let mut words = line.split(' ').skip(3);
-        words.next().filter(|root| root.starts_with("net:["))?;
+    let mounted = |line: &[u8]| {
+        let mut words = line.split(|byte| *byte == b' ').skip(3);
+        words.next().filter(|root| root.starts_with(b"net:["))?;
         words.next().map(unescaped)
     };
-    paths.extend(mounts.lines().filter_map(mounted));
+    paths.extend(mounts.split(|byte| *byte == b'\n').filter_map(mounted));
     Ok(paths)
 }
 
 /// A path of mountinfo: space, tab, newline and backslash are three octal digits behind a backslash.
-fn unescaped(path: &str) -> PathBuf {
-    let escapes = [("\\040", " "), ("\\011", "\t"), ("\\012", "\n"), ("\\134", "\\")];
-    escapes.iter().fold(path.to_owned(), |path, (escape, text)| path.replace(escape, text)).into()
+fn unescaped(path: &[u8]) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::with_capacity(path.len()), path);
+    while let Some((first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| *first == b'\\').and_then(|digits| str::from_utf8(digits).ok());
+        let escaped = digits.and_then(|digits| u8::from_str_radix(digits, 8).ok());
+        bytes.push(escaped.unwrap_or(*first));
+        rest = if escaped.is_some() { after.get(3..).unwrap_or_default() } else { after };
+    }
+    OsString::from_vec(bytes).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
+
+    #[test]
+    fn a_place_of_mountinfo_is_a_path_of_any_bytes() {
+        let cases: [(&[u8], &[u8]); 5] = [
+            (b"/run/netns/a", b"/run/netns/a"),
+            (br"/a\040b\134\011\012", b"/a b\\\t\n"),
+            (b"/a\xff\xfe", b"/a\xff\xfe"),
+            (br"/a\", br"/a\"),
+            (br"/\999\04", br"/\999\04"),
+        ];
+        for (written, path) in cases {
+            assert_eq!(unescaped(written).as_os_str(), OsStr::from_bytes(path));
+        }
+    }
 }

@@ -4,7 +4,11 @@ use super::{LONG, at, bridged, config, mapping, tcp};
 use crate::chained::comes_and_goes;
 use crate::configs::{bridge, dual, with};
 use crate::subjects::node;
+use nix::mount::{MsFlags, mount};
 use serde_json::{Value, json};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use testns::{Attachment, Call, Container, Node, Verb};
 
 fn ports(own: Value) -> Value {
@@ -114,11 +118,15 @@ fn rules_do_not_count_whose_address_is_another_containers() {
     }
 }
 
-/// No DEL has come for the first container, and its namespace is gone.
+/// No DEL has come for the first container, and its namespace is gone. What is mounted at a place whose name is no text
+/// hides no other place.
 #[test]
 fn rules_of_a_container_that_is_gone_do_not_count() {
+    let place = Path::new(OsStr::from_bytes(b"/run/a\xff"));
     for backend in ["iptables", "nftables"] {
         let node = node();
+        std::fs::create_dir(place).unwrap();
+        mount(Some("tmpfs"), place, Some("tmpfs"), MsFlags::empty(), None::<&str>).unwrap();
         let (one, two) = (node.container_named("c1"), node.container_named("c2"));
         let own = json!({"backend": backend, "onPortInUse": "error"});
         let mapped = bridged(&node, &ports(own.clone()), &one);
