@@ -231,6 +231,35 @@ mod tests {
     }
 
     #[test]
+    fn names_that_are_no_text_are_decoded_and_sent_as_they_were() {
+        let attributes: [(u16, &[u8]); 3] = [
+            (3, b"a\xff\0"),
+            (20, b"\xfe\xc3\xa9\0"),
+            (52 | 1 << 15, &[10, 0, 53, 0, b'b', 0xee, 0xbe, 0x80, 0xff, 0, 0, 0]),
+        ];
+        let message = link(0, &attributes);
+        assert!(NetlinkMessage::<RouteNetlinkMessage>::deserialize(&message).is_err());
+        let decoded = decodable(&message, false);
+        let read = whole(&decoded);
+        assert_eq!(read.name, "a\u{efff}");
+        assert_eq!(read.alias.as_deref(), Some("\u{effe}é"));
+        assert_eq!(read.alt_names, ["b\u{efee}\u{efbe}\u{ef80}\u{efff}"]);
+        assert_eq!(sendable(&decoded), message);
+    }
+
+    #[test]
+    fn a_rule_on_a_link_whose_name_is_no_text_is_decoded() {
+        let mut message = vec![0; RULE_HEADER_BYTES];
+        message[4] = 32;
+        message[16] = 2;
+        message.extend([7, 0, 3, 0, b'a', 0xff, 0, 0]);
+        message[0] = u8::try_from(message.len()).unwrap();
+        let decoded = |bytes: &[u8]| NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
+        assert!(decoded(&message).is_err() && decoded(&decodable(&message, false)).is_ok());
+        assert_eq!(sendable(&decodable(&message, false)), message);
+    }
+
+    #[test]
     fn vlans_of_a_port_are_kept() {
         let attributes: [(u16, &[u8]); 1] = [(26, &[8, 0, 2, 0, 0, 0, 9, 0])];
         assert_eq!(decodable(&link(AF_BRIDGE, &attributes), false), link(AF_BRIDGE, &attributes));
