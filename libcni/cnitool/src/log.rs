@@ -1,6 +1,6 @@
 //! `libcni`'s log on stderr: a line for each event, with the fields of its spans.
 
-use crate::output::visible_lines;
+use crate::output::{escaped, visible_lines};
 use crate::progress;
 use libcni::Origin;
 use serde_json::{Value, json};
@@ -67,7 +67,7 @@ impl Line {
         let level = level.as_str().to_ascii_lowercase();
         let own = [("level", level.into()), ("msg", self.message.clone().into())];
         let fields = own.into_iter().chain(self.fields.clone()).map(|(name, value)| (name.to_owned(), value));
-        format!("{}\n", Value::Object(fields.collect()))
+        format!("{}\n", escaped(&Value::Object(fields.collect()).to_string()))
     }
 }
 
@@ -108,6 +108,6 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Stderr {
 pub(crate) fn plugin_said(origin: &Origin, bytes: &[u8]) {
     for line in String::from_utf8_lossy(bytes).lines() {
         let object = json!({ "plugin": origin.plugin, "command": origin.command.as_str(), "msg": line });
-        drop(io::stderr().write_all(format!("{object}\n").as_bytes()));
+        drop(io::stderr().write_all(format!("{}\n", escaped(&object.to_string())).as_bytes()));
     }
 }

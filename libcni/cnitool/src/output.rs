@@ -34,7 +34,7 @@ pub(crate) fn visible_lines(text: &str) -> String {
 
 /// JSON whose texts have escapes for what would act on a terminal, and is no control character to JSON: those of ISO 6429
 /// beyond ASCII, and those that change the direction of text. They occur in texts only.
-fn escaped(json: &str) -> String {
+pub(crate) fn escaped(json: &str) -> String {
     let acts = |c: char| matches!(c, '\u{7f}'..='\u{9f}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     json.chars().fold(String::with_capacity(json.len()), |mut text, c| {
         match acts(c) {
@@ -143,7 +143,7 @@ impl Output {
             (false, Some(Error::Cache { .. })) => to_cni_error(error).to_string(),
             (false, _) => format!("{error:#}"),
         };
-        let text = if self.is_json { text } else { visible_lines(&text) };
+        let text = if self.is_json { escaped(&text) } else { visible_lines(&text) };
         progress::clear();
         // If stderr is closed, the error cannot be reported.
         drop(writeln!(io::stderr(), "{text}"));

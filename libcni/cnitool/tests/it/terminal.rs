@@ -99,7 +99,8 @@ fn no_escape_reaches_the_terminal() {
     let tool = tool();
     tool.write("cache/results/x", "\u{1b}[2J");
     tool.write("net.d/x.conflist", "{\"name\":\"\u{1b}[2J\"}");
-    tool.plugin("loud", r#"printf '{"cniVersion":"1.0.0","code":100,"msg":"\\u001b[2J \\u202e"}'; exit 1"#);
+    let loud = r#"printf '{"cniVersion":"1.0.0","code":100,"msg":"\\u001b[2J \\u202e \\u009b"}'; exit 1"#;
+    tool.plugin("loud", loud);
     tool.write("net.d/loud.conflist", r#"{"cniVersion":"1.0.0","name":"loud","plugins":[{"type":"loud"}]}"#);
     for words in [
         &["attachments"][..],
@@ -112,8 +113,15 @@ fn no_escape_reaches_the_terminal() {
         &["validate"],
         &["doctor"],
     ] {
-        let output = tool.command().args(words).output().unwrap();
-        let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
-        assert!(!shown.contains(['\u{1b}', '\u{202e}']), "{words:?}: {shown:?}");
+        for form in [&[][..], &["--json"]] {
+            let output = tool.command().args(words).args(form).output().unwrap();
+            let shown = String::from_utf8([output.stdout, output.stderr].concat()).unwrap();
+            assert!(!shown.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{words:?} {form:?}: {shown:?}");
+        }
     }
+    // As text it is passed on.
+    tool.plugin("loud", &format!("printf '\\302\\2332J' >&2; {loud}"));
+    let output = tool.command().args(["--json", "add", "loud", crate::tool::NETNS]).output().unwrap();
+    let shown = String::from_utf8(output.stderr).unwrap();
+    assert!(shown.contains(r"\u009b2J") && !shown.contains('\u{9b}'), "{shown:?}");
 }
