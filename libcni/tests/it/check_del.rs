@@ -44,7 +44,7 @@ fn check_can_be_disabled_and_a_result_that_does_not_fit_is_an_error() {
     net.disable_check = true;
     wait(folder.runtime().check(&net, &eth0())).unwrap();
     expect![""].assert_eq(&folder.log());
-    folder.write(FILE, &RESULT.replace("1.0.0", "7.0.0"));
+    folder.write(FILE, RESULT.replace("1.0.0", "7.0.0"));
     let error = wait(folder.runtime().check(&network("1.0.0", &["a"]), &eth0())).unwrap_err();
     assert!(matches!(error, Error::CachedResult { .. }), "{error:?}");
 }
@@ -92,7 +92,7 @@ fn del_that_carries_on_reports_all_errors() {
 #[test]
 fn del_goes_on_without_a_result_that_does_not_fit() {
     let folder = Folder::with(&[("a", GOOD), ("f", &failing("DEL"))]);
-    folder.write(FILE, &RESULT.replace("1.0.0", "7.0.0"));
+    folder.write(FILE, RESULT.replace("1.0.0", "7.0.0"));
     wait(folder.runtime().del(&network("1.0.0", &["a", "f"]), &eth0())).unwrap_err();
     assert_eq!(folder.cache_files(), [""; 0], "no operation can use it");
     wait(folder.runtime().del(&network("1.0.0", &["a"]), &eth0())).unwrap();

@@ -280,7 +280,7 @@ fn noted(pid: u32) -> String {
 fn write_intent(folder: &Folder, attachment: &Attachment, running: &str) {
     folder.write(
         "cache/results/net-c1-eth0",
-        &format!(
+        format!(
             r#"{{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"{}","running":"{running}"}}"#,
             attachment.netns
         ),

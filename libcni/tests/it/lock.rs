@@ -139,7 +139,7 @@ fn an_entry_that_is_newer_than_the_collection_is_valid() {
         let collection = runtime.collection(&net).await.unwrap();
         assert_eq!(collection.cached().len(), 2);
         let entry = folder.read("cache/results/net-c1-eth0");
-        folder.write("cache/results/net-c9-eth0", &entry.replace(r#""c1""#, r#""c9""#));
+        folder.write("cache/results/net-c9-eth0", entry.replace(r#""c1""#, r#""c9""#));
         // DEL and ADD of the same container.
         std::fs::remove_file(folder.path().join("cache/results/net-c1-eth0")).unwrap();
         folder.write("cache/results/net-c1-eth0", &entry);
