@@ -37,8 +37,7 @@ pub(crate) fn survive_file_size_limit() {
 /// DEL then finds what is left by name.
 pub fn interrupted() -> impl Future<Output = ()> {
     let flag = Arc::new(AtomicBool::new(false));
-    let ignored = ignored();
-    let heard: Vec<i32> = [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|number| !is_in(ignored, *number)).collect();
+    let heard = ending_signals();
     for number in &heard {
         if let Err(error) = signal_hook::flag::register(*number, Arc::clone(&flag)) {
             tracing::debug!(%error, number, "cannot listen for a signal");
@@ -63,6 +62,13 @@ pub fn interrupted() -> impl Future<Output = ()> {
             false => drop(select_all(streams.into_iter().map(|stream| Box::pin(next(stream)))).await),
         }
     }
+}
+
+/// SIGTERM, SIGINT and SIGHUP, without those that this process ignores.
+#[must_use]
+pub fn ending_signals() -> Vec<i32> {
+    let ignored = ignored();
+    [SIGTERM, SIGINT, SIGHUP].into_iter().filter(|number| !is_in(ignored, *number)).collect()
 }
 
 async fn next(mut signal: Signal) {

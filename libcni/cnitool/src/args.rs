@@ -13,7 +13,7 @@ Exit codes:
   0    done
   1    the operation failed; stderr says why
   2    the command line is wrong
-  130  interrupted by SIGINT, 143 by SIGTERM; an ADD was rolled back";
+  130  interrupted by SIGINT, 129 by SIGHUP, 143 by SIGTERM; an ADD was rolled back";
 
 const PLAN_EXIT_CODES: &str = "\
 Exit codes:

@@ -24,12 +24,16 @@ mod validating;
 mod verbs;
 
 use args::{Cli, Verb};
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use libcni::Cancellation;
 use nix::libc::{SIGPIPE, SIGXFSZ};
 use output::{Output, say};
 use settings::Settings;
+use skel::interrupt::ending_signals;
+use std::io;
 use std::process::ExitCode;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// The operation failed.
 const FAILED: u8 = 1;
@@ -102,17 +106,27 @@ async fn until_signalled(cli: &Cli, output: Output) -> anyhow::Result<ExitCode> 
     // A write beyond the limit of a file's size (RLIMIT_FSIZE) then fails, where the signal would end the process
     // without a rollback. Plugins start with the default action, and do the same for themselves.
     let _too_large = signal(SignalKind::from_raw(SIGXFSZ))?;
-    let (mut int, mut term) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
-    let kind = tokio::select! {
+    // One that was ignored when the process started, as by nohup, stays ignored.
+    let signals: Vec<(i32, Signal)> = ending_signals()
+        .into_iter()
+        .map(|number| Ok((number, signal(SignalKind::from_raw(number))?)))
+        .collect::<io::Result<_>>()?;
+    let came = |(number, mut signal): (i32, Signal)| {
+        Box::pin(async move {
+            signal.recv().await;
+            number
+        })
+    };
+    let mut signalled = FuturesUnordered::from_iter(signals.into_iter().map(came));
+    let number = tokio::select! {
         outcome = &mut work => return outcome,
-        _ = int.recv() => SignalKind::interrupt(),
-        _ = term.recv() => SignalKind::terminate(),
+        Some(number) = signalled.next() => number,
     };
     cancellation.cancel();
     if let Err(error) = work.await {
         output.error(&error);
     }
-    Ok(ExitCode::from(SIGNALLED + u8::try_from(kind.as_raw_value()).unwrap_or(0)))
+    Ok(ExitCode::from(SIGNALLED + u8::try_from(number).unwrap_or(0)))
 }
 
 async fn run(cli: &Cli, output: Output, cancellation: Cancellation) -> anyhow::Result<ExitCode> {

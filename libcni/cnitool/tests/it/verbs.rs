@@ -289,31 +289,34 @@ fn a_timeout_may_be_longer_than_the_clock_can_show() {
 
 #[test]
 fn a_signal_ends_the_plugin_and_rolls_back() {
-    let tool = Tool::new();
-    tool.plugin(
-        "stuck",
-        r#"echo "$CNI_COMMAND stuck" >> "$dir/../log"; [ $CNI_COMMAND = DEL ] || { echo begun >&2; exec sleep 1000; }"#,
-    );
-    tool.write("net.d/s.conflist", r#"{"cniVersion":"1.0.0","name":"s","plugins":[{"type":"good"},{"type":"stuck"}]}"#);
-    let mut child = tool.command().args(["add", "s", NETNS]).stderr(Stdio::piped()).spawn().unwrap();
-    let mut stderr = child.stderr.take().unwrap();
-    let mut begun = [0; 6];
-    stderr.read_exact(&mut begun).unwrap();
-    let pid = nix::unistd::Pid::from_raw(child.id().try_into().unwrap());
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-    let mut rest = String::new();
-    stderr.read_to_string(&mut rest).unwrap();
-    expect![[r#"
-        Some(143)
-        plugin type="stuck" failed (add): cannot finish ADD: the operation was cancelled; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: stuck, good.
-    "#]].assert_eq(&format!("{:?}\n{rest}", child.wait().unwrap().code()));
-    expect![[r#"
-        ADD cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
-        ADD stuck
-        DEL stuck
-        DEL cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
-    "#]]
-    .assert_eq(&tool.log());
+    use nix::sys::signal::{Signal, kill};
+    for (signal, code) in [(Signal::SIGHUP, 129), (Signal::SIGINT, 130), (Signal::SIGTERM, 143)] {
+        let tool = Tool::new();
+        tool.plugin(
+            "stuck",
+            r#"echo "$CNI_COMMAND stuck" >> "$dir/../log"; [ $CNI_COMMAND = DEL ] || { echo begun >&2; exec sleep 1000; }"#,
+        );
+        let list = r#"{"cniVersion":"1.0.0","name":"s","plugins":[{"type":"good"},{"type":"stuck"}]}"#;
+        tool.write("net.d/s.conflist", list);
+        let mut child = tool.command().args(["add", "s", NETNS]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = child.stderr.take().unwrap();
+        let mut begun = [0; 6];
+        stderr.read_exact(&mut begun).unwrap();
+        kill(nix::unistd::Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+        let mut rest = String::new();
+        stderr.read_to_string(&mut rest).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(code));
+        expect![[r#"
+            plugin type="stuck" failed (add): cannot finish ADD: the operation was cancelled; It was sent SIGTERM, and SIGKILL where that did not end it. Rolled back: stuck, good.
+        "#]].assert_eq(&rest);
+        expect![[r#"
+            ADD cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
+            ADD stuck
+            DEL stuck
+            DEL cnitool-cd2667f4483f699b01b0 eth0 /proc/self/ns/net []
+        "#]]
+        .assert_eq(&tool.log());
+    }
 }
 
 /// Below 1.1.0 there is no STATUS: success has no meaning, and the output says so.
