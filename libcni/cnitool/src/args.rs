@@ -281,6 +281,7 @@ pub(crate) struct OneAddress {
     #[arg(add = ArgValueCompleter::new(completing::networks))]
     pub(crate) network: String,
     /// The address, without prefix length
+    #[arg(value_parser = cni_spec::json::parse_ip)]
     pub(crate) address: IpAddr,
 }
 

@@ -1,5 +1,7 @@
 //! The addresses that an IPAM plugin gave an attachment. They must be released if anything fails afterwards (SPEC 4).
 
+use std::fmt;
+
 use cni_spec::{AddResult, Attachment, CniError, Code, Interface};
 use netops::txn::Txn;
 use skel::Delegate;
@@ -42,11 +44,20 @@ pub(crate) async fn take(ipam: Option<&Delegate<'_>>, txn: &Txn<Undo>) -> Result
 
 async fn add(ipam: &Delegate<'_>) -> Result<AddResult, CniError> {
     let lease = ipam.add().await?;
-    if lease.ips.is_empty() {
-        let msg = format!("cannot use the result of IPAM plugin {}: it has no addresses", ipam.name());
-        return Err(CniError::new(Code::UNUSABLE_RESULT, msg));
-    }
+    refuse_empty(&lease, ipam.name())?;
     Ok(lease)
+}
+
+/// # Errors
+/// Code 110: the lease of this IPAM plugin has no address.
+pub(crate) fn refuse_empty(lease: &AddResult, ipam: impl fmt::Display) -> Result<(), CniError> {
+    match lease.ips.is_empty() {
+        true => {
+            let msg = format!("cannot use the result of IPAM plugin {ipam}: it has no addresses");
+            Err(CniError::new(Code::UNUSABLE_RESULT, msg))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Calls DEL of a delegate whose ADD failed. ADD's error is already reported, so a failure of DEL is only logged: the

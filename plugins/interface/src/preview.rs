@@ -6,6 +6,7 @@ use skel::AddRequest;
 
 use crate::attach::require_ipam;
 use crate::check::Look;
+use crate::lease::refuse_empty;
 use crate::own::{Call, InterfacePlugin, OwnStep, Verb};
 use crate::plan::{Plan, Side, Step};
 use crate::pod::Pod;
@@ -96,7 +97,10 @@ pub fn preview<P: InterfacePlugin>(
     let mut preview = Preview::default();
     let lease = match lease()? {
         Lease::None => None,
-        Lease::Known(lease) => Some(*lease),
+        Lease::Known(lease) => {
+            refuse_empty(&lease, conf.ipam.as_ref().map(ToString::to_string).unwrap_or_default())?;
+            Some(*lease)
+        }
         Lease::Unknown => {
             let ipam = conf.ipam.as_ref().map(ToString::to_string).unwrap_or_default();
             preview.unknown.push(format!("addresses and routes: {ipam} says at ADD which"));

@@ -114,8 +114,7 @@ fn of_plugin(runtime: &Runtime, makes: &Makes, plugin: &PluginType, executable: 
         return Outcome::OtherMake;
     }
     let Some(foresee) = table::find(plugin.as_str()) else { return Outcome::Silent };
-    let is_our_ipam =
-        |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).is_ok_and(|path| makes.is_ours(&path));
+    let is_our_ipam = |ipam: &PluginType| runtime.plugin_path().find_executable(ipam).map(|path| makes.is_ours(&path));
     match foresee(call, &is_our_ipam) {
         Ok(preview) => Outcome::Steps(Box::new(preview)),
         Err(error) => Outcome::Fails(error),

@@ -8,8 +8,8 @@ use interface::preview::{Lease, Preview, preview};
 use skel::{Call, Plugin, add_request};
 use static_ipam::Static;
 
-/// Whether the executable of an address plugin is of this suite.
-pub(crate) type IsOurs<'a> = &'a dyn Fn(&PluginType) -> bool;
+/// Whether the executable of an address plugin is of this suite. The error: there is none.
+pub(crate) type IsOurs<'a> = &'a dyn Fn(&PluginType) -> Result<bool, CniError>;
 
 /// What ADD of a plugin would do by this call.
 pub(crate) type Foresee = fn(&Call, IsOurs<'_>) -> Result<Preview, CniError>;
@@ -57,8 +57,9 @@ fn known(lease: AddResult) -> Lease {
 /// The addresses that the address plugin would give.
 fn lease(call: &Call, ipam: Option<&PluginType>, is_ours: IsOurs<'_>) -> Result<Lease, CniError> {
     let Some(ipam) = ipam else { return Ok(Lease::None) };
+    let is_ours = is_ours(ipam)?;
     match ipam.as_str() {
-        _ if !is_ours(ipam) => Ok(Lease::Unknown),
+        _ if !is_ours => Ok(Lease::Unknown),
         "host-local" => Ok(host_local::foresee(&add_request::<HostLocal>(call)?)?.map_or(Lease::Unknown, known)),
         "static" => static_ipam::foresee(&add_request::<Static>(call)?).map(known),
         _ => Ok(Lease::Unknown),

@@ -294,6 +294,10 @@ fn what_add_would_refuse_is_shown_at_its_plugin() {
     assert_eq!(refusal("small", &two), ("bridge".to_owned(), 105));
     assert_eq!(refusal("ports", &two), ("portmap".to_owned(), 103));
     assert_eq!(refusal("nowhere", &two).0, "macvlan");
+    tour.network("empty", &json!([bridge(&json!({"type": "static"}))]));
+    assert_eq!(refusal("empty", &two), ("bridge".to_owned(), 110));
+    tour.network("absent", &json!([bridge(&json!({"type": "none"}))]));
+    assert_eq!(refusal("absent", &two), ("bridge".to_owned(), 108));
     // The second one finds what the first one makes.
     tour.network("twice", &json!([bridge(&tour.host_local()), {"type": "ptp", "ipam": tour.host_local()}]));
     assert_eq!(refusal("twice", &two), ("ptp".to_owned(), 103));
