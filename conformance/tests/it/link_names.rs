@@ -69,3 +69,32 @@ fn names_and_aliases_of_the_nodes_links_may_be_any_bytes() {
     second.check().ok();
     second.del().ok();
 }
+
+/// They make the kernel's message about the link longer than it otherwise is.
+#[test]
+fn a_link_may_have_hundreds_of_long_names() {
+    let names =
+        (0..400).map(|number| format!("link property add dev eth0 altname {number:0>120}\n")).collect::<String>();
+    let uplink = json!({"device": "uplink", "master": "uplink"});
+    for kind in ["bridge", "ptp", "macvlan", "host-device"] {
+        if kind == "macvlan" && !Feature::Macvlan.or_skip() {
+            continue;
+        }
+        let node = node();
+        let outside = node.remote("outside");
+        node.host().add_veth("uplink", &outside, "outside");
+        let pod = node.container();
+        let base = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": v4()});
+        let attached = Attached::add(&node, &with(base, uplink.clone()), &pod);
+        let file = node.host().enter(|| {
+            std::fs::write("/run/names", &names).expect("write names");
+            std::path::Path::new("/run/names")
+        });
+        let ip = || Command::new("ip").arg("-batch").arg(file).status().expect("run ip");
+        assert!(pod.namespace().enter(ip).success(), "{kind}");
+        attached.check().ok();
+        attached.del().ok();
+        assert!(pod.namespace().find_link("eth0").is_none(), "{kind}");
+        assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap(), "{kind}");
+    }
+}

@@ -33,8 +33,9 @@ const LIST_DEADLINE: Duration = Duration::from_secs(5);
 /// than fits into a queue of 212992 bytes (the default of `net.core.rmem_default`).
 const THROWN_AWAY_MAX: u32 = 10_000;
 
-/// The kernel writes at most 32 KiB of a dump into one read (`netlink_recvmsg`).
-pub(crate) const READ_BYTES: usize = 32 * 1024;
+/// The size of a read. The kernel writes at most 32 KiB of a list into one (`netlink_recvmsg`), but for one link that is
+/// longer: by its further names, of which the kernel takes 64 KiB (`rtnl_linkprop`). Pages that are not written cost nothing.
+pub(crate) const READ_BYTES: usize = 96 * 1024;
 
 /// A netlink connection that acts on the namespace it was opened in.
 pub struct Kernel {
