@@ -52,6 +52,13 @@ fn word(text: impl Into<OsString>, help: impl Into<String>) -> CompletionCandida
     CompletionCandidate::new(text).help(Some(help.into().into()))
 }
 
+/// The words that a shell takes as they are: bash puts them into its line unquoted, and a file can be called `$(reboot)`.
+fn harmless(mut words: Vec<CompletionCandidate>) -> Vec<CompletionCandidate> {
+    let is_harmless = |c: char| c.is_alphanumeric() || "/._-:@+,=%~".contains(c);
+    words.retain(|word| word.get_value().to_str().is_some_and(|text| text.chars().all(is_harmless)));
+    words
+}
+
 /// Words without repetition that begin with `current`.
 fn beginning(current: &OsStr, words: impl IntoIterator<Item = CompletionCandidate>) -> Vec<CompletionCandidate> {
     let current = current.to_string_lossy();
@@ -59,13 +66,13 @@ fn beginning(current: &OsStr, words: impl IntoIterator<Item = CompletionCandidat
     let mut words: Vec<_> = words.into_iter().filter(begins).collect();
     words.sort_by(|a, b| a.get_value().cmp(b.get_value()));
     words.dedup_by(|a, b| a.get_value() == b.get_value());
-    words
+    harmless(words)
 }
 
 /// Networks by name; files, once the word has a `/`.
 pub(crate) fn networks(current: &OsStr) -> Vec<CompletionCandidate> {
     if current.to_string_lossy().contains('/') {
-        return PathCompleter::file().complete(current);
+        return harmless(PathCompleter::file().complete(current));
     }
     let files = settings().and_then(|settings| conflist::search_order(&settings.conf_dir).ok()).unwrap_or_default();
     let networks = files.iter().filter_map(|path| Some((NetworkConf::read(path).ok()?, path)));
@@ -78,7 +85,7 @@ pub(crate) fn namespaces(current: &OsStr) -> Vec<CompletionCandidate> {
     let of_cache = attached.iter().map(|cached| word(&cached.attachment.netns, id(cached)));
     let named = std::fs::read_dir("/run/netns").into_iter().flatten().flatten();
     let words = beginning(current, of_cache.chain(named.map(|entry| word(entry.path(), ""))));
-    if words.is_empty() { PathCompleter::any().complete(current) } else { words }
+    if words.is_empty() { harmless(PathCompleter::any().complete(current)) } else { words }
 }
 
 /// Containers of attachments.

@@ -6,7 +6,7 @@ use crate::args::Metrics;
 use crate::output::say;
 use crate::settings::Settings;
 use crate::{calls, doctor, gc};
-use anyhow::Context;
+use anyhow::{Context, bail};
 use libcni::Cancellation;
 use metrics::{Calls, Page};
 use std::time::Instant;
@@ -18,6 +18,13 @@ pub(crate) async fn run(settings: &Settings, words: &Metrics, cancellation: &Can
     }
     let text = page(settings, words).await?;
     match &words.output {
+        // A new file would take the place of a device or a link, not its content.
+        Some(path) if path.symlink_metadata().is_ok_and(|found| !found.is_file()) => {
+            bail!(
+                "cannot write metrics to {}: it is no regular file; without --output they go to stdout",
+                path.display()
+            )
+        }
         // World-readable: node_exporter runs as a user of its own.
         Some(path) => Ok(netops::file::replace(path, text.as_bytes(), 0o644)?),
         None => say(text.as_bytes()),

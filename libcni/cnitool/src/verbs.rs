@@ -20,7 +20,12 @@ pub(crate) async fn add(settings: &Settings, target: &Target) -> anyhow::Result<
     refuse_taken(settings, &network, &attachment)?;
     let result = settings.runtime.add(&network, &attachment).await?;
     let text = result.to_json(network.version()?)?;
-    say(format!("{text}\n").as_bytes())
+    let Err(error) = say(format!("{text}\n").as_bytes()) else { return Ok(()) };
+    // For the caller ADD has failed.
+    match settings.runtime.del(&network, &attachment).await {
+        Ok(()) => Err(error.context("ADD was rolled back")),
+        Err(left) => Err(error.context(format!("ADD could not be rolled back: {left}"))),
+    }
 }
 
 /// Refuses an ADD whose interface is there already. The plugin would refuse it as well, but then the DEL of the rollback would

@@ -34,6 +34,8 @@ fn verbs_networks_and_plugins_are_completed() {
     let other = other.to_str().unwrap();
     assert_eq!(complete(&tool, &["--conf-dir", other, "add", "f"]), ["far"]);
     assert_eq!(complete(&tool, &[&format!("--conf-dir={other}"), "ipam", "free", "f"]), ["far"]);
+    // The shell would run a command in the name of a file.
+    tool.write("other/a$(touch b).conflist", "{}");
     let files = complete(&tool, &["add", &format!("{other}/")]);
     assert_eq!(files, ["$DIR/other/a.conflist"]);
 }

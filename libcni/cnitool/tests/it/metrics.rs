@@ -65,6 +65,12 @@ fn the_file_is_replaced_whole_and_everyone_can_read_it() {
     assert_eq!(old, "old");
     assert_eq!(number(&tool.read("cni.prom"), "cni_log_up"), "0");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o644);
+    // A link is not replaced, nor a device.
+    let link = file.with_file_name("link.prom");
+    std::os::unix::fs::symlink("cni.prom", &link).unwrap();
+    let refused = tool.run(&["metrics", "--output", link.to_str().unwrap()]);
+    assert!(refused.code == 1 && refused.stderr.contains("it is no regular file"), "{}", refused.stderr);
+    assert!(link.is_symlink());
     // In the working folder, too.
     tool.ended(tool.command().args(["metrics", "--output", "here.prom"]).current_dir(file.parent().unwrap())).ok();
     assert_eq!(number(&tool.read("here.prom"), "cni_log_up"), "0");

@@ -54,6 +54,9 @@ fn a_result_that_cannot_be_written_is_a_failure() {
         let output = tool.command().args(*words).stdout(Stdio::from(full)).output().unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.code() == Some(1) && stderr.contains("cannot write to stdout"), "{words:?} {stderr}");
+        assert_eq!(stderr.contains("ADD was rolled back"), words[0] == "add");
+        // The first one is the tool's own.
+        assert_eq!(tool.files("cache/results").len(), 1);
     }
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
