@@ -114,19 +114,15 @@ fn rewrite(
     while !rest.is_empty() {
         let (length, kind) = (usize::from(u16_at(rest, 0)?), u16_at(rest, 2)? & KIND);
         if is_used(kind) {
-            let start = kept.len();
-            let (header, value) = rest.get(..length)?.split_at_checked(4).unwrap_or((rest.get(..length)?, &[]));
-            kept.extend_from_slice(header);
-            if texts.nested.contains(&kind) {
-                rewrite(value, kept, &NAMES, &|_| true, change)?;
-            } else if texts.plain.contains(&kind) {
-                kept.extend_from_slice(&change(value));
-            } else {
-                kept.extend_from_slice(value);
-            }
-            if length >= 4 {
-                let length = u16::try_from(kept.len() - start).ok()?;
-                kept.get_mut(start..start + 2)?.copy_from_slice(&length.to_ne_bytes());
+            let attribute = rest.get(..length)?;
+            match attribute.split_at_checked(4) {
+                Some((header, value)) if texts.nested.contains(&kind) => {
+                    let mut names = Vec::with_capacity(value.len());
+                    rewrite(value, &mut names, &NAMES, &|_| true, change)?;
+                    push_names(kept, header, &names)?;
+                }
+                Some((header, value)) if texts.plain.contains(&kind) => push(kept, header, &change(value))?,
+                _ => kept.extend_from_slice(attribute),
             }
             kept.resize(kept.len().next_multiple_of(4), 0);
         }
@@ -134,6 +130,31 @@ fn rewrite(
         rest = rest.get(length.max(4).next_multiple_of(4)..).unwrap_or_default();
     }
     Some(())
+}
+
+/// An attribute with this header, but for its length.
+fn push(kept: &mut Vec<u8>, header: &[u8], value: &[u8]) -> Option<()> {
+    kept.extend_from_slice(&u16::try_from(4 + value.len()).ok()?.to_ne_bytes());
+    kept.extend_from_slice(header.get(2..)?);
+    kept.extend_from_slice(value);
+    Some(())
+}
+
+/// As many attributes as the names need: as text they may be too long for one.
+fn push_names(kept: &mut Vec<u8>, header: &[u8], mut names: &[u8]) -> Option<()> {
+    const PART_BYTES: usize = 32 * 1024;
+    loop {
+        let mut end = 0;
+        while let Some(length) = names.get(end..).and_then(|rest| u16_at(rest, 0)).filter(|_| end < PART_BYTES) {
+            end = (end + usize::from(length).max(4).next_multiple_of(4)).min(names.len());
+        }
+        let (part, rest) = names.split_at_checked(end)?;
+        push(kept, header, part)?;
+        if rest.is_empty() || part.is_empty() {
+            return Some(());
+        }
+        names = rest;
+    }
 }
 
 #[cfg(test)]
@@ -245,6 +266,17 @@ mod tests {
         assert_eq!(read.alias.as_deref(), Some("\u{effe}é"));
         assert_eq!(read.alt_names, ["b\u{efee}\u{efbe}\u{ef80}\u{efff}"]);
         assert_eq!(sendable(&decoded), message);
+    }
+
+    /// All that the kernel takes: 64 KiB, of which each byte becomes three.
+    #[test]
+    fn names_that_are_too_long_as_text_for_one_attribute_are_decoded() {
+        let name = [&[128, 0, 53, 0][..], &[0xff; 123], &[0]].concat();
+        let names = name.repeat(65_532 / name.len());
+        let decoded = decodable(&link(0, &[(52 | 1 << 15, &names)]), false).into_owned();
+        let read = whole(&decoded);
+        assert_eq!(read.alt_names.len(), names.len() / name.len());
+        assert!(read.alt_names.iter().all(|name| *name == "\u{efff}".repeat(123)));
     }
 
     #[test]

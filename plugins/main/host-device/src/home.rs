@@ -217,8 +217,14 @@ fn drop_foreign_names(net: &Kernel, link: &Link, device: &Device) -> Result<()> 
     if foreign.is_empty() {
         return Ok(());
     }
-    tracing::warn!(device = device.name, ?foreign, "the container gave the device further names, which are removed");
-    net.run(link::delete_alt_names(&link.into(), &foreign))
+    let (count, first) = (foreign.len(), foreign.first());
+    tracing::warn!(
+        device = device.name,
+        count,
+        ?first,
+        "the container gave the device further names, which are removed"
+    );
+    net.run_all(link::delete_alt_names(&link.into(), &foreign))
 }
 
 /// Gives a device its flags back, before the kernel makes the host's IPv6 settings of it by them.

@@ -79,13 +79,18 @@ pub fn add_alt_names(target: &Target, names: &[String]) -> Request {
     alt_names("add", "RTM_NEWLINKPROP", target, names, message).flags(NLM_F_CREATE | NLM_F_EXCL | NLM_F_APPEND)
 }
 
-/// Removes further names.
+/// Removes further names, by as many requests as they need: an attribute has 64 KiB at most, and so has all that the kernel
+/// takes for a link, but names that are no UTF-8 are longer here.
 ///
 /// # Errors
 /// `EINVAL`: one of them is none of the link's.
-pub fn delete_alt_names(target: &Target, names: &[String]) -> Request {
-    let message = RouteNetlinkMessage::DelLinkProp(with_alt_names(target, names));
-    alt_names("delete", "RTM_DELLINKPROP", target, names, message)
+pub fn delete_alt_names(target: &Target, names: &[String]) -> Vec<Request> {
+    const AT_ONCE: usize = 100;
+    let request = |names: &[String]| {
+        let message = RouteNetlinkMessage::DelLinkProp(with_alt_names(target, names));
+        alt_names("delete", "RTM_DELLINKPROP", target, names, message)
+    };
+    names.chunks(AT_ONCE).map(request).collect()
 }
 
 fn with_alt_names(target: &Target, names: &[String]) -> LinkMessage {

@@ -98,7 +98,7 @@ fn leave_names(link: &Link, way: Place<'_>, to: Place<'_>) -> Result<()> {
     let there = list(to.kernel, None)?;
     let is_there = |name: &&String| there.iter().any(|other| other.name == **name || other.alt_names.contains(name));
     let taken: Vec<String> = link.alt_names.iter().filter(is_there).cloned().collect();
-    if taken.is_empty() { Ok(()) } else { way.kernel.run(delete_alt_names(&link.into(), &taken)) }
+    if taken.is_empty() { Ok(()) } else { way.kernel.run_all(delete_alt_names(&link.into(), &taken)) }
 }
 
 /// A name that a container cannot guess.
