@@ -17,6 +17,7 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_DELADDR: u16 = 21;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_DELROUTE: u16 = 25;
+const RTM_NEWLINKPROP: u16 = 108;
 
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
@@ -24,6 +25,8 @@ const IFLA_MTU: u16 = 4;
 const IFLA_MASTER: u16 = 10;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_IFALIAS: u16 = 20;
+const IFLA_PROP_LIST: u16 = 52 | 1 << 15; // NLA_F_NESTED
+const IFLA_ALT_IFNAME: u16 = 53;
 const IFLA_NET_NS_FD: u16 = 28;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
@@ -128,11 +131,13 @@ impl Namespace {
     /// # Panics
     /// When there is none, or the name is taken.
     #[track_caller]
-    pub fn rename(&self, link: &str, name: &str) {
+    pub fn rename(&self, link: &str, name: impl AsRef<[u8]>) {
+        let index = self.link(link).index;
         self.set_down(link);
-        let what = format!("rename {link} to {name}");
-        self.change_link(link, &what, |body| body.string(IFLA_IFNAME, name));
-        self.set_up(name);
+        let name = name.as_ref();
+        let what = format!("rename {link} to {}", name.escape_ascii());
+        self.change_link(link, &what, |body| body.attribute(IFLA_IFNAME, &[name, &[0]].concat()));
+        self.request(RTM_NEWLINK, 0, &Body(link_header(index, true)), format_args!("set {link} up under its new name"));
     }
 
     /// Sets a link's MTU.
@@ -150,9 +155,20 @@ impl Namespace {
     /// # Panics
     /// When there is none.
     #[track_caller]
-    pub fn set_alias(&self, link: &str, alias: &str) {
+    pub fn set_alias(&self, link: &str, alias: impl AsRef<[u8]>) {
         let what = format!("set the alias of {link}");
-        self.change_link(link, &what, |body| body.attribute(IFLA_IFALIAS, alias.as_bytes()));
+        self.change_link(link, &what, |body| body.attribute(IFLA_IFALIAS, alias.as_ref()));
+    }
+
+    /// Gives a link a further name.
+    ///
+    /// # Panics
+    /// When there is none, or the name is taken.
+    #[track_caller]
+    pub fn add_alt_name(&self, link: &str, name: impl AsRef<[u8]>) {
+        let names = |body: Body| body.attribute(IFLA_ALT_IFNAME, &[name.as_ref(), &[0]].concat());
+        let body = Body(link_header(self.link(link).index, false)).nest(IFLA_PROP_LIST, names);
+        self.request(RTM_NEWLINKPROP, NEW | libc::NLM_F_APPEND, &body, format_args!("give {link} a further name"));
     }
 
     /// Moves a link to another namespace, where it is down and has no addresses.

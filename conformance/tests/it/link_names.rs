@@ -4,22 +4,21 @@ use crate::configs::{Attached, bridge, v4, with};
 use crate::namespaces::kinds;
 use crate::subjects::node;
 use serde_json::json;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use testns::{Attachment, Feature, Verb};
+
+const NO_TEXT: &[u8] = b"a\xff\xfez";
 
 /// The kernel takes any bytes for them, and the container chooses them.
 #[test]
 fn names_and_aliases_of_the_containers_links_may_be_any_bytes() {
-    let no_text = OsStr::from_bytes(b"a\xff\xfez");
     let device = ("host-device", json!({"device": "uplink"}), None);
     for (kind, own, feature) in kinds().into_iter().chain([device]) {
         if !feature.is_none_or(Feature::or_skip) {
             continue;
         }
-        for words in ["link set eth0 alias", "link property add dev eth0 altname", "link set eth0 name"] {
-            let what = format!("{kind}: {words}");
+        for change in ["alias", "further name", "name"] {
+            let what = format!("{kind}: {change}");
             let node = node();
             let outside = node.remote("outside");
             node.host().add_veth("uplink", &outside, "outside");
@@ -27,20 +26,20 @@ fn names_and_aliases_of_the_containers_links_may_be_any_bytes() {
             let base = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": v4()});
             let attached = Attached::add(&node, &with(base, own.clone()), &pod);
             let inside = pod.namespace();
-            if words.ends_with("name") && !words.ends_with("altname") {
-                inside.set_down("eth0");
+            match change {
+                "alias" => inside.set_alias("eth0", NO_TEXT),
+                "name" => inside.rename("eth0", NO_TEXT),
+                _ => inside.add_alt_name("eth0", NO_TEXT),
             }
-            let ip = || Command::new("ip").args(words.split(' ')).arg(no_text).status().expect("run ip");
-            assert!(inside.enter(ip).success(), "{what}");
             let check = attached.check();
-            assert_eq!(check.output.code() == 0, !words.ends_with("eth0 name"), "{what}: {check}");
+            assert_eq!(check.output.code() == 0, change != "name", "{what}: {check}");
             attached.del().ok();
             let links: Vec<_> = inside.links().into_iter().map(|link| link.name).collect();
             assert_eq!(links, ["lo"], "{what}");
             assert!(!std::fs::exists("/var/lib/cni/networks/net/10.7.0.2").unwrap(), "{what}");
             let show = || Command::new("ip").args(["-d", "link"]).output().expect("run ip").stdout;
             let on_host = node.host().enter(show);
-            assert!(!on_host.windows(4).any(|bytes| bytes == no_text.as_bytes()), "{what}: a device came home with it");
+            assert!(!on_host.windows(4).any(|bytes| bytes == NO_TEXT), "{what}: a device came home with it");
             assert!(node.host().find_link("uplink").is_some(), "{what}");
         }
     }
@@ -53,13 +52,11 @@ fn names_and_aliases_of_the_nodes_links_may_be_any_bytes() {
     let config = with(bridge(json!({"isGateway": true, "ipMasq": true, "ipam": v4()})), json!({"cniVersion": "1.1.0"}));
     let pods = [node.container(), node.container()];
     let first = Attached::add(&node, &config, &pods[0]);
-    let ip = |words: &str, bytes: &[u8]| {
-        let run = || Command::new("ip").args(words.split(' ')).arg(OsStr::from_bytes(bytes)).status().expect("run ip");
-        assert!(node.host().enter(run).success(), "{words}");
-    };
-    ip("link set br0 alias", b"a\xff\xfez");
-    ip("link property add dev br0 altname", b"b\xff");
-    ip("link add other type veth peer name", b"c\xff");
+    let outside = node.remote("outside");
+    node.host().add_veth("other", &outside, "outside");
+    node.host().set_alias("br0", NO_TEXT);
+    node.host().add_alt_name("br0", b"b\xff");
+    node.host().rename("other", b"c\xff");
     let second = Attached::add(&node, &config, &pods[1]);
     first.check().ok();
     second.check().ok();
@@ -70,11 +67,13 @@ fn names_and_aliases_of_the_nodes_links_may_be_any_bytes() {
     second.del().ok();
 }
 
-/// They make the kernel's message about the link longer than it otherwise is.
+/// They make the kernel's message about the link longer than it otherwise is, and still longer as text.
 #[test]
 fn a_link_may_have_hundreds_of_long_names() {
-    let names =
-        (0..400).map(|number| format!("link property add dev eth0 altname {number:0>120}\n")).collect::<String>();
+    let line = |number: u32| {
+        [format!("link property add dev eth0 altname {number:0>4}").as_bytes(), &[0xff; 116], b"\n"].concat()
+    };
+    let lines: Vec<u8> = (0..400).flat_map(line).collect();
     let uplink = json!({"device": "uplink", "master": "uplink"});
     for kind in ["bridge", "ptp", "macvlan", "host-device"] {
         if kind == "macvlan" && !Feature::Macvlan.or_skip() {
@@ -86,11 +85,8 @@ fn a_link_may_have_hundreds_of_long_names() {
         let pod = node.container();
         let base = json!({"cniVersion": "1.0.0", "name": "net", "type": kind, "ipam": v4()});
         let attached = Attached::add(&node, &with(base, uplink.clone()), &pod);
-        let file = node.host().enter(|| {
-            std::fs::write("/run/names", &names).expect("write names");
-            std::path::Path::new("/run/names")
-        });
-        let ip = || Command::new("ip").arg("-batch").arg(file).status().expect("run ip");
+        std::fs::write("/run/names", &lines).unwrap();
+        let ip = || Command::new("ip").args(["-batch", "/run/names"]).status().expect("run ip");
         assert!(pod.namespace().enter(ip).success(), "{kind}");
         attached.check().ok();
         attached.del().ok();
