@@ -140,8 +140,11 @@ impl<'a> Chain<'a> {
         attachment: &Attachment,
         prev_result: Option<&str>,
     ) -> Result<Vec<u8>, Failure> {
-        let stdin =
-            derive::stdin(self.network, plugin, &Added { prev_result, attachment: Some(attachment), valid: None });
+        let stdin = derive::stdin(
+            self.network,
+            plugin,
+            &Added { prev_result, attachment: Some(attachment), ..Added::default() },
+        );
         let env = CallEnv {
             container_id: attachment.id.container_id.to_string(),
             netns: self.netns(attachment).to_owned(),

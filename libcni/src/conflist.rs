@@ -239,7 +239,7 @@ impl NetworkConf {
     /// of the plugins before it, as JSON of the network's version. `None`: there is no such plugin.
     #[must_use]
     pub fn add_request(&self, index: usize, attachment: &Attachment, prev_result: Option<&str>) -> Option<Vec<u8>> {
-        let added = Added { prev_result, attachment: Some(attachment), valid: None };
+        let added = Added { prev_result, attachment: Some(attachment), ..Added::default() };
         Some(stdin(self, self.plugins.get(index)?, &added))
     }
 

@@ -5,6 +5,7 @@ use crate::attachment::{Attachment, AttachmentId};
 use crate::conflist::NetworkConf;
 use crate::plugin_object::PluginObject;
 use crate::raw::{ObjectWriter, quote};
+use cni_spec::collection;
 
 /// What one call adds to a plugin's object.
 #[derive(Debug, Clone, Copy, Default)]
@@ -15,10 +16,9 @@ pub(crate) struct Added<'a> {
     pub(crate) attachment: Option<&'a Attachment>,
     /// GC: the attachments that must be kept.
     pub(crate) valid: Option<&'a [AttachmentId]>,
+    /// GC after a look at the node: the attachments that were there.
+    pub(crate) seen: Option<&'a [AttachmentId]>,
 }
-
-/// The key of the valid attachments in the specification and in the reference's requests.
-const VALID_KEYS: [&str; 2] = ["cni.dev/valid-attachments", "cni.dev/attachments"];
 
 /// The config for one call of one plugin. Keys that this library does not set keep their original bytes.
 pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<'_>) -> Vec<u8> {
@@ -28,7 +28,7 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
         ["cniVersion", "name", "capabilities"].into_iter().any(is)
             || runtime_config.is_some() && is("runtimeConfig")
             || added.prev_result.is_some() && is("prevResult")
-            || added.valid.is_some() && VALID_KEYS.into_iter().any(is)
+            || added.valid.is_some() && (collection::VALID.into_iter().any(is) || is(collection::SEEN))
     };
     let mut object = ObjectWriter::new();
     object.text("cniVersion", &network.cni_version);
@@ -44,7 +44,10 @@ pub(crate) fn stdin(network: &NetworkConf, plugin: &PluginObject, added: &Added<
     }
     if let Some(valid) = added.valid {
         let list = attachments(valid);
-        VALID_KEYS.into_iter().for_each(|key| object.raw(key, &list));
+        collection::VALID.into_iter().for_each(|key| object.raw(key, &list));
+    }
+    if let Some(seen) = added.seen {
+        object.raw(collection::SEEN, &attachments(seen));
     }
     object.finish()
 }
@@ -115,13 +118,20 @@ mod tests {
     }
 
     #[test]
-    fn gc_gets_the_valid_attachments_under_both_keys() {
+    fn gc_gets_the_valid_attachments_under_both_keys_and_those_seen_under_ours() {
         let id = Attachment::new("c", "e\"0").unwrap().id;
         check(
             r#"{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"a"}]}"#,
-            &Added { valid: Some(&[id]), prev_result: Some("{}"), attachment: None },
+            &Added { valid: Some(std::slice::from_ref(&id)), prev_result: Some("{}"), ..Added::default() },
             &expect![[
                 r#"{"cniVersion":"1.1.0","name":"n","type":"a","prevResult":{},"cni.dev/valid-attachments":[{"containerID":"c","ifname":"e\"0"}],"cni.dev/attachments":[{"containerID":"c","ifname":"e\"0"}]}"#
+            ]],
+        );
+        check(
+            r#"{"cniVersion":"1.1.0","name":"n","plugins":[{"type":"a","cni-plugins/seen":[]}]}"#,
+            &Added { valid: Some(&[]), seen: Some(&[id]), ..Added::default() },
+            &expect![[
+                r#"{"cniVersion":"1.1.0","name":"n","type":"a","cni.dev/valid-attachments":[],"cni.dev/attachments":[],"cni-plugins/seen":[{"containerID":"c","ifname":"e\"0"}]}"#
             ]],
         );
     }

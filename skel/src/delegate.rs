@@ -10,7 +10,7 @@ use crate::plugin::{self, Entry};
 use crate::record::Timer;
 use crate::request::Raw;
 use cni_spec::exec::{self, Exit, Group, Output, Stderr};
-use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, conf, json};
+use cni_spec::{AddResult, Attachment, CniError, Code, Command, PluginType, SpecVersion, collection, json};
 use std::cell::OnceCell;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -143,7 +143,7 @@ impl<'a> Delegate<'a> {
     /// # Errors
     /// As [`Delegate::add`].
     pub async fn gc_but(&self, valid: &[Attachment]) -> Result<(), CniError> {
-        let stdin = conf::with_valid_attachments(&self.raw.stdin, valid)?;
+        let stdin = collection::with_valid_attachments(&self.raw.stdin, valid)?;
         self.call_with(Command::Gc, Rc::from(stdin)).await.map(drop)
     }
 

@@ -97,7 +97,8 @@ async fn run_verb(
         Command::Gc => {
             let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
             let valid = object.valid_attachments()?;
-            own.gc(GcRequest { valid, conf: PluginConf { net, own: () }, raw }).await.map(silent)
+            let seen = object.seen_attachments()?;
+            own.gc(GcRequest { valid, seen, conf: PluginConf { net, own: () }, raw }).await.map(silent)
         }
         Command::Status => {
             let PluginConf { net, own } = checked(plugin, &raw, object, cni_version)?;

@@ -4,6 +4,7 @@ use crate::call::Call;
 use crate::delegate::{self, Delegate};
 use crate::netns::NetnsPath;
 use cni_spec::{Attachment, CniArgs, CniError, NetConf, PluginConf};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// The raw call, for plugins that pass it on.
@@ -125,11 +126,23 @@ request! {
     GcRequest {
         /// The attachments that must stay; all others of this network are removed.
         valid: Vec<Attachment>,
+        /// The attachments that were on the node when the list of valid ones was made, if the runtime says so: what came
+        /// later must stay, too. Attachments in both lists stay.
+        seen: Option<BTreeSet<Attachment>>,
     }
 }
 request! {
     /// STATUS.
     StatusRequest {}
+}
+
+impl<C> GcRequest<C> {
+    /// Whether GC has to remove what this attachment has on the node: it is not valid, and came before the runtime
+    /// examined the node, as far as the runtime says when that was.
+    #[must_use]
+    pub fn is_stale(&self, attachment: &Attachment) -> bool {
+        !self.valid.contains(attachment) && self.seen.as_ref().is_none_or(|seen| seen.contains(attachment))
+    }
 }
 
 impl<C> DelRequest<C> {

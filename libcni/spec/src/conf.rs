@@ -1,9 +1,8 @@
 //! A plugin's network config, as it is on stdin (SPEC 1, "Plugin configuration object", and SPEC 3).
 
-use crate::attachment::Attachment;
 use crate::error::{CniError, Code};
 use crate::json::{self, Ignored};
-use crate::names::{ContainerId, IfName, NetworkName, PluginType};
+use crate::names::{NetworkName, PluginType};
 use crate::result::AddResult;
 use crate::version::SpecVersion;
 use serde::Deserialize;
@@ -45,13 +44,6 @@ impl fmt::Display for Misspelt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key {} is unknown and was ignored: did you mean {}?", self.path, self.meant)
     }
-}
-
-#[derive(Debug, Deserialize)]
-struct WireAttachment {
-    #[serde(rename = "containerID")]
-    container_id: String,
-    ifname: String,
 }
 
 /// `cniVersion` of an input, if that is a JSON object with one; other errors are ignored.
@@ -133,7 +125,7 @@ impl ConfObject {
     }
 
     /// The value of one key, such as `["ipam", "dataDir"]`.
-    fn get<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<Option<T>, CniError> {
+    pub(crate) fn get<T: DeserializeOwned>(&self, keys: &[&str]) -> Result<Option<T>, CniError> {
         json::find(&self.value, keys).map_err(|error| Self::invalid(&error))
     }
 
@@ -210,56 +202,6 @@ impl ConfObject {
             ..error
         })
     }
-
-    /// The attachments to this network that GC must keep. A missing list is an error: it does not mean that none is
-    /// valid.
-    ///
-    /// # Errors
-    /// Code 7 if the list is missing or an entry is malformed.
-    pub fn valid_attachments(&self) -> Result<Vec<Attachment>, CniError> {
-        let list = |key: &str| self.get::<Vec<WireAttachment>>(&[key]);
-        let list = match list("cni.dev/valid-attachments")? {
-            None => list("cni.dev/attachments")?,
-            some => some,
-        };
-        let list = list.ok_or_else(|| {
-            CniError::new(Code::INVALID_CONFIG, "cannot collect garbage: key cni.dev/valid-attachments is missing")
-                .detail("An empty list says that no attachment is valid; without the list nothing is removed.")
-        })?;
-        list.iter().map(|entry| entry.parse(&self.name)).collect()
-    }
-}
-
-impl WireAttachment {
-    fn parse(&self, network: &NetworkName) -> Result<Attachment, CniError> {
-        let bad = |error: CniError| CniError {
-            code: Code::INVALID_CONFIG,
-            msg: format!("cannot use cni.dev/valid-attachments: {}", error.msg),
-            ..error
-        };
-        Ok(Attachment {
-            network: network.clone(),
-            container_id: ContainerId::parse(&self.container_id).map_err(bad)?,
-            ifname: IfName::parse(&self.ifname).map_err(bad)?,
-        })
-    }
-}
-
-/// The config with another list of valid attachments.
-///
-/// # Errors
-/// Code 6: it is no JSON object.
-pub fn with_valid_attachments(input: &[u8], valid: &[Attachment]) -> Result<Vec<u8>, CniError> {
-    const KEY: &str = "cni.dev/valid-attachments";
-    let mut conf = json::parse(input)?;
-    let Some(object) = conf.as_object_mut() else {
-        return Err(CniError::new(Code::DECODING, "cannot decode the config: it is no JSON object"));
-    };
-    object.retain(|key, _| ![KEY, "cni.dev/attachments"].iter().any(|known| key.eq_ignore_ascii_case(known)));
-    let entry =
-        |one: &Attachment| serde_json::json!({"containerID": one.container_id.as_str(), "ifname": one.ifname.as_str()});
-    object.insert(KEY.to_owned(), valid.iter().map(entry).collect());
-    Ok(json::to_text(&conf).into_bytes())
 }
 
 /// Parsing of a plugin's own keys for ADD. Every rule about them is here, so that later code need not check.
@@ -469,14 +411,5 @@ mod tests {
         let conf = object(r#"{"name":"n","prevResult":{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.1/8"}}}"#).unwrap();
         assert!(conf.prev_result(SpecVersion::V0_1_0).unwrap().is_some());
         assert_eq!(conf.prev_result(SpecVersion::V1_0_0).unwrap_err().code, Code::INCOMPATIBLE_VERSION);
-    }
-
-    #[test]
-    fn gc_without_a_list_is_refused() {
-        assert!(object(r#"{"name":"n"}"#).unwrap().valid_attachments().is_err());
-        let list = object(r#"{"name":"n","cni.dev/valid-attachments":[{"containerID":"c","ifname":"eth0"}]}"#).unwrap();
-        assert_eq!(list.valid_attachments().unwrap().len(), 1);
-        let bad = object(r#"{"name":"n","cni.dev/attachments":[{"containerID":"../c","ifname":"eth0"}]}"#).unwrap();
-        assert_eq!(bad.valid_attachments().unwrap_err().code, Code::INVALID_CONFIG);
     }
 }

@@ -3,11 +3,12 @@
 //! Everything is parsed once, at the edge, and trusted afterwards. The crate is pure except for [`exec`], which runs
 //! one plugin once. It knows no kernel object and no plugin.
 //!
-//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`]), output
+//! Reading order: the terms ([`error`], [`version`], [`names`], [`attachment`]), input ([`args`], [`conf`], [`collection`]), output
 //! ([`result`], older forms in [`legacy`]), and the call itself ([`exec`]).
 
 pub mod args;
 pub mod attachment;
+pub mod collection;
 pub mod conf;
 pub mod error;
 pub mod exec;

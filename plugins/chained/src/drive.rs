@@ -98,7 +98,7 @@ pub async fn del<P: ChainedPlugin>(request: &DelRequest<P::Removal>) -> Result<(
 /// # Errors
 /// What is left, together.
 pub async fn gc<P: ChainedPlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
-    let GcRequest { valid, conf, raw } = request;
+    let GcRequest { valid, conf, raw, .. } = request;
     together(P::gc(&Collecting { network: &conf.name, valid, removal: &conf.own, raw }).await)
 }
 

@@ -151,7 +151,7 @@ pub(crate) fn addresses_of(prev: &AddResult, attachment: &Attachment) -> Vec<IpA
 /// # Errors
 /// What could not be removed, together.
 pub async fn gc<P: InterfacePlugin>(request: &GcRequest<P::Removal>) -> Result<(), CniError> {
-    let GcRequest { valid, conf, raw } = request;
+    let GcRequest { valid, conf, raw, .. } = request;
     gc_by(&erased::GcOf::<P>(request), P::FILTERS, valid, &conf.net, raw).await
 }
 
