@@ -4,12 +4,22 @@
 //! `CNI_FUNCTION_ORDER` names a folder with a file of function names for each executable, as `conformance/bench/release` makes
 //! them. The kernel maps an executable around each page that is touched, so functions here and there have all of it in
 //! memory for each call. Without the variable every build command makes the same executable.
+//!
+//! `SUITE_RELEASE`, for the code: the version by which programs and people know these executables. It begins with the
+//! reference's release whose behaviour the plugins have, as nomad and nerdctl compare it with the version from which a
+//! feature is there; behind it, as build metadata (semver.org, 10), are the suite's own version and, in an optimised
+//! build, the commit: `1.9.1+rust.0.1.0.g0123456789ab`.
 
 #![expect(clippy::disallowed_methods, reason = "cargo passes variables to a build script")]
 
 use std::env;
+use std::process::Command;
+
+/// The release of the reference plugins whose behaviour the plugins have.
+const REFERENCE: &str = "1.9.1";
 
 fn main() {
+    release();
     // All linkers of Linux know the option, and gcc passes it in most distributions' builds.
     println!("cargo::rustc-link-arg-bins=-Wl,--build-id=sha1");
     println!("cargo::rerun-if-env-changed=CNI_FUNCTION_ORDER");
@@ -17,4 +27,33 @@ fn main() {
     println!("cargo::rerun-if-changed={folder}/{package}");
     println!("cargo::rustc-link-arg-bins=-Wl,--symbol-ordering-file={folder}/{package}");
     println!("cargo::rustc-link-arg-bins=-Wl,--no-warn-symbol-ordering");
+}
+
+/// Sets `SUITE_RELEASE`.
+fn release() {
+    println!("cargo::rerun-if-env-changed=CNI_COMMIT");
+    // Tests run on unoptimised builds, which a commit must not make anew.
+    let is_optimised = env::var("PROFILE").is_ok_and(|profile| profile == "release");
+    let commit = match env::var("CNI_COMMIT") {
+        Ok(named) => Some(named),
+        Err(_) if is_optimised => head(),
+        Err(_) => None,
+    };
+    let commit = commit.map(|commit| format!(".g{commit}")).unwrap_or_default();
+    let own = env::var("CARGO_PKG_VERSION").unwrap_or_default();
+    println!("cargo::rustc-env=SUITE_RELEASE={REFERENCE}+rust.{own}{commit}");
+}
+
+/// The commit of the work tree; none where it is no repository, or of another owner, or where there is no git.
+fn head() -> Option<String> {
+    let git = |words: &[&str]| {
+        let output = Command::new("git").args(words).output().ok().filter(|output| output.status.success())?;
+        String::from_utf8(output.stdout).ok().map(|text| text.trim().to_owned())
+    };
+    let commit = git(&["rev-parse", "--short=12", "HEAD"])?;
+    // A line is added to this file whenever HEAD changes.
+    let log = git(&["rev-parse", "--path-format=absolute", "--git-path", "logs/HEAD"])?;
+    println!("cargo::rerun-if-changed={log}");
+    println!("cargo::rerun-if-changed=build.rs");
+    Some(commit)
 }

@@ -21,7 +21,7 @@
 //! }
 //!
 //! fn main() -> std::process::ExitCode {
-//!     skel::main::<Passthrough>()
+//!     skel::main::<Passthrough>(env!("CARGO_PKG_VERSION"))
 //! }
 //! ```
 //!

@@ -18,21 +18,22 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Runs one plugin as this process: its whole `main`.
+/// Runs one plugin as this process: its whole `main`. `release` is the version in the about text, such as
+/// `env!("CARGO_PKG_VERSION")`.
 #[must_use]
-pub fn main<P: Plugin>() -> ExitCode {
+pub fn main<P: Plugin>(release: &str) -> ExitCode {
     struct Only<P>(P);
     impl<P: Plugin> Only<P> {
         const ENTRIES: &'static [Entry] = &[Entry::of::<P>()];
     }
-    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME).into()
+    serve(&Only::<P>::ENTRIES[0], Only::<P>::ENTRIES, P::NAME, release).into()
 }
 
 /// Runs the plugin whose name is this executable's file name, as busybox does; `cnv-bridge` and `bridge-1.2` are names
 /// of `bridge`. By its own name it takes the plugin's name as first argument; without one it lists its plugins, one a
-/// line. Returns the exit status.
+/// line. `release` is the version in the about text, without `v`. Returns the exit status.
 #[must_use]
-pub fn run(entries: &'static [Entry]) -> u8 {
+pub fn run(entries: &'static [Entry], release: &str) -> u8 {
     let mut words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
     let called = words.next().unwrap_or_default();
     let name = Path::new(&called).file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
@@ -40,7 +41,7 @@ pub fn run(entries: &'static [Entry]) -> u8 {
     let word = words.next();
     let by_word = || entries.iter().find(|entry| Some(entry.name) == word.as_deref());
     match plugin::find(entries, &name).or_else(by_word) {
-        Some(entry) => serve(entry, entries, &name),
+        Some(entry) => serve(entry, entries, &name, release),
         None if word.as_deref() == Some("--mark") => Reply::success(format!("{}\n", cni_spec::SUITE_MARK)).send(),
         None if call.env.command.is_empty() => list(entries),
         None => {
@@ -62,10 +63,10 @@ fn list(entries: &[Entry]) -> u8 {
 }
 
 /// Answers the call as `entry`; `file` is the name that it was called by.
-fn serve(entry: &Entry, entries: &'static [Entry], file: &str) -> u8 {
+fn serve(entry: &Entry, entries: &'static [Entry], file: &str, release: &str) -> u8 {
     let call = Call::of_process(entries);
     if call.env.command.is_empty() {
-        return about(entry);
+        return about(entry, release);
     }
     log::start();
     if entry.name != file {
@@ -148,15 +149,12 @@ impl Wake for Woken {
     }
 }
 
-/// Without `CNI_COMMAND`, a person is asking: the about text, on stderr as in the reference.
-fn about(entry: &Entry) -> u8 {
+/// Without `CNI_COMMAND`, a person is asking: the about text, on stderr as in the reference. Programs ask, too: nomad and
+/// nerdctl take the first word that is a version as the plugin's.
+fn about(entry: &Entry, release: &str) -> u8 {
     let versions: Vec<&str> = entry.versions.iter().map(|version| version.as_str()).collect();
-    let text = format!(
-        "CNI {} plugin v{}\nCNI protocol versions supported: {}\n",
-        entry.name,
-        env!("CARGO_PKG_VERSION"),
-        versions.join(", ")
-    );
+    let text =
+        format!("CNI {} plugin v{release}\nCNI protocol versions supported: {}\n", entry.name, versions.join(", "));
     u8::from(io::stderr().write_all(text.as_bytes()).is_err())
 }
 

@@ -131,7 +131,7 @@ pub fn main() -> ExitCode {
         Some((entry, mutant)) if mutant.profile.starts_with(entry.name) => {
             (mutant.act)(&Scene::of_process(entry, ENTRIES)).send().into()
         }
-        _ => skel::run(ENTRIES).into(),
+        _ => skel::run(ENTRIES, env!("CARGO_PKG_VERSION")).into(),
     }
 }
 

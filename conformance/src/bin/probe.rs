@@ -182,5 +182,5 @@ impl Plugin for ProbeIpam {
 
 fn main() -> ExitCode {
     const ENTRIES: &[Entry] = &[Entry::of::<Probe>(), Entry::of::<ProbeIpam>()];
-    skel::run(ENTRIES).into()
+    skel::run(ENTRIES, env!("CARGO_PKG_VERSION")).into()
 }

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use testns::{Attachment, Call, Container, Node, Verb};
 
@@ -159,6 +160,24 @@ fn without_a_verb_the_about_text_is_printed() {
         text.ends_with("CNI protocol versions supported: 0.1.0, 0.2.0, 0.3.0, 0.3.1, 0.4.0, 1.0.0, 1.1.0\n"),
         "{text}"
     );
+}
+
+/// nomad and nerdctl take the first word of the about text that is a version as the plugin's, and compare it with the
+/// reference's release from which a feature is there. Ours is that of the reference whose behaviour the plugins have.
+#[test]
+fn every_plugin_names_the_references_release_and_ours_as_build_metadata() {
+    for entry in cni_plugins::ENTRIES {
+        let output = Command::new(testns::plugins()).arg0(entry.name).env_clear().output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        let words: Vec<&str> = text.lines().next().unwrap().split(' ').collect();
+        assert_eq!(words[..3], ["CNI", entry.name, "plugin"], "{text}");
+        let (release, metadata) = words[3].strip_prefix('v').unwrap().split_once('+').unwrap();
+        assert_eq!(release, "1.9.1");
+        let is_identifier =
+            |part: &str| !part.is_empty() && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+        assert!(metadata.split('.').all(is_identifier), "{metadata}");
+        assert!(metadata.starts_with(concat!("rust.", env!("CARGO_PKG_VERSION"))), "{metadata}");
+    }
 }
 
 /// SPEC 2, version considerations: the version has to be one of the plugin's; CHECK, GC and STATUS exist from a version

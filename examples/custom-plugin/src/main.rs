@@ -51,5 +51,5 @@ impl Plugin for EgressMtu {
 }
 
 fn main() -> std::process::ExitCode {
-    skel::main::<EgressMtu>()
+    skel::main::<EgressMtu>(env!("CARGO_PKG_VERSION"))
 }

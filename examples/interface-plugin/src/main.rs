@@ -58,5 +58,5 @@ impl InterfacePlugin for Pair {
 }
 
 fn main() -> std::process::ExitCode {
-    skel::main::<Pair>()
+    skel::main::<Pair>(env!("CARGO_PKG_VERSION"))
 }

@@ -31,7 +31,7 @@ Exit codes:
 
 /// Adds containers to CNI networks, removes them, and installs plugins.
 #[derive(Debug, Parser)]
-#[command(name = "cnitool", version, after_help = EXIT_CODES, max_term_width = 100)]
+#[command(name = "cnitool", version = crate::RELEASE, after_help = EXIT_CODES, max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) common: Common,
@@ -125,7 +125,7 @@ pub(crate) enum Verb {
     Gc(Gc),
     /// Report whether a network can take containers
     Status(Whole),
-    /// Print which versions plugins support; without names, of all plugins
+    /// Print the release of plugins and the versions they support; without names, of all plugins
     Version {
         /// Plugins, by name
         #[arg(value_name = "PLUGIN", add = ArgValueCompleter::new(completing::plugins))]

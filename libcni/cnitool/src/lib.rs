@@ -3,6 +3,7 @@
 //! Arguments, variables and the derived container ID are the reference's; each variable has an option, too. The README
 //! beside this crate is the tour.
 
+mod about;
 mod args;
 mod attachments;
 mod calls;
@@ -35,6 +36,8 @@ use std::io;
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// The reference's release whose behaviour the suite has, with the suite's version as build metadata.
+pub(crate) const RELEASE: &str = env!("SUITE_RELEASE");
 /// The operation failed.
 const FAILED: u8 = 1;
 /// Added to a signal's number when that ended the operation.

@@ -5,7 +5,7 @@ mod serve;
 use crate::args::Metrics;
 use crate::output::say;
 use crate::settings::Settings;
-use crate::{calls, doctor, gc};
+use crate::{RELEASE, calls, doctor, gc};
 use anyhow::{Context, bail};
 use libcni::Cancellation;
 use metrics::{Calls, Page};
@@ -34,7 +34,7 @@ pub(crate) async fn run(settings: &Settings, words: &Metrics, cancellation: &Can
 async fn page(settings: &Settings, words: &Metrics) -> anyhow::Result<String> {
     let begin = Instant::now();
     let (runtime, conf_dir) = (&settings.runtime, settings.conf_dir.as_path());
-    let page = Page::new()?;
+    let page = Page::new(RELEASE)?;
     page.add_view(&look(Node { runtime, conf_dir, inventory: &gc::node() }, None))?;
     page.add_findings(&doctor::look(settings, false).await)?;
     page.add_calls(counted(words.from.as_deref()).await?.as_ref())?;

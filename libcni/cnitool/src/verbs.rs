@@ -1,5 +1,6 @@
 //! The verbs of the protocol.
 
+use crate::about;
 use crate::args::Target;
 use crate::attachments;
 use crate::output::{Output, Table, say};
@@ -103,14 +104,20 @@ pub(crate) async fn status(settings: &Settings, network: &str, output: Output) -
 /// Asks plugins for their versions. A failure is reported in the plugin's line, and at the end.
 pub(crate) async fn version(settings: &Settings, plugins: &[String], output: Output) -> anyhow::Result<()> {
     let names = if plugins.is_empty() { executables(settings)? } else { plugins.iter().cloned().collect() };
-    let mut table = Table::new(&["plugin", "path", "versions"]);
+    let mut table = Table::new(&["plugin", "path", "release", "versions"]);
     let mut errors = Vec::new();
     for name in names {
         let plugin = PluginType::parse(&name)?;
         let path = settings.runtime.plugin_path().find_executable(&plugin);
-        let path = path.map(|path| path.display().to_string()).unwrap_or_default();
         match settings.runtime.version(&plugin).await {
-            Ok(info) => table.row([json!(name), json!(path), json!(info.supported)]),
+            Ok(info) => {
+                let release = match &path {
+                    Ok(path) => about::release(path).await,
+                    Err(_) => None,
+                };
+                let path = path.map(|path| path.display().to_string()).unwrap_or_default();
+                table.row([json!(name), json!(path), json!(release.unwrap_or_default()), json!(info.supported)]);
+            }
             // Not every file in the folder is a plugin; only those named by the caller must answer.
             Err(error) if plugins.is_empty() && error.code() != Some(Code::INTERRUPTED) => {
                 tracing::warn!("{}", error.with_causes());

@@ -33,14 +33,14 @@ pub struct Page {
 }
 
 impl Page {
-    /// A page with the version of this suite.
+    /// A page with the version of the program that writes it.
     ///
     /// # Errors
     /// A name or label is wrong, which the tests of this crate exclude; so in all methods.
-    pub fn new() -> Result<Self, Error> {
+    pub fn new(release: &str) -> Result<Self, Error> {
         let page = Self { registry: Registry::new() };
         let build = page.gauges("cni_build_info", "The version of the program that wrote this page.", &["version"])?;
-        build.with_label_values(&[env!("CARGO_PKG_VERSION")]).set(1);
+        build.with_label_values(&[release]).set(1);
         Ok(page)
     }
 

@@ -79,7 +79,7 @@ fn finding() -> Finding {
 }
 
 fn page(view: &View, calls: Option<&Calls>) -> String {
-    let page = Page::new().unwrap();
+    let page = Page::new("1.9.1+rust.0.1.0").unwrap();
     page.add_view(view).unwrap();
     page.add_findings(&[finding(), finding()]).unwrap();
     page.add_calls(calls).unwrap();
@@ -107,7 +107,7 @@ fn a_page_has_state_findings_and_calls() {
         cni_attachments{network="pods",state="lives"} 2
         # HELP cni_build_info The version of the program that wrote this page.
         # TYPE cni_build_info gauge
-        cni_build_info{version="0.1.0"} 1
+        cni_build_info{version="1.9.1+rust.0.1.0"} 1
         # HELP cni_call_duration_seconds How long the calls in the log took.
         # TYPE cni_call_duration_seconds histogram
         cni_call_duration_seconds_bucket{plugin="bridge",side="plugin",verb="ADD",le="0.005"} 2

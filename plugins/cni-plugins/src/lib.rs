@@ -5,6 +5,10 @@
 
 use skel::Entry;
 
+/// The release of the reference plugins whose behaviour these have, with this suite's version as build metadata:
+/// `1.9.1+rust.0.1.0.g0123456789ab`.
+pub const RELEASE: &str = env!("SUITE_RELEASE");
+
 /// The plugins, in the order in which they are listed.
 pub const ENTRIES: &[Entry] = &[
     Entry::of::<bandwidth::Bandwidth>(),
@@ -35,5 +39,5 @@ pub fn main() -> u8 {
         return 1;
     }
     let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-    dhcp::run_if_asked(words).unwrap_or_else(|| skel::run(ENTRIES))
+    dhcp::run_if_asked(words).unwrap_or_else(|| skel::run(ENTRIES, RELEASE))
 }

@@ -223,15 +223,15 @@ fn versions_of_all_plugins_or_of_some() {
     let texts = runs.map(|words| tool.run(words).shown());
     expect![[r#"
         0
-        stdout: PLUGIN  PATH                      VERSIONS
-        good    $DIR/bin/good  1.0.0 1.1.0
-        old     $DIR/bin/old   0.1.0
+        stdout: PLUGIN  PATH                      RELEASE  VERSIONS
+        good    $DIR/bin/good  -        1.0.0 1.1.0
+        old     $DIR/bin/old   -        0.1.0
 
         stderr: warning: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3; How it ended: exit status 3.
 
         1
-        stdout: PLUGIN  PATH                     VERSIONS
-        old     $DIR/bin/old  0.1.0
+        stdout: PLUGIN  PATH                     RELEASE  VERSIONS
+        old     $DIR/bin/old  -        0.1.0
 
         stderr: plugin type="silent" failed (version): netplugin failed with no error message: exit status 3; How it ended: exit status 3.
 
@@ -240,6 +240,7 @@ fn versions_of_all_plugins_or_of_some() {
             {
                 "plugin": "good",
                 "path": "$DIR/bin/good",
+                "release": "",
                 "versions": [
                     "1.0.0",
                     "1.1.0"
