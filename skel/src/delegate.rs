@@ -201,7 +201,8 @@ impl<'a> Delegate<'a> {
             env: &env,
             stdin,
             group: Group::Callers,
-            stderr: Stderr::Inherit,
+            // Its last words are part of the error: a kubelet's event has nothing else.
+            stderr: Stderr::passed_on(),
             deadline: DEADLINE,
         })
         .await

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::future::poll_fn;
-use std::io::{self, PipeReader};
+use std::io::{self, PipeReader, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -70,6 +70,15 @@ pub enum Stderr {
     Inherit,
     /// A sink, as it comes; its end is kept for error texts.
     To(StderrSink),
+}
+
+impl Stderr {
+    /// The caller's own stderr as a sink: unlike [`Stderr::Inherit`], its end is kept for error texts.
+    #[must_use]
+    pub fn passed_on() -> Self {
+        // If the caller's stderr is closed, that cannot be reported.
+        Self::To(Box::new(|bytes| drop(io::stderr().write_all(bytes))))
+    }
 }
 
 /// How a plugin ended, and its output.

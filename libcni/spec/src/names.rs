@@ -151,7 +151,7 @@ impl PluginPath {
     /// Finds the executable of a plugin: the first regular file `<dir>/<type>`, links followed (SPEC 3).
     ///
     /// # Errors
-    /// Code 108 naming the folders that were searched; it contains `not found`, which runtimes match on.
+    /// Code 108 naming the folders that were searched, in the words of the reference's library, which guides quote.
     pub fn find_executable(&self, plugin: &PluginType) -> Result<PathBuf, CniError> {
         if self.0.is_empty() {
             return Err(CniError::new(
@@ -161,7 +161,9 @@ impl PluginPath {
         }
         let is_file = |path: &PathBuf| Path::new(path).metadata().is_ok_and(|meta| meta.is_file());
         self.0.iter().map(|dir| dir.join(plugin.as_str())).find(is_file).ok_or_else(|| {
-            CniError::new(Code::DELEGATE, format!("cannot find plugin {plugin}: executable not found in {self}"))
+            let dirs: Vec<_> = self.0.iter().map(|dir| dir.to_string_lossy()).collect();
+            let msg = format!("failed to find plugin {:?} in path [{}]", plugin.as_str(), dirs.join(" "));
+            CniError::new(Code::DELEGATE, msg)
                 .detail(format!("Install {plugin} into one of these folders, or correct the type."))
         })
     }
@@ -206,6 +208,14 @@ mod tests {
         for bad in ["", ".", "..", "../x", "/bin/sh", "a/b", "a\nb"] {
             assert_eq!(PluginType::parse(bad).map_err(|e| e.code), Err(Code::INVALID_CONFIG), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_missing_executable_is_reported_in_the_words_that_guides_quote() {
+        let plugin = PluginType::parse("absent").unwrap();
+        let error = PluginPath::parse("/none/a:/none/b").find_executable(&plugin).unwrap_err();
+        assert_eq!(error.msg, r#"failed to find plugin "absent" in path [/none/a /none/b]"#);
+        assert_eq!(error.details, "Install absent into one of these folders, or correct the type.");
     }
 
     #[test]

@@ -88,7 +88,7 @@ fn a_plugin_that_cannot_be_started_is_not_rolled_back() {
 fn nothing_runs_when_an_executable_is_missing_or_none() {
     let folder = Folder::with(&[("a", GOOD)]);
     let error = fail(&folder, "1.0.0", &["a", "absent"]);
-    expect![[r#"plugin type="absent" failed (add): cannot find plugin absent: executable not found in $DIR; Install absent into one of these folders, or correct the type."#]]
+    expect![[r#"plugin type="absent" failed (add): failed to find plugin "absent" in path [$DIR]; Install absent into one of these folders, or correct the type."#]]
     .assert_eq(&folder.stable(&error.to_string()));
     folder.write("data", "no program");
     let error = fail(&folder, "1.0.0", &["a", "data"]);

@@ -79,7 +79,7 @@ fn missing_ipam_executable() {
         {
             "cniVersion": "1.0.0",
             "code": 108,
-            "msg": "cannot find plugin host-locale: executable not found in /run/testns/bin",
+            "msg": "failed to find plugin \"host-locale\" in path [/run/testns/bin]",
             "details": "Install host-locale into one of these folders, or correct the type."
         }
     "#]],

@@ -136,18 +136,18 @@ fn an_ipam_error() {
     );
 }
 
-/// The address plugin crashes.
+/// The address plugin crashes: its last words are in the error, and cannot act on a terminal.
 #[test]
 fn a_crash_of_the_ipam_plugin() {
     let trouble = Trouble::new();
-    script(&trouble, "echo 'out of memory' >&2; kill -ABRT $$");
+    script(&trouble, r"printf 'out of \033[2Jmemory\n' >&2; kill -ABRT $$");
     trouble.adding(
         &bridge(json!({"ipam": {"type": "script"}})),
         &expect![[r#"
             {
                 "cniVersion": "1.0.0",
                 "code": 108,
-                "msg": "netplugin failed with no error message: killed by SIGABRT",
+                "msg": "netplugin failed: \"out of \\u{1b}[2Jmemory\"",
                 "details": "How it ended: killed by SIGABRT. Reported by plugin script. Undone: link veth063f9704 deleted."
             }
         "#]],

@@ -81,7 +81,7 @@ fn a_delegates_error_is_the_callers() {
     let failure = node.call(Verb::Add, bad, &pod).fails_with(7);
     assert!(failure.msg.starts_with("cannot use key ipam.address"), "{failure:?}");
     let failure = node.call(Verb::Add, with_ipam(json!({"type": "absent"})), &pod).fails_with(108);
-    assert_eq!(failure.msg, "cannot find plugin absent: executable not found in /run/testns/bin");
+    assert_eq!(failure.msg, r#"failed to find plugin "absent" in path [/run/testns/bin]"#);
 }
 
 /// SPEC 4: an `ipam.type` that names a plugin of this executable which itself calls `ipam.type` would recurse without

@@ -39,7 +39,7 @@ fn a_fault_is_shown_at_its_place_and_fails() {
           |
         help: It speaks 1.0.0, 1.1.0.
 
-        error: cannot find plugin brigde: executable not found in $DIR/bin
+        error: failed to find plugin "brigde" in path [$DIR/bin]
          --> $DIR/net.d/bad.conflist:4:11
           |
         4 |   {"type":"brigde"}]}

@@ -46,8 +46,8 @@ fn a_missing_address_plugin_is_named() {
     fs::remove_file(executable("host-local")).unwrap();
     assert_eq!(
         fails_without_a_trace(&podman),
-        "Error: plugin type=\"bridge\" failed (add): cni plugin bridge failed: cannot find plugin host-local: executable not \
-         found in /run/testns/opt-cni-bin: Install host-local into one of these folders, or correct the type."
+        "Error: plugin type=\"bridge\" failed (add): cni plugin bridge failed: failed to find plugin \"host-local\" in path \
+         [/run/testns/opt-cni-bin]: Install host-local into one of these folders, or correct the type."
     );
 }
 
