@@ -236,13 +236,7 @@ fn absent_is_empty(answer: Result<Vec<RouteNetlinkMessage>>) -> Result<Vec<Route
 /// # Errors
 /// `ENETUNREACH`: no route leads there.
 pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
-    let mut message = RouteMessage::default();
-    message.header.address_family = family(to);
-    message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
-    message.attributes.push(RouteAttribute::Destination(to.into()));
-    let request = Request::new("look up", format!("route to {to}"), RouteNetlinkMessage::GetRoute(message))
-        .wire_name(format!("RTM_GETROUTE {to}"));
-    let answers = net.call(request)?;
+    let answers = net.call(lookup_request(to))?;
     let route = answers.iter().find_map(|answer| match answer {
         RouteNetlinkMessage::NewRoute(message) => read(message).into_iter().next(),
         _ => None,
@@ -250,6 +244,27 @@ pub fn lookup(net: &Kernel, to: IpAddr) -> Result<Route> {
     route.ok_or_else(|| {
         OpError::state("look up", format!("route to {to}"), "the kernel answered without one").at(net.place())
     })
+}
+
+/// Whether packets to this address are for the host itself, as the type `LOCAL` of iptables' addrtype.
+///
+/// # Errors
+/// As [`lookup`].
+pub fn leads_to_host(net: &Kernel, to: IpAddr) -> Result<bool> {
+    let is_local = |answer: &RouteNetlinkMessage| match answer {
+        RouteNetlinkMessage::NewRoute(message) => message.header.kind == RouteType::Local,
+        _ => false,
+    };
+    Ok(net.call(lookup_request(to))?.iter().any(is_local))
+}
+
+fn lookup_request(to: IpAddr) -> Request {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family(to);
+    message.header.destination_prefix_length = if to.is_ipv4() { 32 } else { 128 };
+    message.attributes.push(RouteAttribute::Destination(to.into()));
+    Request::new("look up", format!("route to {to}"), RouteNetlinkMessage::GetRoute(message))
+        .wire_name(format!("RTM_GETROUTE {to}"))
 }
 
 /// Whether the route to an IPv4 address is the local one that the kernel makes when a link gets the address.

@@ -237,6 +237,32 @@ fn del_ends_the_udp_flows() {
     }
 }
 
+/// A query of one container to port 53 of a foreign host is under way while another container's host port 53 comes and goes: the
+/// answer still finds its way through the masquerade.
+#[test]
+fn add_and_del_leave_flows_to_that_port_of_foreign_hosts_alone() {
+    let node = node();
+    let remote = remote(&node);
+    for backend in BACKENDS {
+        let (other, pod) = (node.container(), node.container());
+        bridged(&node, &config(&[], json!({})), &other);
+        let made = bridged(&node, &config(&[], json!({})), &pod);
+        for (server, client) in [("192.0.2.2", "0.0.0.0"), ("2001:db8::2", "::")] {
+            let server = remote.enter(|| UdpSocket::bind(at(server, 53))).unwrap();
+            server.set_read_timeout(Some(LONG)).unwrap();
+            let client = other.namespace().enter(|| UdpSocket::bind(at(client, 0))).unwrap();
+            client.set_read_timeout(Some(LONG)).unwrap();
+            client.send_to(b"?", server.local_addr().unwrap()).unwrap();
+            let (_, masqueraded) = uninterrupted(|| server.recv_from(&mut [0; 1])).unwrap();
+            let config = config(&[mapping(53, 53, "udp")], json!({"backend": backend}));
+            let mapped = Attached::add(&node, &with(config, json!({"prevResult": made.result})), &pod);
+            mapped.del().ok();
+            server.send_to(b"!", masqueraded).unwrap();
+            assert!(uninterrupted(|| client.recv_from(&mut [0; 1])).is_ok(), "{backend} {masqueraded}");
+        }
+    }
+}
+
 /// A list of flows takes the kernel some 10 ms, whatever is in it: none is asked for where there are no flows, and one
 /// where there are, as the container has addresses of one family.
 #[test]

@@ -19,12 +19,11 @@ use filter::{Names, Stale};
 use ipnetwork::IpNetwork;
 use netops::error::Result;
 use netops::nft::Family;
-use netops::nft::conntrack::Destination;
 use netops::{Errno, OpError};
 
 use crate::conf::{Backend, Mark};
 use crate::holder::{self, Contest, Holder};
-use crate::pod::{Known, Pod, Whose, is_conditional, udp_destination, whose};
+use crate::pod::{Forwarded, Known, Pod, Whose, is_conditional, whose};
 
 pub(crate) const DNAT: &str = "CNI-HOSTPORT-DNAT";
 const SET_MARK: &str = "CNI-HOSTPORT-SETMARK";
@@ -360,8 +359,8 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Removes an attachment's rules, whichever program made them; returns where UDP packets were sent that they forwarded.
-pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Destination>> {
+/// Removes an attachment's rules, whichever program made them; returns the UDP ports that they forwarded.
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Forwarded>> {
     let mut forwarded = Vec::new();
     let mut stays = false;
     let mut removals = |table: &mut Table<'_>, stays: bool| {
@@ -372,7 +371,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
             if whose(&rules, &names.owner(), known) == Whose::Others {
                 continue;
             }
-            forwarded.extend(rules.iter().filter_map(udp_destination));
+            forwarded.extend(rules.iter().filter_map(Forwarded::of_rule));
             edits.extend(table.list_jumps(DNAT, &chain, &rules)?.into_iter().map(Edit::Delete));
             edits.push(if stays { Edit::FlushChain(chain) } else { Edit::DeleteChain(chain) });
         }
@@ -397,9 +396,8 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
     Ok(forwarded)
 }
 
-/// Removes the rules of a network's attachments that are not valid; returns where UDP packets were sent that they
-/// forwarded.
-pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Destination>> {
+/// Removes the rules of a network's attachments that are not valid; returns the UDP ports that they forwarded.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Forwarded>> {
     let stale = Stale::new(network, valid);
     let used: BTreeSet<String> = valid.iter().flat_map(|names| chain_names(*names)).collect();
     let whole = format!("dnat name: \"{network}\" id: \"");
@@ -440,7 +438,7 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> R
             }
             is_over = gone.len() < CHAINS_AT_ONCE;
             for chain in gone {
-                now.extend(table.list(&chain)?.unwrap_or_default().iter().filter_map(udp_destination));
+                now.extend(table.list(&chain)?.unwrap_or_default().iter().filter_map(Forwarded::of_rule));
                 edits.push(Edit::DeleteChain(chain));
             }
             Ok(edits)

@@ -21,6 +21,7 @@ mod native;
 
 mod localnet;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
@@ -30,12 +31,12 @@ use filter::iptables::{Edit, Table, TableName};
 use filter::{Filter, Names};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
-use netops::nft::conntrack::{self, Destination};
-use netops::{Errno, Kernel, OpError};
+use netops::nft::conntrack::{self, Flow};
+use netops::{Errno, Kernel, OpError, route};
 
 use conf::{Backend, Conf, OnPortInUse};
-use holder::Contest;
-use pod::{FAMILIES, Known, Pod, names, sent_to};
+use holder::{Contest, Holder};
+use pod::{FAMILIES, Forwarded, Known, Pod, names};
 
 /// The plugin.
 #[derive(Debug)]
@@ -75,7 +76,7 @@ impl ChainedPlugin for Portmap {
             if family == Family::Ip {
                 localnet::enable(&Kernel::host().map_err(failed)?, &pod).map_err(failed)?;
             }
-            forget_flows(&udp_destinations(&pod));
+            redirect_flows(&pod, &contest);
             txn.checkpoint().await;
         }
         Ok(())
@@ -281,16 +282,35 @@ fn report(Contest { refuse, holders, .. }: &Contest<'_>) -> Result<(), CniError>
     }
 }
 
-fn udp_destinations(pod: &Pod<'_>) -> Vec<Destination> {
-    let is_udp = |mapping: &conf::Mapping| mapping.protocol == filter::iptables::rule::Protocol::Udp;
-    let own = pod.mappings().into_iter().filter(is_udp);
-    own.map(|mapping| sent_to(mapping.host_port, mapping.destination(), pod.address.ip())).collect()
+/// Has the next packets of UDP flows to the container's ports forwarded by the rules as they are now. These are flows to the
+/// node's own addresses, which the rules are for. Those of a container that holds a port stay, unless it holds the port by the
+/// other backend, whose order is not known.
+fn redirect_flows(pod: &Pod<'_>, contest: &Contest<'_>) {
+    let forwarded = Forwarded::of_pod(pod);
+    let mut host = None;
+    let mut local: BTreeMap<IpAddr, bool> = BTreeMap::new();
+    let mut is_local = |address: IpAddr| {
+        let mut look = || {
+            let host = match &mut host {
+                Some(host) => host,
+                none @ None => none.insert(Kernel::host()?),
+            };
+            route::leads_to_host(host, address)
+        };
+        *local.entry(address).or_insert_with(|| look().unwrap_or(false))
+    };
+    let holds = |holder: &Holder, flow: &Flow| holder.other.is_none() && holder.address == flow.server;
+    let is_held = |flow: &Flow| contest.holders.iter().any(|holder| holds(holder, flow));
+    forget_flows(&forwarded, &mut |flow| {
+        forwarded.iter().any(|to| to.takes(flow)) && !is_held(flow) && is_local(flow.address)
+    });
 }
 
-/// The next packet of each of these flows is forwarded by the rules as they are now. A failure is only logged: the rules
-/// are right, and a client that has kept quiet for a while starts a new flow.
-fn forget_flows(destinations: &[Destination]) {
-    match conntrack::delete_udp(destinations) {
+/// A failure is only logged: the rules are right, and a client that has kept quiet for a while starts a new flow.
+fn forget_flows(forwarded: &[Forwarded], is_meant: &mut dyn FnMut(&Flow) -> bool) {
+    let mut families = FAMILIES.to_vec();
+    families.retain(|family| forwarded.iter().any(|to| to.family() == *family));
+    match conntrack::delete_udp(&families, is_meant) {
         Ok(0) => {}
         Ok(count) => tracing::info!(count, "deleted UDP flows that older rules forwarded"),
         Err(error) => tracing::warn!(%error, "UDP flows that older rules forward go on"),
@@ -300,7 +320,7 @@ fn forget_flows(destinations: &[Destination]) {
 /// Works on the rules of each backend, family and variant; returns all errors.
 fn each(
     search_path: &str,
-    work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<Vec<Destination>>,
+    work: &mut dyn FnMut(&mut Table<'_>, Backend) -> netops::error::Result<Vec<Forwarded>>,
 ) -> Vec<OpError> {
     let mut filter = match Filter::find() {
         Ok(Some(filter)) => filter.searching(search_path),
@@ -315,14 +335,14 @@ fn each(
         });
         errors.extend(done.err());
         match work(&mut filter.native(native::table(family)), Backend::Nftables) {
-            Ok(destinations) => forwarded.extend(destinations),
+            Ok(ports) => forwarded.extend(ports),
             Err(error) => errors.push(error),
         }
     }
     // A kernel without IPv6 or nf_tables has no rules of it.
     errors.retain(|error| !matches!(error.os_errno(), Some(Errno::EAFNOSUPPORT | Errno::EOPNOTSUPP)));
     // A client that keeps sending to a container that is gone must reach the next one.
-    forget_flows(&forwarded);
+    forget_flows(&forwarded, &mut |flow| forwarded.iter().any(|to| to.answers(flow)));
     filter.close();
     errors
 }

@@ -1,14 +1,14 @@
 //! The container that ports are forwarded to, as all backends need it.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 
 use cni_spec::Attachment;
 use filter::iptables::Found;
-use filter::iptables::rule::{Is, Rule, Target};
+use filter::iptables::rule::{Is, Protocol, Rule, Target};
 use filter::{Names, Owner};
 use ipnetwork::IpNetwork;
 use netops::nft::Family;
-use netops::nft::conntrack::Destination;
+use netops::nft::conntrack::Flow;
 
 use crate::conf::{Conf, Mapping};
 
@@ -104,23 +104,51 @@ pub(crate) fn is_conditional(rule: &Rule) -> bool {
         || rule.destination.as_ref().is_some_and(is_network)
 }
 
-/// Where UDP packets were sent that this rule forwards: the kernel keeps such a flow's translation when the rule is gone.
-/// Of a rule for a network of addresses the port alone is taken, as by the reference.
-pub(crate) fn udp_destination(found: &Found) -> Option<Destination> {
-    let rule = found.rule.as_ref().filter(|rule| rule.protocol == Some(filter::iptables::rule::Protocol::Udp))?;
-    match rule.target {
-        Target::Dnat(to) => {
-            let host = rule.destination.as_ref().and_then(Is::host);
-            rule.port.map(|port| sent_to(port, host, to.ip()))
-        }
-        _ => None,
-    }
+/// A UDP port of the node that is forwarded to a container.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Forwarded {
+    port: u16,
+    /// The address of the node; `None`: any.
+    host: Option<IpAddr>,
+    container: IpAddr,
 }
 
-/// Where packets were sent that are forwarded to `container`: to one address of the host, or to any of the container's family.
-pub(crate) fn sent_to(port: u16, host: Option<IpAddr>, container: IpAddr) -> Destination {
-    let any = if container.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    Destination { port, address: host.unwrap_or(any) }
+impl Forwarded {
+    /// The forwarded port of a rule, if it is of UDP: the kernel keeps a flow's translation when the rule is gone. Of a rule
+    /// for a network of addresses the port alone is taken, as by the reference.
+    pub(crate) fn of_rule(found: &Found) -> Option<Self> {
+        let rule = found.rule.as_ref().filter(|rule| rule.protocol == Some(Protocol::Udp))?;
+        match rule.target {
+            Target::Dnat(to) => {
+                let host = rule.destination.as_ref().and_then(Is::host);
+                rule.port.map(|port| Self { port, host, container: to.ip() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The forwarded UDP ports of a container.
+    pub(crate) fn of_pod(pod: &Pod<'_>) -> Vec<Self> {
+        let own = pod.mappings().into_iter().filter(|mapping| mapping.protocol == Protocol::Udp);
+        let container = pod.address.ip();
+        own.map(|mapping| Self { port: mapping.host_port, host: mapping.destination(), container }).collect()
+    }
+
+    pub(crate) fn family(&self) -> Family {
+        if self.container.is_ipv4() { Family::Ip } else { Family::Ip6 }
+    }
+
+    /// Whether the packets of a flow are sent to the port.
+    pub(crate) fn takes(&self, flow: &Flow) -> bool {
+        let is_of_family = flow.address.is_ipv4() == self.container.is_ipv4();
+        is_of_family && flow.port == self.port && self.host.is_none_or(|host| host == flow.address)
+    }
+
+    /// Whether the container answers a flow that is sent to the port. Another container's flow to that port of a foreign host
+    /// is answered by the foreign host.
+    pub(crate) fn answers(&self, flow: &Flow) -> bool {
+        self.takes(flow) && flow.server == self.container
+    }
 }
 
 /// The names of an attachment's objects.

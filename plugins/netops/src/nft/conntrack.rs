@@ -29,12 +29,15 @@ const GET: u16 = SUBSYS | 1;
 const DELETE: u16 = SUBSYS | 2;
 const GET_STATS: u16 = SUBSYS | 5;
 const TUPLE_ORIG: u16 = 1;
+const TUPLE_REPLY: u16 = 2;
 const ID: u16 = 12;
 const ZONE: u16 = 18;
 const FILTER: u16 = 25;
 const TUPLE_IP: u16 = 1;
 const TUPLE_PROTO: u16 = 2;
+const IP_SOURCE: u16 = 1;
 const IP_DESTINATION: u16 = 2;
+const IP6_SOURCE: u16 = 3;
 const IP6_DESTINATION: u16 = 4;
 const PROTO_NUMBER: u16 = 1;
 const PROTO_DESTINATION_PORT: u16 = 3;
@@ -49,26 +52,28 @@ const RECEIVE_LEN: usize = 64 * 1024;
 /// The number of deletions in one message.
 const PART: usize = 100;
 
-/// Where flows were sent, before any translation.
+/// A UDP flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Destination {
-    /// The port.
-    pub port: u16,
-    /// The address; `0.0.0.0` or `::` for any of its family.
+pub struct Flow {
+    /// The address that its packets are sent to, before any translation.
     pub address: IpAddr,
+    /// The port that they are sent to, before any translation.
+    pub port: u16,
+    /// The address that the answers come from: the server's, after translation.
+    pub server: IpAddr,
 }
 
-/// Deletes the UDP flows of the calling thread's network namespace that were sent to one of these destinations; returns
+/// Deletes the UDP flows of the calling thread's network namespace, of these families, that `is_meant` selects; returns
 /// their number. The next packet of each starts a new flow.
 ///
 /// Asks the kernel for the number of its flows first: a list takes it some 10 ms even if there are none, as it looks into
-/// every bucket of a table that all namespaces share. Then reads the flows once for each family of a destination, however
-/// many destinations there are. It is no error if a flow ends meanwhile or if the kernel has no conntrack.
+/// every bucket of a table that all namespaces share. Then reads the flows once for each family. It is no error if a flow
+/// ends meanwhile or if the kernel has no conntrack.
 ///
 /// # Errors
 /// The kernel's refusal, except for absence; a timeout if it does not answer.
-pub fn delete_udp(destinations: &[Destination]) -> Result<usize> {
-    if destinations.is_empty() {
+pub fn delete_udp(families: &[Family], is_meant: &mut dyn FnMut(&Flow) -> bool) -> Result<usize> {
+    if families.is_empty() {
         return Ok(0);
     }
     let mut flows = match Flows::open() {
@@ -82,20 +87,15 @@ pub fn delete_udp(destinations: &[Destination]) -> Result<usize> {
         Ok(_) | Err(_) => {}
     }
     let mut deleted = 0;
-    for family in [Family::Ip, Family::Ip6] {
-        let is_of_family = |to: &&Destination| to.address.is_ipv4() == (family == Family::Ip);
-        let destinations: Vec<Destination> = destinations.iter().filter(is_of_family).copied().collect();
-        if destinations.is_empty() {
-            continue;
-        }
+    for family in families {
         // The kernel leaves other protocols out from 5.8 on. An older one ignores the filter or refuses it.
-        let found = match flows.list(family, &destinations, true) {
-            Err(error) if is_absent(&error) => flows.list(family, &destinations, false),
+        let found = match flows.list(*family, is_meant, true) {
+            Err(error) if is_absent(&error) => flows.list(*family, is_meant, false),
             found => found,
         };
         match found {
             Err(error) if is_absent(&error) => return Ok(deleted), // there is no nf_conntrack_netlink
-            found => deleted += flows.delete(family, &found?)?,
+            found => deleted += flows.delete(*family, &found?)?,
         }
     }
     Ok(deleted)
@@ -141,7 +141,7 @@ impl Flows {
         }
     }
 
-    fn list(&mut self, family: Family, destinations: &[Destination], filtered: bool) -> Result<Vec<Named>> {
+    fn list(&mut self, family: Family, is_meant: &mut dyn FnMut(&Flow) -> bool, filtered: bool) -> Result<Vec<Named>> {
         self.seq = self.seq.wrapping_add(1);
         let mut w = Writer::default();
         let header = Header { kind: GET, flags: REQUEST | DUMP, seq: self.seq, family: family as u8, res_id: 0 };
@@ -158,7 +158,8 @@ impl Flows {
             self.receive("list")?;
             for message in RawMessages(&self.buffer).filter(|message| message.seq == self.seq) {
                 if message.kind == NEW {
-                    found.extend(is_sent_to(message.attrs(), destinations).then(|| named(message.attrs())));
+                    let flow = udp(message.attrs()).filter(|flow| is_meant(flow));
+                    found.extend(flow.map(|_| named(message.attrs())));
                     continue;
                 }
                 match parse_reply(message).body {
@@ -233,19 +234,20 @@ fn failed(op: &'static str, cause: Cause) -> OpError {
     OpError::new(op, FLOWS, cause).at(HOST)
 }
 
-fn is_sent_to(flow: Attrs<'_>, destinations: &[Destination]) -> bool {
-    let tuple = flow.nested(TUPLE_ORIG);
-    let (ip, proto) = (tuple.nested(TUPLE_IP), tuple.nested(TUPLE_PROTO));
-    let is_udp = proto.get(PROTO_NUMBER).and_then(|number| number.first()).map(|n| i32::from(*n)) == Some(IPPROTO_UDP);
-    let port = proto.get(PROTO_DESTINATION_PORT).and_then(|port| port.try_into().ok()).map(u16::from_be_bytes);
-    let v4 = ip.get(IP_DESTINATION).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok()).map(IpAddr::from);
-    let v6 = ip.get(IP6_DESTINATION).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).map(IpAddr::from);
-    let is_address = |to: &Destination| {
-        let ip = if to.address.is_ipv4() { v4 } else { v6 };
-        ip.is_some_and(|ip| to.address.is_unspecified() || to.address == ip)
-    };
-    let is_meant = |to: &Destination| Some(to.port) == port && is_address(to);
-    is_udp && destinations.iter().any(is_meant)
+/// Reads a flow of UDP; `None`: it is of another protocol.
+fn udp(flow: Attrs<'_>) -> Option<Flow> {
+    let (sent, answered) = (flow.nested(TUPLE_ORIG), flow.nested(TUPLE_REPLY));
+    let proto = sent.nested(TUPLE_PROTO);
+    let number = proto.get(PROTO_NUMBER).and_then(|number| number.first())?;
+    let port = proto.get(PROTO_DESTINATION_PORT).and_then(|port| port.try_into().ok()).map(u16::from_be_bytes)?;
+    let address = ip(sent.nested(TUPLE_IP), IP_DESTINATION, IP6_DESTINATION)?;
+    let server = ip(answered.nested(TUPLE_IP), IP_SOURCE, IP6_SOURCE)?;
+    (i32::from(*number) == IPPROTO_UDP).then_some(Flow { address, port, server })
+}
+
+fn ip(tuple: Attrs<'_>, ipv4: u16, ipv6: u16) -> Option<IpAddr> {
+    let v4 = tuple.get(ipv4).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok()).map(IpAddr::from);
+    v4.or_else(|| tuple.get(ipv6).and_then(|bytes| <[u8; 16]>::try_from(bytes).ok()).map(IpAddr::from))
 }
 
 /// The ID ensures that this flow is deleted, not a later one with the same addresses and ports.
