@@ -87,8 +87,8 @@ pub struct Look<'a> {
     host_link: Option<Link>,
     container: Option<Link>,
     addresses: Option<Vec<Address>>,
-    /// By family, IPv4 first.
-    routes: [Option<Vec<Route>>; 2],
+    /// Of the container's link and then of all its links, each by family, IPv4 first.
+    routes: [[Option<Vec<Route>>; 2]; 2],
     prefixes: Vec<IpNetwork>,
     filter: Option<Filter>,
 }
@@ -114,7 +114,7 @@ impl<'a> Look<'a> {
             host_link,
             container,
             addresses,
-            routes: [None, None],
+            routes: Default::default(),
             prefixes: Vec::new(),
             filter,
         }
@@ -244,19 +244,27 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Compares the routes of a side with those that were made, each in its own table.
+    /// Compares the routes of a side with those that were made.
     fn routes(&mut self, side: Side, wanted: &[Route]) -> Result<(), CniError> {
         let (index, name) = self.link(side).map(|link| (link.index, link.name.clone()))?;
         let others = self.gateways_of_others();
-        for ipv6 in [false, true] {
-            let mut wanted = wanted.iter().filter(|wanted| wanted.dst.is_ipv6() == ipv6).peekable();
-            let found = match side {
-                _ if wanted.peek().is_none() => continue,
-                Side::Container => self.container_routes(ipv6)?,
-                Side::Host => &route::list(&self.pod.host, Some(index), None, ipv6).map_err(failed)?,
+        let on_host = |ipv6| route::list(&self.pod.host, Some(index), None, ipv6).map_err(failed);
+        let mut of_host: [Option<Vec<Route>>; 2] = Default::default();
+        for wanted in wanted {
+            let is_it = |found: &Route| same(wanted, &others, found);
+            let ipv6 = wanted.dst.is_ipv6();
+            let is_there = match side {
+                Side::Container => self.has_route(ipv6, wanted.table, &is_it)?,
+                Side::Host => {
+                    let found = match &mut of_host[usize::from(ipv6)] {
+                        Some(found) => found,
+                        none @ None => none.insert(on_host(ipv6)?),
+                    };
+                    found.iter().any(|found| found.table == Some(wanted.table.unwrap_or(MAIN_TABLE)) && is_it(found))
+                }
             };
-            if let Some(missing) = wanted.find(|wanted| !found.iter().any(|route| same(wanted, &others, route))) {
-                return Err(differs(format!("link {name}"), format!("route {missing} is not found")));
+            if !is_there {
+                return Err(differs(format!("link {name}"), format!("route {wanted} is not found")));
             }
         }
         Ok(())
@@ -277,23 +285,31 @@ impl<'a> Look<'a> {
         }
         let name = self.container()?.name.clone();
         for prefix in wanted.into_iter().filter(|prefix| is_subnet(*prefix)) {
-            let is_direct = |route: &Route| {
-                let to_prefix = route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
-                to_prefix && route.table == Some(MAIN_TABLE)
-            };
-            if !self.container_routes(prefix.is_ipv6())?.iter().any(is_direct) {
+            let is_direct = |route: &Route| route.dst.ip() == prefix.network() && route.dst.prefix() == prefix.prefix();
+            if !self.has_route(prefix.is_ipv6(), None, &is_direct)? {
                 return Err(differs(format!("link {name}"), format!("route to {prefix} is not found")));
             }
         }
         Ok(())
     }
 
-    /// On any link: a later plugin may have moved one, and what counts is that it is there.
-    fn container_routes(&mut self, ipv6: bool) -> Result<&[Route], CniError> {
-        let [ipv4_routes, ipv6_routes] = &mut self.routes;
-        match if ipv6 { ipv6_routes } else { ipv4_routes } {
+    /// Whether the container has a route: of the interface in any table, if none was asked for, as sbr and vrf move routes to
+    /// tables of their own; or of another link, to which another plugin behind this one may have moved it.
+    fn has_route(&mut self, ipv6: bool, table: Option<u32>, is_it: &dyn Fn(&Route) -> bool) -> Result<bool, CniError> {
+        let link = self.container()?.index;
+        let is_own = |route: &Route| table.is_none_or(|table| route.table == Some(table)) && is_it(route);
+        if self.container_routes(Some(link), ipv6)?.iter().any(is_own) {
+            return Ok(true);
+        }
+        let is_there = |route: &Route| route.table == Some(table.unwrap_or(MAIN_TABLE)) && is_it(route);
+        Ok(self.container_routes(None, ipv6)?.iter().any(is_there))
+    }
+
+    /// The container's routes of one link, which the kernel selects, or of all links.
+    fn container_routes(&mut self, link: Option<u32>, ipv6: bool) -> Result<&[Route], CniError> {
+        match &mut self.routes[usize::from(link.is_none())][usize::from(ipv6)] {
             Some(routes) => Ok(routes),
-            none @ None => Ok(none.insert(route::list(&self.pod.container, None, None, ipv6).map_err(failed)?)),
+            none @ None => Ok(none.insert(route::list(&self.pod.container, link, None, ipv6).map_err(failed)?)),
         }
     }
 
@@ -388,11 +404,10 @@ fn is_subnet(net: IpNetwork) -> bool {
     net.prefix() < if net.is_ipv4() { 32 } else { 128 }
 }
 
-/// Whether `found` is the route that was `wanted`. A default route may have got another next hop since.
+/// Whether `found` is the route that was `wanted`, in whichever table. A default route may have got another next hop since.
 fn same(wanted: &Route, others: &[IpAddr], found: &Route) -> bool {
-    let table = wanted.table.unwrap_or(MAIN_TABLE);
     let is_of_another = found.gateway.is_some_and(|gateway| others.contains(&gateway));
     let gateway =
         wanted.dst.prefix() == 0 || wanted.gateway.is_none() || wanted.gateway == found.gateway || is_of_another;
-    wanted.dst == found.dst && found.table == Some(table) && gateway
+    wanted.dst == found.dst && gateway
 }

@@ -407,3 +407,36 @@ fn del_brings_back_the_default_routes_that_key_gateways_replaced() {
         assert_eq!(left, "", "{gateways} {has_routes}");
     }
 }
+
+/// Runtimes such as CRI-O call CHECK of the whole list right after ADD: the interface plugin's routes are in the tables of sbr or
+/// of a VRF.
+#[test]
+fn check_of_the_interface_plugin_passes_behind_sbr_and_vrf() {
+    let node = node();
+    node.host().add_veth("up0", &node.remote("switch"), "port");
+    for (plugin, feature) in
+        [("macvlan", None), ("ipvlan", Some(testns::Feature::Ipvlan)), ("bridge", None), ("ptp", None)]
+    {
+        if !feature.is_none_or(testns::Feature::or_skip) {
+            continue;
+        }
+        for behind_it in [full(), json!({"cniVersion": "1.0.0", "name": "net", "type": "vrf", "vrfname": "blue"})] {
+            if behind_it["type"] == "vrf" && !testns::Feature::Vrf.or_skip() {
+                continue;
+            }
+            let pod = node.container();
+            let ipam = json!({"type": "host-local", "ranges": [[{"subnet": "10.7.0.0/24"}], [{"subnet": "fd07::/64"}]],
+                              "routes": [{"dst": "0.0.0.0/0"}, {"dst": "192.0.2.0/24"}, {"dst": "2001:db8::/32"}]});
+            let own = json!({"cniVersion": "1.0.0", "name": "net", "type": plugin, "master": "up0", "bridge": "br0", "ipam": ipam});
+            let made = Attached::add(&node, &own, &pod);
+            let moved = Attached::add(&node, &behind(&made, behind_it.clone()), &pod);
+            moved.check().ok();
+            made.call(Verb::Check).prev_result(&moved.result).run(&node).ok();
+            if behind_it["type"] == "sbr" {
+                ip_route(&pod, &["route", "flush", "table", "100"]);
+                made.call(Verb::Check).prev_result(&moved.result).run(&node).fails_with(107);
+            }
+            made.del().ok();
+        }
+    }
+}

@@ -170,3 +170,36 @@ fn del_takes_the_references_rules() {
     let left = listed(&node).unwrap();
     assert!(!left.contains("8080") && left.contains("8081"), "{left}");
 }
+
+/// The reference has no rule of its own for masqAll in this backend.
+#[test]
+fn check_accepts_the_references_rules_with_masq_all() {
+    let node = node();
+    let pod = node.container_named("c1");
+    let mapped = super::map(
+        &node,
+        config(&[super::mapping(8080, 80, "tcp")], native(json!({"masqAll": true}))),
+        &pod,
+        made_up("eth0", &["10.1.0.2/24"]),
+    );
+    mapped.check().ok();
+    let rules = r#"
+        flush table ip cni_hostport
+        table ip cni_hostport {
+            chain hostports { tcp dport 8080 dnat to 10.1.0.2:80 comment "c1"; }
+            chain prerouting { jump hostports; }
+            chain output { fib daddr type local jump hostports; }
+            chain masquerading {
+                ip saddr 10.1.0.2 ip daddr 10.1.0.2 masquerade comment "c1"
+                ip saddr 127.0.0.1 ip daddr 10.1.0.2 masquerade comment "c1"
+            }
+        }"#;
+    let load = |rules: &str| node.host().enter(|| Command::new("nft").arg(rules).status());
+    match load(rules) {
+        Err(_) => return skip("nft is not installed"),
+        Ok(status) => assert!(status.success()),
+    }
+    mapped.check().ok();
+    load("flush chain ip cni_hostport masquerading").unwrap();
+    mapped.check().fails_with(107);
+}

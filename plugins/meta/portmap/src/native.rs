@@ -21,13 +21,12 @@ use filter::iptables::rule::{Rule, Target, is};
 use filter::iptables::{Edit, Found, NativeTable, NewRule, Table};
 use filter::{Names, Stale};
 use netops::error::Result;
-use netops::nft::conntrack::Destination;
 use netops::nft::{self, BaseChain, Family, Hook};
 
 use crate::conf::Backend;
 use crate::holder::{self, Contest, Holder};
 use crate::iptables::each_once;
-use crate::pod::{Known, Pod, Whose, udp_destination, whose};
+use crate::pod::{Forwarded, Known, Pod, Whose, whose};
 
 const PORTS: &str = "hostports";
 /// Older versions of the reference have rules with a host address here. It stays empty.
@@ -90,7 +89,11 @@ impl Pod<'_> {
 
     /// The rules of chain `masquerading`.
     fn masquerading(&self) -> Vec<Rule> {
-        let Some(snat) = &self.conf.snat else { return Vec::new() };
+        self.conf.snat.as_ref().map_or_else(Vec::new, |snat| self.masquerading_of(snat.masq_all))
+    }
+
+    /// The rules of a container's own and the node's loopback connections, or of all.
+    fn masquerading_of(&self, all: bool) -> Vec<Rule> {
         let rule = |source| Rule {
             source,
             destination: is(self.address.ip().into()),
@@ -100,7 +103,7 @@ impl Pod<'_> {
         };
         let own = rule(is(self.address.ip().into()));
         let localhost = rule(is(IpAddr::from(Ipv4Addr::LOCALHOST).into()));
-        match (snat.masq_all, self.family) {
+        match (all, self.family) {
             (true, _) => vec![rule(None)],
             (false, Family::Ip) => vec![own, localhost],
             (false, _) => vec![own],
@@ -212,8 +215,13 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<Strin
         Some(note) => owner.owns(Some(note)),
         None => is_of(found, pod.names),
     };
-    for (chains, wanted) in [(&[PORTS, ADDRESS_PORTS][..], pod.forwarding()), (&[MASQUERADING][..], pod.masquerading())]
-    {
+    let mut masquerading = pod.masquerading();
+    let is_the_references = |found: &Found| found.note.is_none() && is_own(found);
+    if pod.conf.snat.is_some() && table.list(MASQUERADING)?.unwrap_or_default().iter().any(is_the_references) {
+        // The reference has no rule for masqAll in this backend.
+        masquerading = pod.masquerading_of(false);
+    }
+    for (chains, wanted) in [(&[PORTS, ADDRESS_PORTS][..], pod.forwarding()), (&[MASQUERADING][..], masquerading)] {
         let mut found: Vec<Found> = Vec::new();
         for chain in chains {
             found.extend(table.list(chain)?.unwrap_or_default().into_iter().filter(is_own));
@@ -235,8 +243,8 @@ pub(crate) fn check(table: &mut Table<'_>, pod: &Pod<'_>) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Removes an attachment's rules, whichever program made them; returns where UDP packets were sent that they forwarded.
-pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Destination>> {
+/// Removes an attachment's rules, whichever program made them; returns the UDP ports that they forwarded.
+pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>) -> Result<Vec<Forwarded>> {
     let owner = names.owner();
     let mut forwarded = Vec::new();
     table.change(|table| {
@@ -252,7 +260,7 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
                     None => is_of(&found, names) && whose(std::slice::from_ref(&found), &owner, known) == Whose::Ours,
                 };
                 if is_ours {
-                    forwarded.extend(udp_destination(&found));
+                    forwarded.extend(Forwarded::of_rule(&found));
                     edits.push(Edit::Delete(found));
                 }
             }
@@ -262,9 +270,8 @@ pub(crate) fn remove(table: &mut Table<'_>, names: Names<'_>, known: &Known<'_>)
     Ok(forwarded)
 }
 
-/// Removes the rules of a network's attachments that are not valid; returns where UDP packets were sent that they
-/// forwarded. The reference's rules name no network, so they stay.
-pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Destination>> {
+/// Removes the rules of a network's attachments that are not valid; returns the UDP ports that they forwarded. The reference's rules name no network, so they stay.
+pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> Result<Vec<Forwarded>> {
     let stale = Stale::new(network, valid);
     let mut forwarded = Vec::new();
     for chain in [PORTS, MASQUERADING] {
@@ -276,7 +283,7 @@ pub(crate) fn gc(table: &mut Table<'_>, network: &str, valid: &[Names<'_>]) -> R
                 let gone: Vec<Found> =
                     gone.filter(|found| stale.has(found.note.as_deref())).take(RULES_AT_ONCE).collect();
                 is_over = gone.len() < RULES_AT_ONCE;
-                now = gone.iter().filter_map(udp_destination).collect();
+                now = gone.iter().filter_map(Forwarded::of_rule).collect();
                 Ok(gone.into_iter().map(Edit::Delete).collect())
             })?;
             forwarded.extend(now);
