@@ -166,7 +166,7 @@ impl<'a> Chain<'a> {
     }
 
     /// `CNI_NETNS`. It is empty for DEL of an attachment whose namespace is gone (SPEC 2, DEL: it is optional there).
-    /// With the path of a namespace that is gone host-device 1.1.1 of the reference fails, and sbr leaves a plain file
+    /// With the path of a namespace that is gone host-device of the reference fails, and sbr leaves a plain file
     /// at that path, on which the plugins after it fail; all others accept both.
     fn netns<'b>(&self, attachment: &'b Attachment) -> &'b str {
         match (self.command, Namespace::of(&attachment.netns)) {

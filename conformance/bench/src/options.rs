@@ -29,8 +29,8 @@ pub(crate) struct Options {
     /// Another subject: a folder with `cni-plugins` and `cnitool`, or with an executable for each plugin; may be repeated
     #[arg(long, value_name = "NAME=DIR", value_parser = named)]
     subject: Vec<(String, PathBuf)>,
-    /// The reference's folder; left out if there is none
-    #[arg(long, value_name = "DIR", default_value = "/usr/lib/cni")]
+    /// The reference's folder, target/reference otherwise; left out if there is none
+    #[arg(long, value_name = "DIR", default_value_os_t = reference(), hide_default_value = true)]
     reference: PathBuf,
     /// Leaves a subject out: ours, reference, floor, ...; may be repeated
     #[arg(long, value_name = "NAME")]
@@ -50,6 +50,10 @@ pub(crate) struct Options {
     /// Given by cargo
     #[arg(long, hide = true)]
     bench: bool,
+}
+
+fn reference() -> PathBuf {
+    testns::find_reference().map_or_else(|| "target/reference".into(), PathBuf::from)
 }
 
 fn named(text: &str) -> Result<(String, PathBuf), String> {

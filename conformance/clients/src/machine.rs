@@ -99,7 +99,7 @@ impl Machine {
     pub fn install(&self, whose: Whose) {
         let subject = match whose {
             Whose::Ours => Subject::ours(),
-            Whose::Reference => Subject::Folder(reference_dir().into()),
+            Whose::Reference => Subject::Folder(testns::find_reference().expect("the reference's plugins").into()),
         };
         fs::create_dir_all(self.plugin_dir()).unwrap();
         let executables = subject.executables();
@@ -189,8 +189,8 @@ fn obstacle(programs: &[&str]) -> Option<String> {
     if uids.split_whitespace().ne(["0", "0", "4294967295"]) || !nix::unistd::geteuid().is_root() {
         return Some("needs the machine's root: conformance/clients/run, as root".to_owned());
     }
-    if !reference_dir().join("portmap").exists() {
-        return Some(format!("no reference plugins in {}", reference_dir().display()));
+    if testns::find_reference().is_none() {
+        return Some("no reference plugins: conformance/fetch-reference fetches them".to_owned());
     }
     let programs = programs.iter().chain(&["busybox", "tar"]);
     let mut missing = programs.filter(|program| find_program(program).is_none());
@@ -200,10 +200,6 @@ fn obstacle(programs: &[&str]) -> Option<String> {
 fn find_program(name: &str) -> Option<PathBuf> {
     let mut paths = PROGRAM_FOLDERS.iter().map(|folder| Path::new(folder).join(name));
     paths.find(|path| path.exists())
-}
-
-fn reference_dir() -> &'static Path {
-    Path::new("/usr/lib/cni")
 }
 
 fn cover(folder: &str) {

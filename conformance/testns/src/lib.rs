@@ -36,6 +36,7 @@ mod sysctls;
 mod call;
 pub mod orphans;
 mod process;
+mod reference;
 pub mod trace;
 
 mod address;
@@ -66,6 +67,7 @@ pub use mounts::{THROWAWAY_MACHINE, THROWAWAY_PROCESS};
 pub use namespace::Namespace;
 pub use node::Node;
 pub use process::{Output, own_descriptors, run, try_run, unshared, write_executable, write_unshared};
+pub use reference::{find_reference, reference_or_skip};
 pub use route::{Hop, Route};
 pub use snapshot::{Snapshot, changes};
 pub use subject::Subject;

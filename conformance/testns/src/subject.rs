@@ -1,6 +1,6 @@
 //! Whose plugins are under test.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Names of all plugins of the suite; a multicall executable answers to each.
 const PLUGINS: [&str; 20] = [
@@ -46,11 +46,10 @@ impl Subject {
         Self::Multicall(crate::plugins().to_owned())
     }
 
-    /// The Go reference plugins as Debian installs them, if they are.
+    /// The Go reference plugins, [`crate::reference_or_skip`].
     #[must_use]
-    pub fn find_reference() -> Option<Self> {
-        let folder = Path::new("/usr/lib/cni");
-        folder.join("bridge").is_file().then(|| Self::Folder(folder.into()))
+    pub fn reference_or_skip(test: &str) -> Option<Self> {
+        crate::reference_or_skip(test).map(|folder| Self::Folder(folder.into()))
     }
 
     /// The executable of each plugin, with the plugin's name.

@@ -44,7 +44,7 @@ impl Case {
         }
         let mut common = keys::common();
         if plugin.name == keys::CHAIN {
-            let version = *numbers.pick(&["0.4.0", "1.0.0"]);
+            let version = *numbers.pick(&["0.4.0", "1.0.0", "1.1.0"]);
             keys::make_chain(&mut config, version);
             common.retain(|key| key.path != "prevResult");
         }

@@ -48,6 +48,9 @@ pub(crate) fn plugins() -> Vec<Plugin> {
         flag("enabledad"),
         flag("ipMasq"),
         flag("macspoofchk"),
+        flag("portIsolation"),
+        flag("disableContainerInterface"),
+        key("ipMasqBackend", json!(["iptables", "nftables", ""]), json!(["x", 5])),
         key("mtu", json!([1400, 1280, 0, 9000]), json!([-1, "1400", 67, 1_000_000_000, 1.5])),
         key("vlan", json!([0, 100, 4094]), json!([4095, -1, "100"])),
         key("args.cni.mac", json!(["0a:00:00:00:00:07", "0A:00:00:00:00:08"]), json!(["x", 7])),
@@ -55,6 +58,7 @@ pub(crate) fn plugins() -> Vec<Plugin> {
     ];
     let ptp = vec![
         flag("ipMasq"),
+        key("ipMasqBackend", json!(["iptables", "nftables", ""]), json!(["x", 5])),
         key("mtu", json!([1400, 1280, 0, 9000]), json!([-1, "1400", 67, 1_000_000_000, 1.5])),
         key("args.cni.mac", json!(["0a:00:00:00:00:07"]), json!(["x", 7])),
         key("runtimeConfig.mac", json!(["0a:00:00:00:00:09"]), json!(["01:00:00:00:00:01", "x"])),
@@ -104,7 +108,7 @@ fn chain() -> Vec<Key> {
         key("portmap.markMasqBit", json!([13, 5]), json!([32, -1])),
         key("firewall.backend", json!(["iptables"]), json!([5])),
         key("firewall.iptablesAdminChainName", json!(["OWN-ADMIN"]), json!([5])),
-        key("firewall.ingressPolicy", json!(["open", "same-bridge"]), json!(["closed", 5])),
+        key("firewall.ingressPolicy", json!(["open", "same-bridge", "isolated"]), json!(["closed", 5])),
         key("tuning.sysctl", sysctls, json!([{"net.core.absent": "1"}, {"kernel.hostname": "x"}])),
         key("tuning.mtu", json!([1400, 1280]), json!(["x"])),
         key("tuning.mac", json!(["0a:00:00:00:00:0{pod}"]), json!(["x"])),
@@ -220,7 +224,7 @@ fn vlan() -> Vec<Key> {
 
 /// The version of every config.
 pub(crate) fn version() -> Key {
-    let right = json!(["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "0.4.0", "1.0.0", "1.0.0", "1.0.0", ""]);
+    let right = json!(["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.0.0", "1.1.0", "1.1.0", ""]);
     key("cniVersion", right, json!(["0.5.0", "x", 1, "1", null]))
 }
 

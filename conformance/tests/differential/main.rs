@@ -6,8 +6,7 @@
 //! the differences that [`tolerances`] lists with their rows of DIFFERENCES.md. A case that differs is
 //! [reduced](shrink) before it is shown.
 //!
-//! Of the interface plugins tap and dummy are missing: Debian's reference plugins (1.1.1) have neither, so there is nothing to
-//! compare with. ipvlan and vlan need a kernel that has them, such as that of `conformance/full-kernel`.
+//! Of the interface plugins tap and dummy are missing. ipvlan and vlan need a kernel that has them, such as that of `conformance/full-kernel`.
 //!
 //! Chained plugins run behind bridge, as [`keys::CHAIN`].
 //!

@@ -1,10 +1,6 @@
 //! The two sets of plugins that are compared.
 
-use std::path::Path;
-
 use testns::{Call, Node, Subject};
-
-const REFERENCE: &str = "/usr/lib/cni";
 
 /// A set of plugins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,13 +18,9 @@ impl Who {
     }
 }
 
-/// Whether the reference's plugins are installed; if not, prints that the test is skipped.
+/// Whether the reference's plugins are here; if not, prints that the test is skipped.
 pub(crate) fn has_reference() -> bool {
-    let found = Path::new(REFERENCE).join("bridge").is_file();
-    if !found {
-        testns::skip(std::thread::current().name().unwrap_or("test"), "no reference plugins in /usr/lib/cni");
-    }
-    found
+    testns::reference_or_skip(std::thread::current().name().unwrap_or("test")).is_some()
 }
 
 /// A fresh node.
@@ -45,7 +37,7 @@ pub(crate) fn number(variable: &str, otherwise: u64) -> u64 {
 pub(crate) fn by(who: Who, node: &Node, plugin: &str, call: Call) -> Call {
     let folder = match who {
         Who::Ours => node.bin_dir().display().to_string(),
-        Who::Reference => REFERENCE.to_owned(),
+        Who::Reference => testns::find_reference().expect("the reference's plugins").display().to_string(),
     };
     let call = call.plugin(&format!("{folder}/{plugin}")).variable("CNI_PATH", &folder);
     call.variable("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")

@@ -8,9 +8,6 @@ use testns::{Attachment, Call, Node, Reply, Verb};
 /// Every version of the specification.
 pub(crate) const VERSIONS: [&str; 7] = ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 
-/// The versions that the reference plugins of Debian 12 support.
-pub(crate) const REFERENCE_VERSIONS: &[&str] = VERSIONS.split_at(6).0;
-
 /// `base` with the keys of `own`, which replace keys of the same name.
 pub(crate) fn with(base: Value, own: Value) -> Value {
     let (Value::Object(mut all), Value::Object(own)) = (base, own) else {

@@ -40,9 +40,6 @@ fn add_sets_lo_up_and_del_sets_it_down() {
 fn the_result_has_the_form_of_the_version() {
     each(|who, node| {
         for version in ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
-            if version == "1.1.0" && !who.is_ours() {
-                continue; // newer than Debian's
-            }
             let pod = node.container();
             let result = node.call(Verb::Add, config(version), &pod).ok();
             let sandbox = pod.attachment().netns;
@@ -63,10 +60,7 @@ fn expected(who: Who, version: &str, sandbox: &str) -> Value {
             "cniVersion": version, "interfaces": interfaces, "dns": {},
             "ips": [of_family("4", "127.0.0.1/8"), of_family("6", "::1/128")],
         }),
-        (Who::Ours, _) => json!({"cniVersion": version, "interfaces": interfaces, "ips": newest}),
-        (Who::Reference, _) => {
-            json!({"cniVersion": version, "interfaces": interfaces, "ips": newest, "dns": {}})
-        }
+        (Who::Ours | Who::Reference, _) => json!({"cniVersion": version, "interfaces": interfaces, "ips": newest}),
     }
 }
 

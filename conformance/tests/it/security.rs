@@ -332,14 +332,13 @@ fn files_are_for_root_only() {
     assert!(files >= 5, "{}", node.changes());
 }
 
-/// The plugin's own namespace is refused before any change. Version 1.1.1 of the reference attaches the node to its own
-/// bridge.
+/// The plugin's own namespace is refused before any change. The reference makes its bridge first.
 #[test]
 fn the_nodes_own_namespace_is_refused_before_any_change() {
     each(|who, node| {
         let call = Call::new(Verb::Add, bridge(json!({})), &node.container());
         let reply = call.variable("CNI_NETNS", "/proc/self/ns/net").run(node);
-        assert_eq!(reply.output.code() != 0, who.is_ours(), "{reply}");
+        assert_ne!(reply.output.code(), 0, "{reply}");
         let links = node.host().links().len();
         assert_eq!(links == 1, who.is_ours());
         if who.is_ours() {

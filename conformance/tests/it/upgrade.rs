@@ -243,7 +243,7 @@ fn from_the_reference_to_ours_and_back_under_load() {
     let Some(node) = Set::Reference.node() else { return };
     let place = Place::new(&node, "1.0.0", json!({"ipMasqBackend": "iptables"}));
     for name in PLUGINS {
-        copy(&Path::new("/usr/lib/cni").join(name), &place.bin_dir.join(name), "");
+        copy(&testns::find_reference().unwrap().join(name), &place.bin_dir.join(name), "");
     }
     let build = place.build("one");
     let start = Instant::now();

@@ -64,14 +64,10 @@ fn a_missing_executable_never_counts_as_done() {
     assert!(error.to_string().contains("No such file or directory"), "{error}");
 }
 
-/// All of the reference's plugins that can be called without their devices. sbr 1.1.1 wants to lock the namespace.
+/// All of the reference's plugins that can be called without their devices. sbr wants to lock the namespace.
 #[test]
 fn the_references_plugins_succeed() {
-    const DIR: &str = "/usr/lib/cni";
-    if !Path::new(DIR).join("host-local").exists() {
-        testns::skip("the_references_plugins_succeed", "package containernetworking-plugins is not installed");
-        return;
-    }
+    let Some(theirs) = testns::reference_or_skip("the_references_plugins_succeed") else { return };
     let folder = Folder::new();
     let data = folder.path().join("data").to_str().unwrap().to_owned();
     let ipam = format!(r#""ipam":{{"type":"host-local","subnet":"10.9.0.0/24","dataDir":"{data}"}}"#);
@@ -90,7 +86,7 @@ fn the_references_plugins_succeed() {
     ];
     let list = format!(r#"{{"cniVersion":"1.0.0","name":"net","plugins":[{}]}}"#, plugins.join(","));
     let net = NetworkConf::parse(list.as_bytes()).unwrap();
-    let builder = || folder.builder().plugin_dirs([DIR]).del_errors(DelErrors::CarryOn);
+    let builder = || folder.builder().plugin_dirs([theirs]).del_errors(DelErrors::CarryOn);
     let error = wait(builder().build().del(&net, &gone())).unwrap_err();
     expect![[r#"plugin type="sbr" failed (delete): no such file or directory"#]].assert_eq(&error.to_string());
     wait(builder().absence_errors(AbsenceErrors::CountAsDone).build().del(&net, &gone())).unwrap();

@@ -44,9 +44,11 @@ fn reference(command: &str, netns: &str, ifname: &str, address: &str) {
         "{{\"cniVersion\":\"1.0.0\",\"name\":\"office\",\"type\":\"bridge\",\"bridge\":\"br{ifname}\",\"isGateway\":true,
            \"ipMasq\":true,\"ipam\":{{\"type\":\"static\",\"addresses\":[{{\"address\":\"{address}\"}}]}}}}"
     );
-    let mut child = Command::new("/usr/lib/cni/bridge")
+    let plugins = testns::find_reference().unwrap();
+    let mut child = Command::new(plugins.join("bridge"))
         .envs([("CNI_COMMAND", command), ("CNI_CONTAINERID", "c1"), ("CNI_NETNS", netns)])
-        .envs([("CNI_IFNAME", ifname), ("CNI_PATH", "/usr/lib/cni")])
+        .env("CNI_IFNAME", ifname)
+        .env("CNI_PATH", plugins)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -57,7 +59,7 @@ fn reference(command: &str, netns: &str, ifname: &str, address: &str) {
 }
 
 fn has_reference(test: &str) -> bool {
-    has(test, "/usr/lib/cni/bridge") && has(test, "iptables-nft") && has(test, "ip")
+    testns::reference_or_skip(test).is_some() && has(test, "iptables-nft") && has(test, "ip")
 }
 
 /// The rules of one of the tables, without counters and policies.

@@ -17,7 +17,7 @@ use netops::{Kernel, Netns};
 
 use crate::plan::{Side, Step};
 
-/// How long duplicate address detection may take before ADD gives up: the limit of the reference's 1.1.1, which a pod
+/// How long duplicate address detection may take before ADD gives up: twice the reference's limit, which a pod
 /// needs whose kernel asks more often than once (`dad_transmits`).
 pub const DAD_DEADLINE: Duration = Duration::from_secs(10);
 

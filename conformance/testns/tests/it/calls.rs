@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use testns::{Attachment, Call, Node, Remains, Subject, Verb, skip, unshared, write_executable};
+use testns::{Attachment, Call, Node, Remains, Subject, Verb, unshared, write_executable};
 
 /// Installs a shell script as a plugin.
 pub(crate) fn script(node: &Node, name: &str, text: &str) {
@@ -71,10 +71,7 @@ fn a_call_has_a_deadline() {
 
 #[test]
 fn the_reference_bridge_comes_and_goes() {
-    let Some(reference) = Subject::find_reference() else {
-        skip("the_reference_bridge_comes_and_goes", "no reference plugins in /usr/lib/cni");
-        return;
-    };
+    let Some(reference) = Subject::reference_or_skip("the_reference_bridge_comes_and_goes") else { return };
     let config = r#"{"cniVersion":"1.0.0","name":"n","type":"bridge","bridge":"br0","isGateway":true,
         "ipam":{"type":"host-local","subnet":"10.7.0.0/24"}}"#;
     let node = Node::with(&reference);

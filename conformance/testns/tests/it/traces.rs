@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 use testns::trace::{Fate, Program, Syscall};
-use testns::{Attachment, Call, Node, Subject, Verb, skip};
+use testns::{Attachment, Call, Node, Subject, Verb};
 
 use crate::calls::script;
 
@@ -91,10 +91,7 @@ fn a_shortened_write_writes_half() {
 
 #[test]
 fn threads_of_the_reference_are_followed() {
-    let Some(reference) = Subject::find_reference() else {
-        skip("threads_of_the_reference_are_followed", "no reference plugins in /usr/lib/cni");
-        return;
-    };
+    let Some(reference) = Subject::reference_or_skip("threads_of_the_reference_are_followed") else { return };
     let config = r#"{"cniVersion":"1.0.0","name":"n","type":"host-local","ipam":{"type":"host-local",
         "subnet":"10.7.0.0/24"}}"#;
     let node = Node::with(&reference);
@@ -115,10 +112,7 @@ fn threads_of_the_reference_are_followed() {
 
 #[test]
 fn a_refused_message_is_the_kernels_refusal() {
-    let Some(reference) = Subject::find_reference() else {
-        skip("a_refused_message_is_the_kernels_refusal", "no reference plugins in /usr/lib/cni");
-        return;
-    };
+    let Some(reference) = Subject::reference_or_skip("a_refused_message_is_the_kernels_refusal") else { return };
     let config = r#"{"cniVersion":"1.0.0","name":"n","type":"bridge"}"#;
     let count = {
         let node = Node::with(&reference);

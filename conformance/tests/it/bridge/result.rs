@@ -1,6 +1,6 @@
 //! The result of ADD, compared with the kernel's state.
 
-use crate::configs::{Attached, REFERENCE_VERSIONS, VERSIONS, bridge, drop_empty_dns, dual, normalised, with};
+use crate::configs::{Attached, VERSIONS, bridge, drop_empty_dns, dual, normalised, with};
 use crate::subjects::{each, node, same};
 use serde_json::{Value, json};
 use testns::Verb;
@@ -9,13 +9,11 @@ use testns::Verb;
 #[test]
 fn interfaces_are_what_the_kernel_has() {
     each(|who, node| {
-        let version = if who.is_ours() { "1.1.0" } else { "1.0.0" };
-        let config = bridge(json!({"cniVersion": version, "isGateway": true, "mtu": 1400, "ipam": dual()}));
+        let config = bridge(json!({"cniVersion": "1.1.0", "isGateway": true, "mtu": 1400, "ipam": dual()}));
         let pod = node.container();
         let attached = Attached::add(node, &config, &pod);
         let (inside, outside) = (pod.namespace().link("eth0"), node.host().link(attached.host_veth()));
         let bridge = node.host().link("br0");
-        // 1.1.1 of the reference does not know the key of specification 1.1.0.
         let mtu = if who.is_ours() { json!({"mtu": 1400}) } else { json!({}) };
         let interfaces = json!([
             with(json!({"name": "br0", "mac": bridge.mac}), mtu.clone()),
@@ -49,7 +47,11 @@ fn results(node: &testns::Node, versions: &[&str]) -> Vec<Value> {
         let attached = Attached::add(node, &config, &node.container());
         attached.del().ok();
         std::fs::remove_dir_all("/var/lib/cni/networks").unwrap();
-        normalised(&attached.result)
+        let mut result = normalised(&attached.result);
+        // See `the_newest_form_has_the_mtu`.
+        let interfaces = result.get_mut("interfaces").and_then(Value::as_array_mut).into_iter().flatten();
+        interfaces.filter_map(Value::as_object_mut).for_each(|interface| drop(interface.remove("mtu")));
+        result
     };
     versions.iter().map(of_version).collect()
 }
@@ -57,7 +59,7 @@ fn results(node: &testns::Node, versions: &[&str]) -> Vec<Value> {
 /// SPEC 5 and the older forms: the result is of the config's version, the same as the reference's.
 #[test]
 fn results_have_the_form_of_the_configs_version() {
-    let all = same(|node| results(node, REFERENCE_VERSIONS));
+    let all = same(|node| results(node, &VERSIONS));
     let routes4 = json!([{"dst": "0.0.0.0/0", "gw": "10.7.0.1"}]);
     let routes6 = json!([{"dst": "::/0", "gw": "fd07::1"}]);
     let ip4 = json!({"ip": "10.7.0.2/24", "gateway": "10.7.0.1", "routes": routes4});
@@ -82,18 +84,19 @@ fn results_have_the_form_of_the_configs_version() {
     }
 }
 
-/// SPEC 5, 1.1.0: the form of 1.0.0 with the links' MTU.
+/// SPEC 5, 1.1.0: the form of 1.0.0 with the links' MTU, which the reference leaves out.
 #[test]
 fn the_newest_form_has_the_mtu() {
-    let node = node();
-    let mtu = |version: &str| {
-        let attached = Attached::add(&node, &bridge(json!({"cniVersion": version})), &node.container());
-        let interfaces = attached.result["interfaces"].as_array().unwrap().clone();
-        interfaces.iter().map(|interface| interface.get("mtu").and_then(Value::as_u64)).collect::<Vec<_>>()
-    };
-    assert_eq!(mtu("1.1.0"), [Some(1500); 3]);
-    assert_eq!(mtu("1.0.0"), [None; 3]);
-    assert_eq!(mtu("0.4.0"), [None; 3]);
+    each(|who, node| {
+        let mtu = |version: &str| {
+            let attached = Attached::add(node, &bridge(json!({"cniVersion": version})), &node.container());
+            let interfaces = attached.result["interfaces"].as_array().unwrap().clone();
+            interfaces.iter().map(|interface| interface.get("mtu").and_then(Value::as_u64)).collect::<Vec<_>>()
+        };
+        assert_eq!(mtu("1.1.0"), [who.is_ours().then_some(1500); 3]);
+        assert_eq!(mtu("1.0.0"), [None; 3]);
+        assert_eq!(mtu("0.4.0"), [None; 3]);
+    });
 }
 
 /// The result without gateway, DNS or routes is equal to the reference's.
@@ -109,7 +112,7 @@ fn a_plain_result_is_the_references() {
 /// Routes of the IPAM result are set in the container and passed on.
 #[test]
 fn routes_of_ipam_are_set_and_passed_on() {
-    each(|who, node| {
+    each(|_, node| {
         let routes = json!([{"dst": "10.9.0.0/16"}, {"dst": "10.10.0.0/16", "gw": "10.7.0.9"}, {"dst": "fd09::/48"}]);
         let config = bridge(json!({"isGateway": true, "ipam": with(dual(), json!({"routes": routes}))}));
         let pod = node.container();
@@ -121,9 +124,7 @@ fn routes_of_ipam_are_set_and_passed_on() {
             let is_route = |route: &testns::Route| route.to == to && route.hops.iter().any(|hop| hop.via == Some(via));
             assert!(routes.iter().any(is_route), "no route to {to} via {via} in {routes:#?}");
         }
-        // The reference looks for the route without gateway, although it set it with one.
-        let check = attached.check();
-        if who.is_ours() { drop(check.ok()) } else { assert!(check.fails().msg.contains("not found in routing table")) }
+        attached.check().ok();
     });
 }
 

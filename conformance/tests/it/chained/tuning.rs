@@ -15,7 +15,7 @@ fn config(own: Value) -> Value {
     with(json!({"cniVersion": "1.0.0", "name": "net", "type": "tuning"}), own)
 }
 
-/// All that 1.1.1 knows, which has no `txQLen`.
+/// All keys but `txQLen`.
 pub(super) fn full() -> Value {
     config(json!({"mac": MAC, "mtu": 1400, "promisc": true, "allmulti": true,
                   "sysctl": {"net.ipv4.conf.eth0.arp_filter": "1", "net.core.somaxconn": "500"}}))

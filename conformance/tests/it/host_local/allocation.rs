@@ -143,7 +143,7 @@ fn the_result_is_an_ipam_result() {
 #[test]
 fn results_have_the_form_of_the_configs_version() {
     let all = same(|node| {
-        let versions = crate::configs::REFERENCE_VERSIONS.iter();
+        let versions = crate::configs::VERSIONS.iter();
         let results: Vec<Value> = versions
             .map(|version| {
                 let config = with(host_local(dual()), json!({"cniVersion": version}));

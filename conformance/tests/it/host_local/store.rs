@@ -27,10 +27,9 @@ fn files() -> Vec<(String, u32, String)> {
 /// else, as audits take any other file for an address.
 #[test]
 fn add_writes_the_references_files() {
-    each(|who, node| {
+    each(|_, node| {
         add(node, &dual(), "c1").unwrap();
-        // Up to version 1.1.1 the reference lets every user read the reservations.
-        let mode = if who.is_ours() { 0o600 } else { 0o644 };
+        let mode = 0o600;
         let expected = [
             ("10.7.0.2", mode, "c1\r\neth0"),
             ("fd07::2", mode, "c1\r\neth0"),

@@ -138,9 +138,7 @@ fn a_host_port_on_a_network_without_portmap_is_a_warning() {
 /// A plugin that asks for the capability argument gets it.
 #[test]
 fn a_host_port_leads_to_the_pod() {
-    let Some(reference) = testns::Subject::find_reference() else {
-        return testns::skip("a_host_port_leads_to_the_pod", "the reference's portmap is not here");
-    };
+    let Some(reference) = testns::Subject::reference_or_skip("a_host_port_leads_to_the_pod") else { return };
     let scene = Scene::new();
     scene.node.install_one(&reference, "portmap");
     scene.write_network(

@@ -158,15 +158,17 @@ fn saved() -> String {
     lines.map(|line| line.split(" [").next().unwrap_or(line).to_owned() + "\n").collect()
 }
 
-/// Debian's portmap plugin, with a result that says as much as it looks at.
+/// The reference's portmap plugin, with a result that says as much as it looks at.
 fn saved_after_the_reference() -> String {
     let pod = Pod::new();
     let conf = r#"{"cniVersion":"1.0.0","name":"office","type":"portmap","runtimeConfig":{"portMappings":[
         {"hostPort":8080,"containerPort":80,"protocol":"tcp"}]},"prevResult":{"cniVersion":"1.0.0",
         "interfaces":[{"name":"eth0","sandbox":"there"}],"ips":[{"address":"10.1.0.2/24","interface":0}]}}"#;
-    let mut child = Command::new("/usr/lib/cni/portmap")
+    let plugins = testns::find_reference().unwrap();
+    let mut child = Command::new(plugins.join("portmap"))
         .envs([("CNI_COMMAND", "ADD"), ("CNI_CONTAINERID", "c1"), ("CNI_NETNS", &pod.netns())])
-        .envs([("CNI_IFNAME", "eth0"), ("CNI_PATH", "/usr/lib/cni")])
+        .env("CNI_IFNAME", "eth0")
+        .env("CNI_PATH", plugins)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -182,7 +184,7 @@ fn saved_after_the_reference() -> String {
 fn host_ports_in_the_tables_of_iptables_are_the_references() {
     in_netns(|| {
         let test = "host_ports_in_the_tables_of_iptables_are_the_references";
-        if !has(test, "iptables-nft") || !has(test, "/usr/lib/cni/portmap") {
+        if !has(test, "iptables-nft") || testns::reference_or_skip(test).is_none() {
             return;
         }
         let mut filter = Filter::open().unwrap();

@@ -7,14 +7,16 @@ use filter::{Mac, Names, gc_spoof_guards};
 use crate::node::{ETH0, Pod, has, in_netns, remove, sh};
 use crate::{MAC, add, chains, check, delete_port, jumps, make_port, of};
 
-/// Debian's bridge plugin with macspoofchk, which runs nft(8).
+/// The reference's bridge plugin with macspoofchk, which runs nft(8).
 fn reference(command: &str, container: &str, netns: &str) {
     let conf =
         "{\"cniVersion\":\"1.0.0\",\"name\":\"office\",\"type\":\"bridge\",\"bridge\":\"br0\",\"macspoofchk\":true,
         \"ipam\":{\"type\":\"static\",\"addresses\":[{\"address\":\"10.1.0.5/24\"}]}}";
-    let mut child = Command::new("/usr/lib/cni/bridge")
+    let plugins = testns::find_reference().unwrap();
+    let mut child = Command::new(plugins.join("bridge"))
         .envs([("CNI_COMMAND", command), ("CNI_CONTAINERID", container), ("CNI_NETNS", netns)])
-        .envs([("CNI_IFNAME", "eth0"), ("CNI_PATH", "/usr/lib/cni")])
+        .env("CNI_IFNAME", "eth0")
+        .env("CNI_PATH", plugins)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
@@ -25,7 +27,7 @@ fn reference(command: &str, container: &str, netns: &str) {
 }
 
 fn has_reference(test: &str) -> bool {
-    has(test, "/usr/lib/cni/bridge") && has(test, "nft") && has(test, "ip")
+    testns::reference_or_skip(test).is_some() && has(test, "nft") && has(test, "ip")
 }
 
 /// The host's end of the pod's veth, and the pod's hardware address.

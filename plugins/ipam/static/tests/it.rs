@@ -34,9 +34,7 @@ fn answers(subject: &Subject, calls: &[(String, &str)]) -> Vec<Option<Value>> {
 
 #[test]
 fn add_answers_as_the_reference() {
-    let Some(reference) = Subject::find_reference() else {
-        return testns::skip("add_answers_as_the_reference", "no reference plugins in /usr/lib/cni");
-    };
+    let Some(reference) = Subject::reference_or_skip("add_answers_as_the_reference") else { return };
     let many = json!({"ipam": {"addresses": [{"address": "10.0.0.2/24"}, {"address": "10.0.0.2/24"}]}});
     let outside = json!({"ipam": {"addresses": [{"address": "203.0.113.9/32", "gateway": "192.0.2.1"}]}});
     let by_runtime = json!({"ipam": {"addresses": [{"address": "10.0.0.2/24"}]}, "args": {"cni": {"ips": ["10.1.0.2/24"]}},
@@ -76,9 +74,7 @@ fn a_mix_of_families_is_refused() {
     }
     drop(pod);
     drop(node);
-    let Some(reference) = Subject::find_reference() else {
-        return testns::skip("a_mix_of_families_is_refused", "no reference plugins in /usr/lib/cni");
-    };
+    let Some(reference) = Subject::reference_or_skip("a_mix_of_families_is_refused") else { return };
     let calls = mixed.map(|keys| (config("1.0.0", &keys), ""));
     assert!(answers(&reference, &calls).iter().all(Option::is_some));
 }
@@ -86,9 +82,7 @@ fn a_mix_of_families_is_refused() {
 /// ADD by one, CHECK and DEL by the other; an interface plugin of either side delegates to the other's.
 #[test]
 fn each_checks_and_deletes_what_the_other_added() {
-    let Some(reference) = Subject::find_reference() else {
-        return testns::skip("each_checks_and_deletes_what_the_other_added", "no reference plugins in /usr/lib/cni");
-    };
+    let Some(reference) = Subject::reference_or_skip("each_checks_and_deletes_what_the_other_added") else { return };
     let mut keys = two();
     keys["type"] = json!("ptp");
     keys["ipam"]["addresses"][1]["gateway"] = json!("fd00::1");

@@ -42,7 +42,7 @@ impl Podman {
 
     fn new() -> Self {
         set_child_subreaper(true).unwrap(); // each conmon becomes a child, whose end can be waited for
-        let node = Node::with(&Subject::Folder("/usr/lib/cni".into()));
+        let node = Node::with(&Subject::Folder(testns::find_reference().unwrap().into()));
         machine::prepare(node.work_dir());
         let podman = Self { node };
         let image = machine::pack_image(podman.node.work_dir());

@@ -21,7 +21,7 @@ pub(crate) enum Maker {
 
 /// Puts all of the reference's plugins there.
 pub(crate) fn install_reference() {
-    for entry in fs::read_dir("/usr/lib/cni").unwrap() {
+    for entry in fs::read_dir(testns::find_reference().unwrap()).unwrap() {
         let entry = entry.unwrap();
         fs::copy(entry.path(), Path::new(BIN_DIR).join(entry.file_name())).unwrap();
     }
@@ -48,7 +48,7 @@ pub(crate) fn install(maker: Maker) {
 /// Under each name that the reference has, podman finds the maker's executable.
 fn assert_all_of(maker: Maker) {
     let ours = fs::read(testns::plugins()).unwrap();
-    for entry in fs::read_dir("/usr/lib/cni").unwrap() {
+    for entry in fs::read_dir(testns::find_reference().unwrap()).unwrap() {
         let name = entry.unwrap().file_name();
         let is_ours = fs::read(Path::new(BIN_DIR).join(&name)).unwrap() == ours;
         assert_eq!(is_ours, maker == Maker::Ours, "{}", name.display());

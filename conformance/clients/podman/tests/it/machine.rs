@@ -14,13 +14,12 @@ use testns::run;
 pub(crate) const PATH: &str = "/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What the tests need, and the package of Debian 12 that has it.
-const PROGRAMS: [(&str, &str); 6] = [
+const PROGRAMS: [(&str, &str); 5] = [
     ("/usr/bin/podman", "podman"),
     ("/usr/bin/crun", "crun"),
     ("/usr/bin/conmon", "conmon"),
     ("/usr/sbin/iptables", "iptables"),
     ("/bin/busybox", "busybox-static"),
-    ("/usr/lib/cni/portmap", "containernetworking-plugins"),
 ];
 
 /// Names that the image has for busybox.
@@ -46,7 +45,11 @@ runtime = "crun"
 pub(crate) fn missing() -> Option<String> {
     let missing: Vec<_> = PROGRAMS.iter().filter(|(path, _)| !Path::new(path).exists()).collect();
     let packages: Vec<_> = missing.iter().map(|(_, package)| *package).collect();
-    (!missing.is_empty()).then(|| format!("not installed: {}", packages.join(", ")))
+    if !missing.is_empty() {
+        return Some(format!("not installed: {}", packages.join(", ")));
+    }
+    let no_reference = "no reference plugins: conformance/fetch-reference fetches them";
+    testns::find_reference().is_none().then(|| no_reference.to_owned())
 }
 
 /// Makes the calling thread's node one that podman can run on, below `work`.

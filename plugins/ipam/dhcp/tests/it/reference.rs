@@ -1,5 +1,6 @@
 //! The reference's plugin and daemon beside ours.
 
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::json;
@@ -8,18 +9,16 @@ use testns::{Call, Node, Subject, Verb};
 use crate::lan::{Lan, bridge, has};
 use crate::process::Process;
 
-const REFERENCE: &str = "/usr/lib/cni/dhcp";
-
 fn is_here() -> bool {
-    let is_here = std::path::Path::new(REFERENCE).exists();
-    if !is_here {
-        testns::skip("reference", "the reference's dhcp is not installed");
-    }
-    is_here
+    testns::reference_or_skip("reference").is_some()
+}
+
+fn reference() -> &'static Path {
+    testns::find_reference().unwrap()
 }
 
 fn reference_daemon(node: &Node, flags: &[&str]) -> Process {
-    let mut command = Command::new(REFERENCE);
+    let mut command = Command::new(reference().join("dhcp"));
     command.arg("daemon").args(flags);
     std::fs::create_dir_all("/run/cni").unwrap();
     let daemon = Process::spawn(command);
@@ -74,7 +73,7 @@ fn the_references_plugin_gets_an_end_from_our_daemon() {
     }
     let lan = Lan::new();
     let _daemon = lan.daemon(&[]);
-    lan.node.install_one(&Subject::Folder("/usr/lib/cni".into()), "dhcp");
+    lan.node.install_one(&Subject::Folder(reference().into()), "dhcp");
     let error = lan.node.call(Verb::Add, bridge(json!({})), &lan.node.container()).fails();
     assert!(error.msg.contains("another suite's dhcp daemon"), "{error:?}");
 }
@@ -104,7 +103,7 @@ fn result_is_the_references() {
             let _daemon = if is_ours {
                 lan.daemon(&[])
             } else {
-                lan.node.install_one(&Subject::Folder("/usr/lib/cni".into()), "dhcp");
+                lan.node.install_one(&Subject::Folder(reference().into()), "dhcp");
                 reference_daemon(&lan.node, &[])
             };
             let mut config = bridge(ipam.clone());

@@ -18,15 +18,12 @@ pub(crate) static OURS: LazyLock<String> = LazyLock::new(|| {
     link.into_os_string().into_string().unwrap()
 });
 
-const REFERENCE: &str = "/usr/lib/cni/host-local";
-
-/// The reference's executable, if it is installed; else says that `test` is skipped.
+/// The reference's executable; where it is missing, prints that `test` is skipped.
 pub(crate) fn reference_or_skip(test: &str) -> Option<&'static str> {
-    if Path::new(REFERENCE).is_file() {
-        return Some(REFERENCE);
-    }
-    testns::skip(test, "no reference plugins in /usr/lib/cni");
-    None
+    static REFERENCE: LazyLock<Option<String>> =
+        LazyLock::new(|| Some(testns::find_reference()?.join("host-local").display().to_string()));
+    testns::reference_or_skip(test)?;
+    REFERENCE.as_deref()
 }
 
 /// A network on a data folder.
