@@ -76,11 +76,11 @@ impl<'a> Delegate<'a> {
         self.find().is_ok()
     }
 
-    /// Whether a dropped ADD has changed nothing, see [`crate::Plugin::WAITS_BEFORE_CHANGES`]. Never true for a plugin
+    /// Whether a dropped or failed ADD has changed nothing, see [`crate::Plugin::ALL_OR_NOTHING`]. Never true for a plugin
     /// that runs as a process of its own.
     #[must_use]
-    pub fn waits_before_changes(&self) -> bool {
-        self.find().is_ok_and(|found| found.entry.is_some_and(|entry| entry.waits_before_changes))
+    pub fn is_all_or_nothing(&self) -> bool {
+        self.find().is_ok_and(|found| found.entry.is_some_and(|entry| entry.is_all_or_nothing))
     }
 
     /// Whether its ADD may look for the container's link: it is a plugin of this executable that says so, or one that runs

@@ -22,9 +22,10 @@ pub trait Plugin: 'static {
     /// Whether its verbs call the network's address plugin. If false, [`AddRequest::ipam`] and its like are `None`. A
     /// plugin that delegates is refused as an address plugin: it would call itself without end.
     const DELEGATES: bool = true;
-    /// Whether its ADD waits only before its first change, so that an ADD that is dropped while it waits has changed
-    /// nothing. The interface plugin that it serves in the same process then need not call DEL when it is terminated.
-    const WAITS_BEFORE_CHANGES: bool = false;
+    /// Whether its ADD changes all or nothing: it takes back what it changed before it fails, and waits only before its first
+    /// change, so that an ADD that is dropped while it waits has changed nothing. The interface plugin that it serves in the
+    /// same process then calls no DEL, which would release what another ADD of the attachment reserved.
+    const ALL_OR_NOTHING: bool = false;
     /// Whether it is an address plugin that sends on the container's link. The interface plugin makes the link before ADD
     /// of it, and removes the link after DEL of it.
     const NEEDS_LINK: bool = false;
@@ -94,8 +95,8 @@ pub struct Entry {
     pub versions: &'static [SpecVersion],
     /// Whether it calls the network's address plugin, see [`Plugin::DELEGATES`].
     pub delegates: bool,
-    /// Whether a dropped ADD has changed nothing, see [`Plugin::WAITS_BEFORE_CHANGES`].
-    pub waits_before_changes: bool,
+    /// Whether a dropped or failed ADD has changed nothing, see [`Plugin::ALL_OR_NOTHING`].
+    pub is_all_or_nothing: bool,
     /// Whether it sends on the container's link, see [`Plugin::NEEDS_LINK`].
     pub needs_link: bool,
     /// The function that answers calls.
@@ -123,7 +124,7 @@ impl Entry {
             name: P::NAME,
             versions: P::VERSIONS,
             delegates: P::DELEGATES,
-            waits_before_changes: P::WAITS_BEFORE_CHANGES,
+            is_all_or_nothing: P::ALL_OR_NOTHING,
             needs_link: P::NEEDS_LINK,
             handler,
         }
@@ -142,7 +143,7 @@ mod tests {
                 name,
                 versions: &SpecVersion::ALL,
                 delegates: false,
-                waits_before_changes: false,
+                is_all_or_nothing: false,
                 needs_link: false,
                 handler,
             }

@@ -1,6 +1,7 @@
 //! Chained plugins, behind bridge: what holds for each of them, and a module for each.
 
 mod bandwidth;
+mod living;
 mod rules;
 mod sbr;
 mod tuning;

@@ -3,8 +3,9 @@
 use cni_spec::{
     AddResult, Attachment, CniError, ConfObject, FromAnyConf, FromConf, NetworkName, PluginConf, SpecVersion,
 };
-use interface::Preview;
-use netops::Netns;
+use interface::{Preview, container_only};
+use netops::link::{self, Link};
+use netops::{Kernel, Netns};
 use skel::request::Raw;
 use skel::{EventLoop, NetnsPath};
 
@@ -113,6 +114,22 @@ impl<R> Removing<'_, R> {
     /// Code 8: it exists, and cannot be opened.
     pub fn find_netns(&self) -> Result<Option<Netns>, CniError> {
         interface::pod::find_netns(self.netns)
+    }
+
+    /// The container's interface, unless a mark shows that it is another attachment's: then this attachment's ADD failed
+    /// for the taken name, or the runtime calls DEL for a container that it does not know.
+    ///
+    /// # Errors
+    /// The links cannot be read.
+    pub fn find_link(&self, netns: &Netns, inside: &Kernel) -> netops::error::Result<Option<Link>> {
+        let Some(link) = link::find(inside, self.attachment.ifname.as_str())? else { return Ok(None) };
+        let prev = self.attached.map(|attached| &attached.result);
+        if container_only::is_anothers(inside, netns, self.attachment, prev, &link)? {
+            let (link, netns) = (&link.name, netns.path().display());
+            tracing::warn!(link, %netns, "left alone: its mark names another attachment");
+            return Ok(None);
+        }
+        Ok(Some(link))
     }
 }
 

@@ -16,7 +16,7 @@ use crate::container::{self, Sysctl};
 use crate::erased::{Attach, OwnIndex};
 use crate::plan::{Create, Names, Side, Step};
 use crate::pod::Pod;
-use crate::undo::Undo;
+use crate::undo::{Made, Undo};
 use crate::{conf, failed, host_veth, stacked, veth};
 
 /// How long a link may take to get ready. The reference gives up after 2.55 s.
@@ -38,8 +38,10 @@ pub struct Stage<'a> {
     pub master: Option<Link>,
     /// The host's end, as it was when it was made.
     pub host_link: Option<Link>,
-    /// [`Stage::find_host_link`] has seen that no link has the name of the host's end.
+    /// No link had the name of the host's end at the last look.
     pub(crate) is_host_name_free: bool,
+    /// The link of a name that [`Stage::refuse_living`] looked up, until a step asks for it.
+    shared: Option<(String, Option<Link>)>,
     container: Option<Link>,
     /// The container's link as far as its new peer says: enough for requests, which read it back.
     new_peer: Option<Link>,
@@ -71,6 +73,7 @@ impl<'a> Stage<'a> {
             master: None,
             host_link: None,
             is_host_name_free: false,
+            shared: None,
             container: None,
             new_peer: None,
             queue: Queue::Empty,
@@ -101,9 +104,40 @@ impl<'a> Stage<'a> {
     /// # Errors
     /// As [`link::find`].
     pub fn find_host_link(&mut self, name: &str) -> Result<Option<Link>, CniError> {
+        match self.shared.take() {
+            Some((looked_up, found)) if looked_up == name => return Ok(found),
+            Some(_) | None => (),
+        }
         let (found, taken) = link::find_both(&self.pod.host, name, &self.names.host).map_err(failed)?;
         self.is_host_name_free = taken.is_none();
         Ok(found)
+    }
+
+    /// Refuses an attachment that has a host's end whose other end is in a namespace that exists: under another path, or
+    /// under another name there. Before anything is changed. By the same call the link that attachments share is looked up.
+    ///
+    /// # Errors
+    /// Code 103: it has one.
+    pub(crate) fn refuse_living(&mut self, shared: Option<&str>) -> Result<(), CniError> {
+        let named = match shared {
+            Some(name) => {
+                let (found, named) = link::find_both(&self.pod.host, name, &self.names.host).map_err(failed)?;
+                self.shared = Some((name.to_owned(), found));
+                named
+            }
+            None => link::find(&self.pod.host, &self.names.host).map_err(failed)?,
+        };
+        self.is_host_name_free = named.is_none();
+        match named {
+            None => Ok(()),
+            Some(_) => veth::refuse_living(&self.pod.host, self.attachment),
+        }
+    }
+
+    /// The links that this ADD has made so far.
+    pub(crate) fn made(&self) -> Made {
+        let container = self.container.as_ref().or(self.new_peer.as_ref());
+        Made { has_host_end: self.host_link.is_some(), container: container.map(|link| link.index) }
     }
 
     /// Refuses a link that a process of the container has renamed while the address plugin ran.

@@ -10,7 +10,7 @@ use skel::{AddRequest, CheckRequest, Delegate, NetnsPath, Timer};
 use crate::apply::Stage;
 use crate::check::{self, Look};
 use crate::erased::{self, Attach, OwnIndex, Start};
-use crate::own::{InterfacePlugin, Ipam, Verb};
+use crate::own::{InterfacePlugin, Ipam, LinkKind, Verb};
 use crate::plan::{Names, Plan, Turn};
 use crate::pod::Pod;
 use crate::undo::{AddUndoer, Undo, not_done};
@@ -46,11 +46,15 @@ async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> 
     let plugin = &mut *plugin;
     let ipam = raw.ipam(net);
     let (ipam, search_path) = (ipam.as_ref(), raw.search_path());
-    let undoer = AddUndoer { attachment, pod: &pod, ipam, search_path, is_left: Cell::new(false) };
+    let link = start.link();
+    let undoer = AddUndoer { attachment, pod: &pod, link, ipam, search_path, is_left: Cell::new(false) };
     let names = Names::of(attachment);
     let done = txn::run(&undoer, skel::interrupted(), async |txn| {
         pod.refuse_taken(&attachment.ifname)?;
         let mut stage = Stage::new(attachment, &pod, &names, txn, search_path);
+        if link == LinkKind::Veth {
+            stage.refuse_living(start.shared_link())?;
+        }
         let is_link_first = link_before_ipam && ipam.map_or(Ok(false), Delegate::may_look_for_link)?;
         let mut has_filter = false;
         if is_link_first {
@@ -58,7 +62,7 @@ async fn add_by(start: &dyn Start, link_before_ipam: bool, asked: Asked<'_>) -> 
             has_filter = plan.has_filter();
             make(&plan, &mut stage, plugin, has_filter, Some(Turn::AfterAddresses)).await?;
         }
-        let lease = lease::take(ipam, txn).await?;
+        let lease = lease::take(ipam, txn, &|| undoer.lives(stage.made())).await?;
         if is_link_first {
             stage.expect_unrenamed()?;
         }

@@ -3,7 +3,7 @@
 use cni_spec::{AddResult, Attachment};
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
-use netops::{Kernel, Netns, addr, unlink};
+use netops::{Kernel, Netns, addr, pair, unlink};
 
 use crate::detach::{self, Detaching};
 use crate::{host_veth, veth};
@@ -32,11 +32,11 @@ pub fn remove<R>(detaching: &Detaching<'_, R>, kind: &str) -> Result<()> {
         Some(named) if is_marked_own(&named) && is_it(&named) => return unlink::remove_in(netns, container, &named),
         // Removed below, with all that have this alias.
         Some(named) if is_marked_own(&named) => {}
-        Some(named) if belongs_to_another(attachment, prev, &named) => {
+        Some(named) if names_another(&container, attachment, prev, &named)? => {
             let (link, alias, netns) = (&named.name, &named.alias, netns.path().display());
-            tracing::warn!(link, alias, %netns, "left alone: its alias names another attachment of this container");
+            tracing::warn!(link, alias, %netns, "left alone: its alias names another attachment");
         }
-        Some(named) if veth::is_credible(attachment, prev, netns, &named) => {
+        Some(named) if veth::is_credible(detaching, netns, &named) => {
             is_found = is_it(&named);
             unlink::remove_in(netns, Kernel::in_netns(netns)?, &named)?;
         }
@@ -72,7 +72,7 @@ impl Lost<'_> {
         for link in links {
             let (name, alias) = (&link.name, &link.alias);
             let is_anothers = may_be_anothers(self.attachment, link, is_mounted);
-            match self.is_of_result(link)? {
+            match is_of_result(self.container, self.attachment, self.prev, link)? {
                 true if is_anothers => tracing::warn!(
                     link = name, alias, %netns,
                     "left alone: it has the Ethernet address of this attachment, but its alias names another one"
@@ -91,17 +91,17 @@ impl Lost<'_> {
         }
         Ok(())
     }
+}
 
-    /// Whether the link is what ADD's result describes. Links that have their master's Ethernet address share it with all the
-    /// others on it: one of these must have an address of the result, too.
-    fn is_of_result(&self, link: &Link) -> Result<bool> {
-        let is_shared = matches!(link.kind, Kind::Ipvlan(_) | Kind::Vlan(_));
-        let Some(prev) = self.prev.filter(|prev| veth::is_of_result(self.attachment, Some(prev), link)) else {
-            return Ok(false);
-        };
-        let wanted = detach::addresses_of(prev, self.attachment);
-        Ok(!is_shared || addr::list(self.container, link)?.iter().any(|address| wanted.contains(&address.net.ip())))
-    }
+/// Whether the link is what ADD's result describes. Links that have their master's Ethernet address share it with all the
+/// others on it: one of these must have an address of the result, too.
+fn is_of_result(container: &Kernel, attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> Result<bool> {
+    let is_shared = matches!(link.kind, Kind::Ipvlan(_) | Kind::Vlan(_));
+    let Some(prev) = prev.filter(|prev| veth::is_of_result(attachment, Some(prev), link)) else {
+        return Ok(false);
+    };
+    let wanted = detach::addresses_of(prev, attachment);
+    Ok(!is_shared || addr::list(container, link)?.iter().any(|address| wanted.contains(&address.net.ip())))
 }
 
 /// Whether the alias names another attachment that may be in this namespace: one of this container, or any where the namespace
@@ -110,8 +110,7 @@ fn may_be_anothers(attachment: &Attachment, link: &Link, is_mounted: bool) -> bo
     if let Some(named) = host_veth::find_network(link).and_then(|network| host_veth::find_attachment(&network, link)) {
         return !is_mounted || named.container_id == attachment.container_id;
     }
-    let parts = link.alias.as_deref().and_then(|alias| alias.strip_prefix("cni:")?.split_once('/'));
-    parts.is_some_and(|(network, rest)| network.starts_with('#') || rest.starts_with('#'))
+    has_hashed_mark(link)
 }
 
 /// Whether a plugin may have made such a link: on top of one outside the container, or a tap, no tun.
@@ -123,18 +122,49 @@ fn may_be_of_a_plugin(link: &Link) -> bool {
     }
 }
 
-/// Whether the link is the container's interface of this name in another network, whose alias it has: the runtime calls DEL
-/// after an ADD that failed for the taken name.
+/// Whether the link's alias names another attachment, and no result shows that the link is this one's: the runtime calls DEL
+/// after an ADD that failed for the taken name, for another container ID or network in the same namespace.
 ///
-/// The container can write any alias. Nothing that names another container or interface is believed, as such a link cannot be
-/// here, and no alias of a link that has the Ethernet address of ADD's result.
-fn belongs_to_another(attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> bool {
-    let Some(named) = host_veth::find_network(link).and_then(|network| host_veth::find_attachment(&network, link))
-    else {
+/// The container can write any alias, but a link that has the Ethernet address of ADD's result is this attachment's.
+fn names_another(container: &Kernel, attachment: &Attachment, prev: Option<&AddResult>, link: &Link) -> Result<bool> {
+    Ok(has_mark_of_another(attachment, link) && !is_of_result(container, attachment, prev, link)?)
+}
+
+fn has_mark_of_another(attachment: &Attachment, link: &Link) -> bool {
+    if link.alias.as_deref() == Some(&*host_veth::alias(attachment)) {
         return false;
-    };
-    let is_here = named.container_id == attachment.container_id && named.ifname.as_str() == link.name;
-    is_here && named.network != attachment.network && !veth::is_of_result(attachment, prev, link)
+    }
+    let names_one =
+        || host_veth::find_network(link).is_some_and(|network| host_veth::find_attachment(&network, link).is_some());
+    has_hashed_mark(link) || names_one()
+}
+
+/// Whether the alias is a mark of which a part is too long to be written out.
+fn has_hashed_mark(link: &Link) -> bool {
+    let parts = link.alias.as_deref().and_then(|alias| alias.strip_prefix("cni:")?.split_once('/'));
+    parts.is_some_and(|(network, rest)| network.starts_with('#') || rest.starts_with('#'))
+}
+
+/// Whether a link in the container's namespace is another attachment's: by the mark of a veth's end on the host, or by its
+/// own alias. Other plugins' links have no mark.
+///
+/// # Errors
+/// The links cannot be read.
+pub fn is_anothers(
+    container: &Kernel,
+    netns: &Netns,
+    attachment: &Attachment,
+    prev: Option<&AddResult>,
+    link: &Link,
+) -> Result<bool> {
+    if link.kind != Kind::Veth {
+        return names_another(container, attachment, prev, link);
+    }
+    if veth::is_of_result(attachment, prev, link) {
+        return Ok(false);
+    }
+    let end = pair::find_host_end(&Kernel::host()?, container, netns, link)?;
+    Ok(end.is_some_and(|end| host_veth::is_marked(&end) && !host_veth::is_of(attachment, &end)))
 }
 
 #[cfg(test)]
@@ -142,17 +172,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_an_alias_that_may_be_true_makes_a_link_anothers() {
+    fn a_mark_of_another_container_network_or_interface_is_anothers() {
         let own = Attachment::parse("net", "c1", "eth0").unwrap();
         let is_anothers = |alias: &str| {
             let link = Link { name: "eth0".into(), alias: Some(alias.into()), ..Link::default() };
-            belongs_to_another(&own, None, &link)
+            has_mark_of_another(&own, &link)
         };
-        assert!(is_anothers("cni:other/c1/eth0"));
-        for lie in
-            ["cni:other/c2/eth0", "cni:other/c1/eth1", "cni:net/c1/eth0", "cni:x/y", "cni:#0/#1", "free text", ""]
-        {
-            assert!(!is_anothers(lie), "{lie}");
+        for mark in ["cni:other/c1/eth0", "cni:other/c2/eth0", "cni:net/c2/eth0", "cni:net/c1/eth1", "cni:#0/#1"] {
+            assert!(is_anothers(mark), "{mark}");
+        }
+        for none in ["cni:net/c1/eth0", "cni:x/y", "free text", ""] {
+            assert!(!is_anothers(none), "{none}");
         }
     }
 

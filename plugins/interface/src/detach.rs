@@ -18,7 +18,7 @@ use skel::{DelRequest, GcRequest, NetnsPath, Timer};
 
 use crate::erased::{self, Collect};
 use crate::own::{InterfacePlugin, Uncollected};
-use crate::{failed, host_veth, lease, pod};
+use crate::{failed, host_veth, lease, pod, veth};
 
 /// What DEL knows when it removes links. Only the attachment is needed; the rest is not trusted.
 pub struct Detaching<'a, R> {
@@ -30,6 +30,9 @@ pub struct Detaching<'a, R> {
     pub prev: Option<&'a AddResult>,
     /// The container's namespace, if there is one.
     pub netns: Option<&'a Netns>,
+    /// The address plugin has no address for the attachment, and no result shows its link: a link without a mark is then
+    /// another attachment's.
+    pub holds_none: bool,
     /// What a child process that is left to wait for the kernel keeps open ([`unlink::remove`]).
     pub held: Option<BorrowedFd<'a>>,
 }
@@ -84,8 +87,13 @@ async fn del_by(asked: Asked<'_>, remove_link: &dyn Fn(&Detaching<'_, ()>) -> Op
     if releases_first {
         errors.extend(raw.release(net).await.err());
     }
+    let is_in_question = netns.is_some() && veth::mac_of_result(attachment, prev).is_none();
+    let holds_none = match raw.ipam(net).filter(|_| is_in_question) {
+        Some(ipam) => lease::holds_none(&ipam).await,
+        None => false,
+    };
     let held = filter.as_ref().map(AsFd::as_fd);
-    let detaching = Detaching { attachment, removal: &(), prev, netns: netns.as_ref(), held };
+    let detaching = Detaching { attachment, removal: &(), prev, netns: netns.as_ref(), holds_none, held };
     let timer = Timer::start();
     errors.extend(remove_link(&detaching).err().map(failed));
     timer.end("remove link");

@@ -12,7 +12,7 @@ use skel::request::Raw;
 use crate::apply::Stage;
 use crate::check::Look;
 use crate::detach::Detaching;
-use crate::own::{Call, InterfacePlugin, OwnStep, Uncollected, Verb};
+use crate::own::{Call, InterfacePlugin, LinkKind, OwnStep, Uncollected, Verb};
 use crate::plan::{Plan, Side, Turn};
 use crate::pod::Pod;
 
@@ -31,6 +31,10 @@ pub(crate) struct OwnIndex {
 pub(crate) trait Start {
     /// [`InterfacePlugin::is_linkless`].
     fn is_linkless(&self) -> bool;
+    /// [`InterfacePlugin::LINK`].
+    fn link(&self) -> LinkKind;
+    /// [`InterfacePlugin::shared_link`].
+    fn shared_link(&self) -> Option<&str>;
     /// [`InterfacePlugin::observe`].
     fn observe<'p>(&'p self, pod: &'p Pod) -> Result<Box<dyn Attach + 'p>, CniError>;
 }
@@ -80,6 +84,14 @@ struct Observed<'p, P: InterfacePlugin> {
 impl<P: InterfacePlugin> Start for Of<'_, P> {
     fn is_linkless(&self) -> bool {
         P::is_linkless(&self.conf.own)
+    }
+
+    fn link(&self) -> LinkKind {
+        P::LINK
+    }
+
+    fn shared_link(&self) -> Option<&str> {
+        P::shared_link(&self.conf.own)
     }
 
     fn observe<'p>(&'p self, pod: &'p Pod) -> Result<Box<dyn Attach + 'p>, CniError> {
@@ -143,7 +155,7 @@ pub(crate) fn remove_link<P: InterfacePlugin>(
     removal: &P::Removal,
 ) -> impl Fn(&Detaching<'_, ()>) -> Result<(), OpError> {
     move |detaching| {
-        let Detaching { attachment, removal: (), prev, netns, held } = *detaching;
-        P::remove_link(&Detaching { attachment, removal, prev, netns, held })
+        let Detaching { attachment, removal: (), prev, netns, holds_none, held } = *detaching;
+        P::remove_link(&Detaching { attachment, removal, prev, netns, holds_none, held })
     }
 }

@@ -8,9 +8,9 @@ use std::fmt::Write;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 use cni_spec::{Attachment, NetworkName};
-use netops::Kernel;
 use netops::error::Result;
 use netops::link::{self, Kind, Link};
+use netops::{Kernel, pair};
 use sha2::{Digest, Sha512};
 
 /// The longest alias (`IFALIASZ` less the final NUL).
@@ -51,6 +51,15 @@ pub fn find(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
         Some(link) if !is_of(attachment, &link) => find_among_all(net, attachment),
         found => Ok(found),
     }
+}
+
+/// The attachment's host end, if the container's end is in a namespace that exists.
+///
+/// # Errors
+/// As [`find`]; the kernel does not say whether the namespace exists.
+pub fn find_living(net: &Kernel, attachment: &Attachment) -> Result<Option<Link>> {
+    let Some(link) = find(net, attachment)? else { return Ok(None) };
+    Ok(pair::leads_to_a_namespace(net, &link)?.then_some(link))
 }
 
 /// Finds the attachment's host end by its alias, whatever its name. Reads all links.

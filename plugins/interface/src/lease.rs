@@ -12,9 +12,16 @@ use crate::undo::Undo;
 /// or is killed may already hold an address, and releasing none is no error. It is the last undo of all: an address is
 /// not free as long as a link may have it.
 ///
+/// A failed call is followed by no release where the addresses may be another ADD's: `lives` says whether the attachment has
+/// a link that this ADD has not made.
+///
 /// # Errors
 /// The IPAM plugin's own; code 110 if it gave no address.
-pub(crate) async fn take(ipam: Option<&Delegate<'_>>, txn: &Txn<Undo>) -> Result<Option<AddResult>, CniError> {
+pub(crate) async fn take(
+    ipam: Option<&Delegate<'_>>,
+    txn: &Txn<Undo>,
+    lives: &dyn Fn() -> bool,
+) -> Result<Option<AddResult>, CniError> {
     let Some(ipam) = ipam else { return Ok(None) };
     txn.push_last(Undo::Request);
     let answer = add(ipam).await;
@@ -34,7 +41,9 @@ pub(crate) async fn take(ipam: Option<&Delegate<'_>>, txn: &Txn<Undo>) -> Result
             // The rollback releases for a delegate that was killed; for one that answered with an error, DEL is called
             // here (SPEC 4).
             if !matches!(error.code, Code::TIMEOUT | Code::UNUSABLE_RESULT) {
-                release_after(&error, ipam).await;
+                if !ipam.is_all_or_nothing() && !is_duplicate(&error) && !lives() {
+                    release_after(&error, ipam).await;
+                }
                 txn.forget_last();
             }
             Err(error)
@@ -60,6 +69,12 @@ pub(crate) fn refuse_empty(lease: &AddResult, ipam: impl fmt::Display) -> Result
     }
 }
 
+/// Whether host-local of another build, or the reference's, refused a second address for the attachment: it has reserved nothing, and DEL
+/// would release the first one.
+fn is_duplicate(error: &CniError) -> bool {
+    error.msg.contains("duplicate allocation is not allowed")
+}
+
 /// Calls DEL of a delegate whose ADD failed. ADD's error is already reported, so a failure of DEL is only logged: the
 /// runtime calls DEL again.
 async fn release_after(error: &CniError, ipam: &Delegate<'_>) {
@@ -78,6 +93,12 @@ async fn release_after(error: &CniError, ipam: &Delegate<'_>) {
     if let Err(left) = ipam.del().await {
         tracing::warn!(%left, "DEL after the failed ADD of {} failed, too", ipam.name());
     }
+}
+
+/// Whether the address plugin says that it has no address for the attachment: host-local of this build, which reserves by
+/// attachment. Others need not know.
+pub(crate) async fn holds_none(ipam: &Delegate<'_>) -> bool {
+    ipam.is_all_or_nothing() && matches!(ipam.check().await, Err(error) if error.code == Code::CHECK_FAILED)
 }
 
 /// The part of a result that IPAM gave for this interface.

@@ -96,6 +96,12 @@ pub trait InterfacePlugin: Sized + 'static {
         host.into_iter().chain([(Side::Container, plan.names.container.clone())]).collect()
     }
 
+    /// The name of the node's link that attachments of the network share, if there is one: it is read together with the name of
+    /// the host's end before anything is changed.
+    fn shared_link(_conf: &Self::Conf) -> Option<&str> {
+        None
+    }
+
     /// Removes the attachment's link, if it is there, on the host or in the container.
     ///
     /// # Errors

@@ -8,11 +8,13 @@ use std::fmt;
 
 use cni_spec::{Attachment, CniError, Code};
 use filter::Known;
-use netops::link::Link;
+use netops::link::{self, Link};
 use netops::txn::{Failed, NodeUndo, Undoer, Why};
 use netops::{Kernel, OpError, unlink};
 use skel::Delegate;
 
+use crate::host_veth;
+use crate::own::LinkKind;
 use crate::pod::Pod;
 
 /// The undo of one change of ADD.
@@ -59,6 +61,8 @@ pub(crate) struct AddUndoer<'a> {
     pub(crate) attachment: &'a Attachment,
     /// The namespaces that it changed.
     pub(crate) pod: &'a Pod,
+    /// What its links are.
+    pub(crate) link: LinkKind,
     /// The IPAM plugin.
     pub(crate) ipam: Option<&'a Delegate<'a>>,
     /// `PATH`, for iptables.
@@ -72,7 +76,11 @@ impl Undoer for AddUndoer<'_> {
 
     async fn undo(&self, undo: &Undo) -> Result<(), String> {
         let undone = match undo {
-            Undo::Request if self.ipam.is_some_and(Delegate::waits_before_changes) => Ok(()),
+            Undo::Request if self.ipam.is_some_and(Delegate::is_all_or_nothing) => Ok(()),
+            Undo::Filter if self.lives(Made::default()) => Err(format!("masquerade and spoof guard stay {OTHERS}")),
+            Undo::Request | Undo::Lease if !self.releases_by_link() && self.lives(Made::default()) => {
+                Err(format!("the addresses stay held {OTHERS}"))
+            }
             // Undone last. DEL releases in the same order.
             Undo::Request | Undo::Lease if self.is_left.get() => {
                 Err("the addresses stay held for what is left".to_owned())
@@ -95,7 +103,46 @@ impl Undoer for AddUndoer<'_> {
     }
 }
 
+/// Why a rollback leaves what has only the attachment's name.
+const OTHERS: &str = "for a link of this attachment that another ADD made";
+
+/// The links that an ADD has made and that are still there.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Made {
+    /// The host's end of a veth.
+    pub(crate) has_host_end: bool,
+    /// The index of the container's link.
+    pub(crate) container: Option<u32>,
+}
+
 impl AddUndoer<'_> {
+    /// Whether the attachment has a link beside those that this ADD has made: then rules and addresses are that link's.
+    /// Where the links cannot be read, it may have one.
+    pub(crate) fn lives(&self, made: Made) -> bool {
+        self.has_link_beside(made).unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot see whether the attachment has another link");
+            true
+        })
+    }
+
+    /// By new connections: one that has failed may still have an answer to what it was asked.
+    fn has_link_beside(&self, made: Made) -> netops::error::Result<bool> {
+        match self.link {
+            LinkKind::Veth if made.has_host_end => Ok(false),
+            LinkKind::Veth => Ok(host_veth::find_living(&Kernel::host()?, self.attachment)?.is_some()),
+            LinkKind::ContainerOnly(_) => {
+                let alias = host_veth::alias(self.attachment);
+                let is_other = |link: &Link| Some(link.index) != made.container && link.alias.as_ref() == Some(&alias);
+                Ok(link::list(&Kernel::in_netns(&self.pod.netns)?, None)?.iter().any(is_other))
+            }
+        }
+    }
+
+    /// The release goes out by the link of this ADD, before that is deleted.
+    fn releases_by_link(&self) -> bool {
+        self.ipam.is_some_and(Delegate::releases_by_link)
+    }
+
     async fn release(&self) -> Result<(), CniError> {
         match self.ipam {
             Some(ipam) => ipam.del().await,

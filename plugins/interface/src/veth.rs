@@ -3,7 +3,7 @@
 //! Ours bears the attachment's mark, whatever prevResult or the container says. What the reference made has none: it is known
 //! by prevResult and what it is a port of, or by the container's end.
 
-use cni_spec::{AddResult, Attachment, CniError, Interface, NetworkName};
+use cni_spec::{AddResult, Attachment, CniError, Code, Interface, NetworkName};
 use netops::error::Result;
 use netops::link::{self, Kind, Link, Mac};
 use netops::sysctl::{self, Key};
@@ -43,6 +43,7 @@ pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link
     let name = match link::find(host, name).map_err(failed)? {
         // Ours, of a container that died with its namespace and is not all gone yet.
         Some(stale) if host_veth::is_of(stage.attachment, &stale) => {
+            refuse_living(host, stage.attachment)?;
             unlink::remove(&stale, None).map_err(failed)?;
             name
         }
@@ -50,6 +51,19 @@ pub(crate) fn create(stage: &Stage<'_>, veth: &Veth) -> std::result::Result<Link
         None => return Err(failed(error)),
     };
     link::create_veth(host, &link::Veth { name, ..new }).map_err(|error| explain(error, stage.master.as_ref()))
+}
+
+/// Refuses an attachment that has a host's end whose other end is in a namespace that exists.
+pub(crate) fn refuse_living(host: &Kernel, attachment: &Attachment) -> std::result::Result<(), CniError> {
+    let Some(link) = host_veth::find_living(host, attachment).map_err(failed)? else { return Ok(()) };
+    let Attachment { network, container_id, ifname } = attachment;
+    let msg = format!(
+        "cannot attach interface {ifname} of container {container_id} to network {network}: link {} has it already, in a \
+         namespace that exists",
+        link.name
+    );
+    Err(CniError::new(Code::EXISTS, msg)
+        .detail("Call DEL for this attachment first: ADD removes no link of a container that lives."))
 }
 
 fn explain(error: OpError, master: Option<&Link>) -> CniError {
@@ -112,9 +126,9 @@ pub enum Unmarked<'a> {
 /// # Errors
 /// What is still there, or could not be looked at.
 pub fn remove<R>(detaching: &Detaching<'_, R>, unmarked: Unmarked<'_>) -> Result<()> {
-    let Detaching { attachment, prev, netns, held, .. } = *detaching;
+    let Detaching { attachment, prev, netns, holds_none, held, .. } = *detaching;
     let host = Kernel::host()?;
-    match find(&host, attachment, Hints { prev, unmarked, netns })? {
+    match find(&host, attachment, Hints { prev, unmarked, netns, holds_none })? {
         Some(link) => unlink::remove_by(host, &link, held),
         None => Ok(()),
     }
@@ -129,6 +143,8 @@ struct Hints<'a> {
     unmarked: Unmarked<'a>,
     /// The container's namespace.
     netns: Option<&'a Netns>,
+    /// [`Detaching::holds_none`].
+    holds_none: bool,
 }
 
 fn find(host: &Kernel, attachment: &Attachment, hints: Hints<'_>) -> Result<Option<Link>> {
@@ -142,7 +158,7 @@ fn find(host: &Kernel, attachment: &Attachment, hints: Hints<'_>) -> Result<Opti
         return Ok(Some(link));
     }
     if let Some(link) =
-        hints.netns.map(|netns| find_in_container(host, attachment, hints.prev, netns)).transpose()?.flatten()
+        hints.netns.map(|netns| find_in_container(host, attachment, hints, netns)).transpose()?.flatten()
     {
         return Ok(Some(link));
     }
@@ -189,12 +205,7 @@ fn find_listed(
 
 /// The host's end by the container's: what the reference made has no mark. A marked end that is not the owner's
 /// belongs to another attachment, whose interface has this name: that ADD failed for it, and so does its DEL leave it.
-fn find_in_container(
-    host: &Kernel,
-    attachment: &Attachment,
-    prev: Option<&AddResult>,
-    netns: &Netns,
-) -> Result<Option<Link>> {
+fn find_in_container(host: &Kernel, attachment: &Attachment, hints: Hints<'_>, netns: &Netns) -> Result<Option<Link>> {
     let there = Kernel::in_netns(netns)?;
     let Some(container) = link::find(&there, attachment.ifname.as_str())?.filter(|link| link.kind == Kind::Veth) else {
         return Ok(None);
@@ -202,7 +213,7 @@ fn find_in_container(
     match pair::find_host_end(host, &there, netns, &container)? {
         Some(end) if host_veth::is_of(attachment, &end) => Ok(Some(end)),
         Some(end) if host_veth::is_marked(&end) => Ok(None),
-        _ if !is_credible(attachment, prev, netns, &container) => Ok(None),
+        _ if !hints.is_credible(attachment, netns, &container) => Ok(None),
         Some(end) => Ok(Some(end)),
         // Its other end is not the node's. What is the container's is deleted there, by its index there.
         None => match there.run(unlink::request(&(&container).into())) {
@@ -212,20 +223,31 @@ fn find_in_container(
     }
 }
 
-/// Whether a link without a mark, in the namespace that the runtime names, is the owner's. A mounted namespace is its
-/// container's. One that was found by a process may be another container's, as numbers of processes are used again: there
-/// only a link with the Ethernet address that ADD's result has is. What is left else ends with its namespace.
+/// Whether a link without a mark, in the namespace that the runtime names, is the attachment's. A mounted namespace is its
+/// container's, but the link may be of another container ID or network that has an address. A namespace that was found by
+/// a process may be another container's, as numbers of processes are used again: there only a link with the Ethernet
+/// address that ADD's result has is. What is left else ends with its namespace.
 #[must_use]
-pub fn is_credible(attachment: &Attachment, prev: Option<&AddResult>, netns: &Netns, container: &Link) -> bool {
-    if matches!(netns.is_by_process(), Ok(false)) {
-        return true;
+pub fn is_credible<R>(detaching: &Detaching<'_, R>, netns: &Netns, container: &Link) -> bool {
+    let Detaching { attachment, prev, holds_none, .. } = *detaching;
+    Hints { prev, unmarked: Unmarked::Alone, netns: Some(netns), holds_none }.is_credible(attachment, netns, container)
+}
+
+impl Hints<'_> {
+    fn is_credible(self, attachment: &Attachment, netns: &Netns, container: &Link) -> bool {
+        let (link, path) = (&container.name, netns.path().display());
+        if is_of_result(attachment, self.prev, container) {
+            return true;
+        }
+        if !matches!(netns.is_by_process(), Ok(false)) {
+            tracing::warn!(link, netns = %path, "left alone: nothing shows that it is this container's");
+            return false;
+        }
+        if self.holds_none {
+            tracing::warn!(link, netns = %path, "left alone: this attachment has no address, and no result shows its link");
+        }
+        !self.holds_none
     }
-    let is_known = is_of_result(attachment, prev, container);
-    if !is_known {
-        let (link, netns) = (&container.name, netns.path().display());
-        tracing::warn!(link, %netns, "left alone: nothing shows that it is this container's");
-    }
-    is_known
 }
 
 /// Whether the link has the Ethernet address of the container's interface in ADD's result.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use libcni::inventory::Life;
 use netops::link::Link;
-use netops::{Errno, Kernel, addr};
+use netops::{Kernel, pair};
 
 /// The namespaces that links of the node lead to, each looked at once.
 pub(crate) struct Peers<'a> {
@@ -30,9 +30,9 @@ impl<'a> Peers<'a> {
     }
 
     fn look(&self, id: i32) -> Life {
-        match addr::list_all(self.host, Some(id)) {
-            Ok(_) => Life::Lives,
-            Err(error) if error.os_errno() == Some(Errno::EINVAL) => Life::Gone,
+        match pair::namespace_exists(self.host, id) {
+            Ok(true) => Life::Lives,
+            Ok(false) => Life::Gone,
             Err(_) => Life::Unknown,
         }
     }

@@ -10,7 +10,8 @@ use std::os::fd::AsRawFd;
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::nsid::{NsidAttribute, NsidMessage};
 
-use crate::error::{OpError, Result};
+use crate::addr;
+use crate::error::{Errno, OpError, Result};
 use crate::kernel::{Kernel, Reply, Request};
 use crate::link::{self, Kind, Link};
 use crate::netns::Netns;
@@ -41,6 +42,30 @@ pub fn find_host_end(host: &Kernel, inside: &Kernel, netns: &Netns, container: &
 pub fn is_other_end_on_host(link: &Link, inside: &Kernel) -> Result<bool> {
     let own = Netns::current().map_err(|error| OpError::state("open", "the host's namespace", error.to_string()))?;
     names(link, inside, &own)
+}
+
+/// Whether the other end of a link of `net` is in another namespace, and that namespace exists. A namespace that is about to
+/// end still has its links for a moment, but its number leads nowhere.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn leads_to_a_namespace(net: &Kernel, link: &Link) -> Result<bool> {
+    match link.peer_netns_id {
+        Some(id @ 0..) => namespace_exists(net, id),
+        Some(_) | None => Ok(false),
+    }
+}
+
+/// Whether the namespace that has this number in `net` exists.
+///
+/// # Errors
+/// The kernel does not say.
+pub fn namespace_exists(net: &Kernel, id: i32) -> Result<bool> {
+    match addr::list_all(net, Some(id)) {
+        Ok(_) => Ok(true),
+        Err(error) if error.os_errno() == Some(Errno::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Whether the namespace that the link says its other end is in is `other`.

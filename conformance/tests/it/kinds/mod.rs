@@ -4,6 +4,7 @@ mod add;
 mod at_once;
 mod check;
 mod del;
+mod living;
 mod packets;
 mod renamed;
 mod service;
@@ -41,6 +42,12 @@ pub(crate) enum Place {
     Inside,
 }
 
+pub(crate) const BRIDGE: Kind = Kind {
+    name: "bridge",
+    feature: None,
+    place: Place::Pair,
+    own: |_| json!({"bridge": "br0", "isGateway": true, "ipMasq": true}),
+};
 pub(crate) const PTP: Kind = Kind { name: "ptp", feature: None, place: Place::Pair, own: |_| json!({"ipMasq": true}) };
 pub(crate) const MACVLAN: Kind =
     Kind { name: "macvlan", feature: Some(Feature::Macvlan), place: Place::Upon, own: |_| json!({"master": "uplink"}) };

@@ -40,8 +40,8 @@ impl Plugin for HostLocal {
     const NAME: &'static str = "host-local";
     const DELEGATES: bool = false;
     const EVENT_LOOP: EventLoop = EventLoop::WhenWaiting;
-    /// For the folder's lock.
-    const WAITS_BEFORE_CHANGES: bool = true;
+    /// ADD waits for the folder's lock alone, and releases what it reserved before it fails.
+    const ALL_OR_NOTHING: bool = true;
     type Conf = Conf;
     type Removal = Removal;
 

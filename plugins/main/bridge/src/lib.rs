@@ -51,6 +51,10 @@ impl InterfacePlugin for Bridge {
         plan::plan(&call.conf.own, call.attachment, state.mac, lease)
     }
 
+    fn shared_link(conf: &Conf) -> Option<&str> {
+        Some(conf.bridge.as_str())
+    }
+
     fn links(stage: &mut Stage<'_>, state: &State) -> Result<Vec<(Side, Link)>, CniError> {
         state.links(stage)
     }

@@ -119,7 +119,7 @@ fn arriving(device: &Device) -> String {
 /// # Errors
 /// It is not home.
 pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
-    let Detaching { attachment, removal, prev, netns: Some(netns), .. } = *detaching else { return Ok(()) };
+    let Detaching { attachment, removal, netns: Some(netns), .. } = *detaching else { return Ok(()) };
     let container = Kernel::in_netns(netns)?;
     let Some(link) = link::find(&container, attachment.ifname.as_str())? else { return Ok(()) };
     let alias = link.alias.clone().unwrap_or_default();
@@ -153,7 +153,7 @@ pub fn bring_unrecorded(detaching: &Detaching<'_, Removal>) -> Result<()> {
         );
         return Ok(());
     }
-    if !is_ours || !veth::is_credible(attachment, prev, netns, &link) {
+    if !is_ours || !veth::is_credible(detaching, netns, &link) {
         tracing::warn!(link = link.name, alias, "left in the container: nothing shows that it is the node's device");
         return Ok(());
     }

@@ -247,7 +247,7 @@ fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link
     }
     let Some(netns) = removing.find_netns()? else { return Ok(None) };
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
-    let found = link::find(&inside, removing.attachment.ifname.as_str()).map_err(failed)?;
+    let found = removing.find_link(&netns, &inside).map_err(failed)?;
     let end = |link: Link| pair::find_host_end(host, &inside, &netns, &link);
     Ok(found.map(end).transpose().map_err(failed)?.flatten())
 }

@@ -22,7 +22,7 @@ pub const ENTRY: Entry = Entry {
     name: "noop",
     versions: &SpecVersion::ALL,
     delegates: false,
-    waits_before_changes: false,
+    is_all_or_nothing: false,
     needs_link: false,
     handler: |call| Box::pin(async move { answer(call) }),
 };

@@ -12,7 +12,7 @@ use chained::{Call, ChainedPlugin, Preview, Removing, Shown, Timer, Txn, differs
 use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use interface::pod::Pod;
 use ipnetwork::IpNetwork;
-use netops::link::{self, Link};
+use netops::link::Link;
 use netops::route::whole::{self, Whole};
 use netops::route::{self, Route};
 use netops::rule::{self, Listed, Rule};
@@ -121,7 +121,7 @@ impl ChainedPlugin for Sbr {
         };
         let look = || {
             let inside = Kernel::in_netns(&netns)?;
-            let link = link::find(&inside, removing.attachment.ifname.as_str())?;
+            let link = removing.find_link(&netns, &inside)?;
             let rules = rules_to_remove(&inside, removing, link.as_ref())?;
             Ok((inside, link, rules))
         };

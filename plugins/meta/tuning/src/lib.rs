@@ -185,7 +185,7 @@ fn compare(link: &Link, wanted: &Settings) -> Result<(), CniError> {
 fn restore(removing: &Removing<'_, DataDir>, old: &Old) -> Result<(), CniError> {
     let Some(netns) = removing.find_netns()? else { return Ok(()) };
     let inside = Kernel::in_netns(&netns).map_err(failed)?;
-    let found = link::find(&inside, removing.attachment.ifname.as_str()).map_err(failed)?;
+    let found = removing.find_link(&netns, &inside).map_err(failed)?;
     found.map_or(Ok(()), |link| set(&inside, &link, old).map_err(failed))
 }
 

@@ -86,7 +86,7 @@ impl ChainedPlugin for VrfPlugin {
         let lock = lock("vrf");
         let mut errors: Vec<CniError> = lock.as_ref().err().cloned().into_iter().collect();
         let removed =
-            Kernel::in_netns(&netns).and_then(|inside| leave(&inside, name, removing.attachment.ifname.as_str()));
+            Kernel::in_netns(&netns).and_then(|inside| leave(&inside, name, removing.find_link(&netns, &inside)?));
         errors.extend(removed.err().map(failed));
         errors
     }
@@ -165,11 +165,11 @@ fn free_table(inside: &Kernel, is_taken: &dyn Fn(u32) -> bool) -> Result<u32, Cn
     Err(CniError::new(Code::KERNEL, format!("cannot choose a routing table in {}: none is free", inside.place())))
 }
 
-fn leave(inside: &Kernel, vrf: &LinkName, ifname: &str) -> netops::error::Result<()> {
+fn leave(inside: &Kernel, vrf: &LinkName, link: Option<Link>) -> netops::error::Result<()> {
     let Some(vrf) = link::find(inside, vrf.as_str())?.filter(|link| matches!(link.kind, Kind::Vrf(_))) else {
         return Ok(());
     };
-    if let Some(link) = link::find(inside, ifname)?.filter(|link| link.master == Some(vrf.index)) {
+    if let Some(link) = link.filter(|link| link.master == Some(vrf.index)) {
         let free = Settings { master: Some(0), ..Settings::default() };
         absent_is_done(inside.run(link::set(&(&link).into(), &free)))?;
     }
