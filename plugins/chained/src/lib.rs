@@ -9,7 +9,7 @@
 //! | [`site`] | the node and the container's namespace, opened once, when they are needed |
 //! | [`drive`] | the driver of the verbs |
 //! | [`undo`] | how a failed ADD takes its changes back |
-//! | [`mod@lock`] | a lock of the node for what all calls of a plugin share |
+//! | [`mod@lock`] | a lock for what all calls of a plugin in one container share |
 
 pub mod own;
 

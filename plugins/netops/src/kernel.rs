@@ -117,6 +117,9 @@ impl Request {
 /// The kernel's answer to one request: nothing, an object, or a list.
 pub(crate) type Reply = Vec<RouteNetlinkMessage>;
 
+/// The number of requests in one message.
+const AT_ONCE: usize = 100;
+
 impl Kernel {
     /// Opens a connection in the caller's own namespace, which errors call `the host`.
     ///
@@ -168,6 +171,11 @@ impl Kernel {
         Ok(())
     }
 
+    /// Sends all requests as [`Kernel::run_all`] does. One outcome for each, in order.
+    pub fn run_each(&self, requests: Vec<Request>) -> Vec<Result<()>> {
+        self.call_all(requests).into_iter().map(|outcome| outcome.map(drop)).collect()
+    }
+
     pub(crate) fn call(&self, request: Request) -> Result<Reply> {
         let once = || self.exchange(std::slice::from_ref(&request)).pop().unwrap_or(Outcome::Complete(Ok(Vec::new())));
         until_complete(LIST_DEADLINE, once).unwrap_or_else(|cause| Err(request.error(&self.place, cause)))
@@ -176,7 +184,8 @@ impl Kernel {
     /// One outcome for each request, in order. Lists must be read by [`Kernel::call`], which reads an interrupted list
     /// again.
     pub(crate) fn call_all(&self, requests: Vec<Request>) -> Vec<Result<Reply>> {
-        let outcomes = self.exchange(&requests).into_iter().zip(&requests);
+        // The answers of more would not fit into the queue.
+        let outcomes = requests.chunks(AT_ONCE).flat_map(|part| self.exchange(part)).zip(&requests);
         let whole = |(outcome, request): (Outcome, &Request)| match outcome {
             Outcome::Complete(outcome) => outcome,
             Outcome::Interrupted => Err(request.error(&self.place, Cause::Changing(Duration::ZERO))),

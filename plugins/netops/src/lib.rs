@@ -21,7 +21,7 @@
 //! | [`nft`] | a ruleset as data, applied in one transaction |
 //! | [`conntrack`] | UDP flows forgotten, by where they were sent |
 //! | [`lock`], [`mod@file`] | the one file lock; files written all or not at all |
-//! | [`boot`] | which boot of the machine this is |
+//! | [`boot`], [`program`] | which boot of the machine this is; a child's input, output and end |
 //! | [`txn`] | undoes what a failed, cancelled or panicking plan has done |
 //! | [`error`] | [`OpError`]: operation, object, place, errno, extended ack |
 //! | [`feature`] | what a kernel may lack, with its module and config option |
@@ -67,6 +67,7 @@ pub mod lock;
 pub mod file;
 
 pub mod boot;
+pub mod program;
 
 pub mod txn;
 

@@ -8,13 +8,19 @@ use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nix::libc::{O_NOFOLLOW, O_NONBLOCK};
+use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc::{self, O_NOFOLLOW, O_NONBLOCK};
 
 use crate::error::{Cause, Held, OpError, Result};
+use crate::netns::Netns;
 
 const REQUEST: &str = "flock LOCK_EX";
+
+/// How often a lock is asked for where nothing can wait for it.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// The suite's files of the node that need not outlive a boot. What a container can open, such as its own namespace, it
 /// could lock for ever; this folder is root's.
@@ -45,9 +51,28 @@ impl Lock {
     /// # Errors
     /// As [`Lock::take`]; the folder cannot be created.
     pub fn of_node(name: &str, deadline: Duration) -> Result<Self> {
-        let made = DirBuilder::new().recursive(true).mode(0o755).create(FOLDER);
-        made.map_err(|error| OpError::io("create", FOLDER, &error))?;
-        Self::take(&Path::new(FOLDER).join(format!("{name}.lock")), 0o600, deadline)
+        Self::take(&node_path(name)?, 0o600, deadline)
+    }
+
+    /// Takes a lock of the node for one network namespace, so that calls in others do not wait: a byte of `/run/cni/NAME.lock`
+    /// (`F_OFD_SETLK`), by the namespace's inode number, which no other namespace has at the time.
+    ///
+    /// # Errors
+    /// As [`Lock::of_node`].
+    pub fn of_netns(name: &str, netns: &Netns, deadline: Duration) -> Result<Self> {
+        let path = node_path(name)?;
+        let file = open(&path, 0o600)?;
+        let [_, inode] = netns.identity().numbers();
+        let range = byte(inode);
+        let attempt = || match fcntl(&file, FcntlArg::F_OFD_SETLK(&range)) {
+            Ok(_) => Ok(true),
+            Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
+            Err(errno) => Err(OpError::errno("take", object(&path), errno).request("fcntl F_OFD_SETLK")),
+        };
+        match ask_until(&attempt, deadline)? {
+            true => Ok(Self { file, path }),
+            false => Err(held(&file, &path, deadline)),
+        }
     }
 
     /// Takes the lock as [`Lock::take`] does, without waiting; `None` if another process holds it.
@@ -97,6 +122,20 @@ pub fn find_holder(path: &Path) -> Option<String> {
     holder_of(&path.metadata().ok()?)
 }
 
+/// The path of a lock of the node; its folder exists then.
+fn node_path(name: &str) -> Result<PathBuf> {
+    let made = DirBuilder::new().recursive(true).mode(0o755).create(FOLDER);
+    made.map_err(|error| OpError::io("create", FOLDER, &error))?;
+    Ok(Path::new(FOLDER).join(format!("{name}.lock")))
+}
+
+fn byte(place: u64) -> libc::flock {
+    // The constants of libc have the type that its functions take, the field of the structure is shorter.
+    let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();
+    let start = libc::off_t::try_from(place).unwrap_or_default();
+    libc::flock { l_type: short(libc::F_WRLCK), l_whence: short(libc::SEEK_SET), l_start: start, l_len: 1, l_pid: 0 }
+}
+
 fn open(path: &Path, bits: u32) -> Result<File> {
     let failed = |error: &std::io::Error| OpError::io("open", object(path), error).request("open O_CREAT");
     let mut options = OpenOptions::new();
@@ -142,22 +181,33 @@ fn wait(file: &File, path: &Path, deadline: Duration) -> Result<()> {
     let failed = |error: &std::io::Error| OpError::io("take", object(path), error).request(REQUEST);
     let waiter = file.try_clone().map_err(|error| failed(&error))?;
     let (sender, receiver) = mpsc::channel();
-    std::thread::Builder::new()
-        .name("flock".into())
-        .stack_size(128 * 1024)
-        .spawn(move || {
-            // After the deadline the receiver is gone. The lock is released with `waiter`.
-            drop(sender.send(fs2::FileExt::lock_exclusive(&waiter)));
-        })
-        .map_err(|error| failed(&error))?;
-    match receiver.recv_timeout(deadline) {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(failed(&error)),
-        Err(_deadline) => {
-            let held = Held { holder: holder(file), waited: deadline };
-            Err(OpError::new("take", object(path), Cause::Held(Box::new(held))).request(REQUEST))
+    let thread = std::thread::Builder::new().name("flock".into()).stack_size(128 * 1024).spawn(move || {
+        // After the deadline the receiver is gone. The lock is released with `waiter`.
+        drop(sender.send(fs2::FileExt::lock_exclusive(&waiter)));
+    });
+    let is_taken = match thread {
+        Ok(_waits) => receiver.recv_timeout(deadline).ok().transpose().map_err(|error| failed(&error))?.is_some(),
+        // The cgroup has no room for a thread.
+        Err(_) => ask_until(&|| attempt(file, path), deadline)?,
+    };
+    if is_taken { Ok(()) } else { Err(held(file, path, deadline)) }
+}
+
+fn held(file: &File, path: &Path, deadline: Duration) -> OpError {
+    let held = Held { holder: holder(file), waited: deadline };
+    OpError::new("take", object(path), Cause::Held(Box::new(held))).request(REQUEST)
+}
+
+/// Asks for a lock until the deadline. `false`: it was held all the time.
+fn ask_until(attempt: &dyn Fn() -> Result<bool>, deadline: Duration) -> Result<bool> {
+    let start = Instant::now();
+    while !attempt()? {
+        if start.elapsed() > deadline {
+            return Ok(false);
         }
+        std::thread::sleep(PAUSE);
     }
+    Ok(true)
 }
 
 /// The kernel writes `/proc/locks` one page at a time and skips lines if locks before them are released meanwhile. So
@@ -221,6 +271,19 @@ mod tests {
         drop(first);
         assert_eq!(receiver.recv().unwrap(), "taken");
         second.join().unwrap();
+    }
+
+    #[test]
+    fn locks_of_two_namespaces_do_not_wait_for_each_other() {
+        let node = testns::Node::new();
+        let [one, other] = [node.container(), node.container()].map(|pod| Netns::open(pod.namespace().path()).unwrap());
+        let name = format!("netops-test-{}", std::process::id());
+        let take = |netns| Lock::of_netns(&name, netns, Duration::from_millis(30));
+        let held = take(&one).unwrap();
+        take(&other).unwrap();
+        assert!(matches!(take(&one).unwrap_err().cause, Cause::Held(_)));
+        drop(held);
+        take(&one).unwrap();
     }
 
     #[test]

@@ -8,7 +8,6 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use crate::addr::family;
 use crate::error::Result;
 use crate::kernel::{Kernel, Request};
-use crate::route::MAIN_TABLE;
 
 /// A rule that routes packets from these addresses by one table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,11 +127,23 @@ fn read(message: &RuleMessage) -> Listed {
 /// # Errors
 /// As [`list`] and [`crate::route::list`].
 pub fn free_table(net: &Kernel, first: u32) -> Result<Option<u32>> {
-    let mut taken = std::collections::BTreeSet::from([MAIN_TABLE]);
-    for ipv6 in [false, true] {
-        taken.extend(list(net, ipv6)?.into_iter().filter_map(|rule| rule.table));
-        taken.extend(crate::route::list(net, None, None, ipv6)?.into_iter().filter_map(|route| route.table));
-    }
+    let rules = [list(net, false)?, list(net, true)?];
+    free_table_beside(net, first, &|table| rules.iter().flatten().any(|rule| rule.table == Some(table)))
+}
+
+/// As [`free_table`], where the rules are known: whether one names a table. Asks the kernel for the routes of the tables that
+/// may be free, and not for all routes.
+///
+/// # Errors
+/// As [`crate::route::list`].
+pub fn free_table_beside(net: &Kernel, first: u32, is_named: &dyn Fn(u32) -> bool) -> Result<Option<u32>> {
     // RT_TABLE_DEFAULT, MAIN and LOCAL have rules, unless an administrator deleted them.
-    Ok((first.max(1)..=u32::MAX).find(|table| !matches!(table, 253..=255) && !taken.contains(table)))
+    for table in (first.max(1)..=u32::MAX).filter(|table| !matches!(table, 253..=255) && !is_named(*table)) {
+        let mut routes = crate::route::list(net, None, Some(table), false)?;
+        routes.extend(crate::route::list(net, None, Some(table), true)?);
+        if !routes.iter().any(|route| route.table == Some(table)) {
+            return Ok(Some(table));
+        }
+    }
+    Ok(None)
 }

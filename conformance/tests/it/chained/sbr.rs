@@ -440,3 +440,93 @@ fn check_of_the_interface_plugin_passes_behind_sbr_and_vrf() {
         }
     }
 }
+
+/// The kernel makes one IPv6 route of two interfaces' default routes, with a next hop on each.
+#[test]
+fn of_a_route_that_two_interfaces_share_only_the_own_next_hop_moves() {
+    let node = node();
+    let pod = node.container();
+    bridged(&node, &pod);
+    let before = second(&node, &pod);
+    ip_route(&pod, &["-6", "route", "append", "default", "via", "fd08::1", "dev", "net1", "metric", "1024"]);
+    let shown = ip_route(&pod, &["-6", "route", "show", "default"]);
+    assert!(
+        shown.contains("nexthop via fd07::1 dev eth0") && shown.contains("nexthop via fd08::1 dev net1"),
+        "{shown}"
+    );
+    let inside = pod.namespace().snapshot();
+    let attached = Attached::add(&node, &behind(&before, config(json!({"name": "second"}))), pod.attachment_as("net1"));
+    attached.check().ok();
+    let shown = ip_route(&pod, &["-6", "route", "show", "default"]);
+    assert!(shown.contains("via fd07::1 dev eth0") && !shown.contains("net1"), "{shown}");
+    let shown = ip_route(&pod, &["-6", "route", "show", "table", "101"]);
+    assert!(shown.contains("default via fd08::1 dev net1") && !shown.contains("eth0"), "{shown}");
+    // An ADD that fails leaves both next hops.
+    attached.del().ok();
+    ip_route(&pod, &["-6", "route", "append", "default", "via", "fd08::1", "dev", "net1", "metric", "1024"]);
+    assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+    let add = Call::new(Verb::Add, behind(&before, config(json!({"name": "second"}))), pod.attachment_as("net1"));
+    let changes = add.trace(&node).messages.len();
+    node.call(Verb::Del, config(json!({"name": "second"})), pod.attachment_as("net1")).ok();
+    ip_route(&pod, &["-6", "route", "append", "default", "via", "fd08::1", "dev", "net1", "metric", "1024"]);
+    add.refuse(&node, changes).reply.fails();
+    assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+}
+
+/// ptp's route to the subnet is by the gateway, and the gateway's is a route to its address alone.
+#[test]
+fn with_source_hints_the_subnet_stays_reachable_behind_ptp() {
+    let node = node();
+    let pod = node.container();
+    let ipam = with(crate::configs::dual(), json!({"routes": [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}]}));
+    let before =
+        Attached::add(&node, &json!({"cniVersion": "1.0.0", "name": "net", "type": "ptp", "ipam": ipam}), &pod);
+    pod.namespace().wait_for_addresses();
+    let main = |family| ip_route(&pod, &[family, "route", "show", "table", "main"]);
+    Attached::add(&node, &behind(&before, config(json!({"addSourceHints": true}))), &pod).check().ok();
+    let (ipv4, ipv6) = (main("-4"), main("-6"));
+    assert!(ipv4.contains("10.7.0.0/24 via 10.7.0.1 dev eth0 src 10.7.0.2"), "{ipv4}");
+    assert!(ipv4.contains("10.7.0.1 dev eth0 scope link src 10.7.0.2") && !ipv4.contains("default"), "{ipv4}");
+    assert!(ipv6.contains("fd07::/64 via fd07::1 dev eth0") && ipv6.contains("src fd07::2"), "{ipv6}");
+    assert!(!ipv6.contains("default"), "{ipv6}");
+}
+
+/// Each table is read once, and routes are copied many at a time.
+#[test]
+fn many_addresses_and_routes_take_few_messages() {
+    let node = node();
+    let pod = node.container();
+    let ranges: Vec<Value> = (0..20).map(|n| json!([{"subnet": format!("10.{n}.0.0/24")}])).collect();
+    let ipam = json!({"type": "host-local", "ranges": ranges});
+    let before = Attached::add(&node, &bridge(json!({"isGateway": true, "ipam": ipam})), &pod);
+    for n in 0..120 {
+        ip_route(&pod, &["route", "add", &format!("192.0.{n}.0/24"), "via", "10.0.0.1", "dev", "eth0"]);
+        ip_route(&pod, &["route", "add", &format!("198.18.{n}.0/24"), "dev", "eth0"]);
+    }
+    let traced = Call::new(Verb::Add, behind(&before, full()), &pod).trace(&node);
+    traced.reply.ok();
+    let sends = traced.counts()["sendto"];
+    assert!(sends < 300, "{sends} sends");
+    for n in [0, 7, 19] {
+        let shown = ip_route(&pod, &["route", "show", "table", &(100 + n).to_string()]);
+        let by_gateway = shown.lines().filter(|line| line.starts_with("192.0.")).count();
+        let on_link = shown.lines().filter(|line| line.starts_with("198.18.")).count();
+        assert_eq!((by_gateway, on_link), (if n == 0 { 120 } else { 0 }, 120), "table of address {n}");
+    }
+    assert!(!ip_route(&pod, &["route", "show", "table", "main"]).contains("eth0"));
+}
+
+/// As the reference: nodes with a read-only root have no place for a lock.
+#[test]
+fn a_folder_of_locks_that_cannot_be_written_is_no_obstacle() {
+    use nix::mount::{MsFlags, mount};
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    std::fs::create_dir_all("/run/cni").unwrap();
+    mount(Some("none"), "/run/cni", Some("tmpfs"), MsFlags::MS_RDONLY, Some("size=4k")).unwrap();
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    attached.check().ok();
+    attached.del().ok();
+    assert!(rules(pod.namespace()).is_empty());
+}

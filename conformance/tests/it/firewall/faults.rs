@@ -66,3 +66,29 @@ fn add_of_firewall_with_any_failed_call_leaves_nothing() {
     }
     at_each_point(|call, node, n| call.fail_step(node, n, errno), true);
 }
+
+/// A full cgroup of processes, or a seccomp profile without clone3: only the system bus, where there is one, needs a thread.
+#[test]
+fn where_no_thread_can_be_made_calls_work_or_say_so() {
+    use testns::trace::Fate;
+    let node = node();
+    let pod = node.container();
+    let previous = made_up("cni0", &["10.1.0.2/24"]);
+    let config = with(config(json!({"backend": null})), json!({"prevResult": previous}));
+    let no_thread = |call: &Syscall| call.makes_thread().then_some(Errno::EAGAIN);
+    let call =
+        |verb| Call::new(verb, &config, &pod).try_traced(&node, Some((1, Fate::FailWhere(no_thread)))).expect("an end");
+    for verb in [Verb::Add, Verb::Check, Verb::Del] {
+        let traced = call(verb);
+        traced.reply.ok();
+        assert!(traced.hit.is_none(), "{verb:?} made a thread");
+    }
+    std::fs::create_dir_all("/run/dbus").unwrap();
+    let _bus = std::os::unix::net::UnixListener::bind("/run/dbus/system_bus_socket").unwrap();
+    for verb in [Verb::Add, Verb::Check, Verb::Del] {
+        let traced = call(verb);
+        let failure = traced.reply.fails_with(11);
+        assert!(failure.msg.contains("no thread can be made"), "{failure:?}");
+        assert!(traced.hit.is_some());
+    }
+}

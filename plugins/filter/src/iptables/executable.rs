@@ -1,15 +1,14 @@
 //! Runs the programs of iptables: found in PATH, then in the system's folders; with input on stdin and a deadline.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
-use netops::OpError;
 use netops::error::{Cause, Result};
+use netops::{OpError, program};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
@@ -111,7 +110,7 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
     let object = format!("{} {}", program.0.display(), args.join(" "));
     tracing::debug!(object, input, "running");
     let failed = |e: &std::io::Error| OpError::io(RUN, object.clone(), e);
-    let child = Command::new(&program.0)
+    let mut child = Command::new(&program.0)
         .args(args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -120,22 +119,13 @@ fn run(program: &Program, args: &[&str], input: &str) -> Result<String> {
         .process_group(0)
         .spawn()
         .map_err(|e| failed(&e))?;
-    let group = Pid::from_raw(child.id().cast_signed());
-    let input = input.to_owned();
-    let (sender, receiver) = mpsc::channel();
-    let waiter = std::thread::spawn(move || {
-        let mut child = child;
-        // A child that does not read all of its input explains that on stderr.
-        child.stdin.take().map(|mut stdin| stdin.write_all(input.as_bytes()));
-        sender.send(child.wait_with_output()).ok();
-    });
-    let Ok(output) = receiver.recv_timeout(DEADLINE) else {
-        // The waiter has not reaped the child, so the pid is still the child's.
-        killpg(group, Signal::SIGKILL).ok();
-        waiter.join().ok();
+    let output = program::finish(&mut child, input.as_bytes(), DEADLINE);
+    let Some(output) = output.map_err(|e| failed(&e))? else {
+        // The child is not reaped yet, so the pid is still the child's.
+        killpg(Pid::from_raw(child.id().cast_signed()), Signal::SIGKILL).ok();
+        child.wait().ok();
         return Err(OpError::new(RUN, object, Cause::Timeout(DEADLINE)));
     };
-    let output = output.map_err(|e| failed(&e))?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }

@@ -3,18 +3,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::sync::mpsc;
 use std::time::Duration;
 
 use cni_spec::{CniError, Code};
 use interface::{conf::invalid, failed};
-use netops::OpError;
 use netops::error::Cause;
 use netops::link::tun::Tap;
 use netops::link::{Link, Place, Settings, Target, run_and_get, set};
-use netops::unlink;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use netops::{OpError, program, unlink};
 
 /// How long `ip` may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -82,18 +78,14 @@ fn run(command: &mut Command, label: &str, object: &str) -> Result<(), CniError>
     // The label is for this one program.
     let reset = std::fs::write(NEXT_LABEL, "");
     let io = |error: &std::io::Error| failed(OpError::io("run", object, error));
-    let child = spawned.map_err(|error| io(&error))?;
-    let pid = Pid::from_raw(child.id().cast_signed());
-    let (sender, receiver) = mpsc::channel();
-    let waiter = std::thread::spawn(move || sender.send(child.wait_with_output()).ok());
-    let output = receiver.recv_timeout(DEADLINE);
-    if output.is_err() {
-        // The waiter has not reaped it, so the number is still the child's.
-        kill(pid, Signal::SIGKILL).ok();
-    }
-    waiter.join().ok();
-    let Ok(output) = output else { return Err(failed(OpError::new("run", object, Cause::Timeout(DEADLINE)))) };
-    let Output { status, stderr, .. } = output.map_err(|error| io(&error))?;
+    let mut child = spawned.map_err(|error| io(&error))?;
+    let output = program::finish(&mut child, b"", DEADLINE).map_err(|error| io(&error))?;
+    let Some(output) = output else {
+        child.kill().ok();
+        child.wait().ok();
+        return Err(failed(OpError::new("run", object, Cause::Timeout(DEADLINE))));
+    };
+    let Output { status, stderr, .. } = output;
     reset.map_err(|error| io(&error))?;
     match status.success() {
         true => Ok(()),

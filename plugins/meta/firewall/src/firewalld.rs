@@ -42,22 +42,34 @@ pub(crate) enum Answer {
 
 impl Firewalld {
     /// Connects to the system bus, if there is one, and firewalld is on it.
-    pub(crate) fn find() -> Option<Self> {
+    ///
+    /// # Errors
+    /// The system bus cannot be asked, as no thread can be made.
+    pub(crate) fn find() -> Result<Option<Self>, std::io::Error> {
+        let path = match rustbus::get_system_bus_path() {
+            Ok(path) => path,
+            Err(error) => {
+                tracing::debug!(%error, "no system bus");
+                return Ok(None);
+            }
+        };
         let (sender, receiver) = mpsc::channel();
-        std::thread::spawn(move || {
-            let connected = rustbus::get_system_bus_path().and_then(|path| DuplexConn::connect_to_bus(path, false));
-            sender.send(connected).ok();
-        });
-        let connected = match receiver.recv_timeout(CONNECT_DEADLINE) {
-            Ok(connected) => connected,
+        std::thread::Builder::new().spawn(move || sender.send(DuplexConn::connect_to_bus(path, false)).ok())?;
+        match receiver.recv_timeout(CONNECT_DEADLINE) {
+            Ok(connected) => {
+                Ok(connected.inspect_err(|error| tracing::debug!(%error, "no system bus")).ok().and_then(Self::on))
+            }
             Err(_) => {
                 tracing::warn!(
                     "the system bus has not answered within {CONNECT_DEADLINE:?}: going on without firewalld"
                 );
-                return None;
+                Ok(None)
             }
-        };
-        let mut conn = connected.inspect_err(|error| tracing::debug!(%error, "no system bus")).ok()?;
+        }
+    }
+
+    /// firewalld, if it is on this bus.
+    fn on(mut conn: DuplexConn) -> Option<Self> {
         conn.send_hello(Timeout::Duration(CONNECT_DEADLINE)).ok()?;
         let mut found = Self(conn);
         let mut ask =

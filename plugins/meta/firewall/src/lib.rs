@@ -158,11 +158,15 @@ impl ChainedPlugin for Firewall {
             return errors;
         }
         // A firewalld that has ended has forgotten its sources.
-        if let Some(mut firewalld) = Firewalld::find() {
-            for address in addresses {
-                let removed = firewalld.call(Method::Remove, zone, address);
-                errors.extend(removed.err().map(|why| not_in_zone("remove", address, zone, &why)));
+        match look_for_firewalld() {
+            Ok(None) => {}
+            Ok(Some(mut firewalld)) => {
+                for address in addresses {
+                    let removed = firewalld.call(Method::Remove, zone, address);
+                    errors.extend(removed.err().map(|why| not_in_zone("remove", address, zone, &why)));
+                }
             }
+            Err(error) => errors.push(error),
         }
         errors
     }
@@ -236,12 +240,21 @@ fn expect_one_backend(filter: &mut Filter, conf: &Conf) -> Result<(), CniError> 
 fn find_firewalld(backend: Backend) -> Result<Option<Firewalld>, CniError> {
     match backend {
         Backend::Iptables | Backend::Nftables => Ok(None),
-        Backend::Found => Ok(Firewalld::find()),
-        Backend::Firewalld => Firewalld::find().map(Some).ok_or_else(|| {
+        Backend::Found => look_for_firewalld(),
+        Backend::Firewalld => look_for_firewalld()?.map(Some).ok_or_else(|| {
             CniError::new(Code::TRY_AGAIN, "cannot use backend firewalld: it is not on the system bus")
                 .detail("Start firewalld, or use backend iptables.")
         }),
     }
+}
+
+/// firewalld, if it runs.
+fn look_for_firewalld() -> Result<Option<Firewalld>, CniError> {
+    Firewalld::find().map_err(|error| {
+        let msg = format!("cannot ask the system bus for firewalld: no thread can be made: {error}");
+        CniError::new(Code::TRY_AGAIN, msg)
+            .detail("Raise the limit of processes (pids.max of the runtime's cgroup), or set key backend to iptables.")
+    })
 }
 
 fn not_in_zone(verb: &str, address: IpAddr, zone: &str, why: &str) -> CniError {
@@ -343,7 +356,7 @@ impl fmt::Display for Source {
 
 impl chained::Undo for Source {
     fn run(&self, _site: &chained::Site<'_>) -> Result<(), String> {
-        match Firewalld::find() {
+        match Firewalld::find().map_err(|error| error.to_string())? {
             None => Ok(()),
             Some(mut firewalld) => firewalld.call(Method::Remove, &self.zone, self.address).map(drop),
         }

@@ -3,17 +3,19 @@
 use std::fmt;
 
 use chained::{Site, Undo};
-use netops::Errno;
 use netops::route::whole::{self, Whole};
 use netops::rule::{self, Rule};
+use netops::{Errno, OpError};
 
 /// A change of ADD.
 #[derive(Debug)]
 pub enum Change {
     /// A rule that was not there.
     AddedRule(Rule),
-    /// A route that was not there, such as a copy in another table.
+    /// A route that was not there.
     Added(Whole),
+    /// Copies of routes in this table.
+    Copied(u32, Vec<Whole>),
     /// A route that was deleted from the main table.
     Deleted(Whole),
 }
@@ -23,6 +25,7 @@ impl fmt::Display for Change {
         match self {
             Self::AddedRule(rule) => write!(f, "rule {rule} deleted"),
             Self::Added(route) => write!(f, "route {route} deleted"),
+            Self::Copied(table, _) => write!(f, "copies of routes in table {table} deleted"),
             Self::Deleted(route) => write!(f, "route {route} restored"),
         }
     }
@@ -31,14 +34,19 @@ impl fmt::Display for Change {
 impl Undo for Change {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
         let pod = site.pod().map_err(|error| error.to_string())?;
+        let is_undone = |error: &OpError| error.is_absent() || error.os_errno() == Some(Errno::EEXIST);
         let done = match self {
             Self::AddedRule(rule) => pod.container.run(rule::delete(rule)),
             Self::Added(route) => pod.container.run(whole::delete(route)),
+            Self::Copied(_, routes) => {
+                let outcomes = pod.container.run_each(routes.iter().rev().map(whole::delete).collect());
+                outcomes.into_iter().filter_map(Result::err).find(|error| !is_undone(error)).map_or(Ok(()), Err)
+            }
             // Beside other interfaces' routes to the same place.
             Self::Deleted(route) => pod.container.run(whole::add(route)),
         };
         match done {
-            Err(error) if !error.is_absent() && error.os_errno() != Some(Errno::EEXIST) => Err(error.to_string()),
+            Err(error) if !is_undone(&error) => Err(error.to_string()),
             Ok(()) | Err(_) => Ok(()),
         }
     }

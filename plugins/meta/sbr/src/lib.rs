@@ -3,6 +3,7 @@
 
 pub mod change;
 pub mod conf;
+mod moving;
 mod tables;
 
 use std::collections::BTreeSet;
@@ -13,13 +14,14 @@ use cni_spec::{AddResult, CniError, Code, Ip, Route as ResultRoute};
 use interface::pod::Pod;
 use ipnetwork::IpNetwork;
 use netops::link::Link;
+use netops::route;
 use netops::route::whole::{self, Whole};
-use netops::route::{self, Route};
 use netops::rule::{self, Listed, Rule};
 use netops::{Errno, Kernel, OpError, addr};
 
 use crate::change::Change;
 use crate::conf::{Conf, Removal};
+use crate::moving::{Moving, is_default};
 
 /// The first table that may be chosen, as in the reference.
 const FIRST_TABLE: u32 = 100;
@@ -42,27 +44,28 @@ impl ChainedPlugin for Sbr {
         }
         let own = &call.conf.own;
         let pod = call.site.pod()?;
-        let _lock = lock(Self::NAME)?;
+        let _lock = lock(Self::NAME, &pod.netns)?;
         let inside = &pod.container;
+        let mut rules = Rules::read(inside)?;
         if let Some(table) = own.table {
-            return ips.iter().try_for_each(|ip| direct(inside, txn, ip.address.ip(), table));
+            return ips.iter().try_for_each(|ip| rules.direct(txn, ip.address.ip(), table));
         }
         let link = call.attached.link(pod)?;
         let routes = routes_of(inside, &link, &ips)?;
         let prev_routes = &call.attached.result.routes;
-        let moving = Moving { inside, txn, own, link: &link, ips: &ips, routes: &routes, prev_routes };
+        let moving = Moving::new(inside, txn, own, &link, &ips, &routes, prev_routes);
         let mut first = FIRST_TABLE;
         for ip in &ips {
-            let (table, is_earlier) = table_for(inside, &link, own, ip, first)?;
+            let (table, is_earlier) = rules.table_for(&link, own, ip, first)?;
             // The rule first: DEL finds the table by it. While that is empty, packets take the routes that they took before.
-            direct(inside, txn, ip.address.ip(), table)?;
+            rules.direct(txn, ip.address.ip(), table)?;
             let timer = Timer::start();
             moving.fill(table, ip, is_earlier)?;
             timer.end("fill table");
-            first = table.saturating_add(1);
+            first = if is_earlier { first } else { table.saturating_add(1) };
             txn.checkpoint().await;
         }
-        clear_main(inside, txn, own, &ips, &routes)
+        moving.clear_main()
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
@@ -175,141 +178,49 @@ fn gateway_of(gateways: &[IpAddr], ip: &Ip) -> Option<IpAddr> {
     gateways.iter().copied().find(|gateway| gateway.is_ipv4() == ip.address.is_ipv4()).or(ip.gateway)
 }
 
-/// The table that an earlier ADD chose for the address, or a free one from `first` on; and whether it is an earlier one's.
-fn table_for(inside: &Kernel, link: &Link, own: &Conf, ip: &Ip, first: u32) -> Result<(u32, bool), CniError> {
-    let address = ip.address.ip();
-    for (_, table) in tables::rules_of(inside, address).map_err(failed)? {
-        let gateway = gateway_of(&own.gateways, ip);
-        if tables::is_own(inside, Some(link.index), table, address, gateway).map_err(failed)? {
-            return Ok((table, true));
-        }
-    }
-    let free = rule::free_table(inside, first).map_err(failed)?.ok_or_else(|| no_table(inside))?;
-    Ok((free, false))
-}
-
 fn no_table(inside: &Kernel) -> CniError {
     CniError::new(Code::KERNEL, format!("cannot choose a routing table in {}: none is free", inside.place()))
 }
 
-/// Has packets from the address routed by the table.
-fn direct(inside: &Kernel, txn: &Txn, ip: IpAddr, table: u32) -> Result<(), CniError> {
-    if tables::rules_of(inside, ip).map_err(failed)?.iter().any(|(_, found)| *found == table) {
-        return Ok(());
-    }
-    let rule = Rule { source: single(ip), table, priority: None };
-    txn.push(Box::new(Change::AddedRule(rule)));
-    inside.run(rule::add(&rule)).map_err(failed)
-}
-
-/// An interface whose routes go to tables of its addresses.
-struct Moving<'a> {
+/// The rules of both families, read once, with those that ADD makes.
+struct Rules<'a> {
     inside: &'a Kernel,
-    txn: &'a Txn,
-    own: &'a Conf,
-    link: &'a Link,
-    ips: &'a [&'a Ip],
-    routes: &'a [Whole],
-    /// Those of prevResult.
-    prev_routes: &'a [ResultRoute],
+    all: Vec<Listed>,
 }
 
-impl Moving<'_> {
-    /// Fills the table of an address: the default route, and a copy of the interface's routes. A route that belongs to the subnet
-    /// of one of the addresses is copied to its table alone; others to all of the family.
-    fn fill(&self, table: u32, ip: &Ip, is_earlier: bool) -> Result<(), CniError> {
-        let Self { inside, txn, own, link, ips, routes, prev_routes } = *self;
-        let ipv6 = ip.address.is_ipv6();
-        let belongs = |route: &Whole, ip: &Ip| {
-            let hop =
-                |hop: &Route| [hop.source, hop.gateway].into_iter().flatten().any(|near| ip.address.contains(near));
-            route.hops().iter().any(hop)
-        };
-        let is_wanted = |route: &&Whole| {
-            let is_of_family = route.dst().is_some_and(|dst| dst.is_ipv6() == ipv6);
-            is_of_family && (belongs(route, ip) || !ips.iter().any(|ip| belongs(route, ip)))
-        };
-        // On-link routes first: the others' gateways are reached by them.
-        let mut copies: Vec<Whole> = routes.iter().filter(is_wanted).map(|route| route.in_table(table)).collect();
-        copies.reverse();
-        if let Some(gateway) = gateway_of(&own.gateways, ip) {
-            // By prevResult DEL knows that the main table had a default route, and a copy takes the place of the own one. Without
-            // it, or where that is by another gateway, both are there.
-            let is_default_of_prev = prev_routes.iter().any(|route| route.is_default() && route.dst.is_ipv6() == ipv6);
-            let is_replaced = own.gateways.contains(&gateway);
-            let is_beside = copies.iter().any(is_default) && (is_replaced || !is_default_of_prev);
-            if is_beside {
-                for copy in copies.iter_mut().filter(|copy| is_default(copy)) {
-                    *copy = copy.with_metric(copy.metric().saturating_add(1));
-                }
-            }
-            // A second one of an earlier ADD may have another metric.
-            if !is_earlier || !tables::has_default(inside, link.index, table, gateway).map_err(failed)? {
-                self.add_default(table, gateway, is_beside)?;
+impl<'a> Rules<'a> {
+    fn read(inside: &'a Kernel) -> Result<Self, CniError> {
+        let mut all = rule::list(inside, false).map_err(failed)?;
+        all.extend(rule::list(inside, true).map_err(failed)?);
+        Ok(Self { inside, all })
+    }
+
+    /// The table that an earlier ADD chose for the address, or a free one from `first` on; and whether it is an earlier one's.
+    fn table_for(&self, link: &Link, own: &Conf, ip: &Ip, first: u32) -> Result<(u32, bool), CniError> {
+        let address = ip.address.ip();
+        for (_, table) in tables::of_source(&self.all, address) {
+            let gateway = gateway_of(&own.gateways, ip);
+            if tables::is_own(self.inside, Some(link.index), table, address, gateway).map_err(failed)? {
+                return Ok((table, true));
             }
         }
-        for copy in copies {
-            txn.push(Box::new(Change::Added(copy.clone())));
-            inside.run(whole::put(&copy)).map_err(failed)?;
+        let is_named = |table| self.all.iter().any(|rule| rule.table == Some(table));
+        let free = rule::free_table_beside(self.inside, first, &is_named).map_err(failed)?;
+        Ok((free.ok_or_else(|| no_table(self.inside))?, false))
+    }
+
+    /// Has packets from the address routed by the table.
+    fn direct(&mut self, txn: &Txn, ip: IpAddr, table: u32) -> Result<(), CniError> {
+        if tables::of_source(&self.all, ip).any(|(_, found)| found == table) {
+            return Ok(());
         }
+        let rule = Rule { source: single(ip), table, priority: None };
+        txn.push(Box::new(Change::AddedRule(rule)));
+        self.inside.run(rule::add(&rule)).map_err(failed)?;
+        // The kernel chooses the priority, which nothing asks for.
+        self.all.push(Listed { source: Some(rule.source), table: Some(table), priority: 0, is_narrower: false });
         Ok(())
     }
-
-    fn add_default(&self, table: u32, gateway: IpAddr, is_beside: bool) -> Result<(), CniError> {
-        let any = if gateway.is_ipv4() { IpAddr::from([0; 4]) } else { IpAddr::from([0; 16]) };
-        let default = IpNetwork::new(any, 0).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
-        let route = Route { table: Some(table), ..Route::new(default, Some(gateway), Some(self.link.index)) };
-        let route = match is_beside {
-            // The best metric: 0 in IPv4, 1 in IPv6, where 0 is 1024.
-            true => {
-                let metric = gateway.is_ipv6().then_some(1);
-                Whole::of(&Route { metric, ..route }, tables::MADE_BESIDE_COPIES)
-            }
-            false => Whole::of(&route, tables::MADE_BY_ADD),
-        };
-        match self.inside.run(whole::add_only(&route)) {
-            // Of an earlier ADD.
-            Err(error) if error.os_errno() == Some(Errno::EEXIST) => Ok(()),
-            done => {
-                // An error may be that of a lost answer.
-                self.txn.push(Box::new(Change::Added(route)));
-                done.map_err(failed)
-            }
-        }
-    }
-}
-
-fn is_default(route: &Whole) -> bool {
-    route.dst().is_some_and(|dst| dst.prefix() == 0)
-}
-
-/// Takes the interface's routes out of the main table, but for those to its subnets where they shall hint at the source.
-fn clear_main(inside: &Kernel, txn: &Txn, own: &Conf, ips: &[&Ip], routes: &[Whole]) -> Result<(), CniError> {
-    for route in routes {
-        let subnet_of = |ip: &&&Ip| route.is_on_link() && route.dst().is_some_and(|dst| dst.contains(ip.address.ip()));
-        let hint = ips.iter().find(subnet_of).filter(|_| own.add_source_hints);
-        if hint.is_some() && route.source().is_some() {
-            continue;
-        }
-        let tolerate = |error: OpError| match error {
-            error if error.is_absent() => Ok(()),
-            // As the reference: with source hints the rest is a wish.
-            error if own.add_source_hints => {
-                tracing::warn!(%error, "going on");
-                Ok(())
-            }
-            error => Err(failed(error)),
-        };
-        txn.push(Box::new(Change::Deleted(route.clone())));
-        inside.run(whole::delete(route)).or_else(tolerate)?;
-        // Not by replacing: the kernel would also replace another interface's route to the same subnet.
-        if let Some(ip) = hint {
-            let hinted = route.with_source(ip.address.ip());
-            txn.push(Box::new(Change::Added(hinted.clone())));
-            inside.run(whole::add(&hinted)).or_else(tolerate)?;
-        }
-    }
-    Ok(())
 }
 
 fn compare(pod: &Pod, link: &Link, own: &Conf, ip: &Ip) -> Result<(), CniError> {
@@ -394,21 +305,23 @@ fn move_back(
         let routes = whole::list(inside, link.index, table, ipv6)?;
         let is_beside = routes.iter().any(|route| route.protocol() == tables::MADE_BESIDE_COPIES);
         let had_default = is_beside || known.is_none_or(|prev| prev.result.routes.iter().any(is_default_of_prev));
-        for route in routes {
+        let is_moved = |route: &&Whole| {
             let is_made = matches!(route.protocol(), tables::MADE_BY_ADD | tables::MADE_BESIDE_COPIES);
-            if !is_made && (!is_default(&route) || had_default) {
-                let back = route.in_table(route::MAIN_TABLE);
-                let back = match is_beside && is_default(&route) {
-                    true => back.with_metric(route.metric().saturating_sub(1)),
-                    false => back,
-                };
-                match inside.run(whole::add(&back)) {
-                    Err(error) if error.os_errno() == Some(Errno::EEXIST) => (),
-                    done => done?,
-                }
+            !is_made && (!is_default(route) || had_default)
+        };
+        let back = |route: &Whole| {
+            let back = route.in_table(route::MAIN_TABLE);
+            match is_beside && is_default(route) {
+                true => back.with_metric(route.metric().saturating_sub(1)),
+                false => back,
             }
-            inside.run(whole::delete(&route))?;
+        };
+        let added = inside.run_each(routes.iter().filter(is_moved).map(|route| whole::add(&back(route))).collect());
+        let is_there = |error: &OpError| error.os_errno() == Some(Errno::EEXIST);
+        if let Some(error) = added.into_iter().filter_map(Result::err).find(|error| !is_there(error)) {
+            return Err(error);
         }
+        inside.run_all(routes.iter().map(whole::delete).collect())?;
     }
     Ok(())
 }

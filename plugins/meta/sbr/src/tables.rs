@@ -19,9 +19,14 @@ pub(crate) const MADE_BESIDE_COPIES: u8 = 194;
 
 /// The rules that route packets from the address by a table, and that have no other selector, in the order of evaluation.
 pub(crate) fn rules_of(inside: &Kernel, ip: IpAddr) -> Result<Vec<(Listed, u32)>> {
-    let of_source = |rule: &Listed| rule.source == Some(IpNetwork::from(ip)) && !rule.is_narrower;
-    let all = rule::list(inside, ip.is_ipv6())?.into_iter().filter(of_source);
-    Ok(all.filter_map(|rule| Some((rule, rule.table?))).collect())
+    let all = rule::list(inside, ip.is_ipv6())?;
+    Ok(of_source(&all, ip).collect())
+}
+
+/// Those of [`rules_of`] among these rules.
+pub(crate) fn of_source(all: &[Listed], ip: IpAddr) -> impl Iterator<Item = (Listed, u32)> {
+    let of_source = move |rule: &&Listed| rule.source == Some(IpNetwork::from(ip)) && !rule.is_narrower;
+    all.iter().filter(of_source).filter_map(|rule| Some((*rule, rule.table?)))
 }
 
 /// Whether a table of a rule for this address is the interface's: it has no routes yet, or its default route is by the address's

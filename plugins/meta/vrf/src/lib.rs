@@ -28,7 +28,7 @@ impl ChainedPlugin for VrfPlugin {
     async fn add(call: &Call<'_, Conf>, txn: &Txn, _result: &mut AddResult) -> Result<(), CniError> {
         let pod = call.site.pod()?;
         let link = call.attached.link(pod)?;
-        let _lock = lock("vrf")?;
+        let _lock = lock("vrf", &pod.netns)?;
         require_free(&pod.container, &link, &call.conf.own.name)?;
         let vrf = ensure_vrf(pod, txn, &call.conf.own)?;
         txn.checkpoint().await;
@@ -83,7 +83,7 @@ impl ChainedPlugin for VrfPlugin {
             Err(error) => return vec![error],
         };
         // Without the lock a VRF that another ADD is about to use may go; that ADD fails then.
-        let lock = lock("vrf");
+        let lock = lock("vrf", &netns);
         let mut errors: Vec<CniError> = lock.as_ref().err().cloned().into_iter().collect();
         let removed =
             Kernel::in_netns(&netns).and_then(|inside| leave(&inside, name, removing.find_link(&netns, &inside)?));

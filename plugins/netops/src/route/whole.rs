@@ -20,6 +20,8 @@ use crate::kernel::{Kernel, Request};
 pub struct Whole {
     message: RouteMessage,
     hops: Vec<Route>,
+    /// Other links have further next hops of it.
+    is_shared: bool,
 }
 
 impl Whole {
@@ -32,7 +34,39 @@ impl Whole {
                 hops.iter_mut().for_each(|hop| hop.flags &= RouteNextHopFlags::Onlink);
             }
         }
-        Self { hops: read(&message), message }
+        Self { hops: read(&message), message, is_shared: false }
+    }
+
+    /// What a link has of the route; `None` if no next hop is on it. IPv6 makes one multipath route of two links' routes with one
+    /// destination, table and metric, so what one link has of it is a route, too.
+    fn of_link(mut self, link: u32) -> Option<Self> {
+        let is_own = |hop: &Route| hop.link == Some(link);
+        if self.hops.iter().all(is_own) {
+            return (!self.hops.is_empty()).then_some(self);
+        }
+        self.hops.retain(is_own);
+        let mut own = Vec::new();
+        for attribute in std::mem::take(&mut self.message.attributes) {
+            match attribute {
+                RouteAttribute::MultiPath(mut hops) => {
+                    hops.retain(|hop| hop.interface_index == link);
+                    own = hops;
+                }
+                other => self.message.attributes.push(other),
+            }
+        }
+        match own.as_slice() {
+            [] => return None,
+            [hop] => {
+                if hop.flags.contains(RouteNextHopFlags::Onlink) {
+                    self.message.header.flags |= RouteFlags::Onlink;
+                }
+                self.message.attributes.extend(hop.attributes.iter().cloned());
+                self.message.attributes.push(RouteAttribute::Oif(link));
+            }
+            _ => self.message.attributes.push(RouteAttribute::MultiPath(own)),
+        }
+        Some(Self { is_shared: true, ..self })
     }
 
     /// A plain route, with this protocol as its origin.
@@ -40,7 +74,7 @@ impl Whole {
     pub fn of(route: &Route, protocol: u8) -> Self {
         let mut message = route.message();
         message.header.protocol = RouteProtocol::from(protocol);
-        Self { hops: read(&message), message }
+        Self { hops: read(&message), message, is_shared: false }
     }
 
     /// Its origin (`RTPROT_*`).
@@ -59,6 +93,13 @@ impl Whole {
     #[must_use]
     pub fn dst(&self) -> Option<IpNetwork> {
         self.hops.first().map(|hop| hop.dst)
+    }
+
+    /// Whether the link's part of the route can be deleted alone: that of an IPv4 route that has next hops on other links, too,
+    /// cannot.
+    #[must_use]
+    pub fn is_deletable(&self) -> bool {
+        !self.is_shared || self.message.header.address_family != AddressFamily::Inet
     }
 
     /// Its preferred source address.
@@ -80,7 +121,7 @@ impl Whole {
         message.header.table = u8::try_from(table).unwrap_or(RouteHeader::RT_TABLE_UNSPEC);
         message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Table(_)));
         message.attributes.push(RouteAttribute::Table(table));
-        Self { hops: read(&message), message }
+        Self { hops: read(&message), message, is_shared: false }
     }
 
     /// Its metric: the lowest wins. 0 where the kernel shows none, as of most IPv4 routes.
@@ -99,7 +140,7 @@ impl Whole {
         let mut message = self.message.clone();
         message.attributes.retain(|attribute| !matches!(attribute, RouteAttribute::Priority(_)));
         message.attributes.push(RouteAttribute::Priority(metric));
-        Self { hops: read(&message), message }
+        Self { hops: read(&message), message, is_shared: false }
     }
 
     /// The same route with another preferred source address.
@@ -110,7 +151,7 @@ impl Whole {
         message.attributes.push(RouteAttribute::PrefSource(source.into()));
         // As by `ip route replace`: the kernel's own routes have the source that it chose.
         message.header.protocol = RouteProtocol::Boot;
-        Self { hops: read(&message), message }
+        Self { hops: read(&message), message, is_shared: self.is_shared }
     }
 
     fn request(&self, op: &'static str, wire: &str, message: RouteNetlinkMessage) -> Request {
@@ -128,7 +169,7 @@ impl fmt::Display for Whole {
     }
 }
 
-/// The unicast routes of one family in a table that leave by this link alone, those without a gateway first: gateways are
+/// The unicast routes of one family in a table that leave by this link, of multipath routes what the link has of them; those without a gateway first: gateways are
 /// reached by them, so this is an order in which the routes can be added, and the reverse one in which they can be deleted.
 ///
 /// # Errors
@@ -137,16 +178,16 @@ pub fn list(net: &Kernel, link: u32, table: u32, ipv6: bool) -> Result<Vec<Whole
     let mut message = RouteMessage::default();
     message.header.address_family = if ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
     message.header.kind = RouteType::Unicast;
+    message.attributes.push(RouteAttribute::Oif(link));
     message.attributes.push(RouteAttribute::Table(table));
     let request = Request::new("list", "routes", RouteNetlinkMessage::GetRoute(message))
         .flags(NLM_F_DUMP)
         .wire_name("RTM_GETROUTE dump");
     let whole = |answer| match answer {
-        RouteNetlinkMessage::NewRoute(message) => Some(Whole::read(message)),
+        RouteNetlinkMessage::NewRoute(message) => Whole::read(message).of_link(link),
         _ => None,
     };
-    let is_wanted = |route: &Whole| !route.hops.is_empty() && route.hops.iter().all(|hop| hop.link == Some(link));
-    let routes = absent_is_empty(net.call(request))?.into_iter().filter_map(whole).filter(is_wanted);
+    let routes = absent_is_empty(net.call(request))?.into_iter().filter_map(whole);
     let (mut routes, by_gateway): (Vec<_>, Vec<_>) = routes.partition(Whole::is_on_link);
     routes.extend(by_gateway);
     Ok(routes)
@@ -163,7 +204,7 @@ pub fn put(route: &Whole) -> Request {
 }
 
 /// Adds a route beside those of other links with its destination, table and metric; in IPv4 behind them. In IPv6, one by a
-/// gateway must be the only one: the kernel would make both one multipath route.
+/// gateway must be the only one, as the kernel would make both one multipath route, unless it was part of one.
 ///
 /// # Errors
 /// As [`super::add`]; `EEXIST` also for such a second one.
@@ -171,6 +212,7 @@ pub fn add(route: &Whole) -> Request {
     let is_ipv4 = route.message.header.address_family == AddressFamily::Inet;
     let flags = match (is_ipv4, route.is_on_link()) {
         (true, _) => NLM_F_CREATE | NLM_F_APPEND,
+        (false, false) if route.is_shared => NLM_F_CREATE | NLM_F_APPEND,
         (false, true) => NLM_F_CREATE,
         (false, false) => NLM_F_CREATE | NLM_F_EXCL,
     };
