@@ -71,6 +71,8 @@ pub enum Qdisc {
     FqCodel,
     /// The attachment point of filters for incoming packets.
     Ingress,
+    /// The attachment point of filters for incoming and for outgoing packets, which is in the same place.
+    Clsact,
     /// Another kind, by the kernel's name, or one with another handle than [`add`] gives: `noqueue`, `htb`.
     Other(String),
 }
@@ -83,6 +85,7 @@ impl Qdisc {
             Self::Tbf(_) => TBF,
             Self::FqCodel => FQ_CODEL,
             Self::Ingress => INGRESS,
+            Self::Clsact => CLSACT,
             Self::Other(kind) => kind,
         }
     }
@@ -90,7 +93,7 @@ impl Qdisc {
     fn header(&self, link: &Link) -> TcMessage {
         let mut message = TcMessage::with_index(link.index.cast_signed());
         (message.header.handle, message.header.parent) = match self {
-            Self::Ingress => (TcHandle { major: TcHandle::INGRESS.major, minor: 0 }, TcHandle::INGRESS),
+            Self::Ingress | Self::Clsact => (TcHandle { major: TcHandle::INGRESS.major, minor: 0 }, TcHandle::INGRESS),
             // The kernel gives it a handle.
             Self::FqCodel => (TcHandle::UNSPEC, BELOW),
             Self::Tbf(_) | Self::Other(_) => (OWN, TcHandle::ROOT),
@@ -106,6 +109,7 @@ const BELOW: TcHandle = TcHandle { major: 1, minor: 1 };
 const TBF: &str = "tbf";
 const FQ_CODEL: &str = "fq_codel";
 const INGRESS: &str = "ingress";
+const CLSACT: &str = "clsact";
 const TCA_TBF_PARMS: u16 = 1; // include/uapi/linux/pkt_sched.h
 const TCA_TBF_RATE64: u16 = 4;
 /// `struct tc_tbf_qopt`: two `tc_ratespec` of 12 bytes, limit, buffer, mtu.
@@ -147,7 +151,7 @@ fn put(op: &'static str, link: &Link, qdisc: &Qdisc, flag: u16) -> Request {
     match qdisc {
         Qdisc::Tbf(_) => request.needs(Feature::Tbf),
         Qdisc::FqCodel => request.needs(Feature::FqCodel),
-        Qdisc::Ingress => request.needs(Feature::Ingress),
+        Qdisc::Ingress | Qdisc::Clsact => request.needs(Feature::Ingress),
         Qdisc::Other(_) => request,
     }
 }
@@ -261,6 +265,7 @@ fn read(message: &TcMessage) -> Option<Qdisc> {
     });
     match (kind, options) {
         (INGRESS, _) => Some(Qdisc::Ingress),
+        (CLSACT, _) => Some(Qdisc::Clsact),
         (FQ_CODEL, _) if message.header.parent == BELOW => Some(Qdisc::FqCodel),
         (TBF, Some(TcOption::Other(nest))) if message.header.handle == OWN => {
             let mut bytes = vec![0; nest.value_len()];
@@ -376,11 +381,13 @@ fn target_in(attribute: &TcAttribute) -> Option<u32> {
 
 fn redirection(link: &Link) -> TcMessage {
     let mut message = TcMessage::with_index(link.index.cast_signed());
-    message.header.parent = TcHandle { major: TcHandle::INGRESS.major, minor: 0 };
+    message.header.parent = INCOMING;
     message.header.info = (PREFERENCE << 16) | u32::from(ETH_P_ALL.to_be());
     message
 }
 
+/// `TC_H_MIN_INGRESS` of `ffff:`: where filters of incoming packets are, by the qdisc `ingress` and by `clsact`.
+const INCOMING: TcHandle = TcHandle { major: TcHandle::INGRESS.major, minor: 0xfff2 };
 const ETH_P_ALL: u16 = 3; // include/uapi/linux/if_ether.h
 const PREFERENCE: u32 = 1;
 

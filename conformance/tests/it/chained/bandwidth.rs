@@ -355,10 +355,57 @@ fn a_repeated_add_that_fails_leaves_the_limits_as_they_were() {
     let attached = Attached::add(&node, &behind(&before, own), &pod);
     let veth = before.host_veth();
     tc(&["qdisc", "add", "dev", veth, "clsact"]);
+    tc(&["filter", "add", "dev", veth, "ingress", "protocol", "all", "u32", "match", "u32", "0", "0", "flowid", "1:7"]);
     let failure = Call::new(Verb::Add, behind(&before, full()), &pod).run(&node).fails_with(103);
     assert!(failure.details.contains("Another process filters what comes in"), "{failure:?}");
     attached.check().ok();
     assert!(tc(&["qdisc", "show", "dev", veth]).contains("clsact"));
+}
+
+/// Whatever step of the second ADD fails, in both directions.
+#[test]
+fn a_repeated_add_with_any_message_refused_leaves_the_limits_as_they_were() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let other =
+        config(json!({"ingressRate": 16_000, "ingressBurst": 80_000, "egressRate": 16_000, "egressBurst": 80_000}));
+    for n in 1.. {
+        let pod = node.container();
+        let before = bridged(&node, &pod);
+        let attached = Attached::add(&node, &behind(&before, full()), &pod);
+        let traced = Call::new(Verb::Add, behind(&before, other.clone()), &pod).refuse(&node, n);
+        if traced.hit.is_none() {
+            traced.reply.ok();
+            assert!(n > 3, "only {n} messages");
+            break;
+        }
+        traced.reply.fails();
+        attached.check().ok();
+        attached.del().ok();
+        before.del().ok();
+    }
+}
+
+/// An agent that uses tc or eBPF may make the place for its filters before it has any.
+#[test]
+fn an_empty_place_for_filters_of_both_directions_is_used_and_stays() {
+    if !Feature::Ifb.or_skip() {
+        return;
+    }
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let veth = before.host_veth();
+    tc(&["qdisc", "add", "dev", veth, "clsact"]);
+    let attached = Attached::add(&node, &behind(&before, full()), &pod);
+    attached.check().ok();
+    assert_limited(&node, pod.namespace(), ip("10.7.0.2"), ip("10.7.0.1"));
+    Attached::add(&node, &behind(&before, full()), &pod).check().ok();
+    attached.del().ok();
+    assert!(tc(&["qdisc", "show", "dev", veth]).contains("clsact") && ifbs(&node).is_empty());
+    assert_eq!(tc(&["filter", "show", "dev", veth, "ingress"]), "");
 }
 
 /// Why the key is there: a burst of half a megabyte at a megabyte per second may fill a queue of half a second, and every

@@ -42,7 +42,6 @@ impl ChainedPlugin for Bandwidth {
             warn_if_small("ingressBurst", limit, &veth);
             let timer = Timer::start();
             shape(&pod.host, txn, &veth, limit.tbf())?;
-            set_queue(&pod.host, &veth, queue)?;
             timer.end("limit what it receives");
         }
         txn.checkpoint().await;
@@ -51,12 +50,13 @@ impl ChainedPlugin for Bandwidth {
             let timer = Timer::start();
             let stale = ifb::find(&pod.host, call.attachment, Some(call.attached)).map_err(failed)?;
             let replaced = prepare(&pod.host, txn, &veth, &stale)?;
-            let ifb = create_ifb(call, pod, txn, &veth, &stale)?;
-            pod.host.run(tc::add(&ifb, &Qdisc::Tbf(limit.tbf()))).map_err(failed)?;
+            let ifb = ensure_ifb(call, pod, txn, &veth, &stale)?;
+            shape(&pod.host, txn, &ifb, limit.tbf())?;
             set_queue(&pod.host, &ifb, queue)?;
             let up = Settings { up: Some(true), ..Settings::default() };
             pod.host.run(link::set(&(&ifb).into(), &up)).map_err(failed)?;
             redirect(&pod.host, &veth, &ifb, &replaced)?;
+            remove_others(&stale, &ifb);
             timer.end("limit what it sends");
             let mac = ifb.mac.map(|mac| mac.to_string()).unwrap_or_default();
             let own = Interface { name: ifb.name, mac, ..Interface::default() };
@@ -66,7 +66,8 @@ impl ChainedPlugin for Bandwidth {
                 None => result.interfaces.push(own),
             }
         }
-        Ok(())
+        // Last: the queue that was there before is not put back.
+        ingress.map_or(Ok(()), |_| set_queue(&pod.host, &veth, queue))
     }
 
     fn preview(call: &Call<'_, Conf>, preview: &mut Preview) -> Result<(), CniError> {
@@ -252,11 +253,16 @@ fn find_veth(host: &Kernel, removing: &Removing<'_, Conf>) -> Result<Option<Link
     Ok(found.map(end).transpose().map_err(failed)?.flatten())
 }
 
-/// Makes the attachment's ifb. Those that an earlier ADD of it left are removed first.
-fn create_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Link, CniError> {
+/// The attachment's ifb: that of an earlier ADD, so that an ADD which fails leaves the limit of the earlier one; else a new one.
+fn ensure_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Link, CniError> {
     let host = &pod.host;
-    for stale in stale {
-        unlink::remove(stale, None).map_err(failed)?;
+    if let Some(ifb) = stale.iter().find(|ifb| ifb.up) {
+        let mtu = Settings { mtu_bytes: Some(veth.mtu_bytes), ..Settings::default() };
+        return link::set_and_get(host, &ifb.into(), &mtu).map_err(failed);
+    }
+    // Links of calls that were killed before they were complete.
+    for unfinished in stale {
+        unlink::remove(unfinished, None).map_err(failed)?;
     }
     let name = ifb::free_name(host, call.attachment).map_err(failed)?;
     let name = LinkName::parse(&name).map_err(|error| CniError::new(Code::INTERNAL, error.to_string()))?;
@@ -276,6 +282,15 @@ fn create_ifb(call: &Call<'_, Conf>, pod: &Pod, txn: &Txn, veth: &Link, stale: &
     Ok(ifb)
 }
 
+/// Removes further links of the attachment, which nothing redirects to any more.
+fn remove_others(stale: &[Link], ifb: &Link) {
+    for other in stale.iter().filter(|other| other.index != ifb.index && other.up) {
+        if let Err(error) = unlink::remove(other, None) {
+            tracing::warn!(%error, "left");
+        }
+    }
+}
+
 /// Makes the place for the redirection. Returns the redirections of an earlier ADD, which the new one replaces.
 ///
 /// Another process's filters would not be reached any more, or keep packets from the limit: where there are some, the veth is
@@ -284,13 +299,13 @@ fn prepare(host: &Kernel, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Vec<
     let refused = match host.run(tc::add(veth, &Qdisc::Ingress)) {
         Err(error) if error.os_errno() == Some(Errno::EEXIST) => error,
         done => {
-            // The answer may be lost.
-            txn.push(Box::new(DeleteIngress(veth.clone())));
+            // The answer may be lost: then it is an earlier ADD's, or a new one without filters.
+            txn.push(Box::new(DeleteIngress { veth: veth.clone(), is_new: done.is_ok() }));
             return done.map(|()| Vec::new()).map_err(failed);
         }
     };
     let own = own_redirects(host, veth, stale)?;
-    let is_free = tc::find_ingress(host, veth).map_err(failed)? == Some(Qdisc::Ingress)
+    let is_free = matches!(tc::find_ingress(host, veth).map_err(failed)?, Some(Qdisc::Ingress | Qdisc::Clsact))
         && (!own.is_empty() || !tc::has_filters(host, veth).map_err(failed)?);
     if is_free {
         return Ok(own);
@@ -299,10 +314,14 @@ fn prepare(host: &Kernel, txn: &Txn, veth: &Link, stale: &[Link]) -> Result<Vec<
     Err(failed(refused).detail(hint))
 }
 
-/// Sends all that comes in at the veth to the ifb, in place of earlier redirections.
-fn redirect(host: &Kernel, veth: &Link, ifb: &Link, replaced: &[Redirect]) -> Result<(), CniError> {
-    let mut requests: Vec<_> = replaced.iter().map(|redirect| tc::delete_redirect(veth, redirect)).collect();
-    requests.push(tc::redirect_all(veth, ifb));
+/// Sends all that comes in at the veth to the ifb, in place of earlier redirections. One that leads there first stays.
+fn redirect(host: &Kernel, veth: &Link, ifb: &Link, earlier: &[Redirect]) -> Result<(), CniError> {
+    let is_there = earlier.first().is_some_and(|first| first.to == ifb.index);
+    let replaced = earlier.iter().skip(usize::from(is_there));
+    let mut requests: Vec<_> = replaced.map(|redirect| tc::delete_redirect(veth, redirect)).collect();
+    if !is_there {
+        requests.push(tc::redirect_all(veth, ifb));
+    }
     host.run_all(requests).map_err(failed)
 }
 
@@ -354,18 +373,25 @@ impl Undo for Unshape {
 }
 
 #[derive(Debug)]
-struct DeleteIngress(Link);
+struct DeleteIngress {
+    veth: Link,
+    /// Whether this ADD made it, which is not known where the kernel's answer is lost.
+    is_new: bool,
+}
 
 impl fmt::Display for DeleteIngress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "qdisc ingress of {} deleted", self.0.name)
+        write!(f, "qdisc ingress of {} deleted", self.veth.name)
     }
 }
 
 impl Undo for DeleteIngress {
     fn run(&self, site: &Site<'_>) -> Result<(), String> {
         let pod = site.pod().map_err(|error| error.to_string())?;
-        unless_absent(pod.host.run(tc::delete(&self.0, &Qdisc::Ingress)))
+        if !self.is_new && tc::has_filters(&pod.host, &self.veth).map_err(|error| error.to_string())? {
+            return Ok(());
+        }
+        unless_absent(pod.host.run(tc::delete(&self.veth, &Qdisc::Ingress)))
     }
 }
 
