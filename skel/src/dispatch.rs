@@ -9,6 +9,7 @@ use crate::plugin::Plugin;
 use crate::record;
 use crate::reply::Reply;
 use crate::request::{AddRequest, CheckRequest, DelRequest, GcRequest, Raw, StatusRequest};
+use crate::take_back;
 use cni_spec::{
     Attachment, CniError, Code, Command, ConfObject, ContainerId, IfName, PluginConf, PluginType, SpecVersion, conf,
     json, version,
@@ -139,6 +140,12 @@ async fn add(
         Ok(text) => return Ok(Reply::success(text)),
         Err(error) => error,
     };
+    if let Some(take_back) = take_back::kept() {
+        return Err(match take_back() {
+            Ok(()) => error.detail("What ADD had made was removed again."),
+            Err(left) => error.detail(format!("What ADD had made could not all be removed: {left}.")),
+        });
+    }
     let AddRequest { attachment, netns, conf: _, raw } = request;
     let PluginConf { net, own } = for_removal(plugin, &raw, object, cni_version);
     let conf = PluginConf { net: net.after(result), own: () };

@@ -43,6 +43,7 @@ pub mod reply;
 pub mod request;
 mod run;
 mod start;
+mod take_back;
 
 pub use call::Call;
 pub use cni_spec;
@@ -58,3 +59,4 @@ pub use reply::Reply;
 pub use request::{AddRequest, CheckRequest, DelRequest, GcRequest, StatusRequest};
 pub use run::{main, run};
 pub use start::start;
+pub use take_back::take_back_by;

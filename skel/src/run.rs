@@ -6,6 +6,7 @@ use crate::log;
 use crate::plugin::{self, Entry, Plugin};
 use crate::record;
 use crate::reply::Reply;
+use crate::take_back;
 use cni_spec::{CniError, Code, Command, SpecVersion};
 use futures::FutureExt;
 use std::any::Any;
@@ -91,6 +92,13 @@ fn serve(entry: &Entry, entries: &'static [Entry], file: &str, release: &str) ->
 /// Rolls back an ADD whose result could not be written: the runtime counts it as failed.
 fn take_back(entry: &Entry, call: &Call) {
     if call.env.find_command() != Some(Command::Add) {
+        return;
+    }
+    if let Some(take_back) = take_back::kept() {
+        match take_back() {
+            Err(left) => tracing::error!(left, "what ADD had made could not all be removed"),
+            Ok(()) => tracing::error!("what ADD had made was removed again"),
+        }
         return;
     }
     let reply = finish(pin!(answer(entry, &call.as_del())));

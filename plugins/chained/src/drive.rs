@@ -47,11 +47,17 @@ pub async fn add<P: ChainedPlugin>(request: &AddRequest<P::Conf>) -> Result<AddR
 }
 
 async fn all_or_nothing(job: &dyn Adding, site: &Site<'_>, mut result: AddResult) -> Result<AddResult, CniError> {
-    let done = netops::txn::run(site, skel::interrupted(), async |txn| {
+    let done = netops::txn::run_and_keep(site, skel::interrupted(), async |txn| {
         txn.checkpoint().await;
         job.add(txn, &mut result).await
     });
-    done.await.map_err(not_done)?;
+    let ((), undos) = done.await.map_err(not_done)?;
+    let netns = site.netns().clone();
+    skel::take_back_by(move || {
+        let site = Site::new(&netns);
+        let left: Vec<String> = undos.iter().rev().filter_map(|undo| undo.run(&site).err()).collect();
+        if left.is_empty() { Ok(()) } else { Err(left.join("; ")) }
+    });
     Ok(result)
 }
 

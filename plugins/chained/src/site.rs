@@ -18,6 +18,11 @@ impl<'a> Site<'a> {
         Self { netns, pod: OnceCell::new() }
     }
 
+    /// The container's namespace.
+    pub(crate) fn netns(&self) -> &'a NetnsPath {
+        self.netns
+    }
+
     /// The node and the container, with a connection to each.
     ///
     /// # Errors

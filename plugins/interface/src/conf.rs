@@ -1,5 +1,7 @@
 //! Keys that interface plugins have in common: how they are written, and every rule about them.
 
+use std::net::IpAddr;
+
 use cni_spec::{AddResult, CniError, Code, Dns, IfName, SpecVersion};
 use filter::Backend;
 use netops::link::{self, Mac};
@@ -138,6 +140,26 @@ pub fn parse_mac(key: &str, text: &str) -> Result<Option<Mac>, CniError> {
         return Err(invalid("no interface can have it".into()));
     }
     Ok(Some(mac))
+}
+
+/// The least MTU of a link that carries IPv6 (RFC 8200, section 5), in bytes: below it the kernel takes all IPv6 addresses away.
+const IPV6_MTU_MIN: u32 = 1280;
+
+/// Refuses an MTU with which the kernel would take IPv6 off the interface, which has one of these addresses.
+///
+/// # Errors
+/// Code 7: the MTU is below 1280 bytes, and one of the addresses is of IPv6.
+pub fn refuse_mtu_below_ipv6(
+    mtu_bytes: Option<u32>,
+    mut addresses: impl Iterator<Item = IpAddr>,
+) -> Result<(), CniError> {
+    let Some(mtu) = mtu_bytes.filter(|mtu| *mtu < IPV6_MTU_MIN) else { return Ok(()) };
+    let is_global = |ip: &IpAddr| matches!(ip, IpAddr::V6(ip) if !ip.is_unicast_link_local());
+    addresses.find(is_global).map_or(Ok(()), |ip| {
+        let expected = format!("expected {IPV6_MTU_MIN} at least, as the interface has the IPv6 address {ip}");
+        Err(CniError::invalid_key("mtu", mtu, &expected)
+            .detail("With less the kernel takes the interface's IPv6 addresses and routes away."))
+    })
 }
 
 /// Key `mtu` in bytes; 0 is the kernel's default.

@@ -123,6 +123,18 @@ pub async fn run<T, E, D: Undoer>(
     cancel: impl Future<Output = ()>,
     plan: impl AsyncFnOnce(&Txn<D::Undo>) -> Result<T, E>,
 ) -> Result<T, Failed<E>> {
+    run_and_keep(undoer, cancel, plan).await.map(|(done, _undos)| done)
+}
+
+/// As [`run`]; also returns the undos, oldest first, of a plan that succeeded: for a caller that may still have to take it back.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_and_keep<T, E, D: Undoer>(
+    undoer: &D,
+    cancel: impl Future<Output = ()>,
+    plan: impl AsyncFnOnce(&Txn<D::Undo>) -> Result<T, E>,
+) -> Result<(T, Vec<D::Undo>), Failed<E>> {
     let txn = Txn { undos: RefCell::new(Vec::new()) };
     let outcome = {
         // After a panic only `undos` is used, which every push leaves in a valid state.
@@ -134,7 +146,7 @@ pub async fn run<T, E, D: Undoer>(
     };
     let undos = txn.undos.into_inner();
     match outcome {
-        Ok(Ok(done)) => Ok(done),
+        Ok(Ok(done)) => Ok((done, undos)),
         Ok(Err(why)) => {
             let deadline = match &why {
                 Why::Error(_) => UNDO_DEADLINE,

@@ -324,3 +324,37 @@ fn records_of_attachments_that_are_gone_are_collected() {
     assert_eq!(collect("other"), [true, true, true]);
     assert_eq!(collect("net"), [true, false, true]);
 }
+
+/// Versions 0.1.0 and 0.2.0 have no result without an address; a runtime that is gone reads none.
+#[test]
+fn add_whose_result_cannot_be_written_restores_the_sysctls() {
+    let node = node();
+    let pod = node.container();
+    pod.namespace().add_veth("eth0", node.host(), "other");
+    let before = || (pod.namespace().sysctl("net/core/somaxconn"), pod.namespace().snapshot());
+    let was = before();
+    let previous = json!({"cniVersion": "0.2.0", "interfaces": [{"name": "eth0", "sandbox": "there"}]});
+    let own = config(json!({"cniVersion": "0.2.0", "mtu": 1400, "sysctl": {"net.core.somaxconn": "500"},
+                            "prevResult": previous}));
+    let failure = Call::new(Verb::Add, own, &pod).run(&node).fails();
+    assert!(failure.details.contains("What ADD had made was removed again"), "{failure:?}");
+    assert_eq!(before().0, was.0);
+    assert_eq!(testns::changes(&was.1, &pod.namespace().snapshot()), "");
+}
+
+/// The kernel takes IPv6 off an interface with a smaller MTU, without a word.
+#[test]
+fn an_mtu_that_ipv6_cannot_have_is_refused_where_the_interface_has_ipv6_addresses() {
+    let node = node();
+    let pod = node.container();
+    let before = bridged(&node, &pod);
+    let inside = pod.namespace().snapshot();
+    let failure = Call::new(Verb::Add, behind(&before, config(json!({"mtu": 1279}))), &pod).run(&node).fails_with(7);
+    assert!(failure.msg.contains("key mtu = 1279: expected 1280 at least"), "{failure:?}");
+    assert!(failure.msg.contains("fd07::2"), "{failure:?}");
+    assert_eq!(testns::changes(&inside, &pod.namespace().snapshot()), "");
+    Attached::add(&node, &behind(&before, config(json!({"mtu": 1280}))), &pod).check().ok();
+    let other = node.container();
+    let ipv4 = Attached::add(&node, &crate::configs::bridge(json!({})), &other);
+    Attached::add(&node, &behind(&ipv4, config(json!({"mtu": 1000}))), &other).check().ok();
+}

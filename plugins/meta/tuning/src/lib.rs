@@ -16,6 +16,7 @@ use std::fmt;
 
 use chained::{Call, ChainedPlugin, Collecting, Preview, Removing, Shown, Site, Timer, Txn, Undo, differs, failed};
 use cni_spec::{AddResult, CniError};
+use interface::conf::refuse_mtu_below_ipv6;
 use netops::Kernel;
 use netops::link::{self, Link, Settings};
 
@@ -41,6 +42,7 @@ impl ChainedPlugin for Tuning {
         let pod = call.site.pod()?;
         if wanted != Settings::default() {
             let link = call.attached.link(pod)?;
+            refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
             let old = Old::of(&link, &wanted);
             let record = Record::of(&own.data_dir, call.attachment);
             txn.push(Box::new(Unrecord(record.read_bytes()?, record.clone())));
@@ -72,6 +74,7 @@ impl ChainedPlugin for Tuning {
         let own = &call.conf.own;
         let wanted = own.wanted(call.raw)?;
         allowlist::require(&own.sysctls)?;
+        refuse_mtu_below_ipv6(wanted.mtu_bytes, call.attached.ips().map(|ip| ip.address.ip()))?;
         let ifname = call.attachment.ifname.as_str();
         if wanted != Settings::default() {
             let record = Record::of(&own.data_dir, call.attachment);
