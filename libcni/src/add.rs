@@ -1,14 +1,15 @@
 //! ADD: all plugins or none. The cache has an entry from before the first plugin runs.
 
-use crate::cache::{Cached, Look};
+use crate::cache::Look;
 use crate::chain::{Chain, Step};
+use crate::entry::Cached;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::orphans;
-use crate::{Attachment, NetworkConf, Runtime};
+use crate::{Attachment, Namespace, NetworkConf, Runtime};
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, SpecVersion};
 use serde_json::value::RawValue;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// One ADD.
 pub(crate) struct Add<'a> {
@@ -23,26 +24,32 @@ enum Before {
     Nothing,
     /// An ADD that was not finished.
     Intent,
-    /// A finished ADD for another namespace or one that is gone. Its entry stays until this ADD is finished.
-    Complete,
-    /// A finished ADD of this very attachment: it must not be torn down.
-    Held,
+    /// A finished ADD for a namespace that is gone. Its entry stays until this ADD is finished.
+    Gone,
+    /// A finished ADD for a namespace that may exist: DEL could reach a container that lives.
+    Unknown,
 }
 
 impl Before {
-    fn of(cached: Option<&Cached>, attachment: &Attachment) -> Self {
-        let Some(cached) = cached else { return Before::Nothing };
-        let is_same = || cached.attachment.netns == attachment.netns;
-        let exists = || Path::new(&attachment.netns).try_exists().unwrap_or(true);
-        match cached.is_complete() {
-            false => Before::Intent,
-            true if is_same() && exists() => Before::Held,
-            true => Before::Complete,
+    /// # Errors
+    /// The attachment is there, and lives.
+    fn of(cached: Option<&Cached>) -> Result<Self, Error> {
+        let Some(cached) = cached else { return Ok(Before::Nothing) };
+        if !cached.is_complete() {
+            return Ok(Before::Intent);
+        }
+        match cached.namespace() {
+            Namespace::Gone => Ok(Before::Gone),
+            Namespace::Unknown => Ok(Before::Unknown),
+            Namespace::Present => {
+                let Attachment { id, netns, .. } = cached.attachment.clone();
+                Err(Error::Attached { network: cached.network.clone(), id, netns })
+            }
         }
     }
 
     fn has_result(self) -> bool {
-        matches!(self, Before::Complete | Before::Held)
+        matches!(self, Before::Gone | Before::Unknown)
     }
 }
 
@@ -53,6 +60,8 @@ struct Failed<'a> {
     ran: &'a [PathBuf],
     /// The last plugin itself reported that it cannot use its input.
     is_refused: bool,
+    /// The last plugin itself reported that what it is to make is there already.
+    is_taken: bool,
     last: Option<Step>,
 }
 
@@ -87,16 +96,16 @@ impl<'a> Add<'a> {
         let executables = self.chain.find_executables()?;
         let cache = &runtime.settings.cache;
         cache.prepare()?;
-        let _held = cache.locks.for_add(self.name, &self.chain.limits).await?;
+        let _held = cache.locks.for_add(self.name, &self.attachment.id, &self.chain.limits).await?;
         let cached = match cache.look(self.name, &self.attachment.id)? {
             Look::Nothing => None,
             Look::Own(cached) => Some(*cached),
             Look::Others(other) => return Err(cache.clash(self.name, &self.attachment.id, &other)),
         };
-        let before = Before::of(cached.as_ref(), self.attachment);
-        if let Some(plugin) = cached.as_ref().and_then(|cached| cached.running.as_ref()) {
+        let before = Before::of(cached.as_ref())?;
+        if let Some(running) = cached.as_ref().and_then(|cached| cached.running.as_ref()) {
             // A process that still works on an earlier ADD would conflict with this one's plugins.
-            orphans::end(plugin, &Limits::of(runtime), Command::Add).await?;
+            orphans::end(running, &Limits::of(runtime), Command::Add).await?;
         }
         let entry = cached.filter(|_| before.has_result()).unwrap_or_else(|| self.entry(None));
         self.chain.noted = Some(cache.begin(&entry)?);
@@ -112,15 +121,15 @@ impl<'a> Add<'a> {
         for (index, (plugin, executable)) in self.chain.network.plugins.iter().zip(executables).enumerate() {
             if let Err(failure) = self.chain.add_one(plugin, executable, self.attachment, version, &mut last).await {
                 let ran = index + usize::from(failure.has_run());
-                let is_refused = failure.is_refusal();
+                let (is_refused, is_taken) = (failure.is_refusal(), failure.is_taken());
                 let error = self.chain.plugin_error(plugin, failure.error);
-                return Err(Failed { error, ran: &executables[..ran], is_refused, last });
+                return Err(Failed { error, ran: &executables[..ran], is_refused, is_taken, last });
             }
         }
         let cache = &self.chain.runtime.settings.cache;
         match cache.finish(&self.entry(last.as_ref().map(|step| step.json.clone()))) {
             Ok(()) => Ok(last.map(|step| step.result).unwrap_or_default()),
-            Err(error) => Err(Failed { error, ran: executables, is_refused: false, last }),
+            Err(error) => Err(Failed { error, ran: executables, is_refused: false, is_taken: false, last }),
         }
     }
 
@@ -131,11 +140,16 @@ impl<'a> Add<'a> {
 
     /// Rolls a failed ADD back and reports the outcome in the error.
     async fn give_up(&self, failed: Failed<'_>, before: Before) -> Error {
-        if before == Before::Held {
-            return with_details(
-                failed.error,
-                &["Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first.".into()],
-            );
+        if before == Before::Unknown {
+            let sentence = "Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first.";
+            return with_details(failed.error, &[sentence.into()]);
+        }
+        // DEL goes by the attachment's name, so it would remove what another runtime has made of it.
+        if before == Before::Nothing && failed.is_taken && failed.ran.len() == 1 {
+            let sentence = "Nothing was rolled back: what is there already may be in use.".into();
+            let removed = self.chain.runtime.settings.cache.remove(self.name, &self.attachment.id);
+            let left = removed.err().map(|error| left_behind(&error, &failed.error));
+            return with_details(failed.error, &[Some(sentence), left].into_iter().flatten().collect::<Vec<_>>());
         }
         let RolledBack { undone, idle, left } = self.roll_back(&failed).await;
         let is_clean = left.is_empty();
@@ -154,7 +168,7 @@ impl<'a> Add<'a> {
             (Before::Nothing | Before::Intent, _) => {
                 details.push("The cache keeps the attachment as incomplete: DEL finishes it.".into());
             }
-            (Before::Complete | Before::Held, _) => {}
+            (Before::Gone | Before::Unknown, _) => {}
         }
         with_details(failed.error, &details)
     }

@@ -5,7 +5,7 @@ use crate::call_log;
 use crate::limits::Limits;
 use crate::{Runtime, watch};
 use cni_spec::exec::{self, CallEnv, Group};
-use cni_spec::{CniError, Command};
+use cni_spec::{CniError, Code, Command};
 use std::path::Path;
 
 /// One call, ready to be made.
@@ -47,6 +47,11 @@ impl Failure {
     /// Whether the plugin itself reported that it cannot use its input.
     pub(crate) fn is_refusal(&self) -> bool {
         self.stage == Stage::Printed && self.error.code.is_refusal()
+    }
+
+    /// Whether the plugin itself reported that what it is to make is there already. It has then changed nothing.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.stage == Stage::Printed && self.error.code == Code::EXISTS
     }
 
     pub(crate) fn has_run(&self) -> bool {

@@ -1,10 +1,10 @@
 //! GC: the list of valid attachments is made and obeyed while no ADD or DEL of the network runs.
 
 use crate::attachment::AttachmentId;
-use crate::cache::Cached;
 use crate::call_log::Operation;
 use crate::chain::Chain;
 use crate::conflist::NetworkConf;
+use crate::entry::Cached;
 use crate::error::Error;
 use crate::limits::Limits;
 use crate::lock::Held;

@@ -98,13 +98,24 @@ pub enum Error {
         /// The attachment.
         id: AttachmentId,
     },
+    /// The attachment is there from an earlier ADD, and its namespace exists; no plugin has run.
+    #[error("{}; {DEL_FIRST}", attached(network, id, netns))]
+    Attached {
+        /// The network.
+        network: NetworkName,
+        /// The attachment.
+        id: AttachmentId,
+        /// The namespace that it is in.
+        netns: String,
+    },
     /// Plugins that a runtime left running for the attachment could not be ended; no plugin has run.
     #[error("{error}")]
     Orphans {
-        /// Code 104, 109 or 5, and the process.
+        /// Code 11, 104, 109 or 5, and the process.
         error: CniError,
     },
-    /// Another process holds the network's lock, which keeps GC apart from ADD and DEL; no plugin has run.
+    /// Another operation holds the network's lock, which keeps GC apart from ADD and DEL, or the attachment's; no plugin has
+    /// run.
     #[error("{error}")]
     Locked {
         /// Code 11, 104 or 109, and a process that holds it.
@@ -177,6 +188,7 @@ impl fmt::Display for PluginError {
 impl std::error::Error for PluginError {}
 
 const DEL_THEN_ADD: &str = "DEL and then ADD are the way on";
+const DEL_FIRST: &str = "nothing was changed: call DEL first";
 const DEL_OTHER: &str = "DEL that attachment first, or choose another container ID";
 
 /// What an operator can do about a cache that cannot be written; empty where that depends.
@@ -195,6 +207,11 @@ fn no_network(dir: &Path, name: &str) -> String {
 
 fn incomplete(network: &NetworkName, id: &AttachmentId) -> String {
     format!("cannot check {}/{} in network {network}: its ADD was not finished", id.container_id, id.ifname)
+}
+
+fn attached(network: &NetworkName, id: &AttachmentId, netns: &str) -> String {
+    let AttachmentId { container_id, ifname } = id;
+    format!("cannot add {container_id}/{ifname} to network {network}: it is attached already, in {netns}")
 }
 
 fn prefix(path: Option<&Path>) -> String {
@@ -229,6 +246,7 @@ impl Error {
             | Error::ReadConfig { .. }
             | Error::NoCheck { .. }
             | Error::Incomplete { .. }
+            | Error::Attached { .. }
             | Error::Clash(_)
             | Error::Cache { .. } => None,
         }
@@ -262,6 +280,9 @@ impl Error {
             Error::Incomplete { network, id } => {
                 new(Code::CHECK_FAILED, incomplete(network, id)).detail(format!("{DEL_THEN_ADD}."))
             }
+            Error::Attached { network, id, netns } => {
+                new(Code::EXISTS, attached(network, id, netns)).detail("Nothing was changed: call DEL first.")
+            }
             Error::Several { errors } => CniError::join(errors.iter().map(Error::to_cni_error).collect())
                 .unwrap_or_else(|| new(Code::INTERNAL, "no error".to_owned())),
         }
@@ -279,6 +300,7 @@ impl Error {
             | Error::ReadConfig { .. }
             | Error::NoCheck { .. }
             | Error::Incomplete { .. }
+            | Error::Attached { .. }
             | Error::CachedResult { .. }
             | Error::Clash(_)
             | Error::Orphans { .. }

@@ -27,6 +27,8 @@
 //! - The cache has an entry of an ADD before its first plugin runs, so DEL can finish what a killed runtime began. It
 //!   also identifies the plugin's process before the plugin gets the end of its config; DEL ends that process first.
 //!   See [`cache`].
+//! - An ADD of an attachment that lives is refused, and two operations of one attachment wait for each other. A rollback
+//!   thus reaches only what its own ADD has made.
 //! - An ADD whose cache file would be another attachment's is refused. If a plugin refuses the configuration at DEL of
 //!   an unfinished ADD, DEL tries the other one of two: the cached or the present configuration.
 //! - DEL of an attachment whose namespace is gone has an empty `CNI_NETNS`, where the reference passes the path.
@@ -63,6 +65,7 @@ mod watch;
 
 // Stored state and errors.
 pub mod cache;
+mod entry;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
@@ -73,12 +76,13 @@ mod orphans;
 mod process;
 
 pub use attachment::{Attachment, AttachmentId, CapabilityArgs, TraceContext};
-pub use cache::{Cache, Cached};
+pub use cache::Cache;
 pub use call_log::CallLog;
 pub use cancellation::Cancellation;
 pub use cni_spec;
 pub use collection::Collection;
 pub use conflist::{Found, NetworkConf, PassedOver};
+pub use entry::Cached;
 pub use error::{Clash, Error, PluginError};
 pub use namespace::Namespace;
 pub use plugin_object::PluginObject;
@@ -91,6 +95,7 @@ use call_log::Operation;
 use chain::Chain;
 use cni_spec::{AddResult, CniError, Code, Command, NetworkName, PluginPath, PluginType, SpecVersion};
 use limits::Limits;
+use lock::Held;
 use settings::Settings;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -105,8 +110,9 @@ pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(220);
 /// Runs networks. Cheap to clone, and all methods take `&self`.
 ///
 /// The specification lets a runtime run operations for different containers at the same time, but not two for one
-/// container, which the caller has to ensure, and GC only alone: a lock in the cache's folder keeps GC apart from ADD
-/// and DEL of the network, in all processes that use this library on that cache. Other runtimes do not take it.
+/// container, and GC only alone: locks in the cache's folder keep two operations of one attachment apart, and GC apart
+/// from ADD and DEL of the network, in all processes that use this library on that cache. Other runtimes do not take
+/// them.
 #[derive(Debug, Clone)]
 pub struct Runtime {
     settings: Arc<Settings>,
@@ -192,13 +198,15 @@ impl Runtime {
     ///
     /// Before the first one runs, all executables are found, and the cache gets an intent: an entry without a result.
     /// If a plugin fails, DEL is called for those that ran, itself included, newest first; the error's details end with
-    /// what was rolled back. If something was left behind, the intent stays, for DEL. If an earlier ADD of the
-    /// attachment is still cached for the same, existing namespace, there is no rollback: it would remove what the
-    /// earlier ADD made.
+    /// what was rolled back. If something was left behind, the intent stays, for DEL.
+    ///
+    /// An attachment whose earlier ADD is cached, and whose namespace exists, is left alone: ADD is refused before a plugin
+    /// runs. If another ADD of the attachment is in progress, by any process with this cache, it is waited for.
     ///
     /// # Errors
     /// [`Error::Plugin`] with the plugin's own code; [`Error::Invalid`] for an invalid name or unknown version;
-    /// [`Error::Cache`]; [`Error::Orphans`] if an earlier ADD was not finished and its plugins cannot be ended.
+    /// [`Error::Cache`]; [`Error::Attached`]; [`Error::Locked`]; [`Error::Orphans`] if an earlier ADD was not finished and
+    /// its plugins cannot be ended.
     pub async fn add(&self, network: &NetworkConf, attachment: &Attachment) -> Result<AddResult, Error> {
         watch::operation(Operation::on(self, Command::Add, network, Some(&attachment.id)), async {
             Add::new(self, network, &name(network)?, attachment).run().await
@@ -251,10 +259,16 @@ impl Runtime {
         watch::operation(Operation::on(self, Command::Del, network, Some(&attachment.id)), async {
             let runtime = self.bounded();
             let name = name(network)?;
-            let _held = runtime.settings.cache.locks.for_del(&name, &Limits::of(&runtime)).await?;
+            let _held = runtime.lock_for_del(&name, &attachment.id).await?;
             runtime.del_under_lock(network, &name, attachment).await
         })
         .await
+    }
+
+    async fn lock_for_del(&self, network: &NetworkName, id: &AttachmentId) -> Result<Option<Held>, Error> {
+        let running = || self.settings.cache.find(network, id).ok().flatten()?.running;
+        let is_dead = || running().and_then(|running| running.runtime).is_some_and(|it| matches!(it.runs(), Ok(false)));
+        self.settings.cache.locks.for_del(network, id, &Limits::of(self), is_dead).await
     }
 
     async fn del_under_lock(
@@ -297,7 +311,7 @@ impl Runtime {
         watch::operation(about, async {
             let runtime = self.bounded();
             let present = present.filter(|present| present.name == cached.network.as_str());
-            let _held = runtime.settings.cache.locks.for_del(&cached.network, &Limits::of(&runtime)).await?;
+            let _held = runtime.lock_for_del(&cached.network, &cached.attachment.id).await?;
             let (attachment, known) = (&cached.attachment, runtime.find_cached(&cached.network, &cached.attachment));
             match (runtime.cached_conf(cached), present) {
                 (Ok(conf), present) => {
@@ -334,8 +348,8 @@ impl Runtime {
         attachment: &Attachment,
         cached: Option<&Cached>,
     ) -> Result<(), Error> {
-        if let Some(plugin) = cached.and_then(|cached| cached.running.as_ref()) {
-            orphans::end(plugin, &Limits::of(self), Command::Del).await?;
+        if let Some(running) = cached.and_then(|cached| cached.running.as_ref()) {
+            orphans::end(running, &Limits::of(self), Command::Del).await?;
         }
         let second = second.filter(|second| second.bytes != first.bytes);
         match (self.del_by(first, attachment, cached).await, second) {
@@ -361,13 +375,17 @@ impl Runtime {
         let version = network.version().map_err(Error::Invalid)?;
         let prev_result = match self.prev_result(cached, version) {
             Ok(result) => result.filter(|_| version.has_check()),
-            // DEL must work without a result: an unusable one is dropped.
+            // DEL must work without a result.
             Err(error) => {
                 tracing::warn!(error = error.with_causes(), "DEL goes on without the cached result");
-                self.settings.cache.remove(&name, &attachment.id)?;
                 None
             }
         };
+        // The path of a namespace that is gone may be another container's by now.
+        let is_gone =
+            |cached: &Cached| cached.attachment.netns == attachment.netns && cached.namespace() == Namespace::Gone;
+        let without = cached.is_some_and(is_gone).then(|| attachment.clone().netns(""));
+        let attachment = without.as_ref().unwrap_or(attachment);
         Chain::new(self, network, Command::Del).del(attachment, prev_result.as_deref()).await?;
         self.settings.cache.remove(&name, &attachment.id).map(drop)
     }
@@ -390,9 +408,9 @@ impl Runtime {
     /// [`Error::Cache`] when the entry cannot be removed; [`Error::Orphans`] if an unfinished ADD's plugins cannot be
     /// ended.
     pub async fn forget(&self, network: &NetworkName, id: &AttachmentId) -> Result<bool, Error> {
-        let _held = self.settings.cache.locks.for_del(network, &Limits::of(self)).await?;
-        if let Some(plugin) = self.settings.cache.find(network, id)?.and_then(|cached| cached.running) {
-            orphans::end(&plugin, &Limits::of(self), Command::Del).await?;
+        let _held = self.lock_for_del(network, id).await?;
+        if let Some(running) = self.settings.cache.find(network, id)?.and_then(|cached| cached.running) {
+            orphans::end(&running, &Limits::of(self), Command::Del).await?;
         }
         self.settings.cache.remove(network, id)
     }

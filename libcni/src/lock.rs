@@ -1,12 +1,19 @@
-//! A lock for each network, which keeps GC apart from ADD and DEL of all processes that use this library on one cache.
+//! The locks of one cache, for all processes that use this library on it: one for each network, which keeps GC apart from
+//! ADD and DEL, and one for each attachment.
 //!
 //! GC removes what is not in its list. An ADD that began after the list was made is not in it, so none may: ADD and DEL
-//! hold the lock shared, GC holds it alone from before it makes the list until the plugins have obeyed it.
+//! hold the network's lock shared, GC holds it alone from before it makes the list until the plugins have obeyed it.
 //!
-//! The lock is `flock(2)` on `locks/<network>` in the cache's folder. Only root can open that file, so no other user can
-//! hold the lock. Plugins do not inherit it, and it ends with the process. A waiting GC locks the file's first byte
-//! (`F_OFD_SETLK`) and thereby stops newcomers, so that a stream of ADDs cannot delay it without end.
+//! Plugins find an attachment's objects by its name. So of two ADDs of one attachment the second one would find what the
+//! first has made, and its rollback would remove that: ADD and DEL hold the attachment's lock from before they read the
+//! cache until their rollback has ended.
+//!
+//! All are locks on the file `locks/<network>` in the cache's folder: `flock(2)` for the network, `F_OFD_SETLK` of one byte
+//! for an attachment. Only root can open that file, so no other user can hold a lock. Plugins do not inherit them, and they
+//! end with the process. A waiting GC locks the file's first byte and thereby stops newcomers, so that a stream of ADDs
+//! cannot delay it without end.
 
+use crate::attachment::AttachmentId;
 use crate::error::Error;
 use crate::limits::Limits;
 use cni_spec::{CniError, Code, Command, NetworkName};
@@ -24,6 +31,8 @@ use tokio::time::timeout;
 
 /// How long GC waits for operations in progress: new ones wait behind it.
 const GC_PATIENCE: Duration = Duration::from_secs(30);
+/// How long DEL waits for a lock that a dead runtime has left to a child.
+const LEGACY_PATIENCE: Duration = Duration::from_secs(2);
 /// The permission bits of all users but the owner.
 const OTHERS: u32 = 0o077;
 
@@ -36,17 +45,16 @@ pub(crate) enum Share {
     Alone,
 }
 
-/// A held lock, released when it is dropped.
+/// Held locks, released when it is dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     file: File,
-    share: Share,
 }
 
 impl Drop for Held {
     /// Closing the file is not enough: a child that was forked just now has it open until it executes its program.
     fn drop(&mut self) {
-        let opened = if self.share == Share::Alone { gate(&self.file, Gate::Open) } else { Ok(()) };
+        let opened = set(&self.file, &range(libc::F_UNLCK, 0, 0));
         let unlocked = flock(&self.file, FlockOperation::Unlock);
         if let Some(error) = opened.err().map(io::Error::from).or(unlocked.err().map(io::Error::from)) {
             tracing::debug!(%error, "cannot release a network's lock");
@@ -66,30 +74,61 @@ impl Locks {
         Self { folder: dir.join("locks") }
     }
 
-    /// Takes the lock for ADD.
-    pub(crate) async fn for_add(&self, network: &NetworkName, limits: &Limits) -> Result<Held, Error> {
+    /// Takes the locks of an attachment and its network for ADD.
+    pub(crate) async fn for_add(
+        &self,
+        network: &NetworkName,
+        id: &AttachmentId,
+        limits: &Limits,
+    ) -> Result<Held, Error> {
         let file = self.open(network, true).map_err(|error| self.failed(network, &error))?;
-        self.take(network, file, Share::Shared, limits, Command::Add).await
+        // The attachment's comes first: a second ADD of it that waits must not keep GC waiting.
+        let held = Held { file };
+        self.take_attachment(network, id, &held.file, limits.time_left(Command::Add), limits, Command::Add).await?;
+        self.take(network, &held.file, Share::Shared, limits, Command::Add).await?;
+        Ok(held)
     }
 
-    /// Takes the lock for DEL, which has to work on a full or read-only file system, too. Without a lock file there has
-    /// been no GC; a lock that cannot be opened is reported, and DEL continues without it.
-    pub(crate) async fn for_del(&self, network: &NetworkName, limits: &Limits) -> Result<Option<Held>, Error> {
-        match self.open(network, false) {
-            Ok(file) => self.take(network, file, Share::Shared, limits, Command::Del).await.map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+    /// Takes the locks of an attachment and its network for DEL, which has to work on a full or read-only file system, too.
+    /// Without a lock file there has been neither ADD nor GC; a lock that cannot be opened is reported, and DEL continues
+    /// without it.
+    ///
+    /// A runtime that was killed while it started a plugin leaves its lock to the child, until that executes the plugin. If
+    /// the runtime of the attachment's ADD `is_dead`, DEL waits for the lock no longer than for that.
+    pub(crate) async fn for_del(
+        &self,
+        network: &NetworkName,
+        id: &AttachmentId,
+        limits: &Limits,
+        is_dead: impl Fn() -> bool,
+    ) -> Result<Option<Held>, Error> {
+        let file = match self.open(network, false) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => {
                 let error = self.failed(network, &error);
-                tracing::warn!(error = error.with_causes(), "DEL continues without its network's lock");
-                Ok(None)
+                tracing::warn!(error = error.with_causes(), "DEL continues without the locks");
+                return Ok(None);
             }
+        };
+        let (held, left) = (Held { file }, limits.time_left(Command::Del));
+        let patience = left.map(|left| if is_dead() { left.min(LEGACY_PATIENCE) } else { left });
+        match self.take_attachment(network, id, &held.file, patience, limits, Command::Del).await {
+            Err(Error::Locked { error }) if error.code == Code::TRY_AGAIN && is_dead() => {
+                tracing::warn!(%error, "DEL continues without the attachment's lock: its runtime is dead");
+            }
+            taken => taken?,
         }
+        self.take(network, &held.file, Share::Shared, limits, Command::Del).await?;
+        Ok(Some(held))
     }
 
     /// Takes the lock for GC.
     pub(crate) async fn for_gc(&self, network: &NetworkName, limits: &Limits) -> Result<Held, Error> {
         let file = self.open(network, true).map_err(|error| self.failed(network, &error))?;
-        self.take(network, file, Share::Alone, limits, Command::Gc).await
+        let held = Held { file };
+        self.take(network, &held.file, Share::Alone, limits, Command::Gc).await?;
+        Ok(held)
     }
 
     fn path(&self, network: &NetworkName) -> PathBuf {
@@ -122,30 +161,58 @@ impl Locks {
     async fn take(
         &self,
         network: &NetworkName,
-        file: File,
+        file: &File,
         share: Share,
         limits: &Limits,
         command: Command,
-    ) -> Result<Held, Error> {
+    ) -> Result<(), Error> {
         let failed = |error: io::Error| self.failed(network, &error);
-        if attempt(&file, share).map_err(failed)? {
-            return Ok(Held { file, share });
+        if attempt(file, share).map_err(failed)? {
+            return Ok(());
         }
         let left = limits.time_left(command).map_err(|error| Error::Locked { error })?;
         let patience = if share == Share::Alone { left.min(GC_PATIENCE) } else { left };
-        let turn = Turn(&file);
-        let waiting = wait(&file, share).map_err(failed)?;
+        let turn = Turn(file);
+        let waiting = wait(file, move |file, is_given_up| take_in_turn(file, share, is_given_up)).map_err(failed)?;
         tokio::select! {
             error = limits.cancelled(command) => Err(Error::Locked { error }),
             outcome = timeout(patience, waiting) => match outcome {
                 Ok(Ok(taken)) => taken.map_err(failed),
                 // The thread has ended without a word, which it does not do.
                 Ok(Err(_)) => Err(failed(io::Error::other("the waiting thread has ended"))),
-                Err(_deadline) => Err(Error::Locked { error: self.busy(network, &file, share, command, patience) }),
+                Err(_deadline) => Err(Error::Locked { error: self.busy(network, file, share, command, patience) }),
             },
         }?;
         std::mem::forget(turn);
-        Ok(Held { file, share })
+        Ok(())
+    }
+
+    /// Takes the attachment's lock, for as long as the file is open or until it is unlocked.
+    async fn take_attachment(
+        &self,
+        network: &NetworkName,
+        id: &AttachmentId,
+        file: &File,
+        patience: Result<Duration, CniError>,
+        limits: &Limits,
+        command: Command,
+    ) -> Result<(), Error> {
+        let failed = |error: io::Error| self.failed(network, &error);
+        let place = range(libc::F_WRLCK, place(id), 1);
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&place)) {
+            Err(Errno::EAGAIN | Errno::EACCES) => {}
+            outcome => return outcome.map(drop).map_err(|errno| failed(errno.into())),
+        }
+        let patience = patience.map_err(|error| Error::Locked { error })?;
+        let waiting = wait(file, move |file, _| Ok(set(file, &place)?)).map_err(failed)?;
+        tokio::select! {
+            error = limits.cancelled(command) => Err(Error::Locked { error }),
+            outcome = timeout(patience, waiting) => match outcome {
+                Ok(Ok(taken)) => taken.map_err(failed),
+                Ok(Err(_)) => Err(failed(io::Error::other("the waiting thread has ended"))),
+                Err(_deadline) => Err(Error::Locked { error: in_progress(network, id, command, patience) }),
+            },
+        }
     }
 
     fn busy(&self, network: &NetworkName, file: &File, share: Share, command: Command, patience: Duration) -> CniError {
@@ -170,6 +237,18 @@ impl Locks {
             details: String::new(),
         }
     }
+}
+
+fn in_progress(network: &NetworkName, id: &AttachmentId, command: Command, patience: Duration) -> CniError {
+    let (AttachmentId { container_id, ifname }, seconds) = (id, patience.as_secs_f32());
+    CniError::new(
+        Code::TRY_AGAIN,
+        format!(
+            "cannot start {command} of {container_id}/{ifname} in network {network}: another ADD or DEL of it has been in \
+             progress for {seconds:.1} s"
+        ),
+    )
+    .detail("Nothing was run. Try again when that has ended, or end the runtime that does it.")
 }
 
 /// A wait. When it is given up its thread goes on waiting, and newcomers must not wait behind that.
@@ -197,25 +276,42 @@ fn gate(file: &File, action: Gate) -> nix::Result<()> {
         Gate::Pass => libc::F_RDLCK,
         Gate::Open => libc::F_UNLCK,
     };
-    let range = first_byte(kind);
+    set(file, &range(kind, GATE, 1))
+}
+
+/// Sets a lock, and waits for it.
+fn set(file: &File, range: &libc::flock) -> nix::Result<()> {
     loop {
-        match fcntl(file, FcntlArg::F_OFD_SETLKW(&range)) {
+        match fcntl(file, FcntlArg::F_OFD_SETLKW(range)) {
             Err(Errno::EINTR) => {}
             outcome => return outcome.map(drop),
         }
     }
 }
 
-fn first_byte(kind: libc::c_int) -> libc::flock {
+/// The place of the gate.
+const GATE: i64 = 0;
+
+/// The place of an attachment's lock: a hash (FNV-1a) of its names, behind the gate. Two attachments with one place only wait
+/// for each other.
+fn place(id: &AttachmentId) -> i64 {
+    let names = id.container_id.as_str().bytes().chain([b'/']).chain(id.ifname.as_str().bytes());
+    let hash =
+        names.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3));
+    i64::try_from(hash >> 2).unwrap_or_default() + GATE + 1
+}
+
+/// A lock of `length` bytes from `start`; 0: to the end of the file.
+fn range(kind: libc::c_int, start: i64, length: i64) -> libc::flock {
     // The constants of libc have the type that its functions take, the field of the structure is shorter.
     let short = |number: libc::c_int| libc::c_short::try_from(number).unwrap_or_default();
-    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: 0, l_len: 1, l_pid: 0 }
+    libc::flock { l_type: short(kind), l_whence: short(libc::SEEK_SET), l_start: start, l_len: length, l_pid: 0 }
 }
 
 /// Whether the lock could be taken at once.
 fn attempt(file: &File, share: Share) -> io::Result<bool> {
     if share == Share::Alone {
-        match fcntl(file, FcntlArg::F_OFD_SETLK(&first_byte(libc::F_WRLCK))) {
+        match fcntl(file, FcntlArg::F_OFD_SETLK(&range(libc::F_WRLCK, GATE, 1))) {
             Err(Errno::EAGAIN | Errno::EACCES) => return Ok(false),
             outcome => drop(outcome?),
         }
@@ -231,7 +327,7 @@ fn attempt(file: &File, share: Share) -> io::Result<bool> {
     if share == Share::Alone {
         return Ok(true);
     }
-    let mut found = first_byte(libc::F_RDLCK);
+    let mut found = range(libc::F_RDLCK, GATE, 1);
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut found))?;
     let is_open = libc::c_int::from(found.l_type) == libc::F_UNLCK;
     if !is_open {
@@ -242,17 +338,20 @@ fn attempt(file: &File, share: Share) -> io::Result<bool> {
 
 /// Waits on a thread, as these locks have no time limit. The thread shares the open file, so the lock that it gets is
 /// the caller's; when the caller has given up, it is released with the thread's copy of the file.
-fn wait(file: &File, share: Share) -> io::Result<oneshot::Receiver<io::Result<()>>> {
+fn wait(
+    file: &File,
+    take: impl FnOnce(&File, &dyn Fn() -> bool) -> io::Result<()> + Send + 'static,
+) -> io::Result<oneshot::Receiver<io::Result<()>>> {
     let waiter = file.try_clone()?;
     let (sender, receiver) = oneshot::channel();
     std::thread::Builder::new().name("cni-lock".into()).stack_size(128 << 10).spawn(move || {
-        let taken = take_in_turn(&waiter, share, || sender.is_closed());
+        let taken = take(&waiter, &|| sender.is_closed());
         drop(sender.send(taken));
     })?;
     Ok(receiver)
 }
 
-fn take_in_turn(file: &File, share: Share, is_given_up: impl Fn() -> bool) -> io::Result<()> {
+fn take_in_turn(file: &File, share: Share, is_given_up: &dyn Fn() -> bool) -> io::Result<()> {
     gate(file, if share == Share::Alone { Gate::Close } else { Gate::Pass })?;
     let operation = match share {
         Share::Shared => FlockOperation::LockShared,

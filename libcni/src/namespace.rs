@@ -1,7 +1,12 @@
 //! The state of a container's network namespace. Its path is examined; the namespace is never entered.
 
+use crate::process;
 use nix::sys::statfs::{FsType, PROC_SUPER_MAGIC, statfs};
+use nix::time::{ClockId, clock_gettime};
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use std::fmt;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
 /// linux/magic.h `NSFS_MAGIC`: the file system of namespaces that are mounted at a path.
 const NSFS_MAGIC: FsType = FsType(0x6e73_6673);
@@ -43,9 +48,71 @@ impl Namespace {
     }
 }
 
+/// What identifies the namespace behind a path: the boot, the device and inode of the namespace and, where the path is a
+/// mount of it, the inode's time. The kernel gives a number again as soon as its namespace has ended; the inode of a
+/// mounted namespace is made once, any other may be made anew for each use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Mark(String);
+
+impl Mark {
+    /// The mark of the namespace that is at `path`; `None` if it cannot be determined.
+    pub(crate) fn of(path: &str) -> Option<Self> {
+        let found = statx(CWD, path, AtFlags::empty(), StatxFlags::BASIC_STATS).ok()?;
+        let boot = process::boot().ok()?;
+        let number = format!("{boot} {:x}:{:x}:{}", found.stx_dev_major, found.stx_dev_minor, found.stx_ino);
+        let is_mount = found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT);
+        let time = || format!(" {}.{:09}", found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec);
+        Some(Self(if is_mount { number + &time() } else { number }))
+    }
+
+    /// The mark with this text.
+    pub(crate) fn recorded(text: String) -> Self {
+        Self(text)
+    }
+
+    /// Whether the namespace is the one at `path`.
+    pub(crate) fn find(&self, path: &str) -> Namespace {
+        match Self::of(path) {
+            None => Namespace::Unknown,
+            Some(found) if found == *self => Namespace::Present,
+            Some(_) => Namespace::Gone,
+        }
+    }
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Whether the node has been started since then. A clock that was set right after the start is taken into account only as
+/// far as it is right now.
+pub(crate) fn is_of_earlier_boot(then: SystemTime) -> bool {
+    let since_boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from);
+    let boot = since_boot.ok().and_then(|since| SystemTime::now().checked_sub(since));
+    boot.is_some_and(|boot| then < boot)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_is_of_one_namespace_in_one_boot() {
+        let own = Mark::of("/proc/self/ns/net").unwrap();
+        assert_eq!(own.find("/proc/self/ns/net"), Namespace::Present);
+        assert_eq!(own.find("/proc/self/ns/mnt"), Namespace::Gone);
+        assert_eq!(own.find("/no such"), Namespace::Unknown);
+        let boot = process::boot().unwrap();
+        assert_eq!(Mark::recorded(own.to_string().replace(boot, "earlier")).find("/proc/self/ns/net"), Namespace::Gone);
+    }
+
+    #[test]
+    fn what_was_written_before_the_node_started_is_of_an_earlier_boot() {
+        assert!(is_of_earlier_boot(SystemTime::UNIX_EPOCH));
+        assert!(!is_of_earlier_boot(SystemTime::now()));
+    }
 
     #[test]
     fn a_namespace_is_distinguished_from_a_plain_file() {

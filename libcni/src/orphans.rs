@@ -1,7 +1,8 @@
 //! A plugin that a dead runtime left running.
 //!
 //! A runtime that is killed cannot end its plugin, which runs in a process group of its own and continues. An ADD that
-//! still runs could undo a DEL beside it, so DEL of an attachment whose ADD was interrupted ends that plugin first.
+//! still runs could undo a DEL beside it, so DEL of an attachment whose ADD was interrupted ends that plugin first. It does not
+//! if the runtime lives: that has given the plugin up, and ends it.
 //!
 //! The cache's entry identifies the process. It was recorded there before the plugin got the end of its config, without
 //! which the plugin does nothing; so a plugin that was forked and never recorded need not be ended. Nothing else is
@@ -11,7 +12,7 @@
 
 use crate::error::Error;
 use crate::limits::Limits;
-use crate::process::{ProcessId, Stat};
+use crate::process::{ProcessId, Running, Stat};
 use cni_spec::exec::GRACE;
 use cni_spec::{CniError, Code, Command};
 use futures::future::join_all;
@@ -25,16 +26,21 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::time::timeout;
 
-/// Ends the recorded plugin, with its process group: SIGTERM, on which plugins roll back, after [`GRACE`] SIGKILL.
+/// Ends the recorded plugin, with its process group: SIGTERM, on which plugins roll back, after [`GRACE`] SIGKILL. The
+/// plugin of another runtime that lives is left to that, and its end is waited for.
 ///
 /// # Errors
 /// [`Error::Orphans`] if it does not end, or `limits` are reached before.
-pub(crate) async fn end(plugin: &ProcessId, limits: &Limits, command: Command) -> Result<(), Error> {
+pub(crate) async fn end(running: &Running, limits: &Limits, command: Command) -> Result<(), Error> {
     let ended = async {
         let failed = |error| {
             CniError::new(Code::IO, format!("cannot look for the plugin of an unfinished ADD in /proc: {error}"))
         };
+        let plugin = &running.plugin;
         let Some(orphan) = Orphan::find(plugin).map_err(failed)? else { return Ok(()) };
+        if let Some(runtime) = running.living_runtime().map_err(failed)? {
+            return orphan.leave_to(runtime).await;
+        }
         let others = members(plugin).map_err(failed)?;
         let pid = plugin.pid.as_raw();
         tracing::warn!(pid, others = others.len(), "ending a plugin that still runs an ADD which was not finished");
@@ -103,6 +109,16 @@ impl Orphan {
             Ok(()) | Err(Errno::SRCH) => {}
             Err(error) => tracing::warn!(%error, pid = self.pid.as_raw(), "cannot signal a plugin"),
         }
+    }
+
+    /// Waits for the end of a plugin that its runtime has given up, as that ends it.
+    async fn leave_to(&self, runtime: &ProcessId) -> Result<(), CniError> {
+        if timeout(2 * GRACE, self.ended()).await.is_ok() {
+            return Ok(());
+        }
+        let (pid, runtime) = (self.pid, runtime.pid);
+        Err(CniError::new(Code::TRY_AGAIN, format!("plugin process {pid} still runs ADD for this attachment"))
+            .detail(format!("Process {runtime} has started it, and lives: try again when it has ended, or end both.")))
     }
 
     /// Waits until it has ended.

@@ -5,6 +5,50 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::str::FromStr;
+use std::sync::OnceLock;
+
+/// The plugin that runs ADD of an attachment, and the runtime that started it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Running {
+    pub(crate) plugin: ProcessId,
+    /// `None`: an earlier version of this library has recorded the plugin.
+    pub(crate) runtime: Option<ProcessId>,
+}
+
+impl Running {
+    /// The length of the text: two processes and a separator.
+    pub(crate) const TEXT_BYTES: usize = 2 * ProcessId::TEXT_BYTES + 1;
+
+    /// The plugin with this pid, if there is one, of this runtime.
+    pub(crate) fn of(plugin: Pid) -> io::Result<Option<Self>> {
+        let Some(plugin) = ProcessId::of(plugin)? else { return Ok(None) };
+        Ok(Some(Self { plugin, runtime: ProcessId::of(Pid::this())? }))
+    }
+
+    /// The runtime, if it runs and is another process than this one.
+    pub(crate) fn living_runtime(&self) -> io::Result<Option<&ProcessId>> {
+        let Some(runtime) = self.runtime.as_ref().filter(|runtime| runtime.pid != Pid::this()) else { return Ok(None) };
+        Ok(runtime.runs()?.then_some(runtime))
+    }
+}
+
+/// Always of the same length.
+impl fmt::Display for Running {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let runtime = self.runtime.as_ref().map(ProcessId::to_string).unwrap_or_default();
+        write!(f, "{} {runtime:width$}", self.plugin, width = ProcessId::TEXT_BYTES)
+    }
+}
+
+impl FromStr for Running {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let mut words = text.split_ascii_whitespace();
+        let plugin = ProcessId::parse(&mut words).ok_or(())?;
+        Ok(Self { plugin, runtime: ProcessId::parse(&mut words) })
+    }
+}
 
 /// The unique identity of a process on a node: pid, start time, and the boot in which both are valid.
 ///
@@ -34,8 +78,7 @@ impl ProcessId {
     /// The identity of the process with this pid, if there is one.
     pub(crate) fn of(pid: Pid) -> io::Result<Option<Self>> {
         let Some(stat) = Stat::of(pid)? else { return Ok(None) };
-        let boot = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
-        Ok(Some(Self { pid, start_ticks: stat.start_ticks, boot }))
+        Ok(Some(Self { pid, start_ticks: stat.start_ticks, boot: boot()?.to_owned() }))
     }
 
     /// Whether the process runs. Only the holder of its pidfd can be sure that the pid is still its own when this
@@ -43,7 +86,7 @@ impl ProcessId {
     pub(crate) fn runs(&self) -> io::Result<bool> {
         let Some(stat) = Stat::of(self.pid)? else { return Ok(false) };
         let is_it = !stat.has_ended() && stat.start_ticks == self.start_ticks;
-        Ok(is_it && read("/proc/sys/kernel/random/boot_id")?.trim() == self.boot)
+        Ok(is_it && boot()? == self.boot)
     }
 }
 
@@ -54,16 +97,21 @@ impl fmt::Display for ProcessId {
     }
 }
 
-impl FromStr for ProcessId {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let mut words = text.split_ascii_whitespace();
-        let mut word = || words.next().ok_or(());
-        let pid = word()?.parse().ok().filter(|pid| *pid > 0).map(Pid::from_raw).ok_or(())?;
-        let start_ticks = word()?.parse().map_err(drop)?;
-        Ok(Self { pid, start_ticks, boot: word()?.to_owned() })
+impl ProcessId {
+    fn parse<'a>(words: &mut impl Iterator<Item = &'a str>) -> Option<Self> {
+        let pid = words.next()?.parse().ok().filter(|pid| *pid > 0).map(Pid::from_raw)?;
+        Some(Self { pid, start_ticks: words.next()?.parse().ok()?, boot: words.next()?.to_owned() })
     }
+}
+
+/// The identity of this boot of the node.
+pub(crate) fn boot() -> io::Result<&'static str> {
+    static BOOT: OnceLock<String> = OnceLock::new();
+    if let Some(boot) = BOOT.get() {
+        return Ok(boot);
+    }
+    let boot = read("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+    Ok(BOOT.get_or_init(|| boot))
 }
 
 impl Stat {
@@ -115,14 +163,19 @@ mod tests {
     }
 
     #[test]
-    fn the_text_of_a_process_is_read_back_and_has_one_length() {
-        let own = ProcessId::of(Pid::this()).unwrap().unwrap();
-        assert_eq!(own.to_string().len(), ProcessId::TEXT_BYTES);
-        assert_eq!(own.to_string().parse(), Ok(own.clone()));
-        let most = ProcessId { pid: Pid::from_raw(i32::MAX), start_ticks: u64::MAX, ..own };
-        assert_eq!(most.to_string().len(), ProcessId::TEXT_BYTES);
+    fn the_text_of_a_running_plugin_is_read_back_and_has_one_length() {
+        let plugin = ProcessId::of(Pid::this()).unwrap().unwrap();
+        assert_eq!(plugin.to_string().len(), ProcessId::TEXT_BYTES);
+        let most = ProcessId { pid: Pid::from_raw(i32::MAX), start_ticks: u64::MAX, ..plugin.clone() };
+        for runtime in [None, Some(plugin.clone()), Some(most.clone())] {
+            let running = Running { plugin: most.clone(), runtime };
+            assert_eq!(running.to_string().len(), Running::TEXT_BYTES);
+            assert_eq!(running.to_string().parse(), Ok(running));
+        }
+        // As earlier versions wrote it.
+        assert_eq!(plugin.to_string().parse(), Ok(Running { plugin, runtime: None }));
         for bad in ["", "   ", "1", "1 2", "0 2 b", "-1 2 b", "x 2 b", "1 x b"] {
-            assert!(bad.parse::<ProcessId>().is_err(), "{bad:?}");
+            assert!(bad.parse::<Running>().is_err(), "{bad:?}");
         }
     }
 

@@ -30,6 +30,8 @@ pub const MAX_STDOUT_BYTES: usize = 16 << 20;
 pub const KEPT_STDERR_BYTES: usize = 8 << 10;
 /// How long a terminated plugin may clean up before it is killed.
 pub const GRACE: Duration = Duration::from_secs(5);
+/// How long to wait for the end of a killed plugin. One that waits for a device or a file system may take any time.
+const KILLED: Duration = Duration::from_secs(1);
 /// The longest deadline, a century: a later moment may be none that the clock can show.
 pub const DEADLINE_MAX: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);
 /// How long to retry while the executable is being written (`ETXTBSY`), as the reference does.
@@ -261,8 +263,10 @@ impl Started<'_> {
             }
             why = stop => why,
         };
-        running.end().await;
-        Err(why.detail("It was sent SIGTERM, and SIGKILL where that did not end it."))
+        Err(why.detail(match running.end().await {
+            true => "It was sent SIGTERM, and SIGKILL where that did not end it.",
+            false => "It was sent SIGTERM and SIGKILL, and has not ended: it may wait for a device or a file system.",
+        }))
     }
 }
 
@@ -343,24 +347,29 @@ impl Running {
         Ok(stdout.map(|stdout| Output { exit: status.into(), stdout, stderr: stderr.into_taken().into_text() }))
     }
 
-    /// Ends the child: SIGTERM, and after [`GRACE`] SIGKILL.
-    async fn end(&mut self) {
-        let Some(child) = &mut self.child else { return };
+    /// Ends the child: SIGTERM, and after [`GRACE`] SIGKILL. Returns whether it has ended; if not, the kernel ends it as soon
+    /// as it can.
+    async fn end(&mut self) -> bool {
+        let Some(child) = &mut self.child else { return true };
         let group = number(child); // none once it was waited for
         if !self.terminated {
             signal(child, self.group, Signal::SIGTERM);
             self.terminated = true;
         }
+        let mut has_ended = true;
         if timeout(GRACE, child.wait()).await.is_err() {
             signal(child, self.group, Signal::SIGKILL);
-            if let Err(error) = child.wait().await {
-                tracing::warn!(%error, "cannot wait for a killed plugin");
+            match timeout(KILLED, child.wait()).await {
+                Ok(Err(error)) => tracing::warn!(%error, "cannot wait for a killed plugin"),
+                Ok(Ok(_)) => {}
+                Err(_) => has_ended = false,
             }
         } else if let (Group::Own, Some(group)) = (self.group, group) {
             // Processes that the plugin left in its group end with it; ESRCH: there are none.
             killpg(group, Signal::SIGKILL).ok();
         }
         self.child = None;
+        has_ended
     }
 }
 

@@ -133,28 +133,6 @@ fn the_error_has_the_plugins_own_name() {
 }
 
 #[test]
-fn a_repeated_add_does_not_tear_down_the_first_one() {
-    let folder = Folder::with(&[("a", GOOD), ("b", GOOD)]);
-    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a", "b"]));
-    wait(runtime.add(&net, &eth0())).unwrap();
-    folder.plugin("b", &failing("ADD"));
-    folder.clear_log();
-    let error = wait(runtime.add(&net, &eth0())).unwrap_err();
-    expect!["ADD a, ADD b"].assert_eq(&folder.log());
-    expect![[r#"plugin type="b" failed (add): b cannot; more words. Nothing was rolled back: the attachment is there from an earlier ADD. Call DEL first."#]]
-    .assert_eq(&error.to_string());
-    assert_eq!(folder.cache_files(), ["net-c1-eth0"]);
-    // With the namespace gone, there is nothing to keep.
-    let gone = eth0().netns("/run/netns/gone");
-    folder.plugin("b", GOOD);
-    wait(runtime.add(&net, &gone)).unwrap();
-    folder.plugin("b", &failing("ADD"));
-    folder.clear_log();
-    wait(runtime.add(&net, &gone)).unwrap_err();
-    expect!["ADD a, ADD b, DEL b, DEL a"].assert_eq(&folder.log());
-}
-
-#[test]
 fn a_cache_that_cannot_be_written_fails_the_add_before_or_after() {
     let folder = Folder::with(&[("a", GOOD)]);
     folder.write("cache", "a file where the folder should be");

@@ -178,10 +178,10 @@ fn an_add_whose_file_is_another_attachments_is_refused_before_anything_runs() {
 #[test]
 fn a_reader_never_sees_half_a_file() {
     let folder = Folder::with(&[("a", "echo {}")]);
-    let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
-    wait(runtime.add(&net, &eth0())).unwrap();
+    let (runtime, net, gone) = (folder.runtime(), network("1.0.0", &["a"]), eth0().netns("/gone"));
+    wait(runtime.add(&net, &gone)).unwrap();
     std::thread::scope(|scope| {
-        let writer = scope.spawn(|| (0..50).for_each(|_| drop(wait(runtime.add(&net, &eth0())).unwrap())));
+        let writer = scope.spawn(|| (0..50).for_each(|_| drop(wait(runtime.add(&net, &gone)).unwrap())));
         while !writer.is_finished() {
             let listing = runtime.cache().list(None).unwrap();
             assert_eq!((listing.cached.len(), listing.passed_over.len()), (1, 0));

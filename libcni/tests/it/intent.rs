@@ -4,6 +4,7 @@ use crate::folder::{Folder, GOOD, eth0, failing, network, own, wait};
 use expect_test::expect;
 use libcni::cni_spec::{Code, NetworkName};
 use libcni::{Cached, Error, NetworkConf};
+use std::os::unix::fs::MetadataExt;
 
 const FILE: &str = "cache/results/net-c1-eth0";
 
@@ -23,7 +24,8 @@ fn without_running(entry: &str) -> String {
     let (rest, running) = entry.rsplit_once(r#","running":""#).expect("a plugin is noted");
     let words: Vec<_> = running.trim_end_matches(r#""}"#).split_whitespace().collect();
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    assert!(words.len() == 3 && words[2] == boot.trim(), "{running}");
+    assert!(words.len() == 6 && words[2] == boot.trim() && words[5] == boot.trim(), "{running}");
+    assert_eq!(words[3], std::process::id().to_string(), "the runtime");
     format!("{rest}}}")
 }
 
@@ -46,7 +48,10 @@ fn half_rolled_back() -> Folder {
 fn the_first_plugin_finds_the_intent_and_the_result_comes_last() {
     let folder = Folder::with(&[("a", COPYING)]);
     wait(folder.runtime().add(&network("1.0.0", &["a"]), &eth0().arg("K", "V").unwrap())).unwrap();
-    expect![[r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"/proc/self/ns/net","cniArgs":[["K","V"]]}"#]].assert_eq(&without_running(&folder.read("seen")));
+    let entry = without_running(&folder.read("seen"));
+    let (entry, mark) = entry.rsplit_once(r#","namespace":""#).expect("the namespace is identified");
+    assert!(mark.contains(&format!(":{}", std::fs::metadata("/proc/self/ns/net").unwrap().ino())), "{mark}");
+    expect![[r#"{"kind":"cniCacheV1","containerId":"c1","config":"eyJjbmlWZXJzaW9uIjoiMS4wLjAiLCJuYW1lIjoibmV0IiwicGx1Z2lucyI6W3sidHlwZSI6ImEifV19","ifName":"eth0","networkName":"net","netns":"/proc/self/ns/net","cniArgs":[["K","V"]]"#]].assert_eq(entry);
     assert!(cached(&folder).unwrap().is_complete());
     assert_eq!(folder.cache_files(), ["net-c1-eth0"]);
 }
@@ -101,16 +106,14 @@ fn an_intent_is_listed_and_gc_deletes_it() {
     assert_eq!(folder.cache_files(), [""; 0]);
 }
 
+/// What DEL has to undo is in the first namespace until the second ADD is done.
 #[test]
-fn a_repeated_add_keeps_the_complete_entry_while_it_runs() {
+fn an_add_after_the_namespace_is_gone_keeps_the_complete_entry_while_it_runs() {
     let folder = Folder::with(&[("a", COPYING)]);
     let (runtime, net) = (folder.runtime(), network("1.0.0", &["a"]));
-    wait(runtime.add(&net, &eth0())).unwrap();
+    wait(runtime.add(&net, &eth0().netns("/gone"))).unwrap();
     let complete = folder.read(FILE);
     wait(runtime.add(&net, &eth0())).unwrap();
-    assert_eq!(without_running(&folder.read("seen")), complete);
-    // For another namespace too: what DEL has to undo is in the first one until the second is done.
-    wait(runtime.add(&net, &eth0().netns("/proc/1/ns/net"))).unwrap();
     assert_eq!(without_running(&folder.read("seen")), complete);
     assert_ne!(folder.read(FILE), complete);
 }

@@ -107,6 +107,10 @@ impl Killed {
     /// DEL by the next runtime, and what ran since the beginning.
     fn del(&self, cached: &Cached) -> String {
         assert_eq!(cached.attachment.netns, self.attachment.netns);
+        self.del_of_any(cached)
+    }
+
+    fn del_of_any(&self, cached: &Cached) -> String {
         wait(self.folder.runtime().del_cached(cached)).unwrap();
         for name in ["made.a", "made.b", "cache/results/net-c1-eth0"] {
             assert!(!self.folder.path().join(name).exists(), "{name} is left");
@@ -366,6 +370,31 @@ fn the_noted_process_is_ended() {
     assert_eq!(alike.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
 }
 
+/// A runtime that has given its plugin up ends it, and may be in the middle of that.
+#[test]
+fn the_plugin_of_a_runtime_that_lives_is_not_ended() {
+    let folder = Folder::with(&[("a", STEPPING)]);
+    let attachment = own();
+    let (mut plugin, mut lives) = (alike(&attachment), alike(&attachment));
+    write_intent(&folder, &attachment, &format!("{} {}", noted(plugin.id()), noted(lives.id())));
+    let hasty = folder.runtime().until(std::time::Instant::now() + Duration::from_millis(300));
+    let [intent] = &hasty.cache().list(None).unwrap().cached[..] else { panic!("one attachment") };
+    let error = wait(hasty.del_cached(intent)).unwrap_err();
+    assert!(matches!(error, libcni::Error::Orphans { .. }) && folder.log().is_empty(), "{error}");
+    // It goes on, and ends by itself.
+    plugin.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    assert!(plugin.wait().unwrap().success());
+    del_only(&folder);
+    // When the runtime is dead, its plugin is an orphan.
+    let mut plugin = alike(&attachment);
+    let dead = noted(lives.id());
+    lives.kill().unwrap();
+    lives.wait().unwrap();
+    write_intent(&folder, &attachment, &format!("{} {dead}", noted(plugin.id())));
+    del_only(&folder);
+    assert_eq!(plugin.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
+}
+
 /// The plugin has ended, and its parent has not waited for it. What it started keeps running, also in its group.
 #[test]
 fn a_plugin_that_has_ended_is_not_ended_with_its_group() {
@@ -428,12 +457,13 @@ fn in_a_repeated_add() {
     let (runtime, net) = (killed.folder.runtime(), network("1.0.0", &["a", "b"]));
     let fifo = killed.folder.path().join("at.a");
     std::fs::rename(&fifo, killed.folder.path().join("aside")).unwrap();
-    wait(runtime.add(&net, &killed.attachment)).unwrap();
+    wait(runtime.add(&net, &killed.attachment.clone().netns("/gone"))).unwrap();
     std::fs::rename(killed.folder.path().join("aside"), &fifo).unwrap();
     drop(killed.ready());
     killed.reach("at.a");
     let complete = killed.kill().unwrap();
     assert!(complete.is_complete());
-    expect!["ADD a, ADD b, ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.del(&complete));
+    assert_eq!(complete.attachment.netns, "/gone");
+    expect!["ADD a, ADD b, ADD a, SIGTERM a, DEL b, DEL a"].assert_eq(&killed.del_of_any(&complete));
     assert_ends(&killed.folder.read("sleeping"));
 }

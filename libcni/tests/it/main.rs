@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod add;
+mod again;
 mod cache;
 mod check_del;
 mod conflist;

@@ -45,6 +45,7 @@ fn variables_and_options_say_the_same() {
         ADD cnitool-cd2667f4483f699b01b0 net1 /proc/self/ns/net [K=V;L=W]
         {"cniVersion":"1.1.0","name":"net","type":"good","runtimeConfig":{"mac":"0a:00:00:00:00:05"}}"#]]
     .assert_eq(&format!("{}{}", said.0, said.1));
+    std::fs::remove_dir_all(tool.path("cache")).unwrap();
     let words = ["-i", "net1", "--args", "K=V;L=W", "--cap-args", r#"{"mac":"0a:00:00:00:00:05","dns":{}}"#];
     let mut by_options = tool.command();
     // Options win.

@@ -60,6 +60,60 @@ fn a_plugin_that_does_not_end_is_ended_with_its_children() {
     assert_ends(std::fs::read_to_string(file.path()).unwrap().trim());
 }
 
+#[test]
+fn an_orphan_holding_stdout_does_not_delay_a_deadline() {
+    let start = Clock::now();
+    let error = call("setsid sleep 30 & sleep 31", b"", Duration::from_secs(1)).unwrap_err();
+    assert_eq!(error.code, Code::TIMEOUT);
+    assert!(start.elapsed() < Duration::from_secs(4), "{:?}", start.elapsed());
+}
+
+/// Traces the process whose pid is in `$TRACED`, for the test below, which starts this in a process of its own. A process
+/// that is traced has not ended for its parent until its tracer knows of that. Elsewhere it does nothing.
+#[test]
+fn the_tracer() {
+    let Ok(pid) = std::env::var("TRACED") else { return };
+    nix::sys::ptrace::seize(Pid::from_raw(pid.parse().unwrap()), nix::sys::ptrace::Options::empty()).unwrap();
+    std::fs::write(std::env::var("TRACES").unwrap(), "").unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+/// As one that waits for a dead server's file system.
+#[test]
+fn a_killed_plugin_that_does_not_end_is_left_to_the_kernel() {
+    let dir = tempfile::tempdir().unwrap();
+    let (pid, traces) = (dir.path().join("pid"), dir.path().join("traces"));
+    let script = format!(
+        "trap '' TERM; echo $$ > {0}.new; mv {0}.new {0}; until [ -e {1} ]; do :; done; sleep 30",
+        pid.display(),
+        traces.display()
+    );
+    let tracer = std::thread::spawn({
+        let (pid, traces) = (pid.clone(), traces.clone());
+        move || {
+            let start = Clock::now();
+            while !pid.exists() {
+                assert!(start.elapsed() < SOON);
+                std::thread::yield_now();
+            }
+            let traced = std::fs::read_to_string(pid).unwrap();
+            std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", "exec::tests::the_tracer"])
+                .env("TRACED", traced.trim())
+                .env("TRACES", traces)
+                .spawn()
+                .unwrap()
+        }
+    });
+    let start = Clock::now();
+    let error = call(&script, b"", Duration::from_secs(2)).unwrap_err();
+    assert!(error.details.contains("has not ended"), "{error}");
+    assert!(start.elapsed() < Duration::from_secs(2) + GRACE + 3 * KILLED, "{:?}", start.elapsed());
+    let mut tracer = tracer.join().unwrap();
+    tracer.kill().unwrap();
+    tracer.wait().unwrap();
+}
+
 /// The drop is the last thing that the async runtime does: none of its tasks runs any more.
 #[test]
 fn a_plugin_whose_call_is_dropped_is_terminated() {
